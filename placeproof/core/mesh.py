@@ -1,0 +1,80 @@
+"""Mesh axes and what they split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Splits:
+    """What an axis divides. ``samples``: its devices see different data, so every gradient is a partial sum over it.
+
+    ``compute``: the computation is split together with the parameters, so no device needs the others' part.
+    """
+
+    name: str
+    order: int
+    samples: bool
+    compute: bool
+    meaning: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+SPLITS: dict[str, Splits] = {
+    s.name: s
+    for s in (
+        Splits(name="batch", order=0, samples=True, compute=False, meaning="the samples of the global batch"),
+        Splits(name="sequence", order=1, samples=True, compute=False, meaning="the tokens of each sequence"),
+        Splits(name="experts", order=2, samples=False, compute=True, meaning="the experts of a mixture"),
+        Splits(name="hidden", order=3, samples=False, compute=True, meaning="the hidden dimension of each layer"),
+        Splits(name="layers", order=4, samples=False, compute=True, meaning="the layers, into pipeline stages"),
+    )
+}
+
+#: What an axis of a well-known name splits when nothing else is said.
+USUAL_SPLITS: dict[str, str] = {
+    "dp": "batch",
+    "rep": "batch",
+    "shard": "batch",
+    "cp": "sequence",
+    "sp": "sequence",
+    "ep": "experts",
+    "tp": "hidden",
+    "pp": "layers",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """A named mesh axis. ``degree`` is None while symbolic.
+
+    ``inner`` is the size of a sub-group of consecutive devices of the axis, when something uses one: the axis is then
+    the product of ``<name>_outer`` (degree / inner) and ``<name>_inner`` (inner). An integer or a symbol's name.
+    """
+
+    name: str
+    splits: Splits
+    degree: int | None = None
+    inner: int | str | None = None
+
+    @property
+    def outer_name(self) -> str:
+        """Name of the slow factor of a split axis."""
+        return f"{self.name}_outer"
+
+    @property
+    def inner_name(self) -> str:
+        """Name of the fast factor of a split axis."""
+        return f"{self.name}_inner"
+
+
+def axis_order(axis: Axis) -> tuple[int, str]:
+    """Canonical order of axes: what varies the batch first, pipeline stages last, then by name."""
+    return (axis.splits.order, axis.name)
+
+
+def degree_symbol(axis: str, *, only: bool) -> str:
+    """Name of an axis's degree: N when it is the only axis, else N_<axis>."""
+    return "N" if only else f"N_{axis}"

@@ -1,0 +1,101 @@
+"""Named precisions: the byte widths that numbers are computed with when nothing else is said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """Bytes per parameter of the compute copy, the gradient and the optimizer state; bytes per activation element."""
+
+    name: str
+    b_theta: int
+    b_g: int
+    b_omega: int
+    b_a: int
+    meaning: str
+    source: str
+
+    @property
+    def total(self) -> int:
+        """Bytes per parameter in all."""
+        return self.b_theta + self.b_g + self.b_omega
+
+    def values(self) -> dict[str, Fraction]:
+        """The widths by symbol."""
+        return {name: Fraction(getattr(self, name)) for name in ("b_theta", "b_g", "b_omega", "b_a")}
+
+
+_ROWS = (
+    Precision(
+        name="mixed-adam",
+        b_theta=2,
+        b_g=2,
+        b_omega=12,
+        b_a=2,
+        meaning="16-bit weights and gradients; fp32 master copy, momentum and variance",
+        source="rajbhandari2020zero, section 3.1",
+    ),
+    Precision(
+        name="megatron-bf16",
+        b_theta=2,
+        b_g=4,
+        b_omega=12,
+        b_a=2,
+        meaning="bf16 weights, fp32 gradients; fp32 master copy, momentum and variance",
+        source="Megatron-LM, dist_optimizer.md",
+    ),
+    Precision(
+        name="megatron-fp16",
+        b_theta=2,
+        b_g=2,
+        b_omega=16,
+        b_a=2,
+        meaning="fp16 weights and gradients; fp32 master copy, gradient, momentum and variance beside the optimizer",
+        source="Megatron-LM, dist_optimizer.md",
+    ),
+    Precision(
+        name="fp16-fp32grad",
+        b_theta=2,
+        b_g=6,
+        b_omega=12,
+        b_a=2,
+        meaning="16-bit weights; gradients in 16 and in 32 bits; fp32 master copy, momentum and variance",
+        source="rajbhandari2021infinity, section 3",
+    ),
+    Precision(
+        name="fp32-adam",
+        b_theta=4,
+        b_g=4,
+        b_omega=8,
+        b_a=4,
+        meaning="all in fp32: weights, gradients, momentum and variance",
+        source="Megatron-LM, dist_optimizer.md",
+    ),
+    Precision(
+        name="bf16-adam",
+        b_theta=2,
+        b_g=2,
+        b_omega=4,
+        b_a=2,
+        meaning="all in bf16, without a master copy: weights, gradients, momentum and variance",
+        source="zhao2023fsdp, section 4.4",
+    ),
+    Precision(
+        name="sgd-momentum",
+        b_theta=4,
+        b_g=4,
+        b_omega=4,
+        b_a=4,
+        meaning="all in fp32: weights, gradients, momentum",
+        source="goyal2017large",
+    ),
+    Precision(
+        name="sgd", b_theta=4, b_g=4, b_omega=0, b_a=4, meaning="all in fp32: weights and gradients", source="goyal2017large"
+    ),
+)
+
+PRECISIONS: dict[str, Precision] = {p.name: p for p in _ROWS}
+DEFAULT_PRECISION = "mixed-adam"

@@ -1,0 +1,188 @@
+"""The flow rule of well-formedness: what is read was written, waited for, and not freed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from placeproof.core.diagnostics import Place, Problems, suggestion
+from placeproof.core.program.ir import Assign, Binary, Call, Do, Expr, For, If, Program, Ref, Stmt
+from placeproof.core.program.ops import DOMAINS
+from placeproof.core.states import STATES
+from placeproof.core.symbols import info
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of buffers at one point of the program."""
+
+    written: set[str]
+    freed: dict[str, Place | None] = field(default_factory=dict)
+    started: dict[str, Place | None] = field(default_factory=dict)
+
+    def copy(self) -> _Known:
+        return _Known(set(self.written), dict(self.freed), dict(self.started))
+
+
+def check_flow(program: Program, problems: Problems) -> None:
+    """Walk the program once in order, each loop body once, and record every read that cannot be answered."""
+    flow = _Flow(program, problems)
+    known = _Known(written=set(STATES))
+    flow.body(program.body, known, ())
+    for name, place in known.started.items():
+        if name in flow.waited:
+            continue
+        problems.add(
+            "PP308", f"`{name}` is started and never waited for", place=place, help=f"read it as `wait({name})`"
+        )
+
+
+class _Flow:
+    def __init__(self, program: Program, problems: Problems) -> None:
+        self.problems = problems
+        self.waited: set[str] = set()
+        self.constants = {name for a in program.axes for name in (a.name, a.outer_name, a.inner_name)} | set(DOMAINS)
+
+    def body(self, body: tuple[Stmt, ...], known: _Known, loops: tuple[str, ...]) -> None:
+        for stmt in body:
+            self.statement(stmt, known, loops)
+
+    def statement(self, stmt: Stmt, known: _Known, loops: tuple[str, ...]) -> None:
+        match stmt:
+            case Assign():
+                self._assign(stmt, known, loops)
+            case Do(call=call):
+                self._effect(call, known, loops)
+            case For():
+                if stmt.in_flight is not None:
+                    self.read(stmt.in_flight, known, loops)
+                self.body(stmt.body, known, (*loops, stmt.var))
+            case If():
+                self._branch(stmt, known, loops)
+
+    def _assign(self, stmt: Assign, known: _Known, loops: tuple[str, ...]) -> None:
+        started = isinstance(stmt.value, Call) and stmt.value.op == "start"
+        self.read(stmt.value, known, loops, top=True)
+        for target in stmt.targets:
+            self._index(target, loops)
+            if stmt.accumulate and target.name in known.freed:
+                self._freed(target, known)
+            known.written.add(target.name)
+            known.freed.pop(target.name, None)
+            if started:
+                known.started[target.name] = stmt.place
+
+    def _effect(self, call: Call, known: _Known, loops: tuple[str, ...]) -> None:
+        self.read(call, known, loops)
+        if call.op == "free" and call.args and isinstance(call.args[0], Ref):
+            known.freed[call.args[0].name] = call.place
+            if call.args[0].name in STATES and call.args[0].name != "activations":
+                self.problems.add(
+                    "PP306",
+                    f"`{call.args[0].name}` is a state: it is held all step and cannot be freed",
+                    place=call.place,
+                    help="place it `M` if it should exist for a while only",
+                )
+
+    def _branch(self, stmt: If, known: _Known, loops: tuple[str, ...]) -> None:
+        self.read(stmt.bound, known, loops)
+        before = known.copy()
+        other = known.copy()
+        self.body(stmt.then, known, loops)
+        self.body(stmt.orelse, other, loops)
+        known.written &= other.written
+        known.written |= before.written
+        known.freed.update(other.freed)
+        known.started.update(other.started)
+
+    def read(self, expr: Expr, known: _Known, loops: tuple[str, ...], *, top: bool = False) -> None:
+        """Record the problems of everything that an expression reads."""
+        match expr:
+            case Ref():
+                self._ref(expr, known, loops)
+            case Binary():
+                self.read(expr.left, known, loops)
+                self.read(expr.right, known, loops)
+            case Call(op="start"):
+                if not top:
+                    self.problems.add("PP308", "`start` gives a handle, which needs a name", place=expr.place)
+                for arg in expr.args:
+                    self._startable(arg)
+                    self.read(arg, known, loops)
+            case Call(op="wait", args=(Ref() as ref,)):
+                self._wait(ref, known, loops)
+            case Call(op="elementwise", args=(_, x)):
+                self.read(x, known, loops)
+            case Call(op="cast" | "quantize", args=(x, width)):
+                self.read(x, known, loops)
+                self._width(width)
+            case Call():
+                for arg in expr.args:
+                    self.read(arg, known, loops)
+
+    def _startable(self, arg: Expr) -> None:
+        from placeproof.core.program.ops import OPS
+
+        if not (isinstance(arg, Call) and (OPS[arg.op].collective or arg.op in ("to_host", "to_device"))):
+            place = arg.place
+            self.problems.add("PP304", "only a collective or a host copy can be started", place=place)
+
+    def _wait(self, ref: Ref, known: _Known, loops: tuple[str, ...]) -> None:
+        self.waited.add(ref.name)
+        if ref.name in known.started:
+            known.started.pop(ref.name)
+            self._index(ref, loops)
+        elif ref.name in known.written and ref.index is not None:
+            self._index(ref, loops)
+        else:
+            self.problems.add(
+                "PP308", f"`{ref.name}` was not started", place=ref.place, help=f"`{ref.name} = start(all_gather(...))`"
+            )
+
+    def _width(self, width: Expr) -> None:
+        if not (isinstance(width, Ref) and width.name.startswith("b_")):
+            self.problems.add(
+                "PP304", "a width is a symbol of bytes an element", place=width.place, help="for example `b_qw`, `b_g`"
+            )
+
+    def _ref(self, ref: Ref, known: _Known, loops: tuple[str, ...]) -> None:
+        self._index(ref, loops)
+        if ref.name in self.constants or ref.name in loops:
+            return
+        if ref.name in known.freed:
+            self._freed(ref, known)
+        elif ref.name in known.started:
+            self.problems.add(
+                "PP308",
+                f"`{ref.name}` is read before its collective has ended",
+                place=ref.place,
+                help=f"read it as `wait({ref.name})`",
+            )
+        elif ref.name not in known.written and not _is_symbol(ref.name):
+            self.problems.add(
+                "PP306",
+                f"`{ref.name}` is read, but nothing wrote it",
+                place=ref.place,
+                help=suggestion(ref.name, known.written | self.constants) or "assign it first on every path",
+            )
+
+    def _freed(self, ref: Ref, known: _Known) -> None:
+        place = known.freed[ref.name]
+        where = f" in line {place.line}" if place else ""
+        self.problems.add("PP306", f"`{ref.name}` is read after it was freed{where}", place=ref.place)
+
+    def _index(self, ref: Ref, loops: tuple[str, ...]) -> None:
+        if ref.index is not None and ref.index.var is not None and ref.index.var not in loops:
+            self.problems.add(
+                "PP307",
+                f"no loop around this line has the variable `{ref.index.var}`",
+                place=ref.place,
+                help="use the variable of a loop around it" if loops else "write it inside `for u in units:`",
+            )
+
+
+def _is_symbol(name: str) -> bool:
+    try:
+        info(name)
+    except KeyError:
+        return False
+    return True

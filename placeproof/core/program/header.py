@@ -1,0 +1,239 @@
+"""The header of a step program: its mesh, groups, placements and counts."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from placeproof.core.diagnostics import Place, Problems, suggestion
+from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis, axis_order
+from placeproof.core.modes import MODES, Mode
+from placeproof.core.program.ir import DEFAULT_GROUP, Expr, Group, Placed, Program, Ref, Stmt
+from placeproof.core.program.ops import DOMAINS
+from placeproof.core.states import STATES
+
+
+class Reader(Protocol):
+    """What the header needs of the reader of expressions."""
+
+    def place(self, node: ast.AST) -> Place: ...
+    def expression(self, node: ast.expr) -> Expr | None: ...
+    def refuse(self, node: ast.AST, message: str, help: str | None = None, code: str = "PP303") -> None: ...
+
+
+@dataclass(slots=True)
+class Header:
+    """What the header lines have said so far."""
+
+    name: str | None = None
+    degrees: dict[str, int | None] = field(default_factory=dict)
+    splits: dict[str, str] = field(default_factory=dict)
+    inner: dict[str, int | str] = field(default_factory=dict)
+    groups: list[Group] = field(default_factory=list)
+    placed: list[Placed] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    unit: int | None = None
+    approximates: list[str] = field(default_factory=list)
+
+    def program(self, body: tuple[Stmt, ...], source: str, problems: Problems) -> Program:
+        """The program that the header and a body make."""
+        for said, what in ((self.splits, "splits"), (self.inner, "inner")):
+            for axis in said:
+                if axis not in self.degrees:
+                    problems.add(
+                        "PP305", f"`{what}` names `{axis}`, which is no axis of the mesh", help=_axes_help(self.degrees)
+                    )
+        axes = sorted((self._axis(name, degree, problems) for name, degree in self.degrees.items()), key=axis_order)
+        groups = self.groups or [Group(name=DEFAULT_GROUP, size=Ref(name="P"))]
+        return Program(
+            name=self.name or stem(source),
+            axes=tuple(axes),
+            groups=tuple(groups),
+            placed=tuple(self.placed),
+            body=body,
+            counts=tuple(sorted(self.counts.items())),
+            unit=self.unit,
+            approximates=tuple(self.approximates),
+        )
+
+    def _axis(self, name: str, degree: int | None, problems: Problems) -> Axis:
+        split = self.splits.get(name) or USUAL_SPLITS.get(name)
+        if split is None:
+            problems.add(
+                "PP305",
+                f"what does axis `{name}` split?",
+                help=f'say it in the header: `splits({name}="batch")`; one of ' + ", ".join(SPLITS),
+            )
+            split = "batch"
+        return Axis(name=name, splits=SPLITS[split], degree=degree, inner=self.inner.get(name))
+
+
+def stem(source: str) -> str:
+    """The name of a program that does not say its name: the last part of where it was read from."""
+    base = re.split(r"[\\/]", source)[-1]
+    return re.sub(r"\.[A-Za-z]+$", "", base).strip("<>") or "program"
+
+
+def read_header(node: ast.Call, header: Header, reader: Reader, problems: Problems) -> None:
+    """Read one header line into ``header``."""
+    assert isinstance(node.func, ast.Name)
+    readers = {
+        "program": _program,
+        "mesh": _mesh,
+        "splits": _splits,
+        "inner": _inner,
+        "group": _group,
+        "place": _place,
+        "count": _count,
+        "unit": _unit,
+        "approximate": _approximate,
+    }
+    readers[node.func.id](node, header, reader)
+
+
+def _text(node: ast.expr) -> str | None:
+    match node:
+        case ast.Constant(value=str(value)):
+            return value
+        case ast.Name(id=name):
+            return name
+    return None
+
+
+def _positive(node: ast.expr, what: str, reader: Reader) -> int | None:
+    match node:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool) and value >= 1:
+            return value
+    reader.refuse(node, f"{what} is a whole number of at least 1", code="PP103")
+    return None
+
+
+def _keywords(node: ast.Call, reader: Reader) -> Iterable[tuple[str, ast.expr]]:
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            reader.refuse(keyword.value, "`**` cannot be used here")
+        else:
+            yield keyword.arg, keyword.value
+
+
+def _only_keywords(node: ast.Call, reader: Reader) -> bool:
+    for arg in node.args:
+        reader.refuse(arg, "this line takes `name=value` only")
+    return not node.args
+
+
+def _program(node: ast.Call, header: Header, reader: Reader) -> None:
+    match node:
+        case ast.Call(args=[ast.Constant(value=str(name))], keywords=[]):
+            header.name = name
+        case _:
+            reader.refuse(node, 'expected `program("name")`')
+
+
+def _mesh(node: ast.Call, header: Header, reader: Reader) -> None:
+    for arg in node.args:
+        if isinstance(arg, ast.Name):
+            _new_axis(arg.id, None, arg, header, reader)
+        else:
+            reader.refuse(arg, "expected the name of a mesh axis")
+    for name, value in _keywords(node, reader):
+        if (degree := _positive(value, f"the degree of `{name}`", reader)) is not None:
+            _new_axis(name, degree, value, header, reader)
+
+
+def _new_axis(name: str, degree: int | None, node: ast.AST, header: Header, reader: Reader) -> None:
+    if name in header.degrees:
+        reader.refuse(node, f"axis `{name}` is named twice", code="PP305")
+    header.degrees[name] = degree
+
+
+def _splits(node: ast.Call, header: Header, reader: Reader) -> None:
+    if not _only_keywords(node, reader):
+        return
+    for name, value in _keywords(node, reader):
+        text = _text(value)
+        if text in SPLITS:
+            assert text is not None
+            header.splits[name] = text
+        else:
+            reader.refuse(value, f"`{text}` is nothing that an axis can split", "one of " + ", ".join(SPLITS))
+
+
+def _inner(node: ast.Call, header: Header, reader: Reader) -> None:
+    if not _only_keywords(node, reader):
+        return
+    for name, value in _keywords(node, reader):
+        if isinstance(value, ast.Name):
+            header.inner[name] = value.id
+        elif (size := _positive(value, f"the sub-group size of `{name}`", reader)) is not None:
+            header.inner[name] = size
+
+
+def _group(node: ast.Call, header: Header, reader: Reader) -> None:
+    match node:
+        case ast.Call(args=[ast.Name(id=name), size], keywords=[]):
+            read = reader.expression(size)
+            if any(g.name == name for g in header.groups):
+                reader.refuse(node, f"group `{name}` is named twice", code="PP305")
+            elif read is not None:
+                header.groups.append(Group(name=name, size=read, place=reader.place(node)))
+        case _:
+            reader.refuse(node, "expected `group(name, size)`, for example `group(matrix, P - P_norm)`")
+
+
+def _place(node: ast.Call, header: Header, reader: Reader) -> None:
+    state: str | None = None
+    group: str | None = None
+    match node.args:
+        case [ast.Name(id=name)]:
+            state = name
+        case [ast.Attribute(value=ast.Name(id=name), attr=attr)]:
+            state, group = name, attr
+    if state not in STATES:
+        reader.refuse(node, f"`place` takes a state: {', '.join(STATES)}", suggestion(state or "", STATES), code="PP305")
+        return
+    assert state is not None
+    modes: list[tuple[str, Mode]] = []
+    for axis, value in _keywords(node, reader):
+        text = _text(value)
+        if text in MODES:
+            assert text is not None
+            modes.append((axis, MODES[text]))
+        else:
+            reader.refuse(value, f"`{text}` is not a mode", 'one of "R", "S", "S*", "M", "O"', code="PP305")
+    if any(p.state == state and p.group == group for p in header.placed):
+        reader.refuse(node, f"`{state}` is placed twice", code="PP305")
+    header.placed.append(Placed(state=state, group=group, modes=tuple(sorted(modes)), place=reader.place(node)))
+
+
+def _count(node: ast.Call, header: Header, reader: Reader) -> None:
+    if not _only_keywords(node, reader):
+        return
+    for name, value in _keywords(node, reader):
+        if name not in DOMAINS:
+            reader.refuse(node, f"`{name}` is nothing that a loop walks over", suggestion(name, DOMAINS))
+        elif (number := _positive(value, f"the number of {name}", reader)) is not None:
+            header.counts[name] = number
+
+
+def _unit(node: ast.Call, header: Header, reader: Reader) -> None:
+    match node:
+        case ast.Call(args=[size], keywords=[]):
+            header.unit = _positive(size, "the number of parameters in a unit", reader)
+        case _:
+            reader.refuse(node, "expected `unit(parameters)`")
+
+
+def _approximate(node: ast.Call, header: Header, reader: Reader) -> None:
+    match node:
+        case ast.Call(args=[ast.Constant(value=str(text))], keywords=[]):
+            header.approximates.append(text)
+        case _:
+            reader.refuse(node, 'expected `approximate("what is not exact")`')
+
+
+def _axes_help(axes: Iterable[str]) -> str:
+    return "the mesh has " + (", ".join(f"`{a}`" for a in axes) or "no axis")

@@ -1,0 +1,211 @@
+"""The step program: the SPMD program that every device runs for one training step.
+
+Straight-line code with symbolic repetition. The language is the table of operations in :mod:`.ops`; this module holds
+the nodes, which are data without behaviour. Source positions do not take part in equality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeAlias
+
+from placeproof.core.diagnostics import Place
+from placeproof.core.mesh import Axis
+from placeproof.core.modes import Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """An exact rational constant."""
+
+    value: Fraction
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """``[u]`` or ``[u + offset]``: one iteration's part of something that a loop walks over.
+
+    Without a variable it counts from the start (``[0]``) or from the end (``[-1]``). A part beyond either end is no part:
+    a statement about it does nothing.
+    """
+
+    var: str | None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ref:
+    """A buffer, a state, an axis (its degree), or a symbol; ``parameters.norm[u]`` selects a group and a part."""
+
+    name: str
+    group: str | None = None
+    index: Index | None = None
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """An operation of the table applied to operands, over axes, with named options."""
+
+    op: str
+    args: tuple[Expr, ...] = ()
+    axes: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    def option(self, name: str, default: str | None = None) -> str | None:
+        """The value of a named option, as text."""
+        return dict(self.options).get(name, default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binary:
+    """Arithmetic: ``+ - * / **``, on scalars or element-wise on tensors."""
+
+    op: str
+    left: Expr
+    right: Expr
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+
+Expr: TypeAlias = Number | Ref | Call | Binary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assign:
+    """``targets = value``, or ``target += value`` when ``accumulate``."""
+
+    targets: tuple[Ref, ...]
+    value: Expr
+    accumulate: bool = False
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Do:
+    """An operation for its effect: ``send``, ``free``, ``zero``."""
+
+    call: Call
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class For:
+    """``for var in domain:``. ``within`` names the outer loop variable whose part is walked (``blocks[u]``).
+
+    ``in_flight`` is the number of micro-batches whose activations coexist (1 unless a schedule overlaps them).
+    """
+
+    var: str
+    domain: str
+    body: tuple[Stmt, ...]
+    within: str | None = None
+    reverse: bool = False
+    in_flight: Expr | None = None
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class If:
+    """``if rank(axis) <op> bound:``: the devices of one axis part ways."""
+
+    axis: str
+    op: str
+    bound: Expr
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+
+Stmt: TypeAlias = Assign | Do | For | If
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A parameter group: parameters that share one placement and one reduction domain. ``size`` in parameters."""
+
+    name: str
+    size: Expr
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """How one state (of one group, or of all) lies between steps, axis by axis; axes not named are replicated."""
+
+    state: str
+    group: str | None
+    modes: tuple[tuple[str, Mode], ...]
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A whole step program. ``unit`` is the number of parameters in the largest unit, where it is fixed."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    groups: tuple[Group, ...]
+    placed: tuple[Placed, ...]
+    body: tuple[Stmt, ...]
+    counts: tuple[tuple[str, int], ...] = ()
+    unit: int | None = None
+    approximates: tuple[str, ...] = ()
+
+    def count(self, domain: str) -> int | None:
+        """The fixed number of iterations of a domain, or None while it is symbolic."""
+        return dict(self.counts).get(domain)
+
+    def axis(self, name: str) -> Axis | None:
+        """The mesh axis of that name, or of which that name is the outer or inner factor."""
+        for axis in self.axes:
+            if name in (axis.name, axis.outer_name, axis.inner_name):
+                return axis
+        return None
+
+
+DEFAULT_GROUP = "all"
+
+
+def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Every statement of a body in order, loops and branches before what they contain."""
+    for stmt in body:
+        yield stmt
+        if isinstance(stmt, For):
+            yield from statements(stmt.body)
+        elif isinstance(stmt, If):
+            yield from statements(stmt.then)
+            yield from statements(stmt.orelse)
+
+
+def expressions(expr: Expr) -> Iterator[Expr]:
+    """An expression and everything inside it, operands first (the order in which a device evaluates them)."""
+    if isinstance(expr, Call):
+        for arg in expr.args:
+            yield from expressions(arg)
+    elif isinstance(expr, Binary):
+        yield from expressions(expr.left)
+        yield from expressions(expr.right)
+    yield expr
+
+
+def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
+    """The expressions that a statement itself evaluates, without those of the statements inside it."""
+    if isinstance(stmt, Assign):
+        return (stmt.value,)
+    if isinstance(stmt, Do):
+        return (stmt.call,)
+    if isinstance(stmt, For):
+        return (stmt.in_flight,) if stmt.in_flight is not None else ()
+    return (stmt.bound,)
+
+
+def calls(stmt: Stmt) -> Iterator[Call]:
+    """Every operation that a statement itself performs, in order of evaluation."""
+    for own in own_expressions(stmt):
+        for expr in expressions(own):
+            if isinstance(expr, Call):
+                yield expr

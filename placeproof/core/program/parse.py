@@ -1,0 +1,316 @@
+"""Reading a step program from text: a documented subset of Python's syntax, read with ``ast`` and never executed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from fractions import Fraction
+
+from placeproof.core.diagnostics import Place, Problems, suggestion
+from placeproof.core.program.header import Header, read_header
+from placeproof.core.program.ir import (
+    Assign,
+    Binary,
+    Call,
+    Do,
+    Expr,
+    For,
+    If,
+    Index,
+    Number,
+    Program,
+    Ref,
+    Stmt,
+)
+from placeproof.core.program.ops import DOMAINS, HEADER, OPS, Axes, Op
+from placeproof.core.program.wellformed import check_into
+
+#: Longer inputs are refused: nobody wrote them by hand, and a recording has loops to fold.
+MAX_LINES = 5_000
+_BINARY: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+
+
+def parse(text: str, *, source: str = "<program>") -> Program:
+    """Read a step program.
+
+    Raises :class:`InputError` with every problem of the text, each with its line, column and caret. The result is
+    syntactically a program; :func:`read` also decides whether it makes sense.
+    """
+    problems = Problems()
+    program = _parse(text, source, problems)
+    problems.raise_if_any()
+    return program
+
+
+def read(text: str, *, source: str = "<program>") -> Program:
+    """Read a step program and check that it is well formed; raises :class:`InputError` with all problems of both."""
+    problems = Problems()
+    program = _parse(text, source, problems)
+    check_into(program, problems, partial=bool(problems.found))
+    problems.raise_if_any()
+    return program
+
+
+def _parse(text: str, source: str, problems: Problems) -> Program:
+    lines = text.splitlines()
+    if len(lines) > MAX_LINES:
+        problems.add(
+            "PP301",
+            f"the program has {len(lines)} lines; at most {MAX_LINES} are read",
+            help="repeat with `for u in units:` instead of writing each unit out",
+        )
+        problems.raise_if_any()
+    tree = _tree(text, source, problems)
+    reader = _Reader(source, text.splitlines(), problems)
+    header = Header()
+    body: list[Stmt] = []
+    for node in tree.body:
+        if (name := _header_name(node)) is None:
+            body.extend(reader.statement(node))
+        elif body:
+            problems.add("PP302", f"`{name}(...)` belongs before the first statement", place=reader.place(node))
+        else:
+            assert isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+            read_header(node.value, header, reader, problems)
+    return header.program(tuple(body), source, problems)
+
+
+def _tree(text: str, source: str, problems: Problems) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        line, column = error.lineno or 1, error.offset or 1
+        shown = (text.splitlines() or [""])[min(line, max(1, len(text.splitlines()))) - 1 :][:1]
+        problems.add(
+            "PP301",
+            f"this is not readable as a step program: {error.msg}",
+            place=Place(source=source, line=line, column=max(1, column), text=shown[0] if shown else ""),
+            help="a step program is written in a subset of Python's syntax; see docs/reference/step-programs.md",
+        )
+    except (ValueError, RecursionError, MemoryError) as error:
+        problems.add("PP301", f"this is not readable as a step program: {error or 'nested too deeply'}")
+    problems.raise_if_any()
+    raise AssertionError("unreachable")
+
+
+def _header_name(node: ast.stmt) -> str | None:
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))) if name in HEADER:
+            return name
+    return None
+
+
+class _Reader:
+    """Turns nodes of Python's syntax tree into nodes of a program; what it cannot read becomes a problem."""
+
+    def __init__(self, source: str, lines: list[str], problems: Problems) -> None:
+        self.source = source
+        self.lines = lines
+        self.problems = problems
+
+    def place(self, node: ast.AST) -> Place:
+        """Where a node stands, in characters (``ast`` counts bytes)."""
+        line = getattr(node, "lineno", 1)
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        raw = text.encode()
+        start = len(raw[: getattr(node, "col_offset", 0)].decode(errors="ignore"))
+        end = len(text)
+        if getattr(node, "end_lineno", line) == line:
+            end = len(raw[: getattr(node, "end_col_offset", len(raw))].decode(errors="ignore"))
+        return Place(source=self.source, line=line, column=start + 1, length=max(1, end - start), text=text)
+
+    def refuse(self, node: ast.AST, message: str, help: str | None = None, code: str = "PP303") -> None:
+        """Record a problem at a node."""
+        self.problems.add(code, message, place=self.place(node), help=help)
+
+    def statement(self, node: ast.stmt) -> list[Stmt]:
+        """One statement, or none when it could not be read."""
+        place = self.place(node)
+        match node:
+            case ast.Assign(targets=[target], value=value):
+                return self._assign(target, value, accumulate=False, place=place)
+            case ast.AugAssign(target=target, op=ast.Add(), value=value):
+                return self._assign(target, value, accumulate=True, place=place)
+            case ast.Expr(value=ast.Call() as call):
+                read = self.expression(call)
+                return [Do(call=read, place=place)] if isinstance(read, Call) else []
+            case ast.For():
+                return self._loop(node)
+            case ast.If():
+                return self._branch(node)
+            case ast.Pass():
+                return []
+        shown = type(node).__name__.lower()
+        self.refuse(
+            node,
+            f"a step program has no `{shown}` statement",
+            "it has assignments, `+=`, operations, `for ... in units:` and `if rank(axis) == ...:`",
+        )
+        return []
+
+    def _body(self, nodes: list[ast.stmt]) -> tuple[Stmt, ...]:
+        return tuple(s for node in nodes for s in self.statement(node))
+
+    def _assign(self, target: ast.expr, value: ast.expr, *, accumulate: bool, place: Place) -> list[Stmt]:
+        nodes = target.elts if isinstance(target, ast.Tuple) else [target]
+        targets = [self._ref(n) for n in nodes]
+        read = self.expression(value)
+        known = [t for t in targets if t is not None]
+        if read is None or len(known) != len(targets):
+            return []
+        return [Assign(targets=tuple(known), value=read, accumulate=accumulate, place=place)]
+
+    def _loop(self, node: ast.For) -> list[Stmt]:
+        body = self._body(node.body)
+        iterable, reverse = node.iter, False
+        match iterable:
+            case ast.Call(func=ast.Name(id="reversed"), args=[inner]):
+                iterable, reverse = inner, True
+        in_flight: Expr | None = None
+        within: str | None = None
+        match iterable:
+            case ast.Call(func=ast.Name(id="microbatches") as name, args=[], keywords=[ast.keyword(arg="in_flight", value=v)]):
+                in_flight, iterable = self.expression(v), name
+            case ast.Subscript(value=ast.Name() as name, slice=ast.Name(id=outer)):
+                within, iterable = outer, name
+        domain = iterable.id if isinstance(iterable, ast.Name) else None
+        if domain not in DOMAINS or not isinstance(node.target, ast.Name) or node.orelse:
+            self.refuse(
+                node.iter,
+                "a loop walks over " + ", ".join(f"`{d}`" for d in DOMAINS) + " with one variable",
+                suggestion(domain, DOMAINS) if domain else "for example `for u in reversed(units):`",
+            )
+            return []
+        assert domain is not None
+        return [
+            For(
+                var=node.target.id,
+                domain=domain,
+                body=body,
+                within=within,
+                reverse=reverse,
+                in_flight=in_flight,
+                place=self.place(node),
+            )
+        ]
+
+    def _branch(self, node: ast.If) -> list[Stmt]:
+        then, orelse = self._body(node.body), self._body(node.orelse)
+        match node.test:
+            case ast.Compare(
+                left=ast.Call(func=ast.Name(id="rank"), args=[ast.Name(id=axis)], keywords=[]), ops=[op], comparators=[right]
+            ) if type(op) in _COMPARE:
+                bound = self.expression(right)
+                if bound is None:
+                    return []
+                return [
+                    If(axis=axis, op=_COMPARE[type(op)], bound=bound, then=then, orelse=orelse, place=self.place(node))
+                ]
+        self.refuse(node.test, "a condition compares `rank(axis)` with a number", "for example `if rank(pp) == 0:`")
+        return []
+
+    def _ref(self, node: ast.expr) -> Ref | None:
+        index: Index | None = None
+        group: str | None = None
+        place = self.place(node)
+        if isinstance(node, ast.Subscript):
+            if (index := self._index(node.slice)) is None:
+                return None
+            node = node.value
+        if isinstance(node, ast.Attribute):
+            group, node = node.attr, node.value
+        if isinstance(node, ast.Name):
+            return Ref(name=node.id, group=group, index=index, place=place)
+        self.refuse(node, "expected a name such as `parameters`, `parameters.norm` or `parameters.norm[u]`")
+        return None
+
+    def _index(self, node: ast.expr) -> Index | None:
+        match node:
+            case ast.Name(id=var):
+                return Index(var=var)
+            case ast.Constant(value=int(k)) if not isinstance(k, bool):
+                return Index(var=None, offset=k)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(k))):
+                return Index(var=None, offset=-k)
+            case ast.BinOp(left=ast.Name(id=var), op=ast.Add(), right=ast.Constant(value=int(k))):
+                return Index(var=var, offset=k)
+            case ast.BinOp(left=ast.Name(id=var), op=ast.Sub(), right=ast.Constant(value=int(k))):
+                return Index(var=var, offset=-k)
+        self.refuse(node, "an index is a loop variable, one plus or minus a number, or a number: `[u]`, `[u + 1]`, `[0]`")
+        return None
+
+    def expression(self, node: ast.expr) -> Expr | None:
+        """One expression, or None when it could not be read."""
+        match node:
+            case ast.Constant(value=bool()):
+                pass
+            case ast.Constant(value=int(value)):
+                return Number(value=Fraction(value), place=self.place(node))
+            case ast.Constant(value=float()):
+                return Number(value=self._decimal(node), place=self.place(node))
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() as inner):
+                value = self.expression(inner)
+                return Number(value=-value.value, place=self.place(node)) if isinstance(value, Number) else None
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                a, b = self.expression(left), self.expression(right)
+                if a is None or b is None:
+                    return None
+                return Binary(op=_BINARY[type(op)], left=a, right=b, place=self.place(node))
+            case ast.Call(func=ast.Name(id=name)):
+                return self._call(node, name)
+            case ast.Name() | ast.Attribute() | ast.Subscript():
+                return self._ref(node)
+        self.refuse(node, "expected a name, a number, arithmetic or an operation")
+        return None
+
+    def _decimal(self, node: ast.Constant) -> Fraction:
+        shown = self.place(node)
+        literal = shown.text[shown.column - 1 : shown.column - 1 + shown.length]
+        exact = re.fullmatch(r"[0-9.]+(?:[eE][-+]?[0-9]+)?", literal)
+        return Fraction(literal) if exact else Fraction(str(node.value))
+
+    def _call(self, node: ast.Call, name: str) -> Call | None:
+        if name not in OPS:
+            self.refuse(node.func, f"there is no operation `{name}`", suggestion(name, OPS), code="PP304")
+            return None
+        op = OPS[name]
+        cut = len(node.args) if op.axes is Axes.NONE else self._operand_count(op, node.args)
+        operands = [self.expression(a) for a in node.args[:cut]]
+        axes: list[str] = []
+        for arg in node.args[cut:]:
+            if isinstance(arg, ast.Name):
+                axes.append(arg.id)
+            else:
+                self.refuse(arg, f"`{name}` takes names of mesh axes here", op.signature(), code="PP304")
+        options = [(k.arg, self._option(k.value)) for k in node.keywords if k.arg]
+        known = [o for o in operands if o is not None]
+        if len(known) != len(operands):
+            return None
+        return Call(
+            op=name, args=tuple(known), axes=tuple(axes), options=tuple(sorted(options)), place=self.place(node)
+        )
+
+    @staticmethod
+    def _operand_count(op: Op, args: list[ast.expr]) -> int:
+        return min(len(op.operands), len(args))
+
+    def _option(self, node: ast.expr) -> str:
+        match node:
+            case ast.Name(id=name):
+                return name
+            case ast.Constant(value=str(value)):
+                return value
+            case ast.Constant(value=int(value)) if not isinstance(value, bool):
+                return str(value)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(value))):
+                return str(-value)
+        self.refuse(node, "an option is a name, a text or an integer", code="PP304")
+        return ""

@@ -1,0 +1,334 @@
+"""Whether a program makes sense, before any interpretation: a table of rules.
+
+The rules know nothing of costs or of correctness. They refuse what no device could run: a name that nothing wrote, a
+collective that part of its group never enters, a part of something that no loop walks over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.program.flow import check_flow
+from placeproof.core.program.ir import (
+    Assign,
+    Call,
+    Do,
+    Expr,
+    For,
+    If,
+    Program,
+    Ref,
+    Stmt,
+    calls,
+    expressions,
+    own_expressions,
+    statements,
+)
+from placeproof.core.program.ops import DOMAINS, OPS, RESERVED, Axes
+from placeproof.core.states import STATES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rule of well-formedness: what it demands, and the check that records its violations.
+
+    ``whole``: it judges the program as a whole, so that a line that could not be read would mislead it.
+    """
+
+    code: str
+    demands: str
+    check: Callable[[Program, Problems], None]
+    whole: bool = False
+
+
+def check(program: Program) -> Program:
+    """Return the program unchanged, or raise :class:`InputError` with every rule it breaks."""
+    problems = Problems()
+    check_into(program, problems)
+    problems.raise_if_any()
+    return program
+
+
+def check_into(program: Program, problems: Problems, *, partial: bool = False) -> None:
+    """Record every broken rule. Of a partly read program only the rules that judge one place at a time are asked."""
+    for rule in RULES:
+        if not (partial and rule.whole):
+            rule.check(program, problems)
+
+
+def axis_names(program: Program) -> dict[str, str]:
+    """Every axis that an operation may name, factors of split axes included -> the axis of the mesh."""
+    names: dict[str, str] = {}
+    for axis in program.axes:
+        names[axis.name] = axis.name
+        if axis.inner is not None:
+            names[axis.outer_name] = names[axis.inner_name] = axis.name
+    return names
+
+
+def _every_call(program: Program) -> Iterator[Call]:
+    for stmt in statements(program.body):
+        yield from calls(stmt)
+
+
+def _every_ref(program: Program) -> Iterator[Ref]:
+    for stmt in statements(program.body):
+        if isinstance(stmt, Assign):
+            yield from stmt.targets
+        for own in own_expressions(stmt):
+            yield from (e for e in expressions(own) if isinstance(e, Ref))
+
+
+def _not_empty(program: Program, problems: Problems) -> None:
+    if not program.body:
+        problems.add("PP302", "the program has no statement", help="see docs/reference/step-programs.md for examples")
+
+
+def _known_axes(program: Program, problems: Problems) -> None:
+    names = axis_names(program)
+    shown = "the mesh has " + (", ".join(f"`{n}`" for n in names) or "no axis; begin with `mesh(dp)`")
+
+    def known(axis: str, place: object) -> None:
+        if axis not in names:
+            hint = suggestion(axis, names) or shown
+            problems.add("PP305", f"`{axis}` is no axis of the mesh", place=place, help=hint)  # type: ignore[arg-type]
+
+    for call in _every_call(program):
+        for axis in call.axes:
+            known(axis, call.place)
+    for stmt in statements(program.body):
+        if isinstance(stmt, If):
+            known(stmt.axis, stmt.place)
+    for placed in program.placed:
+        for axis, _ in placed.modes:
+            known(axis, placed.place)
+
+
+def _axes_once(program: Program, problems: Problems) -> None:
+    for call in _every_call(program):
+        factors = [f for a in call.axes for f in _factors(program, a)]
+        twice = [f for f, n in Counter(factors).items() if n > 1]
+        if twice:
+            problems.add("PP305", f"`{call.op}` names `{twice[0]}` twice", place=call.place, help="name each axis once")
+
+
+def _factors(program: Program, name: str) -> tuple[str, ...]:
+    axis = program.axis(name)
+    if axis is None or axis.inner is None or name != axis.name:
+        return (name,)
+    return (axis.outer_name, axis.inner_name)
+
+
+def _as_in_table(program: Program, problems: Problems) -> None:
+    for call in _every_call(program):
+        op = OPS[call.op]
+        required, most = len(op.operands) - op.optional, len(op.operands)
+        if not required <= len(call.args) <= most:
+            problems.add(
+                "PP304", f"`{op.name}` takes {_amount(required, most)}, not {len(call.args)}", place=call.place, help=op.signature()
+            )
+        bad_axes = {
+            Axes.NONE: bool(call.axes),
+            Axes.ONE: len(call.axes) != 1,
+            Axes.SOME: not call.axes,
+            Axes.ANY: False,
+        }[op.axes]
+        if bad_axes:
+            problems.add("PP304", f"`{op.name}` names axes: {op.axes.value}", place=call.place, help=op.signature())
+        _options_as_in_table(call, problems)
+
+
+def _amount(least: int, most: int) -> str:
+    if least == most:
+        return f"{least} operand{'' if least == 1 else 's'}"
+    return f"{least} to {most} operands"
+
+
+def _options_as_in_table(call: Call, problems: Problems) -> None:
+    allowed = dict(OPS[call.op].options)
+    for name, value in call.options:
+        if name not in allowed:
+            hint = suggestion(name, allowed) or OPS[call.op].signature()
+            problems.add("PP304", f"`{call.op}` has no option `{name}`", place=call.place, help=hint)
+        elif allowed[name] and value not in allowed[name]:
+            hint = "one of " + ", ".join(allowed[name])
+            problems.add("PP304", f"`{name}={value}` is not an option of `{call.op}`", place=call.place, help=hint)
+    for name in ("to", "source"):
+        text = call.option(name)
+        if text is not None and not text.lstrip("-").isdigit():
+            problems.add("PP304", f"`{name}` is a number of steps along the axis", place=call.place, help="for example to=1")
+
+
+def _target_count(program: Program, problems: Problems) -> None:
+    for stmt in statements(program.body):
+        if isinstance(stmt, Do) and OPS[stmt.call.op].results[0] > 0:
+            problems.add(
+                "PP304",
+                f"the result of `{stmt.call.op}` is lost",
+                place=stmt.place,
+                help=f"give it a name: `y = {stmt.call.op}(...)`",
+            )
+        elif isinstance(stmt, Assign):
+            _targets_fit(stmt, problems)
+
+
+def _targets_fit(stmt: Assign, problems: Problems) -> None:
+    least, most = OPS[stmt.value.op].results if isinstance(stmt.value, Call) else (1, 1)
+    given = len(stmt.targets)
+    if not least <= given <= most:
+        what = f"`{stmt.value.op}` has" if isinstance(stmt.value, Call) else "the right side has"
+        results = str(least) if least == most else f"{least} to {most}"
+        problems.add("PP304", f"{what} {results} result(s), and {given} target(s) are given", place=stmt.place)
+    if stmt.accumulate and given > 1:
+        problems.add("PP304", "`+=` takes one target", place=stmt.place, help="accumulate in a line of its own")
+
+
+def _single_results_inside(program: Program, problems: Problems) -> None:
+    for stmt in statements(program.body):
+        for own in own_expressions(stmt):
+            for call in (e for e in expressions(own) if isinstance(e, Call)):
+                outermost = call is own
+                if not outermost and OPS[call.op].results[0] != 1:
+                    problems.add("PP304", f"`{call.op}` cannot stand inside an expression", place=call.place)
+
+
+def _free_names(program: Program, problems: Problems) -> None:
+    axes = axis_names(program)
+    for stmt in statements(program.body):
+        named = [(stmt.var, stmt.place)] if isinstance(stmt, For) else []
+        if isinstance(stmt, Assign):
+            named += [(t.name, t.place) for t in stmt.targets]
+        for name, place in named:
+            if name in RESERVED or name in axes:
+                what = "an axis of the mesh" if name in axes else "a word of the language"
+                problems.add("PP306", f"`{name}` is {what} and cannot be assigned", place=place, help="choose another name")
+        if isinstance(stmt, For) and stmt.var in STATES:
+            problems.add("PP306", f"`{stmt.var}` is a state and cannot be a loop variable", place=stmt.place)
+
+
+def _known_groups(program: Program, problems: Problems) -> None:
+    names = [g.name for g in program.groups] + ["inner", "outer"]
+    refs: list[tuple[str | None, object]] = [(r.group, r.place) for r in _every_ref(program)]
+    refs += [(p.group, p.place) for p in program.placed]
+    for group, place in refs:
+        if group is not None and group not in names:
+            hint = suggestion(group, names) or "declare it: `group(name, size)`"
+            problems.add("PP305", f"there is no group `{group}`", place=place, help=hint)  # type: ignore[arg-type]
+
+
+def _no_collective_apart(program: Program, problems: Problems) -> None:
+    """A collective under a condition on the rank of its own axis: some devices of the group never enter it."""
+
+    def walk(body: tuple[Stmt, ...], apart: frozenset[str]) -> None:
+        for stmt in body:
+            for call in calls(stmt):
+                if OPS[call.op].collective and call.op not in ("send", "recv"):
+                    _apart(call, apart, problems)
+            if isinstance(stmt, For):
+                walk(stmt.body, apart)
+            elif isinstance(stmt, If):
+                inside = apart | {stmt.axis}
+                walk(stmt.then, inside)
+                walk(stmt.orelse, inside)
+
+    def _apart(call: Call, apart: frozenset[str], problems: Problems) -> None:
+        parted = [a for a in call.axes if apart & {a, *_factors(program, a)}]
+        if parted:
+            problems.add(
+                "PP308",
+                f"not every device along `{parted[0]}` enters this `{call.op}`: it would hang",
+                place=call.place,
+                help=f"move it out of the condition on `rank({parted[0]})`",
+            )
+
+    walk(program.body, frozenset())
+
+
+def _paired_messages(program: Program, problems: Problems) -> None:
+    sends: Counter[tuple[str, int]] = Counter()
+    receives: Counter[tuple[str, int]] = Counter()
+    first: dict[tuple[str, int], Call] = {}
+    for call in _every_call(program):
+        text = call.option("to" if call.op == "send" else "source", "0") or "0"
+        if call.op not in ("send", "recv") or not call.axes or not text.lstrip("-").isdigit():
+            continue
+        offset = int(text)
+        key = (call.axes[0], offset if call.op == "send" else -offset)
+        (sends if call.op == "send" else receives)[key] += 1
+        first.setdefault(key, call)
+    for key in sorted(set(sends) | set(receives)):
+        if sends[key] != receives[key]:
+            problems.add(
+                "PP308",
+                f"{sends[key]} `send(to={key[1]})` meet {receives[key]} `recv(source={-key[1]})` along `{key[0]}`",
+                place=first[key].place,
+                help="each message needs its sender and its receiver",
+            )
+
+
+def _nested_domains(program: Program, problems: Problems) -> None:
+    order = list(DOMAINS)
+
+    def walk(body: tuple[Stmt, ...], outer: tuple[For, ...]) -> None:
+        for stmt in body:
+            if isinstance(stmt, For):
+                _nests(stmt, outer, order, problems)
+                walk(stmt.body, (*outer, stmt))
+            elif isinstance(stmt, If):
+                walk(stmt.then, outer)
+                walk(stmt.orelse, outer)
+
+    walk(program.body, ())
+
+
+def _nests(loop: For, outer: tuple[For, ...], order: list[str], problems: Problems) -> None:
+    rank = order.index(loop.domain)
+    around = {o.var: o for o in outer}
+    if any(order.index(o.domain) >= rank for o in outer):
+        problems.add("PP307", f"`{loop.domain}` cannot be walked here", place=loop.place, help="nest " + " > ".join(order))
+    if loop.var in around:
+        problems.add("PP306", f"loop variable `{loop.var}` is in use", place=loop.place, help="choose another name")
+    parts = [o.var for o in outer if o.domain != "microbatches"]
+    if loop.within is None and parts:
+        hint = f"walk one part's own: `for {loop.var} in {loop.domain}[{parts[-1]}]:`"
+        problems.add("PP307", f"`{loop.domain}` is walked whole for each `{parts[-1]}`", place=loop.place, help=hint)
+    elif loop.within is not None and loop.within not in parts:
+        hint = "name the variable of the loop around this one"
+        problems.add("PP307", f"`{loop.within}` is no part that is walked here", place=loop.place, help=hint)
+
+
+def _symbols_known(program: Program, problems: Problems) -> None:
+    from placeproof.core.symbols import info
+
+    def walk(expr: Expr) -> None:
+        for ref in (e for e in expressions(expr) if isinstance(e, Ref)):
+            if ref.name in axis_names(program) or ref.name in DOMAINS:
+                continue
+            try:
+                info(ref.name)
+            except KeyError:
+                problems.add("PP306", f"`{ref.name}` is no defined symbol", place=ref.place, help="`placeproof list symbols`")
+
+    for group in program.groups:
+        walk(group.size)
+
+
+#: The language's rules, in the order in which they are checked.
+RULES: tuple[Rule, ...] = (
+    Rule(code="PP302", demands="a program has at least one statement", check=_not_empty, whole=True),
+    Rule(code="PP305", demands="axes are axes of the mesh", check=_known_axes),
+    Rule(code="PP305", demands="an operation names an axis once, its factors included", check=_axes_once),
+    Rule(code="PP304", demands="operations are called as the table says", check=_as_in_table),
+    Rule(code="PP304", demands="an operation has as many targets as results", check=_target_count),
+    Rule(code="PP304", demands="only operations with one result stand inside an expression", check=_single_results_inside),
+    Rule(code="PP306", demands="assigned names are free", check=_free_names),
+    Rule(code="PP305", demands="groups are declared", check=_known_groups),
+    Rule(code="PP306", demands="sizes use defined symbols", check=_symbols_known),
+    Rule(code="PP307", demands="loops nest from coarse to fine, each within its part", check=_nested_domains),
+    Rule(code="PP308", demands="every device of a group enters its collectives", check=_no_collective_apart),
+    Rule(code="PP308", demands="every message has a sender and a receiver", check=_paired_messages, whole=True),
+    Rule(code="PP306", demands="what is read was written, waited for, and not freed", check=check_flow, whole=True),
+)

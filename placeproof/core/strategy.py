@@ -1,0 +1,224 @@
+"""Strategies: mesh axes, a placement, a schedule; and their composition.
+
+A strategy is data. ``a * b`` composes two strategies on one mesh, and does not depend on the order: a conflict is an
+error that names both and the rule that forbids it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from placeproof.core.diagnostics import Problems
+from placeproof.core.mesh import Axis, axis_order
+from placeproof.core.modes import REPLICATED, SHARDED, Mode
+from placeproof.core.states import ACTIVATIONS, STATES, State
+
+SYMBOLIC = "symbolic"
+
+#: Groups of activations where an axis splits the hidden dimension: inside the parallel regions, and outside them.
+INNER, OUTER = "inner", "outer"
+#: Groups of parameters there: split with the hidden dimension, and copied.
+MATRIX, NORM = "matrix", "norm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry of a placement: a state (of the groups named, or all), on an axis, in a mode; and who says so."""
+
+    state: str
+    axis: str
+    mode: Mode
+    owner: str
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """What a strategy says of time rather than of place. None: it says nothing, another strategy may.
+
+    ``microbatches``: passes per update, a number or "symbolic". ``in_flight``: whose activations coexist: of one
+    micro-batch, of `stages` (1F1B), or of `all` (GPipe). ``unit``: what is gathered at once: "unit", "model", or a
+    number of parameters. ``prefetch``: gather the next unit while this one computes. ``reshard``: after forward, drop
+    gathered parameters (True), keep them (False), or keep a shard over a sub-group of that many devices. ``bucket``:
+    gradients stream into their reduction ("stream") or are first produced for a whole unit ("unit"). ``recompute``: keep
+    each layer's input alone and recompute the rest. ``checkpoints``: kept inputs stay on the "device" or go to the "host".
+    ``gather_width``, ``reduce_width``: symbols of quantised bytes a parameter on the wire.
+    """
+
+    microbatches: int | str | None = None
+    in_flight: str | None = None
+    unit: int | str | None = None
+    prefetch: bool | None = None
+    reshard: bool | int | str | None = None
+    bucket: str | None = None
+    recompute: bool | None = None
+    checkpoints: str | None = None
+    gather_width: str | None = None
+    reduce_width: str | None = None
+
+
+SCHEDULE_FIELDS = tuple(f.name for f in fields(Schedule))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """Mesh axes + placement + schedule. ``parts`` are the expressions of the strategies that it is composed of."""
+
+    parts: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    entries: tuple[Entry, ...]
+    schedule: Schedule
+    needs: tuple[tuple[str, str], ...] = ()
+    approximates: tuple[str, ...] = ()
+    title: str = ""
+    summary: str = ""
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        """The expression that makes this strategy, parts in canonical order."""
+        return " * ".join(self.parts)
+
+    def axis(self, name: str) -> Axis:
+        """The axis of that name; raises KeyError."""
+        for axis in self.axes:
+            if axis.name == name:
+                return axis
+        raise KeyError(name)
+
+    def mode(self, state: State, axis: str, group: str | None = None) -> Mode:
+        """The placement, total: what no strategy places lies as the axis leaves it (see :func:`usual_mode`)."""
+        fallback: Mode | None = None
+        for entry in self.entries:
+            if entry.state == state.name and entry.axis == axis:
+                if group is not None and group in entry.groups:
+                    return entry.mode
+                if not entry.groups:
+                    fallback = entry.mode
+        return fallback or usual_mode(state, self.axis(axis), group)
+
+    def places(self, state: State, axis: str) -> bool:
+        """Whether some strategy places the state on the axis."""
+        return any(e.state == state.name and e.axis == axis for e in self.entries)
+
+    def __mul__(self, other: object) -> Strategy:
+        if isinstance(other, Strategy):
+            return compose((self, other))
+        return NotImplemented
+
+
+def usual_mode(state: State, axis: Axis, group: str | None = None) -> Mode:
+    """How a state lies on an axis that no strategy places it on.
+
+    Model states are copied. Activations are split with what the axis splits: with the samples, and with the computation,
+    except for those outside the parallel regions of an axis that splits the hidden dimension (the group ``outer``).
+    """
+    if state is not ACTIVATIONS:
+        return REPLICATED
+    outside = axis.splits.name == "hidden" and group != INNER
+    split = axis.splits.samples or (axis.splits.compute and not outside)
+    return SHARDED if split else REPLICATED
+
+
+def compose(strategies: Iterable[Strategy]) -> Strategy:
+    """The strategies together on one mesh, whatever their order. Raises :class:`InputError` with every conflict."""
+    members = sorted(strategies, key=_canonical)
+    problems = Problems()
+    axes = _axes(members, problems)
+    entries = _entries(members, problems)
+    schedule = _schedule(members, problems)
+    problems.raise_if_any()
+    return Strategy(
+        parts=tuple(p for s in members for p in s.parts),
+        axes=axes,
+        entries=entries,
+        schedule=schedule,
+        needs=tuple(sorted({n for s in members for n in s.needs})),
+        approximates=tuple(sorted({a for s in members for a in s.approximates})),
+        title=" with ".join(s.title for s in members),
+        summary=" ".join(s.summary for s in members),
+        source="; ".join(dict.fromkeys(s.source for s in members if s.source)),
+    )
+
+
+def _canonical(strategy: Strategy) -> tuple[int, tuple[tuple[int, str], ...], str]:
+    return (0 if strategy.entries else 1, tuple(axis_order(a) for a in strategy.axes), strategy.name)
+
+
+def _axes(members: list[Strategy], problems: Problems) -> tuple[Axis, ...]:
+    seen: dict[str, tuple[Axis, str]] = {}
+    for member in members:
+        for axis in member.axes:
+            if axis.name not in seen:
+                seen[axis.name] = (axis, member.name)
+                continue
+            first, owner = seen[axis.name]
+            if first.splits != axis.splits:
+                problems.add(
+                    "PP106",
+                    f"`{owner}` splits {first.splits} over axis `{axis.name}`, and `{member.name}` splits {axis.splits}",
+                    help="an axis divides one thing; give the strategies different axes",
+                )
+            seen[axis.name] = (_same_axis(first, axis, owner, member.name, problems), owner)
+    return tuple(sorted((axis for axis, _ in seen.values()), key=axis_order))
+
+
+def _same_axis(a: Axis, b: Axis, a_owner: str, b_owner: str, problems: Problems) -> Axis:
+    def agreed(what: str, x: object, y: object) -> object:
+        if x is not None and y is not None and x != y:
+            problems.add(
+                "PP106",
+                f"`{a_owner}` gives axis `{a.name}` {what} {x}, and `{b_owner}` gives it {y}",
+                help="strategies that share an axis share its size; say it once",
+            )
+        return x if x is not None else y
+
+    degree, inner = agreed("degree", a.degree, b.degree), agreed("a sub-group of", a.inner, b.inner)
+    assert degree is None or isinstance(degree, int)
+    assert inner is None or isinstance(inner, int | str)
+    return Axis(name=a.name, splits=a.splits, degree=degree, inner=inner)
+
+
+def _entries(members: list[Strategy], problems: Problems) -> tuple[Entry, ...]:
+    placed: dict[tuple[str, str], Entry] = {}
+    clashes: dict[tuple[str, str, str], list[str]] = {}
+    entries: list[Entry] = []
+    for member in members:
+        for entry in member.entries:
+            key = (entry.state, entry.axis)
+            first = placed.get(key)
+            if first is not None and first.owner != entry.owner:
+                clashes.setdefault((first.owner, entry.owner, entry.axis), []).append(entry.state)
+            elif first is not None and entry in entries:
+                clashes.setdefault((first.owner, entry.owner, entry.axis), []).append(entry.state)
+            placed.setdefault(key, entry)
+            entries.append(entry)
+    for (one, two, axis), states in clashes.items():
+        listed = ", ".join(dict.fromkeys(states))
+        problems.add(
+            "PP105",
+            f"`{one}` and `{two}` both place {listed} on axis `{axis}`",
+            help=f"keep one of the two on `{axis}`, or give one of them an axis of its own",
+            notes=("rule: on one axis, each state is placed by one strategy",),
+        )
+    return tuple(sorted(entries, key=lambda e: (list(STATES).index(e.state), e.axis, e.groups, e.mode.symbol, e.owner)))
+
+
+def _schedule(members: list[Strategy], problems: Problems) -> Schedule:
+    said: dict[str, tuple[object, str]] = {}
+    for member in members:
+        for name in SCHEDULE_FIELDS:
+            value = getattr(member.schedule, name)
+            if value is None:
+                continue
+            first, owner = said.get(name, (None, ""))
+            if first is None or first == SYMBOLIC:
+                said[name] = (value, member.name)
+            elif value not in (first, SYMBOLIC):
+                problems.add(
+                    "PP107",
+                    f"`{owner}` sets {name} to {first}, and `{member.name}` sets it to {value}",
+                    help="say it once, or the same in both",
+                )
+    return Schedule(**{name: value for name, (value, _) in said.items()})  # type: ignore[arg-type]

@@ -1,0 +1,201 @@
+"""Every symbol of a cost formula, defined once: name, LaTeX, domain, dimension, meaning.
+
+Symbols carry no SymPy assumptions: SymPy would silently evaluate hypotheses away. A symbol's domain is an explicit
+hypothesis (:attr:`SymbolInfo.domain`) wherever a statement about it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sympy
+
+
+class Domain(Enum):
+    """The values that a symbol may take."""
+
+    POSITIVE = "> 0"
+    NONNEGATIVE = ">= 0"
+    COUNT = "integer >= 1"
+
+    @property
+    def lower(self) -> int:
+        """The least admissible value (not attained for POSITIVE)."""
+        return 1 if self is Domain.COUNT else 0
+
+
+#: A dimension is a product of base units: ``{"byte": 1, "parameter": -1}`` is bytes per parameter.
+Dimension = Mapping[str, int]
+
+PURE: Dimension = {}
+BYTES: Dimension = {"byte": 1}
+_PARAMETERS: Dimension = {"parameter": 1}
+_PER_PARAMETER: Dimension = {"byte": 1, "parameter": -1}
+_ELEMENTS: Dimension = {"element": 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SymbolInfo:
+    """One symbol. ``default`` is the number used where numbers are asked for and nothing else is said."""
+
+    name: str
+    latex: str
+    domain: Domain
+    dimension: Dimension
+    meaning: str
+    default: str | None = None
+    at_most: str | None = None
+
+
+_ROWS = (
+    SymbolInfo(name="P", latex="P", domain=Domain.POSITIVE, dimension=_PARAMETERS, meaning="parameters (count)"),
+    SymbolInfo(
+        name="P_norm",
+        latex="P_{\\mathrm{norm}}",
+        domain=Domain.NONNEGATIVE,
+        dimension=_PARAMETERS,
+        meaning="parameters of norms and biases, which tensor parallelism replicates (counted in P; 0 unless asked for)",
+        default="0",
+        at_most="P",
+    ),
+    SymbolInfo(
+        name="U",
+        latex="U",
+        domain=Domain.POSITIVE,
+        dimension=_PARAMETERS,
+        meaning="parameters in the largest unit: what is gathered at once",
+        at_most="P",
+    ),
+    SymbolInfo(
+        name="n_u", latex="n_u", domain=Domain.COUNT, dimension=PURE, meaning="number of units, taken as equal in size"
+    ),
+    SymbolInfo(
+        name="N",
+        latex="N",
+        domain=Domain.COUNT,
+        dimension=PURE,
+        meaning="devices: the degree of the only axis, or the world size",
+    ),
+    SymbolInfo(
+        name="b_theta",
+        latex="b_\\theta",
+        domain=Domain.POSITIVE,
+        dimension=_PER_PARAMETER,
+        meaning="bytes per parameter of the compute copy",
+    ),
+    SymbolInfo(
+        name="b_g", latex="b_g", domain=Domain.POSITIVE, dimension=_PER_PARAMETER, meaning="bytes per parameter of the gradient"
+    ),
+    SymbolInfo(
+        name="b_omega",
+        latex="b_\\omega",
+        domain=Domain.NONNEGATIVE,
+        dimension=_PER_PARAMETER,
+        meaning="bytes per parameter of optimizer state, fp32 master copy included",
+    ),
+    SymbolInfo(
+        name="b_a",
+        latex="b_a",
+        domain=Domain.POSITIVE,
+        dimension={"byte": 1, "element": -1},
+        meaning="bytes per activation element",
+    ),
+    SymbolInfo(
+        name="b_qw",
+        latex="b_{qw}",
+        domain=Domain.POSITIVE,
+        dimension=_PER_PARAMETER,
+        meaning="bytes per parameter of quantised weights on the wire",
+        default="1",
+    ),
+    SymbolInfo(
+        name="b_qg",
+        latex="b_{qg}",
+        domain=Domain.POSITIVE,
+        dimension=_PER_PARAMETER,
+        meaning="bytes per parameter of quantised gradients on the wire",
+        default="1/2",
+    ),
+    SymbolInfo(
+        name="b_s",
+        latex="b_s",
+        domain=Domain.POSITIVE,
+        dimension=BYTES,
+        meaning="bytes of one scalar: a norm, a token count, a flag",
+        default="4",
+    ),
+    SymbolInfo(
+        name="m",
+        latex="m",
+        domain=Domain.COUNT,
+        dimension=PURE,
+        meaning="micro-batches: forward and backward passes per update on one device",
+    ),
+    SymbolInfo(
+        name="A",
+        latex="A",
+        domain=Domain.POSITIVE,
+        dimension=_ELEMENTS,
+        meaning="activation elements that the whole model keeps for one device's local batch",
+    ),
+    SymbolInfo(
+        name="A_seq",
+        latex="A_{\\mathrm{seq}}",
+        domain=Domain.POSITIVE,
+        dimension=_ELEMENTS,
+        meaning="the part of A outside tensor-parallel regions: norms, residual stream, dropout",
+        at_most="A",
+    ),
+    SymbolInfo(name="L", latex="L", domain=Domain.COUNT, dimension=PURE, meaning="transformer layers"),
+    SymbolInfo(
+        name="h", latex="h", domain=Domain.COUNT, dimension={"element": 1, "token": -1}, meaning="hidden size"
+    ),
+    SymbolInfo(
+        name="s", latex="s", domain=Domain.COUNT, dimension={"token": 1, "sequence": -1}, meaning="sequence length, in tokens"
+    ),
+    SymbolInfo(
+        name="b",
+        latex="b",
+        domain=Domain.COUNT,
+        dimension={"sequence": 1},
+        meaning="micro-batch size: sequences per forward pass on one device",
+    ),
+    SymbolInfo(name="a", latex="a", domain=Domain.COUNT, dimension=PURE, meaning="attention heads"),
+    SymbolInfo(name="V", latex="V", domain=Domain.COUNT, dimension=PURE, meaning="vocabulary size"),
+)
+
+SYMBOLS: dict[str, SymbolInfo] = {row.name: row for row in _ROWS}
+
+#: Base units that a scaling check multiplies independently.
+BASE_UNITS = ("byte", "parameter", "element", "token", "sequence")
+
+
+def info(name: str) -> SymbolInfo:
+    """The definition of a symbol; ``N_<axis>`` is the degree of that axis. Raises KeyError for any other name."""
+    if name in SYMBOLS:
+        return SYMBOLS[name]
+    if name.startswith("N_") and len(name) > 2:
+        axis = name[2:]
+        label = axis.replace("_", "\\_")
+        return SymbolInfo(
+            name=name,
+            latex=f"N_{{\\mathrm{{{label}}}}}",
+            domain=Domain.COUNT,
+            dimension=PURE,
+            meaning=f"degree of axis {axis}",
+        )
+    raise KeyError(name)
+
+
+@lru_cache(maxsize=256)
+def symbol(name: str) -> sympy.Symbol:
+    """The SymPy symbol of a defined name, without assumptions."""
+    import sympy
+
+    info(name)
+    return sympy.Symbol(name)

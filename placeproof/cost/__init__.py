@@ -1,0 +1,1 @@
+"""Interpretations that speak of amounts: memory and traffic, as closed formulas."""

@@ -1,0 +1,189 @@
+"""Bytes of values, as SymPy expressions over the symbols of :mod:`placeproof.core.symbols`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from placeproof.collectives import Layout
+from placeproof.core.mesh import degree_symbol
+from placeproof.core.program import Binary, Call, Expr, If, Number, Program, Ref
+from placeproof.core.strategy import INNER, OUTER
+from placeproof.core.symbols import symbol
+from placeproof.semantics.values import Kind, Piece, Value, factors
+
+if TYPE_CHECKING:
+    import sympy
+
+PARAMETER_KINDS = (Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS)
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Sizes of a program's values. ``groups``: count norms and biases apart (``P_norm``) instead of taking them as 0."""
+
+    program: Program
+    groups: bool = False
+
+    @cached_property
+    def one(self) -> sympy.Expr:
+        """The number 1."""
+        import sympy
+
+        return sympy.Integer(1)
+
+    def degree(self, name: str) -> sympy.Expr:
+        """Devices along an axis, or along one factor of a split axis."""
+        import sympy
+
+        axis = self.program.axis(name)
+        if axis is None:
+            raise KeyError(name)
+        whole = symbol(degree_symbol(axis.name, only=len(self.program.axes) == 1)) if axis.degree is None else sympy.Integer(axis.degree)
+        if axis.inner is None or name == axis.name:
+            return whole
+        inner = sympy.Integer(axis.inner) if isinstance(axis.inner, int) else symbol(axis.inner)
+        return inner if name == axis.inner_name else whole / inner
+
+    def devices(self, axes: tuple[str, ...]) -> sympy.Expr:
+        """Devices in a group over some axes."""
+        product = self.one
+        for name in axes:
+            product = product * self.degree(name)
+        return product
+
+    def count(self, domain: str) -> sympy.Expr:
+        """Iterations of a loop on one device."""
+        import sympy
+
+        fixed = self.program.count(domain)
+        if fixed is not None:
+            return sympy.Integer(fixed)
+        if domain == "microbatches":
+            return symbol("m") if self.has_microbatches else self.one
+        if domain == "units":
+            return symbol("n_u")
+        layers = symbol("L") / self.devices(self._layer_axes)
+        return layers if domain == "layers" else 2 * layers
+
+    @cached_property
+    def has_microbatches(self) -> bool:
+        """Whether the step walks over micro-batches."""
+        from placeproof.core.program import For, statements
+
+        return any(isinstance(s, For) and s.domain == "microbatches" for s in statements(self.program.body))
+
+    @cached_property
+    def _layer_axes(self) -> tuple[str, ...]:
+        return tuple(a.name for a in self.program.axes if a.splits.name == "layers")
+
+    @cached_property
+    def _batch_factors(self) -> frozenset[str]:
+        return frozenset(f for a in self.program.axes if a.splits.name == "batch" for f in factors(self.program, a.name))
+
+    def scalar(self, expr: Expr) -> sympy.Expr:
+        """A scalar expression of the program: numbers, degrees, counts, symbols."""
+        import sympy
+
+        match expr:
+            case Number(value=value):
+                return sympy.Rational(value.numerator, value.denominator)
+            case Ref(name=name):
+                if name == "P_norm" and not self.groups:
+                    return sympy.Integer(0)
+                if self.program.axis(name) is not None:
+                    return self.degree(name)
+                return self.count(name) if name in ("microbatches", "units", "layers", "blocks") else symbol(name)
+            case Binary():
+                return self._arithmetic(expr)
+            case Call(op="min", args=(a, b)):
+                return sympy.Min(self.scalar(a), self.scalar(b))
+            case Call(op="max", args=(a, b)):
+                return sympy.Max(self.scalar(a), self.scalar(b))
+        raise ValueError("not a scalar of the program's symbols")
+
+    def _arithmetic(self, expr: Binary) -> sympy.Expr:
+        left, right = self.scalar(expr.left), self.scalar(expr.right)
+        match expr.op:
+            case "+":
+                return left + right
+            case "-":
+                return left - right
+            case "*":
+                return left * right
+            case "/":
+                return left / right
+        return left**right
+
+    # Elements.
+
+    def bytes(self, value: Value) -> sympy.Expr:
+        """Bytes of a value on one device (for the part that it is)."""
+        width = symbol(value.elements_width)
+        total = self.one * 0
+        for piece in value.pieces:
+            total = total + self._elements(value, piece)
+        return width * total
+
+    def payload(self, value: Value, axes: tuple[str, ...]) -> sympy.Expr:
+        """Bytes of the tensor that a collective over these axis factors works on: not split over them."""
+        return self.bytes(replace(value, pieces=tuple(p.laid(axes, Layout.REPLICATE) for p in value.pieces)))
+
+    def _elements(self, value: Value, piece: Piece) -> sympy.Expr:
+        split = piece.axes(Layout.SHARD)
+        if value.kind is Kind.SCALAR:
+            return self.one
+        if value.kind is Kind.STREAM:
+            return self._stream(value.part) / self.devices(tuple(a for a in split if a not in self._batch_factors | set(self._layer_axes)))
+        if value.kind is Kind.SAVED:
+            return self._saved(value, piece) / self.devices(tuple(a for a in split if a not in self._batch_factors | set(self._layer_axes)))
+        whole = self._group(piece.group)
+        return self._part(whole, value.part) / self.devices(self._without_layers(split, value.part))
+
+    def _without_layers(self, split: tuple[str, ...], part: str | None) -> tuple[str, ...]:
+        """A unit or a layer lies in one stage: stages do not divide it."""
+        return split if part is None else tuple(a for a in split if a not in self._layer_axes)
+
+    def _group(self, name: str) -> sympy.Expr:
+        for group in self.program.groups:
+            if group.name == name:
+                return self.scalar(group.size)
+        return sum((self.scalar(g.size) for g in self.program.groups), self.one * 0)
+
+    def _part(self, whole: sympy.Expr, part: str | None) -> sympy.Expr:
+        if part is None:
+            return whole
+        if part == "units":
+            return self.unit * (whole / symbol("P"))
+        return whole / (symbol("L") if part == "layers" else 2 * symbol("L"))
+
+    @cached_property
+    def unit(self) -> sympy.Expr:
+        """Parameters in the largest unit."""
+        import sympy
+
+        if self.program.unit is not None:
+            return sympy.Integer(self.program.unit)
+        if self.program.count("units") == 1:
+            return symbol("P") / self.devices(self._layer_axes)
+        return symbol("U")
+
+    def _saved(self, value: Value, piece: Piece) -> sympy.Expr:
+        every, outside = symbol("A"), symbol("A_seq")
+        elements = {INNER: every - outside, OUTER: outside}.get(piece.group, every) / self.count("microbatches")
+        stages = self.devices(self._layer_axes)
+        if value.part is None:
+            return elements / stages
+        if value.part == "units":
+            return elements / stages / self.count("units")
+        return elements / (symbol("L") if value.part == "layers" else 2 * symbol("L"))
+
+    def _stream(self, part: str | None) -> sympy.Expr:
+        return symbol("b") * symbol("s") * symbol("h")
+
+    def share(self, branch: If, taken: bool) -> sympy.Expr:
+        """The share of an axis's devices that take a branch."""
+        n, bound = self.degree(branch.axis), self.scalar(branch.bound)
+        below = {"<": bound, "<=": bound + 1, ">": n - 1 - bound, ">=": n - bound, "==": self.one, "!=": n - 1}[branch.op]
+        return below / n if taken else 1 - below / n

@@ -1,0 +1,122 @@
+"""Closed forms: a tidy shape, limits, and comparisons that hold for all admissible values. Only fast SymPy is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from placeproof.core.symbols import Domain, info, symbol
+
+if TYPE_CHECKING:
+    import sympy
+
+
+def tidy(expr: sympy.Expr) -> sympy.Expr:
+    """An equal expression with common factors pulled out: ``P*(N - 1)*(b_g + b_theta)/N``."""
+    import sympy
+
+    if expr.is_Atom:
+        return expr
+    if expr.has(sympy.Max, sympy.Min):
+        expr = expr.replace(lambda e: isinstance(e, sympy.Max | sympy.Min), lambda e: e.func(*(tidy(a) for a in e.args)))
+    if isinstance(expr, sympy.Add):
+        expr = _by_denominator(expr)
+    return sympy.factor_terms(expr, sign=False)
+
+
+def _by_denominator(expr: sympy.Expr) -> sympy.Expr:
+    """Terms with the same symbolic denominator, added: each sum's numerator then shows its common factor."""
+    import sympy
+
+    terms: dict[sympy.Expr, list[sympy.Expr]] = {}
+    for term in sympy.Add.make_args(expr):
+        numerator, denominator = sympy.fraction(term)
+        number, rest = denominator.as_coeff_Mul()
+        terms.setdefault(rest, []).append(numerator / number)
+    return sympy.Add(*(sympy.factor_terms(sympy.Add(*parts), sign=False) / rest for rest, parts in terms.items()))
+
+
+def limit(expr: sympy.Expr, name: str) -> sympy.Expr:
+    """The value as one symbol grows without bound, for sums of monomials and their maxima (``oo`` where it grows)."""
+    import sympy
+
+    n = symbol(name)
+    if not expr.has(n):
+        return expr
+    if isinstance(expr, sympy.Max | sympy.Min):
+        return expr.func(*(limit(a, name) for a in expr.args))
+    if expr.has(sympy.Max, sympy.Min):
+        return _limit_of_parts(expr, name)
+    numerator, denominator = sympy.fraction(sympy.together(expr))
+    top, bottom = sympy.Poly(numerator, n), sympy.Poly(denominator, n)
+    if top.degree() > bottom.degree():
+        return sympy.oo
+    if top.degree() < bottom.degree():
+        return sympy.Integer(0)
+    return tidy(top.LC() / bottom.LC())
+
+
+def _limit_of_parts(expr: sympy.Expr, name: str) -> sympy.Expr:
+    """Sums and products with a maximum inside: a maximum whose limit is finite is replaced by it."""
+    import sympy
+
+    replaced = expr.replace(lambda e: isinstance(e, sympy.Max | sympy.Min), lambda e: limit(e, name))
+    if replaced.has(sympy.Max, sympy.Min) and replaced.has(symbol(name)):
+        terms = [limit(t, name) if not t.has(sympy.Max, sympy.Min) else t for t in sympy.Add.make_args(replaced)]
+        return sympy.Add(*terms)
+    return limit(replaced, name) if replaced.has(symbol(name)) else replaced
+
+
+def never_less(a: sympy.Expr, b: sympy.Expr) -> bool:
+    """Whether ``a >= b`` for all admissible values, by a certificate: with every bound shifted to zero (N = 1 + N',
+    P = U + P'), all coefficients of the difference are non-negative. False means only that the certificate fails."""
+    import sympy
+
+    difference = sympy.together(a - b)
+    if difference == 0:
+        return True
+    if difference.has(sympy.Max, sympy.Min):
+        return False
+    numerator, denominator = sympy.fraction(difference)
+    return all(_non_negative(part) for part in (numerator, denominator))
+
+
+def _non_negative(expr: sympy.Expr) -> bool:
+    import sympy
+
+    shifts: dict[sympy.Symbol, sympy.Expr] = {}
+    for free in expr.free_symbols:
+        row = info(str(free))
+        shift = sympy.Symbol(f"{free}_")
+        if row.domain is Domain.COUNT:
+            shifts[free] = 1 + shift
+        if row.at_most is not None and symbol(row.at_most) in expr.free_symbols:
+            shifts[symbol(row.at_most)] = free + sympy.Symbol(f"{row.at_most}_")
+    shifted = sympy.expand(expr.xreplace(shifts))
+    return all(c >= 0 for c in shifted.as_coefficients_dict().values())
+
+
+def largest(candidates: Iterable[sympy.Expr]) -> sympy.Expr:
+    """The maximum, with every candidate dropped that another one is never less than."""
+    import sympy
+
+    kept: list[sympy.Expr] = []
+    for one in dict.fromkeys(candidates):
+        if any(never_less(other, one) for other in kept):
+            continue
+        kept = [other for other in kept if not never_less(one, other)]
+        kept.append(one)
+    if not kept:
+        return sympy.Integer(0)
+    return kept[0] if len(kept) == 1 else sympy.Max(*kept)
+
+
+def numeric(expr: sympy.Expr, values: dict[str, sympy.Expr]) -> sympy.Expr | None:
+    """The exact number that an expression has at some values, or None while a symbol is unset."""
+    number = expr.xreplace({symbol(name): value for name, value in values.items()})
+    return None if number.free_symbols else number
+
+
+def unset(expr: sympy.Expr, values: dict[str, sympy.Expr]) -> tuple[str, ...]:
+    """The symbols of an expression that have no value."""
+    return tuple(sorted(str(s) for s in expr.free_symbols if str(s) not in values))

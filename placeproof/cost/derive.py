@@ -1,0 +1,174 @@
+"""Deriving: from a strategy, or a program, to closed formulas of memory and traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from placeproof.core.program import Program
+from placeproof.core.states import MODEL_STATES
+from placeproof.core.strategy import Strategy
+from placeproof.core.symbols import SymbolInfo, info
+from placeproof.cost.amounts import Amounts
+from placeproof.cost.closed import limit, tidy
+from placeproof.cost.memory import ACTIVATIONS, Memory, memory
+from placeproof.cost.step import Step
+from placeproof.cost.traffic import Traffic, traffic
+from placeproof.semantics.lower import lower
+from placeproof.semantics.trace import trace
+from placeproof.semantics.values import Kind, Trace, Value
+
+if TYPE_CHECKING:
+    import sympy
+
+MEMORY_KEYS = (*(s.name for s in MODEL_STATES), ACTIVATIONS, "model_states", "transient", "peak", "host")
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """What was derived. Every formula is in bytes, for one device, over the symbols of ``symbols``.
+
+    ``strategy`` is None for a program that a user wrote down.
+    """
+
+    name: str
+    strategy: Strategy | None
+    found: Trace
+    amounts: Amounts
+    costs: Memory
+    messages: Traffic
+
+    @property
+    def program(self) -> Program:
+        """The program that was interpreted, with the placements that its text left out."""
+        return self.found.program
+
+    @cached_property
+    def memory(self) -> dict[str, sympy.Expr]:
+        """Closed forms of memory by key: the states, ``activations``, ``model_states``, ``transient``, ``peak``, ``host``."""
+        raw = {**self.costs.held, ACTIVATIONS: self.costs.activations, "model_states": self.costs.model_states()}
+        forms = {key: tidy(value) for key, value in raw.items()}
+        forms |= {"transient": tidy(self.costs.transient), "host": tidy(self.costs.host)}
+        forms["peak"] = forms["model_states"] + forms[ACTIVATIONS] + forms["transient"]
+        return {key: forms[key] for key in MEMORY_KEYS}
+
+    @cached_property
+    def sent(self) -> sympy.Expr:
+        """Bytes that one device sends in a step."""
+        return tidy(self.messages.sent())
+
+    @cached_property
+    def host_link(self) -> sympy.Expr:
+        """Bytes over a device's host link in a step, both ways added."""
+        return tidy(self.messages.host_link())
+
+    @cached_property
+    def by_axis(self) -> dict[str, sympy.Expr]:
+        """Bytes sent by the axes of the group."""
+        return {axis: tidy(expr) for axis, expr in self.messages.by_axis().items()}
+
+    @cached_property
+    def undivided(self) -> sympy.Expr:
+        """Model states if one device held everything."""
+        groups = Value(kind=Kind.PARAMETERS).pieces
+        kinds = (Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS)
+        total = self.amounts.one * 0
+        for kind in kinds:
+            total = total + self.amounts.bytes(Value(kind=kind, pieces=groups))
+        return tidy(total)
+
+    @cached_property
+    def forms(self) -> dict[str, sympy.Expr]:
+        """Every closed form by its dotted key: ``memory.peak``, ``traffic.sent_per_device``, ``traffic.by_axis.dp``."""
+        forms = {f"memory.{key}": expr for key, expr in self.memory.items()}
+        forms |= {"traffic.sent_per_device": self.sent, "traffic.host_link": self.host_link}
+        forms |= {f"traffic.by_axis.{axis}": expr for axis, expr in self.by_axis.items()}
+        return forms
+
+    @cached_property
+    def symbols(self) -> dict[str, SymbolInfo]:
+        """The symbols of the formulas, in the order of the table."""
+        from placeproof.core.symbols import SYMBOLS
+
+        used = {str(s) for expr in self.forms.values() for s in expr.free_symbols}
+        used |= {str(s) for m in self.messages.messages for s in (m.bytes * m.count).free_symbols}
+        order = list(SYMBOLS)
+        ranked = sorted(used, key=lambda n: (order.index(n) if n in order else order.index("N"), n))
+        return {name: info(name) for name in ranked}
+
+    @cached_property
+    def degrees(self) -> tuple[str, ...]:
+        """The symbols of degrees that are still open."""
+        return tuple(name for name in self.symbols if name == "N" or name.startswith("N_"))
+
+    def limits(self) -> dict[str, dict[str, sympy.Expr]]:
+        """Model states and bytes sent as each open degree grows without bound: degree -> key -> limit."""
+        keys = ("memory.model_states", "traffic.sent_per_device")
+        return {n: {k: limit(self.forms[k], n) for k in keys if self.forms[k].has(_symbol(n))} for n in self.degrees}
+
+    def memory_steps(self) -> tuple[Step, ...]:
+        """The derivation of memory."""
+        peak = self.costs.moments
+        moments = " or ".join(f"line {m.line}: `{m.text()}`" for m in peak)
+        alive = ", ".join(f"{name} {tidy(amount)}" for m in peak for name, amount in m.alive)
+        step = Step(rule="peak: the most that is alive at once", expression=self.memory["peak"], why=f"{moments}; alive: {alive}")
+        return (*self.costs.steps, *((step,) if peak else ()))
+
+    def traffic_steps(self) -> tuple[Step, ...]:
+        """The derivation of traffic."""
+        return tuple(step for m in (*self.messages.messages, *self.messages.host) for step in m.steps)
+
+    def value(self, key: str, values: Mapping[str, Fraction]) -> Fraction | None:
+        """The exact number of bytes of one closed form, or None while one of its symbols is unset."""
+        return evaluate(self.forms[key], values)
+
+    def compile(self, key: str, arguments: tuple[str, ...] | None = None) -> Callable[..., Any]:
+        """A fast function of one closed form over numbers or NumPy arrays, arguments in the order given (or of ``symbols``).
+
+        Raises KeyError for an unknown key.
+        """
+        import sympy
+
+        expr = self.forms[key]
+        names = arguments or tuple(n for n in self.symbols if expr.has(_symbol(n)))
+        function: Callable[..., Any] = sympy.lambdify([_symbol(n) for n in names], expr, modules=["numpy", "math"], cse=True)
+        return function
+
+
+def _symbol(name: str) -> sympy.Symbol:
+    from placeproof.core.symbols import symbol
+
+    return symbol(name)
+
+
+def evaluate(expr: sympy.Expr, values: Mapping[str, Fraction]) -> Fraction | None:
+    """The exact value of a formula, or None while a symbol is unset."""
+    import sympy
+
+    if any(str(s) not in values for s in expr.free_symbols):
+        return None
+    put = {s: sympy.Rational(values[str(s)].numerator, values[str(s)].denominator) for s in expr.free_symbols}
+    number = expr.xreplace(put)
+    return Fraction(int(number.p), int(number.q))
+
+
+def derive(subject: Strategy | Program, *, groups: bool = False) -> Derivation:
+    """Derive the costs of a strategy (lowered first) or of a step program as it is written.
+
+    ``groups`` counts norms and biases apart as ``P_norm``. Raises :class:`InputError` when no device could use the strategy.
+    """
+    strategy = subject if isinstance(subject, Strategy) else None
+    program = lower(subject) if isinstance(subject, Strategy) else subject
+    found = trace(program)
+    amounts = Amounts(found.program, groups)
+    return Derivation(
+        name=strategy.name if strategy else program.name,
+        strategy=strategy,
+        found=found,
+        amounts=amounts,
+        costs=memory(found, amounts),
+        messages=traffic(found, amounts),
+    )

@@ -1,0 +1,106 @@
+"""The numbers that formulas are evaluated at: read from ``NAME=VALUE``, checked against each symbol's domain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from placeproof.core.diagnostics import Place, Problems, suggestion
+from placeproof.core.precision import DEFAULT_PRECISION, PRECISIONS
+from placeproof.core.symbols import SYMBOLS, Domain, SymbolInfo, info
+
+_NUMBER = re.compile(r"[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d{1,3})?(?:/\d{1,12})?")
+_SUFFIX = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """Values of symbols. ``asked``: the user set some of them, so that numbers are wanted."""
+
+    values: Mapping[str, Fraction]
+    precision: str
+    asked: bool
+
+
+def read_numbers(settings: Iterable[str], precision: str | None, *, known: Iterable[str] = ()) -> Numbers:
+    """Read ``NAME=VALUE`` settings and a precision's name. ``known`` adds names of degrees to the symbols that can be set.
+
+    Raises :class:`InputError` with every setting that is malformed, unknown, out of its domain, or contradicts another.
+    """
+    problems = Problems()
+    chosen = precision or DEFAULT_PRECISION
+    if chosen not in PRECISIONS:
+        hint = suggestion(chosen, PRECISIONS) or "one of " + ", ".join(PRECISIONS)
+        problems.add("PP204", f"there is no precision `{chosen}`", help=hint)
+    values = dict(PRECISIONS.get(chosen, PRECISIONS[DEFAULT_PRECISION]).values())
+    values |= {row.name: Fraction(row.default) for row in SYMBOLS.values() if row.default is not None}
+    given: dict[str, Fraction] = {}
+    for setting in settings:
+        _read_one(setting, given, set(known), problems)
+    values |= given
+    _consistent(values, given, problems)
+    problems.raise_if_any()
+    return Numbers(values=values, precision=chosen, asked=bool(given) or precision is not None)
+
+
+def _read_one(setting: str, given: dict[str, Fraction], known: set[str], problems: Problems) -> None:
+    name, equals, text = (part.strip() for part in setting.partition("="))
+    place = Place(source="--set", line=1, column=1, length=max(1, len(setting)), text=setting)
+    if not equals or not name or not text:
+        problems.add("PP202", f"`{setting}` is not NAME=VALUE", place=place, help="for example `--set P=70e9`")
+        return
+    row = _row(name)
+    if row is None or (name.startswith("N_") and known and name not in known):
+        names = (set(SYMBOLS) | known) - {"n_u"}
+        hint = suggestion(name, names) or "`placeproof list symbols`"
+        problems.add("PP201", f"there is no symbol `{name}`", place=place, help=hint)
+        return
+    if name in given:
+        problems.add("PP202", f"`{name}` is set twice", place=place)
+    value = _value(text, row)
+    if value is None:
+        problems.add("PP202", f"`{text}` is no number that `{name}` can have", place=place, help="write 64, 70e9, 1/2 or 70B")
+    elif not admissible(row, value):
+        problems.add("PP202", f"`{name}` is {row.domain.value} ({row.meaning}), not {text}", place=place)
+    else:
+        given[name] = value
+
+
+def _row(name: str) -> SymbolInfo | None:
+    try:
+        return info(name)
+    except KeyError:
+        return None
+
+
+def _value(text: str, row: SymbolInfo) -> Fraction | None:
+    scale = 1
+    if text[-1:].upper() in _SUFFIX and (row.dimension or {}).keys() & {"parameter", "element"} and "byte" not in row.dimension:
+        text, scale = text[:-1], _SUFFIX[text[-1].upper()]
+    if len(text) > 60 or not _NUMBER.fullmatch(text):
+        return None
+    number, _, below = text.replace("_", "").partition("/")
+    if below and int(below) == 0:
+        return None
+    return Fraction(number) * scale / (int(below) if below else 1)
+
+
+def admissible(row: SymbolInfo, value: Fraction) -> bool:
+    """Whether a symbol may have the value."""
+    if row.domain is Domain.COUNT:
+        return value >= 1 and value.denominator == 1
+    return value > 0 or (value == 0 and row.domain is Domain.NONNEGATIVE)
+
+
+def _consistent(values: Mapping[str, Fraction], given: Mapping[str, Fraction], problems: Problems) -> None:
+    for name in given:
+        row = info(name)
+        bound = row.at_most
+        if bound is not None and bound in values and values[name] > values[bound]:
+            problems.add(
+                "PP205",
+                f"`{name}` = {float(values[name]):g} exceeds `{bound}` = {float(values[bound]):g}, of which it is a part",
+                help=f"`{name}` is {row.meaning}",
+            )

@@ -1,0 +1,167 @@
+"""Which buffers are alive at each statement: a backward pass over the structured program.
+
+A buffer is alive while what was written into it may still be read. A write of the whole kills what was there; so does
+entering a loop that writes every part before reading it; so does ``free``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Program, Ref, Stmt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One statement that does something, the loops around it, and the buffers alive while it runs."""
+
+    stmt: Stmt
+    loops: tuple[For, ...]
+    alive: frozenset[str]
+
+
+@dataclass(slots=True)
+class Liveness:
+    """The points of a program in order, and what is alive before and after each loop (by the loop's identity)."""
+
+    points: list[Point] = field(default_factory=list)
+    entering: dict[int, frozenset[str]] = field(default_factory=dict)
+    leaving: dict[int, frozenset[str]] = field(default_factory=dict)
+
+
+def liveness(program: Program, buffers: frozenset[str]) -> Liveness:
+    """Liveness of the named buffers at every point. The backward pass finds what may be read, the forward pass what
+    was written; alive is what is in both, or touched by the statement itself."""
+    analysis = _Analysis(buffers)
+    analysis.body(program.body, frozenset())
+    return analysis.collect(program.body)
+
+
+class _Analysis:
+    def __init__(self, buffers: frozenset[str]) -> None:
+        self.buffers = buffers
+        self.after: dict[int, frozenset[str]] = {}
+        self.found = Liveness()
+
+    # Backward: what may be read later.
+
+    def body(self, body: tuple[Stmt, ...], after: frozenset[str]) -> frozenset[str]:
+        for stmt in reversed(body):
+            after = self._before(stmt, after)
+        return after
+
+    def _before(self, stmt: Stmt, after: frozenset[str]) -> frozenset[str]:
+        match stmt:
+            case For():
+                self.after[id(stmt)] = after
+                inside = after
+                for _ in range(3):  # the back edge: what an iteration reads of the one before it
+                    inside = after | self.body(stmt.body, after | inside)
+                return inside - frozenset(n for n in self.buffers if n not in after and _overwrites(stmt, n))
+            case If():
+                self.after[id(stmt)] = after
+                return self.body(stmt.then, after) | self.body(stmt.orelse, after)
+        self.after[id(stmt)] = after
+        reads, kills = self._touched(stmt)
+        return (after - kills) | reads
+
+    def _touched(self, stmt: Stmt) -> tuple[frozenset[str], frozenset[str]]:
+        """What a plain statement reads, and what it ends the life of."""
+        reads: set[str] = set()
+        kills: set[str] = set()
+        match stmt:
+            case Assign():
+                reads |= _read(stmt.value)
+                for target in stmt.targets:
+                    if stmt.accumulate:
+                        reads.add(target.name)
+                    elif target.index is None and target.group is None:
+                        kills.add(target.name)
+            case Do(call=Call(op="free" | "zero", args=(Ref() as ref,))):
+                kills.add(ref.name)
+            case Do(call=call):
+                reads |= _read(call)
+        return frozenset(reads) & self.buffers, frozenset(kills) & self.buffers
+
+    # Forward: what was written.
+
+    def collect(self, body: tuple[Stmt, ...]) -> Liveness:
+        """All points, in order."""
+        self._forward(body, (), set())
+        return self.found
+
+    def _forward(self, body: tuple[Stmt, ...], loops: tuple[For, ...], written: set[str]) -> None:
+        for stmt in body:
+            match stmt:
+                case For():
+                    self.found.entering[id(stmt)] = frozenset(written) & self._before(stmt, self.after[id(stmt)])
+                    inside = written | _written(stmt.body)
+                    self._forward(stmt.body, (*loops, stmt), set(inside))
+                    written |= inside
+                    self.found.leaving[id(stmt)] = frozenset(written) & self.after[id(stmt)]
+                case If():
+                    self._forward(stmt.then, loops, set(written))
+                    self._forward(stmt.orelse, loops, set(written))
+                    written |= _written(stmt.then) | _written(stmt.orelse)
+                case _:
+                    self._point(stmt, loops, written)
+
+    def _point(self, stmt: Stmt, loops: tuple[For, ...], written: set[str]) -> None:
+        after = self.after[id(stmt)]
+        reads, kills = self._touched(stmt)
+        own = _written((stmt,)) & self.buffers
+        before = ((after - kills) | reads) & written
+        freed = kills & written if isinstance(stmt, Do) and stmt.call.op == "free" else frozenset()
+        written |= own
+        alive = before | (after & written) | own | freed
+        self.found.points.append(Point(stmt=stmt, loops=loops, alive=frozenset(alive)))
+
+
+def _read(expr: Expr) -> set[str]:
+    match expr:
+        case Ref():
+            return {expr.name}
+        case Binary():
+            return _read(expr.left) | _read(expr.right)
+        case Call():
+            return {name for arg in expr.args for name in _read(arg)}
+    return set()
+
+
+def _written(body: tuple[Stmt, ...]) -> set[str]:
+    names: set[str] = set()
+    for stmt in body:
+        match stmt:
+            case Assign():
+                names |= {t.name for t in stmt.targets}
+            case For():
+                names |= _written(stmt.body)
+            case If():
+                names |= _written(stmt.then) | _written(stmt.orelse)
+    return names
+
+
+def _overwrites(loop: For, name: str) -> bool:
+    """Whether the loop writes each part of a buffer before anything in it reads that part."""
+    for stmt in loop.body:
+        if isinstance(stmt, For):
+            if name in _written(stmt.body) or any(name in _reads_of(s) for s in stmt.body):
+                return _overwrites(stmt, name)
+            continue
+        if name in _reads_of(stmt):
+            return False
+        if isinstance(stmt, Assign) and any(t.name == name for t in stmt.targets):
+            return not stmt.accumulate
+    return False
+
+
+def _reads_of(stmt: Stmt) -> set[str]:
+    match stmt:
+        case Assign():
+            return _read(stmt.value)
+        case Do():
+            return _read(stmt.call)
+        case For():
+            return {n for s in stmt.body for n in _reads_of(s)}
+        case If():
+            return {n for s in (*stmt.then, *stmt.orelse) for n in _reads_of(s)}

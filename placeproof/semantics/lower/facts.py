@@ -1,0 +1,159 @@
+"""What lowering needs to know of a strategy, asked once of its placement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from placeproof.collectives import Layout
+from placeproof.core.modes import Mode, Share
+from placeproof.core.states import ACTIVATIONS, GRADIENTS, OPTIMIZER, PARAMETERS, State
+from placeproof.core.strategy import INNER, MATRIX, NORM, OUTER, Strategy
+from placeproof.semantics.redistribute import cheapest
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Axes by what they ask of a step."""
+
+    strategy: Strategy
+
+    def mode(self, state: State, axis: str, group: str | None = None) -> Mode:
+        """The mode of a state (of a group) on an axis."""
+        return self.strategy.mode(state, axis, group)
+
+    def _axes(self, state: State, group: str | None = None) -> list[tuple[str, Mode]]:
+        return [(a.name, self.mode(state, a.name, group)) for a in self.strategy.axes]
+
+    @cached_property
+    def samples(self) -> tuple[str, ...]:
+        """Axes whose devices see different samples: gradients are partial sums over them."""
+        return tuple(a.name for a in self.strategy.axes if a.splits.samples)
+
+    @cached_property
+    def hidden(self) -> str | None:
+        """The axis that splits the hidden dimension."""
+        return next((a.name for a in self.strategy.axes if a.splits.name == "hidden"), None)
+
+    @cached_property
+    def stages(self) -> str | None:
+        """The axis that splits the layers."""
+        return next((a.name for a in self.strategy.axes if a.splits.name == "layers"), None)
+
+    @cached_property
+    def gather(self) -> tuple[str, ...]:
+        """Axes over which parameters are gathered for use."""
+        return tuple(a for a, mode in self._axes(PARAMETERS, MATRIX) if mode.gathers)
+
+    @cached_property
+    def fetch(self) -> bool:
+        """Whether parameters lie on the host."""
+        return any(mode.fetches for _, mode in self._axes(PARAMETERS, MATRIX))
+
+    @cached_property
+    def early(self) -> tuple[str, ...]:
+        """Sample axes on which gradients are kept in parts: they are reduced as they are produced."""
+        return tuple(a for a in self.samples if self.mode(GRADIENTS, a).split)
+
+    @cached_property
+    def gradients_on_host(self) -> bool:
+        """Whether gradients lie on the host."""
+        return any(mode.fetches for _, mode in self._axes(GRADIENTS))
+
+    @cached_property
+    def optimizer_on_host(self) -> bool:
+        """Whether optimizer state lies on the host, where the update is then computed."""
+        return any(mode.fetches for _, mode in self._axes(OPTIMIZER))
+
+    @cached_property
+    def optimizer_parts(self) -> tuple[str, ...]:
+        """Sample axes on which each device owns a part of the optimizer state."""
+        return tuple(a for a in self.samples if self.mode(OPTIMIZER, a).split)
+
+    @cached_property
+    def late(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The conversions of gradients that can wait for the last micro-batch: (operation, axes).
+
+        On each axis the cheapest sequence; those that shrink a tensor come first, those that grow it last.
+        """
+        steps: dict[str, list[str]] = {"reduce_scatter": [], "part": [], "all_reduce": [], "all_gather": []}
+        for axis in self.samples:
+            before = Layout.SHARD if axis in self.early else Layout.PARTIAL
+            after = Layout.SHARD if axis in self.optimizer_parts else Layout.REPLICATE
+            for step in cheapest(before, after):
+                steps[step.op].append(axis)
+        return tuple((op, tuple(axes)) for op, axes in steps.items() if axes)
+
+    @cached_property
+    def copied_parameters(self) -> tuple[str, ...]:
+        """Sample axes on which every device keeps all parameters."""
+        return tuple(a for a in self.samples if self.mode(PARAMETERS, a).device is Share.WHOLE)
+
+    @cached_property
+    def sequence_parallel(self) -> bool:
+        """Whether activations outside parallel regions are split over the hidden axis."""
+        if self.hidden is None:
+            return False
+        mode = self.mode(ACTIVATIONS, self.hidden, OUTER)
+        return mode.device is Share.PART and not mode.gathers
+
+    @cached_property
+    def split_checkpoints(self) -> bool:
+        """Whether activation checkpoints are split over the hidden axis and gathered when used."""
+        return self.hidden is not None and self.mode(ACTIVATIONS, self.hidden, OUTER).gathers
+
+    @cached_property
+    def checkpoints_on_host(self) -> bool:
+        """Whether activation checkpoints lie on the host."""
+        fetched = self.hidden is not None and self.mode(ACTIVATIONS, self.hidden, OUTER).fetches
+        return fetched or self.strategy.schedule.checkpoints == "host"
+
+    @cached_property
+    def microbatches(self) -> bool:
+        """Whether a step has more than one forward and backward pass."""
+        return self.strategy.schedule.microbatches is not None
+
+    @cached_property
+    def bucketed(self) -> bool:
+        """Whether a unit's gradients are produced before they are reduced."""
+        return self.strategy.schedule.bucket == "unit" and bool(self.early)
+
+    @cached_property
+    def recompute(self) -> bool:
+        """Whether each layer keeps its input alone."""
+        return bool(self.strategy.schedule.recompute)
+
+    @cached_property
+    def loops(self) -> tuple[tuple[str, str], ...]:
+        """The loops over parts of the model, outermost first: (variable, domain)."""
+        nest = []
+        if self.gather or self.bucketed:
+            nest.append(("u", "units"))
+        if self.recompute:
+            nest.append(("l", "layers"))
+        if self.hidden is not None:
+            nest.append(("k", "blocks"))
+        return tuple(nest)
+
+    @cached_property
+    def groups(self) -> tuple[str | None, ...]:
+        """Parameter groups that are placed differently; (None,) when all lie alike."""
+        return (MATRIX, NORM) if self.hidden is not None else (None,)
+
+    @cached_property
+    def reshard(self) -> bool | int | str:
+        """What happens to gathered parameters after forward."""
+        reshard = self.strategy.schedule.reshard
+        return True if reshard is None else reshard
+
+    @cached_property
+    def sub_group(self) -> str | None:
+        """The axis factor over which a shard stays after forward, or None."""
+        if isinstance(self.reshard, bool):
+            return None
+        axis = next((a for a in self.strategy.axes if a.inner is not None and a.name in self.gather), None)
+        return axis.inner_name if axis is not None else None
+
+    def activation_group(self, group: str | None) -> str | None:
+        """The group of activations that a parameter group's forward keeps."""
+        return {None: None, MATRIX: INNER, NORM: OUTER}[group]

@@ -1,0 +1,272 @@
+"""The forward and the backward pass of one micro-batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from placeproof.core.program import Binary, Expr, Ref, Stmt
+from placeproof.core.strategy import INNER, MATRIX, NORM, OUTER
+from placeproof.semantics.lower.facts import Facts
+from placeproof.semantics.lower.write import branch, call, do, end, let, loop, num, plus, ref
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Writes the two passes of one micro-batch (``batch`` is its loop variable, or None)."""
+
+    facts: Facts
+    batch: str | None
+
+    def both(self) -> list[Stmt]:
+        """Forward, then backward."""
+        return [*self._begin(), *self._forward(), *self._turn(), *self._backward(), *self._finish()]
+
+    # What stands around the passes: where samples come from, and what stages tell one another.
+
+    def _data(self) -> Expr:
+        f = self.facts
+        samples = call("data", ref(self.batch)) if self.batch else call("data")
+        return call("part", samples, axes=[f.hidden]) if f.sequence_parallel and f.hidden else samples
+
+    def _begin(self) -> list[Stmt]:
+        x, stages = ref("x"), self.facts.stages
+        if stages is None:
+            return [let(x, self._data())]
+        received = let(x, call("recv", axes=[stages], source="-1"))
+        return [branch(stages, "==", num(0), [let(x, self._data())], [received])]
+
+    def _turn(self) -> list[Stmt]:
+        x, dx, stages = ref("x"), ref("dx"), self.facts.stages
+        begin = let(dx, call("loss", x))
+        if stages is None:
+            return [begin]
+        last = Binary(op="-", left=ref(stages), right=num(1))
+        return [
+            branch(stages, "<", last, [do("send", x, axes=[stages], to="1")]),
+            branch(stages, "==", last, [begin], [let(dx, call("recv", axes=[stages], source="1"))]),
+        ]
+
+    def _finish(self) -> list[Stmt]:
+        stages = self.facts.stages
+        if stages is None:
+            return []
+        return [branch(stages, ">", num(0), [do("send", ref("dx"), axes=[stages], to="-1")])]
+
+    # Loops over parts of the model.
+
+    @property
+    def _inner(self) -> str | None:
+        return self.facts.loops[-1][0] if self.facts.loops else None
+
+    def _nested(self, domains: tuple[str, ...], body: list[Stmt], *, reverse: bool) -> list[Stmt]:
+        """The body inside the loops over these domains, as far as the strategy has them."""
+        for var, domain in reversed(self.facts.loops):
+            if domain in domains:
+                outer = [v for v, _ in self.facts.loops[: self.facts.loops.index((var, domain))]]
+                body = [loop(var, domain, body, within=outer[-1] if outer else None, reverse=reverse)]
+        return body
+
+    @property
+    def _units(self) -> bool:
+        return any(domain == "units" for _, domain in self.facts.loops)
+
+    def _weights(self, group: str | None) -> Ref:
+        """The parameters that a computation reads."""
+        below = [v for v, d in self.facts.loops if d != "units"]
+        if self.facts.gather:
+            kept = self.facts.reshard is False
+            name, part = "w", below[-1] if below else ("u" if kept else None)
+        else:
+            name, part = "parameters", self._inner
+        return ref(name, group, part)
+
+    # Gathering parameters for use.
+
+    def _gathered(self, shard: Ref) -> Expr:
+        f = self.facts
+        source: Expr = call("to_device", shard) if f.fetch else shard
+        width = f.strategy.schedule.gather_width
+        if width is None or width == "b_theta":
+            return call("all_gather", source, axes=f.gather)
+        return call("dequantize", call("all_gather", call("quantize", source, ref(width)), axes=f.gather))
+
+    def _with_weights(self, body: list[Stmt], *, reverse: bool) -> list[Stmt]:
+        """The loop over units, with parameters gathered before and dropped after each, or the body as it is."""
+        f = self.facts
+        if not self._units:
+            return body
+        if not f.gather:
+            return [loop("u", "units", body, reverse=reverse)]
+        again = reverse and f.reshard is not True
+        if f.strategy.schedule.prefetch and not again:
+            return self._prefetched(body, reverse=reverse)
+        return [loop("u", "units", [*self._before(reverse), *body, *self._after(reverse)], reverse=reverse)]
+
+    def _before(self, reverse: bool) -> list[Stmt]:
+        f = self.facts
+        if f.reshard is False:
+            return [] if reverse else [let(ref("w", None, "u"), self._gathered(ref("parameters", None, "u")))]
+        if reverse and f.sub_group is not None:
+            return [let(ref("w"), call("all_gather", ref("secondary", None, "u"), axes=[f.sub_group]))]
+        return [let(ref("w"), self._gathered(ref("parameters", None, "u")))]
+
+    def _after(self, reverse: bool) -> list[Stmt]:
+        f = self.facts
+        if f.reshard is False:
+            return [do("free", ref("w", None, "u"))] if reverse else []
+        keep: list[Stmt] = []
+        if not reverse and f.sub_group is not None:
+            keep = [let(ref("secondary", None, "u"), call("part", ref("w"), axes=[f.sub_group]))]
+        return [*keep, do("free", ref("w"))]
+
+    def _prefetched(self, body: list[Stmt], *, reverse: bool) -> list[Stmt]:
+        step = -1 if reverse else 1
+        first = self._started(end("parameters", -1 if reverse else 0))
+        following = self._started(ref("parameters", None, "u", step))
+        kept = self.facts.reshard is False
+        w = ref("w", None, "u") if kept else ref("w")
+        head: list[Stmt] = [let(w, call("wait", ref("next"))), let(ref("next"), following)]
+        return [let(ref("next"), first), loop("u", "units", [*head, *body, *self._after(reverse)], reverse=reverse)]
+
+    def _started(self, shard: Ref) -> Expr:
+        gathered = self._gathered(shard)
+        return call("start", gathered)
+
+    # Forward.
+
+    def _forward(self) -> list[Stmt]:
+        f = self.facts
+        if not f.recompute:
+            return self._with_weights(self._nested(("layers", "blocks"), self._block("activations"), reverse=False), reverse=False)
+        layer = [let(ref("activations", None, "l"), self._kept()), *self._nested(("blocks",), self._block(None), reverse=False)]
+        return self._with_weights(self._nested(("layers",), layer, reverse=False), reverse=False)
+
+    def _kept(self) -> Expr:
+        f = self.facts
+        kept: Expr = ref("x")
+        if f.split_checkpoints and f.hidden:
+            kept = call("part", kept, axes=[f.hidden])
+        return call("to_host", kept) if f.checkpoints_on_host else kept
+
+    def _block(self, save: str | None) -> list[Stmt]:
+        """One block's forward; what backward needs goes into the buffer ``save``, or nowhere."""
+        f = self.facts
+        if f.hidden is None:
+            return [self._run("x", None, ref("x"), save)]
+        y: Expr = ref("y")
+        if f.sequence_parallel:
+            y = call("all_gather", y, axes=[f.hidden])
+        join = "reduce_scatter" if f.sequence_parallel else "all_reduce"
+        return [
+            self._run("y", NORM, ref("x"), save),
+            self._run("z", MATRIX, y, save),
+            let(ref("x"), plus(ref("x"), call(join, ref("z"), axes=[f.hidden]))),
+        ]
+
+    def _run(self, out: str, group: str | None, x: Expr, save: str | None) -> Stmt:
+        run = call("forward", self._weights(group), x)
+        return let(ref(out), run) if save is None else let((ref(out), self._saved(save, group)), run)
+
+    def _saved(self, name: str, group: str | None) -> Ref:
+        return ref(name, self.facts.activation_group(group), self._saved_index(name))
+
+    def _saved_index(self, name: str) -> str | None:
+        if name == "saved":
+            return "k" if self.facts.hidden is not None else None
+        return self._inner
+
+    # Backward.
+
+    def _backward(self) -> list[Stmt]:
+        f = self.facts
+        if not f.recompute:
+            body = self._nested(("layers", "blocks"), self._block_backward("activations"), reverse=True)
+            return self._with_weights(self._bucketed(body), reverse=True)
+        layer = [
+            let(ref("x"), self._restored()),
+            *self._nested(("blocks",), self._block("saved"), reverse=False),
+            *self._nested(("blocks",), self._block_backward("saved"), reverse=True),
+        ]
+        return self._with_weights(self._bucketed(self._nested(("layers",), layer, reverse=True)), reverse=True)
+
+    def _restored(self) -> Expr:
+        f = self.facts
+        kept: Expr = ref("activations", None, "l")
+        if f.checkpoints_on_host:
+            kept = call("to_device", kept)
+        return call("all_gather", kept, axes=[f.hidden]) if f.split_checkpoints and f.hidden else kept
+
+    def _block_backward(self, saved: str) -> list[Stmt]:
+        f = self.facts
+        if f.hidden is None:
+            return self._plain_backward(saved)
+        dx, dy = ref("dx"), ref("dy")
+        outer, inner = self._saved(saved, NORM), self._saved(saved, MATRIX)
+        assert (outer.group, inner.group) == (OUTER, INNER)
+        body: list[Stmt] = []
+        dz, x = dx, ()
+        if f.sequence_parallel:
+            dz = ref("dz")
+            body.append(let(dz, call("all_gather", dx, axes=[f.hidden])))
+            x = (call("all_gather", call("output", outer), axes=[f.hidden]),)
+        join = "reduce_scatter" if f.sequence_parallel else "all_reduce"
+        body.append(self._gradient(MATRIX, call("backward_weight", self._weights(MATRIX), inner, dz, *x)))
+        into = call("backward_input", self._weights(MATRIX), inner, dz)
+        body.append(let(dy, call(join, into, axes=[f.hidden])))
+        body.append(self._gradient(NORM, call("backward_weight", self._weights(NORM), outer, dy)))
+        body.append(let(dx, plus(dx, call("backward_input", self._weights(NORM), outer, dy))))
+        return body
+
+    def _plain_backward(self, saved: str) -> list[Stmt]:
+        kept, dx, w = self._saved(saved, None), ref("dx"), self._weights(None)
+        if not self.facts.loops and self.facts.stages is None:
+            return [self._gradient(None, call("backward", w, kept, dx))]
+        return [
+            self._gradient(None, call("backward_weight", w, kept, dx)),
+            let(dx, call("backward_input", w, kept, dx)),
+        ]
+
+    # Gradients.
+
+    def _gradient(self, group: str | None, produced: Expr) -> Stmt:
+        """Where a gradient goes: reduced as it is produced, or into the unit's bucket."""
+        if self.facts.bucketed:
+            below = [v for v, d in self.facts.loops if d != "units"]
+            return let(ref("bucket", group, below[-1] if below else None), produced)
+        target = ref("gradients", group, self._inner)
+        return let(target, self._reduced(produced), add=self.facts.microbatches)
+
+    def _bucketed(self, body: list[Stmt]) -> list[Stmt]:
+        if not self.facts.bucketed:
+            return body
+        reduce = let(ref("gradients", None, "u"), self._reduced(ref("bucket")), add=self.facts.microbatches)
+        return [*body, reduce, do("free", ref("bucket"))]
+
+    def _reduced(self, produced: Expr) -> Expr:
+        f = self.facts
+        value = produced
+        if f.early:
+            value = self._quantised(produced) or call("reduce_scatter", produced, axes=f.early)
+        if not f.gradients_on_host:
+            return value
+        for op, axes in f.late:  # on the host nothing reduces them later
+            value = call(op, value, axes=axes)
+        return call("to_host", value)
+
+    def _quantised(self, produced: Expr) -> Expr | None:
+        """qgZ: one all-to-all inside each node, then one between nodes, each with quantised gradients."""
+        f = self.facts
+        width = f.strategy.schedule.reduce_width
+        if width is None or width == "b_g":
+            return None
+        value = produced
+        for axis in reversed([factor for name in f.early for factor in _factors(f, name)]):
+            sent = call("reduce_scatter", call("quantize", value, ref(width)), axes=[axis], via="all_to_all")
+            value = call("dequantize", sent)
+        return value
+
+
+def _factors(facts: Facts, name: str) -> list[str]:
+    axis = facts.strategy.axis(name)
+    return [name] if axis.inner is None else [axis.outer_name, axis.inner_name]
+

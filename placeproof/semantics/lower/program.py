@@ -1,0 +1,137 @@
+"""A whole step: header, micro-batches, the reductions that could wait, the update."""
+
+from __future__ import annotations
+
+from placeproof.core.modes import Mode
+from placeproof.core.program import (
+    DEFAULT_GROUP,
+    Binary,
+    Expr,
+    For,
+    Group,
+    Placed,
+    Program,
+    Stmt,
+    read,
+    render,
+)
+from placeproof.core.states import ACTIVATIONS, MODEL_STATES, State
+from placeproof.core.strategy import MATRIX, NORM, Strategy
+from placeproof.semantics.lower.facts import Facts
+from placeproof.semantics.lower.passes import Passes
+from placeproof.semantics.lower.write import call, do, let, num, ref
+from placeproof.semantics.usable import require_usable
+
+
+def lower(strategy: Strategy) -> Program:
+    """The step program of a strategy: the cheapest correct sequence of collectives for its placement.
+
+    The program is the text that :func:`placeproof.core.program.render` prints, read again, so that each statement knows
+    its line. Raises :class:`InputError` when no device could use the placement.
+    """
+    require_usable(strategy)
+    facts = Facts(strategy)
+    program = Program(
+        name=strategy.name,
+        axes=strategy.axes,
+        groups=_groups(facts),
+        placed=_placed(facts),
+        body=tuple([*_passes(facts), *_late_reductions(facts), *_update(facts)]),
+        counts=_counts(facts),
+        unit=strategy.schedule.unit if isinstance(strategy.schedule.unit, int) and facts.gather else None,
+        approximates=strategy.approximates,
+    )
+    return read(render(program), source=strategy.name)
+
+
+def _groups(facts: Facts) -> tuple[Group, ...]:
+    if facts.hidden is None:
+        return (Group(name=DEFAULT_GROUP, size=ref("P")),)
+    matrix = Binary(op="-", left=ref("P"), right=ref("P_norm"))
+    return (Group(name=MATRIX, size=matrix), Group(name=NORM, size=ref("P_norm")))
+
+
+def _placed(facts: Facts) -> tuple[Placed, ...]:
+    placed = []
+    for state in MODEL_STATES:
+        for group in facts.groups:
+            placed.append(Placed(state=state.name, group=group, modes=_modes(facts, state, group)))
+    if any(facts.strategy.places(ACTIVATIONS, a.name) for a in facts.strategy.axes):
+        placed.append(Placed(state=ACTIVATIONS.name, group=None, modes=_modes(facts, ACTIVATIONS, None)))
+    return tuple(placed)
+
+
+def _modes(facts: Facts, state: State, group: str | None) -> tuple[tuple[str, Mode], ...]:
+    return tuple(sorted((a.name, facts.mode(state, a.name, group)) for a in facts.strategy.axes))
+
+
+def _counts(facts: Facts) -> tuple[tuple[str, int], ...]:
+    count = facts.strategy.schedule.microbatches
+    counts = [("microbatches", count)] if isinstance(count, int) else []
+    if facts.strategy.schedule.unit == "model" and facts.gather:
+        counts.append(("units", 1))
+    return tuple(counts)
+
+
+def _passes(facts: Facts) -> list[Stmt]:
+    if not facts.microbatches:
+        return Passes(facts, None).both()
+    in_flight: Expr | None = None
+    if facts.stages is not None:
+        every = ref("microbatches")
+        overlap = facts.strategy.schedule.in_flight
+        in_flight = every if overlap == "gpipe" else call("min", every, ref(facts.stages))
+    body = tuple(Passes(facts, "i").both())
+    return [do("zero", ref("gradients")), For(var="i", domain="microbatches", body=body, in_flight=in_flight)]
+
+
+def _late_reductions(facts: Facts) -> list[Stmt]:
+    """What can wait for the last micro-batch: reductions of gradients, their scale, and what the update needs whole."""
+    gradients = ref("gradients")
+    late = dict(() if facts.gradients_on_host else facts.late)
+    body: list[Stmt] = []
+    for op in ("reduce_scatter", "part"):
+        if op in late:
+            body.append(let(gradients, call(op, gradients, axes=late[op])))
+    if facts.sequence_parallel and facts.hidden is not None:
+        norms = ref("gradients", NORM)
+        body.append(let(norms, call("all_reduce", norms, axes=[facts.hidden])))
+    if "all_reduce" in late:
+        body.append(let(gradients, call("all_reduce", gradients, axes=late["all_reduce"])))
+    divisor = _product([*facts.samples, *(["microbatches"] if facts.microbatches else [])])
+    if divisor is not None:
+        body.append(let(gradients, call("scale", gradients, Binary(op="/", left=num(1), right=divisor))))
+    if "all_gather" in late:
+        body.append(let(ref("full"), call("all_gather", gradients, axes=late["all_gather"])))
+    return body
+
+
+def _product(names: list[str]) -> Expr | None:
+    product: Expr | None = None
+    for name in names:
+        product = ref(name) if product is None else Binary(op="*", left=product, right=ref(name))
+    return product
+
+
+def _update(facts: Facts) -> list[Stmt]:
+    """The update, where the optimizer state lies, and what brings parameters back to where they lie."""
+    gathered = "all_gather" in dict(facts.late) and not facts.gradients_on_host
+    gradients: Expr = ref("full") if gathered else ref("gradients")
+    parameters, optimizer = ref("parameters"), ref("optimizer")
+    host = facts.optimizer_on_host
+    if facts.gradients_on_host != host:
+        gradients = call("to_host" if host else "to_device", gradients)
+    regather = [a for a in facts.optimizer_parts if a in facts.copied_parameters]
+    moved = facts.fetch != host
+    if not regather and not moved:
+        return [let((parameters, optimizer), call("update", parameters, optimizer, gradients))]
+    if not moved:
+        update = let((parameters, optimizer), call("update", parameters, optimizer, gradients))
+        return [update, let(parameters, call("all_gather", parameters, axes=regather))]
+    # The copy of the parameters that lies beside the optimizer state is its own full-precision one.
+    old = call("master", optimizer) if host else call("to_device", parameters)
+    new = ref("updated")
+    back: Expr = call("to_device" if host else "to_host", new)
+    if regather:
+        back = call("all_gather", back, axes=regather)
+    return [let((new, optimizer), call("update", old, optimizer, gradients)), let(parameters, back)]

@@ -1,0 +1,54 @@
+"""Short names for writing programs in code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Index, Number, Ref, Stmt
+
+
+def num(value: int) -> Number:
+    """An integer."""
+    from fractions import Fraction
+
+    return Number(value=Fraction(value))
+
+
+def ref(name: str, group: str | None = None, index: str | None = None, offset: int = 0) -> Ref:
+    """A buffer, or the part of it that a loop variable names."""
+    return Ref(name=name, group=group, index=Index(var=index, offset=offset) if index is not None else None)
+
+
+def end(name: str, offset: int) -> Ref:
+    """The first (0) or last (-1) part of a buffer."""
+    return Ref(name=name, index=Index(var=None, offset=offset))
+
+
+def call(op: str, *args: Expr, axes: Iterable[str] = (), **options: str) -> Call:
+    """An operation."""
+    return Call(op=op, args=args, axes=tuple(axes), options=tuple(sorted(options.items())))
+
+
+def let(target: Ref | tuple[Ref, ...], value: Expr, *, add: bool = False) -> Assign:
+    """``target = value`` or ``target += value``."""
+    return Assign(targets=target if isinstance(target, tuple) else (target,), value=value, accumulate=add)
+
+
+def do(op: str, *args: Expr, axes: Iterable[str] = (), **options: str) -> Do:
+    """An operation for its effect."""
+    return Do(call=call(op, *args, axes=axes, **options))
+
+
+def plus(left: Expr, right: Expr) -> Binary:
+    """``left + right``."""
+    return Binary(op="+", left=left, right=right)
+
+
+def loop(var: str, domain: str, body: Iterable[Stmt], *, within: str | None = None, reverse: bool = False) -> For:
+    """A loop over parts of the model."""
+    return For(var=var, domain=domain, body=tuple(body), within=within, reverse=reverse)
+
+
+def branch(axis: str, op: str, bound: Expr, then: Iterable[Stmt], orelse: Iterable[Stmt] = ()) -> If:
+    """A branch on the rank along an axis."""
+    return If(axis=axis, op=op, bound=bound, then=tuple(then), orelse=tuple(orelse))

@@ -1,0 +1,231 @@
+"""The pass that gives every operation of a step program its values: see :mod:`placeproof.semantics.values`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from placeproof.collectives import Layout
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
+from placeproof.core.program.ops import DOMAINS
+from placeproof.core.states import STATES
+from placeproof.semantics.infer import with_placements
+from placeproof.semantics.results import result_of
+from placeproof.semantics.values import Access, Event, Kind, Piece, Trace, Value, placed_value
+
+_SCALAR = Value(kind=Kind.SCALAR)
+_TURN = ("loss", "backward", "backward_input", "backward_weight")
+
+
+def trace(program: Program) -> Trace:
+    """Walk a well-formed program once, each loop body once, and return its operations and buffer accesses in order.
+
+    States that the program does not place are placed as its use of them says (see :mod:`placeproof.semantics.infer`).
+    """
+    placed, gradient_buffer = with_placements(program, trace_placed)
+    found = trace_placed(placed)
+    found.gradient_buffer = gradient_buffer
+    return found
+
+
+def trace_placed(program: Program) -> Trace:
+    """The walk itself, with placements as the program gives them."""
+    walk = _Walk(program)
+    walk.body(program.body)
+    return walk.found
+
+
+class _Walk:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.found = Trace(program=program)
+        self.env: dict[str, Value] = {}
+        self.loops: list[For] = []
+        self.branches: list[tuple[If, bool]] = []
+        self.phase = "forward"
+        self.stmt: Stmt | None = None
+        self.at = 0
+
+    def body(self, body: tuple[Stmt, ...]) -> None:
+        for stmt in body:
+            self.at += 1
+            self.stmt = stmt
+            self._statement(stmt)
+
+    def _statement(self, stmt: Stmt) -> None:
+        match stmt:
+            case Assign():
+                self._assign(stmt)
+            case Do(call=call):
+                self._do(call)
+            case For():
+                if stmt.domain == "microbatches":
+                    self.phase = "forward"
+                self.loops.append(stmt)
+                self.body(stmt.body)
+                self.loops.pop()
+            case If():
+                self._branch(stmt)
+
+    def _branch(self, stmt: If) -> None:
+        before = dict(self.env)
+        self.branches.append((stmt, True))
+        self.body(stmt.then)
+        self.branches[-1] = (stmt, False)
+        then, self.env = self.env, dict(before)
+        self.body(stmt.orelse)
+        self.branches.pop()
+        received = {t.name for s in stmt.orelse if isinstance(s, Assign) and _receives(s.value) for t in s.targets}
+        merged = dict(then)
+        for key, value in self.env.items():
+            if key not in then or key not in received:
+                merged[key] = value
+        self.env = merged
+
+    def _do(self, call: Call) -> None:
+        if call.op in ("free", "zero") and call.args and isinstance(call.args[0], Ref):
+            self._note(call.args[0], self._lookup(call.args[0]), write=call.op == "zero", freed=call.op == "free")
+            return
+        self._eval(call)
+
+    def _assign(self, stmt: Assign) -> None:
+        value = self._eval(stmt.value)
+        for position, target in enumerate(stmt.targets):
+            one = self._nth(stmt.value, value, position, target)
+            self._note(target, one, write=True, accumulate=stmt.accumulate)
+            self._store(target, one)
+
+    def _nth(self, expr: Expr, value: Value, position: int, target: Ref) -> Value:
+        """The value of the second target of an operation with two."""
+        if position == 0 or not isinstance(expr, Call):
+            return value
+        operands = [self._peek(a) for a in expr.args]
+        match expr.op:
+            case "forward":
+                return _saved(operands[0], operands[1] if len(operands) > 1 else value, target, self.program)
+            case "backward":
+                return operands[2] if len(operands) > 2 else Value(kind=Kind.STREAM)
+            case "update":
+                return operands[1]
+        return value
+
+    def _peek(self, expr: Expr) -> Value:
+        """A value again, without recording its operations a second time."""
+        events, accesses = len(self.found.events), len(self.found.accesses)
+        value = self._eval(expr)
+        del self.found.events[events:]
+        del self.found.accesses[accesses:]
+        return value
+
+    def _store(self, target: Ref, value: Value) -> None:
+        whole = replace(value, index=None) if target.index is None else replace(value, part=None, index=None)
+        if target.group is not None:
+            before = self.env.get(target.name)
+            if before is None and target.name in STATES:
+                before = placed_value(self.program, target.name)
+            whole = (before or replace(whole, pieces=())).with_group(target.group, whole)
+        self.env[target.name] = whole
+
+    def _note(
+        self, ref: Ref, value: Value, *, write: bool, accumulate: bool = False, freed: bool = False
+    ) -> None:
+        assert self.stmt is not None
+        self.found.accesses.append(
+            Access(
+                name=ref.name,
+                write=write,
+                at=self.at,
+                stmt=self.stmt,
+                loops=tuple(self.loops),
+                value=value,
+                indexed=self._domain(ref),
+                accumulate=accumulate,
+                freed=freed,
+            )
+        )
+
+    def _domain(self, ref: Ref) -> str | None:
+        if ref.index is None:
+            return None
+        for loop in reversed(self.loops):
+            if loop.var == ref.index.var:
+                return loop.domain
+        return "units"
+
+    def _lookup(self, ref: Ref) -> Value:
+        value = self._whole(ref)
+        domain = self._domain(ref)
+        if domain == "microbatches":
+            return value
+        return replace(value, part=domain, index=ref.index) if domain is not None else value
+
+    def _whole(self, ref: Ref) -> Value:
+        value = self.env.get(ref.name)
+        if value is None and ref.name in STATES:
+            value = placed_value(self.program, ref.name)
+        if value is None:
+            return _SCALAR
+        return value.group(ref.group) if ref.group is not None else value
+
+    def _eval(self, expr: Expr) -> Value:
+        match expr:
+            case Number():
+                return _SCALAR
+            case Ref():
+                if expr.name in DOMAINS or self.program.axis(expr.name) is not None:
+                    return _SCALAR
+                value = self._lookup(expr)
+                if expr.name in STATES or expr.name in self.env:
+                    self._note(expr, value, write=False)
+                return value
+            case Binary():
+                left, right = self._eval(expr.left), self._eval(expr.right)
+                return _sum(left, right)
+            case Call():
+                return self._call(expr)
+
+    def _call(self, call: Call) -> Value:
+        skip = 1 if call.op == "elementwise" else 0
+        args = call.args[:1] if call.op in ("quantize", "cast") else call.args[skip:]
+        operands = tuple(self._eval(a) for a in args)
+        if call.op in _TURN and self.phase == "forward":
+            self.phase = "backward"
+        if call.op == "update":
+            self.phase = "update"
+        result = result_of(call, operands, self.program)
+        assert self.stmt is not None
+        self.found.events.append(
+            Event(
+                stmt=self.stmt,
+                call=call,
+                operands=operands,
+                result=result,
+                loops=tuple(self.loops),
+                branches=tuple(self.branches),
+                phase=self.phase,
+            )
+        )
+        return result
+
+
+def _receives(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.op == "recv"
+
+
+def _sum(left: Value, right: Value) -> Value:
+    """A sum of tensors is partial where one of them is."""
+    if left.kind is Kind.SCALAR:
+        return right
+    if right.kind is Kind.SCALAR:
+        return left
+    for piece in right.pieces:
+        left = left.laid(piece.axes(Layout.PARTIAL), Layout.PARTIAL)
+    return left
+
+
+def _saved(w: Value, x: Value, target: Ref, program: Program) -> Value:
+    """What forward keeps: split with the computation inside a parallel region, as its input outside one."""
+    piece = Piece(group=target.group or "").laid(x.pieces[0].axes(Layout.SHARD), Layout.SHARD)
+    for axis in program.axes:
+        if axis.splits.compute and Layout.SHARD in w.on(axis.name):
+            piece = piece.laid((axis.name,), Layout.SHARD)
+    return Value(kind=Kind.SAVED, pieces=(piece,), part=w.part)

@@ -1,0 +1,174 @@
+"""Whether a placement can be used at all, before it is lowered: a table of rules over one strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from placeproof.core.diagnostics import Diagnostic, InputError, Problems
+from placeproof.core.mesh import Axis
+from placeproof.core.modes import Mode, Share
+from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
+from placeproof.core.strategy import MATRIX, Strategy
+
+Check = Callable[[Strategy], Iterator[Diagnostic]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usability:
+    """What every strategy must satisfy to be lowered."""
+
+    code: str
+    demands: str
+    check: Check
+
+
+def require_usable(strategy: Strategy) -> None:
+    """Raise :class:`InputError` with every reason why no device could use this placement, or why it is not lowered."""
+    problems = Problems()
+    for rule in RULES:
+        problems.found.extend(d for d in rule.check(strategy) if d not in problems.found)
+    if problems.found:
+        raise InputError(problems.found)
+
+
+def _bad(code: str, message: str, help: str) -> Diagnostic:
+    return Diagnostic(code=code, message=message, help=help)
+
+
+def _mode(strategy: Strategy, state: State, axis: Axis) -> Mode:
+    return strategy.mode(state, axis.name, MATRIX)
+
+
+def _who(strategy: Strategy, state: State, axis: Axis) -> str:
+    owners = [e.owner for e in strategy.entries if e.state == state.name and e.axis == axis.name]
+    return f" (placed by `{owners[0]}`)" if owners else ""
+
+
+def _parameters_reach_compute(strategy: Strategy) -> Iterator[Diagnostic]:
+    for axis in strategy.axes:
+        mode = _mode(strategy, PARAMETERS, axis)
+        where = f"`{axis.name}`{_who(strategy, PARAMETERS, axis)}"
+        if axis.splits.samples and mode.split and not mode.gathers:
+            yield _bad(
+                "PP120",
+                f"parameters lie `{mode}` on {where}, which splits the {axis.splits}: every device needs all of them, and nothing gathers them",
+                f'place them `S*` (gathered unit by unit for each use): `{axis.name}: parameters = "S*"`',
+            )
+        if axis.splits.compute and mode.gathers:
+            yield _bad(
+                "PP120",
+                f"parameters lie `{mode}` on {where}, which splits the computation: no device needs the others' part",
+                'place them `S` there, or gather over an axis that splits the batch',
+            )
+        if mode.transient:
+            yield _bad("PP120", f"parameters lie `M` on {where}, and nothing in a step produces them", 'place them `S*` to gather them per use')
+
+
+def _optimizer_lies(strategy: Strategy) -> Iterator[Diagnostic]:
+    for axis in strategy.axes:
+        mode = _mode(strategy, OPTIMIZER, axis)
+        if mode.transient or (mode.gathers and not mode.fetches):
+            yield _bad(
+                "PP120",
+                f"optimizer state lies `{mode}` on `{axis.name}`{_who(strategy, OPTIMIZER, axis)}, but an update uses it where it lies",
+                'place it `S` (each device updates its part), `R` or `O`',
+            )
+
+
+def _gradients_lie(strategy: Strategy) -> Iterator[Diagnostic]:
+    for axis in strategy.axes:
+        mode = _mode(strategy, GRADIENTS, axis)
+        if mode.gathers and not mode.fetches:
+            yield _bad(
+                "PP120",
+                f"gradients lie `S*` on `{axis.name}`{_who(strategy, GRADIENTS, axis)}, but nothing uses gathered gradients",
+                'place them `S`: each device keeps the part that it updates',
+            )
+
+
+def _compute_axes_agree(strategy: Strategy) -> Iterator[Diagnostic]:
+    for axis in strategy.axes:
+        if not axis.splits.compute:
+            continue
+        modes = {state: _mode(strategy, state, axis) for state in MODEL_STATES}
+        if any(m.split for m in modes.values()) != all(m.device is Share.PART for m in modes.values()):
+            shown = ", ".join(f"{state} `{mode}`" for state, mode in modes.items())
+            yield _bad(
+                "PP121",
+                f"on `{axis.name}`, which splits the {axis.splits}, {shown}: a device updates exactly the part that it computes with",
+                "place parameters, gradients and optimizer alike there",
+            )
+
+
+def _activations_lie(strategy: Strategy) -> Iterator[Diagnostic]:
+    for axis in strategy.axes:
+        mode = _mode(strategy, ACTIVATIONS, axis)
+        if axis.splits.samples and (mode.device is not Share.PART or mode.gathers):
+            yield _bad(
+                "PP120",
+                f"activations lie `{mode}` on `{axis.name}`{_who(strategy, ACTIVATIONS, axis)}, but its devices have different samples",
+                "leave activations out there; to keep less of them, compose with `checkpoint` or `checkpoint(checkpoints=host)`",
+            )
+        if axis.splits.name == "layers" and mode.device is not Share.PART:
+            yield _bad("PP120", f"activations lie `{mode}` on `{axis.name}`, but each stage has its own layers", "leave activations out there")
+        if axis.splits.name == "hidden" and mode.gathers and not strategy.schedule.recompute:
+            yield _bad(
+                "PP122",
+                f"activations lie `{mode}` on `{axis.name}` without recomputation, which is not lowered",
+                "`zero_r` partitions activation checkpoints; `sp` splits activations by the sequence",
+            )
+
+
+def _needs_met(strategy: Strategy) -> Iterator[Diagnostic]:
+    states = {s.name: s for s in (*MODEL_STATES, ACTIVATIONS)}
+    for axis, state in strategy.needs:
+        if not strategy.places(states[state], axis):
+            who = next((p for p in strategy.parts if any(e.owner == p and e.axis == axis for e in strategy.entries)), strategy.name)
+            yield _bad(
+                "PP108",
+                f"`{who}` works on axis `{axis}` where another strategy places {state}, and none does",
+                f"compose it: `{who} * tp`" if axis == "tp" else f"compose it with a strategy that places {state} on `{axis}`",
+            )
+
+
+def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:
+    for kind in ("hidden", "layers"):
+        axes = [a.name for a in strategy.axes if a.splits.name == kind]
+        if len(axes) > 1:
+            shown = " and ".join(f"`{a}`" for a in axes)
+            yield _bad("PP122", f"{shown} both split the {kind}; one axis can be lowered", "merge them into one axis of the product of their degrees")
+    for axis in strategy.axes:
+        if axis.splits.name == "experts":
+            yield _bad("PP122", f"axis `{axis.name}` splits experts, which is not lowered", "write the step program yourself; see docs/reference/step-programs.md")
+
+
+def _sub_groups_divide(strategy: Strategy) -> Iterator[Diagnostic]:
+    for axis in strategy.axes:
+        if isinstance(axis.inner, int) and axis.degree is not None and axis.degree % axis.inner:
+            yield _bad(
+                "PP103",
+                f"sub-groups of {axis.inner} do not divide the {axis.degree} devices of axis `{axis.name}`",
+                f"choose a divisor of {axis.degree}",
+            )
+
+
+def _has_something(strategy: Strategy) -> Iterator[Diagnostic]:
+    keeps = strategy.schedule
+    if not keeps.prefetch:
+        return
+    if not any(_mode(strategy, PARAMETERS, a).gathers for a in strategy.axes):
+        yield _bad("PP104", "there is nothing to prefetch: no parameters are gathered", "leave `prefetch` out")
+
+
+RULES: tuple[Usability, ...] = (
+    Usability(code="PP120", demands="parameters reach the computation that reads them", check=_parameters_reach_compute),
+    Usability(code="PP120", demands="optimizer state is used where it lies", check=_optimizer_lies),
+    Usability(code="PP120", demands="gradients are kept in the part that is updated", check=_gradients_lie),
+    Usability(code="PP121", demands="a device updates the part that it computes with", check=_compute_axes_agree),
+    Usability(code="PP120", demands="activations stay with their samples and layers", check=_activations_lie),
+    Usability(code="PP108", demands="what a strategy builds on is there", check=_needs_met),
+    Usability(code="PP122", demands="one axis splits the hidden dimension, one the layers", check=_one_axis_each),
+    Usability(code="PP103", demands="sub-groups divide their axis", check=_sub_groups_divide),
+    Usability(code="PP104", demands="options have something to act on", check=_has_something),
+)

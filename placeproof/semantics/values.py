@@ -1,0 +1,169 @@
+"""What each value of a step program is: its kind, groups, layout and part. One pass over the program, no amounts.
+
+Costs and proofs both stand on this pass. It follows layouts the way a type checker follows types: what a forward over
+split matrices makes is a partial sum, what ``all_gather`` makes is a full copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from placeproof.collectives import Layout
+from placeproof.core.program import Call, For, If, Index, Program, Stmt
+
+
+class Kind(Enum):
+    """What a value is."""
+
+    PARAMETERS = "parameters"
+    OPTIMIZER = "optimizer"
+    GRADIENTS = "gradients"
+    SAVED = "activations"
+    STREAM = "stream"
+    SCALAR = "scalar"
+
+
+#: The width of a kind's elements, unless cast or quantised.
+WIDTHS = {
+    Kind.PARAMETERS: "b_theta",
+    Kind.OPTIMIZER: "b_omega",
+    Kind.GRADIENTS: "b_g",
+    Kind.SAVED: "b_a",
+    Kind.STREAM: "b_a",
+    Kind.SCALAR: "b_s",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """One group of a value, and the axis factors on which it is not a full copy. ``group`` is empty where there are none."""
+
+    group: str = ""
+    layout: tuple[tuple[str, Layout], ...] = ()
+
+    def on(self, axis: str) -> Layout:
+        """The layout on an axis factor."""
+        return dict(self.layout).get(axis, Layout.REPLICATE)
+
+    def laid(self, axes: tuple[str, ...], layout: Layout) -> Piece:
+        """The same piece with another layout on some axis factors."""
+        kept = {a: v for a, v in self.layout if a not in axes}
+        if layout is not Layout.REPLICATE:
+            kept |= dict.fromkeys(axes, layout)
+        return Piece(group=self.group, layout=tuple(sorted(kept.items(), key=lambda item: item[0])))
+
+    def axes(self, layout: Layout) -> tuple[str, ...]:
+        """The axis factors on which it lies so."""
+        return tuple(a for a, v in self.layout if v is layout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """One value.
+
+    ``pieces``: its groups, each with its layout. ``part``: the domain of which it is one iteration's part, or None for
+    the whole. ``index``: how that part was named. ``host``: it lies in host memory. ``width``: the symbol of its bytes an
+    element where that is not its kind's own.
+    """
+
+    kind: Kind
+    pieces: tuple[Piece, ...] = (Piece(),)
+    part: str | None = None
+    index: Index | None = None
+    width: str = ""
+    host: bool = False
+
+    def on(self, axis: str) -> tuple[Layout, ...]:
+        """The layouts of its pieces on an axis factor."""
+        return tuple(p.on(axis) for p in self.pieces)
+
+    def laid(self, axes: tuple[str, ...], layout: Layout) -> Value:
+        """The same value with another layout on some axis factors."""
+        return replace(self, pieces=tuple(p.laid(axes, layout) for p in self.pieces))
+
+    def group(self, name: str) -> Value:
+        """The piece of one group alone."""
+        found = tuple(p for p in self.pieces if p.group == name)
+        return replace(self, pieces=found or tuple(replace(p, group=name) for p in self.pieces[:1]))
+
+    def with_group(self, name: str, other: Value) -> Value:
+        """The value with one group's piece taken from another value."""
+        taken = tuple(replace(p, group=name) for p in other.pieces[:1])
+        kept = tuple(p for p in self.pieces if p.group not in (name, ""))
+        return replace(self, pieces=tuple(sorted((*kept, *taken), key=lambda p: p.group)))
+
+    @property
+    def elements_width(self) -> str:
+        """The symbol of its bytes an element."""
+        return self.width or WIDTHS[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One operation as a device comes to it: its operands' values and its result's, and where it stands."""
+
+    stmt: Stmt
+    call: Call
+    operands: tuple[Value, ...]
+    result: Value | None
+    loops: tuple[For, ...]
+    branches: tuple[tuple[If, bool], ...]
+    phase: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """A buffer read or written: at which step of the walk, by which statement, inside which loops."""
+
+    name: str
+    write: bool
+    at: int
+    stmt: Stmt
+    loops: tuple[For, ...]
+    value: Value
+    indexed: str | None
+    accumulate: bool = False
+    freed: bool = False
+
+
+@dataclass(slots=True)
+class Trace:
+    """What the pass found: operations and buffer accesses in order, and where statements stand in the walk."""
+
+    program: Program
+    events: list[Event] = field(default_factory=list)
+    accesses: list[Access] = field(default_factory=list)
+    phases: list[tuple[Stmt, str]] = field(default_factory=list)
+    gradient_buffer: str = "gradients"
+
+
+def factors(program: Program, name: str) -> tuple[str, ...]:
+    """The axis factors that a name stands for: a split axis is its outer and its inner factor."""
+    axis = program.axis(name)
+    if axis is None or axis.inner is None or name != axis.name:
+        return (name,)
+    return (axis.outer_name, axis.inner_name)
+
+
+def axis_factors(program: Program) -> tuple[str, ...]:
+    """All axis factors of the mesh."""
+    return tuple(f for axis in program.axes for f in factors(program, axis.name))
+
+
+def placed_value(program: Program, state: str) -> Value:
+    """A state as it lies between steps, every group of it."""
+    groups = [g.name for g in program.groups] if Kind(state) is not Kind.SAVED else [""]
+    modes = [m for p in program.placed if p.state == state for _, m in p.modes]
+    pieces = tuple(_placed_piece(program, state, group) for group in groups)
+    return Value(kind=Kind(state), pieces=pieces, host=any(m.fetches for m in modes))
+
+
+def _placed_piece(program: Program, state: str, group: str) -> Piece:
+    piece = Piece(group=group)
+    for placed in program.placed:
+        if placed.state == state and placed.group in (None, group):
+            for name, mode in placed.modes:
+                layout = Layout.SHARD if mode.split else Layout.REPLICATE
+                piece = piece.laid(factors(program, name), layout)
+    return piece

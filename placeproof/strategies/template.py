@@ -1,0 +1,185 @@
+"""A strategy with its degrees and options still open: what one data file says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from placeproof.core.diagnostics import Place, Problems, suggestion
+from placeproof.core.mesh import Axis, axis_order
+from placeproof.core.strategy import Entry, Schedule, Strategy, compose
+
+Value: TypeAlias = bool | int | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """An option of a strategy.
+
+    ``sets`` is the field of the schedule that it sets; ``kinds`` are the values allowed: ``true``, ``false``, ``integer``,
+    ``name`` (a symbol), or the literal texts listed. ``inner_of``: an integer or a name is also the size of a sub-group of
+    that axis.
+    """
+
+    name: str
+    sets: str
+    kinds: tuple[str, ...]
+    default: Value | None
+    doc: str
+    inner_of: str | None = None
+
+    def allows(self, value: Value) -> bool:
+        """Whether the value is one of the option's kinds."""
+        if isinstance(value, bool):
+            return str(value).lower() in self.kinds
+        if isinstance(value, int):
+            return "integer" in self.kinds and value >= 1
+        return value in self.kinds or ("name" in self.kinds and value.isidentifier())
+
+    def expects(self) -> str:
+        """The kinds in words."""
+        words = {"integer": "a whole number of at least 1", "name": "a name"}
+        return " or ".join(words.get(k, f"`{k}`") for k in self.kinds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """What a strategy file says. Call it with degrees and options to get a :class:`Strategy`.
+
+    ``positional`` names what positional arguments set, in order: axes (their degrees) or options.
+    """
+
+    name: str
+    title: str
+    summary: str
+    source: str
+    axes: tuple[Axis, ...]
+    entries: tuple[Entry, ...]
+    schedule: Schedule
+    options: tuple[Option, ...] = ()
+    positional: tuple[str, ...] = ()
+    needs: tuple[tuple[str, str], ...] = ()
+    approximates: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    family: str = ""
+
+    def __call__(self, *args: Value, **options: Value) -> Strategy:
+        """The strategy with these degrees and options. Raises :class:`InputError` for what it does not take."""
+        problems = Problems()
+        strategy = self.instantiate(args, options, problems)
+        problems.raise_if_any()
+        return strategy
+
+    def __mul__(self, other: object) -> Strategy:
+        if isinstance(other, Template):
+            return compose((self(), other()))
+        if isinstance(other, Strategy):
+            return compose((self(), other))
+        return NotImplemented
+
+    __rmul__ = __mul__
+
+    def instantiate(
+        self,
+        args: tuple[Value, ...],
+        options: Mapping[str, Value],
+        problems: Problems,
+        places: Mapping[str | int, Place] | None = None,
+    ) -> Strategy:
+        """As calling, but recording problems, with the places of the arguments (by position or name) where known."""
+        where = places or {}
+        given: dict[str, Value] = {}
+        if len(args) > len(self.positional):
+            problems.add(
+                "PP104",
+                f"`{self.name}` takes {len(self.positional)} positional argument(s), not {len(args)}",
+                place=where.get(len(self.positional)),
+                help=self.signature(),
+            )
+        spots: dict[str, Place | None] = {}
+        for position, (name, value) in enumerate(zip(self.positional, args, strict=False)):
+            given[name], spots[name] = value, where.get(position)
+        for name, value in options.items():
+            if name in given:
+                problems.add("PP104", f"`{name}` is given twice", place=where.get(name))
+            given[name], spots[name] = value, where.get(name)
+        checked = {n: v for n, v in given.items() if self._accepts(n, v, spots[n], problems)}
+        return self._build(checked, given)
+
+    def signature(self) -> str:
+        """How the strategy is written, with everything it takes."""
+        opened = list(self.positional) + [a.name for a in self.axes if a.name not in self.positional]
+        named = [f"{o.name}={_shown(o.default)}" for o in self.options if o.name not in self.positional]
+        inside = ", ".join(opened + named)
+        return f"{self.name}({inside})" if inside else self.name
+
+    def _option(self, name: str) -> Option | None:
+        return next((o for o in self.options if o.name == name), None)
+
+    def _accepts(self, name: str, value: Value, place: Place | None, problems: Problems) -> bool:
+        option = self._option(name)
+        if option is not None:
+            if not option.allows(value):
+                problems.add("PP104", f"`{name}` is {option.expects()}, not {value!r}", place=place, help=option.doc)
+                return False
+            return True
+        if any(a.name == name for a in self.axes):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                problems.add(
+                    "PP103",
+                    f"the degree of axis `{name}` is a whole number of at least 1, not {value!r}",
+                    place=place,
+                    help=f"leave it out to keep it symbolic: `{self.name}`",
+                )
+                return False
+            return True
+        known = [o.name for o in self.options] + [a.name for a in self.axes]
+        problems.add(
+            "PP104", f"`{self.name}` has no option `{name}`", place=place, help=suggestion(name, known) or self.signature()
+        )
+        return False
+
+    def _build(self, given: Mapping[str, Value], written: Mapping[str, Value]) -> Strategy:
+        settings: dict[str, Value] = {}
+        inner: dict[str, int | str] = {}
+        for option in self.options:
+            value = given.get(option.name, option.default)
+            if value is None:
+                continue
+            settings[option.sets] = value
+            if option.inner_of and not isinstance(value, bool):
+                inner[option.inner_of] = value
+        schedule = replace(self.schedule, **settings)  # type: ignore[arg-type]
+        axes = tuple(self._axis(a, given.get(a.name), inner.get(a.name)) for a in self.axes)
+        expression = self._expression(written)
+        return Strategy(
+            parts=(expression,),
+            axes=tuple(sorted(axes, key=axis_order)),
+            entries=tuple(replace(e, owner=expression) for e in self.entries),
+            schedule=schedule,
+            needs=self.needs,
+            approximates=self.approximates,
+            title=self.title,
+            summary=self.summary,
+            source=self.source,
+        )
+
+    @staticmethod
+    def _axis(axis: Axis, degree: Value | None, inner: int | str | None) -> Axis:
+        fixed = degree if isinstance(degree, int) else axis.degree
+        return replace(axis, degree=fixed, inner=inner if inner is not None else axis.inner)
+
+    def _expression(self, written: Mapping[str, Value]) -> str:
+        leading = []
+        for name in self.positional:
+            if name not in written:
+                break
+            leading.append(name)
+        parts = [_shown(written[n]) for n in leading]
+        parts += [f"{n}={_shown(v)}" for n, v in sorted(written.items()) if n not in leading]
+        return f"{self.name}({', '.join(parts)})" if parts else self.name
+
+
+def _shown(value: Value | None) -> str:
+    return str(value) if value is not None else "..."
