@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from placeproof.core.symbols import Domain, info, symbol
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     import sympy
 
 
+@lru_cache(maxsize=4096)
 def tidy(expr: sympy.Expr) -> sympy.Expr:
     """An equal expression with common factors pulled out: ``P*(N - 1)*(b_g + b_theta)/N``."""
     import sympy
@@ -47,6 +49,10 @@ def limit(expr: sympy.Expr, name: str) -> sympy.Expr:
         return expr.func(*(limit(a, name) for a in expr.args))
     if expr.has(sympy.Max, sympy.Min):
         return _limit_of_parts(expr, name)
+    if isinstance(expr, sympy.Add):
+        terms = [limit(term, name) for term in expr.args]
+        if sympy.oo not in terms:
+            return tidy(sympy.Add(*terms))
     numerator, denominator = sympy.fraction(sympy.together(expr))
     top, bottom = sympy.Poly(numerator, n), sympy.Poly(denominator, n)
     if top.degree() > bottom.degree():

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from placeproof.core.program import Program
@@ -134,7 +135,8 @@ class Derivation:
 
         expr = self.forms[key]
         names = arguments or tuple(n for n in self.symbols if expr.has(_symbol(n)))
-        function: Callable[..., Any] = sympy.lambdify([_symbol(n) for n in names], expr, modules=["numpy", "math"], cse=True)
+        modules = ["numpy"] if find_spec("numpy") is not None else ["math"]
+        function: Callable[..., Any] = sympy.lambdify([_symbol(n) for n in names], expr, modules=modules, cse=True)
         return function
 
 

@@ -1,0 +1,67 @@
+"""placeproof derives what a parallelism strategy costs, from how it places the training states on a mesh.
+
+>>> import placeproof
+>>> d = placeproof.derive("zero3")
+>>> d.memory["model_states"]
+P*(b_g + b_omega + b_theta)/N
+>>> d.sent
+P*(N - 1)*(b_g + 2*b_theta)/N
+
+Catalogue strategies are attributes; they compose with ``*`` and take degrees and options:
+
+>>> placeproof.derive(placeproof.zero1(64) * placeproof.tp(8)).memory["optimizer"]
+P*b_omega/512
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from placeproof.core.program import Program
+    from placeproof.core.strategy import Strategy
+    from placeproof.cost.derive import Derivation
+    from placeproof.strategies import Template
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "derive", "program", "strategy"]
+
+
+def strategy(text: str) -> Strategy:
+    """The strategy of an expression such as ``zero1(64) * tp(8)`` or ``mine.toml``. Raises InputError."""
+    from placeproof.strategies import parse_strategy
+
+    return parse_strategy(text)
+
+
+def program(text: str, *, source: str = "<program>") -> Program:
+    """The step program of a text. Raises InputError."""
+    from placeproof.core.program import read
+
+    return read(text, source=source)
+
+
+def derive(subject: str | Strategy | Template | Program, *, groups: bool = False) -> Derivation:
+    """Closed-form costs of a strategy (an expression, a strategy or a catalogue entry) or of a step program.
+
+    Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
+    """
+    from placeproof.cost.derive import derive as derive_subject
+    from placeproof.strategies import Template, parse_strategy
+
+    if isinstance(subject, str):
+        subject = parse_strategy(subject)
+    if isinstance(subject, Template):
+        subject = subject()
+    return derive_subject(subject, groups=groups)
+
+
+def __getattr__(name: str) -> Any:
+    """A strategy of the catalogue, by name."""
+    if not name.startswith("_"):
+        from placeproof.strategies import template
+
+        found = template(name)
+        if found is not None:
+            return found
+    raise AttributeError(f"module 'placeproof' has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""``python -m placeproof``."""
+
+from placeproof.cli.main import main
+
+main()

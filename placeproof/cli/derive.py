@@ -1,0 +1,84 @@
+"""``placeproof derive``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from placeproof.core.diagnostics import Problems
+
+_SET = "Give a symbol a value, NAME=VALUE (P=70e9, P=70B, N=64); may be repeated. Numbers are shown beside the formulas."
+
+
+def command(
+    strategy: Annotated[
+        str, typer.Argument(help="A strategy such as `zero3`, `zero1(64) * tp(8) * pp(16)`, `mine.toml`; or a program, `mine.step`.")
+    ],
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SET)] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Byte widths for numbers: `placeproof list precisions`. [default: mixed-adam]")
+    ] = None,
+    groups: Annotated[bool, typer.Option("--groups", help="Count norms and biases apart, as P_norm.")] = False,
+    program: Annotated[bool, typer.Option("--program", help="Print the step program alone.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.derive/1).")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print the closed forms as LaTeX.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the closed forms as Markdown.")] = False,
+    python: Annotated[bool, typer.Option("--python", help="Print the closed forms as Python functions.")] = False,
+) -> None:
+    """Closed-form memory and traffic of a strategy or a step program, with their derivation."""
+    from placeproof.cli.common import derive_all
+    from placeproof.cost.values import read_numbers
+
+    chosen = [n for n, on in (("--json", json_), ("--latex", latex), ("--markdown", markdown), ("--python", python), ("--program", program)) if on]
+    problems = Problems()
+    if len(chosen) > 1:
+        problems.add("PP104", f"{' and '.join(chosen)} exclude one another", help="choose one form of output")
+    with problems.collecting():
+        read_numbers(set_ or (), precision)
+    with problems.collecting():
+        (derived,) = derive_all([strategy], groups=groups)
+    problems.raise_if_any()
+    numbers = read_numbers(set_ or (), precision, known=derived.degrees)
+    if set_:
+        require_numbers(derived, numbers)
+    typer.echo(_rendered(derived, numbers, chosen), nl=False)
+
+
+def require_numbers(derived: Derivation, numbers: Numbers) -> None:  # type: ignore[name-defined]  # noqa: F821
+    """Numbers were asked for: the model states, at least, must have one."""
+    problems = Problems()
+    expr = derived.memory["model_states"] + derived.memory["host"]
+    for name in sorted(str(s) for s in expr.free_symbols if str(s) not in numbers.values):
+        axis = next((a.name for a in derived.program.axes if str(derived.amounts.degree(a.name)) == name), None)
+        how = f"--set {name}=8" if axis is None else f"--set {name}=8, or the degree in the strategy: `{_with_degree(derived, axis)}`"
+        problems.add("PP203", f"a number was asked for, and `{name}` is not set ({derived.symbols[name].meaning})", help=how)
+    problems.raise_if_any()
+
+
+def _with_degree(derived: Derivation, axis: str) -> str:  # type: ignore[name-defined]  # noqa: F821
+    if derived.strategy is None:
+        return f"mesh({axis}=8)"
+    parts = derived.strategy.parts
+    owners = {e.owner for e in derived.strategy.entries if e.axis == axis}
+    return " * ".join(f"{p}(8)" if p in owners and "(" not in p else p for p in parts)
+
+
+def _rendered(derived: Derivation, numbers: Numbers, chosen: list[str]) -> str:  # type: ignore[name-defined]  # noqa: F821
+    if "--program" in chosen:
+        from placeproof.core.program import render
+
+        return render(derived.program)
+    if "--json" in chosen:
+        import json
+
+        from placeproof.report import data
+
+        return json.dumps(data.derivation(derived, numbers), indent=2, ensure_ascii=False) + "\n"
+    if chosen:
+        from placeproof.report import formats
+
+        return {"--latex": formats.latex, "--markdown": formats.markdown, "--python": formats.python}[chosen[0]](derived)
+    from placeproof.report import text
+
+    return text.derivation(derived, numbers)

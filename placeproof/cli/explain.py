@@ -1,0 +1,131 @@
+"""``placeproof explain``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import typer
+
+from placeproof.core.diagnostics import Problems, suggestion
+
+
+def _code(name: str) -> list[str] | None:
+    from placeproof.core.codes import CODES
+
+    code = CODES.get(name.upper())
+    if code is None:
+        return None
+    example = [f"    {line}" for line in code.example.splitlines()]
+    return [f"{code.code}: {code.title}", "", code.meaning, "", f"for example ({code.kind}):", *example, "", f"remedy: {code.remedy}"]
+
+
+def _strategy(name: str) -> list[str] | None:
+    from placeproof.strategies import template
+
+    found = template(name)
+    if found is None:
+        return None
+    lines = [f"{found.name}: {found.title}", "", found.summary, f"source: {found.source}", "", f"written: {found.signature()}"]
+    if found.aliases:
+        lines.append(f"also known as: {', '.join(found.aliases)}")
+    lines += ["", "placement"] if found.entries else []
+    for entry in found.entries:
+        groups = f" ({', '.join(entry.groups)})" if entry.groups else ""
+        lines.append(f"  {entry.state}{groups} on {entry.axis}: {entry.mode} ({entry.mode.name.lower()}: {entry.mode.meaning})")
+    lines += ["", "options"] if found.options else []
+    lines += [f"  {o.name} = {o.default}: {o.doc}" for o in found.options]
+    lines += [f"approximation: {text}" for text in found.approximates]
+    return [*lines, "", f"`placeproof derive {found.name}` derives what it costs"]
+
+
+def _mode(name: str) -> list[str] | None:
+    from placeproof.core.modes import MODES
+
+    mode = MODES.get(name.upper()) or next((m for m in MODES.values() if m.name.lower() == name.lower()), None)
+    if mode is None:
+        return None
+    return [
+        f"mode {mode.symbol}: {mode.name.lower()}",
+        "",
+        f"{mode.meaning}. For a state of s bytes on an axis of n devices, with units of u <= s bytes:",
+        f"  held all step, per device   {mode.device.value}",
+        f"  held on the host            {mode.host.value}",
+        f"  extra at the peak           {mode.peak}",
+        f"  traffic it causes           {mode.traffic}",
+    ]
+
+
+def _state(name: str) -> list[str] | None:
+    from placeproof.core.states import STATES
+
+    state = STATES.get(name.lower())
+    return None if state is None else [f"state {state.name} ({state.symbol})", "", f"{state.meaning}; {state.width} bytes an element"]
+
+
+def _symbol(name: str) -> list[str] | None:
+    from placeproof.core.symbols import info
+
+    try:
+        row = info(name)
+    except KeyError:
+        return None
+    unit = " ".join(f"{u}^{p}" if p != 1 else u for u, p in row.dimension.items()) or "a pure number"
+    lines = [f"symbol {row.name}", "", row.meaning, f"values: {row.domain.value}; dimension: {unit}"]
+    return lines + ([f"at most {row.at_most}"] if row.at_most else []) + ([f"default for numbers: {row.default}"] if row.default else [])
+
+
+def _collective(name: str) -> list[str] | None:
+    from placeproof.collectives import COLLECTIVES
+
+    row = COLLECTIVES.get(name)
+    return None if row is None else [f"collective {row.name}", "", row.meaning, f"bytes that one device sends: {row.rule}, where s is {row.s}"]
+
+
+def _operation(name: str) -> list[str] | None:
+    from placeproof.core.program.ops import OPS
+
+    op = OPS.get(name)
+    return None if op is None else [f"operation {op.signature()}", "", op.doc]
+
+
+def _precision(name: str) -> list[str] | None:
+    from placeproof.core.precision import PRECISIONS
+
+    p = PRECISIONS.get(name)
+    if p is None:
+        return None
+    return [f"precision {p.name}", "", p.meaning, f"b_theta = {p.b_theta}, b_g = {p.b_g}, b_omega = {p.b_omega}, b_a = {p.b_a}", f"source: {p.source}"]
+
+
+#: Where a name is looked up; the first that knows it explains it.
+EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
+    _code,
+    _mode,
+    _state,
+    _symbol,
+    _strategy,
+    _collective,
+    _operation,
+    _precision,
+)
+
+
+def _known() -> Iterator[str]:
+    from placeproof.cli.listing import KINDS
+
+    for kind, rows in KINDS.items():
+        if kind != "operations":
+            yield from (row[0] for row in rows())
+
+
+def command(name: Annotated[str, typer.Argument(help="An error code, strategy, mode, state, symbol, collective, operation or precision.")]) -> None:
+    """An error code, strategy, mode, state, symbol, collective, operation or precision in words."""
+    for explain in EXPLAINERS:
+        lines = explain(name.strip())
+        if lines is not None:
+            typer.echo("\n".join(lines))
+            return
+    problems = Problems()
+    problems.add("PP204", f"nothing here is called `{name}`", help=suggestion(name, _known()) or "`placeproof list strategies`")
+    problems.raise_if_any()

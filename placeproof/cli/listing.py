@@ -1,0 +1,88 @@
+"""``placeproof list``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from placeproof.core.diagnostics import Problems, suggestion
+
+Rows = list[tuple[str, ...]]
+
+
+def _strategies() -> Rows:
+    from placeproof.strategies import names, template
+
+    found = [t for n in names() if (t := template(n)) is not None]
+    return [(t.name, t.title, t.family) for t in sorted(found, key=lambda t: (t.family, t.name))]
+
+
+def _collectives() -> Rows:
+    from placeproof.collectives import COLLECTIVES
+
+    return [(c.name, c.rule, c.meaning) for c in COLLECTIVES.values()]
+
+
+def _modes() -> Rows:
+    from placeproof.core.modes import MODES
+
+    return [(m.symbol, m.name.lower(), m.meaning) for m in MODES.values()]
+
+
+def _states() -> Rows:
+    from placeproof.core.states import STATES
+
+    return [(s.name, s.symbol, s.meaning) for s in STATES.values()]
+
+
+def _symbols() -> Rows:
+    from placeproof.core.symbols import SYMBOLS
+
+    rows = [(s.name, s.domain.value, s.meaning) for s in SYMBOLS.values()]
+    return [*rows, ("N_<axis>", "integer >= 1", "degree of one of several axes")]
+
+
+def _precisions() -> Rows:
+    from placeproof.core.precision import PRECISIONS
+
+    return [(p.name, f"{p.b_theta} + {p.b_g} + {p.b_omega} = {p.total} bytes", p.meaning) for p in PRECISIONS.values()]
+
+
+def _operations() -> Rows:
+    from placeproof.core.program.ops import OPS
+
+    return [(op.signature(), op.doc) for op in OPS.values()]
+
+
+def _errors() -> Rows:
+    from placeproof.core.codes import CODES
+
+    return [(c.code, c.title) for c in CODES.values()]
+
+
+KINDS: dict[str, Callable[[], Rows]] = {
+    "strategies": _strategies,
+    "collectives": _collectives,
+    "modes": _modes,
+    "states": _states,
+    "symbols": _symbols,
+    "precisions": _precisions,
+    "operations": _operations,
+    "errors": _errors,
+}
+
+
+def command(kind: Annotated[str, typer.Argument(help="One of: " + ", ".join(KINDS) + ".")]) -> None:
+    """What there is: strategies, collectives, modes, states, symbols, precisions, operations, errors."""
+    if kind not in KINDS:
+        problems = Problems()
+        hint = suggestion(kind, KINDS) or "one of " + ", ".join(KINDS)
+        problems.add("PP204", f"there is no list of `{kind}`", help=hint)
+        problems.raise_if_any()
+    rows = KINDS[kind]()
+    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]) - 1)]
+    for row in rows:
+        cells = [c.ljust(w) for c, w in zip(row, widths, strict=False)]
+        typer.echo("  ".join([*cells, row[-1]]).rstrip())

@@ -1,0 +1,95 @@
+"""The program ``placeproof``."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from placeproof.cli import compare, derive, explain, listing
+from placeproof.cli.common import EXIT_BAD_INPUT, EXIT_BUG
+from placeproof.core.diagnostics import InputError
+
+app = typer.Typer(
+    name="placeproof",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Derive what a parallelism strategy costs, from how it places the training states on a mesh.",
+)
+app.command("derive", no_args_is_help=True)(derive.command)
+app.command("compare", no_args_is_help=True)(compare.command)
+app.command("list", no_args_is_help=True)(listing.command)
+app.command("explain", no_args_is_help=True)(explain.command)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from placeproof import __version__
+
+        typer.echo(f"placeproof {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point. The process ends without tearing the interpreter down: freeing SymPy's objects one by one takes
+    longer than all of the work."""
+    import gc
+    import os
+
+    gc.disable()  # for the same reason
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        code = 0
+    os._exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code: bad input is 2, a bug in placeproof 70, and neither shows a traceback."""
+    try:
+        code = app(arguments, prog_name="placeproof", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except InputError as error:
+        from placeproof.report.diagnostics import render
+
+        sys.stderr.write(render(error.diagnostics))
+        return EXIT_BAD_INPUT
+    except BrokenPipeError:
+        return 0
+    except Exception as error:
+        return _other(error)
+
+
+def _other(error: Exception) -> int:
+    """Wrong usage of the command line shows itself; everything else is our bug."""
+    if hasattr(error, "exit_code") and hasattr(error, "show"):
+        error.show()
+        return EXIT_BAD_INPUT
+    if type(error).__name__ == "Abort":
+        return 130
+    _report_bug(error)
+    return EXIT_BUG
+
+
+def _report_bug(error: Exception) -> None:
+    import os
+    import traceback
+
+    if os.environ.get("PLACEPROOF_TRACEBACK"):
+        traceback.print_exc()
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    sys.stderr.write(
+        f"placeproof has a bug: {type(error).__name__}: {error} ({last.name}, line {last.lineno})\n"
+        "help: please report it with the command you ran; PLACEPROOF_TRACEBACK=1 shows the traceback\n"
+    )

@@ -1,0 +1,255 @@
+"""Every error code: what it means, an input that has it, and what to do. Tests run each example."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """One error code. ``example`` is an input of the kind named (``strategy``, ``file``, ``program``, ``set``)."""
+
+    code: str
+    title: str
+    meaning: str
+    kind: str
+    example: str
+    remedy: str
+
+
+_ROWS = (
+    Code(
+        code="PP101",
+        title="unknown strategy",
+        meaning="The name is neither in the catalogue nor the path of a strategy file.",
+        kind="strategy",
+        example="zerro3",
+        remedy="`placeproof list strategies` shows the catalogue; a file's name ends in .toml.",
+    ),
+    Code(
+        code="PP102",
+        title="malformed strategy expression",
+        meaning="A strategy expression is names (or files) joined by `*`, each with degrees and options in parentheses.",
+        kind="strategy",
+        example="zero3(8",
+        remedy="Write `zero3`, `zero1(64) * tp(8)` or `fsdp(reshard_after_forward=false)`.",
+    ),
+    Code(
+        code="PP103",
+        title="bad degree",
+        meaning="A degree, or the size of a sub-group, is a whole number of at least 1; a sub-group divides its axis.",
+        kind="strategy",
+        example="zero3(0)",
+        remedy="Give a whole number, or leave the degree out to keep it symbolic.",
+    ),
+    Code(
+        code="PP104",
+        title="bad option",
+        meaning="The strategy has no such option, or the option cannot have that value.",
+        kind="strategy",
+        example="zero3(prefetch=maybe)",
+        remedy="`placeproof explain STRATEGY` lists the options with their values.",
+    ),
+    Code(
+        code="PP105",
+        title="one state placed twice on one axis",
+        meaning="Two strategies of a composition say how the same state lies on the same axis.",
+        kind="strategy",
+        example="zero1 * zero3",
+        remedy="Keep one of them, or give one an axis of its own (hsdp has two data-parallel axes).",
+    ),
+    Code(
+        code="PP106",
+        title="one axis, two sizes or two purposes",
+        meaning="Two strategies share an axis but disagree on its degree or on what it splits.",
+        kind="strategy",
+        example="tp(8) * sp(4)",
+        remedy="Say the degree once, or the same in both.",
+    ),
+    Code(
+        code="PP107",
+        title="two schedules",
+        meaning="Two strategies of a composition set the same part of the schedule differently.",
+        kind="strategy",
+        example="accumulate(4) * pp(microbatches=8)",
+        remedy="Say it in one of them.",
+    ),
+    Code(
+        code="PP108",
+        title="a strategy lacks what it builds on",
+        meaning="The strategy works on an axis where another strategy must place a state, and none does.",
+        kind="strategy",
+        example="sp",
+        remedy="Compose it with that strategy: `tp * sp`.",
+    ),
+    Code(
+        code="PP110",
+        title="unreadable file",
+        meaning="The file does not exist, cannot be read, or is not TOML.",
+        kind="file",
+        example='name = "mine',
+        remedy="Mend the line that the message points at.",
+    ),
+    Code(
+        code="PP111",
+        title="unknown key or name in a strategy file",
+        meaning="The file has a key that strategy files do not have, or names an axis, state or option that is not there.",
+        kind="file",
+        example='name = "mine"\n[axes.dp]\n[placement.dp]\nparametres = "R"\n',
+        remedy="The message lists the keys that may stand there.",
+    ),
+    Code(
+        code="PP112",
+        title="a value of the wrong kind in a strategy file",
+        meaning="A key has a value that it cannot have, such as a mode that does not exist.",
+        kind="file",
+        example='name = "mine"\n[axes.dp]\n[placement.dp]\nparameters = "Q"\n',
+        remedy='Modes are "R", "S", "S*", "M" and "O".',
+    ),
+    Code(
+        code="PP113",
+        title="a key is missing in a strategy file",
+        meaning="A strategy file needs at least a name.",
+        kind="file",
+        example='title = "mine"\n',
+        remedy='Add `name = "..."` at the top.',
+    ),
+    Code(
+        code="PP120",
+        title="a mode that no device could use",
+        meaning="A state lies so that the computation cannot reach it, such as sharded parameters that nothing gathers.",
+        kind="file",
+        example='name = "mine"\n[axes.dp]\n[placement.dp]\nparameters = "S"\n',
+        remedy="Place parameters `S*` on an axis that splits the batch, so that they are gathered unit by unit for each use.",
+    ),
+    Code(
+        code="PP121",
+        title="a device would update what it does not compute with",
+        meaning="On an axis that splits the computation, parameters, gradients and optimizer state must lie alike.",
+        kind="file",
+        example='name = "mine"\n[axes.tp]\n[placement.tp]\nparameters = "S"\ngradients = "S"\n',
+        remedy="Place all three alike on that axis.",
+    ),
+    Code(
+        code="PP122",
+        title="not lowered",
+        meaning="The placement may be sensible, but placeproof does not know its step program.",
+        kind="file",
+        example='name = "mine"\n[axes.ep]\n[placement.ep]\nparameters = "S"\noptimizer = "S"\ngradients = "S"\n',
+        remedy="Write the step program down and ask about that: `placeproof derive mine.step`.",
+    ),
+    Code(
+        code="PP201",
+        title="unknown symbol",
+        meaning="A value was given for a name that no formula uses.",
+        kind="set",
+        example="Q=3",
+        remedy="`placeproof list symbols` shows all symbols.",
+    ),
+    Code(
+        code="PP202",
+        title="a value that a symbol cannot have",
+        meaning="The setting is not NAME=VALUE, or the value lies outside the symbol's domain.",
+        kind="set",
+        example="N=0",
+        remedy="Degrees and counts are whole numbers of at least 1; sizes and widths are positive.",
+    ),
+    Code(
+        code="PP203",
+        title="an unset symbol where a number was asked for",
+        meaning="`--set` asks for numbers, and a formula that is to be a number still has an open symbol.",
+        kind="unset",
+        example="zero3 --set P=70e9",
+        remedy="Set it too, or give the degree in the strategy: `zero3(8)`.",
+    ),
+    Code(
+        code="PP204",
+        title="unknown precision or list",
+        meaning="The precision, or the kind of thing to list, does not exist.",
+        kind="precision",
+        example="fp17",
+        remedy="`placeproof list precisions` shows all precisions.",
+    ),
+    Code(
+        code="PP205",
+        title="contradictory values",
+        meaning="A part was set larger than the whole that it is a part of.",
+        kind="set",
+        example="P=1e9 U=2e9",
+        remedy="A unit has at most as many parameters as the model.",
+    ),
+    Code(
+        code="PP301",
+        title="unreadable step program",
+        meaning="The text is not in the subset of Python's syntax that step programs are written in, or too long.",
+        kind="program",
+        example="mesh(dp)\nx = = 1\n",
+        remedy="See docs/reference/step-programs.md.",
+    ),
+    Code(
+        code="PP302",
+        title="header and body",
+        meaning="A program has at least one statement, and its header lines come first.",
+        kind="program",
+        example="mesh(dp)\n",
+        remedy="Write `mesh(...)`, placements and counts first, then the statements.",
+    ),
+    Code(
+        code="PP303",
+        title="not part of the language",
+        meaning="The line is Python, but not one of the few forms that a step program has.",
+        kind="program",
+        example="mesh(dp)\nwhile x:\n    y = x\n",
+        remedy="Programs have assignments, `+=`, operations, loops over parts of the model and `if rank(axis) == ...:`.",
+    ),
+    Code(
+        code="PP304",
+        title="an operation is called otherwise than the table says",
+        meaning="The operation does not exist, or has other operands, axes, options or results.",
+        kind="program",
+        example="mesh(dp)\ng = all_reduce(gradients)\n",
+        remedy="`placeproof list operations` shows how each is written.",
+    ),
+    Code(
+        code="PP305",
+        title="unknown axis, group or state",
+        meaning="A name is not declared in the header, or is declared twice.",
+        kind="program",
+        example="mesh(dp)\nw = all_gather(parameters, tp)\n",
+        remedy="Declare axes with `mesh(...)` and groups with `group(...)`.",
+    ),
+    Code(
+        code="PP306",
+        title="a name that cannot be read or written here",
+        meaning="Nothing wrote what is read, it was freed, or the name belongs to the language.",
+        kind="program",
+        example="mesh(dp)\ng = all_reduce(grads, dp)\n",
+        remedy="Assign before reading, on every path; free last.",
+    ),
+    Code(
+        code="PP307",
+        title="a loop or an index out of place",
+        meaning="Loops nest from coarse to fine (microbatches, units, layers, blocks), and an index names a loop around it.",
+        kind="program",
+        example="mesh(dp)\nw = all_gather(parameters[u], dp)\n",
+        remedy="Write the line inside `for u in units:`.",
+    ),
+    Code(
+        code="PP308",
+        title="devices would wait for one another for ever",
+        meaning="Part of a group never enters a collective, a message has no other end, or a start has no wait.",
+        kind="program",
+        example="mesh(dp)\nif rank(dp) == 0:\n    g = all_reduce(gradients, dp)\n",
+        remedy="Let every device of the group enter each collective; pair sends with receives and starts with waits.",
+    ),
+    Code(
+        code="PP309",
+        title="an operation gets a value of the wrong kind",
+        meaning="An update needs parameters, optimizer state and gradients, in this order; a forward needs parameters.",
+        kind="program",
+        example="mesh(dp)\ng = backward(parameters)\nparameters, optimizer = update(parameters, g, optimizer)\n",
+        remedy="Give the operands that the operation's signature names.",
+    ),
+)
+
+CODES: dict[str, Code] = {row.code: row for row in _ROWS}

@@ -1,0 +1,158 @@
+"""Comparing strategies at the same world size: ratios, limits, and where one overtakes another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from placeproof.core.mesh import degree_symbol
+from placeproof.core.symbols import Domain, info, symbol
+from placeproof.cost.closed import limit, never_less, tidy
+from placeproof.cost.derive import Derivation
+
+if TYPE_CHECKING:
+    import sympy
+
+KEYS = ("memory.model_states", "memory.peak", "memory.host", "traffic.sent_per_device", "traffic.host_link")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossover:
+    """Where two formulas are equal in one symbol. ``at`` is empty when they never cross; ``verdict`` says it in words."""
+
+    variable: str
+    at: tuple[sympy.Expr, ...]
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One formula of two strategies: ratio of the second to the first, its limit N -> oo, and the crossover."""
+
+    key: str
+    first: sympy.Expr
+    second: sympy.Expr
+    ratio: sympy.Expr | None
+    limit: sympy.Expr | None
+    crossover: Crossover
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Strategies side by side. With one open degree each, formulas are in N, the world size, the same for all."""
+
+    members: tuple[Derivation, ...]
+
+    @cached_property
+    def forms(self) -> tuple[dict[str, sympy.Expr], ...]:
+        """The compared formulas of each strategy, at world size N."""
+        return tuple({key: tidy(at_world(d, d.forms[key])) for key in KEYS} for d in self.members)
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The formulas that are not zero for all."""
+        return tuple(key for key in KEYS if any(form[key] != 0 for form in self.forms))
+
+    def pairs(self) -> tuple[tuple[Derivation, tuple[Pair, ...]], ...]:
+        """Every other strategy against the first."""
+        first = self.forms[0]
+        return tuple(
+            (d, tuple(pair(key, first[key], form[key], (self.members[0].name, d.name)) for key in self.keys))
+            for d, form in zip(self.members[1:], self.forms[1:], strict=True)
+        )
+
+
+def at_world(d: Derivation, expr: sympy.Expr) -> sympy.Expr:
+    """A formula with one open degree written as N over the product of the other degrees.
+
+    The open degree is that of the first axis that splits the batch, if it is open, else of the first open axis.
+    """
+    axes = d.program.axes
+    open_axes = [a for a in axes if a.degree is None]
+    if len(axes) <= 1 or not open_axes:
+        return expr
+    chosen = open_axes[0]
+    others = d.amounts.devices(tuple(a.name for a in axes if a is not chosen))
+    return expr.xreplace({symbol(degree_symbol(chosen.name, only=False)): symbol("N") / others})
+
+
+def pair(key: str, first: sympy.Expr, second: sympy.Expr, names: tuple[str, str]) -> Pair:
+    """Compare two formulas."""
+    import sympy
+
+    ratio = None
+    if first != 0:
+        ratio = tidy(sympy.cancel(second / first)) if not (first + second).has(sympy.Max, sympy.Min) else second / first
+    far = None
+    if ratio is not None and not ratio.has(sympy.Max, sympy.Min) and ratio.has(symbol("N")):
+        far = limit(ratio, "N")
+    return Pair(key=key, first=first, second=second, ratio=ratio, limit=far, crossover=crossover(first, second, names))
+
+
+def crossover(first: sympy.Expr, second: sympy.Expr, names: tuple[str, str]) -> Crossover:
+    """Where the second formula overtakes the first, solved for N, or for another count when N decides nothing."""
+    import sympy
+
+    difference = sympy.together(second - first)
+    if sympy.expand(sympy.fraction(difference)[0]) == 0:
+        return Crossover(variable="N", at=(), verdict="equal for all values")
+    if difference.has(sympy.Max, sympy.Min):
+        return Crossover(variable="N", at=(), verdict="not solved: a maximum or minimum is involved")
+    less, more = never_less(first, second), never_less(second, first)
+    if less or more:
+        cheaper, dearer = (names[1], names[0]) if less else (names[0], names[1])
+        return Crossover(variable="N", at=(), verdict=f"`{cheaper}` never costs more than `{dearer}`")
+    return _solved(difference, names)
+
+
+def _solved(difference: sympy.Expr, names: tuple[str, str]) -> Crossover:
+    import sympy
+
+    numerator, denominator = sympy.fraction(difference)
+    for variable in _variables(difference):
+        x = symbol(variable)
+        poly = sympy.Poly(numerator, x)
+        roots = [tidy(sympy.cancel(r)) for r in _roots(poly) if r not in (0, 1)]
+        if not roots:
+            continue
+        return Crossover(variable=variable, at=tuple(roots), verdict=_sides(poly, denominator, variable, roots, names))
+    return Crossover(variable="N", at=(), verdict="which one costs less depends on other symbols than a degree")
+
+
+def _variables(expr: sympy.Expr) -> list[str]:
+    counts = [str(s) for s in expr.free_symbols if info(str(s)).domain is Domain.COUNT and str(s) not in ("L", "h", "s", "b", "a", "V", "n_u")]
+    return sorted(counts, key=lambda n: (n != "N", n == "m", n))
+
+
+def _roots(poly: sympy.Poly) -> list[sympy.Expr]:
+    """Roots of a polynomial after dividing out trivial ones (0 and 1: one device sends nothing), up to degree 2."""
+    import sympy
+
+    x = poly.gen
+    for trivial in (sympy.Integer(0), sympy.Integer(1)):
+        while poly.degree() > 0 and sympy.expand(poly.eval(trivial)) == 0:
+            poly = sympy.Poly(sympy.quo(poly, sympy.Poly(x - trivial, x)), x)
+    if poly.degree() == 1:
+        slope, offset = poly.all_coeffs()
+        return [-offset / slope]
+    if poly.degree() == 2:
+        a, b, c = poly.all_coeffs()
+        root = sympy.sqrt(sympy.factor(b**2 - 4 * a * c))
+        return [(-b - root) / (2 * a), (-b + root) / (2 * a)]
+    return []
+
+
+def _sides(poly: sympy.Poly, denominator: sympy.Expr, variable: str, roots: list[sympy.Expr], names: tuple[str, str]) -> str:
+    import sympy
+
+    zero = sympy.Integer(0)
+    if len(roots) == 1:
+        lead, below = poly.LC(), sympy.Poly(denominator, poly.gen).LC()
+        same = (never_less(lead, zero), never_less(below, zero))
+        opposite = (never_less(zero, lead), never_less(zero, below))
+        if any(same) + any(opposite) == 2 or all(same) or all(opposite):
+            rising = (same[0] and same[1]) or (opposite[0] and opposite[1])
+            cheaper = names[0] if rising else names[1]
+            return f"beyond {variable} = {roots[0]} `{cheaper}` costs less"
+    return f"equal at {variable} = " + " or ".join(str(r) for r in roots)

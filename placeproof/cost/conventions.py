@@ -1,0 +1,57 @@
+"""The conventions behind a derivation's formulas, said in its output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from placeproof.core.program import For, statements
+from placeproof.core.symbols import symbol
+from placeproof.cost.derive import Derivation
+
+
+def conventions(d: Derivation) -> tuple[str, ...]:
+    """What a reader must know to compare these figures with others."""
+    return tuple(_conventions(d))
+
+
+def _conventions(d: Derivation) -> Iterator[str]:
+    yield "GB = 1e9 bytes, GiB = 2**30 bytes; papers that print 2P or 3P mean the limit N -> oo"
+    ops = {m.collective for m in d.messages.messages}
+    if ops & {"all_reduce", "reduce_scatter", "all_gather"}:
+        yield "ring algorithms; bytes are those that one device sends"
+    if "send" in ops:
+        yield "messages between stages: the mean over the axis, of whose n devices n-1 send; an interior stage sends n/(n-1) times as much"
+    if d.memory["activations"].has(symbol("A")):
+        yield "A counts the whole model's activations for one device's local batch, before any axis other than the batch divides it"
+    yield from _about_units(d)
+    yield from _about_blocks(d)
+    if any(isinstance(s, For) and s.in_flight is not None for s in statements(d.program.body)):
+        yield "the first stage, which has the most micro-batches in flight; stages are taken as equal in size"
+    for text in d.program.approximates:
+        yield f"an approximation, not the same step: {text}"
+
+
+def _about_units(d: Derivation) -> Iterator[str]:
+    strategy = d.strategy
+    if d.memory["transient"].has(symbol("U")) or d.memory["transient"].has(symbol("P")):
+        yield "one unit's gathered parameters are alive at a time, unless kept or prefetched; units are equal where two are alive"
+    if strategy is not None and strategy.schedule.bucket != "unit" and _early(d):
+        yield "gradients are reduced as they are produced and take no room before; `bucket=unit` adds U*b_g"
+
+
+def _early(d: Derivation) -> bool:
+    return any(m.state == "gradients" and m.collective == "reduce_scatter" for m in d.messages.messages) and (
+        d.strategy is not None and any(e.state == "gradients" and e.mode.split for e in d.strategy.entries)
+    )
+
+
+def _about_blocks(d: Derivation) -> Iterator[str]:
+    hidden = [a for a in d.program.axes if a.splits.name == "hidden"]
+    if not hidden:
+        return
+    if not d.amounts.groups:
+        yield "norms and biases, which tensor parallelism copies, are counted as 0 of P; `--groups` counts them as P_norm"
+    yield "the collectives of embedding and output layer are not counted until a model is given"
+    strategy = d.strategy
+    if strategy is not None and "sp" in " ".join(strategy.parts):
+        yield "activations stay split by the sequence, so that backward gathers each block's input again: 5 passes a block, not 4"

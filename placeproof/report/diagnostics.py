@@ -1,0 +1,42 @@
+"""Problems of an input as text: code, place, caret, help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from placeproof.core.diagnostics import Diagnostic, Place
+
+_WIDEST = 160
+
+
+def render(diagnostics: Iterable[Diagnostic]) -> str:
+    """All problems, and a last line that counts them."""
+    shown = list(diagnostics)
+    blocks = [_one(d) for d in shown]
+    count = f"{len(shown)} problem{'' if len(shown) == 1 else 's'}; nothing was computed"
+    return "\n\n".join([*blocks, count]) + "\n"
+
+
+def _one(problem: Diagnostic) -> str:
+    lines = [f"error[{problem.code}]: {problem.message}"]
+    if problem.place is not None:
+        lines += _excerpt(problem.place)
+    lines += [f"   = {note}" for note in problem.notes]
+    if problem.help:
+        lines.append(f"help: {problem.help}")
+    lines.append(f"note: `placeproof explain {problem.code}`")
+    return "\n".join(lines)
+
+
+def _excerpt(place: Place) -> list[str]:
+    number = str(place.line)
+    pad = " " * len(number)
+    lines = [f"{pad} --> {place.source}:{place.line}:{place.column}"]
+    if place.text.strip():
+        text, column = place.text.rstrip().expandtabs(1), place.column
+        if len(text) > _WIDEST:
+            start = max(0, column - _WIDEST // 2)
+            text, column = text[start : start + _WIDEST], column - start
+        length = max(1, min(place.length, len(text) - column + 1))
+        lines += [f"{pad} |", f"{number} | {text}", f"{pad} | {' ' * (column - 1)}{'^' * length}"]
+    return lines

@@ -1,0 +1,161 @@
+"""Derivations and comparisons as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from placeproof.core.precision import PRECISIONS
+from placeproof.cost.closed import tidy
+from placeproof.cost.conventions import conventions
+from placeproof.cost.derive import Derivation, evaluate
+from placeproof.cost.step import Step
+from placeproof.cost.values import Numbers
+from placeproof.report.units import bytes_text, figure
+
+if TYPE_CHECKING:
+    import sympy
+
+LABELS = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer",
+    "model_states": "model states",
+    "activations": "activations",
+    "transient": "transient",
+    "peak": "peak",
+    "host": "host memory",
+}
+
+
+def derivation(d: Derivation, numbers: Numbers) -> str:
+    """Everything that was derived, formulas first and numbers second."""
+    blocks = [_title(d), _mesh(d), _memory(d), _traffic(d)]
+    blocks += [_steps("how memory follows", d.memory_steps()), _steps("how traffic follows", d.traffic_steps())]
+    blocks += [_symbols(d), _listed("conventions", conventions(d))]
+    if numbers.asked:
+        blocks.append(_numbers(d, numbers))
+    return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
+
+
+def _title(d: Derivation) -> list[str]:
+    if d.strategy is None:
+        return [f"{d.name}: a step program, as written"]
+    lines = [f"{d.name}: {d.strategy.title}"]
+    if len(d.strategy.parts) == 1:
+        lines.append(d.strategy.summary)
+        lines += [f"source: {d.strategy.source}"] if d.strategy.source else []
+    return lines
+
+
+def _mesh(d: Derivation) -> list[str]:
+    rows = []
+    for axis in d.program.axes:
+        text = f"degree {d.amounts.degree(axis.name)}, splits the {axis.splits}"
+        if axis.inner is not None:
+            text += f"; sub-groups of {d.amounts.degree(axis.inner_name)} (`{axis.inner_name}`)"
+        rows.append((axis.name, text))
+    return _table("mesh", rows or [("", "one device")])
+
+
+def _memory(d: Derivation) -> list[str]:
+    rows: list[tuple[str, ...]] = []
+    limits = {n: forms.get("memory.model_states") for n, forms in d.limits().items()}
+    for key, label in LABELS.items():
+        if key == "host" and d.memory[key] == 0:
+            continue
+        note = ""
+        if key == "model_states":
+            note = "; ".join(f"{n} -> oo: {value}" for n, value in limits.items() if value is not None)
+        if key == "transient" and d.costs.moments and d.memory[key] != 0:
+            note = "what the peak adds"
+        rows.append((label, str(d.memory[key]), note))
+    if d.costs.host_transient != 0:
+        rows.append(("host, in passing", str(tidy(d.costs.host_transient)), ""))
+    rows.append(("undivided", str(d.undivided), "model states if one device held everything"))
+    lines = _table("memory per device, bytes", rows)
+    return lines + [f"  the peak lies at line {m.line}, {m.phase}: {m.text()}" for m in d.costs.moments]
+
+
+def _traffic(d: Derivation) -> list[str]:
+    rows = [
+        (m.collective, m.state, "*".join(m.axes), m.phase, str(tidy(m.bytes)), f"x {tidy(m.count)}")
+        for m in (*d.messages.messages, *d.messages.host)
+    ]
+    lines = _table("traffic per device and step, bytes sent", rows)
+    far = {n: forms.get("traffic.sent_per_device") for n, forms in d.limits().items()}
+    note = "; ".join(f"{n} -> oo: {value}" for n, value in far.items() if value is not None)
+    totals: list[tuple[str, ...]] = [("total", str(d.sent), note)]
+    if len(d.by_axis) > 1:
+        totals += [(f"over {axis}", str(expr), "") for axis, expr in d.by_axis.items()]
+    if d.host_link != 0:
+        totals.append(("host link", str(d.host_link), "both ways added"))
+    return lines + _table("", totals)[1:]
+
+
+def _steps(title: str, steps: Iterable[Step]) -> list[str]:
+    lines = []
+    for number, step in enumerate(steps, start=1):
+        lines.append(f"  {number:>2}. {step.rule}")
+        lines.append(f"        = {tidy(step.expression)}")
+        lines.append(f"      because {step.why}")
+    return [title, *lines] if lines else []
+
+
+def _symbols(d: Derivation) -> list[str]:
+    return _table("where", [(name, row.meaning) for name, row in d.symbols.items()])
+
+
+def _listed(title: str, items: Iterable[str]) -> list[str]:
+    return [title, *(f"  - {item}" for item in items)]
+
+
+def _numbers(d: Derivation, numbers: Numbers) -> list[str]:
+    p = PRECISIONS[numbers.precision]
+    widths = [numbers.values[n] for n in ("b_theta", "b_g", "b_omega")]
+    per = " + ".join(figure(w) for w in widths)
+    given = ", ".join(f"{n} = {figure(v)}" for n, v in numbers.values.items() if n in d.symbols and n not in p.values())
+    lines = [f"numbers ({p.name}: {per} = {figure(sum(widths, Fraction(0)))} bytes per parameter{'; ' + given if given else ''})"]
+    rows: list[tuple[str, ...]] = []
+    missing: dict[str, list[str]] = {}
+    wanted = {LABELS[k]: e for k, e in d.memory.items() if k != "host" or e != 0}
+    wanted = {label: wanted[label] for label in LABELS.values() if label in wanted}
+    wanted |= {"undivided": d.undivided, "sent": d.sent}
+    wanted |= {"host link": d.host_link} if d.host_link != 0 else {}
+    for label, expr in wanted.items():
+        value = evaluate(expr, numbers.values)
+        if value is not None:
+            rows.append((label, bytes_text(value)))
+            continue
+        rows.append((label, str(partly(expr, numbers))))
+        for name in sorted(str(s) for s in expr.free_symbols if str(s) not in numbers.values):
+            missing.setdefault(name, []).append(label)
+    lines += _table("", rows)[1:]
+    lines += [f"  not set: {name} ({', '.join(labels)})" for name, labels in missing.items()]
+    return lines
+
+
+def partly(expr: sympy.Expr, numbers: Numbers) -> sympy.Expr:
+    """A formula with the known values put in."""
+    import sympy
+
+    known = {s: numbers.values[str(s)] for s in expr.free_symbols if str(s) in numbers.values}
+    return tidy(expr.xreplace({s: sympy.Rational(v.numerator, v.denominator) for s, v in known.items()}))
+
+
+def _table(title: str, rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """A title, and rows in columns as wide as their widest entry."""
+    kept = list(rows)
+    columns = max((len(r) for r in kept), default=0)
+    widths = [max((len(r[i]) for r in kept if i < len(r) and i < len(r) - 1), default=0) for i in range(columns)]
+    return [title, *(line for line in _lines(kept, widths))]
+
+
+def _lines(rows: list[tuple[str, ...]], widths: list[int]) -> Iterator[str]:
+    for row in rows:
+        cells = [cell.ljust(widths[i]) if i < len(row) - 1 else cell for i, cell in enumerate(row)]
+        yield ("  " + "  ".join(cells)).rstrip()
+
+
+table = _table

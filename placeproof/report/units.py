@@ -1,0 +1,29 @@
+"""Bytes and other numbers as people read them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+_DECIMAL = (("PB", 10**15), ("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+_BINARY = {"PB": ("PiB", 2**50), "TB": ("TiB", 2**40), "GB": ("GiB", 2**30), "MB": ("MiB", 2**20), "kB": ("KiB", 2**10)}
+
+
+def figure(value: Fraction, digits: int = 6) -> str:
+    """A number with so many significant digits, without an exponent where that is shorter."""
+    if value.denominator == 1 and abs(value) < 10**9:
+        return str(value.numerator)
+    shown = f"{float(value):.{digits}g}"
+    if "e" in shown and 10**-4 < abs(value) < 10**15:
+        return f"{float(value):.0f}"
+    return shown
+
+
+def bytes_text(value: Fraction, *, giga: bool = True) -> str:
+    """``140 GB (130.385 GiB)``: decimal and binary units, the same magnitude for both."""
+    if giga and abs(value) >= 10**7:
+        return f"{figure(value / 10**9)} GB ({figure(value / 2**30)} GiB)"
+    for name, size in _DECIMAL:
+        if abs(value) >= size:
+            binary, power = _BINARY[name]
+            return f"{figure(value / size)} {name} ({figure(value / power)} {binary})"
+    return f"{figure(value)} B"
