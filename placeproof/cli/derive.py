@@ -30,7 +30,9 @@ def command(
     from placeproof.cli.common import derive_all
     from placeproof.cost.values import read_numbers
 
-    chosen = [n for n, on in (("--json", json_), ("--latex", latex), ("--markdown", markdown), ("--python", python), ("--program", program)) if on]
+    chosen = [
+        n for n, on in (("--json", json_), ("--latex", latex), ("--markdown", markdown), ("--python", python), ("--program", program)) if on
+    ]
     problems = Problems()
     if len(chosen) > 1:
         problems.add("PP104", f"{' and '.join(chosen)} exclude one another", help="choose one form of output")

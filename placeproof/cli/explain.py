@@ -79,7 +79,9 @@ def _collective(name: str) -> list[str] | None:
     from placeproof.collectives import COLLECTIVES
 
     row = COLLECTIVES.get(name)
-    return None if row is None else [f"collective {row.name}", "", row.meaning, f"bytes that one device sends: {row.rule}, where s is {row.s}"]
+    return (
+        None if row is None else [f"collective {row.name}", "", row.meaning, f"bytes that one device sends: {row.rule}, where s is {row.s}"]
+    )
 
 
 def _operation(name: str) -> list[str] | None:
@@ -95,7 +97,13 @@ def _precision(name: str) -> list[str] | None:
     p = PRECISIONS.get(name)
     if p is None:
         return None
-    return [f"precision {p.name}", "", p.meaning, f"b_theta = {p.b_theta}, b_g = {p.b_g}, b_omega = {p.b_omega}, b_a = {p.b_a}", f"source: {p.source}"]
+    return [
+        f"precision {p.name}",
+        "",
+        p.meaning,
+        f"b_theta = {p.b_theta}, b_g = {p.b_g}, b_omega = {p.b_omega}, b_a = {p.b_a}",
+        f"source: {p.source}",
+    ]
 
 
 #: Where a name is looked up; the first that knows it explains it.
@@ -119,7 +127,9 @@ def _known() -> Iterator[str]:
             yield from (row[0] for row in rows())
 
 
-def command(name: Annotated[str, typer.Argument(help="An error code, strategy, mode, state, symbol, collective, operation or precision.")]) -> None:
+def command(
+    name: Annotated[str, typer.Argument(help="An error code, strategy, mode, state, symbol, collective, operation or precision.")],
+) -> None:
     """An error code, strategy, mode, state, symbol, collective, operation or precision in words."""
     for explain in EXPLAINERS:
         lines = explain(name.strip())

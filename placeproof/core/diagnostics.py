@@ -50,9 +50,7 @@ class Problems:
 
     found: list[Diagnostic] = field(default_factory=list)
 
-    def add(
-        self, code: str, message: str, *, place: Place | None = None, help: str | None = None, notes: Iterable[str] = ()
-    ) -> None:
+    def add(self, code: str, message: str, *, place: Place | None = None, help: str | None = None, notes: Iterable[str] = ()) -> None:
         """Record one problem; an exact repetition is recorded once."""
         problem = Diagnostic(code=code, message=message, place=place, help=help, notes=tuple(notes))
         if problem not in self.found:

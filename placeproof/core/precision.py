@@ -92,9 +92,7 @@ _ROWS = (
         meaning="all in fp32: weights, gradients, momentum",
         source="goyal2017large",
     ),
-    Precision(
-        name="sgd", b_theta=4, b_g=4, b_omega=0, b_a=4, meaning="all in fp32: weights and gradients", source="goyal2017large"
-    ),
+    Precision(name="sgd", b_theta=4, b_g=4, b_omega=0, b_a=4, meaning="all in fp32: weights and gradients", source="goyal2017large"),
 )
 
 PRECISIONS: dict[str, Precision] = {p.name: p for p in _ROWS}

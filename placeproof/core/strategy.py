@@ -188,9 +188,7 @@ def _entries(members: list[Strategy], problems: Problems) -> tuple[Entry, ...]:
         for entry in member.entries:
             key = (entry.state, entry.axis)
             first = placed.get(key)
-            if first is not None and first.owner != entry.owner:
-                clashes.setdefault((first.owner, entry.owner, entry.axis), []).append(entry.state)
-            elif first is not None and entry in entries:
+            if (first is not None and first.owner != entry.owner) or (first is not None and entry in entries):
                 clashes.setdefault((first.owner, entry.owner, entry.axis), []).append(entry.state)
             placed.setdefault(key, entry)
             entries.append(entry)

@@ -71,9 +71,7 @@ _ROWS = (
         meaning="parameters in the largest unit: what is gathered at once",
         at_most="P",
     ),
-    SymbolInfo(
-        name="n_u", latex="n_u", domain=Domain.COUNT, dimension=PURE, meaning="number of units, taken as equal in size"
-    ),
+    SymbolInfo(name="n_u", latex="n_u", domain=Domain.COUNT, dimension=PURE, meaning="number of units, taken as equal in size"),
     SymbolInfo(
         name="N",
         latex="N",
@@ -88,9 +86,7 @@ _ROWS = (
         dimension=_PER_PARAMETER,
         meaning="bytes per parameter of the compute copy",
     ),
-    SymbolInfo(
-        name="b_g", latex="b_g", domain=Domain.POSITIVE, dimension=_PER_PARAMETER, meaning="bytes per parameter of the gradient"
-    ),
+    SymbolInfo(name="b_g", latex="b_g", domain=Domain.POSITIVE, dimension=_PER_PARAMETER, meaning="bytes per parameter of the gradient"),
     SymbolInfo(
         name="b_omega",
         latex="b_\\omega",
@@ -152,12 +148,8 @@ _ROWS = (
         at_most="A",
     ),
     SymbolInfo(name="L", latex="L", domain=Domain.COUNT, dimension=PURE, meaning="transformer layers"),
-    SymbolInfo(
-        name="h", latex="h", domain=Domain.COUNT, dimension={"element": 1, "token": -1}, meaning="hidden size"
-    ),
-    SymbolInfo(
-        name="s", latex="s", domain=Domain.COUNT, dimension={"token": 1, "sequence": -1}, meaning="sequence length, in tokens"
-    ),
+    SymbolInfo(name="h", latex="h", domain=Domain.COUNT, dimension={"element": 1, "token": -1}, meaning="hidden size"),
+    SymbolInfo(name="s", latex="s", domain=Domain.COUNT, dimension={"token": 1, "sequence": -1}, meaning="sequence length, in tokens"),
     SymbolInfo(
         name="b",
         latex="b",

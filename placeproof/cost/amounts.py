@@ -135,7 +135,7 @@ class Amounts:
         if value.kind is Kind.SCALAR:
             return self.one
         if value.kind is Kind.STREAM:
-            return self._stream(value.part) / self.devices(tuple(a for a in split if a not in self._batch_factors | set(self._layer_axes)))
+            return self._stream / self.devices(tuple(a for a in split if a not in self._batch_factors | set(self._layer_axes)))
         if value.kind is Kind.SAVED:
             return self._saved(value, piece) / self.devices(tuple(a for a in split if a not in self._batch_factors | set(self._layer_axes)))
         whole = self._group(piece.group)
@@ -179,7 +179,8 @@ class Amounts:
             return elements / stages / self.count("units")
         return elements / (symbol("L") if value.part == "layers" else 2 * symbol("L"))
 
-    def _stream(self, part: str | None) -> sympy.Expr:
+    @cached_property
+    def _stream(self) -> sympy.Expr:
         return symbol("b") * symbol("s") * symbol("h")
 
     def share(self, branch: If, taken: bool) -> sympy.Expr:

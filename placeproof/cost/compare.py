@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ from placeproof.core.mesh import degree_symbol
 from placeproof.core.symbols import Domain, info, symbol
 from placeproof.cost.closed import limit, never_less, tidy
 from placeproof.cost.derive import Derivation
+from placeproof.cost.values import Numbers
 
 if TYPE_CHECKING:
     import sympy
@@ -36,13 +39,18 @@ class Pair:
     ratio: sympy.Expr | None
     limit: sympy.Expr | None
     crossover: Crossover
+    numeric: Crossover | None
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Strategies side by side. With one open degree each, formulas are in N, the world size, the same for all."""
+    """Strategies side by side. With one open degree each, formulas are in N, the world size, the same for all.
+
+    ``known``: values of symbols (byte widths, at least), at which crossovers are decided a second time.
+    """
 
     members: tuple[Derivation, ...]
+    known: Mapping[str, Fraction] = field(default_factory=dict)
 
     @cached_property
     def forms(self) -> tuple[dict[str, sympy.Expr], ...]:
@@ -58,9 +66,14 @@ class Comparison:
         """Every other strategy against the first."""
         first = self.forms[0]
         return tuple(
-            (d, tuple(pair(key, first[key], form[key], (self.members[0].name, d.name)) for key in self.keys))
+            (d, tuple(pair(key, first[key], form[key], (self.members[0].name, d.name), self.known) for key in self.keys))
             for d, form in zip(self.members[1:], self.forms[1:], strict=True)
         )
+
+
+def widths(numbers: Numbers) -> dict[str, Fraction]:
+    """The byte widths among some numbers: what is known when nothing was set."""
+    return {name: value for name, value in numbers.values.items() if name.startswith("b_")}
 
 
 def at_world(d: Derivation, expr: sympy.Expr) -> sympy.Expr:
@@ -77,9 +90,12 @@ def at_world(d: Derivation, expr: sympy.Expr) -> sympy.Expr:
     return expr.xreplace({symbol(degree_symbol(chosen.name, only=False)): symbol("N") / others})
 
 
-def pair(key: str, first: sympy.Expr, second: sympy.Expr, names: tuple[str, str]) -> Pair:
-    """Compare two formulas."""
+def pair(key: str, first: sympy.Expr, second: sympy.Expr, names: tuple[str, str], known: Mapping[str, Fraction]) -> Pair:
+    """Compare two formulas, in symbols and with the known values put in."""
     import sympy
+
+    values = {symbol(name): sympy.Rational(v.numerator, v.denominator) for name, v in known.items()}
+    put = (first.xreplace(values), second.xreplace(values))
 
     ratio = None
     if first != 0:
@@ -87,7 +103,8 @@ def pair(key: str, first: sympy.Expr, second: sympy.Expr, names: tuple[str, str]
     far = None
     if ratio is not None and not ratio.has(sympy.Max, sympy.Min) and ratio.has(symbol("N")):
         far = limit(ratio, "N")
-    return Pair(key=key, first=first, second=second, ratio=ratio, limit=far, crossover=crossover(first, second, names))
+    numeric = crossover(*put, names) if put != (first, second) else None
+    return Pair(key=key, first=first, second=second, ratio=ratio, limit=far, crossover=crossover(first, second, names), numeric=numeric)
 
 
 def crossover(first: sympy.Expr, second: sympy.Expr, names: tuple[str, str]) -> Crossover:
@@ -121,7 +138,9 @@ def _solved(difference: sympy.Expr, names: tuple[str, str]) -> Crossover:
 
 
 def _variables(expr: sympy.Expr) -> list[str]:
-    counts = [str(s) for s in expr.free_symbols if info(str(s)).domain is Domain.COUNT and str(s) not in ("L", "h", "s", "b", "a", "V", "n_u")]
+    counts = [
+        str(s) for s in expr.free_symbols if info(str(s)).domain is Domain.COUNT and str(s) not in ("L", "h", "s", "b", "a", "V", "n_u")
+    ]
     return sorted(counts, key=lambda n: (n != "N", n == "m", n))
 
 

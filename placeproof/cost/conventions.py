@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from placeproof.core.program import For, statements
 from placeproof.core.symbols import symbol
 from placeproof.cost.derive import Derivation
+from placeproof.semantics.lower.facts import Facts
 
 
 def conventions(d: Derivation) -> tuple[str, ...]:
@@ -35,14 +36,8 @@ def _about_units(d: Derivation) -> Iterator[str]:
     strategy = d.strategy
     if d.memory["transient"].has(symbol("U")) or d.memory["transient"].has(symbol("P")):
         yield "one unit's gathered parameters are alive at a time, unless kept or prefetched; units are equal where two are alive"
-    if strategy is not None and strategy.schedule.bucket != "unit" and _early(d):
+    if strategy is not None and strategy.schedule.bucket != "unit" and Facts(strategy).early:
         yield "gradients are reduced as they are produced and take no room before; `bucket=unit` adds U*b_g"
-
-
-def _early(d: Derivation) -> bool:
-    return any(m.state == "gradients" and m.collective == "reduce_scatter" for m in d.messages.messages) and (
-        d.strategy is not None and any(e.state == "gradients" and e.mode.split for e in d.strategy.entries)
-    )
 
 
 def _about_blocks(d: Derivation) -> Iterator[str]:
@@ -53,5 +48,5 @@ def _about_blocks(d: Derivation) -> Iterator[str]:
         yield "norms and biases, which tensor parallelism copies, are counted as 0 of P; `--groups` counts them as P_norm"
     yield "the collectives of embedding and output layer are not counted until a model is given"
     strategy = d.strategy
-    if strategy is not None and "sp" in " ".join(strategy.parts):
+    if strategy is not None and Facts(strategy).sequence_parallel:
         yield "activations stay split by the sequence, so that backward gathers each block's input again: 5 passes a block, not 4"

@@ -18,6 +18,7 @@ from placeproof.cost.closed import limit, tidy
 from placeproof.cost.memory import ACTIVATIONS, Memory, memory
 from placeproof.cost.step import Step
 from placeproof.cost.traffic import Traffic, traffic
+from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.lower import lower
 from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Kind, Trace, Value
@@ -160,11 +161,13 @@ def evaluate(expr: sympy.Expr, values: Mapping[str, Fraction]) -> Fraction | Non
 def derive(subject: Strategy | Program, *, groups: bool = False) -> Derivation:
     """Derive the costs of a strategy (lowered first) or of a step program as it is written.
 
-    ``groups`` counts norms and biases apart as ``P_norm``. Raises :class:`InputError` when no device could use the strategy.
+    ``groups`` counts norms and biases apart as ``P_norm``. Raises :class:`InputError` when no device could use the strategy,
+    or when an operation of the program gets a value of the wrong kind.
     """
     strategy = subject if isinstance(subject, Strategy) else None
     program = lower(subject) if isinstance(subject, Strategy) else subject
     found = trace(program)
+    require_kinds(found)
     amounts = Amounts(found.program, groups)
     return Derivation(
         name=strategy.name if strategy else program.name,

@@ -6,7 +6,7 @@ from typing import Any
 
 from placeproof.core.precision import PRECISIONS
 from placeproof.cost.closed import tidy
-from placeproof.cost.compare import Comparison, Pair
+from placeproof.cost.compare import Comparison, Crossover, Pair
 from placeproof.cost.derive import evaluate
 from placeproof.cost.values import Numbers
 from placeproof.report.text import partly, table
@@ -46,10 +46,8 @@ def _pair(p: Pair, numbers: Numbers) -> list[str]:
     if p.limit is not None:
         lines.append(f"    N -> oo    {p.limit}{_numeric(p.limit, numbers)}")
     lines.append(f"    crossover  {p.crossover.verdict}")
-    for root in p.crossover.at:
-        shown = _numeric(root, numbers)
-        if shown:
-            lines.append(f"               {p.crossover.variable}{shown}")
+    if p.numeric is not None and p.numeric.verdict != p.crossover.verdict:
+        lines.append(f"               with numbers: {p.numeric.verdict}")
     return lines
 
 
@@ -90,12 +88,13 @@ def _pair_json(p: Pair) -> dict[str, Any]:
         "key": p.key,
         "ratio": str(p.ratio) if p.ratio is not None else None,
         "limit": str(p.limit) if p.limit is not None else None,
-        "crossover": {
-            "variable": p.crossover.variable,
-            "at": [str(r) for r in p.crossover.at],
-            "verdict": p.crossover.verdict,
-        },
+        "crossover": _crossover_json(p.crossover),
+        "crossover_with_numbers": _crossover_json(p.numeric) if p.numeric is not None else None,
     }
+
+
+def _crossover_json(c: Crossover) -> dict[str, Any]:
+    return {"variable": c.variable, "at": [str(r) for r in c.at], "verdict": c.verdict}
 
 
 def plain(value: Any) -> int | float:

@@ -22,9 +22,7 @@ def derivation(d: Derivation, numbers: Numbers) -> dict[str, Any]:
     return {
         "schema": "placeproof.derive/1",
         "strategy": d.name,
-        "axes": [
-            {"name": a.name, "degree": str(d.amounts.degree(a.name)), "splits": a.splits.name} for a in d.program.axes
-        ],
+        "axes": [{"name": a.name, "degree": str(d.amounts.degree(a.name)), "splits": a.splits.name} for a in d.program.axes],
         "symbols": {name: row.meaning for name, row in d.symbols.items()},
         "memory": {key: str(expr) for key, expr in d.memory.items()},
         "traffic": {

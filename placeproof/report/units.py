@@ -12,6 +12,9 @@ def figure(value: Fraction, digits: int = 6) -> str:
     """A number with so many significant digits, without an exponent where that is shorter."""
     if value.denominator == 1 and abs(value) < 10**9:
         return str(value.numerator)
+    power = 3 * ((len(str(abs(value.numerator // value.denominator))) - 1) // 3)
+    if value.denominator == 1 and (value / 10**power * 1000).denominator == 1:
+        return f"{float(value / 10**power):g}e{power}"
     shown = f"{float(value):.{digits}g}"
     if "e" in shown and 10**-4 < abs(value) < 10**15:
         return f"{float(value):.0f}"

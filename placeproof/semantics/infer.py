@@ -26,12 +26,12 @@ def with_placements(program: Program, walk: Callable[[Program], Trace]) -> tuple
     if not missing:
         return program, buffer
     if "parameters" in missing:
-        program = _with(program, "parameters", {axis: GATHERED for axis in _gathered(found)})
+        program = _with(program, "parameters", dict.fromkeys(_gathered(found), GATHERED))
     if "optimizer" in missing or "gradients" in missing:
         owned = _owned(walk(program))
         for state in ("optimizer", "gradients"):
             if state in missing and (state != "gradients" or buffer == "gradients"):
-                program = _with(program, state, {axis: SHARDED for axis in owned})
+                program = _with(program, state, dict.fromkeys(owned, SHARDED))
     return program, buffer
 
 

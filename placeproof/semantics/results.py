@@ -93,13 +93,15 @@ def _output(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
 def _update(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
     """New parameters, valid where both the optimizer state and the gradient are owned."""
     parameters, optimizer, gradients = operands[:3]
-    pieces = []
-    for piece in parameters.pieces:
-        for owned in (optimizer, gradients):
-            match = next((p for p in owned.pieces if p.group == piece.group), owned.pieces[0])
-            piece = piece.laid(match.axes(Layout.SHARD), Layout.SHARD)
-        pieces.append(piece)
-    return replace(parameters, kind=Kind.PARAMETERS, pieces=tuple(pieces), width="", host=optimizer.host)
+    pieces = tuple(_owned_piece(piece, (optimizer, gradients)) for piece in parameters.pieces)
+    return replace(parameters, kind=Kind.PARAMETERS, pieces=pieces, width="", host=optimizer.host)
+
+
+def _owned_piece(piece: Piece, owners: tuple[Value, ...]) -> Piece:
+    for owner in owners:
+        match = next((p for p in owner.pieces if p.group == piece.group), owner.pieces[0])
+        piece = piece.laid(match.axes(Layout.SHARD), Layout.SHARD)
+    return piece
 
 
 def _master(call: Call, operands: tuple[Value, ...], program: Program) -> Value:

@@ -125,9 +125,7 @@ class _Walk:
             whole = (before or replace(whole, pieces=())).with_group(target.group, whole)
         self.env[target.name] = whole
 
-    def _note(
-        self, ref: Ref, value: Value, *, write: bool, accumulate: bool = False, freed: bool = False
-    ) -> None:
+    def _note(self, ref: Ref, value: Value, *, write: bool, accumulate: bool = False, freed: bool = False) -> None:
         assert self.stmt is not None
         self.found.accesses.append(
             Access(

@@ -52,17 +52,19 @@ def _parameters_reach_compute(strategy: Strategy) -> Iterator[Diagnostic]:
         if axis.splits.samples and mode.split and not mode.gathers:
             yield _bad(
                 "PP120",
-                f"parameters lie `{mode}` on {where}, which splits the {axis.splits}: every device needs all of them, and nothing gathers them",
+                f"parameters lie `{mode}` on {where}, which splits the {axis.splits}: each device needs all, and nothing gathers them",
                 f'place them `S*` (gathered unit by unit for each use): `{axis.name}: parameters = "S*"`',
             )
         if axis.splits.compute and mode.gathers:
             yield _bad(
                 "PP120",
                 f"parameters lie `{mode}` on {where}, which splits the computation: no device needs the others' part",
-                'place them `S` there, or gather over an axis that splits the batch',
+                "place them `S` there, or gather over an axis that splits the batch",
             )
         if mode.transient:
-            yield _bad("PP120", f"parameters lie `M` on {where}, and nothing in a step produces them", 'place them `S*` to gather them per use')
+            yield _bad(
+                "PP120", f"parameters lie `M` on {where}, and nothing in a step produces them", "place them `S*` to gather them per use"
+            )
 
 
 def _optimizer_lies(strategy: Strategy) -> Iterator[Diagnostic]:
@@ -72,7 +74,7 @@ def _optimizer_lies(strategy: Strategy) -> Iterator[Diagnostic]:
             yield _bad(
                 "PP120",
                 f"optimizer state lies `{mode}` on `{axis.name}`{_who(strategy, OPTIMIZER, axis)}, but an update uses it where it lies",
-                'place it `S` (each device updates its part), `R` or `O`',
+                "place it `S` (each device updates its part), `R` or `O`",
             )
 
 
@@ -83,7 +85,7 @@ def _gradients_lie(strategy: Strategy) -> Iterator[Diagnostic]:
             yield _bad(
                 "PP120",
                 f"gradients lie `S*` on `{axis.name}`{_who(strategy, GRADIENTS, axis)}, but nothing uses gathered gradients",
-                'place them `S`: each device keeps the part that it updates',
+                "place them `S`: each device keeps the part that it updates",
             )
 
 
@@ -111,7 +113,9 @@ def _activations_lie(strategy: Strategy) -> Iterator[Diagnostic]:
                 "leave activations out there; to keep less of them, compose with `checkpoint` or `checkpoint(checkpoints=host)`",
             )
         if axis.splits.name == "layers" and mode.device is not Share.PART:
-            yield _bad("PP120", f"activations lie `{mode}` on `{axis.name}`, but each stage has its own layers", "leave activations out there")
+            yield _bad(
+                "PP120", f"activations lie `{mode}` on `{axis.name}`, but each stage has its own layers", "leave activations out there"
+            )
         if axis.splits.name == "hidden" and mode.gathers and not strategy.schedule.recompute:
             yield _bad(
                 "PP122",
@@ -137,10 +141,18 @@ def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:
         axes = [a.name for a in strategy.axes if a.splits.name == kind]
         if len(axes) > 1:
             shown = " and ".join(f"`{a}`" for a in axes)
-            yield _bad("PP122", f"{shown} both split the {kind}; one axis can be lowered", "merge them into one axis of the product of their degrees")
+            yield _bad(
+                "PP122",
+                f"{shown} both split the {kind}; one axis can be lowered",
+                "merge them into one axis of the product of their degrees",
+            )
     for axis in strategy.axes:
         if axis.splits.name == "experts":
-            yield _bad("PP122", f"axis `{axis.name}` splits experts, which is not lowered", "write the step program yourself; see docs/reference/step-programs.md")
+            yield _bad(
+                "PP122",
+                f"axis `{axis.name}` splits experts, which is not lowered",
+                "write the step program yourself; see docs/reference/step-programs.md",
+            )
 
 
 def _sub_groups_divide(strategy: Strategy) -> Iterator[Diagnostic]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from placeproof.core.diagnostics import InputError, Place, Problems, suggestion
+from placeproof.core.diagnostics import Diagnostic, InputError, Place, Problems, suggestion
 from placeproof.core.strategy import Strategy, compose
 from placeproof.strategies import catalogue
 from placeproof.strategies.files import read_file
@@ -73,9 +73,7 @@ class _Parser:
         except InputError as error:
             raise InputError(self._located(error)) from error
 
-    def _located(self, error: InputError) -> list[object]:  # type: ignore[override]
-        from dataclasses import replace
-
+    def _located(self, error: InputError) -> list[Diagnostic]:
         whole = Place(source="<strategy>", line=1, column=1, length=len(self.text), text=self.text)
         return [replace(d, place=d.place or whole) for d in error.diagnostics]
 

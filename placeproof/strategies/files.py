@@ -128,7 +128,7 @@ class _Reader:
         return {}
 
     def _text(self, data: Mapping[str, Any], key: str, *path: str, required: bool = False) -> str:
-        value = data.get(key, "")
+        value: object = data.get(key, "")
         if not isinstance(value, str):
             self.refuse("PP112", f"`{key}` is a text, not {value!r}", *path, key)
             return ""
@@ -177,7 +177,9 @@ class _Reader:
                 self.refuse("PP111", f"`{axis}` is no axis of this strategy", "placement", axis, help=f"declare `[axes.{axis}]`")
             for state, said in self._table(table, axis, "placement").items():
                 if state not in STATES:
-                    self.refuse("PP111", f"`{state}` is no state", "placement", axis, state, help=suggestion(state, STATES) or _keys(STATES))
+                    self.refuse(
+                        "PP111", f"`{state}` is no state", "placement", axis, state, help=suggestion(state, STATES) or _keys(STATES)
+                    )
                 elif isinstance(said, dict):
                     self._unknown(said, _GROUPS, "placement", axis, state)
                     for group, mode in said.items():

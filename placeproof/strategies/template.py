@@ -135,9 +135,7 @@ class Template:
                 return False
             return True
         known = [o.name for o in self.options] + [a.name for a in self.axes]
-        problems.add(
-            "PP104", f"`{self.name}` has no option `{name}`", place=place, help=suggestion(name, known) or self.signature()
-        )
+        problems.add("PP104", f"`{self.name}` has no option `{name}`", place=place, help=suggestion(name, known) or self.signature())
         return False
 
     def _build(self, given: Mapping[str, Value], written: Mapping[str, Value]) -> Strategy:

@@ -31,9 +31,7 @@ def check_flow(program: Program, problems: Problems) -> None:
     for name, place in known.started.items():
         if name in flow.waited:
             continue
-        problems.add(
-            "PP308", f"`{name}` is started and never waited for", place=place, help=f"read it as `wait({name})`"
-        )
+        problems.add("PP308", f"`{name}` is started and never waited for", place=place, help=f"read it as `wait({name})`")
 
 
 class _Flow:
@@ -134,15 +132,11 @@ class _Flow:
         elif ref.name in known.written and ref.index is not None:
             self._index(ref, loops)
         else:
-            self.problems.add(
-                "PP308", f"`{ref.name}` was not started", place=ref.place, help=f"`{ref.name} = start(all_gather(...))`"
-            )
+            self.problems.add("PP308", f"`{ref.name}` was not started", place=ref.place, help=f"`{ref.name} = start(all_gather(...))`")
 
     def _width(self, width: Expr) -> None:
         if not (isinstance(width, Ref) and width.name.startswith("b_")):
-            self.problems.add(
-                "PP304", "a width is a symbol of bytes an element", place=width.place, help="for example `b_qw`, `b_g`"
-            )
+            self.problems.add("PP304", "a width is a symbol of bytes an element", place=width.place, help="for example `b_qw`, `b_g`")
 
     def _ref(self, ref: Ref, known: _Known, loops: tuple[str, ...]) -> None:
         self._index(ref, loops)

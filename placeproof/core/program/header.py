@@ -19,9 +19,14 @@ from placeproof.core.states import STATES
 class Reader(Protocol):
     """What the header needs of the reader of expressions."""
 
-    def place(self, node: ast.AST) -> Place: ...
-    def expression(self, node: ast.expr) -> Expr | None: ...
-    def refuse(self, node: ast.AST, message: str, help: str | None = None, code: str = "PP303") -> None: ...
+    def place(self, node: ast.AST) -> Place:
+        """Where a node stands."""
+
+    def expression(self, node: ast.expr) -> Expr | None:
+        """One expression, or None when it could not be read."""
+
+    def refuse(self, node: ast.AST, message: str, help: str | None = None, code: str = "PP303") -> None:
+        """Record a problem at a node."""
 
 
 @dataclass(slots=True)
@@ -43,9 +48,7 @@ class Header:
         for said, what in ((self.splits, "splits"), (self.inner, "inner")):
             for axis in said:
                 if axis not in self.degrees:
-                    problems.add(
-                        "PP305", f"`{what}` names `{axis}`, which is no axis of the mesh", help=_axes_help(self.degrees)
-                    )
+                    problems.add("PP305", f"`{what}` names `{axis}`, which is no axis of the mesh", help=_axes_help(self.degrees))
         axes = sorted((self._axis(name, degree, problems) for name, degree in self.degrees.items()), key=axis_order)
         groups = self.groups or [Group(name=DEFAULT_GROUP, size=Ref(name="P"))]
         return Program(

@@ -78,7 +78,8 @@ def _parse(text: str, source: str, problems: Problems) -> Program:
         elif body:
             problems.add("PP302", f"`{name}(...)` belongs before the first statement", place=reader.place(node))
         else:
-            assert isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+            assert isinstance(node, ast.Expr)
+            assert isinstance(node.value, ast.Call)
             read_header(node.value, header, reader, problems)
     return header.program(tuple(body), source, problems)
 
@@ -211,9 +212,7 @@ class _Reader:
                 bound = self.expression(right)
                 if bound is None:
                     return []
-                return [
-                    If(axis=axis, op=_COMPARE[type(op)], bound=bound, then=then, orelse=orelse, place=self.place(node))
-                ]
+                return [If(axis=axis, op=_COMPARE[type(op)], bound=bound, then=then, orelse=orelse, place=self.place(node))]
         self.refuse(node.test, "a condition compares `rank(axis)` with a number", "for example `if rank(pp) == 0:`")
         return []
 
@@ -257,8 +256,8 @@ class _Reader:
             case ast.Constant(value=float()):
                 return Number(value=self._decimal(node), place=self.place(node))
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() as inner):
-                value = self.expression(inner)
-                return Number(value=-value.value, place=self.place(node)) if isinstance(value, Number) else None
+                number = self.expression(inner)
+                return Number(value=-number.value, place=self.place(node)) if isinstance(number, Number) else None
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
                 a, b = self.expression(left), self.expression(right)
                 if a is None or b is None:
@@ -294,9 +293,7 @@ class _Reader:
         known = [o for o in operands if o is not None]
         if len(known) != len(operands):
             return None
-        return Call(
-            op=name, args=tuple(known), axes=tuple(axes), options=tuple(sorted(options)), place=self.place(node)
-        )
+        return Call(op=name, args=tuple(known), axes=tuple(axes), options=tuple(sorted(options)), place=self.place(node))
 
     @staticmethod
     def _operand_count(op: Op, args: list[ast.expr]) -> int:

@@ -204,7 +204,8 @@ class Passes:
         outer, inner = self._saved(saved, NORM), self._saved(saved, MATRIX)
         assert (outer.group, inner.group) == (OUTER, INNER)
         body: list[Stmt] = []
-        dz, x = dx, ()
+        dz = dx
+        x: tuple[Expr, ...] = ()
         if f.sequence_parallel:
             dz = ref("dz")
             body.append(let(dz, call("all_gather", dx, axes=[f.hidden])))
@@ -269,4 +270,3 @@ class Passes:
 def _factors(facts: Facts, name: str) -> list[str]:
     axis = facts.strategy.axis(name)
     return [name] if axis.inner is None else [axis.outer_name, axis.inner_name]
-

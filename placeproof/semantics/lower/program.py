@@ -36,7 +36,7 @@ def lower(strategy: Strategy) -> Program:
         axes=strategy.axes,
         groups=_groups(facts),
         placed=_placed(facts),
-        body=tuple([*_passes(facts), *_late_reductions(facts), *_update(facts)]),
+        body=(*_passes(facts), *_late_reductions(facts), *_update(facts)),
         counts=_counts(facts),
         unit=strategy.schedule.unit if isinstance(strategy.schedule.unit, int) and facts.gather else None,
         approximates=strategy.approximates,

@@ -1,0 +1,44 @@
+"""Whether operations get values of the kinds that they need: a table, checked on a traced program."""
+
+from __future__ import annotations
+
+from placeproof.core.diagnostics import Problems
+from placeproof.core.program.ops import OPS
+from placeproof.semantics.values import Event, Kind, Trace
+
+_P, _O, _G, _S = Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS, Kind.SCALAR
+
+#: Operation -> the kind that each operand must have (None: any).
+NEEDS: dict[str, tuple[Kind | None, ...]] = {
+    "forward": (_P, None),
+    "backward": (_P, None, None),
+    "backward_input": (_P, None, None),
+    "backward_weight": (_P, None, None, None),
+    "update": (_P, _O, _G, _S),
+    "master": (_O,),
+    "scale": (None, _S),
+    "sqrt": (_S,),
+    "clip_factor": (_S, _S),
+    "min": (_S, _S),
+    "max": (_S, _S),
+}
+
+
+def require_kinds(found: Trace) -> None:
+    """Raise :class:`InputError` for every operand of the wrong kind."""
+    problems = Problems()
+    for event in found.events:
+        _check(event, problems)
+    problems.raise_if_any()
+
+
+def _check(event: Event, problems: Problems) -> None:
+    for position, (value, needed) in enumerate(zip(event.operands, NEEDS.get(event.call.op, ()), strict=False)):
+        if needed is not None and value.kind is not needed:
+            what = OPS[event.call.op].operands[position]
+            problems.add(
+                "PP309",
+                f"`{event.call.op}` takes {needed.value} as `{what}`, and gets {value.kind.value}",
+                place=event.call.args[position].place or event.call.place,
+                help=OPS[event.call.op].signature(),
+            )

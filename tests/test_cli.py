@@ -1,0 +1,218 @@
+"""The command line: what each command prints, and what the JSON contract says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import sympy
+
+import placeproof
+from placeproof.cli.main import run
+from placeproof.core.program import read
+from placeproof.core.symbols import SYMBOLS
+from placeproof.strategies import names
+
+MEMORY = {"parameters", "optimizer", "gradients", "activations", "model_states", "transient", "peak", "host"}
+EVENT = {"collective", "state", "axes", "phase", "bytes", "count"}
+
+
+def out(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(list(arguments)) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:  # type: ignore[type-arg]
+    loaded = json.loads(out(capsys, *arguments))
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def expression(text: str, symbols: dict[str, str]) -> sympy.Expr:
+    """As the contract says: read by sympify with the listed names as plain symbols."""
+    read_back = sympy.sympify(text, locals={name: sympy.Symbol(name) for name in symbols})
+    assert {str(s) for s in read_back.free_symbols} <= set(symbols)
+    return read_back
+
+
+SUBJECTS = [n if n not in ("sp", "zero_r") else f"tp * {n}" for n in names()] + ["zero1(64) * tp(8) * pp(16)", "hsdp * tp * sp * pp"]
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_json_contract(subject: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = data(capsys, "derive", subject, "--json")
+    assert found["schema"] == "placeproof.derive/1"
+    symbols = found["symbols"]
+    assert set(found["memory"]) == MEMORY
+    forms = {key: expression(text, symbols) for key, text in found["memory"].items()}
+    assert sympy.simplify(forms["peak"] - forms["model_states"] - forms["activations"] - forms["transient"]) == 0
+    assert sympy.simplify(forms["model_states"] - forms["parameters"] - forms["optimizer"] - forms["gradients"]) == 0
+    traffic = found["traffic"]
+    events = traffic["events"]
+    assert all(set(event) == EVENT for event in events)
+    total = sum(expression(e["bytes"], symbols) * expression(e["count"], symbols) for e in events)
+    assert sympy.simplify(total - expression(traffic["sent_per_device"], symbols)) == 0
+    by_axis = sum(expression(text, symbols) for text in traffic["by_axis"].values())
+    assert sympy.simplify(by_axis - total) == 0
+    for axis in found["axes"]:
+        assert set(axis) == {"name", "degree", "splits"}
+        expression(
+            axis["degree"], symbols | {str(s): "" for s in sympy.sympify(axis["degree"], locals={"N": sympy.Symbol("N")}).free_symbols}
+        )
+    assert found["values"] == {}
+
+
+def test_symbols_are_named_as_agreed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(data(capsys, "derive", "zero3", "--json")["symbols"]) == {"P", "U", "N", "b_theta", "b_g", "b_omega", "b_a", "A"}
+    composed = set(data(capsys, "derive", "zero3 * tp * pp", "--json")["symbols"])
+    assert {"N_dp", "N_tp", "N_pp", "m", "L", "h", "s", "b"} <= composed
+    assert data(capsys, "derive", "hsdp", "--json")["axes"] == [
+        {"name": "rep", "degree": "N_rep", "splits": "batch"},
+        {"name": "shard", "degree": "N_shard", "splits": "batch"},
+    ]
+
+
+def test_values_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = data(capsys, "derive", "zero3(8)", "--set", "P=70e9", "--json")
+    assert found["axes"] == [{"name": "dp", "degree": "8", "splits": "batch"}]
+    values = found["values"]
+    assert values["memory"]["model_states"] == 140 * 10**9
+    assert values["undivided"] == 1120 * 10**9
+    assert "peak" not in values["memory"]
+    assert values["traffic"]["sent_per_device"] == 367_500_000_000
+    everything = data(capsys, "derive", "zero3(8)", "--set", "P=70e9", "--set", "U=1e9", "--set", "A=0.5e9", "--json")["values"]
+    assert set(everything["memory"]) == MEMORY
+    assert everything["memory"]["peak"] == 140 * 10**9 + 2 * 10**9 + 10**9
+
+
+def test_seventy_billion_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = out(capsys, "derive", "zero3(8)", "--set", "P=70e9")
+    numbers = shown[shown.index("\nnumbers (") :].splitlines()
+    assert "  model states  140 GB (130.385 GiB)" in numbers
+    assert "  undivided     1120 GB (1043.08 GiB)" in numbers
+    assert "  not set: A (activations, peak)" in numbers
+    assert shown.index("P*(b_g + b_omega + b_theta)/8") < shown.index("140 GB"), "formulas come first"
+
+
+def test_three_axes_print_gigabytes(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = out(capsys, "derive", "zero1(64) * tp(8) * pp(16)", "--set", "P=175e9")
+    exact = Fraction(175 * 10**9) * (4 + Fraction(12, 64)) / 128
+    assert f"model states  {float(exact / 10**9):.6g} GB" in shown
+
+
+def test_derivation_names_rules_lines_and_repetitions(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = out(capsys, "derive", "zero2 * accumulate")
+    assert "ring reduce-scatter: (n-1)/n s" in shown
+    assert "because once for each of the microbatches" in shown
+    assert "because S on dp: s/n" in shown
+
+
+def test_program_is_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    text = out(capsys, "derive", "zero3 * tp", "--program")
+    assert read(text).name == "zero3 * tp"
+
+
+def test_a_program_file_is_costed_as_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "zero_redundancy_optimizer.step"
+    path.write_text(
+        'mesh(dp)\nplace(parameters, dp="R")\nplace(optimizer, dp="S")\nplace(gradients, dp="R")\n'
+        "gradients = backward(parameters)\ngradients = scale(all_reduce(gradients, dp), 1 / dp)\n"
+        "parameters, optimizer = update(parameters, optimizer, gradients)\nparameters = broadcast(parameters, dp, root=owner)\n"
+    )
+    found = data(capsys, "derive", str(path), "--json")
+    sent = expression(found["traffic"]["sent_per_device"], found["symbols"])
+    n, p, b_g, b_theta = sympy.symbols("N P b_g b_theta")
+    assert sympy.simplify(sent - (2 * p * b_g * (n - 1) / n + p * b_theta)) == 0
+    assert found["strategy"] == "zero_redundancy_optimizer"
+
+
+def test_a_strategy_file_is_accepted_wherever_a_name_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'name = "mine"\n[axes.dp]\n[placement.dp]\nparameters = "S*"\noptimizer = "S"\ngradients = "S"\n'
+        '[options.ahead]\nsets = "prefetch"\nkinds = ["true", "false"]\ndefault = false\n'
+    )
+    mine = data(capsys, "derive", f"{path}(8, ahead=true) * tp(2)", "--json")
+    theirs = data(capsys, "derive", "zero3(8, prefetch=true) * tp(2)", "--json")
+    assert mine["memory"] == theirs["memory"]
+    assert mine["strategy"] == "mine(8, ahead=True) * tp(2)"
+    assert "equal for all values" in out(capsys, "compare", str(path), "zero3")
+
+
+def test_a_python_object_is_accepted() -> None:
+    composed = placeproof.zero1(64) * placeproof.tp(8) * placeproof.pp(16)
+    assert placeproof.derive(composed).forms == placeproof.derive("pp(16) * zero1(64) * tp(8)").forms
+    assert placeproof.derive(placeproof.zero3 * placeproof.tp).name == "zero3 * tp"
+    with pytest.raises(AttributeError):
+        placeproof.zero33
+
+
+def test_python_output_computes_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    module: dict[str, object] = {}
+    exec(out(capsys, "derive", "zero3 * pp", "--python"), module)  # noqa: S102
+    peak = module["peak"]
+    assert callable(peak)
+    values = {"P": 7e9, "U": 1e8, "N_dp": 8, "N_pp": 4, "m": 2, "A": 1e9, "b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2}
+    d = placeproof.derive("zero3 * pp")
+    exact = d.value("memory.peak", {k: Fraction(v) for k, v in values.items()})
+    assert exact is not None
+    assert peak(**values) == pytest.approx(float(exact))
+    assert d.compile("memory.peak", tuple(values))(*values.values()) == pytest.approx(float(exact))
+
+
+def test_latex_and_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    latex = out(capsys, "derive", "zero3", "--latex")
+    assert latex.count("\\begin{align*}") == latex.count("\\end{align*}") == 1
+    assert "b_\\theta" in latex
+    markdown = out(capsys, "derive", "hsdp", "--markdown")
+    assert "| model states | `P*(b_g + b_omega + b_theta)/N_shard` |" in markdown
+
+
+def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    found = data(capsys, "compare", "ddp", "zero3", "--json")
+    figures = {f["key"]: f for f in found["pairs"][0]["figures"]}
+    assert figures["memory.model_states"]["ratio"] == "1/N"
+    assert figures["traffic.sent_per_device"]["ratio"] == "(b_g + 2*b_theta)/(2*b_g)"
+    assert "3/2" in out(capsys, "compare", "ddp", "zero3")
+    crossing = data(capsys, "compare", "fsdp", "hsdp(shard=8)", "--json")["pairs"][0]["figures"]
+    assert {f["key"]: f["crossover"]["at"] for f in crossing}["traffic.sent_per_device"] == ["8"]
+    symbolic = data(capsys, "compare", "hsdp", "fsdp", "--json")["pairs"][0]["figures"]
+    assert {f["key"]: f["crossover"]["at"] for f in symbolic}["memory.model_states"] == ["N_shard"]
+
+
+@pytest.mark.parametrize("kind", ["strategies", "collectives", "modes", "states", "symbols", "precisions", "operations", "errors"])
+def test_whatever_is_listed_is_explained(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = out(capsys, "list", kind).splitlines()
+    assert listed
+    for line in listed:
+        name = line.split()[0].split("(")[0]
+        name = "N_dp" if name == "N_<axis>" else name
+        assert name in out(capsys, "explain", name)
+
+
+def test_symbols_have_everything_that_the_notation_table_needs() -> None:
+    for row in SYMBOLS.values():
+        assert row.latex
+        assert row.meaning
+        assert row.at_most is None or row.at_most in SYMBOLS
+
+
+def imported(*arguments: str) -> set[str]:
+    """The modules that a command imports."""
+    done = subprocess.run([sys.executable, "-X", "importtime", "-m", "placeproof", *arguments], capture_output=True, text=True, check=True)
+    return {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["derive", "--help"], ["list", "strategies"], ["explain", "zero3"]])
+def test_light_commands_import_neither_sympy_nor_a_solver(arguments: list[str]) -> None:
+    assert not imported(*arguments) & {"sympy", "z3", "cvc5", "numpy"}
+
+
+def test_derive_imports_no_solver() -> None:
+    found = imported("derive", "zero3")
+    assert "sympy" in found
+    assert not found & {"z3", "cvc5", "numpy"}

@@ -1,0 +1,97 @@
+"""Z3 agrees that each printed form equals the unsimplified sum, for all admissible values."""
+
+from __future__ import annotations
+
+import pytest
+import sympy
+
+import placeproof
+from placeproof.core.symbols import Domain, info
+from placeproof.prove import Budget, Claim, Hypothesis, Proved, Refuted, Unknown, decide
+from placeproof.strategies import names
+
+COMPOSITIONS = [
+    "zero1 * tp * pp",
+    "zero3 * tp * sp * pp",
+    "hsdp * tp * accumulate",
+    "fsdp(reshard_after_forward=8) * pp",
+    "zeropp * tp",
+    "tp * zero_r * ddp",
+    "zero_infinity * checkpoint",
+    "zero1(64) * tp(8) * pp(16)",
+    "zero3(bucket=unit, prefetch=true) * accumulate",
+]
+
+
+def hypotheses(*expressions: sympy.Expr) -> tuple[Hypothesis, ...]:
+    found = []
+    for symbol in sorted({s for e in expressions for s in e.free_symbols}, key=str):
+        row = info(str(symbol))
+        relation = symbol > 0 if row.domain is Domain.POSITIVE else symbol >= row.domain.lower
+        found.append(Hypothesis(name=f"{symbol} {row.domain.value}", relation=relation))
+    return tuple(found)
+
+
+def equal(name: str, left: sympy.Expr, right: sympy.Expr) -> Claim:
+    return Claim(name=name, left=left, right=right, hypotheses=hypotheses(left, right))
+
+
+def pairs(subject: str) -> list[tuple[str, sympy.Expr, sympy.Expr]]:
+    """(key, printed form, sum over the program as it was added up)."""
+    d = placeproof.derive(subject, groups="tp" in subject)
+    raw = {**d.costs.held, "activations": d.costs.activations, "model_states": d.costs.model_states()}
+    raw |= {"transient": d.costs.transient, "peak": d.costs.peak(), "host": d.costs.host}
+    assert raw.keys() == d.memory.keys()
+    listed = [(key, d.memory[key], raw[key]) for key in raw]
+    listed += [("sent", d.sent, d.messages.sent()), ("host link", d.host_link, d.messages.host_link())]
+    return listed + [(axis, expr, d.messages.by_axis()[axis]) for axis, expr in d.by_axis.items()]
+
+
+@pytest.mark.parametrize("subject", [*names(), *COMPOSITIONS])
+def test_printed_form_equals_unsimplified_sum(subject: str) -> None:
+    if subject in ("sp", "zero_r"):
+        subject = f"tp * {subject}"
+    for key, printed, raw in pairs(subject):
+        verdict = decide(equal(f"{subject}: {key}", printed, raw))
+        assert isinstance(verdict, Proved), f"{subject} {key}: {printed} against {raw}: {verdict}"
+
+
+def test_a_wrong_form_is_refuted_with_a_witness() -> None:
+    d = placeproof.derive("zero3")
+    wrong = d.sent * 2
+    verdict = decide(equal("doubled", wrong, d.messages.sent()))
+    assert isinstance(verdict, Refuted)
+    values = {sympy.Symbol(n): sympy.Rational(v.numerator, v.denominator) for n, v in verdict.witness}
+    assert wrong.xreplace(values) != d.messages.sent().xreplace(values)
+
+
+def test_a_minimum_is_refuted_where_it_is_not_its_first_argument() -> None:
+    m, n = sympy.symbols("m N")
+    assert isinstance(decide(equal("min", sympy.Min(m, n), m)), Refuted)
+    assert isinstance(decide(equal("min", sympy.Min(m, n) + sympy.Max(m, n), m + n)), Proved)
+
+
+def test_division_must_be_defined() -> None:
+    x = sympy.Symbol("x")
+    claim = Claim(name="1/x", left=1 / x, right=1 / x)
+    assert isinstance(decide(claim), Unknown)
+    positive = (Hypothesis(name="x > 0", relation=x > 0),)
+    assert isinstance(decide(Claim(name="1/x", left=1 / x, right=1 / x, hypotheses=positive)), Proved)
+
+
+def test_contradictory_hypotheses_prove_nothing() -> None:
+    x = sympy.Symbol("x")
+    both = (Hypothesis(name="small", relation=x < 0), Hypothesis(name="large", relation=x > 1))
+    assert isinstance(decide(Claim(name="x = 2", left=x, right=sympy.Integer(2), hypotheses=both)), Unknown)
+
+
+def test_only_the_kernel_makes_a_verdict() -> None:
+    n = sympy.Symbol("N")
+    with pytest.raises(TypeError, match="only the kernel"):
+        Proved(equal("n", n, n), object(), "me")
+
+
+def test_no_time_is_no_proof() -> None:
+    x, y, z = sympy.symbols("x y z")
+    hard = Claim(name="hard", left=x**9 + y**9, right=z**9, relation="<", hypotheses=(Hypothesis(name="x", relation=x > 1),))
+    assert not isinstance(decide(hard, Budget(milliseconds=1)), Proved)

@@ -1,0 +1,219 @@
+"""The closed forms that the papers give, matched symbolically against what is derived."""
+
+from __future__ import annotations
+
+import pytest
+import sympy
+
+import placeproof
+from placeproof.core.symbols import symbol
+from placeproof.cost.closed import limit
+
+P, U, N, A, m = (symbol(n) for n in ("P", "U", "N", "A", "m"))
+b_theta, b_g, b_omega, b_a = (symbol(n) for n in ("b_theta", "b_g", "b_omega", "b_a"))
+L, b, s, h = (symbol(n) for n in ("L", "b", "s", "h"))
+N_shard, N_rep, N_dp, N_tp, N_pp = (symbol(f"N_{a}") for a in ("shard", "rep", "dp", "tp", "pp"))
+ALL = b_theta + b_g + b_omega
+
+
+def same(left: sympy.Expr, right: sympy.Expr) -> bool:
+    return bool(sympy.simplify(left - right) == 0)
+
+
+def equal_widths(expr: sympy.Expr) -> sympy.Expr:
+    width = sympy.Symbol("width")
+    return expr.xreplace({b_theta: width, b_g: width})
+
+
+MODEL_STATES = {
+    "ddp": ALL * P,
+    "zero1": (b_theta + b_g) * P + b_omega * P / N,
+    "zero2": b_theta * P + (b_g + b_omega) * P / N,
+    "zero3": ALL * P / N,
+    "fsdp": ALL * P / N,
+    "fsdp(reshard_after_forward=false)": ALL * P / N,
+    "hsdp": ALL * P / N_shard,
+    "tp": ALL * P / N,
+    "pp": ALL * P / N,
+    "zero_offload": b_theta * P,
+    "zero_infinity": sympy.Integer(0),
+    "zero1 * tp * pp": ((b_theta + b_g) * P + b_omega * P / N_dp) / (N_tp * N_pp),
+    "zero3 * tp * pp": ALL * P / (N_dp * N_tp * N_pp),
+    "hsdp * tp": ALL * P / (N_shard * N_tp),
+    "accumulate": ALL * P,
+}
+
+
+@pytest.mark.parametrize("strategy", MODEL_STATES)
+def test_model_states(strategy: str) -> None:
+    assert same(placeproof.derive(strategy).memory["model_states"], MODEL_STATES[strategy])
+
+
+TRANSIENT = {
+    "ddp": sympy.Integer(0),
+    "zero1": sympy.Integer(0),
+    "zero2": sympy.Integer(0),
+    "zero3": U * b_theta,
+    "fsdp": U * b_theta,
+    "hsdp": U * b_theta,
+    "zero_infinity": U * b_theta,
+    "zero3(prefetch=true)": 2 * U * b_theta,
+    "zero3(bucket=unit)": U * (b_theta + b_g),
+    "zero3(unit=1000)": 1000 * b_theta,
+    "zero3(unit=model)": P * b_theta,
+    "fsdp(reshard_after_forward=false)": P * b_theta,
+    "fsdp(reshard_after_forward=8)": U * b_theta + P * b_theta / 8,
+    "zero3 * tp": U * b_theta / N_tp,
+    "zero3 * pp": U * b_theta,
+    "checkpoint": A * b_a / L,
+}
+
+
+@pytest.mark.parametrize("strategy", TRANSIENT)
+def test_transient(strategy: str) -> None:
+    d = placeproof.derive(strategy)
+    assert same(d.memory["transient"], TRANSIENT[strategy])
+    assert same(d.memory["peak"], d.memory["model_states"] + d.memory["activations"] + d.memory["transient"])
+
+
+RING = (N - 1) / N
+SENT = {
+    "ddp": 2 * P * b_g * RING,
+    "zero1": P * (b_g + b_theta) * RING,
+    "zero2": P * (b_g + b_theta) * RING,
+    "zero3": (2 * b_theta + b_g) * P * RING,
+    "fsdp": (2 * b_theta + b_g) * P * RING,
+    "fsdp(reshard_after_forward=false)": (b_theta + b_g) * P * RING,
+    "fsdp(reshard_after_forward=4)": (b_theta + b_g) * P * RING + b_theta * P * sympy.Rational(3, 4),
+    "zero3(prefetch=true)": (2 * b_theta + b_g) * P * RING,
+    "hsdp": (2 * b_theta + b_g) * P * (N_shard - 1) / N_shard + 2 * (b_g * P / N_shard) * (N_rep - 1) / N_rep,
+    "zero_offload": P * (b_g + b_theta) * RING,
+    "zero_infinity": (2 * b_theta + b_g) * P * RING,
+    "tp": 4 * L * 2 * b * s * h * b_a * RING,
+    "tp * checkpoint": 6 * L * 2 * b * s * h * b_a * RING,
+    "tp * zero_r": 13 * L * b * s * h * b_a * RING,
+    "pp": 2 * m * b * s * h * b_a * RING,
+    "ddp * accumulate": 2 * P * b_g * RING,
+    "zero1 * accumulate": P * (b_g + b_theta) * RING,
+    "zero2 * accumulate": P * (m * b_g + b_theta) * RING,
+    "zero3 * accumulate": m * (2 * b_theta + b_g) * P * RING,
+    "hsdp * accumulate": m * (2 * b_theta + b_g) * P * (N_shard - 1) / N_shard + 2 * (b_g * P / N_shard) * (N_rep - 1) / N_rep,
+}
+
+
+@pytest.mark.parametrize("strategy", SENT)
+def test_sent_per_device(strategy: str) -> None:
+    d = placeproof.derive(strategy)
+    assert same(d.sent, SENT[strategy])
+    assert same(d.sent, sum(d.by_axis.values()))
+
+
+def test_equal_widths_give_two_and_three() -> None:
+    width = sympy.Symbol("width")
+    for strategy, passes in {"ddp": 2, "zero1": 2, "zero2": 2, "zero3": 3, "fsdp": 3}.items():
+        sent = equal_widths(placeproof.derive(strategy).sent)
+        assert same(sent, passes * P * width * RING)
+        assert same(limit(sent, "N"), passes * P * width)
+
+
+@pytest.mark.parametrize("strategy", ["zero2", "zero3", "fsdp"])
+@pytest.mark.parametrize("repeats", ["accumulate", "pp"])
+def test_sharded_gradients_are_reduced_for_each_micro_batch(strategy: str, repeats: str) -> None:
+    """And the derivation says which collectives repeat."""
+    d = placeproof.derive(f"{strategy} * {repeats}")
+    reductions = [x for x in d.messages.messages if x.collective == "reduce_scatter"]
+    assert [x.count for x in reductions] == [m]
+    gathers = {x.phase: x.count for x in d.messages.messages if x.collective == "all_gather"}
+    assert gathers == ({"update": 1} if strategy == "zero2" else {"forward": m, "backward": m})
+    repeated = [step for step in d.traffic_steps() if step.rule == "repetition" and step.expression == m]
+    assert repeated
+    assert all("microbatches" in step.why for step in repeated)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero1"])
+def test_accumulated_gradients_are_reduced_once(strategy: str) -> None:
+    for repeats in ("accumulate", "pp"):
+        d = placeproof.derive(f"{strategy} * {repeats}")
+        assert {x.count for x in d.messages.messages if x.state in ("gradients", "parameters")} == {1}
+
+
+def test_sequence_parallelism_moves_what_tensor_parallelism_moves_and_one_more_gather() -> None:
+    events = placeproof.derive("tp * sp").messages.messages
+    passes = sum(x.count / (2 * L) for x in events)
+    assert same(passes, sympy.Integer(5))
+    assert {x.collective for x in events} == {"all_gather", "reduce_scatter"}
+    grouped = placeproof.derive("tp * sp", groups=True).messages.messages
+    norms = [x for x in grouped if x.state == "gradients"]
+    assert [(x.collective, x.count) for x in norms] == [("all_reduce", 1)]
+    assert same(norms[0].bytes, 2 * symbol("P_norm") * b_g * RING)
+
+
+def test_norms_are_copied_by_tensor_parallelism() -> None:
+    norm = symbol("P_norm")
+    d = placeproof.derive("tp", groups=True)
+    assert same(d.memory["model_states"], ALL * ((P - norm) / N + norm))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ("ddp", A * b_a),
+        ("ddp * accumulate", A * b_a / m),
+        ("tp", b_a * (symbol("A_seq") + (A - symbol("A_seq")) / N)),
+        ("tp * sp", A * b_a / N),
+        ("pp", A * b_a / (N * m) * sympy.Min(N, m)),
+        ("pp(schedule=gpipe)", A * b_a / N),
+        ("checkpoint", L * b * s * h * b_a),
+        ("tp * zero_r", L * b * s * h * b_a / N),
+    ],
+)
+def test_activations(strategy: str, expected: sympy.Expr) -> None:
+    assert same(placeproof.derive(strategy).memory["activations"], expected)
+
+
+def test_offload() -> None:
+    offload = placeproof.derive("zero_offload")
+    assert same(offload.memory["host"], (b_g + b_omega) * P / N)
+    assert same(offload.host_link, (b_g + b_theta) * P / N)
+    infinity = placeproof.derive("zero_infinity")
+    assert same(infinity.memory["host"], ALL * P / N)
+    assert same(infinity.host_link, (2 * b_theta + b_g) * P / N)
+    checkpoints = placeproof.derive("tp * zero_r(checkpoints=host)")
+    assert same(checkpoints.memory["host"], L * b * s * h * b_a / N)
+    assert same(checkpoints.host_link, 2 * L * b * s * h * b_a / N)
+
+
+def test_zero_plus_plus() -> None:
+    node, qw, qg = symbol("N_node"), symbol("b_qw"), symbol("b_qg")
+    d = placeproof.derive("zeropp")
+    forward = next(x for x in d.messages.messages if x.phase == "forward")
+    assert same(forward.bytes, qw * P * RING)
+    inside = [x for x in d.messages.messages if x.axes == ("dp_inner",)]
+    assert {(x.collective, x.phase) for x in inside} == {("all_gather", "backward"), ("reduce_scatter", "backward")}
+    across = next(x for x in d.messages.messages if x.axes == ("dp_outer",))
+    assert same(across.bytes, qg * (P / node) * (N / node - 1) / (N / node))
+    assert len(d.program.approximates) == 2
+
+
+def test_undivided_is_what_one_device_would_hold() -> None:
+    for strategy in ("ddp", "zero3", "zero1 * tp * pp", "zero_infinity"):
+        assert same(placeproof.derive(strategy).undivided, ALL * P)
+
+
+def test_limits() -> None:
+    assert placeproof.derive("zero1").limits()["N"]["memory.model_states"] == P * (b_g + b_theta)
+    assert placeproof.derive("zero3").limits()["N"] == {
+        "memory.model_states": 0,
+        "traffic.sent_per_device": P * (b_g + 2 * b_theta),
+    }
+    assert limit(sympy.Min(N, m) * A / (N * m), "N") == 0
+    assert limit(sympy.Min(N, m) * A, "N") == A * m
+    assert limit(P * N, "N") == sympy.oo
+
+
+def test_the_peak_names_its_point() -> None:
+    d = placeproof.derive("zero3")
+    (moment,) = d.costs.moments
+    assert moment.text() == "w = all_gather(parameters[u], dp)"
+    assert moment.line is not None
+    assert "for u in units" in placeproof.core.program.render(d.program).splitlines()[moment.line - 2]

@@ -1,0 +1,266 @@
+"""The text form of step programs: printing and reading are inverse; mistakes are named with their place."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import placeproof
+from placeproof.core.diagnostics import InputError
+from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis, axis_order
+from placeproof.core.modes import MODES
+from placeproof.core.program import (
+    Assign,
+    Binary,
+    Call,
+    Do,
+    Expr,
+    For,
+    Group,
+    If,
+    Index,
+    Number,
+    Placed,
+    Program,
+    Ref,
+    Stmt,
+    check,
+    parse,
+    read,
+    render,
+)
+from placeproof.core.program.ops import DOMAINS, OPS, Axes
+from placeproof.semantics.lower import lower
+from placeproof.strategies import names, parse_strategy
+
+DESIGN_EXAMPLE = """\
+mesh(dp, tp)
+for m in microbatches:
+    w = all_gather(parameters, dp)
+    g = backward(w, m)
+    G += reduce_scatter(g, dp)
+G = scale(G, 1 / (dp * microbatches))
+parameters, optimizer = update(parameters, optimizer, G)
+"""
+
+NAMES = st.sampled_from(["x", "w", "g", "parameters", "optimizer", "gradients", "activations", "y1", "long_name"])
+AXES = st.sampled_from(["dp", "tp", "pp", "rep", "shard", "cp"])
+VARS = st.sampled_from(["u", "l", "k"])
+NUMBERS = st.builds(
+    lambda n, d: Number(value=Fraction(n, 10**d)), st.integers(min_value=-(10**6), max_value=10**6), st.integers(min_value=0, max_value=4)
+)
+INDEX = st.none() | st.builds(Index, var=VARS, offset=st.integers(-2, 2)) | st.builds(Index, var=st.none(), offset=st.integers(-1, 1))
+REFS = st.builds(Ref, name=NAMES, group=st.none() | st.sampled_from(["matrix", "norm"]), index=INDEX)
+
+
+@st.composite
+def a_call(draw: st.DrawFn, inner: st.SearchStrategy[Expr]) -> Call:
+    op = OPS[draw(st.sampled_from(sorted(OPS)))]
+    count = draw(st.integers(len(op.operands) - op.optional, len(op.operands)))
+    if op.axes is not Axes.NONE:
+        count = len(op.operands)
+    least, most = {Axes.NONE: (0, 0), Axes.ONE: (1, 1), Axes.SOME: (1, 3), Axes.ANY: (0, 2)}[op.axes]
+    axes = draw(st.lists(AXES, min_size=least, max_size=most, unique=True))
+    options = {}
+    for name, values in op.options:
+        if draw(st.booleans()):
+            options[name] = draw(st.sampled_from(values)) if values else str(draw(st.integers(-2, 2)))
+    return Call(op=op.name, args=tuple(draw(inner) for _ in range(count)), axes=tuple(axes), options=tuple(sorted(options.items())))
+
+
+EXPRS: st.SearchStrategy[Expr] = st.recursive(
+    NUMBERS | REFS,
+    lambda inner: st.builds(Binary, op=st.sampled_from(["+", "-", "*", "/", "**"]), left=inner, right=inner) | a_call(inner),
+    max_leaves=8,
+)
+ASSIGN = st.builds(Assign, targets=st.lists(REFS, min_size=1, max_size=2).map(tuple), value=EXPRS, accumulate=st.just(False)) | st.builds(
+    Assign, targets=st.tuples(REFS), value=EXPRS, accumulate=st.just(True)
+)
+SIMPLE: st.SearchStrategy[Stmt] = ASSIGN | st.builds(Do, call=a_call(EXPRS))
+
+
+def compound(inner: st.SearchStrategy[Stmt]) -> st.SearchStrategy[Stmt]:
+    body = st.lists(inner, max_size=3).map(tuple)
+    loops = st.builds(For, var=VARS, domain=st.sampled_from(sorted(DOMAINS)), body=body, within=st.none() | VARS, reverse=st.booleans())
+    batches = st.builds(For, var=st.just("i"), domain=st.just("microbatches"), body=body, in_flight=st.none() | EXPRS)
+    branches = st.builds(If, axis=AXES, op=st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), bound=EXPRS, then=body, orelse=body)
+    return loops | batches | branches
+
+
+BODIES = st.lists(st.recursive(SIMPLE, compound, max_leaves=6), max_size=5).map(tuple)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    axes = [
+        Axis(
+            name=name,
+            splits=SPLITS[draw(st.sampled_from([USUAL_SPLITS[name], *SPLITS]))],
+            degree=draw(st.none() | st.integers(1, 10**6)),
+            inner=draw(st.none() | st.integers(1, 8) | st.just("N_node")),
+        )
+        for name in draw(st.lists(AXES, max_size=3, unique=True))
+    ]
+    modes = st.lists(st.tuples(AXES, st.sampled_from(list(MODES.values()))), max_size=2, unique_by=lambda i: i[0])
+    states = draw(st.lists(st.sampled_from(["parameters", "optimizer", "gradients", "activations"]), max_size=3, unique=True))
+    groups = draw(
+        st.lists(st.builds(Group, name=st.sampled_from(["matrix", "norm", "expert"]), size=EXPRS), max_size=2, unique_by=lambda g: g.name)
+    )
+    return Program(
+        name=draw(st.text(st.characters(codec="ascii", min_codepoint=32, max_codepoint=126), min_size=1, max_size=12)),
+        axes=tuple(sorted(axes, key=axis_order)),
+        groups=tuple(groups) or (Group(name="all", size=Ref(name="P")),),
+        placed=tuple(Placed(state=s, group=None, modes=tuple(sorted(draw(modes), key=lambda i: i[0]))) for s in states),
+        body=draw(BODIES),
+        counts=tuple(sorted(draw(st.dictionaries(st.sampled_from(sorted(DOMAINS)), st.integers(1, 99), max_size=2)).items())),
+        unit=draw(st.none() | st.integers(1, 10**9)),
+        approximates=tuple(draw(st.lists(st.sampled_from(["quantised", 'a "quoted" text', "back\\slash"]), max_size=1))),
+    )
+
+
+@given(programs())
+def test_reading_what_was_printed_gives_the_same_program(program: Program) -> None:
+    assert parse(render(program)) == program
+
+
+@given(programs())
+def test_checking_any_program_ends_in_a_program_or_in_problems(program: Program) -> None:
+    """No rule of well-formedness raises anything but an InputError with a code."""
+    try:
+        check(program)
+    except InputError as error:
+        assert all(d.code.startswith("PP3") for d in error.diagnostics)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        read(text)
+    except InputError as error:
+        assert error.diagnostics
+
+
+@pytest.mark.parametrize("name", names())
+def test_lowered_programs_are_their_own_text(name: str) -> None:
+    program = lower(parse_strategy(f"tp * {name}" if name in ("sp", "zero_r") else name))
+    assert parse(render(program)) == program
+    assert all(s.place is not None for s in program.body)
+
+
+def test_the_example_of_the_design_is_read_and_costed() -> None:
+    program = read(DESIGN_EXAMPLE, source="example.step")
+    assert render(program) == 'program("example")\n' + DESIGN_EXAMPLE
+    d = placeproof.derive(program)
+    assert str(d.memory["parameters"]) == "P*b_theta/N_dp"
+    assert str(d.memory["gradients"]) == "P*b_g/N_dp"
+    assert str(d.by_axis["dp"]) == "P*m*(N_dp - 1)*(b_g + b_theta)/N_dp"
+
+
+MISTAKES = [
+    ("mesh(dp)\nw = all_gather(parameters, tpp)\n", "PP305", 2, 5),
+    ("mesh(dp)\nw = al_gather(parameters, dp)\n", "PP304", 2, 5),
+    ("mesh(dp)\ng = all_reduce(grads, dp)\n", "PP306", 2, 16),
+    ("mesh(dp)\nw = all_gather(parameters[u], dp)\n", "PP307", 2, 16),
+    ("mesh(dp)\nif rank(dp) == 0:\n    gradients = all_reduce(gradients, dp)\n", "PP308", 3, 17),
+    ("mesh(dp)\nw = all_gather(parameters, dp)\nfree(w)\ng = backward(w)\n", "PP306", 4, 14),
+    ("mesh(dp)\nw = start(all_gather(parameters, dp))\ng = backward(w)\n", "PP308", 3, 14),
+    ("mesh(dp)\nw = start(all_gather(parameters, dp))\n", "PP308", 2, 1),
+    ("mesh(dp)\nx = data()\nx, y, z = forward(parameters, x)\n", "PP304", 3, 1),
+    ("mesh(dp)\nall_reduce(gradients, dp)\n", "PP304", 2, 1),
+    ("mesh(dp)\ndp = data()\n", "PP306", 2, 1),
+    ("mesh(dp)\nfor k in blocks:\n    for u in units[k]:\n        w = all_gather(parameters[u], dp)\n", "PP307", 3, 5),
+    ("mesh(dp)\nfor u in units:\n    for k in blocks:\n        x = data()\n", "PP307", 3, 5),
+    ("mesh(dp)\nx = data()\nsend(x, dp, to=1)\n", "PP308", 3, 1),
+    ("mesh(dp)\ngradients = all_reduce(gradients, dp, dp)\n", "PP305", 2, 13),
+    ("mesh(dp)\ngradients = all_reduce(gradients, dp, op=average)\n", "PP304", 2, 13),
+    ("x = data()\nmesh(dp)\n", "PP302", 2, 1),
+    ("mesh(dp=0)\nx = data()\n", "PP103", 1, 9),
+    ('mesh(dp)\nplace(parameters, dp="Z")\nx = data()\n', "PP305", 2, 22),
+    ("mesh(world)\nx = data()\n", "PP305", None, None),
+    ("mesh(dp)\nimport os\n", "PP303", 2, 1),
+    ("mesh(dp)\nx = lambda: 1\n", "PP303", 2, 5),
+    ("mesh(dp)\nx = 'text'\n", "PP303", 2, 5),
+    ("mesh(dp)\nx = data(\n", "PP301", 2, 9),
+    ("", "PP302", None, None),
+    ("mesh(dp)\n" + "x = data()\n" * 10_000, "PP301", None, None),
+    ("x = " + "(" * 500 + "1" + ")" * 500, "PP301", None, None),
+    ("mesh(dp)\nü = all_gather(parameters, tpp)\n", "PP305", 2, 5),
+    ("mesh(dp)\nfree(parameters)\n", "PP306", 2, 1),
+]
+
+
+@pytest.mark.parametrize(("text", "code", "line", "column"), MISTAKES, ids=range(len(MISTAKES)))
+def test_mistakes_are_named_with_their_place(text: str, code: str, line: int | None, column: int | None) -> None:
+    with pytest.raises(InputError) as caught:
+        read(text)
+    found = [d for d in caught.value.diagnostics if d.code == code]
+    assert found, caught.value
+    if line is not None:
+        places = [(d.place.line, d.place.column) for d in found if d.place]
+        assert (line, column) in places, places
+
+
+def test_all_problems_are_reported_together() -> None:
+    text = "mesh(dp)\nw = all_gather(parameters, tp)\nx = nothing(w)\nwhile x:\n    pass\nh = all_reduce(w)\n"
+    with pytest.raises(InputError) as caught:
+        read(text)
+    assert [d.code for d in caught.value.diagnostics] == ["PP305", "PP304", "PP303", "PP304"]
+
+
+def test_everything_that_goes_wrong_in_practice_can_be_said() -> None:
+    """One program with every feature of the language is read, checked and costed."""
+    text = """\
+program("everything")
+mesh(dp, tp, pp)
+inner(dp=2)
+group(matrix, P - P_norm)
+group(norm, P_norm)
+place(parameters.matrix, dp="S*", tp="S", pp="S")
+place(parameters.norm, dp="S*", tp="R", pp="S")
+place(optimizer, dp="S", tp="S", pp="S")
+place(gradients, dp="S", tp="S", pp="S")
+count(microbatches=4)
+approximate("weights are gathered in 8 bits")
+zero(gradients)
+ntok = all_reduce(tokens(), dp)
+key = random(dp)
+scaler = 1
+for i in microbatches(in_flight=min(microbatches, pp)):
+    if rank(pp) == 0:
+        x = dropout(data(i), key)
+    else:
+        x = recv(pp, source=-1)
+    for u in units:
+        h = start(all_gather(quantize(parameters[u], b_qw), dp))
+        w = dequantize(wait(h))
+        y, activations[u] = forward(w, x)
+        x = x + all_reduce(elementwise(gelu, y), tp)
+        free(w)
+    if rank(pp) < pp - 1:
+        send(x, pp, to=1)
+    dx = loss(x)
+    for u in reversed(units):
+        old = stale(parameters[u], 1)
+        w = all_gather(old, dp_inner, dp_outer)
+        g = scale(backward_weight(w, activations[u], dx), 1 / ntok)
+        gradients[u] += reduce_scatter(cast(g, b_qg), dp, op=sum)
+        dx = all_reduce(backward_input(w, activations[u], dx), tp)
+embedding = tied_reduce(gradients.norm, pp)
+if rank(tp) == 0:
+    gradients.norm = scale(gradients.norm, 2)
+norm = sqrt(all_reduce(square_norm(gradients), dp, tp, pp))
+gradients = scale(gradients, clip_factor(norm))
+flag = all_reduce(found_inf(gradients), dp, tp, pp, op=max)
+scaler = rescale(scaler, flag)
+mirror = to_device(to_host(copy(gradients)))
+parameters, optimizer = update(parameters, optimizer, mirror, flag)
+parameters = broadcast(parameters, dp, root=owner)
+"""
+    program = read(text)
+    assert parse(render(program)) == program
+    d = placeproof.derive(program, groups=True)
+    assert {m.collective for m in d.messages.messages} >= {"all_reduce", "all_gather", "reduce_scatter", "send", "broadcast", "tied_reduce"}
+    assert str(d.memory["model_states"]) != "0"
