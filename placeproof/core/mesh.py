@@ -19,7 +19,7 @@ class Splits:
     meaning: str
 
     def __str__(self) -> str:
-        return self.name
+        return "hidden dimension" if self.name == "hidden" else self.name
 
 
 SPLITS: dict[str, Splits] = {

@@ -142,8 +142,10 @@ def compose(strategies: Iterable[Strategy]) -> Strategy:
     )
 
 
-def _canonical(strategy: Strategy) -> tuple[int, tuple[tuple[int, str], ...], str]:
-    return (0 if strategy.entries else 1, tuple(axis_order(a) for a in strategy.axes), strategy.name)
+def _canonical(strategy: Strategy) -> tuple[tuple[tuple[int, str], ...], float, str]:
+    """Data parallelism first, then model parallelism and what builds on it, schedules without an axis last."""
+    place = (0 if strategy.entries else 1) + (0.5 if strategy.needs else 0)
+    return (tuple(axis_order(a) for a in strategy.axes) or ((99, ""),), place, strategy.name)
 
 
 def _axes(members: list[Strategy], problems: Problems) -> tuple[Axis, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from importlib.util import find_spec
@@ -108,8 +108,8 @@ class Derivation:
 
     def limits(self) -> dict[str, dict[str, sympy.Expr]]:
         """Model states and bytes sent as each open degree grows without bound: degree -> key -> limit."""
-        keys = ("memory.model_states", "traffic.sent_per_device")
-        return {n: {k: limit(self.forms[k], n) for k in keys if self.forms[k].has(_symbol(n))} for n in self.degrees}
+        raw = {"memory.model_states": self.costs.model_states(), "traffic.sent_per_device": self.messages.sent()}
+        return {n: {k: limit(expr, n) for k, expr in raw.items() if expr.has(_symbol(n))} for n in self.degrees}
 
     def memory_steps(self) -> tuple[Step, ...]:
         """The derivation of memory."""
@@ -117,11 +117,11 @@ class Derivation:
         moments = " or ".join(f"line {m.line}: `{m.text()}`" for m in peak)
         alive = ", ".join(f"{name} {tidy(amount)}" for m in peak for name, amount in m.alive)
         step = Step(rule="peak: the most that is alive at once", expression=self.memory["peak"], why=f"{moments}; alive: {alive}")
-        return (*self.costs.steps, *((step,) if peak else ()))
+        return (*_tidied(self.costs.steps), *((step,) if peak else ()))
 
     def traffic_steps(self) -> tuple[Step, ...]:
         """The derivation of traffic."""
-        return tuple(step for m in (*self.messages.messages, *self.messages.host) for step in m.steps)
+        return _tidied(step for m in (*self.messages.messages, *self.messages.host) for step in m.steps)
 
     def value(self, key: str, values: Mapping[str, Fraction]) -> Fraction | None:
         """The exact number of bytes of one closed form, or None while one of its symbols is unset."""
@@ -139,6 +139,10 @@ class Derivation:
         modules = ["numpy"] if find_spec("numpy") is not None else ["math"]
         function: Callable[..., Any] = sympy.lambdify([_symbol(n) for n in names], expr, modules=modules, cse=True)
         return function
+
+
+def _tidied(steps: Iterable[Step]) -> tuple[Step, ...]:
+    return tuple(replace(step, expression=tidy(step.expression)) for step in steps)
 
 
 def _symbol(name: str) -> sympy.Symbol:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from placeproof.core.program import Assign, For, Placed, Program, Stmt, render_head, statements
+from placeproof.core.modes import Mode
+from placeproof.core.program import Assign, For, Program, Stmt, render_head, statements
 from placeproof.core.states import MODEL_STATES
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.closed import largest
@@ -141,16 +142,19 @@ def _held(found: Trace, amounts: Amounts) -> tuple[dict[str, sympy.Expr], sympy.
 
 
 def _placement_text(program: Program, state: str) -> str:
-    said: dict[str, list[str]] = {}
-    for placed in (p for p in program.placed if p.state == state):
-        for axis, mode in placed.modes:
-            text = f"{mode} on {axis}" if placed.group is None else f"{mode} on {axis} ({placed.group})"
-            said.setdefault(f"{text}: {_held_share(placed, axis)}", []).append(axis)
-    return "; ".join(said) or "one device"
+    mine = [p for p in program.placed if p.state == state]
+    parts = []
+    for axis in (a.name for a in program.axes):
+        modes = {p.group: dict(p.modes)[axis] for p in mine if axis in dict(p.modes)}
+        if len(set(modes.values())) == 1:
+            mode = next(iter(modes.values()))
+            parts.append(f"{mode} on {axis}: {_share(mode)}")
+        else:
+            parts += [f"{mode} on {axis} for {group}: {_share(mode)}" for group, mode in modes.items()]
+    return "; ".join(parts) or "one device"
 
 
-def _held_share(placed: Placed, axis: str) -> str:
-    mode = dict(placed.modes)[axis]
+def _share(mode: Mode) -> str:
     return f"{mode.host.value} on the host" if mode.fetches else mode.device.value
 
 

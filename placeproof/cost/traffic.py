@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.program import For, Stmt
+from placeproof.core.program import For, Stmt, render_expression, render_head
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.step import Step
 from placeproof.semantics.values import Event, Kind, Trace, Value, factors
@@ -177,8 +177,6 @@ def _repeated(event: Event, operand: Value, sent: object, amounts: Amounts) -> t
 
 
 def _why(event: Event, operand: Value) -> str:
-    from placeproof.core.program import render_head
-
     place = event.stmt.place
     line = f"line {place.line}: " if place else ""
     whole = f"; summed over {operand.part}" if operand.part and operand.index and operand.index.var else ""
@@ -186,8 +184,8 @@ def _why(event: Event, operand: Value) -> str:
 
 
 def _times(event: Event) -> str:
-    parts = [f"once for each of the {loop.domain}" for loop in event.loops if loop.domain == "microbatches"]
+    parts = ["once for each micro-batch" for loop in event.loops if loop.domain == "microbatches"]
     if _partition(event) and event.operands[0].part is None:
         parts.append(f"once for each of a device's {_partition(event)[-1].domain}")
-    parts += [f"by the devices with rank({b.axis}) {'' if t else 'not '}{b.op} ..." for b, t in event.branches]
+    parts += [f"by the devices with {'' if t else 'not '}rank({b.axis}) {b.op} {render_expression(b.bound)}" for b, t in event.branches]
     return " and ".join(parts) or "once a step"

@@ -58,7 +58,7 @@ def _event(m: Message) -> dict[str, Any]:
 
 
 def _steps(steps: tuple[Step, ...]) -> list[dict[str, str]]:
-    return [{"rule": s.rule, "expression": str(tidy(s.expression)), "why": s.why} for s in steps]
+    return [{"rule": s.rule, "expression": str(s.expression), "why": s.why} for s in steps]
 
 
 def _values(d: Derivation, numbers: Numbers) -> dict[str, Any]:

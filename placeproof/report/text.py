@@ -31,7 +31,7 @@ LABELS = {
 
 def derivation(d: Derivation, numbers: Numbers) -> str:
     """Everything that was derived, formulas first and numbers second."""
-    blocks = [_title(d), _mesh(d), _memory(d), _traffic(d)]
+    blocks = [_title(d), _mesh(d), _memory(d), _traffic(d), _limits(d)]
     blocks += [_steps("how memory follows", d.memory_steps()), _steps("how traffic follows", d.traffic_steps())]
     blocks += [_symbols(d), _listed("conventions", conventions(d))]
     if numbers.asked:
@@ -61,13 +61,10 @@ def _mesh(d: Derivation) -> list[str]:
 
 def _memory(d: Derivation) -> list[str]:
     rows: list[tuple[str, ...]] = []
-    limits = {n: forms.get("memory.model_states") for n, forms in d.limits().items()}
     for key, label in LABELS.items():
         if key == "host" and d.memory[key] == 0:
             continue
         note = ""
-        if key == "model_states":
-            note = "; ".join(f"{n} -> oo: {value}" for n, value in limits.items() if value is not None)
         if key == "transient" and d.costs.moments and d.memory[key] != 0:
             note = "what the peak adds"
         rows.append((label, str(d.memory[key]), note))
@@ -84,9 +81,7 @@ def _traffic(d: Derivation) -> list[str]:
         for m in (*d.messages.messages, *d.messages.host)
     ]
     lines = _table("traffic per device and step, bytes sent", rows)
-    far = {n: forms.get("traffic.sent_per_device") for n, forms in d.limits().items()}
-    note = "; ".join(f"{n} -> oo: {value}" for n, value in far.items() if value is not None)
-    totals: list[tuple[str, ...]] = [("total", str(d.sent), note)]
+    totals: list[tuple[str, ...]] = [("total", str(d.sent), "")]
     if len(d.by_axis) > 1:
         totals += [(f"over {axis}", str(expr), "") for axis, expr in d.by_axis.items()]
     if d.host_link != 0:
@@ -94,11 +89,17 @@ def _traffic(d: Derivation) -> list[str]:
     return lines + _table("", totals)[1:]
 
 
+def _limits(d: Derivation) -> list[str]:
+    words = {"memory.model_states": "model states", "traffic.sent_per_device": "sent"}
+    rows = [(f"{n} -> oo", words[key], str(value)) for n, forms in d.limits().items() for key, value in forms.items()]
+    return _table("in the limit", rows) if rows else []
+
+
 def _steps(title: str, steps: Iterable[Step]) -> list[str]:
     lines = []
     for number, step in enumerate(steps, start=1):
         lines.append(f"  {number:>2}. {step.rule}")
-        lines.append(f"        = {tidy(step.expression)}")
+        lines.append(f"        = {step.expression}")
         lines.append(f"      because {step.why}")
     return [title, *lines] if lines else []
 

@@ -47,7 +47,7 @@ def _header(program: Program) -> Iterator[str]:
     plain = [a.name for a in program.axes if a.degree is None]
     fixed = [f"{a.name}={a.degree}" for a in program.axes if a.degree is not None]
     yield f"mesh({', '.join(plain + fixed)})"
-    unusual = [f'{a.name}="{a.splits}"' for a in program.axes if USUAL_SPLITS.get(a.name) != a.splits.name]
+    unusual = [f'{a.name}="{a.splits.name}"' for a in program.axes if USUAL_SPLITS.get(a.name) != a.splits.name]
     if unusual:
         yield f"splits({', '.join(unusual)})"
     inner = [f"{a.name}={a.inner}" for a in program.axes if a.inner is not None]
