@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from placeproof.strategies import Template
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "derive", "program", "strategy"]
+__all__ = ["__version__", "define", "derive", "program", "strategy"]
 
 
 def strategy(text: str) -> Strategy:
@@ -32,6 +32,20 @@ def strategy(text: str) -> Strategy:
     from placeproof.strategies import parse_strategy
 
     return parse_strategy(text)
+
+
+def define(name: str, **tables: Any) -> Template:
+    """A strategy of your own, with the keys and tables of a strategy file.
+
+    >>> mine = define("mine", axes={"dp": {}}, placement={"dp": {"parameters": "S*", "optimizer": "S", "gradients": "S"}})
+    >>> derive(mine(8)).memory["model_states"]
+    P*(b_g + b_omega + b_theta)/8
+
+    Raises InputError with everything that is wrong with it.
+    """
+    from placeproof.strategies import read_data
+
+    return read_data({"name": name, **tables})
 
 
 def program(text: str, *, source: str = "<program>") -> Program:

@@ -107,7 +107,7 @@ def test_three_axes_print_gigabytes(capsys: pytest.CaptureFixture[str]) -> None:
 def test_derivation_names_rules_lines_and_repetitions(capsys: pytest.CaptureFixture[str]) -> None:
     shown = out(capsys, "derive", "zero2 * accumulate")
     assert "ring reduce-scatter: (n-1)/n s" in shown
-    assert "because once for each of the microbatches" in shown
+    assert "because once for each micro-batch" in shown
     assert "because S on dp: s/n" in shown
 
 

@@ -143,6 +143,12 @@ def test_bad_settings(settings: list[str], expected: str) -> None:
     assert [d.code for d in caught.value.diagnostics] == [expected]
 
 
+def test_a_degree_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert codes_of(capsys, "derive", "zero3(8)", "--set", "P=1e9", "--set", "N=16") == ["PP205"]
+    assert codes_of(capsys, "derive", "zero3(8)", "--set", "P=1e9", "--set", "N_tp=2") == ["PP201"]
+    assert run(["derive", "zero3(8)", "--set", "P=1e9", "--set", "N=8"]) == 0
+
+
 def test_good_settings_are_exact() -> None:
     values = read_numbers(["P=70B", "N=64", "b_g=1/2", "U=1e3"], "fp32-adam").values
     assert (values["P"], values["N"], values["U"]) == (70 * 10**9, 64, 1000)

@@ -127,7 +127,7 @@ def test_sharded_gradients_are_reduced_for_each_micro_batch(strategy: str, repea
     assert gathers == ({"update": 1} if strategy == "zero2" else {"forward": m, "backward": m})
     repeated = [step for step in d.traffic_steps() if step.rule == "repetition" and step.expression == m]
     assert repeated
-    assert all("microbatches" in step.why for step in repeated)
+    assert all("once for each micro-batch" in step.why for step in repeated)
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero1"])

@@ -19,7 +19,7 @@ def command(
 ) -> None:
     """Strategies side by side at the same world size: ratios, limits, and where one overtakes another."""
     from placeproof.cli.common import derive_all
-    from placeproof.cost.compare import Comparison, widths
+    from placeproof.cost.compare import Comparison, known
     from placeproof.cost.values import read_numbers
 
     problems = Problems()
@@ -30,7 +30,7 @@ def command(
     with problems.collecting():
         derived = derive_all(strategies)
     problems.raise_if_any()
-    comparison = Comparison(tuple(derived), numbers.values if numbers.asked else widths(numbers))
+    comparison = Comparison(tuple(derived), known(numbers))
     from placeproof.report import compare as report
 
     if json_:

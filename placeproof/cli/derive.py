@@ -41,7 +41,7 @@ def command(
     with problems.collecting():
         (derived,) = derive_all([strategy], groups=groups)
     problems.raise_if_any()
-    numbers = read_numbers(set_ or (), precision, known=derived.degrees)
+    numbers = read_numbers(set_ or (), precision, degrees=derived.degree_values)
     if set_:
         require_numbers(derived, numbers)
     typer.echo(_rendered(derived, numbers, chosen), nl=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,9 +22,9 @@ def _code(name: str) -> list[str] | None:
 
 
 def _strategy(name: str) -> list[str] | None:
-    from placeproof.strategies import template
+    from placeproof.strategies import read_file, template
 
-    found = template(name)
+    found = read_file(Path(name).expanduser()) if name.endswith(".toml") else template(name)
     if found is None:
         return None
     lines = [f"{found.name}: {found.title}", "", found.summary, f"source: {found.source}", "", f"written: {found.signature()}"]

@@ -35,15 +35,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """What a strategy says of time rather than of place. None: it says nothing, another strategy may.
+    """What a strategy says of time rather than of place. None: it says nothing, and another strategy may.
 
-    ``microbatches``: passes per update, a number or "symbolic". ``in_flight``: whose activations coexist: of one
-    micro-batch, of `stages` (1F1B), or of `all` (GPipe). ``unit``: what is gathered at once: "unit", "model", or a
-    number of parameters. ``prefetch``: gather the next unit while this one computes. ``reshard``: after forward, drop
-    gathered parameters (True), keep them (False), or keep a shard over a sub-group of that many devices. ``bucket``:
-    gradients stream into their reduction ("stream") or are first produced for a whole unit ("unit"). ``recompute``: keep
-    each layer's input alone and recompute the rest. ``checkpoints``: kept inputs stay on the "device" or go to the "host".
-    ``gather_width``, ``reduce_width``: symbols of quantised bytes a parameter on the wire.
+    ``microbatches``: passes per update, a number or "symbolic". ``in_flight``: the order of micro-batches in a pipeline;
+    "1f1b" keeps the activations of at most as many as there are stages, "gpipe" of all. ``unit``: what is gathered at
+    once: "unit", "model", or a number of parameters. ``prefetch``: gather the next unit while this one computes.
+    ``reshard``: after forward, drop gathered parameters (True), keep them (False), or keep a shard over a sub-group of
+    that many devices. ``bucket``: gradients stream into their reduction ("stream"), or are first produced for a whole
+    unit ("unit"). ``recompute``: keep each layer's input alone and recompute the rest. ``checkpoints``: kept inputs stay
+    on the "device" or go to the "host". ``gather_width``, ``reduce_width``: symbols of quantised bytes a parameter.
     """
 
     microbatches: int | str | None = None
@@ -58,6 +58,16 @@ class Schedule:
     reduce_width: str | None = None
 
 
+#: What a field means when nobody sets it; an option left at such a value leaves the field open to other strategies.
+NEUTRAL: dict[str, object] = {
+    "in_flight": "1f1b",
+    "unit": "unit",
+    "prefetch": False,
+    "reshard": True,
+    "bucket": "stream",
+    "recompute": False,
+    "checkpoints": "device",
+}
 SCHEDULE_FIELDS = tuple(f.name for f in fields(Schedule))
 
 

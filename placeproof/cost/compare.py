@@ -76,6 +76,12 @@ def widths(numbers: Numbers) -> dict[str, Fraction]:
     return {name: value for name, value in numbers.values.items() if name.startswith("b_")}
 
 
+def known(numbers: Numbers) -> dict[str, Fraction]:
+    """What crossovers are decided at a second time: byte widths, and what was set; never a degree."""
+    given = {name: numbers.values[name] for name in numbers.given if name != "N" and not name.startswith("N_")}
+    return widths(numbers) | given
+
+
 def at_world(d: Derivation, expr: sympy.Expr) -> sympy.Expr:
     """A formula with one open degree written as N over the product of the other degrees.
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from placeproof.core.mesh import degree_symbol
 from placeproof.core.program import Program
 from placeproof.core.states import MODEL_STATES
 from placeproof.core.strategy import Strategy
@@ -105,6 +106,14 @@ class Derivation:
     def degrees(self) -> tuple[str, ...]:
         """The symbols of degrees that are still open."""
         return tuple(name for name in self.symbols if name == "N" or name.startswith("N_"))
+
+    @cached_property
+    def degree_values(self) -> dict[str, int | None]:
+        """Every degree by its symbol, None where it is open: those of the axes, and sizes of sub-groups that have a name."""
+        only = len(self.program.axes) == 1
+        known = {degree_symbol(a.name, only=only): a.degree for a in self.program.axes}
+        named: dict[str, int | None] = {a.inner: None for a in self.program.axes if isinstance(a.inner, str)}
+        return known | named
 
     def limits(self) -> dict[str, dict[str, sympy.Expr]]:
         """Model states and bytes sent as each open degree grows without bound: degree -> key -> limit."""

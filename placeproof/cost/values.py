@@ -17,15 +17,17 @@ _SUFFIX = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """Values of symbols. ``asked``: the user set some of them, so that numbers are wanted."""
+    """Values of symbols. ``given``: those that the user set; ``asked``: numbers are wanted."""
 
     values: Mapping[str, Fraction]
+    given: tuple[str, ...]
     precision: str
     asked: bool
 
 
-def read_numbers(settings: Iterable[str], precision: str | None, *, known: Iterable[str] = ()) -> Numbers:
-    """Read ``NAME=VALUE`` settings and a precision's name. ``known`` adds names of degrees to the symbols that can be set.
+def read_numbers(settings: Iterable[str], precision: str | None, *, degrees: Mapping[str, int | None] | None = None) -> Numbers:
+    """Read ``NAME=VALUE`` settings and a precision's name. ``degrees``: the
+    strategy's degrees by symbol, None where open; a fixed one can only be set to what it is.
 
     Raises :class:`InputError` with every setting that is malformed, unknown, out of its domain, or contradicts another.
     """
@@ -38,24 +40,27 @@ def read_numbers(settings: Iterable[str], precision: str | None, *, known: Itera
     values |= {row.name: Fraction(row.default) for row in SYMBOLS.values() if row.default is not None}
     given: dict[str, Fraction] = {}
     for setting in settings:
-        _read_one(setting, given, set(known), problems)
+        _read_one(setting, given, degrees, problems)
     values |= given
     _consistent(values, given, problems)
     problems.raise_if_any()
-    return Numbers(values=values, precision=chosen, asked=bool(given) or precision is not None)
+    return Numbers(values=values, given=tuple(given), precision=chosen, asked=bool(given) or precision is not None)
 
 
-def _read_one(setting: str, given: dict[str, Fraction], known: set[str], problems: Problems) -> None:
+def _read_one(setting: str, given: dict[str, Fraction], degrees: Mapping[str, int | None] | None, problems: Problems) -> None:
     name, equals, text = (part.strip() for part in setting.partition("="))
     place = Place(source="--set", line=1, column=1, length=max(1, len(setting)), text=setting)
     if not equals or not name or not text:
         problems.add("PP202", f"`{setting}` is not NAME=VALUE", place=place, help="for example `--set P=70e9`")
         return
     row = _row(name)
-    if row is None or (name.startswith("N_") and known and name not in known):
-        names = (set(SYMBOLS) | known) - {"n_u"}
-        hint = suggestion(name, names) or "`placeproof list symbols`"
+    if row is None:
+        hint = suggestion(name, set(SYMBOLS) | set(degrees or ())) or "`placeproof list symbols`"
         problems.add("PP201", f"there is no symbol `{name}`", place=place, help=hint)
+        return
+    if degrees is not None and _is_degree(name) and name not in degrees:
+        shown = "its degrees: " + (", ".join(sorted(degrees)) or "none")
+        problems.add("PP201", f"`{name}` is no degree of this strategy", place=place, help=shown)
         return
     if name in given:
         problems.add("PP202", f"`{name}` is set twice", place=place)
@@ -64,8 +69,15 @@ def _read_one(setting: str, given: dict[str, Fraction], known: set[str], problem
         problems.add("PP202", f"`{text}` is no number that `{name}` can have", place=place, help="write 64, 70e9, 1/2 or 70B")
     elif not admissible(row, value):
         problems.add("PP202", f"`{name}` is {row.domain.value} ({row.meaning}), not {text}", place=place)
+    elif degrees is not None and degrees.get(name) not in (None, value):
+        message = f"`{name}` is {degrees[name]} in the strategy, and {text} here"
+        problems.add("PP205", message, place=place, help="say it once")
     else:
         given[name] = value
+
+
+def _is_degree(name: str) -> bool:
+    return name == "N" or name.startswith("N_")
 
 
 def _row(name: str) -> SymbolInfo | None:

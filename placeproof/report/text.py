@@ -134,6 +134,8 @@ def _numbers(d: Derivation, numbers: Numbers) -> list[str]:
             missing.setdefault(name, []).append(label)
     lines += _table("", rows)[1:]
     lines += [f"  not set: {name} ({', '.join(labels)})" for name, labels in missing.items()]
+    unused = [n for n in numbers.given if n not in d.symbols]
+    lines += [f"  set, but in no formula: {', '.join(unused)}"] if unused else []
     return lines
 
 

@@ -146,12 +146,23 @@ def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:
                 f"{shown} both split the {kind}; one axis can be lowered",
                 "merge them into one axis of the product of their degrees",
             )
+    unknown = {"experts": "tokens would have to be sent to their experts", "sequence": "attention needs the other devices' tokens"}
     for axis in strategy.axes:
-        if axis.splits.name == "experts":
+        if axis.splits.name in unknown:
             yield _bad(
                 "PP122",
-                f"axis `{axis.name}` splits experts, which is not lowered",
+                f"axis `{axis.name}` splits the {axis.splits}, and {unknown[axis.splits.name]}: that is not lowered",
                 "write the step program yourself; see docs/reference/step-programs.md",
+            )
+
+
+def _groups_differ_by_computation(strategy: Strategy) -> Iterator[Diagnostic]:
+    for entry in strategy.entries:
+        if entry.groups and strategy.axis(entry.axis).splits.name != "hidden":
+            yield _bad(
+                "PP122",
+                f"`{entry.owner}` places groups of {entry.state} differently on `{entry.axis}`, which is not lowered",
+                "groups may differ on an axis that splits the hidden dimension; place the whole state alike here",
             )
 
 
@@ -163,6 +174,16 @@ def _sub_groups_divide(strategy: Strategy) -> Iterator[Diagnostic]:
                 f"sub-groups of {axis.inner} do not divide the {axis.degree} devices of axis `{axis.name}`",
                 f"choose a divisor of {axis.degree}",
             )
+        if isinstance(axis.inner, str) and not _free_degree(axis.inner, strategy):
+            yield _bad(
+                "PP104",
+                f"`{axis.inner}` cannot name the size of sub-groups of axis `{axis.name}`",
+                "give a number, or a name such as `N_node` that is no other axis's degree",
+            )
+
+
+def _free_degree(name: str, strategy: Strategy) -> bool:
+    return name.startswith("N_") and len(name) > 2 and all(name != f"N_{a.name}" for a in strategy.axes)
 
 
 def _has_something(strategy: Strategy) -> Iterator[Diagnostic]:
@@ -181,6 +202,7 @@ RULES: tuple[Usability, ...] = (
     Usability(code="PP120", demands="activations stay with their samples and layers", check=_activations_lie),
     Usability(code="PP108", demands="what a strategy builds on is there", check=_needs_met),
     Usability(code="PP122", demands="one axis splits the hidden dimension, one the layers", check=_one_axis_each),
+    Usability(code="PP122", demands="groups differ where the computation is split", check=_groups_differ_by_computation),
     Usability(code="PP103", demands="sub-groups divide their axis", check=_sub_groups_divide),
     Usability(code="PP104", demands="options have something to act on", check=_has_something),
 )

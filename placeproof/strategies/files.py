@@ -56,6 +56,14 @@ def read_text(text: str, *, source: str) -> Template:
     return template
 
 
+def read_data(data: Mapping[str, Any], *, source: str = "<definition>") -> Template:
+    """The strategy of the same keys and tables as a file has, given as a mapping."""
+    problems = Problems()
+    template = _Reader(text="", source=source, problems=problems).template(data)
+    problems.raise_if_any()
+    return template
+
+
 def _position(message: str, text: str) -> tuple[int, int]:
     match = re.search(r"line (\d+), column (\d+)", message)
     if match:

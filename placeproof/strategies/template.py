@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import Axis, axis_order
-from placeproof.core.strategy import Entry, Schedule, Strategy, compose
+from placeproof.core.strategy import NEUTRAL, Entry, Schedule, Strategy, compose
 
 Value: TypeAlias = bool | int | str
 
@@ -143,7 +143,7 @@ class Template:
         inner: dict[str, int | str] = {}
         for option in self.options:
             value = given.get(option.name, option.default)
-            if value is None:
+            if value is None or (option.name not in written and value == NEUTRAL.get(option.sets)):
                 continue
             settings[option.sets] = value
             if option.inner_of and not isinstance(value, bool):
