@@ -1,0 +1,325 @@
+"""One simulated device: it runs the program's statements, and waits where it needs others."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
+from placeproof.core.program.ops import OPS
+from placeproof.core.states import STATES
+from placeproof.semantics.simulate import compute
+from placeproof.semantics.simulate.model import Element, Problem, Shape
+from placeproof.semantics.simulate.values import Handle, Part, Parts, owner
+
+if TYPE_CHECKING:
+    from placeproof.semantics.simulate.run import Setup
+
+Waits = Generator[Any, Any, Any]
+
+
+class NoPartError(Exception):
+    """An index beyond the first or last part: the statement does nothing."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes of the axis factors, which of them split the hidden dimension and the layers, and the network's shape."""
+
+    sizes: dict[str, int]
+    hidden: str | None
+    stages: str | None
+    shape: Shape
+    units: int
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """A device enters a collective and waits for its group."""
+
+    group: tuple[object, ...]
+    size: int
+    what: tuple[object, ...]
+    call: Call
+    value: Any
+
+
+@dataclass(frozen=True)
+class Message:
+    """A device sends to, or waits for, one other device."""
+
+    key: tuple[object, ...]
+    sends: bool
+    value: Any = None
+
+
+@dataclass
+class Frame:
+    """Loop variables: the domain and position of each, and the blocks of its part."""
+
+    parts: dict[str, tuple[str, int, tuple[int, ...]]] = field(default_factory=dict)
+    batches: dict[str, int] = field(default_factory=dict)
+
+
+class Device:
+    """The program's state on one device of the mesh."""
+
+    def __init__(self, program: Program, layout: Layout, problem: Problem, at: dict[str, int], setup: Setup) -> None:
+        self.program, self.layout, self.problem, self.at, self.setup = program, layout, problem, at, setup
+        self.env: dict[str, Any] = {}
+        self.number = self.batch = 0
+        self.past: list[dict[str, Any]] = []
+        for state in ("parameters", "optimizer", "gradients"):
+            self.env[state] = self._initial(state)
+
+    # Where things lie.
+
+    def factors(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """The axis factors that names stand for."""
+        found: list[str] = []
+        for name in axes:
+            axis = self.program.axis(name)
+            whole = axis is not None and axis.inner is not None and name == axis.name
+            found += [axis.outer_name, axis.inner_name] if whole and axis is not None else [name]
+        return tuple(found)
+
+    def place(self, axes: tuple[str, ...]) -> int:
+        """The device's number within its group over some axes."""
+        number = 0
+        for factor in self.factors(axes):
+            number = number * self.layout.sizes[factor] + self.at[factor]
+        return number
+
+    def owns(self, element: Element, axes: tuple[str, ...]) -> bool:
+        """Whether the device owns the element along some axes."""
+        owned = owner(element, self.layout.sizes, self.layout.hidden, self.layout.shape.inner)
+        return all(owned[f] == self.at[f] for f in self.factors(axes))
+
+    def has_token(self, token: int) -> bool:
+        """Whether a token is the device's own where the sequence is split over the hidden axis."""
+        return self.layout.hidden is None or token == self.at[self.layout.hidden]
+
+    def stage_blocks(self) -> tuple[int, ...]:
+        """The blocks of the device's pipeline stage."""
+        per = 2 * self.setup.layers_per_stage
+        stage = self.at[self.layout.stages] if self.layout.stages else 0
+        return tuple(range(stage * per, (stage + 1) * per))
+
+    def _split_axes(self, state: str, group: str | None) -> tuple[str, ...]:
+        modes = {axis: mode for p in self.program.placed if p.state == state and p.group in (None, group) for axis, mode in p.modes}
+        layers = {a.name for a in self.program.axes if a.splits.name in ("layers", "hidden")}
+        return tuple(axis for axis, mode in modes.items() if mode.split and axis not in layers)
+
+    def _columns(self, state: str) -> tuple[int, ...]:
+        width = self.layout.shape.inner
+        hidden = self.layout.hidden
+        split = any(
+            axis == hidden and mode.split for p in self.program.placed if p.state == state and p.group != "norm" for axis, mode in p.modes
+        )
+        if hidden is None or not split:
+            return tuple(range(width))
+        return tuple(j for j in range(width) if j * self.layout.sizes[hidden] // width == self.at[hidden])
+
+    def owned(self, state: str) -> list[Element]:
+        """The elements that the placement gives this device."""
+        empty = Part(blocks=self.stage_blocks(), group=None, columns=self._columns(state), data={})
+        found = []
+        for element in empty.expected(self.layout.shape):
+            group = "norm" if element[1] == "n" else "matrix"
+            named = group if any(g.name == group for g in self.program.groups) else None
+            if self.owns(element, self._split_axes(state, named)):
+                found.append(element)
+        return found
+
+    def _initial(self, state: str) -> Part:
+        start = {e: self.problem.initial(e) for e in self.owned(state)}
+        data: dict[Element, Any] = dict(start)
+        if state == "optimizer":
+            data = {e: (v, Fraction(0)) for e, v in start.items()}
+        if state == "gradients":
+            data = {}
+        return Part(blocks=self.stage_blocks(), group=None, columns=self._columns(state), data=data)
+
+    def state(self, name: str) -> Part:
+        """A state as the device holds it."""
+        value = self.env[name]
+        assert isinstance(value, Part)
+        return value
+
+    # Running.
+
+    def step(self, number: int) -> Waits:
+        """One training step."""
+        self.number = number
+        self.past.append({s: self.env[s] for s in ("parameters", "optimizer")})
+        self.env = {k: v for k, v in self.env.items() if k in STATES and k != "activations"}
+        yield from self._body(self.program.body, Frame())
+
+    def _body(self, body: tuple[Stmt, ...], frame: Frame) -> Waits:
+        for stmt in body:
+            try:
+                yield from self._statement(stmt, frame)
+            except NoPartError:
+                continue
+
+    def _statement(self, stmt: Stmt, frame: Frame) -> Waits:
+        match stmt:
+            case Assign():
+                yield from self._assign(stmt, frame)
+            case Do(call=Call(op="free")):
+                pass
+            case Do(call=Call(op="zero", args=(Ref() as ref,))):
+                held = self.env[ref.name]
+                self.env[ref.name] = held.with_data(dict.fromkeys(held.expected(self.layout.shape), Fraction(0)))
+            case Do(call=call):
+                yield from self.eval(call, frame)
+            case If():
+                taken = _compares(stmt.op, self.at[stmt.axis], (yield from self.eval(stmt.bound, frame)))
+                yield from self._body(stmt.then if taken else stmt.orelse, frame)
+            case For():
+                yield from self._loop(stmt, frame)
+
+    def _loop(self, stmt: For, frame: Frame) -> Waits:
+        if stmt.domain == "microbatches":
+            for i in range(self.setup.microbatches):
+                self.batch = i
+                yield from self._body(stmt.body, Frame(frame.parts, frame.batches | {stmt.var: i}))
+            return
+        parts = self._parts(stmt.domain, frame.parts[stmt.within][2] if stmt.within else self.stage_blocks())
+        order = list(enumerate(parts))
+        for position, blocks in reversed(order) if stmt.reverse else order:
+            yield from self._body(stmt.body, Frame(frame.parts | {stmt.var: (stmt.domain, position, blocks)}, frame.batches))
+
+    def _parts(self, domain: str, blocks: tuple[int, ...]) -> list[tuple[int, ...]]:
+        size = {"blocks": 1, "layers": 2, "units": len(self.stage_blocks()) // self.layout.units}[domain]
+        return [blocks[i : i + size] for i in range(0, len(blocks), size)]
+
+    def blocks_of(self, ref: Ref, frame: Frame) -> tuple[int, ...] | None:
+        """The blocks that an index names; None for the whole."""
+        if ref.index is None or ref.index.var in frame.batches:
+            return None
+        if ref.index.var is None:
+            return self._parts("units", self.stage_blocks())[ref.index.offset]
+        domain, position, blocks = frame.parts[ref.index.var]
+        if ref.index.offset == 0:
+            return blocks
+        siblings = self._parts(domain, self.stage_blocks())
+        moved = position + ref.index.offset
+        if not 0 <= moved < len(siblings):
+            raise NoPartError
+        return siblings[moved]
+
+    def _assign(self, stmt: Assign, frame: Frame) -> Waits:
+        value = yield from self.eval(stmt.value, frame, results=len(stmt.targets))
+        values = value if len(stmt.targets) > 1 else (value,)
+        for target, one in zip(stmt.targets, values, strict=True):
+            self._store(target, one, frame, add=stmt.accumulate)
+
+    def _store(self, target: Ref, value: Any, frame: Frame, *, add: bool) -> None:
+        held = self.env.get(target.name)
+        if isinstance(value, Part):
+            if add and isinstance(held, Part):
+                before = held.select(value.blocks, value.group)
+                value = value.with_data({e: before.data.get(e, Fraction(0)) + v for e, v in value.data.items()})
+            whole = target.index is None and target.group is None and not add
+            self.env[target.name] = value if whole or not isinstance(held, Part) else held.merged(value)
+            return
+        blocks = self.blocks_of(target, frame)
+        if blocks is None and target.group is None:
+            self.env[target.name] = held + value if add and held is not None else value
+            return
+        parts = held if isinstance(held, Parts) else Parts()
+        parts.by_key[(target.group, blocks or ())] = value
+        self.env[target.name] = parts
+
+    # Expressions.
+
+    def eval(self, expr: Expr, frame: Frame, results: int = 1) -> Waits:
+        """The value of an expression; ``results`` is how many targets take it."""
+        match expr:
+            case Number(value=value):
+                return value
+            case Ref():
+                return self._read(expr, frame)
+            case Binary():
+                left = yield from self.eval(expr.left, frame)
+                right = yield from self.eval(expr.right, frame)
+                return compute.arithmetic(expr.op, left, right)
+            case Call():
+                return (yield from self._call(expr, frame, results))
+
+    def _read(self, ref: Ref, frame: Frame) -> Any:
+        if ref.name in self.env:
+            value, blocks = self.env[ref.name], self.blocks_of(ref, frame)
+            if isinstance(value, Part):
+                return value.select(blocks, ref.group) if blocks is not None or ref.group else value
+            return value.by_key[(ref.group, blocks or ())] if isinstance(value, Parts) else value
+        if ref.name in frame.batches:
+            return Fraction(frame.batches[ref.name])
+        if ref.name == "microbatches":
+            return Fraction(self.setup.microbatches)
+        size = 1
+        for factor in self.factors((ref.name,)):
+            size *= self.layout.sizes[factor]
+        return Fraction(size)
+
+    def _call(self, call: Call, frame: Frame, results: int) -> Waits:
+        if call.op == "start":
+            return Handle(call=call.args[0], bindings=self._pinned(call.args[0], frame))
+        if call.op == "wait":
+            handle = yield from self.eval(call.args[0], frame)
+            return (yield from self.eval(handle.call, handle.bindings))
+        if call.op in ("elementwise", "quantize", "cast"):
+            position = 1 if call.op == "elementwise" else 0
+            return compute.local(self, call, [(yield from self.eval(call.args[position], frame))], results)
+        operands = []
+        for arg in call.args:
+            operands.append((yield from self.eval(arg, frame)))
+        if call.op in ("send", "recv"):
+            return (yield self._message(call, operands))
+        if OPS[call.op].collective:
+            return (yield self._rendezvous(call, operands[0]))
+        return compute.local(self, call, operands, results)
+
+    def _pinned(self, expr: Expr, frame: Frame) -> Frame:
+        """The loop variables as they are now; an index without a part is noticed now."""
+        if isinstance(expr, Call):
+            for arg in expr.args:
+                self._pinned(arg, frame)
+        if isinstance(expr, Ref):
+            self.blocks_of(expr, frame)
+        return Frame(dict(frame.parts), dict(frame.batches))
+
+    def _message(self, call: Call, operands: list[Any]) -> Message:
+        axis, sends = call.axes[0], call.op == "send"
+        offset = int(call.option("to" if sends else "source", "1") or "1")
+        other = {**self.at, axis: self.at[axis] + offset}
+        ends = (self.at, other) if sends else (other, self.at)
+        key = (axis, *(tuple(sorted(end.items())) for end in ends))
+        return Message(key=key, sends=sends, value=operands[0] if operands else None)
+
+    def _rendezvous(self, call: Call, value: Any) -> Rendezvous:
+        factors = self.factors(call.axes)
+        fixed: tuple[object, ...] = tuple(sorted((f, at) for f, at in self.at.items() if f not in factors))
+        size = 1
+        for factor in factors:
+            size *= self.layout.sizes[factor]
+        if call.op == "tied_reduce":
+            ends = (0, self.layout.sizes[factors[0]] - 1)
+            inside = self.at[factors[0]] in ends
+            fixed, size = (*fixed, ("ends" if inside else self.at[factors[0]], 0)), len(set(ends)) if inside else 1
+        what = (call.op, call.axes, call.options, call.place and call.place.line)
+        return Rendezvous(group=(tuple(sorted(factors)), fixed), size=size, what=what, call=call, value=value)
+
+
+def _compares(op: str, left: int, right: Fraction) -> bool:
+    return {
+        "==": left == right,
+        "!=": left != right,
+        "<": left < right,
+        "<=": left <= right,
+        ">": left > right,
+        ">=": left >= right,
+    }[op]

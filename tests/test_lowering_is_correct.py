@@ -1,0 +1,224 @@
+"""Every lowered program trains what one device trains: run on small meshes with a small real network, in exact arithmetic.
+
+The simulator knows nothing of how programs are lowered or costed. Two-sided: each program as lowered is accepted, and each
+program with one of its collectives, or its scale, taken away is not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placeproof.core.diagnostics import InputError
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Program, Stmt, calls, read, statements
+from placeproof.core.program.ops import OPS
+from placeproof.semantics.lower import lower
+from placeproof.semantics.simulate import Difference, Fault, Setup, simulate
+from placeproof.semantics.trace import trace
+from placeproof.strategies import names, parse_strategy
+
+OPTIONS = [
+    "zero3(prefetch=true)",
+    "zero3(bucket=unit)",
+    "zero2(bucket=unit)",
+    "fsdp(reshard_after_forward=false)",
+    "fsdp(reshard_after_forward=2)",
+    "fsdp(reshard_after_forward=false, prefetch=true)",
+    "zero_infinity(prefetch=true)",
+    "pp(schedule=gpipe)",
+    "checkpoint(checkpoints=host)",
+    "zero3(unit=model)",
+]
+
+
+def compositions() -> list[str]:
+    """The catalogue with its options, and every composition of up to three strategies that the rules allow."""
+    found = []
+    for count in (1, 2, 3):
+        for combination in itertools.combinations(names(), count):
+            text = " * ".join(combination)
+            try:
+                lower(parse_strategy(text))
+            except InputError:
+                continue
+            found.append(text)
+    return found + OPTIONS + [f"tp * sp * pp * {o}" for o in OPTIONS if "pp" not in o and "checkpoint" not in o]
+
+
+def setup_for(program: Program, *, degree: int = 2, microbatches: int = 2, units: int = 1, layers: int = 1, exact: bool = False) -> Setup:
+    degrees = {a.name: degree * degree if a.inner is not None else degree for a in program.axes}
+    degrees |= {a.inner_name: degree for a in program.axes if a.inner is not None}
+    repeated = any(isinstance(s, For) and s.domain == "microbatches" for s in statements(program.body))
+    return Setup(
+        degrees=degrees,
+        microbatches=microbatches if repeated else 1,
+        layers_per_stage=layers,
+        units_per_stage=units,
+        exact=exact,
+    )
+
+
+@pytest.mark.parametrize("subject", compositions())
+def test_lowered_programs_train_what_one_device_trains(subject: str) -> None:
+    program = lower(parse_strategy(subject))
+    assert simulate(program, setup_for(program)) is None
+
+
+@given(
+    subject=st.sampled_from(compositions()),
+    degree=st.integers(1, 3),
+    microbatches=st.integers(1, 3),
+    layers=st.integers(1, 2),
+    data=st.data(),
+)
+def test_at_any_small_degrees(subject: str, degree: int, microbatches: int, layers: int, data: st.DataObject) -> None:
+    program = lower(parse_strategy(subject))
+    units = data.draw(st.sampled_from([1, layers]))
+    if len(program.axes) > 2 and degree > 2:
+        degree = 2
+    if any(a.inner == 2 for a in program.axes):
+        degree = 2
+    setup = setup_for(program, degree=degree, microbatches=microbatches, units=units, layers=layers)
+    assert simulate(program, setup) is None
+
+
+def without(expr: Expr, victim: Call) -> Expr:
+    """The expression with one call replaced by its first operand."""
+    if expr is victim:
+        return victim.args[0]
+    if isinstance(expr, Call):
+        return replace(expr, args=tuple(without(a, victim) for a in expr.args))
+    if isinstance(expr, Binary):
+        return replace(expr, left=without(expr.left, victim), right=without(expr.right, victim))
+    return expr
+
+
+def body_without(body: tuple[Stmt, ...], victim: Call) -> tuple[Stmt, ...]:
+    changed: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, Assign):
+            changed.append(replace(stmt, value=without(stmt.value, victim)))
+        elif isinstance(stmt, Do):
+            changed.append(stmt)
+        elif isinstance(stmt, For):
+            changed.append(replace(stmt, body=body_without(stmt.body, victim)))
+        elif isinstance(stmt, If):
+            changed.append(replace(stmt, then=body_without(stmt.then, victim), orelse=body_without(stmt.orelse, victim)))
+    return tuple(changed)
+
+
+def mutants(program: Program) -> Iterator[tuple[str, Program]]:
+    """The program with each of its collectives (or its scale) taken away, one at a time."""
+    for stmt in statements(program.body):
+        for call in calls(stmt):
+            if (OPS[call.op].collective and call.op not in ("send", "recv")) or call.op == "scale":
+                started = isinstance(stmt, Assign) and isinstance(stmt.value, Call) and stmt.value.op == "start"
+                if not started:
+                    yield (
+                        f"{call.op} in line {stmt.place.line if stmt.place else 0}",
+                        replace(program, body=body_without(program.body, call)),
+                    )
+
+
+def mutated() -> list[tuple[str, str]]:
+    subjects = [n if n not in ("sp", "zero_r") else f"tp * {n}" for n in names()]
+    subjects += [
+        "zero1 * tp * pp",
+        "zero3 * tp * sp * pp",
+        "hsdp * accumulate",
+        "fsdp(reshard_after_forward=2) * tp",
+        "zero2(bucket=unit) * pp",
+    ]
+    return [(s, name) for s in subjects for name, _ in mutants(lower(parse_strategy(s)))]
+
+
+@pytest.mark.parametrize(("subject", "mutation"), mutated())
+def test_taking_any_collective_away_shows(subject: str, mutation: str) -> None:
+    program = lower(parse_strategy(subject))
+    mutant = next(p for name, p in mutants(program) if name == mutation)
+    assert simulate(mutant, setup_for(program)) is not None
+
+
+CORRECT_BUT_UNUSUAL = {
+    "mean then sum": "gradients = all_reduce(all_reduce(gradients, dp, op=mean), tp)",
+    "sum then mean": "gradients = scale(all_reduce(gradients, dp, tp), 1 / dp)",
+    "either order": "gradients = scale(all_reduce(all_reduce(gradients, tp), dp), 1 / dp)",
+    "a redundant broadcast": "gradients = scale(all_reduce(broadcast(all_reduce(gradients, tp), tp), dp), 1 / dp)",
+}
+WRONG = {
+    "one axis missing": "gradients = scale(all_reduce(gradients, dp), 1 / dp)",
+    "reduced twice": "gradients = scale(all_reduce(all_reduce(all_reduce(gradients, dp), tp), tp), 1 / dp)",
+    "not divided": "gradients = all_reduce(gradients, dp, tp)",
+    "divided twice": "gradients = scale(all_reduce(gradients, dp, tp, op=mean), 1 / dp)",
+    "max for sum": "gradients = scale(all_reduce(all_reduce(gradients, dp, op=max), tp), 1 / dp)",
+}
+
+
+def two_batch_axes(reduction: str) -> Program:
+    """Data parallelism over two axes, of which the second one's mean is taken by the loss."""
+    text = f"""\
+mesh(dp, tp)
+splits(tp="batch")
+place(parameters, dp="R")
+place(optimizer, dp="R")
+place(gradients, dp="R")
+gradients = scale(backward(parameters), 1 / tp)
+{reduction}
+parameters, optimizer = update(parameters, optimizer, gradients)
+"""
+    return trace(read(text)).program
+
+
+@pytest.mark.parametrize("name", CORRECT_BUT_UNUSUAL)
+def test_correct_but_unusual(name: str) -> None:
+    program = two_batch_axes(CORRECT_BUT_UNUSUAL[name])
+    assert simulate(program, setup_for(program)) is None
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong(name: str) -> None:
+    program = two_batch_axes(WRONG[name])
+    found = simulate(program, setup_for(program, exact=True))
+    assert isinstance(found, Difference)
+    assert found.expected != found.actual
+
+
+def test_devices_that_meet_in_different_collectives_hang() -> None:
+    text = """\
+mesh(dp)
+place(parameters, dp="R")
+place(optimizer, dp="R")
+place(gradients, dp="R")
+gradients = backward(parameters)
+if rank(dp) == 0:
+    gradients = scale(gradients, 1 / dp)
+gradients = all_reduce(gradients, dp)
+parameters, optimizer = update(parameters, optimizer, gradients)
+"""
+    assert isinstance(simulate(read(text), Setup(degrees={"dp": 2}, exact=False)), Difference)
+    crossed = lower(parse_strategy("pp"))
+    (loop,) = (s for s in crossed.body if isinstance(s, For))
+    silent = tuple(s for s in loop.body if not (isinstance(s, If) and any(isinstance(x, Do) for x in s.then)))
+    broken = replace(crossed, body=tuple(replace(s, body=silent) if s is loop else s for s in crossed.body))
+    assert isinstance(simulate(broken, setup_for(broken)), Fault)
+
+
+def test_residues_and_fractions_agree() -> None:
+    for subject in ("zero1", "tp", "hsdp"):
+        program = lower(parse_strategy(subject))
+        assert simulate(program, setup_for(program, exact=True)) is None
+        for _, mutant in mutants(program):
+            exact, residues = (simulate(mutant, setup_for(program, exact=e)) for e in (True, False))
+            assert isinstance(exact, Difference)
+            assert isinstance(residues, Difference)
+            assert (exact.step, exact.device, exact.state, exact.element) == (
+                residues.step,
+                residues.device,
+                residues.state,
+                residues.element,
+            )
