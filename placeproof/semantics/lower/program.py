@@ -122,16 +122,17 @@ def _update(facts: Facts) -> list[Stmt]:
     if facts.gradients_on_host != host:
         gradients = call("to_host" if host else "to_device", gradients)
     regather = [a for a in facts.optimizer_parts if a in facts.copied_parameters]
+    shrink = [a for a in facts.samples if a not in facts.copied_parameters and a not in facts.optimizer_parts]
     moved = facts.fetch != host
-    if not regather and not moved:
-        return [let((parameters, optimizer), call("update", parameters, optimizer, gradients))]
-    if not moved:
+    if not moved and not shrink:
         update = let((parameters, optimizer), call("update", parameters, optimizer, gradients))
-        return [update, let(parameters, call("all_gather", parameters, axes=regather))]
-    # The copy of the parameters that lies beside the optimizer state is its own full-precision one.
-    old = call("master", optimizer) if host else call("to_device", parameters)
+        return [update, let(parameters, call("all_gather", parameters, axes=regather))] if regather else [update]
+    # Beside the optimizer state lie all the parameters that it updates: its own full-precision copy.
+    old = call("master", optimizer) if host or shrink else call("to_device", parameters)
     new = ref("updated")
-    back: Expr = call("to_device" if host else "to_host", new)
+    back: Expr = call("part", new, axes=shrink) if shrink else new
+    if moved:
+        back = call("to_device" if host else "to_host", back)
     if regather:
         back = call("all_gather", back, axes=regather)
     return [let((new, optimizer), call("update", old, optimizer, gradients)), let(parameters, back)]

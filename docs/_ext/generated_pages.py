@@ -1,0 +1,63 @@
+"""Replaces each line ``<!-- generated: NAME -->`` of a page by Markdown that is made from the code at build time.
+
+Nothing that the code knows is typed in the pages: tables, closed forms, help texts and error messages are all made here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import catalogue_pages
+import code_tables
+import command_pages
+import sources_page
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+_MARKER = re.compile(r"^<!-- generated: (?P<name>[a-z-]+) -->$", re.MULTILINE)
+
+MAKERS: dict[str, Callable[[], str]] = {
+    "symbols": code_tables.symbols,
+    "states": code_tables.states,
+    "splits": code_tables.splits,
+    "precisions": code_tables.precisions,
+    "modes": code_tables.modes,
+    "usability": code_tables.usability,
+    "schedule": code_tables.schedule,
+    "collectives": code_tables.collectives,
+    "conversions": code_tables.conversions,
+    "operations": code_tables.operations,
+    "domains": code_tables.domains,
+    "reserved": code_tables.reserved,
+    "rules": code_tables.rules,
+    "strategies": catalogue_pages.strategies,
+    "errors": command_pages.errors,
+    "commands": command_pages.commands,
+    "sources": sources_page.sources,
+}
+
+
+def expand(text: str) -> str:
+    """A page with its markers replaced. Raises ExtensionError for a name that nothing makes."""
+
+    def made(found: re.Match[str]) -> str:
+        maker = MAKERS.get(found["name"])
+        if maker is None:
+            raise ExtensionError(f"nothing generates {found['name']!r}; known: {', '.join(MAKERS)}")
+        return maker()
+
+    return _MARKER.sub(made, text)
+
+
+def _on_source_read(app: Sphinx, docname: str, source: list[str]) -> None:
+    expanded = expand(source[0])
+    if expanded != source[0]:
+        app.env.note_reread()  # the code may change while the page does not
+    source[0] = expanded
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Expand markers as pages are read."""
+    app.connect("source-read", _on_source_read)
+    return {"parallel_read_safe": False, "parallel_write_safe": True}
