@@ -11,9 +11,7 @@ from placeproof.core.diagnostics import Problems
 if TYPE_CHECKING:
     from placeproof.cost.derive import Derivation
 
-EXIT_FINDING = 1
 EXIT_BAD_INPUT = 2
-EXIT_UNDECIDED = 3
 EXIT_BUG = 70
 
 

@@ -16,8 +16,6 @@ from placeproof.semantics.values import Kind, Piece, Value, factors
 if TYPE_CHECKING:
     import sympy
 
-PARAMETER_KINDS = (Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS)
-
 
 @dataclass(frozen=True)
 class Amounts:

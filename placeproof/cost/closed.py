@@ -115,14 +115,3 @@ def largest(candidates: Iterable[sympy.Expr]) -> sympy.Expr:
     if not kept:
         return sympy.Integer(0)
     return kept[0] if len(kept) == 1 else sympy.Max(*kept)
-
-
-def numeric(expr: sympy.Expr, values: dict[str, sympy.Expr]) -> sympy.Expr | None:
-    """The exact number that an expression has at some values, or None while a symbol is unset."""
-    number = expr.xreplace({symbol(name): value for name, value in values.items()})
-    return None if number.free_symbols else number
-
-
-def unset(expr: sympy.Expr, values: dict[str, sympy.Expr]) -> tuple[str, ...]:
-    """The symbols of an expression that have no value."""
-    return tuple(sorted(str(s) for s in expr.free_symbols if str(s) not in values))

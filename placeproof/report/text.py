@@ -123,6 +123,7 @@ def _numbers(d: Derivation, numbers: Numbers) -> list[str]:
     wanted = {LABELS[k]: e for k, e in d.memory.items() if k != "host" or e != 0}
     wanted = {label: wanted[label] for label in LABELS.values() if label in wanted}
     wanted |= {"undivided": d.undivided, "sent": d.sent}
+    wanted |= {f"sent over {axis}": expr for axis, expr in d.by_axis.items()} if len(d.by_axis) > 1 else {}
     wanted |= {"host link": d.host_link} if d.host_link != 0 else {}
     for label, expr in wanted.items():
         value = evaluate(expr, numbers.values)

@@ -134,7 +134,6 @@ class Trace:
     program: Program
     events: list[Event] = field(default_factory=list)
     accesses: list[Access] = field(default_factory=list)
-    phases: list[tuple[Stmt, str]] = field(default_factory=list)
     gradient_buffer: str = "gradients"
 
 

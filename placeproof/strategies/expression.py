@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +23,6 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _LONGEST = 10_000
-Lookup = Callable[[str], Template | None]
 
 
 @dataclass(frozen=True, slots=True)
