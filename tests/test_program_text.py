@@ -156,7 +156,32 @@ def test_the_example_of_the_design_is_read_and_costed() -> None:
     d = placeproof.derive(program)
     assert str(d.memory["parameters"]) == "P*b_theta/N_dp"
     assert str(d.memory["gradients"]) == "P*b_g/N_dp"
+    assert str(d.memory["optimizer"]) == "P*b_omega/N_dp"
     assert str(d.by_axis["dp"]) == "P*m*(N_dp - 1)*(b_g + b_theta)/N_dp"
+
+
+def held(text: str) -> dict[str, str]:
+    return {key: str(expr) for key, expr in placeproof.derive(read(text)).memory.items() if key in ("parameters", "optimizer", "gradients")}
+
+
+def test_states_that_are_not_placed_lie_as_they_are_used() -> None:
+    """Gathering gradients, or gathering parameters after the update, does not make parameters sharded."""
+    ddp = "mesh(dp)\ngradients = all_reduce(backward(parameters), dp)\nparameters, optimizer = update(parameters, optimizer, gradients)\n"
+    assert held(ddp) == {"parameters": "P*b_theta", "optimizer": "P*b_omega", "gradients": "P*b_g"}
+    zero1 = (
+        "mesh(dp)\ng = reduce_scatter(backward(parameters), dp)\nparameters, optimizer = update(parameters, optimizer, g)\n"
+        "parameters = all_gather(parameters, dp)\n"
+    )
+    assert held(zero1) == {"parameters": "P*b_theta", "optimizer": "P*b_omega/N", "gradients": "P*b_g/N"}
+    whole = (
+        "mesh(dp)\ng = all_gather(reduce_scatter(backward(parameters), dp), dp)\nparameters, optimizer = update(parameters, optimizer, g)\n"
+    )
+    assert held(whole) == {"parameters": "P*b_theta", "optimizer": "P*b_omega", "gradients": "P*b_g"}
+    hybrid = (
+        'mesh(dp, tp)\nsplits(tp="batch")\nw = all_gather(parameters, dp)\ng = all_reduce(reduce_scatter(backward(w), dp), tp)\n'
+        "parameters, optimizer = update(parameters, optimizer, g)\n"
+    )
+    assert held(hybrid) == {"parameters": "P*b_theta/N_dp", "optimizer": "P*b_omega/N_dp", "gradients": "P*b_g/N_dp"}
 
 
 MISTAKES = [
