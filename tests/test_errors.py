@@ -132,6 +132,9 @@ def test_the_problems_of_several_arguments_come_together() -> None:
         (["N=2.5"], "PP202"),
         (["N=8", "N=9"], "PP202"),
         (["m=0"], "PP202"),
+        (["P=0"], "PP202"),
+        (["b_omega=-1"], "PP202"),
+        (["A=-1"], "PP202"),
         (["P=1/0"], "PP202"),
         (["PP=1"], "PP201"),
         (["P=10", "U=11"], "PP205"),
@@ -154,6 +157,7 @@ def test_good_settings_are_exact() -> None:
     assert (values["P"], values["N"], values["U"]) == (70 * 10**9, 64, 1000)
     assert values["b_g"] * 2 == 1
     assert values["b_theta"] == 4
+    assert read_numbers(["b_omega=0"], None).values["b_omega"] == 0
 
 
 BAD_FILES = {

@@ -6,6 +6,7 @@ import pytest
 import sympy
 
 import placeproof
+from placeproof.core.precision import PRECISIONS
 from placeproof.core.symbols import symbol
 from placeproof.cost.closed import limit
 
@@ -97,6 +98,8 @@ SENT = {
     "zero1 * accumulate": P * (b_g + b_theta) * RING,
     "zero2 * accumulate": P * (m * b_g + b_theta) * RING,
     "zero3 * accumulate": m * (2 * b_theta + b_g) * P * RING,
+    "zero2(bucket=unit)": P * (b_g + b_theta) * RING,
+    "zero3(bucket=unit) * checkpoint": (2 * b_theta + b_g) * P * RING,
     "hsdp * accumulate": m * (2 * b_theta + b_g) * P * (N_shard - 1) / N_shard + 2 * (b_g * P / N_shard) * (N_rep - 1) / N_rep,
 }
 
@@ -106,6 +109,16 @@ def test_sent_per_device(strategy: str) -> None:
     d = placeproof.derive(strategy)
     assert same(d.sent, SENT[strategy])
     assert same(d.sent, sum(d.by_axis.values()))
+
+
+@pytest.mark.parametrize("strategy", ["zero2", "zero3", "fsdp", "hsdp"])
+@pytest.mark.parametrize("with_", ["", " * tp", " * tp * pp", " * checkpoint", " * tp * zero_r"])
+def test_a_bucket_and_prefetching_move_no_other_bytes(strategy: str, with_: str) -> None:
+    """However a unit's gradients are produced, and whenever its parameters are gathered, the same bytes are sent."""
+    plain = placeproof.derive(strategy + with_)
+    options = ["bucket=unit"] + (["prefetch=true", "bucket=unit, prefetch=true"] if strategy != "zero2" else [])
+    for option in options:
+        assert same(placeproof.derive(f"{strategy}({option}){with_}").sent, plain.sent), option
 
 
 def test_equal_widths_give_two_and_three() -> None:
@@ -198,6 +211,30 @@ def test_zero_plus_plus() -> None:
 def test_undivided_is_what_one_device_would_hold() -> None:
     for strategy in ("ddp", "zero3", "zero1 * tp * pp", "zero_infinity"):
         assert same(placeproof.derive(strategy).undivided, ALL * P)
+
+
+def test_names_are_in_canonical_order() -> None:
+    assert placeproof.strategy("accumulate * sp * pp * tp * zero3(8)").name == "zero3(8) * tp * sp * pp * accumulate"
+    assert placeproof.strategy("checkpoint * hsdp").name == "hsdp * checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("precision", "bytes_per_parameter"),
+    [
+        ("mixed-adam", 16),
+        ("megatron-bf16", 18),
+        ("fp16-fp32grad", 20),
+        ("fp32-adam", 16),
+        ("bf16-adam", 8),
+        ("sgd-momentum", 12),
+        ("sgd", 8),
+    ],
+)
+def test_precisions_add_up(precision: str, bytes_per_parameter: int) -> None:
+    widths = PRECISIONS[precision]
+    assert widths.total == bytes_per_parameter
+    assert widths.b_a == (4 if precision in ("fp32-adam", "sgd", "sgd-momentum") else 2)
+    assert widths.values().keys() == {"b_theta", "b_g", "b_omega", "b_a"}
 
 
 def test_limits() -> None:

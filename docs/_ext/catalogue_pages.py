@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pipe_tables import block, code, formula, plain, table
+from pipe_tables import block, code, formula, plain, table, value
 from sources_page import cited
 
 from placeproof.core.program import render
@@ -41,7 +41,7 @@ def section(found: Template) -> str:
     """One strategy."""
     expression = derivable(found)
     derived = derive(parse_strategy(expression))
-    parts = [f"## {found.name}", f"{found.title}. {plain(found.summary)}", _facts(found)]
+    parts = [f"## {found.name}", f"{found.title[:1].upper()}{found.title[1:]}. {plain(found.summary)}", _facts(found)]
     parts += [_placement(found), _options(found)]
     parts += [f"Derived for `{expression}`, in bytes per device and step:", _forms(derived), "The step program:"]
     return "\n\n".join([*(p for p in parts if p), block(render(derived.program), "python")])
@@ -66,7 +66,7 @@ def _placement(found: Template) -> str:
 
 
 def _options(found: Template) -> str:
-    rows = [(code(o.name), plain(o.expects()), code(str(o.default).lower()), plain(o.doc)) for o in found.options]
+    rows = [(code(o.name), plain(o.expects()), value(o.default), plain(o.doc)) for o in found.options]
     return table(["option", "values", "default", "meaning"], rows) if rows else ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipe_tables import code, plain, table
+from pipe_tables import code, plain, table, value
 
 from placeproof.collectives import COLLECTIVES, CONVERSIONS
 from placeproof.core.codes import CODES
@@ -89,7 +89,7 @@ def error_link(name: str) -> str:
 
 def schedule() -> str:
     """The fields of a schedule."""
-    rows = [(code(name), code(str(NEUTRAL[name]).lower() if name in NEUTRAL else "")) for name in SCHEDULE_FIELDS]
+    rows = [(code(name), value(NEUTRAL[name]) if name in NEUTRAL else "") for name in SCHEDULE_FIELDS]
     return table(["key of `[schedule]`", "if nobody sets it"], rows)
 
 

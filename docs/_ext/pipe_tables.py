@@ -24,6 +24,11 @@ def code(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
+def value(given: object) -> str:
+    """A value of an option as it is written: true and false in lower case."""
+    return code(str(given).lower() if isinstance(given, bool) else str(given))
+
+
 def block(text: str, language: str = "text") -> str:
     """Text set as a block of code."""
     return f"```{language}\n{text.rstrip()}\n```\n"

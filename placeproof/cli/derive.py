@@ -59,9 +59,13 @@ def require_numbers(derived: Derivation, numbers: Numbers) -> None:  # type: ign
 
 
 def _with_degree(derived: Derivation, axis: str) -> str:  # type: ignore[name-defined]  # noqa: F821
+    from placeproof.strategies import names
+
     if derived.strategy is None:
         return f"mesh({axis}=8)"
     parts = derived.strategy.parts
+    if any(p.split("(")[0] not in names() for p in parts):
+        return "mine.toml(8)"
     owners = {e.owner for e in derived.strategy.entries if e.axis == axis}
     return " * ".join(f"{p}(8)" if p in owners and "(" not in p else p for p in parts)
 

@@ -27,7 +27,9 @@ def _strategy(name: str) -> list[str] | None:
     found = read_file(Path(name).expanduser()) if name.endswith(".toml") else template(name)
     if found is None:
         return None
-    lines = [f"{found.name}: {found.title}", "", found.summary, f"source: {found.source}", "", f"written: {found.signature()}"]
+    lines = [f"{found.name}: {found.title}", "", *([found.summary] if found.summary else [])]
+    lines += [f"source: {found.source}"] if found.source else []
+    lines += ["", f"written: {found.signature()}"]
     if found.aliases:
         lines.append(f"also known as: {', '.join(found.aliases)}")
     lines += ["", "placement"] if found.entries else []
@@ -35,9 +37,10 @@ def _strategy(name: str) -> list[str] | None:
         groups = f" ({', '.join(entry.groups)})" if entry.groups else ""
         lines.append(f"  {entry.state}{groups} on {entry.axis}: {entry.mode} ({entry.mode.name.lower()}: {entry.mode.meaning})")
     lines += ["", "options"] if found.options else []
-    lines += [f"  {o.name} = {o.default}: {o.doc}" for o in found.options]
+    for option in found.options:
+        lines += [f"  {option.name}: {option.expects()}; default `{str(option.default).lower()}`", f"    {option.doc}"]
     lines += [f"approximation: {text}" for text in found.approximates]
-    return [*lines, "", f"`placeproof derive {found.name}` derives what it costs"]
+    return [*lines, "", f"`placeproof derive {name}` derives what it costs"]
 
 
 def _mode(name: str) -> list[str] | None:

@@ -48,7 +48,7 @@ _ROWS = (
         meaning="The strategy has no such option, or the option cannot have that value.",
         kind="strategy",
         example="zero3(prefetch=maybe)",
-        remedy="`placeproof explain STRATEGY` lists the options with their values.",
+        remedy="`placeproof explain STRATEGY` lists the options with the values that each can have.",
     ),
     Code(
         code="PP105",

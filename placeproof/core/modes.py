@@ -3,7 +3,7 @@
 A mode is a record of behaviour. Code asks a mode what it does (``mode.gathers``); it never compares modes by name.
 The paper's body has no code; this table is our reading of it.
 
-Source: Mehta, arXiv 2601.02311; the columns follow ``docs/explanation/modes.md``.
+Source: Mehta, arXiv 2601.02311; the columns follow ``docs/reference/modes.md``.
 """
 
 from __future__ import annotations

@@ -136,9 +136,13 @@ def _solved(difference: sympy.Expr, names: tuple[str, str]) -> Crossover:
     for variable in _variables(difference):
         x = symbol(variable)
         poly = sympy.Poly(numerator, x)
-        roots = [tidy(sympy.cancel(r)) for r in _roots(poly) if r not in (0, 1)]
+        roots = [_positive_looking(sympy.cancel(r)) for r in _roots(poly) if r not in (0, 1)]
         if not roots:
             continue
+        possible = [r for r in roots if not _never_beyond_one(r)]
+        if not possible and (side := _far_side(poly, denominator, names)):
+            return Crossover(variable=variable, at=(), verdict=f"`{side}` costs less beyond {variable} = 1")
+        roots = possible or roots
         return Crossover(variable=variable, at=tuple(roots), verdict=_sides(poly, denominator, variable, roots, names))
     return Crossover(variable="N", at=(), verdict="which one costs less depends on other symbols than a degree")
 
@@ -168,16 +172,36 @@ def _roots(poly: sympy.Poly) -> list[sympy.Expr]:
     return []
 
 
-def _sides(poly: sympy.Poly, denominator: sympy.Expr, variable: str, roots: list[sympy.Expr], names: tuple[str, str]) -> str:
+def _positive_looking(root: sympy.Expr) -> sympy.Expr:
+    """The same root without a minus sign in front, where the denominator can take it."""
+    import sympy
+
+    numerator, denominator = sympy.fraction(root)
+    if not denominator.is_Number and numerator.could_extract_minus_sign():
+        numerator, denominator = sympy.expand(-numerator), sympy.expand(-denominator)
+    return tidy(numerator) / tidy(denominator)
+
+
+def _never_beyond_one(root: sympy.Expr) -> bool:
+    """Whether a rational root lies at 1 or below for all admissible values."""
+    import sympy
+
+    rational = all(power.exp.is_Integer for power in root.atoms(sympy.Pow))
+    return rational and never_less(sympy.Integer(1), root)
+
+
+def _far_side(poly: sympy.Poly, denominator: sympy.Expr, names: tuple[str, str]) -> str | None:
+    """Which of the two costs less for large values of the variable, where the signs of the leading coefficients show it."""
     import sympy
 
     zero = sympy.Integer(0)
-    if len(roots) == 1:
-        lead, below = poly.LC(), sympy.Poly(denominator, poly.gen).LC()
-        same = (never_less(lead, zero), never_less(below, zero))
-        opposite = (never_less(zero, lead), never_less(zero, below))
-        if any(same) + any(opposite) == 2 or all(same) or all(opposite):
-            rising = (same[0] and same[1]) or (opposite[0] and opposite[1])
-            cheaper = names[0] if rising else names[1]
-            return f"beyond {variable} = {roots[0]} `{cheaper}` costs less"
+    lead, below = poly.LC(), sympy.Poly(denominator, poly.gen).LC()
+    signs = [1 if never_less(c, zero) else -1 if never_less(zero, c) else 0 for c in (lead, below)]
+    product = signs[0] * signs[1]
+    return None if product == 0 else names[0] if product > 0 else names[1]
+
+
+def _sides(poly: sympy.Poly, denominator: sympy.Expr, variable: str, roots: list[sympy.Expr], names: tuple[str, str]) -> str:
+    if len(roots) == 1 and (cheaper := _far_side(poly, denominator, names)):
+        return f"beyond {variable} = {roots[0]} `{cheaper}` costs less"
     return f"equal at {variable} = " + " or ".join(str(r) for r in roots)

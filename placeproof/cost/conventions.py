@@ -24,6 +24,8 @@ def _conventions(d: Derivation) -> Iterator[str]:
         yield "messages between stages: the mean over the axis, of whose n devices n-1 send; an interior stage sends n/(n-1) times as much"
     if d.memory["activations"].has(symbol("A")):
         yield "A counts the whole model's activations for one device's local batch, before any axis other than the batch divides it"
+    if ops & {"broadcast", "reduce"}:
+        yield "a broadcast or a reduce costs s, whatever the size of its group"
     yield from _about_units(d)
     yield from _about_blocks(d)
     if any(isinstance(s, For) and s.in_flight is not None for s in statements(d.program.body)):
@@ -34,10 +36,11 @@ def _conventions(d: Derivation) -> Iterator[str]:
 
 def _about_units(d: Derivation) -> Iterator[str]:
     strategy = d.strategy
-    if d.memory["transient"].has(symbol("U")) or d.memory["transient"].has(symbol("P")):
+    strategy = d.strategy
+    if strategy is not None and Facts(strategy).gather:
         yield "one unit's gathered parameters are alive at a time, unless kept or prefetched; units are equal where two are alive"
     if strategy is not None and strategy.schedule.bucket != "unit" and Facts(strategy).early:
-        yield "gradients are reduced as they are produced and take no room before; `bucket=unit` adds U*b_g"
+        yield "gradients are reduced as they are produced and take no room before; producing a whole unit's first would add U*b_g"
 
 
 def _about_blocks(d: Derivation) -> Iterator[str]:

@@ -60,8 +60,10 @@ class Derivation:
 
     @cached_property
     def sent(self) -> sympy.Expr:
-        """Bytes that one device sends in a step."""
-        return tidy(self.messages.sent())
+        """Bytes that one device sends in a step: a term for each axis."""
+        import sympy
+
+        return sympy.Add(*self.by_axis.values())
 
     @cached_property
     def host_link(self) -> sympy.Expr:
@@ -113,7 +115,8 @@ class Derivation:
         only = len(self.program.axes) == 1
         known = {degree_symbol(a.name, only=only): a.degree for a in self.program.axes}
         named: dict[str, int | None] = {a.inner: None for a in self.program.axes if isinstance(a.inner, str)}
-        return known | named
+        fixed = self.program.count("microbatches")
+        return known | named | ({"m": fixed} if fixed is not None else {})
 
     def limits(self) -> dict[str, dict[str, sympy.Expr]]:
         """Model states and bytes sent as each open degree grows without bound: degree -> key -> limit."""

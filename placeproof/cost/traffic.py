@@ -179,7 +179,9 @@ def _repeated(event: Event, operand: Value, sent: object, amounts: Amounts) -> t
 def _why(event: Event, operand: Value) -> str:
     place = event.stmt.place
     line = f"line {place.line}: " if place else ""
-    whole = f"; summed over {operand.part}" if operand.part and operand.index and operand.index.var else ""
+    loops = _partition(event)
+    summed = bool(loops) and operand.part == loops[-1].domain and (operand.index is None or operand.index.var is not None)
+    whole = f"; summed over {operand.part}" if summed else ""
     return f"{line}`{render_head(event.stmt)}`{whole}"
 
 

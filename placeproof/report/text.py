@@ -50,13 +50,13 @@ def _title(d: Derivation) -> list[str]:
 
 
 def _mesh(d: Derivation) -> list[str]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for axis in d.program.axes:
         text = f"degree {d.amounts.degree(axis.name)}, splits the {axis.splits}"
         if axis.inner is not None:
             text += f"; sub-groups of {d.amounts.degree(axis.inner_name)} (`{axis.inner_name}`)"
         rows.append((axis.name, text))
-    return _table("mesh", rows or [("", "one device")])
+    return _table("mesh", rows or [("one device",)])
 
 
 def _memory(d: Derivation) -> list[str]:

@@ -39,6 +39,7 @@ class _Walk:
         self.program = program
         self.found = Trace(program=program)
         self.env: dict[str, Value] = {}
+        self.written_in: dict[str, tuple[For, ...]] = {}
         self.loops: list[For] = []
         self.branches: list[tuple[If, bool]] = []
         self.phase = "forward"
@@ -117,6 +118,8 @@ class _Walk:
         return value
 
     def _store(self, target: Ref, value: Value) -> None:
+        if target.index is not None:
+            self.written_in[target.name] = tuple(self.loops)
         whole = replace(value, index=None) if target.index is None else replace(value, part=None, index=None)
         if target.group is not None:
             before = self.env.get(target.name)
@@ -151,10 +154,18 @@ class _Walk:
 
     def _lookup(self, ref: Ref) -> Value:
         value = self._whole(ref)
-        domain = self._domain(ref)
+        domain = self._domain(ref) or self._filled_within(ref)
         if domain == "microbatches":
             return value
         return replace(value, part=domain, index=ref.index) if domain is not None else value
+
+    def _filled_within(self, ref: Ref) -> str | None:
+        """A buffer that an inner loop fills part by part is, as a whole, the part of the loop around both (``bucket[k]``)."""
+        if ref.index is not None or ref.name in STATES:
+            return None
+        filled = self.written_in.get(ref.name, ())
+        shared = [a for a, b in zip(filled, self.loops, strict=False) if a is b and a.domain != "microbatches"]
+        return shared[-1].domain if shared and len(shared) < len([lp for lp in filled if lp.domain != "microbatches"]) else None
 
     def _whole(self, ref: Ref) -> Value:
         value = self.env.get(ref.name)

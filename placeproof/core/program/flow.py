@@ -38,6 +38,8 @@ class _Flow:
     def __init__(self, program: Program, problems: Problems) -> None:
         self.problems = problems
         self.waited: set[str] = set()
+        passing = {p.state for p in program.placed for _, mode in p.modes if mode.transient}
+        self.lasting = set(STATES) - passing - {"activations"}
         self.constants = {name for a in program.axes for name in (a.name, a.outer_name, a.inner_name)} | set(DOMAINS)
 
     def body(self, body: tuple[Stmt, ...], known: _Known, loops: tuple[str, ...]) -> None:
@@ -73,7 +75,7 @@ class _Flow:
         self.read(call, known, loops)
         if call.op == "free" and call.args and isinstance(call.args[0], Ref):
             known.freed[call.args[0].name] = call.place
-            if call.args[0].name in STATES and call.args[0].name != "activations":
+            if call.args[0].name in self.lasting:
                 self.problems.add(
                     "PP306",
                     f"`{call.args[0].name}` is a state: it is held all step and cannot be freed",

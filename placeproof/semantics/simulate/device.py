@@ -168,6 +168,8 @@ class Device:
         match stmt:
             case Assign():
                 yield from self._assign(stmt, frame)
+            case Do(call=Call(op="free", args=(Ref(group=None, index=None) as ref,))):
+                self.env.pop(ref.name, None)
             case Do(call=Call(op="free")):
                 pass
             case Do(call=Call(op="zero", args=(Ref() as ref,))):
