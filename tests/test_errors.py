@@ -75,6 +75,7 @@ def test_each_code_that_the_product_uses_is_in_the_table() -> None:
         ("fsdp(reshard_after_forward=0)", ["PP104"]),
         ("fsdp(6, reshard_after_forward=4)", ["PP103"]),
         ("ddp * zero3", ["PP105"]),
+        ("fsdp(reshard_after_forward=4, prefetch=true)", ["PP122"]),
         ("zero1 * zero1", ["PP105"]),
         ("tp * tp", ["PP105"]),
         ("sp * zero_r * tp", ["PP105"]),

@@ -251,6 +251,7 @@ def test_limits() -> None:
 def test_the_peak_names_its_point() -> None:
     d = placeproof.derive("zero3")
     (moment,) = d.costs.moments
-    assert moment.text() == "w = all_gather(parameters[u], dp)"
+    assert moment.text() == "x, activations[u] = forward(w, x)"
     assert moment.line is not None
-    assert "for u in units" in placeproof.core.program.render(d.program).splitlines()[moment.line - 2]
+    assert placeproof.core.program.render(d.program).splitlines()[moment.line - 1].strip() == moment.text()
+    assert {one.name: str(one.bytes) for one in moment.alive} == {"w": "U*b_theta", "activations": "A*b_a"}

@@ -16,7 +16,8 @@ from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import SymbolInfo, info
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.closed import limit, tidy
-from placeproof.cost.memory import ACTIVATIONS, Memory, memory
+from placeproof.cost.memory import Memory, memory
+from placeproof.cost.moments import ACTIVATIONS
 from placeproof.cost.step import Step
 from placeproof.cost.traffic import Traffic, traffic
 from placeproof.semantics.kinds import require_kinds
@@ -127,7 +128,7 @@ class Derivation:
         """The derivation of memory."""
         peak = self.costs.moments
         moments = " or ".join(f"line {m.line}: `{m.text()}`" for m in peak)
-        alive = ", ".join(f"{name} {tidy(amount)}" for m in peak for name, amount in m.alive)
+        alive = ", ".join(f"{one.name} {tidy(one.bytes)}" for m in peak for one in m.alive)
         step = Step(rule="peak: the most that is alive at once", expression=self.memory["peak"], why=f"{moments}; alive: {alive}")
         return (*_tidied(self.costs.steps), *((step,) if peak else ()))
 

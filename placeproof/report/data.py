@@ -35,7 +35,7 @@ def derivation(d: Derivation, numbers: Numbers) -> dict[str, Any]:
         "undivided": str(d.undivided),
         "limits": {n: {k: str(e) for k, e in forms.items()} for n, forms in d.limits().items()},
         "peak_at": [
-            {"line": m.line, "phase": m.phase, "statement": m.text(), "alive": {n: str(tidy(e)) for n, e in m.alive}}
+            {"line": m.line, "phase": m.phase, "statement": m.text(), "alive": {one.name: str(tidy(one.bytes)) for one in m.alive}}
             for m in d.costs.moments
         ],
         "derivation": {"memory": _steps(d.memory_steps()), "traffic": _steps(d.traffic_steps())},

@@ -72,7 +72,8 @@ def _memory(d: Derivation) -> list[str]:
         rows.append(("host, in passing", str(tidy(d.costs.host_transient)), ""))
     rows.append(("undivided", str(d.undivided), "model states if one device held everything"))
     lines = _table("memory per device, bytes", rows)
-    return lines + [f"  the peak lies at line {m.line}, {m.phase}: {m.text()}" for m in d.costs.moments]
+    places = dict.fromkeys(f"  the peak lies at line {m.line}, {m.phase}: {m.text()}" for m in d.costs.moments)
+    return [*lines, *places]
 
 
 def _traffic(d: Derivation) -> list[str]:

@@ -57,7 +57,7 @@ class _Analysis:
                 inside = after
                 for _ in range(3):  # the back edge: what an iteration reads of the one before it
                     inside = after | self.body(stmt.body, after | inside)
-                return inside - frozenset(n for n in self.buffers if n not in after and _overwrites(stmt, n))
+                return inside - frozenset(n for n in self.buffers if _overwrites(stmt, n))
             case If():
                 self.after[id(stmt)] = after
                 return self.body(stmt.then, after) | self.body(stmt.orelse, after)

@@ -139,6 +139,8 @@ class _Walk:
                 loops=tuple(self.loops),
                 value=value,
                 indexed=self._domain(ref),
+                group=ref.group,
+                offset=ref.index.offset if ref.index is not None and ref.index.var is not None else 0,
                 accumulate=accumulate,
                 freed=freed,
             )

@@ -192,6 +192,8 @@ def _has_something(strategy: Strategy) -> Iterator[Diagnostic]:
         return
     if not any(_mode(strategy, PARAMETERS, a).gathers for a in strategy.axes):
         yield _bad("PP104", "there is nothing to prefetch: no parameters are gathered", "leave `prefetch` out")
+    if keeps.reshard is not None and not isinstance(keeps.reshard, bool):
+        yield _bad("PP122", "prefetching together with a shard over sub-groups is not lowered", "leave one of the two out")
 
 
 RULES: tuple[Usability, ...] = (

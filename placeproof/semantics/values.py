@@ -123,6 +123,8 @@ class Access:
     loops: tuple[For, ...]
     value: Value
     indexed: str | None
+    group: str | None = None
+    offset: int = 0
     accumulate: bool = False
     freed: bool = False
 

@@ -97,8 +97,8 @@ class Passes:
             return body
         if not f.gather:
             return [loop("u", "units", body, reverse=reverse)]
-        again = reverse and f.reshard is not True
-        if f.strategy.schedule.prefetch and not again:
+        # Where gathered parameters are kept, gathering ahead changes when bytes move, not how many, nor what is held.
+        if f.strategy.schedule.prefetch and f.reshard is not False:
             return self._prefetched(body, reverse=reverse)
         return [loop("u", "units", [*self._before(reverse), *body, *self._after(reverse)], reverse=reverse)]
 
@@ -120,17 +120,10 @@ class Passes:
         return [*keep, do("free", ref("w"))]
 
     def _prefetched(self, body: list[Stmt], *, reverse: bool) -> list[Stmt]:
-        step = -1 if reverse else 1
-        first = self._started(end("parameters", -1 if reverse else 0))
-        following = self._started(ref("parameters", None, "u", step))
-        kept = self.facts.reshard is False
-        w = ref("w", None, "u") if kept else ref("w")
-        head: list[Stmt] = [let(w, call("wait", ref("next"))), let(ref("next"), following)]
+        first = call("start", self._gathered(end("parameters", -1 if reverse else 0)))
+        following = call("start", self._gathered(ref("parameters", None, "u", -1 if reverse else 1)))
+        head: list[Stmt] = [let(ref("w"), call("wait", ref("next"))), let(ref("next"), following)]
         return [let(ref("next"), first), loop("u", "units", [*head, *body, *self._after(reverse)], reverse=reverse)]
-
-    def _started(self, shard: Ref) -> Expr:
-        gathered = self._gathered(shard)
-        return call("start", gathered)
 
     # Forward.
 
