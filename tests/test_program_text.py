@@ -214,6 +214,7 @@ MISTAKES = [
     ("x = " + "(" * 500 + "1" + ")" * 500, "PP301", None, None),
     ("mesh(dp)\nü = all_gather(parameters, tpp)\n", "PP305", 2, 5),
     ("mesh(dp)\nfree(parameters)\n", "PP306", 2, 1),
+    ("mesh(dp)\nx = 1if 2else 3\n", "PP303", 2, 5),
     ("mesh(dp)\nfor i in microbatches(in_flight=min(microbatches, stages)):\n    x = data(i)\n", "PP306", 2, 51),
 ]
 

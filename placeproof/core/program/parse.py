@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from fractions import Fraction
 
 from placeproof.core.diagnostics import Place, Problems, suggestion
@@ -86,7 +87,9 @@ def _parse(text: str, source: str, problems: Problems) -> Program:
 
 def _tree(text: str, source: str, problems: Problems) -> ast.Module:
     try:
-        return ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what Python finds odd in a number is ours to judge
+            return ast.parse(text)
     except SyntaxError as error:
         line, column = error.lineno or 1, error.offset or 1
         shown = (text.splitlines() or [""])[min(line, max(1, len(text.splitlines()))) - 1 :][:1]
