@@ -203,6 +203,17 @@ def test_a_wrong_key_is_shown_with_its_line(tmp_path: Path, capsys: pytest.Captu
     assert "did you mean `optimizer`?" in shown
 
 
+def test_an_unusable_mode_is_shown_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text('name = "x"\n[axes.dp]\n[placement.dp]\nparameters = "S"\noptimizer = "S*"\ngradients = "S*"\n')
+    assert codes_of(capsys, "derive", str(path)) == ["PP120", "PP120", "PP120"]
+    assert run(["derive", f"{path} * tp"]) == 2
+    shown = capsys.readouterr().err
+    for line, key in ((4, "parameters"), (5, "optimizer"), (6, "gradients")):
+        assert f"{path}:{line}:1\n" in shown
+        assert f"{line} | {key}" in shown
+
+
 @given(st.binary(max_size=80))
 def test_no_file_makes_a_traceback(content: bytes) -> None:
     from tempfile import TemporaryDirectory

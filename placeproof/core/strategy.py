@@ -7,9 +7,9 @@ error that names both and the rule that forbids it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import Place, Problems
 from placeproof.core.mesh import Axis, axis_order
 from placeproof.core.modes import REPLICATED, SHARDED, Mode
 from placeproof.core.states import ACTIVATIONS, STATES, State
@@ -31,6 +31,7 @@ class Entry:
     mode: Mode
     owner: str
     groups: tuple[str, ...] = ()
+    place: Place | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

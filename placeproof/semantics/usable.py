@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from placeproof.core.diagnostics import Diagnostic, InputError, Problems
+from placeproof.core.diagnostics import Diagnostic, InputError, Place, Problems
 from placeproof.core.mesh import Axis
 from placeproof.core.modes import Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
@@ -32,8 +32,13 @@ def require_usable(strategy: Strategy) -> None:
         raise InputError(problems.found)
 
 
-def _bad(code: str, message: str, help: str) -> Diagnostic:
-    return Diagnostic(code=code, message=message, help=help)
+def _bad(code: str, message: str, help: str, place: Place | None = None) -> Diagnostic:
+    return Diagnostic(code=code, message=message, help=help, place=place)
+
+
+def _place(strategy: Strategy, state: State, axis: Axis) -> Place | None:
+    """The line of the file that places the state on the axis, where it stands in a user's file."""
+    return next((e.place for e in strategy.entries if e.state == state.name and e.axis == axis.name), None)
 
 
 def _mode(strategy: Strategy, state: State, axis: Axis) -> Mode:
@@ -54,16 +59,21 @@ def _parameters_reach_compute(strategy: Strategy) -> Iterator[Diagnostic]:
                 "PP120",
                 f"parameters lie `{mode}` on {where}, which splits the {axis.splits}: each device needs all, and nothing gathers them",
                 f'place them `S*` (gathered unit by unit for each use): `{axis.name}: parameters = "S*"`',
+                place=_place(strategy, PARAMETERS, axis),
             )
         if axis.splits.compute and mode.gathers:
             yield _bad(
                 "PP120",
                 f"parameters lie `{mode}` on {where}, which splits the computation: no device needs the others' part",
                 "place them `S` there, or gather over an axis that splits the batch",
+                place=_place(strategy, PARAMETERS, axis),
             )
         if mode.transient:
             yield _bad(
-                "PP120", f"parameters lie `M` on {where}, and nothing in a step produces them", "place them `S*` to gather them per use"
+                "PP120",
+                f"parameters lie `M` on {where}, and nothing in a step produces them",
+                "place them `S*` to gather them per use",
+                place=_place(strategy, PARAMETERS, axis),
             )
 
 
@@ -75,6 +85,7 @@ def _optimizer_lies(strategy: Strategy) -> Iterator[Diagnostic]:
                 "PP120",
                 f"optimizer state lies `{mode}` on `{axis.name}`{_who(strategy, OPTIMIZER, axis)}, but an update uses it where it lies",
                 "place it `S` (each device updates its part), `R` or `O`",
+                place=_place(strategy, OPTIMIZER, axis),
             )
 
 
@@ -86,6 +97,7 @@ def _gradients_lie(strategy: Strategy) -> Iterator[Diagnostic]:
                 "PP120",
                 f"gradients lie `S*` on `{axis.name}`{_who(strategy, GRADIENTS, axis)}, but nothing uses gathered gradients",
                 "place them `S`: each device keeps the part that it updates",
+                place=_place(strategy, GRADIENTS, axis),
             )
 
 
@@ -111,16 +123,21 @@ def _activations_lie(strategy: Strategy) -> Iterator[Diagnostic]:
                 "PP120",
                 f"activations lie `{mode}` on `{axis.name}`{_who(strategy, ACTIVATIONS, axis)}, but its devices have different samples",
                 "leave activations out there; to keep less of them, compose with `checkpoint` or `checkpoint(checkpoints=host)`",
+                place=_place(strategy, ACTIVATIONS, axis),
             )
         if axis.splits.name == "layers" and mode.device is not Share.PART:
             yield _bad(
-                "PP120", f"activations lie `{mode}` on `{axis.name}`, but each stage has its own layers", "leave activations out there"
+                "PP120",
+                f"activations lie `{mode}` on `{axis.name}`, but each stage has its own layers",
+                "leave activations out there",
+                place=_place(strategy, ACTIVATIONS, axis),
             )
         if axis.splits.name == "hidden" and mode.gathers and not strategy.schedule.recompute:
             yield _bad(
                 "PP122",
                 f"activations lie `{mode}` on `{axis.name}` without recomputation, which is not lowered",
                 "`zero_r` partitions activation checkpoints; `sp` splits activations by the sequence",
+                place=_place(strategy, ACTIVATIONS, axis),
             )
 
 

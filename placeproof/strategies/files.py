@@ -198,7 +198,16 @@ class _Reader:
 
     def _entry(self, entries: list[Entry], axis: str, state: str, mode: Any, owner: str, groups: tuple[str, ...]) -> None:
         if isinstance(mode, str) and mode in MODES:
-            entries.append(Entry(state=state, axis=axis, mode=MODES[mode], owner=owner, groups=groups))
+            entries.append(
+                Entry(
+                    state=state,
+                    axis=axis,
+                    mode=MODES[mode],
+                    owner=owner,
+                    groups=groups,
+                    place=self.place("placement", axis, state, *groups),
+                )
+            )
         else:
             self.refuse("PP112", f"{mode!r} is no mode", "placement", axis, state, *groups, help='"R", "S", "S*", "M" or "O"')
 

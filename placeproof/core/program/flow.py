@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.program.ir import Assign, Binary, Call, Do, Expr, For, If, Program, Ref, Stmt
-from placeproof.core.program.ops import DOMAINS
+from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.states import STATES
 from placeproof.core.symbols import info
 
@@ -120,8 +120,6 @@ class _Flow:
                     self.read(arg, known, loops)
 
     def _startable(self, arg: Expr) -> None:
-        from placeproof.core.program.ops import OPS
-
         if not (isinstance(arg, Call) and (OPS[arg.op].collective or arg.op in ("to_host", "to_device"))):
             place = arg.place
             self.problems.add("PP304", "only a collective or a host copy can be started", place=place)
@@ -158,7 +156,7 @@ class _Flow:
                 "PP306",
                 f"`{ref.name}` is read, but nothing wrote it",
                 place=ref.place,
-                help=suggestion(ref.name, known.written | self.constants) or "assign it first on every path",
+                help=suggestion(ref.name, known.written | self.constants | set(OPS)) or "assign it first on every path",
             )
 
     def _freed(self, ref: Ref, known: _Known) -> None:
