@@ -188,6 +188,8 @@ def test_offload() -> None:
     offload = placeproof.derive("zero_offload")
     assert same(offload.memory["host"], (b_g + b_omega) * P / N)
     assert same(offload.host_link, (b_g + b_theta) * P / N)
+    assert same(offload.costs.host_transient, b_theta * P / N)
+    assert placeproof.derive("ddp").costs.host_transient == 0
     infinity = placeproof.derive("zero_infinity")
     assert same(infinity.memory["host"], ALL * P / N)
     assert same(infinity.host_link, (2 * b_theta + b_g) * P / N)
