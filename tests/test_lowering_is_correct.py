@@ -6,48 +6,18 @@ program with one of its collectives, or its scale, taken away is not.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from compositions import compositions, mutants, mutated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placeproof.core.diagnostics import InputError
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Program, Stmt, calls, read, statements
-from placeproof.core.program.ops import OPS
+from placeproof.core.program import Do, For, If, Program, read, statements
 from placeproof.semantics.lower import lower
 from placeproof.semantics.simulate import Difference, Fault, Setup, simulate
 from placeproof.semantics.trace import trace
-from placeproof.strategies import names, parse_strategy
-
-OPTIONS = [
-    "zero3(prefetch=true)",
-    "zero3(bucket=unit)",
-    "zero2(bucket=unit)",
-    "fsdp(reshard_after_forward=false)",
-    "fsdp(reshard_after_forward=2)",
-    "fsdp(reshard_after_forward=false, prefetch=true)",
-    "zero_infinity(prefetch=true)",
-    "pp(schedule=gpipe)",
-    "checkpoint(checkpoints=host)",
-    "zero3(unit=model)",
-]
-
-
-def compositions() -> list[str]:
-    """The catalogue with its options, and every composition of up to three strategies that the rules allow."""
-    found = []
-    for count in (1, 2, 3):
-        for combination in itertools.combinations(names(), count):
-            text = " * ".join(combination)
-            try:
-                lower(parse_strategy(text))
-            except InputError:
-                continue
-            found.append(text)
-    return found + OPTIONS + [f"tp * sp * pp * {o}" for o in OPTIONS if "pp" not in o and "checkpoint" not in o]
+from placeproof.strategies import parse_strategy
 
 
 def setup_for(program: Program, *, degree: int = 2, microbatches: int = 2, units: int = 1, layers: int = 1, exact: bool = False) -> Setup:
@@ -85,56 +55,6 @@ def test_at_any_small_degrees(subject: str, degree: int, microbatches: int, laye
         degree = 2
     setup = setup_for(program, degree=degree, microbatches=microbatches, units=units, layers=layers)
     assert simulate(program, setup) is None
-
-
-def without(expr: Expr, victim: Call) -> Expr:
-    """The expression with one call replaced by its first operand."""
-    if expr is victim:
-        return victim.args[0]
-    if isinstance(expr, Call):
-        return replace(expr, args=tuple(without(a, victim) for a in expr.args))
-    if isinstance(expr, Binary):
-        return replace(expr, left=without(expr.left, victim), right=without(expr.right, victim))
-    return expr
-
-
-def body_without(body: tuple[Stmt, ...], victim: Call) -> tuple[Stmt, ...]:
-    changed: list[Stmt] = []
-    for stmt in body:
-        if isinstance(stmt, Assign):
-            changed.append(replace(stmt, value=without(stmt.value, victim)))
-        elif isinstance(stmt, Do):
-            changed.append(stmt)
-        elif isinstance(stmt, For):
-            changed.append(replace(stmt, body=body_without(stmt.body, victim)))
-        elif isinstance(stmt, If):
-            changed.append(replace(stmt, then=body_without(stmt.then, victim), orelse=body_without(stmt.orelse, victim)))
-    return tuple(changed)
-
-
-def mutants(program: Program) -> Iterator[tuple[str, Program]]:
-    """The program with each of its collectives (or its scale) taken away, one at a time."""
-    for stmt in statements(program.body):
-        for call in calls(stmt):
-            if (OPS[call.op].collective and call.op not in ("send", "recv")) or call.op == "scale":
-                started = isinstance(stmt, Assign) and isinstance(stmt.value, Call) and stmt.value.op == "start"
-                if not started:
-                    yield (
-                        f"{call.op} in line {stmt.place.line if stmt.place else 0}",
-                        replace(program, body=body_without(program.body, call)),
-                    )
-
-
-def mutated() -> list[tuple[str, str]]:
-    subjects = [n if n not in ("sp", "zero_r") else f"tp * {n}" for n in names()]
-    subjects += [
-        "zero1 * tp * pp",
-        "zero3 * tp * sp * pp",
-        "hsdp * accumulate",
-        "fsdp(reshard_after_forward=2) * tp",
-        "zero2(bucket=unit) * pp",
-    ]
-    return [(s, name) for s in subjects for name, _ in mutants(lower(parse_strategy(s)))]
 
 
 @pytest.mark.parametrize(("subject", "mutation"), mutated())

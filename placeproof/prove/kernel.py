@@ -1,16 +1,20 @@
 """The kernel: the only module that constructs a verdict.
 
-A claim is an equation or an order between two expressions under named hypotheses. It is decided by refuting its negation
-with a solver, under a budget. A time-out is Unknown, and Unknown is never a pass. Division is not total in mathematics but
-is in SMT, so that a claim holds only if every denominator is shown to differ from zero as well.
+A claim is an equation or an order under named hypotheses: between SymPy expressions (:class:`Claim`) or between terms with
+uninterpreted functions and sums (:class:`placeproof.prove.claims.Equation`). It is decided by refuting its negation with a
+solver, under a budget. A time-out is Unknown, and Unknown is never a pass. Division is not total in mathematics but is in SMT,
+so that a claim holds only if every denominator is shown to differ from zero as well. A solver's model of the negation is a
+suspicion: a claim is refuted only by a witness that exact arithmetic has seen fail.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
+from placeproof.prove.claims import Equation, Query
 from placeproof.prove.solvers.answer import Answer, Sat, Unsat
 
 if TYPE_CHECKING:
@@ -49,7 +53,7 @@ class Claim:
 class _Sealed:
     """A verdict carries the kernel's seal; nothing else can make one."""
 
-    claim: Claim
+    claim: Claim | Equation
     seal: object = field(repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -66,20 +70,58 @@ class Proved(_Sealed):
 
 @dataclass(frozen=True, slots=True)
 class Refuted(_Sealed):
-    """Values that satisfy the hypotheses and violate the claim, checked in exact arithmetic."""
+    """What satisfies the hypotheses and violates the claim, checked in exact arithmetic: values of symbols, or whatever the
+    caller's check of an equation has seen fail."""
 
-    witness: tuple[tuple[str, Fraction], ...]
+    witness: object
     solver: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown(_Sealed):
-    """Neither was shown; ``why`` says what was tried."""
+    """Neither was shown; ``why`` says what was tried. ``suspected``: a solver has a model of the negation."""
 
     why: str
+    suspected: bool = False
 
 
 Verdict: TypeAlias = Proved | Refuted | Unknown
+
+
+def settle(claim: Equation, budget: Budget | None = None, solver: str = "z3") -> Proved | Unknown:
+    """Decide an equation between terms: Proved, or Unknown with whether a solver suspects it to be false."""
+    from placeproof.prove.smtlib import queries
+
+    limit = budget or Budget()
+    for query in queries(claim):
+        answer = ask(query, limit, solver)
+        if answer == query.expected:
+            continue
+        if answer == "unknown":
+            return Unknown(claim, _SEAL, f"{query.name}: {solver} gave no answer in {limit.milliseconds} ms")
+        if query.expected == "sat":
+            return Unknown(claim, _SEAL, "the hypotheses contradict each other")
+        return Unknown(claim, _SEAL, f"{query.name}: {solver} has a model of the opposite", suspected=True)
+    return Proved(claim, _SEAL, solver)
+
+
+def ask(query: Query, budget: Budget | None = None, solver: str = "z3") -> str:
+    """What a solver says of a query within the budget: ``sat``, ``unsat`` or ``unknown``."""
+    return _answer(query.script, (budget or Budget()).milliseconds, solver)
+
+
+@lru_cache(maxsize=4096)
+def _answer(script: str, milliseconds: int, solver: str) -> str:
+    from placeproof.prove.solvers.scripts import SOLVERS
+
+    return SOLVERS[solver](script, milliseconds)
+
+
+def confirm(claim: Equation, witness: object, fails: Callable[[], bool]) -> Refuted | Unknown:
+    """Refuted if ``fails``, which recomputes the witness in exact arithmetic, sees the claim fail; else Unknown."""
+    if fails():
+        return Refuted(claim, _SEAL, witness, "exact arithmetic")
+    return Unknown(claim, _SEAL, "a witness was proposed that exact arithmetic does not confirm", suspected=True)
 
 
 def decide(claim: Claim, budget: Budget | None = None) -> Verdict:

@@ -8,12 +8,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis, axis_order
 from placeproof.core.modes import MODES, Mode
 from placeproof.core.program.ir import DEFAULT_GROUP, Expr, Group, Placed, Program, Ref, Stmt
 from placeproof.core.program.ops import DOMAINS
 from placeproof.core.states import STATES
+
+#: What a single device's step may do beyond a plain one: option -> allowed values, the first being what is usual.
+REFERENCE: dict[str, tuple[str, ...]] = {
+    "optimizer": ("elementwise", "tensor_norm", "matrix"),
+    "clip": ("none", "global_norm"),
+    "dropout": ("none", "output"),
+    "skip": ("never", "not_finite"),
+    "statistics": ("none", "batch"),
+}
+
+#: What a group may say of itself, and what kinds of axes it may name there.
+_GROUP_OPTIONS = ("partial", "tied", "experts")
 
 
 class Reader(Protocol):
@@ -42,6 +55,8 @@ class Header:
     counts: dict[str, int] = field(default_factory=dict)
     unit: int | None = None
     approximates: list[str] = field(default_factory=list)
+    reference: dict[str, str] = field(default_factory=dict)
+    without: list[str] = field(default_factory=list)
 
     def program(self, body: tuple[Stmt, ...], source: str, problems: Problems) -> Program:
         """The program that the header and a body make."""
@@ -60,6 +75,8 @@ class Header:
             counts=tuple(sorted(self.counts.items())),
             unit=self.unit,
             approximates=tuple(self.approximates),
+            reference=tuple(sorted(self.reference.items())),
+            without=tuple(dict.fromkeys(self.without)),
         )
 
     def _axis(self, name: str, degree: int | None, problems: Problems) -> Axis:
@@ -93,6 +110,8 @@ def read_header(node: ast.Call, header: Header, reader: Reader, problems: Proble
         "count": _count,
         "unit": _unit,
         "approximate": _approximate,
+        "reference": _reference,
+        "without": _without,
     }
     readers[node.func.id](node, header, reader)
 
@@ -177,14 +196,28 @@ def _inner(node: ast.Call, header: Header, reader: Reader) -> None:
 
 def _group(node: ast.Call, header: Header, reader: Reader) -> None:
     match node:
-        case ast.Call(args=[ast.Name(id=name), size], keywords=[]):
+        case ast.Call(args=[ast.Name(id=name), size]):
             read = reader.expression(size)
+            options = _group_options(node, reader)
             if any(g.name == name for g in header.groups):
                 reader.refuse(node, f"group `{name}` is named twice", code="PP305")
             elif read is not None:
-                header.groups.append(Group(name=name, size=read, place=reader.place(node)))
+                header.groups.append(Group(name=name, size=read, place=reader.place(node), **options))
         case _:
             reader.refuse(node, "expected `group(name, size)`, for example `group(matrix, P - P_norm)`")
+
+
+def _group_options(node: ast.Call, reader: Reader) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for name, value in _keywords(node, reader):
+        axis = _text(value)
+        if name not in _GROUP_OPTIONS:
+            reader.refuse(value, f"a group has no option `{name}`", suggestion(name, _GROUP_OPTIONS) or ", ".join(_GROUP_OPTIONS))
+        elif axis is None:
+            reader.refuse(value, f"`{name}` names an axis of the mesh", f"for example `{name}=tp`")
+        else:
+            options[name] = axis
+    return options
 
 
 def _place(node: ast.Call, header: Header, reader: Reader) -> None:
@@ -240,3 +273,30 @@ def _approximate(node: ast.Call, header: Header, reader: Reader) -> None:
 
 def _axes_help(axes: Iterable[str]) -> str:
     return "the mesh has " + (", ".join(f"`{a}`" for a in axes) or "no axis")
+
+
+def _reference(node: ast.Call, header: Header, reader: Reader) -> None:
+    if not _only_keywords(node, reader):
+        return
+    for name, value in _keywords(node, reader):
+        text = _text(value)
+        if name not in REFERENCE:
+            hint = suggestion(name, REFERENCE) or "one of " + ", ".join(REFERENCE)
+            reader.refuse(value, f"the reference step has no option `{name}`", hint)
+        elif text not in REFERENCE[name]:
+            reader.refuse(value, f"`{text}` is no value of `{name}`", "one of " + ", ".join(REFERENCE[name]))
+        else:
+            assert text is not None
+            header.reference[name] = text
+
+
+def _without(node: ast.Call, header: Header, reader: Reader) -> None:
+    for arg in node.args:
+        match arg:
+            case ast.Constant(value=str(text)) if text in ASSUMPTIONS:
+                header.without.append(text)
+            case ast.Constant(value=str(text)):
+                hint = suggestion(text, ASSUMPTIONS) or "`placeproof list assumptions` names them"
+                reader.refuse(arg, f"there is no assumption `{text}`", hint)
+            case _:
+                reader.refuse(arg, 'expected `without("an assumption")`')

@@ -125,10 +125,18 @@ Stmt: TypeAlias = Assign | Do | For | If
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A parameter group: parameters that share one placement and one reduction domain. ``size`` in parameters."""
+    """A parameter group: parameters that share one placement and one reduction domain. ``size`` in parameters.
+
+    ``partial``: the axis over which the gradient of a whole pass is a partial sum, though the group is replicated there (a norm
+    under sequence parallelism, a router). ``tied``: the pipeline axis between whose first and last stage the group's copies are
+    tied. ``experts``: the axis over which its experts are spread, each token being sent to its expert.
+    """
 
     name: str
     size: Expr
+    partial: str | None = None
+    tied: str | None = None
+    experts: str | None = None
     place: Place | None = field(default=None, compare=False, repr=False)
 
 
@@ -144,7 +152,11 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A whole step program. ``unit`` is the number of parameters in the largest unit, where it is fixed."""
+    """A whole step program. ``unit`` is the number of parameters in the largest unit, where it is fixed.
+
+    ``reference`` says what the single device does beyond a plain step (:data:`placeproof.core.program.header.REFERENCE`), and
+    ``without`` names assumptions that are not made.
+    """
 
     name: str
     axes: tuple[Axis, ...]
@@ -154,6 +166,8 @@ class Program:
     counts: tuple[tuple[str, int], ...] = ()
     unit: int | None = None
     approximates: tuple[str, ...] = ()
+    reference: tuple[tuple[str, str], ...] = ()
+    without: tuple[str, ...] = ()
 
     def count(self, domain: str) -> int | None:
         """The fixed number of iterations of a domain, or None while it is symbolic."""

@@ -130,5 +130,5 @@ DOMAINS: dict[str, str] = {
 }
 
 #: Words of the language that no buffer may be called.
-HEADER = ("program", "mesh", "splits", "inner", "group", "place", "count", "unit", "approximate")
+HEADER = ("program", "mesh", "splits", "inner", "group", "place", "count", "unit", "approximate", "reference", "without")
 RESERVED = frozenset(OPS) | frozenset(DOMAINS) | frozenset(HEADER) | {"rank", "reversed"}

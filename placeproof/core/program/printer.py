@@ -61,11 +61,17 @@ def _header(program: Program) -> Iterator[str]:
         yield f"unit({program.unit})"
     for text in program.approximates:
         yield f"approximate({_quote(text)})"
+    if program.reference:
+        yield f"reference({', '.join(f'{k}={v}' for k, v in program.reference)})"
+    if program.without:
+        yield f"without({', '.join(_quote(name) for name in program.without)})"
 
 
 def _groups(groups: tuple[Group, ...]) -> Iterator[str]:
     if groups != (Group(name=DEFAULT_GROUP, size=Ref(name="P")),):
-        yield from (f"group({g.name}, {expression(g.size)})" for g in groups)
+        for g in groups:
+            options = [f", {name}={axis}" for name, axis in (("partial", g.partial), ("tied", g.tied), ("experts", g.experts)) if axis]
+            yield f"group({g.name}, {expression(g.size)}{''.join(options)})"
 
 
 def _placed(placed: Placed) -> str:

@@ -105,6 +105,10 @@ def _known_axes(program: Program, problems: Problems) -> None:
     for placed in program.placed:
         for axis, _ in placed.modes:
             known(axis, placed.place)
+    for group in program.groups:
+        for option in (group.partial, group.tied, group.experts):
+            if option is not None:
+                known(option, group.place)
 
 
 def _axes_once(program: Program, problems: Problems) -> None:

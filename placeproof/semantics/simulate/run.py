@@ -30,6 +30,7 @@ class Setup:
     seed: int = 1
     exact: bool = True
     exact_quantizers: bool = True
+    without: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

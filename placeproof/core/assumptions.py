@@ -1,0 +1,64 @@
+"""What a proof assumes: named, listed in every answer, and dropped one by one.
+
+Dropping an assumption makes the reference step, or what devices begin with, more general. A program that needed it is then
+refuted or undecided; one that takes care of it stays proved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """A named assumption. ``without`` says what holds instead when it is dropped; None where it cannot be."""
+
+    name: str
+    says: str
+    without: str | None
+
+
+_ROWS = (
+    Assumption(
+        name="separable-loss",
+        says="the loss is a mean over tokens or samples, and each sample's part depends on that sample alone",
+        without="layers use statistics of the whole batch (batch normalisation, a router's balance loss)",
+    ),
+    Assumption(
+        name="equal-token-counts",
+        says="every device has equally many tokens that count, in every micro-batch",
+        without="token counts differ, and the reference weights every token of the global batch alike",
+    ),
+    Assumption(
+        name="elementwise-optimizer",
+        says="the optimizer updates each element from its own gradient and state (SGD, Adam, AdamW, Lion, signSGD)",
+        without="the optimizer sees whole matrices (Muon, Shampoo)",
+    ),
+    Assumption(
+        name="equal-initial-states",
+        says="all copies of a parameter are equal before the step",
+        without="each device begins with its own numbers, and the reference with those of the first",
+    ),
+    Assumption(
+        name="exact-quantizers",
+        says="dequantising returns what was quantised",
+        without="a quantised value loses something",
+    ),
+    Assumption(
+        name="synchronous-step",
+        says="a value sent is the value received; a collective ends before its result is read",
+        without=None,
+    ),
+    Assumption(
+        name="deterministic-operations",
+        says="the same operation on the same values gives the same result on every device",
+        without=None,
+    ),
+    Assumption(
+        name="real-arithmetic",
+        says="numbers are real numbers: no rounding, no overflow",
+        without=None,
+    ),
+)
+
+ASSUMPTIONS: dict[str, Assumption] = {a.name: a for a in _ROWS}

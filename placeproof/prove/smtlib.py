@@ -1,0 +1,165 @@
+"""Lowering claims to SMT-LIB 2: the one text that every solver is asked, and that ``--smtlib`` writes.
+
+Index sorts become uninterpreted sorts, so that nothing fixes how many points they have. Each distinct sum, maximum and function
+of index variables becomes a constant: equal ones have been given equal normal forms before, by the rules of
+:mod:`placeproof.prove.terms`. A comment says what each stands for. No quantifier remains.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
+
+from placeproof.prove.claims import Equal, Equation, Given, Order, Query
+from placeproof.prove.terms import App, Greatest, Index, Lam, Mono, Paren, Poly, Sort, Sum, Sym, Var, substitute
+from placeproof.prove.terms.nodes import Argument, Atom
+
+
+def queries(claim: Equation) -> tuple[Query, ...]:
+    """The questions that together decide a claim: hypotheses satisfiable, no division by zero, no counterexample."""
+    claim = eliminated(claim)
+    asked = [satisfiable(claim.given)]
+    if claim.divisors:
+        script = _Script(claim.given)
+        zero = [f"(= {script.poly(d)} 0.0)" for d in claim.divisors]
+        script.claim_that(zero[0] if len(zero) == 1 else f"(or {' '.join(zero)})", "something that is divided by is zero")
+        asked.append(Query(name=f"{claim.name}: every division is defined", script=script.text("unsat"), expected="unsat"))
+    script = _Script(claim.given)
+    left, right = script.poly(claim.left), script.poly(claim.right)
+    script.claim_that(f"(not (= {left} {right}))", "the negation of the claim")
+    asked.append(Query(name=claim.name, script=script.text("unsat"), expected="unsat"))
+    return tuple(asked)
+
+
+def eliminated(claim: Equation) -> Equation:
+    """The claim with every index variable that a hypothesis gives a value replaced by it, inside sums too.
+
+    The hypotheses stay: they define what they eliminate. Only when the claim speaks of sums or functions is anything done; a claim
+    without them is left to the solver as it stands.
+    """
+    meant: dict[str, Index] = {}
+    for hypothesis in claim.given:
+        if isinstance(hypothesis, Equal) and isinstance(hypothesis.left, Var) and hypothesis.left.name not in hypothesis.right.free:
+            meant[hypothesis.left.name] = hypothesis.right
+    if not meant or not any("sum[" in side.key or "[%" in side.key for side in (claim.left, claim.right)):
+        return claim
+    return replace(claim, left=substitute(claim.left, meant), right=substitute(claim.right, meant))
+
+
+def satisfiable(given: tuple[Given, ...]) -> Query:
+    """Whether hypotheses can hold together."""
+    return Query(name="the hypotheses do not contradict each other", script=_Script(given).text("sat"), expected="sat")
+
+
+def number(value: Fraction) -> str:
+    """A rational number as an SMT-LIB real."""
+    size = f"{abs(value.numerator)}.0" if value.denominator == 1 else f"(/ {abs(value.numerator)}.0 {value.denominator}.0)"
+    return f"(- {size})" if value < 0 else size
+
+
+class _Script:
+    """Declarations and assertions, collected while terms are written."""
+
+    def __init__(self, given: Iterable[Given]) -> None:
+        self.sorts: dict[str, str] = {}
+        self.declared: dict[str, str] = {}
+        self.constants: dict[str, str] = {}
+        self.asserted: list[str] = []
+        for hypothesis in given:
+            self._given(hypothesis)
+
+    def _given(self, hypothesis: Given) -> None:
+        match hypothesis:
+            case Order(name=name, left=left, relation=relation, right=right):
+                self.claim_that(f"({relation} {self.poly(left)} {self.poly(right)})", name)
+            case Equal(name=name, left=a, right=b):
+                self.claim_that(f"(= {self.index(a)} {self.index(b)})", name)
+
+    def claim_that(self, formula: str, comment: str) -> None:
+        self.asserted.append(f"; {comment}\n(assert {formula})")
+
+    def text(self, status: str) -> str:
+        lines = ["(set-logic ALL)", f"(set-info :status {status})"]
+        lines += [f"(declare-sort {s} 0)" for s in self.sorts.values()]
+        lines += self.declared.values()
+        return "\n".join([*lines, *self.asserted, "(check-sat)", ""])
+
+    # Names.
+
+    def sort(self, sort: Sort) -> str:
+        return self.sorts.setdefault(sort.name, _quoted(f"sort {sort.name}"))
+
+    def _constant(self, key: str, prefix: str, sort: str, comment: str) -> str:
+        if key not in self.constants:
+            name = f"{prefix}{sum(1 for c in self.constants.values() if c.startswith(prefix))}"
+            self.constants[key] = name
+            self.declared[name] = f"; {name} is {_one_line(comment)}\n(declare-const {name} {sort})"
+        return self.constants[key]
+
+    def _function(self, name: str, arguments: list[str], result: str) -> str:
+        quoted = _quoted(f"{name}/{len(arguments)}" if arguments else name)
+        self.declared.setdefault(quoted, f"(declare-fun {quoted} ({' '.join(arguments)}) {result})")
+        return quoted
+
+    # Terms.
+
+    def index(self, index: Index) -> str:
+        sort = self.sort(index.sort)
+        if isinstance(index, Var):
+            return self._function(index.name, [], sort)
+        arguments = [self.index(a) for a in index.args]
+        name = self._function(index.name, [self.sort(a.sort) for a in index.args], sort)
+        return f"({name} {' '.join(arguments)})" if arguments else name
+
+    def poly(self, poly: Poly) -> str:
+        parts = [self._monomial(m, c) for m, c in poly.terms]
+        return "0.0" if not parts else parts[0] if len(parts) == 1 else f"(+ {' '.join(parts)})"
+
+    def _monomial(self, mono: Mono, coefficient: Fraction) -> str:
+        factors = [p for atom, n in mono.factors for p in self._power(atom, n)]
+        if coefficient != 1 or not factors:
+            factors.insert(0, number(coefficient))
+        value = factors[0] if len(factors) == 1 else f"(* {' '.join(factors)})"
+        guards = [f"(= {self.index(a)} {self.index(b)})" for a, b in sorted(mono.guards, key=lambda g: (g[0].key, g[1].key))]
+        if not guards:
+            return value
+        condition = guards[0] if len(guards) == 1 else f"(and {' '.join(guards)})"
+        return f"(ite {condition} {value} 0.0)"
+
+    def _power(self, atom: Atom, exponent: int) -> list[str]:
+        base = self._atom(atom)
+        return [base] * exponent if exponent > 0 else [f"(/ 1.0 {base})"] * -exponent
+
+    def _atom(self, atom: Atom) -> str:
+        match atom:
+            case Sym(name=name):
+                return self._function(name, [], "Real")
+            case App(name=name, args=args):
+                written = [self._argument(a) for a in args]
+                function = self._function(name, [s for _, s in written], "Real")
+                return f"({function} {' '.join(w for w, _ in written)})" if written else function
+            case Sum():
+                return self._constant(atom.key, "sum", "Real", atom.key)
+            case Greatest():
+                return self._constant(atom.key, "max", "Real", atom.key)
+            case Paren(inside=inside):
+                return self.poly(inside)
+
+    def _argument(self, arg: Argument) -> tuple[str, str]:
+        if isinstance(arg, Lam):
+            sort = "|functions of " + " ".join(b.sort.name for b in arg.binders) + "|"
+            self.sorts.setdefault(sort, sort)
+            return self._constant(arg.key, "view", sort, arg.key), sort
+        if isinstance(arg, Poly):
+            return self.poly(arg), "Real"
+        return self.index(arg), self.sort(arg.sort)
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name) else f"|{name}|"
+
+
+def _one_line(text: str, width: int = 2000) -> str:
+    return text if len(text) <= width else text[:width] + " ..."

@@ -1,0 +1,53 @@
+"""Asking solvers about SMT-LIB 2 scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+Solve = Callable[[str, int], str]
+
+
+def ask_z3(script: str, milliseconds: int) -> str:
+    """``sat``, ``unsat`` or ``unknown`` from Z3 within the budget."""
+    import z3
+
+    solver = z3.Solver()
+    solver.set("timeout", milliseconds)
+    solver.from_string(script)
+    return str(solver.check())
+
+
+def ask_cvc5(script: str, milliseconds: int) -> str:
+    """``sat``, ``unsat`` or ``unknown`` from cvc5 within the budget."""
+    import cvc5
+
+    manager = cvc5.TermManager()
+    solver = cvc5.Solver(manager)
+    solver.setOption("tlimit-per", str(milliseconds))
+    parser = cvc5.InputParser(solver)
+    parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, script, "query")
+    symbols, answer = parser.getSymbolManager(), ""
+    while not (command := parser.nextCommand()).isNull():
+        answer = str(command.invoke(solver, symbols) or answer).strip()
+    return answer if answer in ("sat", "unsat") else "unknown"
+
+
+SOLVERS: dict[str, Solve] = {"z3": ask_z3, "cvc5": ask_cvc5}
+
+
+@lru_cache(maxsize=1)
+def available() -> tuple[str, ...]:
+    """The solvers that are installed, Z3 first."""
+    from importlib.util import find_spec
+
+    return tuple(name for name in SOLVERS if find_spec(name) is not None)
+
+
+@lru_cache(maxsize=4)
+def version(name: str) -> str:
+    """A solver's name with its version."""
+    import importlib
+
+    module = importlib.import_module(name)
+    return f"{name} {module.get_version_string() if name == 'z3' else module.__version__}"

@@ -1,0 +1,381 @@
+"""Building real terms: ring arithmetic, guards, division, substitution, and the rules for sums.
+
+The rules for sums are what the kernel trusts beside the ring laws. Each is a statement about finite sums:
+
+- *linearity*: the sum of a polynomial is the sum of the sums of its monomials, with their coefficients;
+- *homogeneity*: a factor that does not depend on a summed index stands before the sum;
+- *exchange*: nested sums are one sum over all their indices, in any order; and a sum of products of factors that share no
+  summed index is the product of the sums;
+- *constant*: the sum of what does not depend on the index is as many times it as the sort has points;
+- *one point*: the sum over x of what is guarded by x = t is the value at t. With *exchange* this is the partition of an index
+  by its owners.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+
+from placeproof.prove.terms.nodes import (
+    App,
+    Argument,
+    Atom,
+    Greatest,
+    Guard,
+    Index,
+    Lam,
+    Mono,
+    Paren,
+    Poly,
+    Sort,
+    Sum,
+    Sym,
+    Var,
+    fn,
+    point,
+)
+
+_EMPTY = Mono({}, frozenset())
+ZERO = Poly({})
+ONE = Poly({_EMPTY: Fraction(1)})
+_fresh = itertools.count()
+
+
+def constant(value: Fraction | int) -> Poly:
+    """A rational number."""
+    return Poly({_EMPTY: Fraction(value)})
+
+
+def of_atom(atom: Atom, exponent: int = 1) -> Poly:
+    """An atom (to a power) as a term."""
+    return Poly({Mono({atom: exponent}, frozenset()): Fraction(1)})
+
+
+def symbol(name: str) -> Poly:
+    """A real constant."""
+    return of_atom(Sym(name))
+
+
+def app(name: str, *args: Argument) -> Poly:
+    """An uninterpreted function applied to arguments."""
+    return of_atom(App(name, args))
+
+
+def size(sort: Sort) -> Poly:
+    """The number of points of a sort."""
+    return constant(sort.size) if isinstance(sort.size, int) else symbol(sort.size)
+
+
+# Guards.
+
+
+def _oriented(a: Index, b: Index) -> Guard:
+    """A variable first, so that the guard can replace it; of two alike, the greater first."""
+    if isinstance(a, Var) is not isinstance(b, Var):
+        return (a, b) if isinstance(a, Var) else (b, a)
+    return (a, b) if a.key > b.key else (b, a)
+
+
+def same(a: Index, b: Index) -> Poly:
+    """1 where two index terms are equal, 0 elsewhere."""
+    if a.key == b.key:
+        return ONE
+    return Poly({Mono({}, frozenset((_oriented(a, b),))): Fraction(1)})
+
+
+def choose(where: Poly, then: Poly, otherwise: Poly) -> Poly:
+    """``then`` where the guard ``where`` (1 or 0) holds, ``otherwise`` elsewhere."""
+    return product(where, then) + otherwise - product(where, otherwise)
+
+
+def by_cases(make: Callable[..., Poly], *polys: Poly) -> Poly:
+    """``make`` of terms with guards: for each guard, its value where the guard holds and its value elsewhere."""
+    guard = next((g for p in polys for m, _ in p.terms for g in sorted(m.guards, key=lambda g: (g[0].key, g[1].key))), None)
+    if guard is None:
+        return make(*polys)
+    where = Poly({Mono({}, frozenset((guard,))): Fraction(1)})
+    held = [sum_of((_without(m, guard), c) for m, c in p.terms) for p in polys]
+    missed = [Poly({m: c for m, c in p.terms if guard not in m.guards}) for p in polys]
+    if isinstance(guard[0], Var):
+        held = [substitute(p, {guard[0].name: guard[1]}) for p in held]
+    return choose(where, by_cases(make, *held), by_cases(make, *missed))
+
+
+def _without(mono: Mono, guard: Guard) -> Poly:
+    return Poly({Mono(dict(mono.factors), mono.guards - {guard}): Fraction(1)})
+
+
+# Products and powers.
+
+
+def product(*polys: Poly) -> Poly:
+    """The product of terms."""
+    result = ONE
+    for poly in polys:
+        if not poly.terms:
+            return ZERO
+        if result is ONE:
+            result = poly
+            continue
+        terms: dict[Mono, Fraction] = {}
+        for (a, x), (b, y) in itertools.product(result.terms, poly.terms):
+            for mono, z in _times(a, b).terms:
+                terms[mono] = terms.get(mono, Fraction(0)) + x * y * z
+        result = Poly(terms)
+    return result
+
+
+def _times(a: Mono, b: Mono) -> Poly:
+    if not a.factors and not a.guards:
+        return Poly({b: Fraction(1)})
+    if not b.factors and not b.guards:
+        return Poly({a: Fraction(1)})
+    factors = dict(a.factors)
+    for atom, exponent in b.factors:
+        factors[atom] = factors.get(atom, 0) + exponent
+    return _settled(Mono(factors, a.guards | b.guards))
+
+
+def _settled(mono: Mono) -> Poly:
+    """Where a guard says that a variable equals a term, the rest of the monomial speaks of the term."""
+    for guard in sorted(mono.guards, key=lambda g: (g[0].key, g[1].key)):
+        left, right = guard
+        if not isinstance(left, Var) or left.name in right.free:
+            continue
+        others = mono.guards - {guard}
+        if not (any(left.name in a.free for a, _ in mono.factors) or any(left.name in s.free for g in others for s in g)):
+            continue
+        meant = {left.name: right}
+        rest = mono_substituted(Mono(dict(mono.factors), others), meant)
+        return sum_of((_settled(Mono(dict(m.factors), m.guards | {guard})), c) for m, c in rest.terms)
+    return Poly({mono: Fraction(1)})
+
+
+def sum_of(parts: Iterable[tuple[Poly, Fraction]]) -> Poly:
+    """The sum of terms with rational factors."""
+    terms: dict[Mono, Fraction] = {}
+    for poly, factor in parts:
+        for mono, coefficient in poly.terms:
+            terms[mono] = terms.get(mono, Fraction(0)) + coefficient * factor
+    return Poly(terms)
+
+
+def scaled(poly: Poly, factor: Fraction) -> Poly:
+    """A rational multiple."""
+    return Poly({m: c * factor for m, c in poly.terms})
+
+
+def power(poly: Poly, exponent: int) -> Poly:
+    """A whole power."""
+    if exponent < 0:
+        return power(inverse(poly), -exponent)
+    return product(*([poly] * exponent))
+
+
+def inverse(poly: Poly) -> Poly:
+    """One over a term. That it is not zero is for the caller to show. Raises ZeroDivisionError for zero itself."""
+    if not poly.terms:
+        raise ZeroDivisionError
+    single = poly.alone
+    if single is not None and not single[0].guards:
+        mono, coefficient = single
+        return Poly({Mono({a: -n for a, n in mono.factors}, frozenset()): 1 / coefficient})
+    leading = poly.terms[0][1]
+    return scaled(of_atom(Paren(scaled(poly, 1 / leading)), -1), 1 / leading)
+
+
+# Binders.
+
+
+def fresh(sort: Sort) -> Var:
+    """A variable that occurs nowhere else."""
+    return Var(f"~{next(_fresh)}.{sort.name}", sort)
+
+
+def canonical_names(binders: Sequence[Var], height: int) -> list[Var]:
+    """Names for bound variables that depend on the term alone: its height, the sort, the place among those of the sort."""
+    seen: dict[str, int] = {}
+    names = []
+    for binder in binders:
+        place = seen.get(binder.sort.name, 0)
+        seen[binder.sort.name] = place + 1
+        names.append(Var(f"%{height}.{binder.sort.name}.{place}", binder.sort))
+    return names
+
+
+def lam(binders: Sequence[Var], body: Poly) -> Lam:
+    """A function of index variables."""
+    for binder in binders:
+        if binder.sort.single:
+            body = substitute(body, {binder.name: point(binder.sort)})
+    names = canonical_names(binders, body.height)
+    renamed = substitute(body, {b.name: n for b, n in zip(binders, names, strict=True)})
+    return Lam(tuple(names), renamed)
+
+
+def total(binders: Iterable[Var], body: Poly) -> Poly:
+    """The sum of a term over index variables, by the rules for sums."""
+    chosen = list(binders)
+    for binder in chosen:
+        if binder.sort.single:
+            body = substitute(body, {binder.name: point(binder.sort)})
+    free = tuple(b for b in chosen if not b.sort.single)
+    return sum_of((_total_of(free, mono), c) for mono, c in body.terms) if free else body
+
+
+def _total_of(binders: tuple[Var, ...], mono: Mono) -> Poly:
+    names = {b.name for b in binders}
+    inner = next((a for a, n in mono.factors if isinstance(a, Sum) and n > 0 and a.free & names), None)
+    if inner is not None:
+        return _opened(binders, mono, inner)
+    for guard in sorted(mono.guards, key=lambda g: (g[0].key, g[1].key)):
+        for variable, meant in (guard, guard[::-1]):
+            if isinstance(variable, Var) and variable.name in names and variable.name not in meant.free:
+                rest = mono_substituted(Mono(dict(mono.factors), mono.guards - {guard}), {variable.name: meant})
+                return total([b for b in binders if b.name != variable.name], rest)
+    return _split(binders, mono)
+
+
+def _opened(binders: tuple[Var, ...], mono: Mono, inner: Sum) -> Poly:
+    """A factor that is a sum itself: its indices join those summed."""
+    variables = [fresh(b.sort) for b in inner.binders]
+    body = mono_substituted(inner.body, {b.name: v for b, v in zip(inner.binders, variables, strict=True)})
+    factors = dict(mono.factors)
+    factors[inner] -= 1
+    return total([*binders, *variables], product(Poly({Mono(factors, mono.guards): Fraction(1)}), body))
+
+
+def _split(binders: tuple[Var, ...], mono: Mono) -> Poly:
+    """Factors before the sum, and one sum for each set of factors that share summed indices."""
+    names = {b.name for b in binders}
+    pieces: list[tuple[set[str], dict[Atom, int], set[Guard]]] = []
+    outside: dict[Atom, int] = {}
+    outside_guards: set[Guard] = set()
+    for atom, exponent in mono.factors:
+        if reached := atom.free & names:
+            pieces.append((set(reached), {atom: exponent}, set()))
+        else:
+            outside[atom] = exponent
+    for guard in mono.guards:
+        if reached := (guard[0].free | guard[1].free) & names:
+            pieces.append((set(reached), {}, {guard}))
+        else:
+            outside_guards.add(guard)
+    result = Poly({Mono(outside, frozenset(outside_guards)): Fraction(1)})
+    merged = _components(pieces)
+    for used, factors, guards in merged:
+        own = [b for b in binders if b.name in used]
+        result = product(result, of_atom(_canonical_sum(own, Mono(factors, frozenset(guards)))))
+    bound = {n for used, _, _ in merged for n in used}
+    return product(result, *(size(b.sort) for b in binders if b.name not in bound))
+
+
+def _components(
+    pieces: list[tuple[set[str], dict[Atom, int], set[Guard]]],
+) -> list[tuple[set[str], dict[Atom, int], set[Guard]]]:
+    merged: list[tuple[set[str], dict[Atom, int], set[Guard]]] = []
+    for used, factors, guards in pieces:
+        touching = [m for m in merged if m[0] & used]
+        merged = [m for m in merged if not m[0] & used]
+        for other in touching:
+            used, factors, guards = used | other[0], {**factors, **other[1]}, guards | other[2]  # noqa: PLW2901
+        merged.append((used, factors, guards))
+    return merged
+
+
+def _canonical_sum(binders: list[Var], body: Mono) -> Sum:
+    """The sum with canonical names; of several indices of one sort, in the order whose text is least."""
+    best: Sum | None = None
+    for order in orders(binders):
+        names = canonical_names(order, body.height)
+        renamed = _mono_renamed(body, {b.name: n for b, n in zip(order, names, strict=True)})
+        candidate = Sum(tuple(sorted(names)), renamed)
+        if best is None or candidate.key < best.key:
+            best = candidate
+    assert best is not None
+    return best
+
+
+def orders(binders: Sequence[Var]) -> Iterable[tuple[Var, ...]]:
+    """Every order of the binders that matters: permutations within each sort."""
+    groups: dict[str, list[Var]] = {}
+    for binder in sorted(binders):
+        groups.setdefault(binder.sort.name, []).append(binder)
+    for choice in itertools.product(*(itertools.permutations(g) for g in groups.values())):
+        yield tuple(itertools.chain.from_iterable(choice))
+
+
+def _mono_renamed(mono: Mono, names: Mapping[str, Index]) -> Mono:
+    """Renaming bound variables keeps the shape of a monomial."""
+    ((renamed, coefficient),) = mono_substituted(mono, names).terms
+    assert coefficient == 1
+    return renamed
+
+
+# Substitution.
+
+
+def substitute_index(index: Index, meant: Mapping[str, Index]) -> Index:
+    """An index term with variables replaced."""
+    if isinstance(index, Var):
+        return meant.get(index.name, index)
+    if index.free.isdisjoint(meant):
+        return index
+    return fn(index.name, (substitute_index(a, meant) for a in index.args), index.sort)
+
+
+def substitute(poly: Poly, meant: Mapping[str, Index]) -> Poly:
+    """A term with index variables replaced by index terms."""
+    if poly.free.isdisjoint(meant):
+        return poly
+    return sum_of((mono_substituted(m, meant), c) for m, c in poly.terms)
+
+
+def mono_substituted(mono: Mono, meant: Mapping[str, Index]) -> Poly:
+    """A monomial with index variables replaced."""
+    if mono.free.isdisjoint(meant):
+        return Poly({mono: Fraction(1)})
+    result = product(*(same(substitute_index(a, meant), substitute_index(b, meant)) for a, b in mono.guards))
+    for atom, exponent in mono.factors:
+        if atom.free.isdisjoint(meant):
+            result = product(result, of_atom(atom, exponent))
+        else:
+            result = product(result, power(_atom_substituted(atom, meant), exponent))
+    return result
+
+
+def substitute_argument(arg: Argument, meant: Mapping[str, Index]) -> Argument:
+    """An argument of a function with variables replaced."""
+    if arg.free.isdisjoint(meant):
+        return arg
+    if isinstance(arg, Lam):
+        return lam(*opened_lam(arg, meant))
+    if isinstance(arg, Poly):
+        return substitute(arg, meant)
+    return substitute_index(arg, meant)
+
+
+def opened_lam(function: Lam, meant: Mapping[str, Index]) -> tuple[list[Var], Poly]:
+    """A function's body with fresh names for what it binds, and other variables replaced."""
+    variables = [fresh(b.sort) for b in function.binders]
+    names: dict[str, Index] = {b.name: v for b, v in zip(function.binders, variables, strict=True)}
+    return variables, substitute(substitute(function.body, names), meant)
+
+
+def _atom_substituted(atom: Atom, meant: Mapping[str, Index]) -> Poly:
+    match atom:
+        case Sym():
+            return of_atom(atom)
+        case App(name=name, args=args):
+            return of_atom(App(name, tuple(substitute_argument(a, meant) for a in args)))
+        case Sum():
+            variables = [fresh(b.sort) for b in atom.binders]
+            names: dict[str, Index] = {b.name: v for b, v in zip(atom.binders, variables, strict=True)}
+            return total(variables, sum_of((mono_substituted(m, meant), c) for m, c in mono_substituted(atom.body, names).terms))
+        case Greatest():
+            from placeproof.prove.terms.extrema import substituted_greatest
+
+            return substituted_greatest(atom, meant)
+        case Paren(inside=inside):
+            return substitute(inside, meant)

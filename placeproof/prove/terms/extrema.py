@@ -1,0 +1,70 @@
+"""Greatest values over index sorts: nested ones are one, and a guard on an index that it fixes is the value there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from placeproof.prove.terms.algebra import canonical_names, fresh, of_atom, orders, substitute, substitute_index
+from placeproof.prove.terms.nodes import Greatest, Guard, Index, Poly, Var, point
+
+
+def greatest(binders: Sequence[Var], body: Poly, guards: frozenset[Guard] = frozenset()) -> Poly:
+    """The greatest value of a term over index variables, among the points where the guards hold.
+
+    Rules: over no index it is the term; the greatest over x of the greatest over y is the greatest over both; an index
+    that a guard fixes takes that value. Nothing is pulled out of a maximum.
+    """
+    chosen = list(binders)
+    for binder in list(chosen):
+        if binder.sort.single or (binder.name not in body.free and not any(binder.name in s.free for g in guards for s in g)):
+            body = substitute(body, {binder.name: point(binder.sort)})
+            chosen.remove(binder)
+    nested = _nested(body)
+    if nested is not None and chosen:
+        variables = [fresh(b.sort) for b in nested.binders]
+        names: dict[str, Index] = {b.name: v for b, v in zip(nested.binders, variables, strict=True)}
+        return greatest([*chosen, *variables], substitute(nested.body, names), guards | _replaced(nested.guards, names))
+    for guard in sorted(guards, key=lambda g: (g[0].key, g[1].key)):
+        for variable, meant in (guard, guard[::-1]):
+            if isinstance(variable, Var) and variable in chosen and variable.name not in meant.free:
+                one: dict[str, Index] = {variable.name: meant}
+                rest = [b for b in chosen if b != variable]
+                return greatest(rest, substitute(body, one), _replaced(guards - {guard}, one))
+    return _canonical(chosen, body, guards) if chosen or guards else body
+
+
+def _nested(body: Poly) -> Greatest | None:
+    single = body.alone
+    if single is None or single[1] != 1 or single[0].guards or len(single[0].factors) != 1:
+        return None
+    atom, exponent = single[0].factors[0]
+    return atom if isinstance(atom, Greatest) and exponent == 1 else None
+
+
+def _replaced(guards: frozenset[Guard], meant: Mapping[str, Index]) -> frozenset[Guard]:
+    found = set()
+    for a, b in guards:
+        left, right = substitute_index(a, meant), substitute_index(b, meant)
+        if left.key != right.key:
+            found.add((left, right) if left.key > right.key else (right, left))
+    return frozenset(found)
+
+
+def _canonical(binders: Sequence[Var], body: Poly, guards: frozenset[Guard]) -> Poly:
+    best: Greatest | None = None
+    for order in orders(binders):
+        names = canonical_names(order, max([body.height, *(s.height for g in guards for s in g)]))
+        meant: dict[str, Index] = {b.name: n for b, n in zip(order, names, strict=True)}
+        candidate = Greatest(tuple(sorted(names)), _replaced(guards, meant), substitute(body, meant))
+        if best is None or candidate.key < best.key:
+            best = candidate
+    assert best is not None
+    return of_atom(best)
+
+
+def substituted_greatest(atom: Greatest, meant: Mapping[str, Index]) -> Poly:
+    """A maximum with free variables replaced."""
+    variables = [fresh(b.sort) for b in atom.binders]
+    names: dict[str, Index] = {b.name: v for b, v in zip(atom.binders, variables, strict=True)}
+    guards = _replaced(_replaced(atom.guards, names), meant)
+    return greatest(variables, substitute(substitute(atom.body, names), meant), guards)

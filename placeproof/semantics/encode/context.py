@@ -1,0 +1,121 @@
+"""What an encoding collects while it walks a program: obligations, divisors, and what is known on the path."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from placeproof.core.diagnostics import Place
+from placeproof.prove import Equal, Equation, Given, Order
+from placeproof.prove.terms import ONE, Index, Poly, Var, app, choose, constant, product, substitute, symbol
+from placeproof.semantics.encode.values import Piece, Stream, Tensor
+from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT, World
+
+GRADIENT = "gradient integrity"
+CONSISTENCY = "state consistency"
+INVARIANT = "step invariant"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obligation:
+    """What has to hold for the step to be right: a named claim, the condition it belongs to, and the line it is about."""
+
+    name: str
+    condition: str
+    place: Place | None
+    claim: Equation
+
+
+class NoMeaningError(Exception):
+    """The program does something to which the encoding gives no meaning."""
+
+    def __init__(self, why: str, place: Place | None) -> None:
+        super().__init__(why)
+        self.place = place
+
+
+@dataclass
+class Context:
+    """One walk over a program."""
+
+    world: World
+    obligations: list[Obligation] = field(default_factory=list)
+    divisors: list[Poly] = field(default_factory=list)
+    path: dict[str, Index] = field(default_factory=dict)
+    conditions: tuple[tuple[Index, Index, bool], ...] = ()
+    loops: list[Var] = field(default_factory=list)
+    batch: Index | None = None
+    from_zero: set[str] = field(default_factory=set)
+    place: Place | None = None
+    written: dict[str, tuple[Poly, frozenset[tuple[str, str]]]] = field(default_factory=dict)
+    warnings: list[tuple[str, Place | None]] = field(default_factory=list)
+    _names: itertools.count[int] = field(default_factory=itertools.count)
+
+    # Values that nobody knows.
+
+    def unknown(self, *at: Index) -> Poly:
+        """An arbitrary number for each device, loop iteration and index."""
+        return app(f"unknown{next(self._names)}", *self.world.coordinates, *self.loops, *at)
+
+    def unknown_stream(self, held: str | None = None) -> Stream:
+        """A stream of which nothing is known."""
+        return Stream(body=self.unknown(TOKEN_AT, CHANNEL_AT), held=held)
+
+    def owned(self, group: str, body: Poly, held: Iterable[tuple[str, str]]) -> Poly:
+        """A body where the device owns the element along some axis factors; garbage elsewhere."""
+        where = self.where(group, held)
+        return body if where == ONE else choose(where, body, self.unknown(*self.world.element(group)))
+
+    def where(self, group: str, held: Iterable[tuple[str, str]]) -> Poly:
+        """1 where the device owns the element of a group along axis factors."""
+        return product(*(self.world.owns(group, f, order) for f, order in sorted(held)))
+
+    def unknown_tensor(self, like: Tensor) -> Tensor:
+        """A tensor of which nothing is known."""
+        pieces = {g: Piece(body=self.unknown(*self.world.element(g)), held=p.held) for g, p in like.pieces.items()}
+        return Tensor(pieces=pieces, region=like.region, group=like.group)
+
+    # Claims.
+
+    def here(self, body: Poly) -> Poly:
+        """A term on the devices that are on the path."""
+        return substitute(body, self.path) if self.path else body
+
+    def owner_of(self, group: str, held: Iterable[tuple[str, str]]) -> list[dict[str, Index]]:
+        """Coordinates that own the element: for a tied group one choice for either end of the pipeline."""
+        chosen: dict[str, Index] = {}
+        tied = self.world.tied(group)
+        ends: list[dict[str, Index]] = [{}]
+        for factor, order in sorted(held):
+            variable = self.world.here[factor]
+            if not isinstance(variable, Var):
+                continue
+            if factor == tied:
+                ends = [{variable.name: self.world.rank(factor, 0)}, {variable.name: self.world.rank(factor, -1)}]
+            else:
+                chosen[variable.name] = self.world.owner(group, factor, order)
+        return [{**{k: _at(v, end) for k, v in chosen.items()}, **end} for end in ends]
+
+    def require(self, name: str, condition: str, left: Poly, right: Poly, at: dict[str, Index] | None = None) -> None:
+        """Record a claim: two terms are equal, on the devices at the coordinates given (and on the path)."""
+        given: list[Given] = list(self.given())
+        for variable, meant in {**(at or {}), **self.path}.items():
+            coordinate = next(c for c in self.world.coordinates if isinstance(c, Var) and c.name == variable)
+            given.append(Equal(name=f"the device's {variable.removeprefix('d.')} coordinate is {meant.key}", left=coordinate, right=meant))
+        claim = Equation(name=name, left=left, right=right, given=tuple(given), divisors=tuple(dict.fromkeys(self.divisors)))
+        self.obligations.append(Obligation(name=name, condition=condition, place=self.place, claim=claim))
+
+    def given(self) -> tuple[Given, ...]:
+        """What holds for all programs: degrees, micro-batches and token counts are at least one; and there are as many devices
+        along an axis as the program names."""
+        world = self.world
+        found = [(s.size, world.least.get(f, 1)) for f, s in world.sorts.items()] + [(world.batch.size, 1), ("tokens each", 1)]
+        sizes = {name: least for name, least in found if isinstance(name, str)}
+        return tuple(Order(name=f"{n} >= {k}", left=symbol(n), relation=">=", right=constant(k)) for n, k in sizes.items())
+
+
+def _at(index: Index, meant: dict[str, Index]) -> Index:
+    from placeproof.prove.terms.algebra import substitute_index
+
+    return substitute_index(index, meant)

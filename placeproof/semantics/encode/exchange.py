@@ -1,0 +1,157 @@
+"""What collectives do, as terms: a reduction is a sum over coordinates, a gather reads the owner's coordinate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from placeproof.core.program import Call
+from placeproof.prove.terms import Index, Poly, Var, constant, greatest, inverse, product, same, substitute, total
+from placeproof.semantics.encode.compute import held_stream
+from placeproof.semantics.encode.context import Context, NoMeaningError
+from placeproof.semantics.encode.values import Piece, Scalar, Stream, Tensor, Whole
+
+Rule = Callable[[Context, Call, Whole], Whole]
+
+
+def exchange(ctx: Context, call: Call, value: Whole) -> Whole:
+    """The result of a collective on the device that is spoken of."""
+    if not isinstance(value, Tensor | Stream | Scalar):
+        raise NoMeaningError(f"`{call.op}` of what a forward kept", call.place)
+    return _RULES[call.op](ctx, call, value)
+
+
+def _coordinates(ctx: Context, call: Call) -> list[Var]:
+    """The device's coordinates along the collective's axes, as far as they have more than one value."""
+    found = (ctx.world.here[f] for f in ctx.world.factors(call.axes))
+    return [v for v in found if isinstance(v, Var)]
+
+
+def combined(ctx: Context, call: Call, body: Poly) -> Poly:
+    """A reduction of one number of each device of the group."""
+    op = call.option("op", "sum")
+    variables = _coordinates(ctx, call)
+    if op == "max":
+        return greatest(variables, body)
+    summed = total(variables, body)
+    if op == "mean":
+        return product(summed, *(inverse(ctx.world.size(f)) for f in ctx.world.factors(call.axes)))
+    return summed
+
+
+def _all_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
+    assert isinstance(value, Tensor | Stream | Scalar)
+    return value.map(lambda body: combined(ctx, call, body))
+
+
+def _reduce_scatter(ctx: Context, call: Call, value: Whole) -> Whole:
+    return own_part(ctx, call, _all_reduce(ctx, call, value))
+
+
+def own_part(ctx: Context, call: Call, value: Whole) -> Whole:
+    """The device's own part of a full copy; garbage elsewhere."""
+    factors = ctx.world.factors(call.axes)
+    order = call.option("order", "blocked") or "blocked"
+    if isinstance(value, Tensor):
+        held = frozenset((f, order) for f in factors)
+        return replace(value, pieces={g: Piece(body=ctx.owned(g, p.body, held), held=p.held | held) for g, p in value.pieces.items()})
+    if isinstance(value, Stream) and len(factors) == 1 and value.held in (None, factors[0]):
+        return held_stream(ctx, value.body, factors[0])
+    if isinstance(value, Stream):
+        return ctx.unknown_stream(value.held)
+    raise NoMeaningError(f"`{call.op}` of a number", call.place)
+
+
+def _all_gather(ctx: Context, call: Call, value: Whole) -> Whole:
+    factors = ctx.world.factors(call.axes)
+    if isinstance(value, Tensor):
+        return replace(value, pieces={g: _gathered(ctx, g, p, factors) for g, p in value.pieces.items()})
+    if isinstance(value, Stream) and len(factors) == 1:
+        here = ctx.world.here[factors[0]]
+        body = substitute(value.body, {here.name: ctx.world.token_owner(factors[0])}) if isinstance(here, Var) else value.body
+        return Stream(body=body, held=None if value.held == factors[0] else value.held)
+    if isinstance(value, Stream):
+        return ctx.unknown_stream(value.held)
+    return value
+
+
+def _gathered(ctx: Context, group: str, piece: Piece, factors: tuple[str, ...]) -> Piece:
+    body = piece.body
+    for factor in factors:
+        here = ctx.world.here[factor]
+        if isinstance(here, Var):
+            body = substitute(body, {here.name: ctx.world.owner(group, factor)})
+    return Piece(body=body, held=frozenset(h for h in piece.held if h[0] not in factors))
+
+
+def _broadcast(ctx: Context, call: Call, value: Whole) -> Whole:
+    root = call.option("root", "owner" if isinstance(value, Tensor) else "0") or "0"
+    if root == "owner":
+        return _all_gather(ctx, call, value)
+    at = _root(ctx, call, root)
+    assert isinstance(value, Tensor | Stream | Scalar)
+    return value.map(lambda body: substitute(body, at))
+
+
+def _root(ctx: Context, call: Call, root: str) -> dict[str, Index]:
+    """The coordinates of the root: of a group over several axes, only the first device has a name."""
+    number = int(root)
+    factors = ctx.world.factors(call.axes)
+    if number and len(factors) > 1:
+        raise NoMeaningError("a root other than 0 of a group over several axes", call.place)
+    coordinates = {f: ctx.world.here[f] for f in factors}
+    return {v.name: ctx.world.rank(f, number) for f, v in coordinates.items() if isinstance(v, Var)}
+
+
+def _reduce(ctx: Context, call: Call, value: Whole) -> Whole:
+    root = call.option("root", "owner" if isinstance(value, Tensor) else "0") or "0"
+    if root == "owner":
+        return _reduce_scatter(ctx, call, value)
+    at = _root(ctx, call, root)
+    where = product(*(same(v, at[v.name]) for v in _coordinates(ctx, call)))
+    assert isinstance(value, Tensor | Stream | Scalar)
+    garbage = {g: ctx.unknown(*ctx.world.element(g)) for g in value.pieces} if isinstance(value, Tensor) else {}
+
+    def only(body: Poly, other: Poly) -> Poly:
+        return product(where, combined(ctx, call, body)) + other - product(where, other)
+
+    if isinstance(value, Tensor):
+        return replace(value, pieces={g: replace(p, body=only(p.body, garbage[g])) for g, p in value.pieces.items()})
+    other = ctx.unknown_stream().body if isinstance(value, Stream) else ctx.unknown()
+    return value.map(lambda body: only(body, other))
+
+
+def _all_to_all(ctx: Context, call: Call, value: Whole) -> Whole:
+    raise NoMeaningError("`all_to_all`: which dimensions it exchanges is not said", call.place)
+
+
+def _tied_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
+    """The copies of a tied weight, on the first and the last stage, added up."""
+    (factor,) = ctx.world.factors(call.axes)
+    here = ctx.world.here[factor]
+    first, last = ctx.world.rank(factor, 0), ctx.world.rank(factor, -1)
+    if not isinstance(here, Var):
+        return value
+    apart = constant(1) - same(first, last)
+
+    def both(body: Poly) -> Poly:
+        return substitute(body, {here.name: first}) + product(apart, substitute(body, {here.name: last}))
+
+    if not isinstance(value, Tensor):
+        raise NoMeaningError("`tied_reduce` of something other than gradients", call.place)
+    pieces = {}
+    for group, piece in value.pieces.items():
+        tied = ctx.world.tied(group) == factor
+        pieces[group] = Piece(body=both(piece.body), held=piece.held) if tied else piece
+    return replace(value, pieces=pieces)
+
+
+_RULES: dict[str, Rule] = {
+    "all_reduce": _all_reduce,
+    "reduce_scatter": _reduce_scatter,
+    "all_gather": _all_gather,
+    "all_to_all": _all_to_all,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "tied_reduce": _tied_reduce,
+}

@@ -1,0 +1,407 @@
+"""Walking a program once, for any device: statements change the environment of symbolic values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
+from placeproof.core.program.ir import expressions
+from placeproof.core.program.ops import DOMAINS, OPS
+from placeproof.prove.terms import ZERO, Index, Poly, Var, constant, fn, inverse, power, product, substitute, symbol
+from placeproof.semantics.encode.branches import Condition, condition, joined
+from placeproof.semantics.encode.context import Context, NoMeaningError
+from placeproof.semantics.encode.exchange import exchange
+from placeproof.semantics.encode.local import LOCAL, Pair
+from placeproof.semantics.encode.messages import Messages
+from placeproof.semantics.encode.reference import Reference
+from placeproof.semantics.encode.values import Batch, Handle, Parts, Piece, Region, Scalar, Stream, Tensor, Value, Whole
+from placeproof.semantics.encode.world import E_BLOCK, World
+
+Env = dict[str, Value]
+
+
+@dataclass
+class Scope:
+    """The loops around a statement, outermost first, with their variables."""
+
+    loops: tuple[tuple[For, Var], ...] = ()
+
+    def inside(self, loop: For, variable: Var) -> Scope:
+        """The scope of a loop's body."""
+        return Scope((*self.loops, (loop, variable)))
+
+    def find(self, name: str) -> tuple[For, Var] | None:
+        """The loop that has a variable."""
+        return next(((lp, v) for lp, v in self.loops if lp.var == name), None)
+
+    def around(self, domain: Region, loop: For) -> bool:
+        """Whether a loop walks within a region: the whole stage, or a part that an outer loop of the same nest walks."""
+        if domain.domain == "stage":
+            return True
+        within = loop.within
+        while within is not None:
+            outer = self.find(within)
+            if outer is None:
+                return False
+            if outer[0].domain == domain.domain and outer[1] == domain.index:
+                return True
+            within = outer[0].within
+        return False
+
+
+class Walk:
+    """One symbolic run of the program's step."""
+
+    def __init__(self, ctx: Context, messages: Messages) -> None:
+        self.ctx, self.world, self.messages = ctx, ctx.world, messages
+        self.program: Program = ctx.world.program
+        self.reference = Reference(ctx.world)
+        self.env: Env = {}
+        self.whole = Region(domain="stage", index=ctx.world.stage)
+        for state in ("parameters", "optimizer", "gradients"):
+            self.env[state] = self._initial(state)
+
+    # What devices begin with.
+
+    def placed(self, state: str, group: str) -> frozenset[tuple[str, str]]:
+        """The axis factors along which a device holds only its own part of a state."""
+        split = [axis for p in self.program.placed if p.state == state and p.group in (None, group) for axis, mode in p.modes if mode.split]
+        if self.world.stages is not None and self.world.stages not in split:
+            split.append(self.world.stages)
+        return frozenset((f, "blocked") for f in self.world.factors(tuple(dict.fromkeys(split))))
+
+    def _initial(self, state: str) -> Tensor:
+        pieces = {}
+        for group in self.world.groups:
+            held = self.placed(state, group)
+            body = {"parameters": self._first, "optimizer": self.world.omega, "gradients": self._no_gradient}[state](group)
+            pieces[group] = Piece(body=self.ctx.owned(group, body, held), held=held)
+        return Tensor(pieces=pieces, region=self.whole)
+
+    def _first(self, group: str) -> Poly:
+        if "equal-initial-states" not in self.world.options.without:
+            return self.world.theta(group)
+        held = {f for f, _ in self.placed("parameters", group)}
+        at = {f: self.world.rank(f, 0) if f in held else c for f, c in self.world.here.items()}
+        return self.world.initial(group, at)
+
+    def _no_gradient(self, group: str) -> Poly:
+        return self.ctx.unknown(*self.world.element(group))
+
+    # Statements.
+
+    def body(self, body: tuple[Stmt, ...], scope: Scope) -> None:
+        """Run statements in order."""
+        for stmt in body:
+            self.statement(stmt, scope)
+
+    def statement(self, stmt: Stmt, scope: Scope) -> None:
+        """Run one statement."""
+        self.ctx.place = stmt.place
+        match stmt:
+            case Assign():
+                self._assign(stmt, scope)
+            case Do(call=call):
+                self._do(call, scope)
+            case If():
+                self._branch(stmt, scope)
+            case For():
+                from placeproof.semantics.encode.loops import loop
+
+                loop(self, stmt, scope)
+
+    def _assign(self, stmt: Assign, scope: Scope) -> None:
+        value = self.eval(stmt.value, scope, results=len(stmt.targets))
+        values = (value.first, value.second) if isinstance(value, Pair) else (value,)
+        for target, one in zip(stmt.targets, values, strict=True):
+            self._store(target, self._added(target, one, scope) if stmt.accumulate else one, scope)
+
+    def _added(self, target: Ref, value: Value, scope: Scope) -> Value:
+        if target.name not in self.env:
+            return self._first_of_a_sum(target, value) if self.ctx.batch is not None else value
+        held = self.read(target, scope)
+        return self._arithmetic("+", held, value, target)
+
+    def _first_of_a_sum(self, target: Ref, value: Value) -> Value:
+        """A buffer that nothing has written yet counts as zero when the first micro-batch adds to it."""
+        from placeproof.semantics.encode.loops import placeholder
+
+        held = placeholder(self, target.name, value)
+        if held is None:
+            return value
+        self.ctx.from_zero.add(target.name)
+        return self._arithmetic("+", held, value, target)
+
+    def _store(self, target: Ref, value: Value, scope: Scope) -> None:
+        name, before = target.name, self.env.get(target.name)
+        self._race(name)
+        if isinstance(value, Tensor):
+            self.env[name] = self._merged(target, value, before, scope)
+        elif isinstance(value, Handle) or (target.index is None and target.group is None):
+            self.env[name] = value
+        else:
+            found = scope.find(target.index.var) if target.index is not None and target.index.var else None
+            parts = dict(before.by_group) if isinstance(before, Parts) else {}
+            if isinstance(value, Parts):
+                raise NoMeaningError(f"`{name}` would hold parts of parts", target.place)
+            parts[target.group] = (found[0] if found else None, value)
+            self.env[name] = Parts(by_group=parts)
+
+    def _race(self, name: str) -> None:
+        """A started collective whose operand is written or freed may read either value."""
+        for other, held in self.env.items():
+            if isinstance(held, Handle) and name in held.reads:
+                self.env[other] = replace(held, raced=True)
+
+    def _merged(self, target: Ref, value: Tensor, before: Value | None, scope: Scope) -> Tensor:
+        """A tensor written to a buffer: as a whole, or the pieces and the part that the target names."""
+        indexed = target.index is not None
+        if indexed and self._region(self.whole, replace(target, group=None), scope) != value.region:
+            value = self.ctx.unknown_tensor(value)
+        pieces = {g: replace(p, body=self._stored(p.body, scope)) for g, p in value.pieces.items()} if indexed else dict(value.pieces)
+        if target.group is not None and list(value.pieces) != [target.group]:
+            raise NoMeaningError(f"`{target.name}.{target.group}` is given another group's values", target.place)
+        kept = dict(before.pieces) if isinstance(before, Tensor) and (target.group is not None or indexed) else {}
+        if indexed and isinstance(before, Tensor) and before.region.domain == "stage":
+            region = before.region
+        else:
+            region = self._filled(value.region, scope) if indexed else value.region
+        return Tensor(pieces={**kept, **pieces}, region=region, group=None if target.group is not None else value.group)
+
+    def _stored(self, body: Poly, scope: Scope) -> Poly:
+        """A part's value as a function of the element: the loop's variable is the part that the element lies in."""
+        meant: dict[str, Index] = {}
+        for lp, variable in scope.loops:
+            if lp.domain == "blocks":
+                meant[variable.name] = E_BLOCK
+            elif lp.domain != "microbatches":
+                meant[variable.name] = fn(f"{lp.domain} of", (E_BLOCK,), variable.sort)
+        return substitute(body, meant)
+
+    def _filled(self, region: Region, scope: Scope) -> Region:
+        """The region that a buffer written part by part covers when its loop is through: that of the loop around."""
+        found = next(((lp, v) for lp, v in scope.loops if v == region.index), None)
+        if found is None or found[0].within is None:
+            return self.whole
+        outer = scope.find(found[0].within)
+        return Region(domain=outer[0].domain, index=outer[1]) if outer is not None else self.whole
+
+    def _do(self, call: Call, scope: Scope) -> None:
+        if call.op == "send":
+            self.messages.send(self.ctx, call, self.whole_of(call.args[0], scope))
+        elif call.op == "zero" and isinstance(call.args[0], Ref):
+            ref = call.args[0]
+            value = self.read(ref, scope)
+            self._store(ref, value.map(lambda _: ZERO) if isinstance(value, Tensor | Stream | Scalar) else value, scope)
+        elif call.op == "free" and isinstance(call.args[0], Ref):
+            self._race(call.args[0].name)
+            if call.args[0].index is None and call.args[0].group is None:
+                self.env.pop(call.args[0].name, None)
+
+    # Branches.
+
+    def _branch(self, stmt: If, scope: Scope) -> None:
+        where = condition(self.world, stmt, self.scalar(stmt.bound, scope))
+        before, path, conditions = dict(self.env), dict(self.ctx.path), self.ctx.conditions
+        self._on_path(where, True)
+        self.body(stmt.then, scope)
+        then, self.env, self.ctx.path, self.ctx.conditions = self.env, dict(before), dict(path), conditions
+        self._on_path(where, False)
+        self.body(stmt.orelse, scope)
+        self.ctx.path, self.ctx.conditions = path, conditions
+        merged: Env = {}
+        for name in dict.fromkeys((*then, *self.env)):
+            a, b = then.get(name), self.env.get(name)
+            merged[name] = joined(self.ctx, where, a, b) if a is not None and b is not None and a is not b else (a if a is not None else b)  # type: ignore[assignment]
+        self.env = merged
+
+    def _on_path(self, where: Condition, taken: bool) -> None:
+        left, right, positive = where
+        self.ctx.conditions = (*self.ctx.conditions, (left, right, positive is taken))
+        if positive is taken and isinstance(left, Var):
+            self.ctx.path = {**self.ctx.path, left.name: right}
+
+    # Expressions.
+
+    def scalar(self, expr: Expr, scope: Scope) -> Poly:
+        """The value of an expression that is a number."""
+        value = self.eval(expr, scope)
+        if not isinstance(value, Scalar):
+            raise NoMeaningError("a number is needed here", expr.place)
+        return value.body
+
+    def whole_of(self, expr: Expr, scope: Scope) -> Whole:
+        """The value of an operand."""
+        value = self.eval(expr, scope)
+        if isinstance(value, Parts | Handle | Pair):
+            raise NoMeaningError("an operation reads a buffer of parts as a whole", expr.place)
+        return value
+
+    def eval(self, expr: Expr, scope: Scope, results: int = 1) -> Value | Pair:
+        """The value of an expression."""
+        match expr:
+            case Number(value=value):
+                return Scalar(body=constant(value))
+            case Ref():
+                return self.read(expr, scope)
+            case Binary():
+                left, right = self.whole_of(expr.left, scope), self.whole_of(expr.right, scope)
+                return self._arithmetic(expr.op, left, right, expr)
+            case Call():
+                return self._call(expr, scope, results)
+
+    def _arithmetic(self, op: str, left: Value, right: Value, at: Expr) -> Value:
+        match left, right:
+            case Scalar(), Scalar():
+                return Scalar(body=self._numbers(op, left.body, right.body, at))
+            case ((Tensor() | Stream()), Scalar()):
+                return left.map(lambda body: self._numbers(op, body, right.body, at))
+            case Scalar(), (Tensor() | Stream()) if op in ("+", "*", "-"):
+                return right.map(lambda body: self._numbers(op, left.body, body, at))
+            case Stream(), Stream():
+                if left.held != right.held:
+                    return self.ctx.unknown_stream(left.held)
+                return Stream(body=self._numbers(op, left.body, right.body, at), held=left.held)
+            case Tensor(), Tensor() if set(left.pieces) == set(right.pieces):
+                if left.region != right.region:
+                    return self.ctx.unknown_tensor(left)
+                pieces = {
+                    g: Piece(body=self._numbers(op, p.body, right.pieces[g].body, at), held=p.held | right.pieces[g].held)
+                    for g, p in left.pieces.items()
+                }
+                return replace(left, pieces=pieces)
+        raise NoMeaningError(f"`{op}` between values of these kinds", at.place)
+
+    def _numbers(self, op: str, left: Poly, right: Poly, at: Expr) -> Poly:
+        match op:
+            case "+":
+                return left + right
+            case "-":
+                return left - right
+            case "*":
+                return product(left, right)
+            case "/":
+                if not right.terms:
+                    raise NoMeaningError("division by zero", at.place)
+                if right.number is None:
+                    self.ctx.divisors.append(right)
+                return product(left, inverse(right))
+        if right.number is None or right.number.denominator != 1:
+            raise NoMeaningError("a power needs a whole number as its exponent", at.place)
+        if right.number < 0 and left.number is None:
+            self.ctx.divisors.append(left)
+        return power(left, int(right.number))
+
+    # Reading buffers.
+
+    def read(self, ref: Ref, scope: Scope) -> Value:
+        """The value of a buffer, or of the part and group of it that a reference names."""
+        if ref.name not in self.env:
+            return self._name(ref, scope)
+        value = self.env[ref.name]
+        if isinstance(value, Parts):
+            return self._part_of(value, ref, scope)
+        if isinstance(value, Tensor):
+            return self._tensor(value, ref, scope)
+        return value
+
+    def _name(self, ref: Ref, scope: Scope) -> Value:
+        found = scope.find(ref.name)
+        if found is not None:
+            return Batch(index=found[1])
+        if ref.name == "microbatches":
+            size = self.world.batch.size
+            return Scalar(body=constant(size) if isinstance(size, int) else symbol(size))
+        if self.program.axis(ref.name) is not None:
+            return Scalar(body=self.world.degree(ref.name))
+        if ref.name in DOMAINS:
+            return Scalar(body=symbol(ref.name))
+        return Scalar(body=symbol(ref.name))
+
+    def _part_of(self, value: Parts, ref: Ref, scope: Scope) -> Value:
+        if ref.group not in value.by_group:
+            raise NoMeaningError(f"`{ref.name}` was not written like this", ref.place)
+        wrote, held = value.by_group[ref.group]
+        found = scope.find(ref.index.var) if ref.index is not None and ref.index.var else None
+        offset = ref.index.offset if ref.index is not None else 0
+        if wrote is None and found is None:
+            return held
+        if wrote is None or found is None or offset or wrote.domain != found[0].domain:
+            return self.ctx.unknown_stream()
+        return held.replaced({loop_variable(self.world, wrote).name: found[1]})
+
+    def _tensor(self, value: Tensor, ref: Ref, scope: Scope) -> Tensor:
+        pieces = value.pieces
+        group = value.group
+        if ref.group is not None:
+            if ref.group not in pieces:
+                raise NoMeaningError(f"`{ref.name}` holds nothing of group `{ref.group}`", ref.place)
+            pieces, group = {ref.group: pieces[ref.group]}, ref.group
+        return Tensor(pieces=pieces, region=self._region(value.region, ref, scope), group=group)
+
+    def _region(self, whole: Region, ref: Ref, scope: Scope) -> Region:
+        index = ref.index
+        if index is None:
+            return whole
+        if index.var is None:
+            sort = self.world.loop_sort("units")
+            return Region(domain="units", index=fn(edge(index.offset), (whole.index,), sort))
+        found = scope.find(index.var)
+        if found is None or found[0].domain == "microbatches":
+            return whole
+        loop, variable = found
+        if index.offset:
+            return Region(domain=loop.domain, index=fn(f"shifted {index.offset:+d}", (variable,), variable.sort))
+        if scope.around(whole, loop):
+            return Region(domain=loop.domain, index=variable)
+        if whole == Region(domain=loop.domain, index=variable):
+            return whole
+        return Region(domain=loop.domain, index=fn("another part than", (variable,), variable.sort))
+
+    # Operations.
+
+    def _call(self, call: Call, scope: Scope, results: int) -> Value | Pair:
+        if call.op == "start":
+            inner = call.args[0]
+            reads = frozenset(e.name for e in expressions(inner) if isinstance(e, Ref))
+            return Handle(result=self.whole_of(inner, scope), reads=reads)
+        if call.op == "wait":
+            return self._wait(call, scope)
+        if call.op == "recv":
+            return self.messages.receive(self.ctx, call)
+        skipped = {"elementwise": (1,), "quantize": (0,), "cast": (0,)}.get(call.op)
+        operands = [self.whole_of(a, scope) for i, a in enumerate(call.args) if skipped is None or i in skipped]
+        if OPS[call.op].collective:
+            self._warn_redundant(call, operands[0])
+            return exchange(self.ctx, call, operands[0])
+        return LOCAL[call.op](self, call, operands, results)
+
+    def _warn_redundant(self, call: Call, value: Whole) -> None:
+        """Copying what is equal everywhere is harmless, and worth a word."""
+        if call.op not in ("broadcast", "all_gather") or not isinstance(value, Tensor | Stream | Scalar):
+            return
+        names = {v.name for f in self.world.factors(call.axes) if isinstance(v := self.world.here[f], Var)}
+        bodies = [p.body for p in value.pieces.values()] if isinstance(value, Tensor) else [value.body]
+        if names and not any(body.free & names for body in bodies):
+            axes = ", ".join(call.axes)
+            self.ctx.warnings.append((f"`{call.op}` over {axes} copies what is equal on all its devices: it is redundant", call.place))
+
+    def _wait(self, call: Call, scope: Scope) -> Value:
+        """The result of a started collective; nobody knows it if its operand was written meanwhile."""
+        handle = self.eval(call.args[0], scope)
+        if not isinstance(handle, Handle):
+            raise NoMeaningError("`wait` needs the handle of a started collective", call.place)
+        if not handle.raced:
+            return handle.result
+        result = handle.result
+        return self.ctx.unknown_tensor(result) if isinstance(result, Tensor) else self.ctx.unknown_stream()
+
+
+def loop_variable(world: World, loop: For) -> Var:
+    """The index variable of a loop."""
+    return Var(f"i.{loop.var}", world.loop_sort(loop.domain))
+
+
+def edge(offset: int) -> str:
+    """The name of the first or last part."""
+    return "first part of" if offset == 0 else "last part of" if offset == -1 else f"part {offset} of"

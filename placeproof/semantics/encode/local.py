@@ -1,0 +1,367 @@
+"""The operations that need no other device: a table from operation to rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from placeproof.core.program import Call, Ref
+from placeproof.prove.terms import App, Index, Poly, Var, app, by_cases, fn, greatest, product, same, substitute, total
+from placeproof.prove.terms.algebra import substitute_index
+from placeproof.semantics.encode import compute
+from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError
+from placeproof.semantics.encode.exchange import own_part
+from placeproof.semantics.encode.reference import tensor_norm, update_value, with_norms
+from placeproof.semantics.encode.values import Batch, Piece, Saved, Scalar, Stream, Tensor, Value, Whole
+from placeproof.semantics.encode.world import CHANNEL_AT, E_BLOCK, TOKEN_AT
+
+if TYPE_CHECKING:
+    from placeproof.semantics.encode.execute import Walk
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The two results of an operation."""
+
+    first: Value
+    second: Value
+
+
+Rule = Callable[["Walk", Call, list[Whole], int], "Value | Pair"]
+
+
+def _kind(value: Whole, kind: type, call: Call) -> None:
+    if not isinstance(value, kind):
+        raise NoMeaningError(f"`{call.op}` gets a value of another kind", call.place)
+
+
+def _batch(walk: Walk, operands: list[Whole]) -> Index | None:
+    if operands and isinstance(operands[-1], Batch):
+        return operands[-1].index
+    if operands and isinstance(operands[-1], Scalar):
+        number = operands[-1].body.number
+        return fn(f"batch{number}", (), walk.world.batch) if number else None
+    return None
+
+
+def _data(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    world = walk.world
+    stage: Index = world.stage if world.stages is None else world.rank(world.stages, 0)
+    return Stream(body=world.x(world.sample(_batch(walk, operands)), world.start("stage", stage)))
+
+
+def _tokens(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    return Scalar(body=walk.world.tokens(walk.world.sample(_batch(walk, operands))))
+
+
+def _forward(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value | Pair:
+    w = operands[0]
+    x = operands[1] if len(operands) > 1 else _data(walk, call, [], 1)
+    if not isinstance(w, Tensor) or not isinstance(x, Stream):
+        raise NoMeaningError("`forward` takes parameters and a stream", call.place)
+    out, saved = compute.forward(walk.ctx, w, x)
+    return Pair(out, saved) if results > 1 else out
+
+
+def _backward(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value | Pair:
+    w = operands[0]
+    assert isinstance(w, Tensor)
+    if len(operands) < 3:
+        if w.region != walk.whole:
+            raise NoMeaningError("a whole pass reads all of a stage's parameters", call.place)
+        like = {g: _computed(walk, g) for g in w.pieces}
+        sample = walk.world.sample(_batch(walk, operands[1:]))
+        gradients = compute.whole_pass(walk.ctx, w, sample, like)
+        return Pair(gradients, walk.ctx.unknown_stream()) if results > 1 else gradients
+    saved, dx = _saved_and_gradient(call, operands)
+    gradients = compute.gradient_of(walk.ctx, w, saved, dx)
+    return Pair(gradients, compute.input_gradient(walk.ctx, w, saved, dx)) if results > 1 else gradients
+
+
+def _computed(walk: Walk, group: str) -> frozenset[tuple[str, str]]:
+    """The axis factors along which a device computes its own part of a group's gradient: those that split the computation."""
+    held = set()
+    for factor, order in walk.placed("parameters", group):
+        axis = walk.program.axis(factor)
+        assert axis is not None
+        if axis.splits.compute or walk.world.is_expert_axis(group, axis.name):
+            held.add((factor, order))
+    return frozenset(held)
+
+
+def _saved_and_gradient(call: Call, operands: list[Whole]) -> tuple[Saved, Stream]:
+    saved, dx = operands[1], operands[2]
+    if not isinstance(saved, Saved) or not isinstance(dx, Stream):
+        raise NoMeaningError(f"`{call.op}` takes what a forward kept, and the gradient of its output", call.place)
+    return saved, dx
+
+
+def _backward_weight(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    w = operands[0]
+    assert isinstance(w, Tensor)
+    saved, dx = _saved_and_gradient(call, operands)
+    whole = operands[3] if len(operands) > 3 else None
+    return compute.gradient_of(walk.ctx, w, saved, dx, whole if isinstance(whole, Stream) else None)
+
+
+def _backward_input(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    w = operands[0]
+    assert isinstance(w, Tensor)
+    return compute.input_gradient(walk.ctx, w, *_saved_and_gradient(call, operands))
+
+
+def _loss(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    """The gradient of the loss with respect to the model's output, which the last stage has."""
+    ctx, world, x = walk.ctx, walk.world, operands[0]
+    if not isinstance(x, Stream):
+        raise NoMeaningError("`loss` takes a stream", call.place)
+    last: Index = world.stage if world.stages is None else world.rank(world.stages, -1)
+    at = world.end("stage", last)
+    sample = compute.sample_read(ctx, x, "x", (at,))
+    if sample is None or sample != tuple(substitute_index(s, ctx.path) for s in world.sample(ctx.batch)):
+        return ctx.unknown_stream(x.held)
+    return compute.held_stream(ctx, world.dx(sample, at), x.held)
+
+
+def _output(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    saved = operands[0]
+    if not isinstance(saved, Saved):
+        raise NoMeaningError("`output` takes what a forward kept", call.place)
+    return saved.output
+
+
+def _same(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    return operands[0]
+
+
+def _scale(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    value, factor = operands
+    if not isinstance(factor, Scalar) or not isinstance(value, Tensor | Stream | Scalar):
+        raise NoMeaningError("`scale` takes a tensor or a stream, and a number", call.place)
+    return value.map(lambda body: product(body, factor.body))
+
+
+def _part(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    return own_part(walk.ctx, call, operands[0])
+
+
+def _rounded(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    value = operands[0]
+    if "exact-quantizers" not in walk.world.options.without or not isinstance(value, Tensor | Stream | Scalar):
+        return value
+    return value.map(lambda body: compute.elementwise("rounded", body))
+
+
+def _elementwise(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    name = call.args[0].name if isinstance(call.args[0], Ref) else "function"
+    value = operands[0]
+    if not isinstance(value, Tensor | Stream | Scalar):
+        raise NoMeaningError("`elementwise` takes a tensor or a stream", call.place)
+    return value.map(lambda body: compute.elementwise(f"elementwise {name}", body))
+
+
+def _function(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    """A function of numbers; min and max do not care for the order of their operands."""
+    bodies = [o.body for o in operands if isinstance(o, Scalar)]
+    if len(bodies) != len(operands):
+        raise NoMeaningError(f"`{call.op}` takes numbers", call.place)
+    name = {"clip_factor": "clip"}.get(call.op, call.op)
+    return Scalar(body=compute.elementwise(name, *(sorted(bodies) if name in ("min", "max") else bodies)))
+
+
+def _square_norm(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    value = operands[0]
+    if isinstance(value, Stream):
+        return Scalar(body=total([TOKEN_AT, CHANNEL_AT], product(value.body, value.body)))
+    if not isinstance(value, Tensor):
+        raise NoMeaningError("`square_norm` takes a tensor", call.place)
+    parts = [_over_held(walk, value, g, product(p.body, p.body)) for g, p in value.pieces.items()]
+    return Scalar(body=sum(parts[1:], parts[0]))
+
+
+def held_elements(walk: Walk, value: Tensor, group: str) -> Poly:
+    """1 for the elements of a group that the device has in a buffer."""
+    where = walk.ctx.where(group, value.pieces[group].held)
+    region = value.region
+    if region.domain == "stage":
+        return where
+    part: Index = E_BLOCK if region.domain == "blocks" else fn(f"{region.domain} of", (E_BLOCK,), region.index.sort)
+    return product(where, same(part, region.index))
+
+
+def _over_held(walk: Walk, value: Tensor, group: str, body: Poly) -> Poly:
+    return total(walk.world.element(group), product(held_elements(walk, value, group), body))
+
+
+def _found_inf(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    value = operands[0]
+    if not isinstance(value, Tensor):
+        raise NoMeaningError("`found_inf` takes a tensor", call.place)
+    flags = []
+    for group, piece in value.pieces.items():
+        held = held_elements(walk, value, group)
+        guards = held.terms[0][0].guards
+        inside = compute.elementwise("not finite", _where(piece.body, held))
+        flags.append(greatest(walk.world.element(group), inside, guards))
+    return Scalar(body=flags[0] if len(flags) == 1 else app("max", *sorted(flags)))
+
+
+def _where(body: Poly, held: Poly) -> Poly:
+    """A body as it is where guards hold."""
+    for left, right in sorted(held.terms[0][0].guards, key=lambda g: g[0].key):
+        if isinstance(left, Var):
+            body = substitute(body, {left.name: right})
+    return body
+
+
+def _random(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    factors = walk.world.factors(call.axes)
+    return Scalar(body=app("random", *(walk.world.here[f] if f in factors else walk.world.rank(f, 0) for f in walk.world.sorts)))
+
+
+def _master(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    """The full-precision copy in the optimizer state: of the reference's state, the reference's parameters."""
+    state = operands[0]
+    if not isinstance(state, Tensor):
+        raise NoMeaningError("`master` takes optimizer state", call.place)
+    pieces = {g: replace(p, body=_by_atom(p.body, f"omega.{g}", lambda a, g=g: _moved(walk, g, a))) for g, p in state.pieces.items()}  # type: ignore[misc]
+    return replace(state, pieces=pieces)
+
+
+def _moved(walk: Walk, group: str, atom: App) -> Poly:
+    element = walk.world.element(group)
+    at = {v.name: a for v, a in zip(element, atom.args, strict=True) if not isinstance(a, Poly)}
+    return substitute(walk.world.theta(group), at)  # type: ignore[arg-type]
+
+
+def _by_atom(body: Poly, name: str, make: Callable[[App], Poly]) -> Poly:
+    """A function of a term that is known for one uninterpreted function, and arbitrary for every other."""
+
+    def one(plain: Poly) -> Poly:
+        single = plain.alone
+        if single is not None and single[1] == 1 and len(single[0].factors) == 1:
+            atom, exponent = single[0].factors[0]
+            if isinstance(atom, App) and exponent == 1 and atom.name == name:
+                return make(atom)
+        return app(f"master of {name}", plain)
+
+    return by_cases(one, body)
+
+
+def _stale(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    value, steps = operands
+    if not isinstance(value, Tensor) or not isinstance(steps, Scalar):
+        raise NoMeaningError("`stale` takes a state and a number of steps", call.place)
+    if steps.body.number == 0:
+        return value
+    pieces = {}
+    for group, piece in value.pieces.items():
+        old = app(f"theta.{group} before", steps.body, *walk.world.element(group))
+        pieces[group] = Piece(body=walk.ctx.owned(group, old, piece.held), held=piece.held)
+    return replace(value, pieces=pieces)
+
+
+def _update(walk: Walk, call: Call, operands: list[Whole], results: int) -> Pair:
+    """New parameters and optimizer state, on the elements whose state and gradient the device has."""
+    ctx = walk.ctx
+    parameters, optimizer, gradients = operands[:3]
+    if not (isinstance(parameters, Tensor) and isinstance(optimizer, Tensor) and isinstance(gradients, Tensor)):
+        raise NoMeaningError("`update` takes parameters, optimizer state and gradients", call.place)
+    rest = operands[3:]
+    if not parameters.region == optimizer.region == gradients.region:
+        return Pair(ctx.unknown_tensor(parameters), ctx.unknown_tensor(optimizer))
+    new: dict[str, dict[str, Piece]] = {"parameters": {}, "optimizer": {}}
+    for group in gradients.pieces:
+        if group not in parameters.pieces or group not in optimizer.pieces:
+            raise NoMeaningError(f"`update` gets no parameters or no optimizer state of group `{group}`", call.place)
+        theta, omega, g = (t.pieces[group] for t in (parameters, optimizer, gradients))
+        held = omega.held | g.held
+        _require_inputs(walk, group, (theta, omega, g), held | theta.held)
+        where = ctx.where(group, held)
+        for state, old in (("parameters", theta), ("optimizer", omega)):
+            value = _new_value(walk, call, state, group, (theta.body, omega.body, g.body), where, rest)
+            body = product(where, value) + old.body - product(where, old.body)
+            new[state][group] = Piece(body=body, held=old.held)
+            if state == "parameters":
+                ctx.written.setdefault(group, (value, held | theta.held))
+    return Pair(
+        replace(parameters, pieces={**parameters.pieces, **new["parameters"]}),
+        replace(optimizer, pieces={**optimizer.pieces, **new["optimizer"]}),
+    )
+
+
+def _new_value(walk: Walk, call: Call, state: str, group: str, operands: tuple[Poly, Poly, Poly], where: Poly, rest: list[Whole]) -> Poly:
+    norms = next((o for o in rest if isinstance(o, Scalar) and call.op == "update_with"), None)
+    if norms is not None:
+        value = with_norms(walk.world, state, operands, norms.body)
+    else:
+        value = update_value(walk.world, state, group, operands, where)
+    flag = next((o for o in rest if isinstance(o, Scalar) and call.op == "update"), None)
+    if flag is None:
+        return value
+    return compute.elementwise("unless", flag.body, operands[0] if state == "parameters" else operands[1], value)
+
+
+def _require_inputs(walk: Walk, group: str, pieces: tuple[Piece, Piece, Piece], held: frozenset[tuple[str, str]]) -> None:
+    """The claims of an update: the gradient is the reference's, the states are those of this step."""
+    ctx, world = walk.ctx, walk.world
+    theta, omega, g = pieces
+    of = "" if world.groups == ("all",) else f" ({group})"
+    for at in ctx.owner_of(group, held):
+        end = _which_end(walk, group, at)
+        ctx.require(f"update reads the parameters of this step{of}{end}", CONSISTENCY, theta.body, world.theta(group), at)
+        ctx.require(f"update reads the optimizer state of this step{of}{end}", CONSISTENCY, omega.body, world.omega(group), at)
+        expected = walk.reference.gradient(group)
+        ctx.require(f"update reads the gradient of the global batch{of}{end}", GRADIENT, g.body, expected, at)
+
+
+def _which_end(walk: Walk, group: str, at: dict[str, Index]) -> str:
+    tied = walk.world.tied(group)
+    if tied is None:
+        return ""
+    found = at.get(f"d.{tied}")
+    return "" if found is None else ", first stage" if found == walk.world.rank(tied, 0) else ", last stage"
+
+
+def _tensor_norms(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    """Of each tensor, the sum over the elements that the device has of what a layer-wise optimizer needs."""
+    theta, omega, g = operands
+    if not (isinstance(theta, Tensor) and isinstance(omega, Tensor) and isinstance(g, Tensor)):
+        raise NoMeaningError("`tensor_norms` takes parameters, optimizer state and gradients", call.place)
+    if len(g.pieces) != 1:
+        raise NoMeaningError("`tensor_norms` of one group at a time", call.place)
+    (group,) = g.pieces
+    held = walk.ctx.where(group, omega.pieces[group].held | g.pieces[group].held)
+    return Scalar(body=tensor_norm(walk.world, group, (theta.pieces[group].body, omega.pieces[group].body, g.pieces[group].body), held))
+
+
+def _no_meaning(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    raise NoMeaningError(f"`{call.op}` has no meaning in a proof yet", call.place)
+
+
+LOCAL: dict[str, Rule] = {
+    **dict.fromkeys(("copy", "cast", "dequantize", "to_host", "to_device"), _same),
+    **dict.fromkeys(("sqrt", "clip_factor", "min", "max", "rescale"), _function),
+    "data": _data,
+    "tokens": _tokens,
+    "forward": _forward,
+    "backward": _backward,
+    "backward_weight": _backward_weight,
+    "backward_input": _backward_input,
+    "loss": _loss,
+    "output": _output,
+    "scale": _scale,
+    "part": _part,
+    "quantize": _rounded,
+    "elementwise": _elementwise,
+    "square_norm": _square_norm,
+    "found_inf": _found_inf,
+    "random": _random,
+    "master": _master,
+    "stale": _stale,
+    "update": _update,
+    "update_with": _update,
+    "tensor_norms": _tensor_norms,
+    "dropout": _no_meaning,
+}

@@ -1,0 +1,227 @@
+"""Loops, by induction: over micro-batches a sum, over parts of the model an invariant.
+
+What a loop carries from one iteration to the next is found first. A buffer to which each micro-batch adds something holds the sum
+of what they add. A stream that begins a loop over parts as the reference's value at the start of the model is taken to be the
+reference's value at the start of each part, and the body is checked to bring it to the part's end. Everything else that is carried
+is taken to be unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from placeproof.core.program import Assign, Do, For, Ref, Stmt, statements
+from placeproof.prove.terms import ZERO, Index, Poly, Var, app, fn, substitute, total
+from placeproof.prove.terms.rewrite import rewritten
+from placeproof.semantics.encode.execute import Scope, edge, loop_variable
+from placeproof.semantics.encode.values import Handle, Piece, Region, Scalar, Stream, Tensor, Value
+from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT
+
+if TYPE_CHECKING:
+    from placeproof.semantics.encode.execute import Walk
+
+
+def loop(walk: Walk, stmt: For, scope: Scope) -> None:
+    """Run a loop's body once, for any iteration, and leave the environment as the whole loop leaves it."""
+    if stmt.domain == "microbatches":
+        _over_batches(walk, stmt, scope)
+    else:
+        _over_parts(walk, stmt, scope)
+
+
+def _written(body: tuple[Stmt, ...]) -> dict[str, bool]:
+    """The buffers that a body writes -> whether some write is of the buffer as a whole (not of a part that a loop names)."""
+    found: dict[str, bool] = {}
+    for stmt in statements(body):
+        targets: tuple[Ref, ...] = stmt.targets if isinstance(stmt, Assign) else ()
+        if isinstance(stmt, Do) and stmt.call.op == "zero" and isinstance(stmt.call.args[0], Ref):
+            targets = (stmt.call.args[0],)
+        for target in targets:
+            found[target.name] = found.get(target.name, False) or target.index is None
+    return found
+
+
+# Over micro-batches.
+
+
+def placeholder(walk: Walk, name: str, value: Value) -> Value | None:
+    """What a buffer holds at the beginning of some iteration, as an unknown with a name of its own."""
+    at = walk.ctx.world.coordinates
+    match value:
+        case Tensor():
+            pieces = {
+                g: Piece(body=_named(f"carried {name}", g, *at, *walk.world.element(g)), held=p.held) for g, p in value.pieces.items()
+            }
+            return Tensor(pieces=pieces, region=value.region, group=value.group)
+        case Stream():
+            return Stream(body=_named(f"carried {name}", "", *at, TOKEN_AT, CHANNEL_AT), held=value.held)
+        case Scalar():
+            return Scalar(body=_named(f"carried {name}", "", *at))
+    return None
+
+
+def _named(name: str, group: str, *at: Index) -> Poly:
+    return app(f"{name}.{group}" if group else name, *at)
+
+
+def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
+    variable = loop_variable(walk.world, stmt)
+    before = dict(walk.env)
+    for name in _written(stmt.body):
+        if name in before:
+            held = placeholder(walk, name, before[name])
+            walk.env.pop(name)
+            if held is not None:
+                walk.env[name] = held
+    outer = walk.ctx.batch
+    walk.ctx.batch = variable
+    walk.ctx.loops.append(variable)
+    walk.body(stmt.body, scope.inside(stmt, variable))
+    walk.ctx.loops.pop()
+    walk.ctx.batch = outer
+    for name, value in list(walk.env.items()):
+        if value is not before.get(name):
+            walk.env[name] = _after(walk, name, before.get(name), value, variable)
+
+
+def _after(walk: Walk, name: str, before: Value | None, value: Value, variable: Var) -> Value:
+    """A buffer after all micro-batches: a sum if each adds to it, else what the last one leaves."""
+    last = fn("last", (), variable.sort)
+
+    zero = name in walk.ctx.from_zero and before is None
+
+    def whole(start: Poly, body: Poly, at: tuple[Index, ...], group: str) -> Poly:
+        carried = _named(f"carried {name}", group, *walk.world.coordinates, *at)
+        added = body - carried
+        if "carried " not in added.key:
+            return start + total([variable], added)
+        if "carried " not in body.key:
+            return substitute(body, {variable.name: last})
+        return walk.ctx.unknown(*at)
+
+    match value:
+        case Tensor() if zero or isinstance(before, Tensor):
+            pieces = {
+                g: Piece(body=whole(_start(walk, before, g), p.body, walk.world.element(g), g), held=p.held)
+                for g, p in value.pieces.items()
+            }
+            return Tensor(pieces=pieces, region=value.region, group=value.group)
+        case Scalar() if zero or isinstance(before, Scalar):
+            return Scalar(body=whole(before.body if isinstance(before, Scalar) else ZERO, value.body, (), ""))
+        case Stream() if zero or isinstance(before, Stream):
+            start = before.body if isinstance(before, Stream) else ZERO
+            return Stream(body=whole(start, value.body, (TOKEN_AT, CHANNEL_AT), ""), held=value.held)
+    return value.replaced({variable.name: last})
+
+
+def _start(walk: Walk, before: Value | None, group: str) -> Poly:
+    if before is None:
+        return ZERO
+    known = isinstance(before, Tensor) and group in before.pieces
+    return before.pieces[group].body if known and isinstance(before, Tensor) else walk.ctx.unknown(*walk.world.element(group))
+
+
+# Over parts of the model.
+
+
+@dataclass
+class _Invariant:
+    """What a carried buffer is taken to hold when an iteration begins, has to hold when it ends, and holds after the loop."""
+
+    at_start: Value
+    at_end: Value
+    after: Value
+
+
+def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
+    variable = loop_variable(walk.world, stmt)
+    around = _around(walk, stmt, scope)
+    before, obligations = dict(walk.env), len(walk.ctx.obligations)
+    written = _written(stmt.body)
+    carried = {n: i for n in written if n in before and (i := _invariant(walk, before[n], stmt, around, variable)) is not None}
+    unknown = {n for n, whole in written.items() if whole and n in before and n not in carried}
+    while True:
+        del walk.ctx.obligations[obligations:]
+        walk.env = dict(before)
+        for name in unknown:
+            held = placeholder(walk, name, before[name])
+            walk.env.pop(name)
+            if held is not None:
+                walk.env[name] = held
+        for name, invariant in carried.items():
+            walk.env[name] = invariant.at_start
+        walk.ctx.loops.append(variable)
+        walk.body(stmt.body, scope.inside(stmt, variable))
+        walk.ctx.loops.pop()
+        broken = [n for n, i in carried.items() if n in walk.env and not _agrees(walk, walk.env[n], i.at_end)]
+        if not broken:
+            break
+        for name in broken:
+            del carried[name]
+            if written[name]:
+                unknown.add(name)
+    for name, value in list(walk.env.items()):
+        if name in carried:
+            walk.env[name] = carried[name].after
+        elif name in unknown:
+            value = walk.env[name] = _after(walk, name, before[name], value, variable)  # noqa: PLW2901
+        if isinstance(value, Tensor) and variable.name in value.region.index.free and name not in carried:
+            walk.env[name] = walk.ctx.unknown_tensor(value)  # it holds one part alone
+
+
+def _around(walk: Walk, stmt: For, scope: Scope) -> Region:
+    found = scope.find(stmt.within) if stmt.within is not None else None
+    return walk.whole if found is None else Region(domain=found[0].domain, index=found[1])
+
+
+def _invariant(walk: Walk, value: Value, stmt: For, around: Region, variable: Var) -> _Invariant | None:
+    world = walk.world
+    first, last = world.start(around.domain, around.index), world.end(around.domain, around.index)
+    begin, end = world.start(stmt.domain, variable), world.end(stmt.domain, variable)
+    if stmt.reverse:
+        first, last, begin, end = last, first, end, begin
+    match value:
+        case Stream() if first.key in value.body.key:
+            at_start, at_end, after = (_moved(value, first, at) for at in (begin, end, last))
+            return _Invariant(at_start, at_end, after)
+        case Handle(result=Tensor() as result):
+            return _next_part(value, result, stmt, around, variable)
+    return None
+
+
+def _moved(value: Stream, old: Index, new: Index) -> Stream:
+    return value.map(lambda body: rewritten(body, old, new))
+
+
+def _next_part(handle: Handle, result: Tensor, stmt: For, around: Region, variable: Var) -> _Invariant | None:
+    """A collective started one part ahead: before the loop for the first part, in each iteration for the next."""
+    offset = -1 if stmt.reverse else 1
+    first = Region(domain=stmt.domain, index=fn(edge(-1 if stmt.reverse else 0), (around.index,), variable.sort))
+    if result.region != first:
+        return None
+    here = Region(domain=stmt.domain, index=variable)
+    following = Region(domain=stmt.domain, index=fn(f"shifted {offset:+d}", (variable,), variable.sort))
+    at = [replace(handle, result=replace(result, region=r)) for r in (here, following, following)]
+    return _Invariant(*at)
+
+
+def _agrees(walk: Walk, value: Value, expected: Value) -> bool:
+    match value, expected:
+        case Stream(), Stream():
+            if value.held != expected.held:
+                return False
+            return _equal_streams(walk, value, expected)
+        case Handle(), Handle():
+            same_region = isinstance(value.result, Tensor) and isinstance(expected.result, Tensor) and value.result == expected.result
+            return same_region and value.raced == expected.raced
+    return False
+
+
+def _equal_streams(walk: Walk, value: Stream, expected: Stream) -> bool:
+    """Equal on the tokens that the device holds, a block's output being written out by its definition."""
+    left, right = walk.ctx.here(value.body), walk.ctx.here(expected.body)
+    if value.held is not None and isinstance(here := walk.world.here[value.held], Var):
+        at = {here.name: walk.world.token_owner(value.held)}
+        left, right = substitute(left, at), substitute(right, at)
+    return left == right or walk.reference.unfolded(left) == walk.reference.unfolded(right)

@@ -1,0 +1,116 @@
+"""Messages between pipeline stages, by induction over the stages.
+
+A receive is taken to deliver what the reference has at the boundary of the stage; each send is then checked to send it. That is
+an induction: the first stage (the last, for gradients) begins without a message, every other with what its neighbour has shown to
+send. Where the check fails, the receive is taken to deliver numbers of which nothing is known, and the walk begins again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from placeproof.core.program import Call
+from placeproof.prove.terms import ONE, Index, Poly, Var, choose, product, same, substitute
+from placeproof.semantics.encode.compute import coefficient, held_stream, sample_read
+from placeproof.semantics.encode.context import Context
+from placeproof.semantics.encode.values import Stream, Whole
+from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT
+
+
+class AgainError(Exception):
+    """What a receive was taken to deliver was wrong: the walk has to begin again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What receives from one direction are taken to deliver: a multiple of the reference's value, its tokens split or not."""
+
+    factor: Poly = ONE
+    held: str | None = None
+    known: bool = True
+    tried: int = 0
+
+
+@dataclass
+class Messages:
+    """What is taken of the receives, by direction: +1 for what comes from the stage before, -1 from the stage after."""
+
+    taken: dict[int, Taken] = field(default_factory=dict)
+    inside: dict[int, set[tuple[str, ...]]] = field(default_factory=dict)
+
+    def _same_loops(self, ctx: Context, direction: int) -> bool:
+        """Whether all sends and receives of one direction stand in the same loops, so that each meets its own."""
+        met = self.inside.setdefault(direction, set())
+        met.add(tuple(v.name for v in ctx.loops))
+        return len(met) == 1
+
+    def receive(self, ctx: Context, call: Call) -> Stream:
+        """The stream that a device receives."""
+        direction = -int(call.option("source", "-1") or "-1")
+        taken = self.taken.get(direction, Taken())
+        if not self._same_loops(ctx, direction) or not taken.known or not self._between_stages(ctx, call, direction):
+            return ctx.unknown_stream(taken.held)
+        world, stage = ctx.world, ctx.world.stage
+        sample = world.sample(ctx.batch)
+        edge = world.rank(call.axes[0], 0 if direction > 0 else -1)
+        if direction > 0:
+            body = world.x(sample, world.start("stage", stage))
+        else:
+            body = product(taken.factor, world.dx(sample, world.end("stage", stage)))
+        stream = held_stream(ctx, body, taken.held)
+        return stream.map(lambda b: choose(same(stage, edge), ctx.unknown(TOKEN_AT, CHANNEL_AT), b))
+
+    def _between_stages(self, ctx: Context, call: Call, direction: int) -> bool:
+        edge = ctx.world.rank(call.axes[0], 0 if direction > 0 else -1) if call.axes[0] in ctx.world.sorts else None
+        return call.axes[0] == ctx.world.stages and direction in (1, -1) and _only_without(ctx, edge)
+
+    def send(self, ctx: Context, call: Call, value: Whole) -> None:
+        """Check that what is sent is what receives are taken to deliver."""
+        direction = int(call.option("to", "1") or "1")
+        taken = self.taken.get(direction, Taken())
+        together = self._same_loops(ctx, direction)
+        if not taken.known:
+            return
+        edge = ctx.world.rank(call.axes[0], -1 if direction > 0 else 0)
+        found = self._sent(ctx, value, direction)
+        if call.axes[0] != ctx.world.stages or direction not in (1, -1) or not _only_without(ctx, edge) or not together:
+            self._give_up(direction, taken)
+        elif found is None:
+            self._try_split_tokens(ctx, direction, taken)
+        elif found != (taken.factor, taken.held):
+            factor, held = found
+            here = ctx.world.stage
+            last = ctx.world.rank(call.axes[0], -1)
+            at_last = substitute(factor, {here.name: last}) if isinstance(here, Var) else factor
+            if taken.tried >= 2 or (isinstance(here, Var) and here.name in at_last.free):
+                self._give_up(direction, taken)
+            self.taken[direction] = replace(taken, factor=at_last, held=held, tried=taken.tried + 1)
+            raise AgainError
+
+    def _try_split_tokens(self, ctx: Context, direction: int, taken: Taken) -> None:
+        """Under sequence parallelism stages exchange their own tokens alone."""
+        if ctx.world.hidden is None or taken.held is not None or taken.tried:
+            self._give_up(direction, taken)
+        self.taken[direction] = replace(taken, held=ctx.world.hidden, tried=1)
+        raise AgainError
+
+    def _give_up(self, direction: int, taken: Taken) -> None:
+        self.taken[direction] = replace(taken, known=False)
+        raise AgainError
+
+    def _sent(self, ctx: Context, value: Whole, direction: int) -> tuple[Poly, str | None] | None:
+        if not isinstance(value, Stream):
+            return None
+        world, stage = ctx.world, ctx.world.stage
+        sample = world.sample(ctx.batch)
+        if direction > 0:
+            read = sample_read(ctx, value, "x", (world.end("stage", stage),))
+            return (ONE, value.held) if read == sample else None
+        factor = coefficient(ctx, value, sample, world.start("stage", stage))
+        return None if factor is None else (factor, value.held)
+
+
+def _only_without(ctx: Context, edge: Index | None) -> bool:
+    """Whether every condition around only leaves out the stage that has no neighbour on that side."""
+    stage = ctx.world.stage
+    return all(not positive and left == stage and right == edge for left, right, positive in ctx.conditions)

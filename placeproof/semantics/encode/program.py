@@ -1,0 +1,90 @@
+"""The obligations of a whole program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from placeproof.core.diagnostics import Place
+from placeproof.core.program import Program
+from placeproof.core.program.ir import Assign, statements
+from placeproof.prove import Given
+from placeproof.prove.terms import Index, Poly, Var, substitute
+from placeproof.semantics.encode.context import CONSISTENCY, INVARIANT, Context, Obligation
+from placeproof.semantics.encode.execute import Scope, Walk
+from placeproof.semantics.encode.messages import AgainError, Messages
+from placeproof.semantics.encode.values import Tensor
+from placeproof.semantics.encode.world import Options, World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """A program's obligations, in the order in which a device comes to them, and what they assume of degrees."""
+
+    program: Program
+    options: Options
+    obligations: tuple[Obligation, ...]
+    given: tuple[Given, ...]
+    warnings: tuple[tuple[str, Place | None], ...]
+
+
+def encode(program: Program, options: Options | None = None) -> Encoding:
+    """The obligations of a program whose states are placed (``trace(program).program``).
+
+    Raises :class:`NoMeaningError` for operations that the encoding gives no meaning to.
+    """
+    chosen = options or Options(without=frozenset(program.without))
+    messages = Messages()
+    while True:
+        ctx = Context(World(program, chosen))
+        try:
+            walk = Walk(ctx, messages)
+            walk.body(program.body, Scope())
+        except AgainError:
+            continue
+        break
+    _after_the_step(walk)
+    return Encoding(
+        program=program,
+        options=chosen,
+        obligations=tuple(_distinct(ctx.obligations)),
+        given=ctx.given(),
+        warnings=tuple(dict.fromkeys(ctx.warnings)),
+    )
+
+
+def _distinct(obligations: list[Obligation]) -> list[Obligation]:
+    """Obligations without repetitions of the same claim about the same line."""
+    found: dict[tuple[object, ...], Obligation] = {}
+    for one in obligations:
+        found.setdefault((one.name, one.place, one.claim.left, one.claim.right, one.claim.given), one)
+    return list(found.values())
+
+
+def _after_the_step(walk: Walk) -> None:
+    """The states lie as placed, copies agree with what was written, and all equal the reference."""
+    ctx, world = walk.ctx, walk.world
+    for state in ("parameters", "optimizer"):
+        value = walk.env[state]
+        ctx.place = _last_write(walk.program, state)
+        for group in world.groups:
+            piece = value.pieces.get(group) if isinstance(value, Tensor) else None
+            body = piece.body if piece is not None else ctx.unknown(*world.element(group))
+            of = "" if world.groups == ("all",) else f" ({group})"
+            for at in ctx.owner_of(group, walk.placed(state, group)):
+                if state == "parameters" and group in ctx.written:
+                    name = f"every copy of the parameters is what its update wrote{of}"
+                    ctx.require(name, CONSISTENCY, body, _by_owner(walk, group), at)
+                ctx.require(f"{state} after the step are the reference's{of}", INVARIANT, body, walk.reference.updated(state, group), at)
+
+
+def _by_owner(walk: Walk, group: str) -> Poly:
+    """What the owner of an element, or the first of its owners, wrote."""
+    value, held = walk.ctx.written[group]
+    (at, *_) = walk.ctx.owner_of(group, held)
+    first: dict[str, Index] = {c.name: walk.world.rank(f, 0) for f, c in walk.world.here.items() if isinstance(c, Var) and c.name not in at}
+    return substitute(substitute(value, at), first)
+
+
+def _last_write(program: Program, state: str) -> Place | None:
+    found = [s.place for s in statements(program.body) if isinstance(s, Assign) and any(t.name == state for t in s.targets)]
+    return found[-1] if found else (list(statements(program.body))[-1].place)

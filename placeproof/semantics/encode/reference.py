@@ -1,0 +1,146 @@
+"""What a single device computes in the step: the gradient of the global batch, and the update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from placeproof.prove.terms import ONE, Index, Poly, Var, app, inverse, product, total
+from placeproof.prove.terms.algebra import by_cases, constant
+from placeproof.prove.terms.extrema import greatest
+from placeproof.prove.terms.nodes import App
+from placeproof.semantics.encode.compute import NORM, matrix_gradient, matrix_input, norm_gradient, norm_input, pass_gradient
+from placeproof.semantics.encode.world import E_BLOCK, E_SLICE, World
+
+
+@dataclass
+class Reference:
+    """The reference step of a program's world."""
+
+    world: World
+
+    @cached_property
+    def options(self) -> dict[str, str]:
+        """What the reference does beyond a plain step."""
+        return dict(self.world.program.reference)
+
+    @cached_property
+    def token_total(self) -> Poly:
+        """The number of tokens that count in the global batch."""
+        return total(self.world.any_sample, self.world.tokens(self.world.any_sample))
+
+    def sample_gradient(self, group: str, sample: tuple[Index, ...]) -> Poly:
+        """The gradient of one sample's mean loss with respect to an element."""
+        world = self.world
+        declared = next(g for g in world.program.groups if g.name == group)
+        if world.by_blocks and declared.tied is None:
+            dz = self._dx(sample, world.end("blocks", E_BLOCK))
+            if group == NORM:
+                return norm_gradient(world, sample, E_BLOCK, self._dy(sample, E_BLOCK, dz), ONE)
+            return matrix_gradient(sample, E_BLOCK, dz)
+        at: dict[str, Index] = dict(world.here)
+        if declared.tied is not None:
+            return app(f"g.{group}.first", *sample, *world.element(group)) + app(f"g.{group}.last", *sample, *world.element(group))
+        if declared.experts is not None:
+            return app(f"g.{group}", *sample, *world.element(group))
+        parts = [] if declared.partial is None else [Var(f"part.{f}", world.sorts[f]) for f in world.factors((declared.partial,))]
+        at |= {v.sort.name: v for v in parts}
+        return total(parts, pass_gradient(world, group, sample, at))
+
+    def _dx(self, sample: tuple[Index, ...], at: Index) -> Poly:
+        return self.world.dx(sample, at)
+
+    def _dy(self, sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:
+        return total([E_SLICE], matrix_input(sample, block, dz))
+
+    def mean_gradient(self, group: str) -> Poly:
+        """The gradient of the mean over every token of the global batch."""
+        sample = self.world.any_sample
+        weighted = product(self.world.tokens(sample), self.sample_gradient(group, sample))
+        return product(total(sample, weighted), inverse(self.token_total))
+
+    @cached_property
+    def square_norm(self) -> Poly:
+        """The square of the global norm of the gradient."""
+        parts = [total(self.world.element(g), product(*[self.mean_gradient(g)] * 2)) for g in self.world.groups]
+        return sum(parts[1:], parts[0])
+
+    def gradient(self, group: str) -> Poly:
+        """The gradient that the update reads: clipped where the reference clips."""
+        plain = self.mean_gradient(group)
+        if self.options.get("clip") == "global_norm":
+            return product(plain, app("clip", app("sqrt", self.square_norm)))
+        return plain
+
+    def not_finite(self) -> Poly:
+        """The flag of the loss scaler: some element of the gradient is not finite."""
+        flags = [greatest(self.world.element(g), app("not finite", self.gradient(g))) for g in self.world.groups]
+        return flags[0] if len(flags) == 1 else app("max", *sorted(flags))
+
+    def updated(self, state: str, group: str) -> Poly:
+        """A state's element after the step."""
+        theta, omega, g = self.world.theta(group), self.world.omega(group), self.gradient(group)
+        new = update_value(self.world, state, group, (theta, omega, g), ONE)
+        if self.options.get("skip") == "not_finite":
+            return app("unless", self.not_finite(), theta if state == "parameters" else omega, new)
+        return new
+
+    def unfolded(self, body: Poly) -> Poly:
+        """A stream with each block's output, and each block's input gradient, written out by the block's definition."""
+        result = constant(0)
+        for mono, factor in body.terms:
+            part = constant(factor)
+            for atom, exponent in mono.factors:
+                part = product(
+                    part,
+                    self._unfolded_atom(atom)
+                    if exponent == 1
+                    else Poly({type(mono)({atom: exponent}, frozenset()): constant(1).terms[0][1]}),
+                )
+            result = result + product(part, Poly({type(mono)({}, mono.guards): constant(1).terms[0][1]}))
+        return result
+
+    def _unfolded_atom(self, atom: object) -> Poly:
+        from placeproof.prove.terms.algebra import of_atom
+
+        world = self.world
+        if isinstance(atom, App) and atom.name in ("x", "dx"):
+            sample, at = tuple(a for a in atom.args[:-3]), atom.args[-3]
+            name, block = getattr(at, "name", ""), getattr(at, "args", (None,))[0]
+            if atom.name == "x" and name == "end.blocks":
+                return world.x(sample, world.start("blocks", block)) + total([E_SLICE], app("q", *sample, block, E_SLICE, *atom.args[-2:]))  # type: ignore[arg-type]
+            if atom.name == "dx" and name == "start.blocks":
+                dz = world.dx(sample, world.end("blocks", block))  # type: ignore[arg-type]
+                return dz + norm_input(sample, block, self._dy(sample, block, dz))  # type: ignore[arg-type]
+        return of_atom(atom)  # type: ignore[arg-type]
+
+
+def update_value(world: World, state: str, group: str, operands: tuple[Poly, Poly, Poly], held: Poly) -> Poly:
+    """What an update writes for an element. ``held``: 1 for the elements that the device has of the tensor.
+
+    An element-wise optimizer reads the element's own numbers; one with tensor norms also sums over what the device holds of the
+    tensor; a matrix optimizer reads the whole matrix as the device sees it.
+    """
+    name = f"new {state}"
+    kind = dict(world.program.reference).get("optimizer", "elementwise")
+    if "elementwise-optimizer" in world.options.without:
+        kind = "matrix"
+    if kind == "elementwise":
+        return by_cases(lambda *args: app(name, *args), *operands)
+    within = [v for v in world.element(group) if v != E_BLOCK]
+    if kind == "tensor_norm":
+        return with_norms(world, state, operands, tensor_norm(world, group, operands, held))
+    from placeproof.prove.terms import lam
+
+    return app(f"{name} of a matrix", *(lam(within, o) for o in operands), *world.element(group))
+
+
+def tensor_norm(world: World, group: str, operands: tuple[Poly, Poly, Poly], held: Poly) -> Poly:
+    """The statistic of a tensor that a layer-wise optimizer needs: a sum over the elements that the device has of it."""
+    within = [v for v in world.element(group) if v != E_BLOCK]
+    return total(within, product(held, by_cases(lambda *args: app("norm term", *args), *operands)))
+
+
+def with_norms(world: World, state: str, operands: tuple[Poly, Poly, Poly], norm: Poly) -> Poly:
+    """An element-wise update that also knows its tensor's statistic."""
+    return by_cases(lambda *args: app(f"new {state}", *args), *operands, norm)

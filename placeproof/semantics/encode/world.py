@@ -1,0 +1,244 @@
+"""What a program's meaning is made of: device coordinates, elements, samples, owners, and the single-device reference's atoms.
+
+Coordinates, elements and samples lie in uninterpreted sorts, so nothing fixes how many devices, parameters, blocks or
+micro-batches there are. Which device owns an element along an axis is an uninterpreted function: shards may be uneven.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from placeproof.core.mesh import Axis
+from placeproof.core.program import For, Program, Ref, calls, statements
+from placeproof.prove.terms import Fn, Index, Poly, Sort, Var, app, constant, fn, point, product, same, symbol
+from placeproof.semantics.values import factors
+
+BLOCK = Sort("block", "blocks")
+SLICE = Sort("slice", "slices")
+ENTRY = Sort("entry", "entries")
+TOKEN = Sort("token", "tokens")
+CHANNEL = Sort("channel", "channels")
+POSITION = Sort("position", "positions")
+
+#: An element of a tensor: its block, the slice of the hidden dimension (or the expert), and its place there.
+E_BLOCK, E_SLICE, E_ENTRY = Var("e.block", BLOCK), Var("e.slice", SLICE), Var("e.entry", ENTRY)
+ELEMENT: tuple[Var, ...] = (E_BLOCK, E_SLICE, E_ENTRY)
+#: An element of a stream of activations.
+TOKEN_AT, CHANNEL_AT = Var("x.token", TOKEN), Var("x.channel", CHANNEL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the reference step is, and which assumptions about it are dropped."""
+
+    without: frozenset[str] = frozenset()
+
+
+@dataclass
+class World:
+    """The sorts, coordinates and functions that speak of one program."""
+
+    program: Program
+    options: Options = field(default_factory=Options)
+    least: dict[str, int] = field(default_factory=dict)
+
+    # Sorts and coordinates.
+
+    @cached_property
+    def sorts(self) -> dict[str, Sort]:
+        """The sort of each axis factor."""
+        return {name: Sort(name, size) for axis in self.program.axes for name, size in self._factor_sizes(axis)}
+
+    def _factor_sizes(self, axis: Axis) -> list[tuple[str, str | int]]:
+        whole: str | int = axis.degree if axis.degree is not None else self.degree_name(axis.name)
+        if axis.inner is None:
+            return [(axis.name, whole)]
+        outer: str | int = f"N_{axis.outer_name}"
+        if isinstance(axis.inner, int) and axis.degree is not None:
+            outer = axis.degree // axis.inner
+        return [(axis.outer_name, outer), (axis.inner_name, axis.inner)]
+
+    def degree_name(self, axis: str) -> str:
+        """The symbol of an axis's degree."""
+        return "N" if len(self.program.axes) == 1 else f"N_{axis}"
+
+    @cached_property
+    def batch(self) -> Sort:
+        """The sort of micro-batches: of one point in a program without a loop over them."""
+        loops = any(isinstance(s, For) and s.domain == "microbatches" for s in statements(self.program.body))
+        count = self.program.count("microbatches")
+        return Sort("microbatch", (count if count is not None else "m") if loops else 1)
+
+    def loop_sort(self, domain: str) -> Sort:
+        """The sort of a loop variable."""
+        if domain == "microbatches":
+            return self.batch
+        return BLOCK if domain == "blocks" else Sort(domain, f"number of {domain}")
+
+    @cached_property
+    def here(self) -> dict[str, Index]:
+        """The coordinates of the device that is spoken of, by axis factor."""
+        return {name: point(sort) if sort.single else Var(f"d.{name}", sort) for name, sort in self.sorts.items()}
+
+    @cached_property
+    def coordinates(self) -> tuple[Index, ...]:
+        """All coordinates of the device."""
+        return tuple(self.here.values())
+
+    def factors(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """The axis factors that names stand for."""
+        return tuple(f for a in axes for f in factors(self.program, a))
+
+    def degree(self, axis: str) -> Poly:
+        """The degree of an axis, or of one of its factors."""
+        return product(*(self.size(f) for f in self.factors((axis,))))
+
+    def size(self, factor: str) -> Poly:
+        """The degree of one axis factor."""
+        size = self.sorts[factor].size
+        return constant(size) if isinstance(size, int) else symbol(size)
+
+    def rank(self, factor: str, number: int) -> Index:
+        """The device with a number along an axis factor; -1 is the last."""
+        sort = self.sorts[factor]
+        if number > 0:
+            self.least[factor] = max(self.least.get(factor, 1), number + 1)
+        return point(sort) if number == 0 else fn("last" if number == -1 else f"rank{number}", (), sort)
+
+    # What axes split.
+
+    @cached_property
+    def hidden(self) -> str | None:
+        """The axis that splits the hidden dimension."""
+        return next((a.name for a in self.program.axes if a.splits.name == "hidden"), None)
+
+    @cached_property
+    def stages(self) -> str | None:
+        """The axis that splits the layers."""
+        return next((a.name for a in self.program.axes if a.splits.name == "layers"), None)
+
+    @cached_property
+    def sample_factors(self) -> tuple[str, ...]:
+        """Axis factors whose devices have different samples."""
+        return tuple(f for a in self.program.axes if a.splits.samples for f in factors(self.program, a.name))
+
+    @cached_property
+    def stage(self) -> Index:
+        """The pipeline stage of the device; of the only one where there is no pipeline."""
+        return self.here[self.stages] if self.stages is not None else point(Sort("stage", 1))
+
+    @cached_property
+    def by_blocks(self) -> bool:
+        """Whether the program computes the groups of a block one by one, as tensor parallelism does."""
+        found = (c for s in statements(self.program.body) for c in calls(s) if c.op == "forward")
+        return any(isinstance(c.args[0], Ref) and c.args[0].group is not None for c in found if c.args)
+
+    # Elements and owners.
+
+    def sliced(self, group: str) -> bool:
+        """Whether a group's elements belong to slices of the hidden dimension, or to experts."""
+        if group in self.expert_groups:
+            return True
+        axes = {a.name for a in self.program.axes if a.splits.name in ("hidden", "experts")}
+        return any(
+            axis in axes and mode.split
+            for p in self.program.placed
+            if p.state == "parameters" and p.group in (None, group)
+            for axis, mode in p.modes
+        )
+
+    @cached_property
+    def expert_groups(self) -> frozenset[str]:
+        """Groups of experts."""
+        return frozenset(g.name for g in self.program.groups if g.experts)
+
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        """The names of the parameter groups."""
+        return tuple(g.name for g in self.program.groups)
+
+    def element(self, group: str) -> tuple[Var, ...]:
+        """The variables that name an element of a group."""
+        if self.tied(group) is not None:
+            return (E_ENTRY,)
+        return ELEMENT if self.sliced(group) else (E_BLOCK, E_ENTRY)
+
+    def tied(self, group: str) -> str | None:
+        """The axis between whose ends a group's copies are tied."""
+        return next((g.tied for g in self.program.groups if g.name == group), None)
+
+    def owner(self, group: str, factor: str, order: str = "blocked") -> Index:
+        """The coordinate that owns an element of a group along an axis factor."""
+        sort, axis = self.sorts[factor], self.program.axis(factor)
+        assert axis is not None
+        suffix = "" if order == "blocked" else f".{order}"
+        if axis.splits.name == "layers":
+            return fn("stage", (E_BLOCK,), sort)
+        if self.sliced(group) and (axis.splits.name in ("hidden", "experts") or self.is_expert_axis(group, axis.name)):
+            return fn(f"owner.{factor}{suffix}", (E_BLOCK, E_SLICE), sort)
+        copy = () if self.tied(group) is None else (self.stage,)  # tied copies lie in partitions of their own
+        return fn(f"owner.{factor}{suffix}", (*self.element(group), *copy), sort)
+
+    def is_expert_axis(self, group: str, axis: str) -> bool:
+        """Whether an axis splits the experts of a group, its tokens being sent to them."""
+        return any(g.name == group and g.experts == axis for g in self.program.groups)
+
+    def token_owner(self, factor: str) -> Index:
+        """The coordinate that holds a token where the sequence is split over an axis factor."""
+        return fn(f"holder.{factor}", (TOKEN_AT,), self.sorts[factor])
+
+    def owns(self, group: str, factor: str, order: str = "blocked") -> Poly:
+        """1 where the device owns the element of a group along an axis factor."""
+        axis = self.tied(group)
+        if axis is not None and factor == axis:
+            first, last = same(self.here[factor], self.rank(factor, 0)), same(self.here[factor], self.rank(factor, -1))
+            return first + last - product(first, last)
+        return same(self.here[factor], self.owner(group, factor, order))
+
+    # Samples and the reference's atoms.
+
+    def sample(self, batch: Index | None = None) -> tuple[Index, ...]:
+        """The device's own samples (of one micro-batch)."""
+        return (*(self.here[f] for f in self.sample_factors), batch if batch is not None else point(self.batch))
+
+    @cached_property
+    def any_sample(self) -> tuple[Var, ...]:
+        """Variables for any sample of the global batch."""
+        return (*(Var(f"s.{f}", self.sorts[f]) for f in self.sample_factors), Var("s.microbatch", self.batch))
+
+    def theta(self, group: str) -> Poly:
+        """The reference's parameters before the step."""
+        if "equal-initial-states" in self.options.without:
+            return self.initial(group, {f: self.rank(f, 0) for f in self.sorts})
+        return app(f"theta.{group}", *self.element(group))
+
+    def initial(self, group: str, at: dict[str, Index]) -> Poly:
+        """The parameters that one device begins with, where devices may begin with different ones."""
+        return app(f"initial.{group}", *at.values(), *self.element(group))
+
+    def omega(self, group: str) -> Poly:
+        """The reference's optimizer state before the step."""
+        return app(f"omega.{group}", *self.element(group))
+
+    def x(self, sample: tuple[Index, ...], at: Index) -> Poly:
+        """The reference's activations at a position of the model."""
+        return app("x", *sample, at, TOKEN_AT, CHANNEL_AT)
+
+    def dx(self, sample: tuple[Index, ...], at: Index) -> Poly:
+        """The reference's gradient of a sample's loss with respect to the activations at a position."""
+        return app("dx", *sample, at, TOKEN_AT, CHANNEL_AT)
+
+    def tokens(self, sample: tuple[Index, ...]) -> Poly:
+        """How many tokens of a sample count."""
+        if "equal-token-counts" in self.options.without:
+            return app("tokens", *sample)
+        return symbol("tokens each")
+
+    def start(self, domain: str, index: Index) -> Index:
+        """The position at which a part of the model begins."""
+        return Fn(f"start.{domain}", (index,), POSITION)
+
+    def end(self, domain: str, index: Index) -> Index:
+        """The position at which a part of the model ends."""
+        return Fn(f"end.{domain}", (index,), POSITION)

@@ -1,0 +1,87 @@
+"""Looking for a counterexample: the program run on small meshes, smallest first, against one device."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from placeproof.core.mesh import Axis
+from placeproof.core.program import For, Program, statements
+from placeproof.semantics.simulate import Difference, Fault, Setup, simulate
+
+#: The most devices of a mesh that is tried, and the most seconds that a search takes.
+MOST_DEVICES = 12
+SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A run that ends with other numbers than one device's, or does not end."""
+
+    setup: Setup
+    what: Difference | Fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """How far a search without a result went."""
+
+    runs: int
+    seconds: float
+    largest: str
+
+
+def search(program: Program, *, without: frozenset[str] = frozenset(), seconds: float = SECONDS) -> Found | Searched:
+    """The smallest run that differs from the reference, or how far was looked."""
+    began, runs, last = time.monotonic(), 0, ""
+    for setup in setups(program, without):
+        if time.monotonic() - began > seconds:
+            break
+        runs, last = runs + 1, describe(setup)
+        found = simulate(program, setup)
+        if found is not None:
+            return Found(setup=setup, what=found)
+    return Searched(runs=runs, seconds=time.monotonic() - began, largest=last)
+
+
+def describe(setup: Setup) -> str:
+    """A mesh in words."""
+    parts = [f"N_{axis} = {n}" for axis, n in setup.degrees.items()]
+    return ", ".join([*parts, f"m = {setup.microbatches}"])
+
+
+def setups(program: Program, without: frozenset[str] = frozenset()) -> Iterator[Setup]:
+    """Small meshes, smallest first; of each, few micro-batches and parts of the model before many."""
+    domains = {s.domain for s in statements(program.body) if isinstance(s, For)}
+    count = program.count("microbatches")
+    batches = [1] if "microbatches" not in domains else [count] if count else [1, 2, 3]
+    shapes = [(1, 1), (2, 1), (2, 2)] if domains & {"units", "layers"} else [(1, 1)]
+    degrees = [_degrees(axis) for axis in program.axes]
+    meshes = [dict(itertools.chain.from_iterable(d.items() for d in chosen)) for chosen in itertools.product(*degrees)]
+    inner = {a.inner_name for a in program.axes if a.inner is not None}
+    sized = [(_devices(mesh, inner), mesh) for mesh in meshes]
+    every = []
+    for (index, (devices, mesh)), m, (layers, units) in itertools.product(enumerate(sized), batches, shapes):
+        if devices <= MOST_DEVICES:
+            setup = Setup(degrees=mesh, microbatches=m, layers_per_stage=layers, units_per_stage=units, exact=False, without=without)
+            every.append((devices * m * layers, devices, index, setup))
+    for *_, setup in sorted(every, key=lambda e: e[:3]):
+        yield setup
+
+
+def _degrees(axis: Axis) -> list[dict[str, int]]:
+    """Small degrees of an axis; with sub-groups, of some that divide it."""
+    if axis.inner is None:
+        return [{axis.name: n} for n in ((axis.degree,) if axis.degree is not None else (1, 2, 3))]
+    inner = (axis.inner,) if isinstance(axis.inner, int) else (2, 1, 3)
+    whole = [(i, axis.degree or i * outer) for i in inner for outer in (1, 2, 3)]
+    return [{axis.name: n, axis.inner_name: i} for i, n in dict.fromkeys(whole) if n % i == 0]
+
+
+def _devices(mesh: dict[str, int], inner: set[str]) -> int:
+    product = 1
+    for name, size in mesh.items():
+        product *= 1 if name in inner else size
+    return product

@@ -1,0 +1,103 @@
+"""Whether a program trains the reference's model: proved, refuted with a replayed counterexample, or unknown."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from placeproof.core.diagnostics import Place
+from placeproof.core.program import Program
+from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
+from placeproof.semantics.encode import Encoding, NoMeaningError, Obligation, Options, encode
+from placeproof.semantics.search import Found, search
+from placeproof.semantics.simulate import Fault, simulate
+from placeproof.semantics.trace import trace
+
+Word = Literal["proved", "refuted", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """An obligation with its verdict, the solver that gave it and the seconds it took."""
+
+    obligation: Obligation
+    verdict: Proved | Refuted | Unknown
+    seconds: float
+
+    @property
+    def word(self) -> Word:
+        """The verdict in one word."""
+        if isinstance(self.verdict, Proved):
+            return "proved"
+        return "refuted" if isinstance(self.verdict, Refuted) else "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A program's verdict. ``found``: the run that refutes it; ``why``: why it is unknown; ``about``: the broken obligation."""
+
+    program: Program
+    options: Options
+    word: Word
+    settled: tuple[Settled, ...] = ()
+    for_all: tuple[str, ...] = ()
+    warnings: tuple[tuple[str, Place | None], ...] = ()
+    about: Obligation | None = None
+    found: Found | None = None
+    why: str = ""
+
+
+def judge(program: Program, *, without: frozenset[str] = frozenset(), budget: Budget | None = None) -> Judged:
+    """Prove a program, or look for a run that refutes it. Refuted is said only of a run that was computed in fractions."""
+    placed = trace(program).program
+    options = Options(without=without | frozenset(program.without))
+    try:
+        encoding = encode(placed, options)
+    except NoMeaningError as missing:
+        where = f", line {missing.place.line}" if missing.place else ""
+        return _by_search(placed, options, (), None, f"the proof cannot speak of this step: {missing}{where}")
+    settled = tuple(_settle(o, budget) for o in encoding.obligations)
+    open_ = [s for s in settled if s.word != "proved"]
+    judged = Judged(
+        program=placed,
+        options=options,
+        word="proved",
+        settled=settled,
+        for_all=tuple(g.name for g in encoding.given if not g.name.startswith("tokens each")),
+        warnings=encoding.warnings,
+    )
+    if not open_:
+        return judged
+    first = next((s for s in open_ if isinstance(s.verdict, Unknown) and s.verdict.suspected), open_[0])
+    assert isinstance(first.verdict, Unknown)
+    found = _by_search(placed, options, settled, first.obligation, first.verdict.why)
+    return replace(found, for_all=judged.for_all, warnings=judged.warnings)
+
+
+def _settle(obligation: Obligation, budget: Budget | None) -> Settled:
+    began = time.perf_counter()
+    verdict = settle(obligation.claim, budget)
+    return Settled(obligation=obligation, verdict=verdict, seconds=time.perf_counter() - began)
+
+
+def _by_search(program: Program, options: Options, settled: tuple[Settled, ...], about: Obligation | None, why: str) -> Judged:
+    """A suspicion is confirmed by a run, or it stays one."""
+    result = search(program, without=options.without)
+    judged = Judged(program=program, options=options, word="unknown", settled=settled, about=about, why=why)
+    if not isinstance(result, Found):
+        tried = f"{result.runs} small runs up to {result.largest} showed no difference" if result.runs else "no small run was possible"
+        return replace(judged, why=f"{why}; {tried}")
+    exact = Found(setup=replace(result.setup, exact=True), what=result.what)
+    again = simulate(program, exact.setup)
+    if again is None:
+        return replace(judged, why=f"{why}; a run in residues differed, and in fractions it did not")
+    found = Found(setup=exact.setup, what=again)
+    if about is None:
+        return replace(judged, word="refuted", found=found)
+    verdict = confirm(about.claim, found, lambda: simulate(program, exact.setup) == again)
+    after = tuple(replace(s, verdict=verdict) if s.obligation is about else s for s in settled)
+    return replace(judged, word="refuted" if isinstance(verdict, Refuted) else "unknown", settled=after, found=found)
+
+
+__all__ = ["Encoding", "Fault", "Judged", "Settled", "judge"]

@@ -1,0 +1,103 @@
+"""The prover's two sides: every catalogue composition is proved for all degrees, every one with something taken away is not."""
+
+from __future__ import annotations
+
+import pytest
+from compositions import compositions, mutants, mutated
+
+from placeproof.core.program import Program, read
+from placeproof.semantics.lower import lower
+from placeproof.semantics.verdict import judge
+from placeproof.strategies import parse_strategy
+
+
+@pytest.mark.parametrize("subject", compositions())
+def test_every_composition_is_proved(subject: str) -> None:
+    judged = judge(lower(parse_strategy(subject)))
+    assert judged.word == "proved", judged.about
+    conditions = {s.obligation.condition for s in judged.settled}
+    assert conditions == {"gradient integrity", "state consistency", "step invariant"}
+    assert all(s.obligation.place is not None for s in judged.settled)
+
+
+@pytest.mark.parametrize(("subject", "mutation"), mutated())
+def test_taking_any_collective_away_refutes(subject: str, mutation: str) -> None:
+    mutant = next(p for name, p in mutants(lower(parse_strategy(subject))) if name == mutation)
+    judged = judge(mutant)
+    assert judged.word == "refuted"
+    assert judged.found is not None
+    assert judged.found.setup.exact
+
+
+HEADER = 'mesh(dp, tp)\nsplits(tp="batch")\n'
+
+
+def program(body: str) -> Program:
+    return read(HEADER + body)
+
+
+REDUCED = """\
+gradients = scale(backward(parameters), 1 / tp)
+{}
+parameters, optimizer = update(parameters, optimizer, gradients)
+"""
+
+CORRECT_BUT_UNUSUAL = {
+    "mean then sum": "gradients = all_reduce(all_reduce(gradients, dp, op=mean), tp)",
+    "sum then mean": "gradients = scale(all_reduce(gradients, dp, tp), 1 / dp)",
+    "either order": "gradients = scale(all_reduce(all_reduce(gradients, tp), dp), 1 / dp)",
+    "the other order": "gradients = scale(all_reduce(all_reduce(gradients, dp), tp), 1 / dp)",
+    "a redundant broadcast": "gradients = scale(all_reduce(broadcast(all_reduce(gradients, tp), tp, root=0), dp), 1 / dp)",
+    "halved and doubled": "gradients = scale(scale(all_reduce(gradients, dp, tp), 1 / (2 * dp)), 2)",
+    "reduced to one device, then broadcast": (
+        "gradients = broadcast(reduce(scale(all_reduce(gradients, tp), 1 / dp), dp, root=0), dp, root=0)"
+    ),
+    "scattered and gathered": "gradients = all_gather(reduce_scatter(scale(all_reduce(gradients, tp), 1 / dp), dp), dp)",
+}
+WRONG = {
+    "one axis missing": "gradients = scale(all_reduce(gradients, dp), 1 / dp)",
+    "reduced twice": "gradients = scale(all_reduce(all_reduce(all_reduce(gradients, dp), tp), tp), 1 / dp)",
+    "not divided": "gradients = all_reduce(gradients, dp, tp)",
+    "divided twice": "gradients = scale(all_reduce(gradients, dp, tp, op=mean), 1 / dp)",
+    "max for sum": "gradients = scale(all_reduce(all_reduce(gradients, dp, op=max), tp), 1 / dp)",
+    "divided by the other axis": "gradients = scale(all_reduce(gradients, dp, tp), 1 / tp)",
+    "only one device has it": "gradients = reduce(scale(all_reduce(gradients, tp), 1 / dp), dp, root=0)",
+    "only the first device scales": (
+        "gradients = all_reduce(gradients, dp, tp)\nif rank(dp) == 0:\n    gradients = scale(gradients, 1 / dp)"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CORRECT_BUT_UNUSUAL)
+def test_correct_but_unusual_programs_are_proved(name: str) -> None:
+    judged = judge(program(REDUCED.format(CORRECT_BUT_UNUSUAL[name])))
+    assert judged.word == "proved"
+    assert [w for w, _ in judged.warnings if "redundant" in w] == [w for w, _ in judged.warnings]
+    assert bool(judged.warnings) == ("redundant" in name)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_though_popular_programs_are_refuted(name: str) -> None:
+    judged = judge(program(REDUCED.format(WRONG[name])))
+    assert judged.word == "refuted"
+    assert judged.about is not None
+    assert judged.about.condition in ("gradient integrity", "state consistency")
+
+
+def test_one_part_of_the_gradient_is_not_the_gradient() -> None:
+    """What a loop over units leaves in a name without an index is the last unit's alone."""
+    judged = judge(
+        read("""\
+mesh(dp)
+x = data()
+for u in units:
+    x, activations[u] = forward(parameters[u], x)
+dx = loss(x)
+for u in reversed(units):
+    g = backward_weight(parameters[u], activations[u], dx)
+    dx = backward_input(parameters[u], activations[u], dx)
+g = all_reduce(g, dp, op=mean)
+parameters, optimizer = update(parameters, optimizer, g)
+""")
+    )
+    assert judged.word != "proved"
