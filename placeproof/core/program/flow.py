@@ -26,7 +26,7 @@ class _Known:
 def check_flow(program: Program, problems: Problems) -> None:
     """Walk the program once in order, each loop body once, and record every read that cannot be answered."""
     flow = _Flow(program, problems)
-    known = _Known(written=set(STATES))
+    known = _Known(written=set(STATES) | {t.name for t in program.tensors})
     flow.body(program.body, known, ())
     for name, place in known.started.items():
         if name in flow.waited:
@@ -110,7 +110,7 @@ class _Flow:
                     self.read(arg, known, loops)
             case Call(op="wait", args=(Ref() as ref,)):
                 self._wait(ref, known, loops)
-            case Call(op="elementwise", args=(_, x)):
+            case Call(op="elementwise" | "slope", args=(_, x)):
                 self.read(x, known, loops)
             case Call(op="cast" | "quantize", args=(x, width)):
                 self.read(x, known, loops)

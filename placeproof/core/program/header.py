@@ -12,7 +12,7 @@ from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis, axis_order
 from placeproof.core.modes import MODES, Mode
-from placeproof.core.program.ir import DEFAULT_GROUP, Expr, Group, Placed, Program, Ref, Stmt
+from placeproof.core.program.ir import DEFAULT_GROUP, Expr, Group, Placed, Program, Ref, Stmt, Tensor
 from placeproof.core.program.ops import DOMAINS
 from placeproof.core.states import STATES
 
@@ -57,6 +57,7 @@ class Header:
     approximates: list[str] = field(default_factory=list)
     reference: dict[str, str] = field(default_factory=dict)
     without: list[str] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
 
     def program(self, body: tuple[Stmt, ...], source: str, problems: Problems) -> Program:
         """The program that the header and a body make."""
@@ -77,6 +78,7 @@ class Header:
             approximates=tuple(self.approximates),
             reference=tuple(sorted(self.reference.items())),
             without=tuple(dict.fromkeys(self.without)),
+            tensors=tuple(self.tensors),
         )
 
     def _axis(self, name: str, degree: int | None, problems: Problems) -> Axis:
@@ -112,6 +114,7 @@ def read_header(node: ast.Call, header: Header, reader: Reader, problems: Proble
         "approximate": _approximate,
         "reference": _reference,
         "without": _without,
+        "tensor": _tensor,
     }
     readers[node.func.id](node, header, reader)
 
@@ -300,3 +303,28 @@ def _without(node: ast.Call, header: Header, reader: Reader) -> None:
                 reader.refuse(arg, f"there is no assumption `{text}`", hint)
             case _:
                 reader.refuse(arg, 'expected `without("an assumption")`')
+
+
+def _tensor(node: ast.Call, header: Header, reader: Reader) -> None:
+    names = [a.id for a in node.args if isinstance(a, ast.Name)]
+    if len(names) != len(node.args) or not names:
+        reader.refuse(node, "expected `tensor(name, dimension, ...)`", "for example `tensor(w1, hidden, ffn, tp=ffn)`")
+        return
+    name, *dims = names
+    split: list[tuple[str, str]] = []
+    picks: str | None = None
+    for option, value in _keywords(node, reader):
+        text = _text(value)
+        if option == "picks" and text is not None:
+            picks = text
+        elif text not in dims:
+            reader.refuse(
+                value, f"`{text}` is no dimension of `{name}`", "an option names an axis and the dimension that it splits: `tp=ffn`"
+            )
+        else:
+            assert text is not None
+            split.append((option, text))
+    if any(t.name == name for t in header.tensors) or len(set(dims)) < len(dims):
+        reader.refuse(node, f"`{name}` is declared twice, or has a dimension twice", code="PP305")
+        return
+    header.tensors.append(Tensor(name=name, dims=tuple(dims), split=tuple(split), picks=picks, place=reader.place(node)))

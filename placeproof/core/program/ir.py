@@ -141,6 +141,20 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A tensor that a program over tensors begins with: its dimensions by name, and along which of them it is split over axes.
+
+    ``picks``: its elements are not numbers but positions along that dimension (token ids, targets).
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    split: tuple[tuple[str, str], ...] = ()
+    picks: str | None = None
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
     """How one state (of one group, or of all) lies between steps, axis by axis; axes not named are replicated."""
 
@@ -155,7 +169,8 @@ class Program:
     """A whole step program. ``unit`` is the number of parameters in the largest unit, where it is fixed.
 
     ``reference`` says what the single device does beyond a plain step (:data:`placeproof.core.program.header.REFERENCE`), and
-    ``without`` names assumptions that are not made.
+    ``without`` names assumptions that are not made. A program over ``tensors`` is one block of a model, forward and backward: it has
+    no states.
     """
 
     name: str
@@ -168,6 +183,7 @@ class Program:
     approximates: tuple[str, ...] = ()
     reference: tuple[tuple[str, str], ...] = ()
     without: tuple[str, ...] = ()
+    tensors: tuple[Tensor, ...] = ()
 
     def count(self, domain: str) -> int | None:
         """The fixed number of iterations of a domain, or None while it is symbolic."""

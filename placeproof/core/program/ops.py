@@ -52,11 +52,13 @@ class Op:
 
 _REDUCE = ("op", ("sum", "mean", "max"))
 _VIA = ("via", ("ring", "all_to_all"))
+_DIM: tuple[str, tuple[str, ...]] = ("dim", ())
+_OVER: tuple[str, tuple[str, ...]] = ("over", ())
 _OPS = (
     # Collectives. A reduction needs every device of its group; the result of the others is data that moved.
     Op(name="all_reduce", operands=("x",), axes=Axes.SOME, options=(_REDUCE,), collective=True,
        doc="combine over the axes, everywhere; a partial sum becomes a full copy"),
-    Op(name="reduce_scatter", operands=("x",), axes=Axes.SOME, options=(_REDUCE, _VIA), collective=True,
+    Op(name="reduce_scatter", operands=("x",), axes=Axes.SOME, options=(_REDUCE, _VIA, _DIM), collective=True,
        doc="combine over the axes, and leave each device its own part"),
     Op(name="all_gather", operands=("x",), axes=Axes.SOME, collective=True,
        doc="collect the parts of all devices, everywhere"),
@@ -76,7 +78,7 @@ _OPS = (
     Op(name="start", operands=("collective",), doc="start a collective; its buffer lives, but may not be read, until `wait`"),
     Op(name="wait", operands=("handle",), doc="the result of a started collective"),
     # Local data movement.
-    Op(name="part", operands=("x",), axes=Axes.SOME, options=(("order", ("blocked", "interleaved", "per_component")),),
+    Op(name="part", operands=("x",), axes=Axes.SOME, options=(("order", ("blocked", "interleaved", "per_component")), _DIM),
        doc="the device's own part of a full copy"),
     Op(name="copy", operands=("x",), doc="a new buffer with the same content"),
     Op(name="cast", operands=("x", "width"), doc="the same values in another number of bytes an element (a width symbol)"),
@@ -97,10 +99,26 @@ _OPS = (
     Op(name="output", operands=("saved",), doc="the output of a forward, from what it kept"),
     Op(name="update", operands=("parameters", "optimizer", "gradients", "skip"), optional=1, results=(2, 2),
        doc="the optimizer's step: new parameters and optimizer state; nothing changes where the flag `skip` is set"),
+    Op(name="update_with", operands=("parameters", "optimizer", "gradients", "norms"), results=(2, 2),
+       doc="the step of an optimizer that scales each tensor by its norms, which are given"),
+    Op(name="tensor_norms", operands=("parameters", "optimizer", "gradients"),
+       doc="of each tensor, what a layer-wise optimizer sums over its elements: over those that this device has"),
+    Op(name="statistics", operands=("w", "microbatch"), optional=1,
+       doc="a statistic of the device's own samples that layers use (a mean of a batch normalisation, a router's load)"),
+    Op(name="backward_with", operands=("w", "microbatch", "statistics"),
+       doc="a whole pass whose layers use a statistic of the batch"),
     Op(name="master", operands=("optimizer",), doc="the parameters, from the full-precision copy that optimizer state holds"),
     Op(name="elementwise", operands=("f", "x"), doc="a function applied to each element (GELU, ...)"),
     Op(name="dropout", operands=("x", "key"), doc="mask by a random key"),
     Op(name="random", operands=(), axes=Axes.ANY, doc="a random key or value, different along the axes named, equal along the others"),
+    # Tensors, in programs that declare some: dimensions have names, and tensors are aligned by them.
+    Op(name="contract", operands=("a", "b"), options=(_OVER,), doc="sum of products over a dimension of both, over what this device holds of it"),
+    Op(name="total", operands=("x",), options=(_OVER,), doc="sum over one dimension, over what this device holds of it"),
+    Op(name="largest", operands=("x",), options=(_OVER,), doc="greatest value over one dimension, over what this device holds of it"),
+    Op(name="hot", operands=("picks",), doc="1 at the position along the dimension that is picked, 0 elsewhere"),
+    Op(name="slope", operands=("f", "x"), doc="the derivative of an elementwise function"),
+    Op(name="returns", operands=("x",), results=(0, 0), options=(("gradient_of", ()), ("by", ()), ("at", ())),
+       doc="what has to equal the program on one device; with options: and the derivative of one tensor by another"),
     # Scale, norm, clip.
     Op(name="scale", operands=("x", "factor"), doc="multiply by a scalar"),
     Op(name="zero", operands=("x",), results=(0, 0), doc="set to zero"),
@@ -130,5 +148,5 @@ DOMAINS: dict[str, str] = {
 }
 
 #: Words of the language that no buffer may be called.
-HEADER = ("program", "mesh", "splits", "inner", "group", "place", "count", "unit", "approximate", "reference", "without")
+HEADER = ("program", "mesh", "splits", "inner", "group", "place", "count", "unit", "approximate", "reference", "without", "tensor")
 RESERVED = frozenset(OPS) | frozenset(DOMAINS) | frozenset(HEADER) | {"rank", "reversed"}

@@ -61,6 +61,9 @@ def _header(program: Program) -> Iterator[str]:
         yield f"unit({program.unit})"
     for text in program.approximates:
         yield f"approximate({_quote(text)})"
+    for t in program.tensors:
+        options = [*(f"{axis}={dim}" for axis, dim in t.split), *([f"picks={t.picks}"] if t.picks else [])]
+        yield f"tensor({', '.join([t.name, *t.dims, *options])})"
     if program.reference:
         yield f"reference({', '.join(f'{k}={v}' for k, v in program.reference)})"
     if program.without:

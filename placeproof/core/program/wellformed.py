@@ -109,6 +109,9 @@ def _known_axes(program: Program, problems: Problems) -> None:
         for option in (group.partial, group.tied, group.experts):
             if option is not None:
                 known(option, group.place)
+    for tensor in program.tensors:
+        for axis, _ in tensor.split:
+            known(axis, tensor.place)
 
 
 def _axes_once(program: Program, problems: Problems) -> None:
