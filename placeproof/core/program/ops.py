@@ -112,7 +112,7 @@ _OPS = (
     Op(name="dropout", operands=("x", "key"), doc="mask by a random key"),
     Op(name="random", operands=(), axes=Axes.ANY, doc="a random key or value, different along the axes named, equal along the others"),
     # Tensors, in programs that declare some: dimensions have names, and tensors are aligned by them.
-    Op(name="contract", operands=("a", "b"), options=(_OVER,), doc="sum of products over a dimension of both, over what this device holds of it"),
+    Op(name="contract", operands=("a", "b"), options=(_OVER,), doc="sum of products over a dimension of both: over what this device holds"),
     Op(name="total", operands=("x",), options=(_OVER,), doc="sum over one dimension, over what this device holds of it"),
     Op(name="largest", operands=("x",), options=(_OVER,), doc="greatest value over one dimension, over what this device holds of it"),
     Op(name="hot", operands=("picks",), doc="1 at the position along the dimension that is picked, 0 elsewhere"),

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from placeproof.core.program import Call
 from placeproof.semantics.simulate import model
+from placeproof.semantics.simulate import optimizer as rules
+from placeproof.semantics.simulate.layout import Element
 from placeproof.semantics.simulate.model import Kept, Stream
+from placeproof.semantics.simulate.reference import update
 from placeproof.semantics.simulate.values import Part, Reads, Saved, garbage
 
 if TYPE_CHECKING:
@@ -46,18 +49,17 @@ def _data(device: Device, call: Call, operands: list[Any], results: int) -> Stre
     return device.problem.sample(_sample(device, operands), device.number, "input")
 
 
+def _batch(device: Device, operands: list[Any]) -> int:
+    return operands[0].numerator if operands and isinstance(operands[0], Fraction) else 0
+
+
 def _sample(device: Device, operands: list[Any]) -> tuple[int, ...]:
-    batch = operands[0].numerator if operands and isinstance(operands[0], Fraction) else 0
-    return (*_place(device), batch)
-
-
-def _place(device: Device) -> tuple[int, ...]:
-    return tuple(device.at[f] for a in device.program.axes if a.splits.samples for f in device.factors((a.name,)))
+    return device.sample(_batch(device, operands))
 
 
 def _loss(device: Device, call: Call, operands: list[Any], results: int) -> Stream:
     x: Stream = operands[0]
-    return model.loss_gradient(x, device.problem.sample((*_place(device), device.batch), device.number, "target"))
+    return model.loss_gradient(x, device.problem.sample(device.sample(device.batch), device.number, "target"))
 
 
 def _forward(device: Device, call: Call, operands: list[Any], results: int) -> Any:
@@ -78,7 +80,7 @@ def _forward(device: Device, call: Call, operands: list[Any], results: int) -> A
 def _through(device: Device, w: Part, saved: Saved, dx: Stream, whole_input: Stream | None = None) -> tuple[Part, Stream]:
     """The gradients of a backward through the blocks of some parameters."""
     reads = Reads(w, device.at)
-    grads: dict[model.Element, model.Number] = {}
+    grads: dict[Element, model.Number] = {}
     for block in reversed(w.blocks):
         x = whole_input if whole_input is not None else saved.kept.inputs[block]
         if w.group == "norm":
@@ -117,14 +119,35 @@ def _output(device: Device, call: Call, operands: list[Any], results: int) -> St
 
 
 def _update(device: Device, call: Call, operands: list[Any], results: int) -> tuple[Part, Part]:
-    parameters, optimizer, gradients, *skip = operands
-    if skip and skip[0]:
+    """New values where parameter, optimizer state and gradient are all there; the others stay as they are."""
+    parameters, optimizer, gradients, *rest = operands
+    device.read_gradients.append(dict(gradients.data))
+    if call.op == "update" and rest and rest[0] != 0:
         return parameters, optimizer
-    theta, omega = {}, {}
-    for e in parameters.expected(device.layout.shape):
-        if e in parameters.data and e in optimizer.data:
-            theta[e], omega[e] = model.step(parameters.data[e], optimizer.data[e], gradients.data.get(e, garbage(device.at, e)))
+    there = [e for e in gradients.data if e in parameters.data and e in optimizer.data]
+    theta, omega = dict(parameters.data), dict(optimizer.data)
+    for e in there:
+        g = gradients.data[e]
+        if call.op == "update_with":
+            theta[e], omega[e] = rules.with_norm(parameters.data[e], optimizer.data[e], g, rest[0][_tensor(device, e)])
+        else:
+            theta[e], omega[e] = update(device.layout, device.problem, e, parameters.data, optimizer.data, gradients.data)
     return parameters.with_data(theta), optimizer.with_data(omega)
+
+
+def _tensor(device: Device, element: Element) -> tuple[int, str]:
+    return element[0], device.layout.group_of(element)
+
+
+def _tensor_norms(device: Device, call: Call, operands: list[Any], results: int) -> dict[Any, Any]:
+    theta, omega, g = operands
+    norms: dict[Any, Any] = {}
+    for e, value in g.data.items():
+        if e in theta.data and e in omega.data:
+            norms[_tensor(device, e)] = norms.get(_tensor(device, e), 0) + rules.norm_term(theta.data[e], omega.data[e], value)
+    for e in g.extent:
+        norms.setdefault(_tensor(device, e), Fraction(0))
+    return norms
 
 
 def _master(device: Device, call: Call, operands: list[Any], results: int) -> Part:
@@ -142,7 +165,8 @@ def _scale(device: Device, call: Call, operands: list[Any], results: int) -> Any
 def _own_part(device: Device, call: Call, operands: list[Any], results: int) -> Any:
     value = operands[0]
     if isinstance(value, Part):
-        return value.with_data({e: v for e, v in value.data.items() if device.owns(e, call.axes)})
+        order = call.option("order", "blocked") or "blocked"
+        return value.with_data({e: v for e, v in value.data.items() if device.owns(e, call.axes, order)})
     return {key: v for key, v in value.items() if device.has_token(key[0])}
 
 
@@ -159,22 +183,37 @@ def _square_norm(device: Device, call: Call, operands: list[Any], results: int) 
 
 
 def _clip(device: Device, call: Call, operands: list[Any], results: int) -> model.Number:
-    return 1 / (1 + operands[0])  # any function of the norm shows a wrong norm
+    return rules.clip(operands[0])
 
 
 def _stale(device: Device, call: Call, operands: list[Any], results: int) -> Any:
     value, steps = operands
     past = device.past[max(0, len(device.past) - 1 - int(steps))]["parameters"]
-    return past.select(value.blocks, value.group)
+    wanted = set(value.extent)
+    return past.only(lambda e: e in wanted, value.group)
 
 
 def _random(device: Device, call: Call, operands: list[Any], results: int) -> Fraction:
-    return Fraction(1 + device.place(call.axes) if call.axes else 1)
+    named = device.layout.factors(call.axes)
+    key: Fraction = device.problem.key({f: n if f in named else 0 for f, n in device.at.items()})
+    return key
+
+
+def _tokens(device: Device, call: Call, operands: list[Any], results: int) -> model.Number:
+    return device.problem.tokens(_sample(device, operands), device.number)
+
+
+def _found_inf(device: Device, call: Call, operands: list[Any], results: int) -> Fraction:
+    return Fraction(any(device.problem.overflows(e, device.number) for e in operands[0].data))
+
+
+def _statistics(device: Device, call: Call, operands: list[Any], results: int) -> model.Number:
+    return device.problem.statistic(_sample(device, operands[1:]), device.number)
 
 
 def _dropout(device: Device, call: Call, operands: list[Any], results: int) -> Stream:
     x, key = operands
-    return {at: v * (1 + key) for at, v in x.items()}
+    return {at: v * key for at, v in x.items()}
 
 
 _IDENTITY = ("copy", "cast", "dequantize", "to_host", "to_device", "sqrt")
@@ -197,8 +236,11 @@ _RULES: dict[str, Rule] = {
     "random": _random,
     "dropout": _dropout,
     "elementwise": lambda _d, _c, operands, _r: {key: v * v for key, v in operands[0].items()},
-    "tokens": lambda _d, _c, _o, _r: Fraction(1),
-    "found_inf": lambda _d, _c, _o, _r: Fraction(0),
+    "tokens": _tokens,
+    "found_inf": _found_inf,
+    "statistics": _statistics,
+    "tensor_norms": _tensor_norms,
+    "update_with": _update,
     "rescale": lambda _d, _c, operands, _r: operands[0] / (1 + operands[1]),
     "min": lambda _d, _c, operands, _r: min(operands),
     "max": lambda _d, _c, operands, _r: max(operands),

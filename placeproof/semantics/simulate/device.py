@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,10 @@ from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Num
 from placeproof.core.program.ops import OPS
 from placeproof.core.states import STATES
 from placeproof.semantics.simulate import compute
-from placeproof.semantics.simulate.model import Element, Problem, Shape
-from placeproof.semantics.simulate.values import Handle, Part, Parts, owner
+from placeproof.semantics.simulate.layout import Element, Layout
+from placeproof.semantics.simulate.problem import Number as Exact
+from placeproof.semantics.simulate.problem import Problem
+from placeproof.semantics.simulate.values import Handle, Part, Parts
 
 if TYPE_CHECKING:
     from placeproof.semantics.simulate.run import Setup
@@ -22,17 +24,6 @@ Waits = Generator[Any, Any, Any]
 
 class NoPartError(Exception):
     """An index beyond the first or last part: the statement does nothing."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Sizes of the axis factors, which of them split the hidden dimension and the layers, and the network's shape."""
-
-    sizes: dict[str, int]
-    hidden: str | None
-    stages: str | None
-    shape: Shape
-    units: int
 
 
 @dataclass(frozen=True)
@@ -66,36 +57,27 @@ class Frame:
 class Device:
     """The program's state on one device of the mesh."""
 
-    def __init__(self, program: Program, layout: Layout, problem: Problem, at: dict[str, int], setup: Setup) -> None:
-        self.program, self.layout, self.problem, self.at, self.setup = program, layout, problem, at, setup
+    def __init__(self, program: Program, problem: Problem, at: dict[str, int], setup: Setup) -> None:
+        self.program, self.problem, self.at, self.setup = program, problem, at, setup
+        self.layout: Layout = problem.layout
         self.env: dict[str, Any] = {}
-        self.number = self.batch = 0
+        self.number: int = 0
+        self.batch: int = 0
         self.past: list[dict[str, Any]] = []
+        self.read_gradients: list[dict[Element, Exact]] = []
         for state in ("parameters", "optimizer", "gradients"):
             self.env[state] = self._initial(state)
-
-    # Where things lie.
-
-    def factors(self, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """The axis factors that names stand for."""
-        found: list[str] = []
-        for name in axes:
-            axis = self.program.axis(name)
-            whole = axis is not None and axis.inner is not None and name == axis.name
-            found += [axis.outer_name, axis.inner_name] if whole and axis is not None else [name]
-        return tuple(found)
 
     def place(self, axes: tuple[str, ...]) -> int:
         """The device's number within its group over some axes."""
         number = 0
-        for factor in self.factors(axes):
-            number = number * self.layout.sizes[factor] + self.at[factor]
+        for factor in self.layout.factors(axes):
+            number = number * self.layout.sizes.factors[factor] + self.at[factor]
         return number
 
-    def owns(self, element: Element, axes: tuple[str, ...]) -> bool:
+    def owns(self, element: Element, axes: tuple[str, ...], order: str = "blocked") -> bool:
         """Whether the device owns the element along some axes."""
-        owned = owner(element, self.layout.sizes, self.layout.hidden, self.layout.shape.inner)
-        return all(owned[f] == self.at[f] for f in self.factors(axes))
+        return self.layout.owns(element, self.at, axes, order)
 
     def has_token(self, token: int) -> bool:
         """Whether a token is the device's own where the sequence is split over the hidden axis."""
@@ -103,44 +85,21 @@ class Device:
 
     def stage_blocks(self) -> tuple[int, ...]:
         """The blocks of the device's pipeline stage."""
-        per = 2 * self.setup.layers_per_stage
-        stage = self.at[self.layout.stages] if self.layout.stages else 0
-        return tuple(range(stage * per, (stage + 1) * per))
+        return self.layout.stage_blocks(self.at[self.layout.stages] if self.layout.stages else 0)
 
-    def _split_axes(self, state: str, group: str | None) -> tuple[str, ...]:
-        modes = {axis: mode for p in self.program.placed if p.state == state and p.group in (None, group) for axis, mode in p.modes}
-        layers = {a.name for a in self.program.axes if a.splits.name in ("layers", "hidden")}
-        return tuple(axis for axis, mode in modes.items() if mode.split and axis not in layers)
-
-    def _columns(self, state: str) -> tuple[int, ...]:
-        width = self.layout.shape.inner
-        hidden = self.layout.hidden
-        split = any(
-            axis == hidden and mode.split for p in self.program.placed if p.state == state and p.group != "norm" for axis, mode in p.modes
-        )
-        if hidden is None or not split:
-            return tuple(range(width))
-        return tuple(j for j in range(width) if j * self.layout.sizes[hidden] // width == self.at[hidden])
-
-    def owned(self, state: str) -> list[Element]:
-        """The elements that the placement gives this device."""
-        empty = Part(blocks=self.stage_blocks(), group=None, columns=self._columns(state), data={})
-        found = []
-        for element in empty.expected(self.layout.shape):
-            group = "norm" if element[1] == "n" else "matrix"
-            named = group if any(g.name == group for g in self.program.groups) else None
-            if self.owns(element, self._split_axes(state, named)):
-                found.append(element)
-        return found
+    def sample(self, batch: int) -> tuple[int, ...]:
+        """The device's samples of one micro-batch."""
+        return (*(self.at[f] for f in self.layout.sample_factors), batch)
 
     def _initial(self, state: str) -> Part:
-        start = {e: self.problem.initial(e) for e in self.owned(state)}
-        data: dict[Element, Any] = dict(start)
-        if state == "optimizer":
-            data = {e: (v, Fraction(0)) for e, v in start.items()}
-        if state == "gradients":
-            data = {}
-        return Part(blocks=self.stage_blocks(), group=None, columns=self._columns(state), data=data)
+        own = self.layout.placed(self.at, state)
+        data: dict[Element, Any] = {}
+        for element in own:
+            split = self.layout.factors(self.layout.split_axes("parameters", self.layout.group_of(element)))
+            copy = {f: 0 if f in split else n for f, n in self.at.items()}
+            first = self.problem.initial(element, copy if state == "parameters" else None)
+            data[element] = (first, self.problem.number(Fraction(0))) if state == "optimizer" else first
+        return Part(extent=self.layout.extent(self.at, state), data={} if state == "gradients" else data)
 
     def state(self, name: str) -> Part:
         """A state as the device holds it."""
@@ -174,7 +133,11 @@ class Device:
                 pass
             case Do(call=Call(op="zero", args=(Ref() as ref,))):
                 held = self.env[ref.name]
-                self.env[ref.name] = held.with_data(dict.fromkeys(held.expected(self.layout.shape), Fraction(0)))
+                if isinstance(held, Part):
+                    chosen = self._select(held, ref, frame)
+                    self.env[ref.name] = held.merged(chosen.with_data(dict.fromkeys(chosen.extent, Fraction(0))))
+                else:
+                    self.env[ref.name] = {k: Fraction(0) for k in held} if isinstance(held, dict) else Fraction(0)
             case Do(call=call):
                 yield from self.eval(call, frame)
             case If():
@@ -195,7 +158,11 @@ class Device:
             yield from self._body(stmt.body, Frame(frame.parts | {stmt.var: (stmt.domain, position, blocks)}, frame.batches))
 
     def _parts(self, domain: str, blocks: tuple[int, ...]) -> list[tuple[int, ...]]:
-        size = {"blocks": 1, "layers": 2, "units": len(self.stage_blocks()) // self.layout.units}[domain]
+        size = {
+            "blocks": 1,
+            "layers": self.layout.blocks_per_layer,
+            "units": len(self.stage_blocks()) // self.layout.sizes.units_per_stage,
+        }[domain]
         return [blocks[i : i + size] for i in range(0, len(blocks), size)]
 
     def blocks_of(self, ref: Ref, frame: Frame) -> tuple[int, ...] | None:
@@ -223,8 +190,7 @@ class Device:
         held = self.env.get(target.name)
         if isinstance(value, Part):
             if add and isinstance(held, Part):
-                before = held.select(value.blocks, value.group)
-                value = value.with_data({e: before.data.get(e, Fraction(0)) + v for e, v in value.data.items()})
+                value = value.with_data({e: held.data.get(e, Fraction(0)) + v for e, v in value.data.items()})
             whole = target.index is None and target.group is None and not add
             self.env[target.name] = value if whole or not isinstance(held, Part) else held.merged(value)
             return
@@ -256,16 +222,23 @@ class Device:
         if ref.name in self.env:
             value, blocks = self.env[ref.name], self.blocks_of(ref, frame)
             if isinstance(value, Part):
-                return value.select(blocks, ref.group) if blocks is not None or ref.group else value
+                return self._select(value, ref, frame)
             return value.by_key[(ref.group, blocks or ())] if isinstance(value, Parts) else value
         if ref.name in frame.batches:
             return Fraction(frame.batches[ref.name])
         if ref.name == "microbatches":
             return Fraction(self.setup.microbatches)
         size = 1
-        for factor in self.factors((ref.name,)):
-            size *= self.layout.sizes[factor]
+        for factor in self.layout.factors((ref.name,)):
+            size *= self.layout.sizes.factors[factor]
         return Fraction(size)
+
+    def _select(self, value: Part, ref: Ref, frame: Frame) -> Part:
+        """The part and the group of a buffer that a reference names."""
+        blocks = self.blocks_of(ref, frame)
+        if blocks is None and ref.group is None:
+            return value
+        return value.only(lambda e: (blocks is None or e[0] in blocks) and ref.group in (None, "all", self.layout.group_of(e)), ref.group)
 
     def _call(self, call: Call, frame: Frame, results: int) -> Waits:
         if call.op == "start":
@@ -283,6 +256,8 @@ class Device:
             return (yield self._message(call, operands))
         if OPS[call.op].collective:
             return (yield self._rendezvous(call, operands[0]))
+        if call.op in ("backward", "backward_with") and not self.layout.network:
+            return (yield self._pass(call, operands))
         return compute.local(self, call, operands, results)
 
     def _pinned(self, expr: Expr, frame: Frame) -> Frame:
@@ -302,14 +277,22 @@ class Device:
         key = (axis, *(tuple(sorted(end.items())) for end in ends))
         return Message(key=key, sends=sends, value=operands[0] if operands else None)
 
+    def _pass(self, call: Call, operands: list[Any]) -> Rendezvous:
+        """A whole pass of the flat model: the devices of the axes that split the computation take part together."""
+        axes = {a.name for a in self.program.axes if a.splits.compute} | {g.experts for g in self.program.groups if g.experts}
+        together = replace(call, axes=tuple(a.name for a in self.program.axes if a.name in axes))
+        batch = operands[1].numerator if len(operands) > 1 and isinstance(operands[1], Fraction) else 0
+        statistic = operands[2] if call.op == "backward_with" else 1
+        return self._rendezvous(together, (operands[0], batch, statistic))
+
     def _rendezvous(self, call: Call, value: Any) -> Rendezvous:
-        factors = self.factors(call.axes)
+        factors = self.layout.factors(call.axes)
         fixed: tuple[object, ...] = tuple(sorted((f, at) for f, at in self.at.items() if f not in factors))
         size = 1
         for factor in factors:
-            size *= self.layout.sizes[factor]
+            size *= self.layout.sizes.factors[factor]
         if call.op == "tied_reduce":
-            ends = (0, self.layout.sizes[factors[0]] - 1)
+            ends = (0, self.layout.sizes.factors[factors[0]] - 1)
             inside = self.at[factors[0]] in ends
             fixed, size = (*fixed, ("ends" if inside else self.at[factors[0]], 0)), len(set(ends)) if inside else 1
         what = (call.op, call.axes, call.options, call.place and call.place.line)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from placeproof.core.program import Call
+from placeproof.semantics.simulate.layout import Element
 from placeproof.semantics.simulate.numbers import Residue
 from placeproof.semantics.simulate.values import Part, Saved, garbage
 
@@ -19,8 +19,12 @@ Members = list[tuple["Device", Any]]
 def exchange(call: Call, members: Members) -> list[Any]:
     """The result of a collective on each member, in the order given."""
     first = members[0][1]
+    if call.op in ("backward", "backward_with"):
+        return [_pass_of(device, members) for device, _ in members]
     if isinstance(first, Part):
         return [_part(call, device, members) for device, _ in members]
+    if isinstance(first, dict) and first and isinstance(next(iter(first))[1], str):
+        return _by_tensor(call, members)
     if isinstance(first, dict):
         return [_stream(call, device, members) for device, _ in members]
     if isinstance(first, Fraction | Residue):
@@ -28,6 +32,73 @@ def exchange(call: Call, members: Members) -> list[Any]:
     if isinstance(first, Saved):
         raise TypeError(f"`{call.op}` of what a forward kept has no meaning in the simulator")
     raise TypeError(f"`{call.op}` of a {type(first).__name__}")
+
+
+def _pass_of(device: Device, members: Members) -> Part:
+    """The gradient that a device finds in a whole pass of the flat model: it sees its own copy of what it has, and for the rest
+    that of the owner along the axes that split the computation."""
+    own: Part
+    own, batch, _ = next(value for other, value in members if other is device)
+    data: dict[Element, Any] = {}
+    for element in own.extent:
+        data[element] = Fraction(0)
+        for sender in _senders(element, device, members):
+            seen, statistic = _sees(sender, members)
+            for share in _own_shares(element, device):
+                found = device.problem.flat_gradient(element, sender.sample(batch), device.number, share, seen, statistic)
+                data[element] = data[element] + found
+    return own.with_data(data)
+
+
+def _sees(device: Device, members: Members) -> tuple[Any, Any]:
+    """The sum of all parameters as a device's pass sees them, and the statistic that it uses."""
+    own, _, statistic = next(value for other, value in members if other is device)
+    return sum((_seen(e, device, own, members) for e in device.layout.elements), Fraction(0)), statistic
+
+
+def _seen(element: Element, device: Device, own: Part, members: Members) -> Any:
+    if element in own.extent:
+        return own.data.get(element, garbage(device.at, element))
+    for other, (value, *_) in members:
+        if element in value.extent and _near(device, other, element):
+            return value.data.get(element, garbage(other.at, element))
+    return garbage(device.at, element)
+
+
+def _near(device: Device, other: Device, element: Element) -> bool:
+    """Whether the other device is the one whose part of an element a device's pass uses: alike but for the stage and the slices."""
+    axis = device.layout.slice_axis(device.layout.group_of(element))
+    apart = {*device.layout.factors((axis,) if axis else ()), *((device.layout.stages,) if device.layout.stages else ())}
+    return all(other.at[f] == n for f, n in device.at.items() if f not in apart)
+
+
+def _senders(element: Element, device: Device, members: Members) -> list[Device]:
+    """The devices whose samples reach an element: its own, and for experts all that send tokens over the axis."""
+    declared = next(g for g in device.program.groups if g.name == device.layout.group_of(element))
+    if not declared.experts:
+        return [device]
+    along = device.layout.factors((declared.experts,))
+    return [
+        o for o, _ in members if all(o.at[f] == n for f, n in device.at.items() if f not in along or f not in device.layout.sample_factors)
+    ]
+
+
+def _own_shares(element: Element, device: Device) -> list[tuple[object, ...]]:
+    """Which shares of an element's gradient a device computes."""
+    declared = next(g for g in device.program.groups if g.name == device.layout.group_of(element))
+    if declared.tied:
+        stage, last = device.at[declared.tied], device.layout.sizes.factors[declared.tied] - 1
+        return [share for share, at in ((("first",), 0), (("last",), last)) if stage == at]
+    return [(device.place((declared.partial,)),)] if declared.partial else [()]
+
+
+def _by_tensor(call: Call, members: Members) -> list[Any]:
+    """A reduction of one number for each tensor."""
+    if call.op not in ("all_reduce", "reduce"):
+        return [value for _, value in members]
+    tensors = {key for _, value in members for key in value}
+    reduced = {key: combine(call, [value.get(key, Fraction(0)) for _, value in members]) for key in tensors}
+    return [reduced] * len(members)
 
 
 def combine(call: Call, values: list[Fraction]) -> Fraction:
@@ -56,26 +127,28 @@ def _from_root(call: Call, members: Members) -> Any:
 
 def _part(call: Call, device: Device, members: Members) -> Part:
     own: Part = next(value for other, value in members if other is device)
-    blocks = own.expected(device.layout.shape)
-    values: list[tuple[Device, Part]] = members
+    elements = own.extent
     if call.op in ("all_gather", "broadcast") and call.option("root", "owner") == "owner":
-        return own.with_data(_collected(call, blocks, values))
+        return own.with_data(_collected(call, elements, members))
     if call.op == "broadcast":
         root = _from_root(call, members)
-        return own.with_data({e: root.data[e] for e in blocks if e in root.data})
-    reduced = {e: combine(call, [v.data.get(e, garbage(d.at, e)) for d, v in values]) for e in blocks}
-    if call.op in ("all_reduce", "tied_reduce"):
+        return own.with_data({e: root.data[e] for e in elements if e in root.data})
+    if call.op == "tied_reduce":
+        tied = [e for e in elements if device.layout.tied(device.layout.group_of(e)) == call.axes[0]]
+        summed = {e: combine(call, [v.data.get(e, garbage(d.at, e)) for d, v in members]) for e in tied}
+        return own.with_data({**own.data, **{e: v for e, v in summed.items() if e in own.data}})
+    reduced = {e: combine(call, [v.data.get(e, garbage(d.at, e)) for d, v in members]) for e in elements}
+    if call.op == "all_reduce":
         return own.with_data(reduced)
     if call.op in ("reduce_scatter", "reduce"):
-        keep: Callable[[Any], bool] = lambda e: device.owns(e, call.axes)  # noqa: E731
-        if call.op == "reduce" and call.option("root", "owner") != "owner":
-            root_index = int(call.option("root", "0") or "0")
-            keep = lambda e: device.place(call.axes) == root_index  # noqa: E731, ARG005
-        return own.with_data({e: v for e, v in reduced.items() if keep(e)})
+        root = call.option("root", "owner") or "owner"
+        if call.op == "reduce_scatter" or root == "owner":
+            return own.with_data({e: v for e, v in reduced.items() if device.owns(e, call.axes)})
+        return own.with_data(reduced if device.place(call.axes) == int(root) else {})
     raise TypeError(f"`{call.op}` of parameters has no meaning in the simulator")
 
 
-def _collected(call: Call, elements: list[Any], members: list[tuple[Device, Part]]) -> dict[Any, Any]:
+def _collected(call: Call, elements: tuple[Element, ...], members: list[tuple[Device, Part]]) -> dict[Any, Any]:
     """Each element from its owner; nothing where the owner does not have it."""
     found = {}
     for element in elements:

@@ -1,4 +1,4 @@
-"""The network that programs train in the simulator, and its single-device reference.
+"""The network that programs train in the simulator.
 
 A block is a norm (a scale per channel), two matrices with a square between them, and a residual:
 ``x + W2 square(W1 (n * x))``. Everything is exact; the square makes gradients depend on all parameters, so that a stale
@@ -7,47 +7,17 @@ or missing one shows.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any, TypeAlias
 
-from placeproof.semantics.simulate.numbers import Residue, residue
+from placeproof.semantics.simulate.layout import CHANNELS, Element
 
 #: A fraction or a residue; a run uses one kind throughout.
 Number: TypeAlias = Any
-#: (block, matrix, row, column): an element of the parameters. The matrix is "n", "W1" or "W2".
-Element = tuple[int, str, int, int]
 #: (token, channel) -> value.
 Stream = dict[tuple[int, int], Number]
 Weights = Mapping[Element, Number]
-
-CHANNELS = 2
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Sizes: blocks in all, tokens of a sample, inner width (split by the hidden axis)."""
-
-    blocks: int
-    tokens: int
-    inner: int
-
-    def elements(self, block: int, group: str | None, columns: Iterable[int] | None = None) -> list[Element]:
-        """The elements of a block: of its norm, of its matrices (some columns), or of both."""
-        norm: list[Element] = [(block, "n", i, 0) for i in range(CHANNELS)]
-        matrix: list[Element] = []
-        for j in columns if columns is not None else range(self.inner):
-            matrix += [(block, "W1", i, j) for i in range(CHANNELS)]
-            matrix += [(block, "W2", j, i) for i in range(CHANNELS)]
-        return {"norm": norm, "matrix": matrix}.get(group or "", norm + matrix)
-
-
-def column(element: Element) -> int:
-    """The inner column that an element of a matrix belongs to."""
-    _, matrix, row, col = element
-    return col if matrix == "W1" else row
 
 
 @dataclass
@@ -119,70 +89,3 @@ def block_backward(w: Weights, block: int, x: Stream, dx: Stream, columns: Itera
 def loss_gradient(x: Stream, target: Stream) -> Stream:
     """Gradient of half the squared distance to a target, of one sample."""
     return {key: value - target[key] for key, value in x.items()}
-
-
-def step(theta: Number, omega: tuple[Number, Number], g: Number) -> tuple[Number, tuple[Number, Number]]:
-    """An element-wise optimizer that forgets nothing: momentum, and a square that makes the gradient's scale show.
-
-    ``omega`` is the master copy and the momentum.
-    """
-    momentum = (omega[1] + g) / 2
-    new = theta - momentum / 4 - g * g / 64
-    return new, (new, momentum)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Initial parameters and data, drawn once; every device and the reference read the same."""
-
-    shape: Shape
-    seed: int
-    exact: bool = True
-
-    def _number(self, *key: object) -> Number:
-        drawn = Fraction(random.Random(f"{self.seed}:{key}").choice([-2, -1, 1, 2, 3]), 2)
-        return drawn if self.exact else Residue(residue(drawn))
-
-    def initial(self, element: Element) -> Number:
-        """A parameter before the first step."""
-        return self._number("theta", element)
-
-    def sample(self, number: tuple[int, ...], step_number: int, what: str) -> Stream:
-        """A sample or its target, by the place of its device on the axes that split the batch and its micro-batch."""
-        tokens = range(self.shape.tokens)
-        return {(t, i): self._number(what, number, step_number, t, i) for t in tokens for i in range(CHANNELS)}
-
-
-def reference(
-    problem: Problem, samples: list[tuple[int, ...]], steps: int
-) -> list[tuple[dict[Element, Number], dict[Element, tuple[Number, Number]]]]:
-    """Parameters and optimizer state after each step of one device that sees the whole global batch."""
-    shape = problem.shape
-    every = range(shape.inner)
-    theta = {e: problem.initial(e) for k in range(shape.blocks) for e in shape.elements(k, None)}
-    omega = {e: (value, 0) for e, value in theta.items()}
-    history = []
-    for number in range(steps):
-        total = dict.fromkeys(theta, 0)
-        for sample in samples:
-            for element, value in _sample_gradient(problem, theta, sample, number, every).items():
-                total[element] += value
-        updated = {e: step(theta[e], omega[e], total[e] / len(samples)) for e in theta}
-        theta = {e: new for e, (new, _) in updated.items()}
-        omega = {e: state for e, (_, state) in updated.items()}
-        history.append((theta, omega))
-    return history
-
-
-def _sample_gradient(problem: Problem, theta: Weights, sample: tuple[int, ...], number: int, columns: range) -> dict[Element, Number]:
-    x = problem.sample(sample, number, "input")
-    inputs = []
-    for block in range(problem.shape.blocks):
-        inputs.append(x)
-        x = block_forward(theta, block, x, columns)
-    dx = loss_gradient(x, problem.sample(sample, number, "target"))
-    grads: dict[Element, Number] = {}
-    for block in reversed(range(problem.shape.blocks)):
-        dx, own = block_backward(theta, block, inputs[block], dx, columns)
-        grads |= own
-    return grads

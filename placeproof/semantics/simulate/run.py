@@ -10,9 +10,11 @@ from typing import Any
 
 from placeproof.core.mesh import Axis
 from placeproof.core.program import Program
-from placeproof.semantics.simulate.device import Device, Layout, Message, Rendezvous
+from placeproof.semantics.simulate.device import Device, Message, Rendezvous
 from placeproof.semantics.simulate.exchange import exchange
-from placeproof.semantics.simulate.model import Element, Problem, Shape, reference
+from placeproof.semantics.simulate.layout import Element, Layout, Sizes
+from placeproof.semantics.simulate.problem import Problem
+from placeproof.semantics.simulate.reference import Reference, Step
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class Setup:
 
 @dataclass(frozen=True)
 class Difference:
-    """A device that does not hold what the reference holds."""
+    """A device that does not hold what the reference holds. ``gradient``: the reference's for the element, and the one that the
+    device's update read (None where it read none)."""
 
     step: int
     device: dict[str, int]
@@ -43,6 +46,7 @@ class Difference:
     element: Element
     expected: Fraction
     actual: Fraction | None
+    gradient: tuple[Any, Any] = (None, None)
 
 
 @dataclass(frozen=True)
@@ -71,14 +75,14 @@ def simulate(program: Program, setup: Setup) -> Difference | Fault | None:
     All states must be placed by the program (``trace(program).program`` places those that it leaves out).
     """
     layout = _layout(program, setup)
-    problem = Problem(shape=layout.shape, seed=setup.seed, exact=setup.exact)
-    sizes = layout.sizes
+    problem = Problem(layout=layout, seed=setup.seed, exact=setup.exact, without=setup.without)
+    factors = layout.sizes.factors
     devices = [
-        Device(program, layout, problem, dict(zip(sizes, at, strict=True)), setup) for at in itertools.product(*map(range, sizes.values()))
+        Device(program, problem, dict(zip(factors, at, strict=True)), setup) for at in itertools.product(*map(range, factors.values()))
     ]
-    sample_axes = [f for a in program.axes if a.splits.samples for f in factors_of(a, setup)]
-    samples = [(*at, i) for at in itertools.product(*(range(sizes[f]) for f in sample_axes)) for i in range(setup.microbatches)]
-    truth = reference(problem, samples, setup.steps)
+    places = itertools.product(*(range(factors[f]) for f in layout.sample_factors))
+    samples = tuple((*at, i) for at in places for i in range(setup.microbatches))
+    truth = Reference(problem, samples).run(setup.steps)
     for number in range(setup.steps):
         hang = _run_step(devices, number)
         if hang is not None:
@@ -91,15 +95,14 @@ def simulate(program: Program, setup: Setup) -> Difference | Fault | None:
 
 
 def _layout(program: Program, setup: Setup) -> Layout:
-    sizes = {f: n for a in program.axes for f, n in factors_of(a, setup).items()}
-    hidden = next((a.name for a in program.axes if a.splits.name == "hidden"), None)
-    stages = next((a.name for a in program.axes if a.splits.name == "layers"), None)
-    blocks = 2 * setup.layers_per_stage * (sizes[stages] if stages else 1)
-    width = sizes[hidden] * 2 if hidden else 2
-    tokens = sizes[hidden] if hidden else 1
-    return Layout(
-        sizes=sizes, hidden=hidden, stages=stages, shape=Shape(blocks=blocks, tokens=tokens, inner=width), units=setup.units_per_stage
+    factors = {f: n for a in program.axes for f, n in factors_of(a, setup).items()}
+    sizes = Sizes(
+        factors=factors,
+        layers_per_stage=setup.layers_per_stage,
+        units_per_stage=setup.units_per_stage,
+        microbatches=setup.microbatches,
     )
+    return Layout(program=program, sizes=sizes)
 
 
 def _run_step(devices: list[Device], number: int) -> Fault | None:
@@ -159,16 +162,25 @@ def _meet(devices: list[Device], waiting: dict[int, Rendezvous | Message], answe
     return None
 
 
-def _compare(device: Device, number: int, truth: tuple[dict[Element, Fraction], dict[Element, Any]]) -> Difference | None:
+def _compare(device: Device, number: int, truth: Step) -> Difference | None:
     """Each element that the placement gives the device is there and is the reference's."""
-    states: tuple[tuple[str, dict[Element, Any]], ...] = (("parameters", truth[0]), ("optimizer", truth[1]))
+    states: tuple[tuple[str, dict[Element, Any]], ...] = (("parameters", truth.parameters), ("optimizer", truth.optimizer))
     for state, expected in states:
         held = device.state(state)
-        for element in device.owned(state):
+        for element in device.layout.placed(device.at, state):
             actual = held.data.get(element)
             if actual != expected[element]:
                 want = expected[element]
                 if state == "optimizer":
                     want, actual = want[1], actual[1] if actual is not None else None
-                return Difference(step=number, device=device.at, state=state, element=element, expected=want, actual=actual)
+                read = device.read_gradients[-1].get(element) if device.read_gradients else None
+                return Difference(
+                    step=number,
+                    device=device.at,
+                    state=state,
+                    element=element,
+                    expected=want,
+                    actual=actual,
+                    gradient=(truth.gradient[element], read),
+                )
     return None

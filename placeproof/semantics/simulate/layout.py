@@ -1,0 +1,233 @@
+"""Where the elements of a small model lie on a small mesh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from placeproof.core.program import Program, calls, statements
+
+#: (block, part, row, column): an element of the parameters. The part is a matrix of the network, or a group.
+Element: TypeAlias = tuple[int, str, int, int]
+Coordinates: TypeAlias = dict[str, int]
+
+#: The block that tied weights are said to be in: none.
+TIED = -1
+CHANNELS = 2
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the mesh and the model are."""
+
+    factors: dict[str, int]
+    layers_per_stage: int
+    units_per_stage: int
+    microbatches: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The mesh's factors, and which element lies where.
+
+    A program that calls ``forward`` trains a network of two blocks a layer; any other trains a flat model, whose gradient is a
+    short formula.
+    """
+
+    program: Program
+    sizes: Sizes
+
+    @cached_property
+    def network(self) -> bool:
+        """Whether the program walks through a network's blocks."""
+        return any(c.op == "forward" for s in statements(self.program.body) for c in calls(s))
+
+    @cached_property
+    def hidden(self) -> str | None:
+        """The axis that splits the hidden dimension."""
+        return next((a.name for a in self.program.axes if a.splits.name == "hidden"), None)
+
+    @cached_property
+    def stages(self) -> str | None:
+        """The axis that splits the layers."""
+        return next((a.name for a in self.program.axes if a.splits.name == "layers"), None)
+
+    def factors(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """The axis factors that names stand for."""
+        found: list[str] = []
+        for name in axes:
+            axis = self.program.axis(name)
+            whole = axis is not None and axis.inner is not None and name == axis.name
+            found += [axis.outer_name, axis.inner_name] if whole and axis is not None else [name]
+        return tuple(found)
+
+    @cached_property
+    def sample_factors(self) -> tuple[str, ...]:
+        """Axis factors whose devices have different samples."""
+        return tuple(f for a in self.program.axes if a.splits.samples for f in self.factors((a.name,)))
+
+    # The model's elements.
+
+    @property
+    def blocks_per_layer(self) -> int:
+        """Two in the network, one in the flat model."""
+        return 2 if self.network else 1
+
+    def stage_blocks(self, stage: int) -> tuple[int, ...]:
+        """The blocks of a pipeline stage."""
+        per = self.blocks_per_layer * self.sizes.layers_per_stage
+        return tuple(range(stage * per, (stage + 1) * per))
+
+    @cached_property
+    def stage_count(self) -> int:
+        """The number of pipeline stages."""
+        return self.sizes.factors[self.stages] if self.stages else 1
+
+    @cached_property
+    def blocks(self) -> tuple[int, ...]:
+        """All blocks."""
+        return tuple(k for stage in range(self.stage_count) for k in self.stage_blocks(stage))
+
+    def slice_axis(self, group: str) -> str | None:
+        """The axis along which a group's slices (or experts) are spread, if it is."""
+        declared = next((g for g in self.program.groups if g.name == group), None)
+        if declared is not None and declared.experts:
+            return declared.experts
+        kinds = {a.name: a.splits.name for a in self.program.axes}
+        for placed in self.program.placed:
+            if placed.state == "parameters" and placed.group in (None, group):
+                for axis, mode in placed.modes:
+                    if mode.split and kinds.get(axis) in ("hidden", "experts"):
+                        return axis
+        return None
+
+    def slices(self, group: str) -> int:
+        """How many slices a group has: more than devices, so that shares are uneven."""
+        axis = self.slice_axis(group)
+        if self.network:
+            return 2 * self.sizes.factors[self.hidden] if self.hidden else 2
+        if axis is None:
+            return 1
+        degree = 1
+        for factor in self.factors((axis,)):
+            degree *= self.sizes.factors[factor]
+        return degree + 1 if degree > 1 else 1
+
+    def group_of(self, element: Element) -> str:
+        """The parameter group of an element."""
+        names = [g.name for g in self.program.groups]
+        if self.network:
+            kind = "norm" if element[1] == "n" else "matrix"
+            return kind if kind in names else names[0]
+        return element[1]
+
+    def tied(self, group: str) -> str | None:
+        """The axis between whose ends a group is tied."""
+        return next((g.tied for g in self.program.groups if g.name == group), None)
+
+    def _block_elements(self, block: int) -> list[Element]:
+        if self.network:
+            found: list[Element] = [(block, "n", i, 0) for i in range(CHANNELS)]
+            for j in range(self.slices("matrix")):
+                found += [(block, "W1", i, j) for i in range(CHANNELS)]
+                found += [(block, "W2", j, i) for i in range(CHANNELS)]
+            return found
+        found = []
+        for group in (g.name for g in self.program.groups if not g.tied):
+            entries = 1 if self.slice_axis(group) is not None else 2
+            found += [(block, group, j, i) for j in range(self.slices(group)) for i in range(entries)]
+        return found
+
+    @cached_property
+    def tied_elements(self) -> list[Element]:
+        """Elements of tied groups."""
+        return [(TIED, g.name, 0, i) for g in self.program.groups if g.tied for i in range(2)]
+
+    @cached_property
+    def elements(self) -> list[Element]:
+        """All elements of the model."""
+        return [*self.tied_elements, *(e for k in self.blocks for e in self._block_elements(k))]
+
+    # Who has what.
+
+    def extent(self, at: Coordinates, state: str) -> tuple[Element, ...]:
+        """The elements that a device computes with: those of its stage, and of its own slices where they are spread."""
+        stage = at[self.stages] if self.stages else 0
+        found = self.tied_elements if stage in (0, self.stage_count - 1) else []
+        for block in self.stage_blocks(stage):
+            found = found + [e for e in self._block_elements(block) if self._own_slice(e, at, state)]
+        return tuple(found)
+
+    def _own_slice(self, element: Element, at: Coordinates, state: str) -> bool:
+        group = self.group_of(element)
+        axis = self.slice_axis(group)
+        if axis is None or (self.network and group == "norm") or axis not in self.split_axes(state, group):
+            return True
+        return all(self.owner(element, f) == at[f] for f in self.factors((axis,)))
+
+    def split_axes(self, state: str, group: str) -> tuple[str, ...]:
+        """The axes along which a state of a group lies in parts."""
+        found = {axis: mode for p in self.program.placed if p.state == state and p.group in (None, group) for axis, mode in p.modes}
+        return tuple(axis for axis, mode in found.items() if mode.split)
+
+    def owner(self, element: Element, factor: str, stage: int = 0, order: str = "blocked") -> int:
+        """The coordinate that owns an element along a factor. Slices go in ranges; other elements one by one, so that shares are
+        uneven where degrees do not divide. Copies of tied weights lie in partitions of their own."""
+        size, group = self.sizes.factors[factor], self.group_of(element)
+        axis = self.program.axis(factor)
+        assert axis is not None
+        if axis.splits.name == "layers":
+            return self._stage_of(element)
+        sliced = self.slice_axis(group) == axis.name and not (self.network and element[1] == "n")
+        if sliced:
+            column = element[3] if element[1] == "W1" else element[2]
+            inner = list(self.factors((axis.name,)))
+            place = column * self._degree(axis.name) // self.slices(group) if order == "blocked" else (column + 1) % self._degree(axis.name)
+            for other in reversed(inner):
+                if other == factor:
+                    return place % self.sizes.factors[other]
+                place //= self.sizes.factors[other]
+        if self.network and factor == self.hidden:
+            return 0
+        number = self._number(element) + (stage if element[0] == TIED else 0) + (0 if order == "blocked" else 1)
+        for other, count in self.sizes.factors.items():
+            if other == factor:
+                return number % size
+            number //= count if other != self.hidden else 1
+        raise AssertionError(factor)
+
+    def _degree(self, axis: str) -> int:
+        product = 1
+        for factor in self.factors((axis,)):
+            product *= self.sizes.factors[factor]
+        return product
+
+    def _stage_of(self, element: Element) -> int:
+        return element[0] // (self.blocks_per_layer * self.sizes.layers_per_stage)
+
+    def _number(self, element: Element) -> int:
+        block, part, row, column = element
+        if self.network:
+            return ((block * 3 + ("n", "W1", "W2").index(part)) * 4 + row) * 4 + column
+        names = [g.name for g in self.program.groups]
+        return (((block + 1) * len(names) + names.index(part)) * 2 + row) * 2 + column
+
+    def owns(self, element: Element, at: Coordinates, axes: tuple[str, ...], order: str = "blocked") -> bool:
+        """Whether the device at some coordinates owns an element along axes."""
+        stage = at[self.stages] if self.stages else 0
+        return all(self.owner(element, f, stage, order) == at[f] for f in self.factors(axes) if not self._both_ends(element, f))
+
+    def _both_ends(self, element: Element, factor: str) -> bool:
+        return element[0] == TIED and factor == self.stages
+
+    def placed(self, at: Coordinates, state: str) -> list[Element]:
+        """The elements of a state that the placement gives a device."""
+        found = []
+        for element in self.extent(at, state):
+            group = self.group_of(element)
+            slices = self.slice_axis(group)
+            axes = tuple(a for a in self.split_axes(state, group) if a not in (self.stages, slices))
+            if not (self.network and self.hidden in axes and element[1] == "n") and self.owns(element, at, axes):
+                found.append(element)
+        return found
