@@ -138,16 +138,20 @@ def _times(a: Mono, b: Mono) -> Poly:
 
 
 def _settled(mono: Mono) -> Poly:
-    """Where a guard says that a variable equals a term, the rest of the monomial speaks of the term."""
+    """Where a guard says that two index terms are equal, the rest of the monomial speaks of the second."""
     for guard in sorted(mono.guards, key=lambda g: (g[0].key, g[1].key)):
         left, right = guard
-        if not isinstance(left, Var) or left.name in right.free:
-            continue
-        others = mono.guards - {guard}
-        if not (any(left.name in a.free for a, _ in mono.factors) or any(left.name in s.free for g in others for s in g)):
-            continue
-        meant = {left.name: right}
-        rest = mono_substituted(Mono(dict(mono.factors), others), meant)
+        others = Mono(dict(mono.factors), mono.guards - {guard})
+        if isinstance(left, Var):
+            if left.name in right.free or left.name not in others.free:
+                continue
+            rest = mono_substituted(others, {left.name: right})
+        else:
+            if left.key in right.key or left.key not in others.key:
+                continue
+            from placeproof.prove.terms.rewrite import rewritten
+
+            rest = rewritten(Poly({others: Fraction(1)}), left, right)
         return sum_of((_settled(Mono(dict(m.factors), m.guards | {guard})), c) for m, c in rest.terms)
     return Poly({mono: Fraction(1)})
 

@@ -7,8 +7,9 @@ nothing is known, are followed through loops. One that reads anything else gives
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 
-from placeproof.prove.terms import App, Fn, Index, Poly, Var, app, by_cases, choose, product, same, substitute, total
+from placeproof.prove.terms import App, Fn, Index, Mono, Poly, Var, app, by_cases, choose, product, same, substitute, total
 from placeproof.prove.terms.algebra import substitute_index
 from placeproof.semantics.encode.context import CONSISTENCY, Context
 from placeproof.semantics.encode.values import Piece, Saved, Stream, Tensor
@@ -118,18 +119,18 @@ def coefficient(ctx: Context, dx: Stream, sample: tuple[Index, ...], at: Index) 
         here = ctx.world.here[dx.held]
         body = substitute(body, {here.name: ctx.world.token_owner(dx.held)} if isinstance(here, Var) else {})
     wanted = substitute(ctx.world.dx(sample, at), ctx.path)
-    single = wanted.alone
-    assert single is not None
-    ((atom, _),) = single[0].factors
-    terms: dict[object, object] = {}
+    terms: dict[Mono, Fraction] = {}
     for mono, factor in body.terms:
+        where: dict[str, Index] = {left.name: right for left, right in mono.guards if isinstance(left, Var)}
+        ((one, _),) = substitute(wanted, where).terms
+        ((atom, _),) = one.factors
         if dict(mono.factors).get(atom) != 1:
             return None
-        rest = type(mono)({a: n for a, n in mono.factors if a != atom}, mono.guards)
+        rest = Mono({a: n for a, n in mono.factors if a != atom}, mono.guards)
         if rest.free & {TOKEN_AT.name, CHANNEL_AT.name}:
             return None
-        terms[rest] = factor
-    return Poly(terms)  # type: ignore[arg-type]
+        terms[rest] = terms.get(rest, Fraction(0)) + factor
+    return Poly(terms)
 
 
 def gradient_of(ctx: Context, w: Tensor, saved: Saved, dx: Stream, whole: Stream | None = None) -> Tensor:
@@ -225,30 +226,32 @@ def matrix_input(sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:
     )
 
 
-def whole_pass(ctx: Context, w: Tensor, sample: tuple[Index, ...], like: Mapping[str, frozenset[tuple[str, str]]]) -> Tensor:
+def whole_pass(
+    ctx: Context, w: Tensor, sample: tuple[Index, ...], like: Mapping[str, frozenset[tuple[str, str]]], statistic: Poly | None
+) -> Tensor:
     """The gradient of a whole forward and backward pass over the device's samples, the axes that split the computation
-    exchanging by themselves what it needs. ``like``: along which factors each group's gradient lies in parts."""
+    exchanging by themselves what it needs. ``like``: along which factors each group's gradient lies in parts. ``statistic``: the one of the
+    batch that its layers use."""
     if not reads_parameters(ctx, w, "a pass", gathered=True):
         return ctx.unknown_tensor(w)
-    bodies = {g: pass_gradient(ctx.world, g, sample, ctx.world.here) for g in w.pieces}
+    bodies = {g: pass_gradient(ctx.world, g, sample, ctx.world.here, statistic) for g in w.pieces}
     pieces = {g: Piece(body=ctx.owned(g, body, like[g]), held=like[g]) for g, body in bodies.items()}
     return Tensor(pieces=pieces, region=w.region, group=w.group)
 
 
-def pass_gradient(world: World, group: str, sample: tuple[Index, ...], at: Mapping[str, Index]) -> Poly:
+def pass_gradient(world: World, group: str, sample: tuple[Index, ...], at: Mapping[str, Index], statistic: Poly | None = None) -> Poly:
     """What the device at some coordinates finds for an element of a group: a part of the reference's gradient where the group's
     computation is shared out."""
     declared = next(g for g in world.program.groups if g.name == group)
     element: tuple[Index, ...] = world.element(group)
+    more = () if statistic is None else (statistic,)
     if declared.tied is not None:
         stage = at[declared.tied]
-        ends = {world.rank(declared.tied, 0): "first", world.rank(declared.tied, -1): "last"}
-        parts = [product(same(stage, end), app(f"g.{group}.{name}", *sample, *element)) for end, name in ends.items()]
-        if len(ends) == 1:  # one stage holds both uses
-            parts = [app(f"g.{group}.{name}", *sample, *element) for name in ("first", "last")]
-        return sum(parts[1:], parts[0])
+        ends = ((world.rank(declared.tied, 0), "first"), (world.rank(declared.tied, -1), "last"))
+        parts = [product(same(stage, end), app(f"g.{group}.{name}", *sample, *element, *more)) for end, name in ends]
+        return parts[0] + parts[1]
     extra = () if declared.partial is None else tuple(at[f] for f in world.factors((declared.partial,)))
-    body = app(f"g.{group}", *sample, *extra, *element)
+    body = app(f"g.{group}", *sample, *extra, *element, *more)
     if declared.experts is None:
         return body
     sent = [f for f in world.factors((declared.experts,)) if f in world.sample_factors]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from placeproof.core.diagnostics import Place
 from placeproof.prove import Equal, Equation, Given, Order
-from placeproof.prove.terms import ONE, Index, Poly, Var, app, choose, constant, product, substitute, symbol
+from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, choose, constant, product, substitute, symbol, total
 from placeproof.semantics.encode.values import Piece, Stream, Tensor
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT, World
 
@@ -112,7 +112,11 @@ class Context:
         world = self.world
         found = [(s.size, world.least.get(f, 1)) for f, s in world.sorts.items()] + [(world.batch.size, 1), ("tokens each", 1)]
         sizes = {name: least for name, least in found if isinstance(name, str)}
-        return tuple(Order(name=f"{n} >= {k}", left=symbol(n), relation=">=", right=constant(k)) for n, k in sizes.items())
+        found_orders = [Order(name=f"{n} >= {k}", left=symbol(n), relation=">=", right=constant(k)) for n, k in sizes.items()]
+        if "equal-token-counts" in world.options.without:
+            all_tokens = total(world.any_sample, world.tokens(world.any_sample))
+            found_orders.append(Order(name="some token counts", left=all_tokens, relation=">", right=ZERO))
+        return tuple(found_orders)
 
 
 def _at(index: Index, meant: dict[str, Index]) -> Index:

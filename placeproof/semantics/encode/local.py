@@ -72,11 +72,19 @@ def _backward(walk: Walk, call: Call, operands: list[Whole], results: int) -> Va
             raise NoMeaningError("a whole pass reads all of a stage's parameters", call.place)
         like = {g: _computed(walk, g) for g in w.pieces}
         sample = walk.world.sample(_batch(walk, operands[1:]))
-        gradients = compute.whole_pass(walk.ctx, w, sample, like)
+        gradients = compute.whole_pass(walk.ctx, w, sample, like, walk.world.statistic(sample) if walk.world.coupled else None)
         return Pair(gradients, walk.ctx.unknown_stream()) if results > 1 else gradients
     saved, dx = _saved_and_gradient(call, operands)
     gradients = compute.gradient_of(walk.ctx, w, saved, dx)
     return Pair(gradients, compute.input_gradient(walk.ctx, w, saved, dx)) if results > 1 else gradients
+
+
+def _backward_with(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    w, batch, statistic = operands
+    if not isinstance(w, Tensor) or not isinstance(statistic, Scalar) or w.region != walk.whole:
+        raise NoMeaningError("`backward_with` takes all parameters, a micro-batch and a statistic", call.place)
+    like = {g: _computed(walk, g) for g in w.pieces}
+    return compute.whole_pass(walk.ctx, w, walk.world.sample(_batch(walk, [batch])), like, statistic.body)
 
 
 def _computed(walk: Walk, group: str) -> frozenset[tuple[str, str]]:
@@ -116,12 +124,41 @@ def _loss(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
     ctx, world, x = walk.ctx, walk.world, operands[0]
     if not isinstance(x, Stream):
         raise NoMeaningError("`loss` takes a stream", call.place)
-    last: Index = world.stage if world.stages is None else world.rank(world.stages, -1)
-    at = world.end("stage", last)
+    at = world.dropped or world.output
     sample = compute.sample_read(ctx, x, "x", (at,))
     if sample is None or sample != tuple(substitute_index(s, ctx.path) for s in world.sample(ctx.batch)):
         return ctx.unknown_stream(x.held)
-    return compute.held_stream(ctx, world.dx(sample, at), x.held)
+    body = world.dx(sample, at)
+    return compute.held_stream(ctx, product(world.statistic(sample), body) if world.coupled else body, x.held)
+
+
+def _dropout(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    """A mask by a random key. Of the model's output, it is the reference's where the key is."""
+    ctx, world = walk.ctx, walk.world
+    x, key = operands
+    if not isinstance(x, Stream) or not isinstance(key, Scalar):
+        raise NoMeaningError("`dropout` takes a stream and a key", call.place)
+    if world.dropped is None:
+        return x.map(lambda body: product(app("mask", key.body, TOKEN_AT, CHANNEL_AT), body))
+    wanted = world.sample_key(world.sample(ctx.batch))
+    ctx.require("the dropout's key is that of the sample", CONSISTENCY, key.body, wanted)
+    if ctx.here(key.body) != ctx.here(wanted):
+        return ctx.unknown_stream(x.held)
+    sample = compute.sample_read(ctx, x, "x", (world.output,))
+    if sample is not None:
+        return compute.held_stream(ctx, world.x(sample, world.dropped), x.held)
+    factor = compute.coefficient(ctx, x, world.sample(ctx.batch), world.dropped)
+    if factor is None:
+        return ctx.unknown_stream(x.held)
+    return compute.held_stream(ctx, product(factor, world.dx(world.sample(ctx.batch), world.output)), x.held)
+
+
+def _statistics(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+    w = operands[0]
+    if not isinstance(w, Tensor):
+        raise NoMeaningError("`statistics` takes parameters", call.place)
+    fine = compute.reads_parameters(walk.ctx, w, "a statistic", gathered=True)
+    return Scalar(body=walk.world.statistic(walk.world.sample(_batch(walk, operands[1:]))) if fine else walk.ctx.unknown())
 
 
 def _output(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
@@ -271,6 +308,7 @@ def _update(walk: Walk, call: Call, operands: list[Whole], results: int) -> Pair
     rest = operands[3:]
     if not parameters.region == optimizer.region == gradients.region:
         return Pair(ctx.unknown_tensor(parameters), ctx.unknown_tensor(optimizer))
+    _require_one_flag(walk, call, rest)
     new: dict[str, dict[str, Piece]] = {"parameters": {}, "optimizer": {}}
     for group in gradients.pieces:
         if group not in parameters.pieces or group not in optimizer.pieces:
@@ -289,6 +327,14 @@ def _update(walk: Walk, call: Call, operands: list[Whole], results: int) -> Pair
         replace(parameters, pieces={**parameters.pieces, **new["parameters"]}),
         replace(optimizer, pieces={**optimizer.pieces, **new["optimizer"]}),
     )
+
+
+def _require_one_flag(walk: Walk, call: Call, rest: list[Whole]) -> None:
+    """All devices agree whether the step is skipped."""
+    flag = next((o for o in rest if isinstance(o, Scalar) and call.op == "update"), None)
+    if flag is not None:
+        first = {c.name: walk.world.rank(f, 0) for f, c in walk.world.here.items() if isinstance(c, Var)}
+        walk.ctx.require("all devices agree whether to skip the step", CONSISTENCY, flag.body, substitute(flag.body, first))
 
 
 def _new_value(walk: Walk, call: Call, state: str, group: str, operands: tuple[Poly, Poly, Poly], where: Poly, rest: list[Whole]) -> Poly:
@@ -336,10 +382,6 @@ def _tensor_norms(walk: Walk, call: Call, operands: list[Whole], results: int) -
     return Scalar(body=tensor_norm(walk.world, group, (theta.pieces[group].body, omega.pieces[group].body, g.pieces[group].body), held))
 
 
-def _no_meaning(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
-    raise NoMeaningError(f"`{call.op}` has no meaning in a proof yet", call.place)
-
-
 LOCAL: dict[str, Rule] = {
     **dict.fromkeys(("copy", "cast", "dequantize", "to_host", "to_device"), _same),
     **dict.fromkeys(("sqrt", "clip_factor", "min", "max", "rescale"), _function),
@@ -363,5 +405,7 @@ LOCAL: dict[str, Rule] = {
     "update": _update,
     "update_with": _update,
     "tensor_norms": _tensor_norms,
-    "dropout": _no_meaning,
+    "dropout": _dropout,
+    "statistics": _statistics,
+    "backward_with": _backward_with,
 }

@@ -87,7 +87,7 @@ def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
 
 def _after(walk: Walk, name: str, before: Value | None, value: Value, variable: Var) -> Value:
     """A buffer after all micro-batches: a sum if each adds to it, else what the last one leaves."""
-    last = fn("last", (), variable.sort)
+    last = fn(f"last.{variable.sort.name}", (), variable.sort)
 
     zero = name in walk.ctx.from_zero and before is None
 

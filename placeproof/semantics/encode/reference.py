@@ -38,14 +38,21 @@ class Reference:
             if group == NORM:
                 return norm_gradient(world, sample, E_BLOCK, self._dy(sample, E_BLOCK, dz), ONE)
             return matrix_gradient(sample, E_BLOCK, dz)
-        at: dict[str, Index] = dict(world.here)
+        more = () if not world.coupled or world.streams else (self.mean_statistic,)
+        element = world.element(group)
         if declared.tied is not None:
-            return app(f"g.{group}.first", *sample, *world.element(group)) + app(f"g.{group}.last", *sample, *world.element(group))
+            return app(f"g.{group}.first", *sample, *element, *more) + app(f"g.{group}.last", *sample, *element, *more)
         if declared.experts is not None:
-            return app(f"g.{group}", *sample, *world.element(group))
+            return app(f"g.{group}", *sample, *element, *more)
         parts = [] if declared.partial is None else [Var(f"part.{f}", world.sorts[f]) for f in world.factors((declared.partial,))]
-        at |= {v.sort.name: v for v in parts}
-        return total(parts, pass_gradient(world, group, sample, at))
+        at = {**world.here, **{v.sort.name: v for v in parts}}
+        return total(parts, pass_gradient(world, group, sample, at, *more))
+
+    @cached_property
+    def mean_statistic(self) -> Poly:
+        """The statistic of the global batch."""
+        sample = self.world.any_sample
+        return product(total(sample, self.world.statistic(sample)), inverse(total(sample, ONE)))
 
     def _dx(self, sample: tuple[Index, ...], at: Index) -> Poly:
         return self.world.dx(sample, at)
@@ -57,6 +64,8 @@ class Reference:
         """The gradient of the mean over every token of the global batch."""
         sample = self.world.any_sample
         weighted = product(self.world.tokens(sample), self.sample_gradient(group, sample))
+        if self.world.coupled and self.world.streams:
+            weighted = product(weighted, self.mean_statistic)
         return product(total(sample, weighted), inverse(self.token_total))
 
     @cached_property

@@ -6,6 +6,7 @@ micro-batches there are. Which device owns an element along an axis is an uninte
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -104,7 +105,7 @@ class World:
         sort = self.sorts[factor]
         if number > 0:
             self.least[factor] = max(self.least.get(factor, 1), number + 1)
-        return point(sort) if number == 0 else fn("last" if number == -1 else f"rank{number}", (), sort)
+        return point(sort) if number == 0 else fn(f"last.{sort.name}" if number == -1 else f"rank{number}.{sort.name}", (), sort)
 
     # What axes split.
 
@@ -133,6 +134,11 @@ class World:
         """Whether the program computes the groups of a block one by one, as tensor parallelism does."""
         found = (c for s in statements(self.program.body) for c in calls(s) if c.op == "forward")
         return any(isinstance(c.args[0], Ref) and c.args[0].group is not None for c in found if c.args)
+
+    @cached_property
+    def streams(self) -> bool:
+        """Whether the program passes activations from part to part itself."""
+        return any(c.op == "forward" for s in statements(self.program.body) for c in calls(s))
 
     # Elements and owners.
 
@@ -234,6 +240,33 @@ class World:
         if "equal-token-counts" in self.options.without:
             return app("tokens", *sample)
         return symbol("tokens each")
+
+    def statistic(self, sample: tuple[Index, ...]) -> Poly:
+        """What a sample adds to a statistic of the batch that layers use."""
+        return app("statistic", *sample)
+
+    @cached_property
+    def coupled(self) -> bool:
+        """Whether layers use a statistic of the whole batch."""
+        return "separable-loss" in self.options.without or dict(self.program.reference).get("statistics") == "batch"
+
+    def key(self, at: Mapping[str, Index]) -> Poly:
+        """A random key, folded with some coordinates."""
+        return app("random", *(at.get(f, self.rank(f, 0)) for f in self.sorts))
+
+    def sample_key(self, sample: tuple[Index, ...]) -> Poly:
+        """The reference's key for a sample's dropout: folded with the coordinates that tell samples apart."""
+        return self.key(dict(zip(self.sample_factors, sample[:-1], strict=True)))
+
+    @property
+    def dropped(self) -> Index | None:
+        """The position after the dropout of the model's output, where the reference has one."""
+        return Fn("after dropout", (), POSITION) if dict(self.program.reference).get("dropout") == "output" else None
+
+    @property
+    def output(self) -> Index:
+        """The position of the model's output."""
+        return self.end("stage", self.stage if self.stages is None else self.rank(self.stages, -1))
 
     def start(self, domain: str, index: Index) -> Index:
         """The position at which a part of the model begins."""

@@ -59,7 +59,12 @@ def _sample(device: Device, operands: list[Any]) -> tuple[int, ...]:
 
 def _loss(device: Device, call: Call, operands: list[Any], results: int) -> Stream:
     x: Stream = operands[0]
-    return model.loss_gradient(x, device.problem.sample(device.sample(device.batch), device.number, "target"))
+    sample = device.sample(device.batch)
+    found = model.loss_gradient(x, device.problem.sample(sample, device.number, "target"))
+    if not device.problem.coupled:
+        return found
+    weight = device.problem.statistic(sample, device.number)
+    return {at: v * weight for at, v in found.items()}
 
 
 def _forward(device: Device, call: Call, operands: list[Any], results: int) -> Any:

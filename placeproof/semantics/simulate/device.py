@@ -282,7 +282,8 @@ class Device:
         axes = {a.name for a in self.program.axes if a.splits.compute} | {g.experts for g in self.program.groups if g.experts}
         together = replace(call, axes=tuple(a.name for a in self.program.axes if a.name in axes))
         batch = operands[1].numerator if len(operands) > 1 and isinstance(operands[1], Fraction) else 0
-        statistic = operands[2] if call.op == "backward_with" else 1
+        local = self.problem.statistic(self.sample(batch), self.number) if self.problem.coupled else 1
+        statistic = operands[2] if call.op == "backward_with" else local
         return self._rendezvous(together, (operands[0], batch, statistic))
 
     def _rendezvous(self, call: Call, value: Any) -> Rendezvous:

@@ -137,7 +137,8 @@ def _part(call: Call, device: Device, members: Members) -> Part:
         tied = [e for e in elements if device.layout.tied(device.layout.group_of(e)) == call.axes[0]]
         summed = {e: combine(call, [v.data.get(e, garbage(d.at, e)) for d, v in members]) for e in tied}
         return own.with_data({**own.data, **{e: v for e, v in summed.items() if e in own.data}})
-    reduced = {e: combine(call, [v.data.get(e, garbage(d.at, e)) for d, v in members]) for e in elements}
+    there = {e for _, v in members for e in v.data}
+    reduced = {e: combine(call, [v.data.get(e, garbage(d.at, e)) for d, v in members]) for e in elements if e in there}
     if call.op == "all_reduce":
         return own.with_data(reduced)
     if call.op in ("reduce_scatter", "reduce"):

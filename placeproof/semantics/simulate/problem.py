@@ -61,6 +61,11 @@ class Problem:
         """Whether the gradient of an element is not finite in a step."""
         return random.Random(f"{self.seed}:overflow {element} {step}").random() < 0.3
 
+    @property
+    def coupled(self) -> bool:
+        """Whether layers use a statistic of the whole batch."""
+        return "separable-loss" in self.without or dict(self.layout.program.reference).get("statistics") == "batch"
+
     def statistic(self, sample: Sample, step: int) -> Number:
         """What a sample adds to a statistic of the batch."""
         return self._drawn([1, 2, 3, 5], "statistic", sample, step)

@@ -60,16 +60,16 @@ class Reference:
         return {e: value / count for e, value in total.items()}
 
     def _statistic(self, step: int) -> Number:
-        if self._option("statistics") != "batch":
+        if not self.problem.coupled:
             return 1
         return sum((self.problem.statistic(s, step) for s in self.samples), 0) / len(self.samples)
 
     def gradient(self, theta: dict[Element, Number], sample: Sample, step: int, statistic: Number) -> dict[Element, Number]:
         """One sample's gradient."""
         if self.layout.network:
-            return _network_gradient(self.problem, theta, sample, step, self._option("dropout") == "output")
-        seen = sum(theta.values(), 0)
-        found = {}
+            found = _network_gradient(self.problem, theta, sample, step, self._option("dropout") == "output")
+            return {e: g * statistic for e, g in found.items()}
+        seen, found = sum(theta.values(), 0), {}
         for element in theta:
             shares = shares_of(self.layout, element)
             found[element] = sum((self.problem.flat_gradient(element, sample, step, s, seen, statistic) for s in shares), 0)
