@@ -1,4 +1,4 @@
-"""placeproof derives what a parallelism strategy costs, from how it places the training states on a mesh.
+"""placeproof derives what a parallelism strategy costs, and proves that it trains what one device trains.
 
 >>> import placeproof
 >>> d = placeproof.derive("zero3")
@@ -11,20 +11,25 @@ Catalogue strategies are attributes; they compose with ``*`` and take degrees an
 
 >>> placeproof.derive(placeproof.zero1(64) * placeproof.tp(8)).memory["optimizer"]
 P*b_omega/512
+
+>>> placeproof.judge("zero3 * tp * pp").word
+'proved'
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from placeproof.core.program import Program
     from placeproof.core.strategy import Strategy
     from placeproof.cost.derive import Derivation
+    from placeproof.semantics.verdict import Judged
     from placeproof.strategies import Template
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "define", "derive", "program", "strategy"]
+__all__ = ["__version__", "define", "derive", "judge", "program", "strategy"]
 
 
 def strategy(text: str) -> Strategy:
@@ -68,6 +73,26 @@ def derive(subject: str | Strategy | Template | Program, *, groups: bool = False
     if isinstance(subject, Template):
         subject = subject()
     return derive_subject(subject, groups=groups)
+
+
+def judge(subject: str | Strategy | Template | Program, *, without: Iterable[str] = ()) -> Judged:
+    """Whether a strategy (an expression, a strategy or a catalogue entry) or a step program trains what one device trains.
+
+    ``without``: names of assumptions that are not made (:data:`placeproof.core.assumptions.ASSUMPTIONS`). The answer's ``word`` is
+    ``proved``, ``refuted`` or ``unknown``; ``settled`` are its obligations, ``found`` the run that refutes it.
+
+    Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
+    """
+    from placeproof.core.program import Program
+    from placeproof.semantics.lower import lower
+    from placeproof.semantics.verdict import judge as judge_program
+    from placeproof.strategies import Template, parse_strategy
+
+    if isinstance(subject, str):
+        subject = parse_strategy(subject)
+    if isinstance(subject, Template):
+        subject = subject()
+    return judge_program(subject if isinstance(subject, Program) else lower(subject), without=frozenset(without))
 
 
 def __getattr__(name: str) -> Any:

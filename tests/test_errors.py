@@ -34,6 +34,12 @@ def arguments(code: Code, folder: Path) -> list[str]:
     """The command line that makes a code's example."""
     if code.kind == "strategy":
         return ["derive", code.example]
+    if code.kind == "assumption":
+        return ["prove", "zero3", "--without", code.example]
+    if code.kind == "command":
+        return code.example.split()
+    if code.kind == "range":
+        return ["prove", "zero3", *(part for text in code.example.split(" and ") for part in ("--for-all", text))]
     if code.kind == "unset":
         return ["derive", *code.example.split()]
     if code.kind == "precision":

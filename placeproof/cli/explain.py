@@ -43,6 +43,26 @@ def _strategy(name: str) -> list[str] | None:
     return [*lines, "", f"`placeproof derive {name}` derives what it costs"]
 
 
+def _assumption(name: str) -> list[str] | None:
+    from placeproof.core.assumptions import ASSUMPTIONS
+
+    one = ASSUMPTIONS.get(name)
+    if one is None:
+        return None
+    lines = [f"assumption {one.name}", "", one.says]
+    if one.without is None:
+        return [*lines, "every proof rests on it; it cannot be dropped"]
+    return [*lines, f"without it: {one.without}", "", f"`placeproof prove SUBJECT --without {one.name}` drops it"]
+
+
+def _not_equivalent(name: str) -> list[str] | None:
+    from placeproof.semantics.catalogue import about, not_equivalent
+
+    if name not in not_equivalent():
+        return None
+    return [f"{name}: does not train what one device trains", "", about(name), "", f"`placeproof prove {name}` shows where"]
+
+
 def _mode(name: str) -> list[str] | None:
     from placeproof.core.modes import MODES
 
@@ -120,6 +140,8 @@ EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _collective,
     _operation,
     _precision,
+    _assumption,
+    _not_equivalent,
 )
 
 
@@ -132,9 +154,9 @@ def _known() -> Iterator[str]:
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="An error code, strategy, mode, state, symbol, collective, operation or precision.")],
+    name: Annotated[str, typer.Argument(help="A strategy, mode, symbol, collective, operation, assumption, error code, ...")],
 ) -> None:
-    """An error code, strategy, mode, state, symbol, collective, operation or precision in words."""
+    """A strategy, mode, state, symbol, collective, operation, precision, assumption or error code in words."""
     for explain in EXPLAINERS:
         lines = explain(name.strip())
         if lines is not None:

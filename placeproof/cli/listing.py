@@ -62,6 +62,18 @@ def _errors() -> Rows:
     return [(c.code, c.title) for c in CODES.values()]
 
 
+def _assumptions() -> Rows:
+    from placeproof.core.assumptions import ASSUMPTIONS
+
+    return [(a.name, "can be dropped" if a.without else "always made", a.says) for a in ASSUMPTIONS.values()]
+
+
+def _not_equivalent() -> Rows:
+    from placeproof.semantics.catalogue import about, not_equivalent
+
+    return [(name, about(name)) for name in not_equivalent()]
+
+
 KINDS: dict[str, Callable[[], Rows]] = {
     "strategies": _strategies,
     "collectives": _collectives,
@@ -71,11 +83,13 @@ KINDS: dict[str, Callable[[], Rows]] = {
     "precisions": _precisions,
     "operations": _operations,
     "errors": _errors,
+    "assumptions": _assumptions,
+    "not-equivalent": _not_equivalent,
 }
 
 
 def command(kind: Annotated[str, typer.Argument(help="One of: " + ", ".join(KINDS) + ".")]) -> None:
-    """What there is: strategies, collectives, modes, states, symbols, precisions, operations, errors."""
+    """What there is: strategies, collectives, operations, assumptions, programs that are not equivalent, and more."""
     if kind not in KINDS:
         problems = Problems()
         hint = suggestion(kind, KINDS) or "one of " + ", ".join(KINDS)

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from placeproof.cli import compare, derive, explain, listing
+from placeproof.cli import compare, derive, explain, listing, prove
 from placeproof.cli.common import EXIT_BAD_INPUT, EXIT_BUG
 from placeproof.core.diagnostics import InputError
 
@@ -16,10 +16,11 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Derive what a parallelism strategy costs, from how it places the training states on a mesh.",
+    help="Derive what a parallelism strategy costs, and prove that it trains what one device trains.",
 )
 app.command("derive", no_args_is_help=True)(derive.command)
 app.command("compare", no_args_is_help=True)(compare.command)
+app.command("prove", no_args_is_help=True)(prove.command)
 app.command("list", no_args_is_help=True)(listing.command)
 app.command("explain", no_args_is_help=True)(explain.command)
 

@@ -20,7 +20,7 @@ def render(diagnostics: Iterable[Diagnostic]) -> str:
 def _one(problem: Diagnostic) -> str:
     lines = [f"error[{problem.code}]: {problem.message}"]
     if problem.place is not None:
-        lines += _excerpt(problem.place)
+        lines += excerpt(problem.place)
     lines += [f"   = {note}" for note in problem.notes]
     if problem.help:
         lines.append(f"help: {problem.help}")
@@ -28,7 +28,8 @@ def _one(problem: Diagnostic) -> str:
     return "\n".join(lines)
 
 
-def _excerpt(place: Place) -> list[str]:
+def excerpt(place: Place) -> list[str]:
+    """The line that a place is on, with what is meant underlined."""
     number = str(place.line)
     pad = " " * len(number)
     lines = [f"{pad} --> {place.source}:{place.line}:{place.column}"]

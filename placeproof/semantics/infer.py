@@ -41,7 +41,7 @@ def _with(program: Program, state: str, modes: dict[str, Mode]) -> Program:
 
 
 def _update_event(found: Trace) -> Event | None:
-    return next((e for e in found.events if e.call.op == "update"), None)
+    return next((e for e in found.events if e.call.op in ("update", "update_with")), None)
 
 
 def _gradient_buffer(found: Trace) -> str:

@@ -7,14 +7,19 @@ from placeproof.core.program.ops import OPS
 from placeproof.semantics.values import Event, Kind, Trace
 
 _P, _O, _G, _S = Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS, Kind.SCALAR
+_X, _KEPT = Kind.STREAM, Kind.SAVED
 
 #: Operation -> the kind that each operand must have (None: any).
 NEEDS: dict[str, tuple[Kind | None, ...]] = {
-    "forward": (_P, None),
-    "backward": (_P, None, None),
-    "backward_input": (_P, None, None),
-    "backward_weight": (_P, None, None, None),
+    "forward": (_P, _X),
+    "loss": (_X,),
+    "output": (_KEPT,),
+    "backward": (_P, None, _X),
+    "backward_input": (_P, _KEPT, _X),
+    "backward_weight": (_P, _KEPT, _X, _X),
     "update": (_P, _O, _G, _S),
+    "update_with": (_P, _O, _G, _S),
+    "tensor_norms": (_P, _O, _G),
     "master": (_O,),
     "scale": (None, _S),
     "sqrt": (_S,),

@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placeproof.core.mesh import Axis
 from placeproof.core.program import For, Program, statements
+from placeproof.semantics.encode.world import HasGiven, World
 from placeproof.semantics.simulate import Difference, Fault, Setup, simulate
+from placeproof.semantics.simulate.run import factors_of
 
 #: The most devices of a mesh that is tried, and the most seconds that a search takes.
 MOST_DEVICES = 12
 SECONDS = 20.0
+SEEDS = (1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,17 +36,39 @@ class Searched:
     largest: str
 
 
-def search(program: Program, *, without: frozenset[str] = frozenset(), seconds: float = SECONDS) -> Found | Searched:
+def search(
+    program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[HasGiven, ...] = (), seconds: float = SECONDS
+) -> Found | Searched:
     """The smallest run that differs from the reference, or how far was looked."""
     began, runs, last = time.monotonic(), 0, ""
     for setup in setups(program, without):
+        if not _allowed(program, setup, ranges):
+            continue
         if time.monotonic() - began > seconds:
             break
-        runs, last = runs + 1, describe(setup)
-        found = simulate(program, setup)
-        if found is not None:
-            return Found(setup=setup, what=found)
+        last = describe(setup)
+        for seed in SEEDS:
+            runs += 1
+            drawn = replace(setup, seed=seed)
+            try:
+                found = simulate(program, drawn)
+            except (TypeError, AttributeError):  # the program does with a value what no device can: nothing is learnt from that
+                return Searched(runs=0, seconds=time.monotonic() - began, largest=last)
+            if found is not None:
+                return Found(setup=drawn, what=found)
     return Searched(runs=runs, seconds=time.monotonic() - began, largest=last)
+
+
+def _allowed(program: Program, setup: Setup, ranges: tuple[HasGiven, ...]) -> bool:
+    """Whether a mesh lies within the ranges that the claim is restricted to."""
+    world = World(program)
+    sizes = {"m": setup.microbatches}
+    for axis in program.axes:
+        for factor, size in factors_of(axis, setup).items():
+            name = world.sorts[factor].size
+            if isinstance(name, str):
+                sizes[name] = size
+    return all(r.allows(sizes[r.name]) for r in ranges if r.name in sizes)
 
 
 def describe(setup: Setup) -> str:
@@ -85,3 +110,31 @@ def _devices(mesh: dict[str, int], inner: set[str]) -> int:
     for name, size in mesh.items():
         product *= 1 if name in inner else size
     return product
+
+
+def legible(program: Program, found: Found, seeds: int = 40, seconds: float = 3.0) -> Found | None:
+    """A run of the same size in fractions whose numbers are short; None where no run in fractions differs."""
+    began, best, shortest = time.monotonic(), None, 0
+    for seed, small in itertools.product(range(1, seeds + 1), (True, False)):
+        if best is not None and time.monotonic() - began > seconds:
+            break
+        setup = replace(found.setup, exact=True, seed=seed, small=small)
+        what = simulate(program, setup)
+        if what is None:
+            continue
+        length = _length(what)
+        if best is None or length < shortest:
+            best, shortest = Found(setup=setup, what=what), length
+        if isinstance(what, Fault):
+            break
+    return best
+
+
+def _length(what: Difference | Fault) -> int:
+    """How long the numbers are to read; a missing one counts as very long."""
+    if isinstance(what, Fault):
+        return 0
+    if what.actual is None:
+        return 10_000 + what.step
+    shown = [what.actual, what.expected, *(n for n in what.gradient if n is not None)]
+    return sum(len(str(n)) for n in shown) + 100 * what.step

@@ -105,7 +105,7 @@ class _Walk:
                 return _saved(operands[0], operands[1] if len(operands) > 1 else value, target, self.program)
             case "backward":
                 return operands[2] if len(operands) > 2 else Value(kind=Kind.STREAM)
-            case "update":
+            case "update" | "update_with":
                 return operands[1]
         return value
 
@@ -200,7 +200,7 @@ class _Walk:
         operands = tuple(self._eval(a) for a in args)
         if call.op in _TURN and self.phase == "forward":
             self.phase = "backward"
-        if call.op == "update":
+        if call.op in ("update", "update_with"):
             self.phase = "update"
         result = result_of(call, operands, self.program)
         assert self.stmt is not None

@@ -10,7 +10,9 @@ from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program
 from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
 from placeproof.semantics.encode import Encoding, NoMeaningError, Obligation, Options, encode
-from placeproof.semantics.search import Found, search
+from placeproof.semantics.kinds import require_kinds
+from placeproof.semantics.ranges import Range
+from placeproof.semantics.search import Found, legible, search
 from placeproof.semantics.simulate import Fault, simulate
 from placeproof.semantics.trace import trace
 
@@ -48,10 +50,14 @@ class Judged:
     why: str = ""
 
 
-def judge(program: Program, *, without: frozenset[str] = frozenset(), budget: Budget | None = None) -> Judged:
+def judge(
+    program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), budget: Budget | None = None
+) -> Judged:
     """Prove a program, or look for a run that refutes it. Refuted is said only of a run that was computed in fractions."""
-    placed = trace(program).program
-    options = Options(without=without | frozenset(program.without))
+    traced = trace(program)
+    require_kinds(traced)
+    placed = traced.program
+    options = Options(without=without | frozenset(program.without), ranges=ranges)
     try:
         encoding = encode(placed, options)
     except NoMeaningError as missing:
@@ -83,19 +89,17 @@ def _settle(obligation: Obligation, budget: Budget | None) -> Settled:
 
 def _by_search(program: Program, options: Options, settled: tuple[Settled, ...], about: Obligation | None, why: str) -> Judged:
     """A suspicion is confirmed by a run, or it stays one."""
-    result = search(program, without=options.without)
+    result = search(program, without=options.without, ranges=options.ranges)
     judged = Judged(program=program, options=options, word="unknown", settled=settled, about=about, why=why)
     if not isinstance(result, Found):
         tried = f"{result.runs} small runs up to {result.largest} showed no difference" if result.runs else "no small run was possible"
         return replace(judged, why=f"{why}; {tried}")
-    exact = Found(setup=replace(result.setup, exact=True), what=result.what)
-    again = simulate(program, exact.setup)
-    if again is None:
+    found = legible(program, result)
+    if found is None:
         return replace(judged, why=f"{why}; a run in residues differed, and in fractions it did not")
-    found = Found(setup=exact.setup, what=again)
     if about is None:
         return replace(judged, word="refuted", found=found)
-    verdict = confirm(about.claim, found, lambda: simulate(program, exact.setup) == again)
+    verdict = confirm(about.claim, found, lambda: simulate(program, found.setup) == found.what)
     after = tuple(replace(s, verdict=verdict) if s.obligation is about else s for s in settled)
     return replace(judged, word="refuted" if isinstance(verdict, Refuted) else "unknown", settled=after, found=found)
 

@@ -115,8 +115,8 @@ class Context:
         found_orders = [Order(name=f"{n} >= {k}", left=symbol(n), relation=">=", right=constant(k)) for n, k in sizes.items()]
         if "equal-token-counts" in world.options.without:
             all_tokens = total(world.any_sample, world.tokens(world.any_sample))
-            found_orders.append(Order(name="some token counts", left=all_tokens, relation=">", right=ZERO))
-        return tuple(found_orders)
+            found_orders.append(Order(name="total tokens > 0", left=all_tokens, relation=">", right=ZERO))
+        return (*found_orders, *(r.given for r in world.options.ranges))
 
 
 def _at(index: Index, meant: dict[str, Index]) -> Index:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 from placeproof.core.mesh import Axis
 from placeproof.core.program import For, Program, Ref, calls, statements
+from placeproof.prove import Order
 from placeproof.prove.terms import Fn, Index, Poly, Sort, Var, app, constant, fn, point, product, same, symbol
 from placeproof.semantics.values import factors
 
@@ -29,11 +31,27 @@ ELEMENT: tuple[Var, ...] = (E_BLOCK, E_SLICE, E_ENTRY)
 TOKEN_AT, CHANNEL_AT = Var("x.token", TOKEN), Var("x.channel", CHANNEL)
 
 
+class HasGiven(Protocol):
+    """A range of a degree."""
+
+    @property
+    def given(self) -> Order:
+        """The range as a hypothesis."""
+
+    @property
+    def name(self) -> str:
+        """The symbol that it speaks of."""
+
+    def allows(self, value: int) -> bool:
+        """Whether a number lies in the range."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the reference step is, and which assumptions about it are dropped."""
+    """Which assumptions are dropped, and to which ranges of degrees the claims are restricted."""
 
     without: frozenset[str] = frozenset()
+    ranges: tuple[HasGiven, ...] = ()
 
 
 @dataclass

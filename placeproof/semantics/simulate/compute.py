@@ -177,9 +177,9 @@ def _own_part(device: Device, call: Call, operands: list[Any], results: int) -> 
 
 def _quantize(device: Device, call: Call, operands: list[Any], results: int) -> Any:
     value: Part = operands[0]
-    if device.setup.exact_quantizers:
+    if "exact-quantizers" not in device.setup.without:
         return value
-    return value.with_data({e: Fraction(round(v * 2), 2) for e, v in value.data.items()})
+    return value.with_data({e: v * Fraction(3, 4) + Fraction(1, 8) for e, v in value.data.items()})  # anything but the value
 
 
 def _square_norm(device: Device, call: Call, operands: list[Any], results: int) -> model.Number:

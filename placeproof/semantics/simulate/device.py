@@ -12,6 +12,7 @@ from placeproof.core.program.ops import OPS
 from placeproof.core.states import STATES
 from placeproof.semantics.simulate import compute
 from placeproof.semantics.simulate.layout import Element, Layout
+from placeproof.semantics.simulate.numbers import HERE
 from placeproof.semantics.simulate.problem import Number as Exact
 from placeproof.semantics.simulate.problem import Problem
 from placeproof.semantics.simulate.values import Handle, Part, Parts
@@ -64,6 +65,7 @@ class Device:
         self.number: int = 0
         self.batch: int = 0
         self.past: list[dict[str, Any]] = []
+        self.stmt: Stmt = Do(call=Call(op="free"))
         self.read_gradients: list[dict[Element, Exact]] = []
         for state in ("parameters", "optimizer", "gradients"):
             self.env[state] = self._initial(state)
@@ -118,10 +120,17 @@ class Device:
 
     def _body(self, body: tuple[Stmt, ...], frame: Frame) -> Waits:
         for stmt in body:
+            self._note(stmt)
             try:
                 yield from self._statement(stmt, frame)
             except NoPartError:
                 continue
+
+    def _note(self, stmt: Stmt) -> None:
+        """Which statement the device is at, for those who record what it computes."""
+        self.stmt = stmt
+        HERE.device = ", ".join(f"{f} = {n}" for f, n in self.at.items()) or "the device"
+        HERE.line, HERE.text = (stmt.place.line, stmt.place.text.strip()) if stmt.place else (None, "")
 
     def _statement(self, stmt: Stmt, frame: Frame) -> Waits:
         match stmt:
@@ -182,6 +191,7 @@ class Device:
 
     def _assign(self, stmt: Assign, frame: Frame) -> Waits:
         value = yield from self.eval(stmt.value, frame, results=len(stmt.targets))
+        self._note(stmt)
         values = value if len(stmt.targets) > 1 else (value,)
         for target, one in zip(stmt.targets, values, strict=True):
             self._store(target, one, frame, add=stmt.accumulate)
@@ -252,6 +262,7 @@ class Device:
         operands = []
         for arg in call.args:
             operands.append((yield from self.eval(arg, frame)))
+        self._note(self.stmt)
         if call.op in ("send", "recv"):
             return (yield self._message(call, operands))
         if OPS[call.op].collective:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from placeproof.core.program import Call
 from placeproof.semantics.simulate.layout import Element
-from placeproof.semantics.simulate.numbers import Residue
+from placeproof.semantics.simulate.numbers import Recorded, Residue
 from placeproof.semantics.simulate.values import Part, Saved, garbage
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def exchange(call: Call, members: Members) -> list[Any]:
         return _by_tensor(call, members)
     if isinstance(first, dict):
         return [_stream(call, device, members) for device, _ in members]
-    if isinstance(first, Fraction | Residue):
+    if isinstance(first, Fraction | Residue | Recorded | int):
         return _scalar(call, members)
     if isinstance(first, Saved):
         raise TypeError(f"`{call.op}` of what a forward kept has no meaning in the simulator")
@@ -104,6 +104,8 @@ def _by_tensor(call: Call, members: Members) -> list[Any]:
 def combine(call: Call, values: list[Fraction]) -> Fraction:
     """A reduction of numbers."""
     op = call.option("op", "sum")
+    if values and isinstance(values[0], tuple):
+        return tuple(combine(call, list(column)) for column in zip(*values, strict=True))
     if op == "max":
         return max(values)
     total = sum(values, Fraction(0))

@@ -17,6 +17,12 @@ TIED = -1
 CHANNELS = 2
 
 
+def in_words(element: Element) -> str:
+    """An element's name for people."""
+    block, part, row, column = element
+    return f"{part}[{row}, {column}]" + ("" if block < 0 else f" of block {block}")
+
+
 @dataclass(frozen=True)
 class Sizes:
     """How large the mesh and the model are."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from placeproof.semantics.simulate.layout import CHANNELS, Coordinates, Element, Layout
+from placeproof.semantics.simulate.layout import CHANNELS, Coordinates, Element, Layout, in_words
 from placeproof.semantics.simulate.model import Stream
-from placeproof.semantics.simulate.numbers import Residue, residue
+from placeproof.semantics.simulate.numbers import Recorded, Residue, residue
 
 Number: TypeAlias = Any
 Sample: TypeAlias = tuple[int, ...]
@@ -23,10 +23,19 @@ class Problem:
     seed: int
     exact: bool = True
     without: frozenset[str] = frozenset()
+    recorded: dict[str, Recorded] | None = None
+    small: bool = False
 
-    def _drawn(self, choices: list[int], *key: object) -> Number:
-        drawn = Fraction(random.Random(f"{self.seed}:{key}").choice(choices))
-        return self.number(drawn)
+    def _drawn(self, choices: list[int], name: str, *key: object) -> Number:
+        drawn = Fraction(random.Random(f"{self.seed}:{name}:{key}").choice(choices))
+        if self.recorded is None:
+            return self.number(drawn)
+        return self.recorded.setdefault(f"{name}{key}", Recorded(drawn, name=name))
+
+    def _of(self, sample: Sample, step: int) -> str:
+        """A sample in words: the devices that have it, its micro-batch, the step."""
+        at = [f"{f} = {n}" for f, n in zip(self.layout.sample_factors, sample, strict=False)]
+        return ", ".join([*at, f"micro-batch {sample[-1]}", f"step {step + 1}"])
 
     def number(self, value: Fraction) -> Number:
         """A rational number in the arithmetic of the run."""
@@ -42,20 +51,19 @@ class Problem:
         where: tuple[object, ...] = ()
         if "equal-initial-states" in self.without and at is not None:
             where = tuple(at.items()) if any(at.values()) else ()
-        if self.layout.network:
-            return self._drawn([-2, -1, 1, 2, 3], "theta", element, *where) / 2
-        return self._drawn([-1, 1, 2], "theta", element, *where)
+        return self._drawn([0, 1] if self.small else [-1, 1, 2], f"parameter {in_words(element)}", *where)
 
     def sample(self, sample: Sample, step: int, what: str) -> Stream:
         """A sample or its target in the network."""
         tokens = range(self.tokens_of_a_sample)
-        return {(t, i): self._drawn([-2, -1, 1, 2, 3], what, sample, step, t, i) / 2 for t in tokens for i in range(CHANNELS)}
+        words, choices = self._of(sample, step), [0, 1] if self.small else [-1, 1, 2]
+        return {(t, i): self._drawn(choices, f"{what}[{t}, {i}] of {words}") for t in tokens for i in range(CHANNELS)}
 
     def tokens(self, sample: Sample, step: int) -> Number:
         """How many tokens of a sample count."""
         if "equal-token-counts" not in self.without:
             return self.number(Fraction(1))
-        return self._drawn([1, 2, 3], "tokens", sample, step)
+        return self._drawn([1, 2, 3], f"tokens of {self._of(sample, step)}")
 
     def overflows(self, element: Element, step: int) -> bool:
         """Whether the gradient of an element is not finite in a step."""
@@ -68,11 +76,11 @@ class Problem:
 
     def statistic(self, sample: Sample, step: int) -> Number:
         """What a sample adds to a statistic of the batch."""
-        return self._drawn([1, 2, 3, 5], "statistic", sample, step)
+        return self._drawn([1, 2, 3, 5], f"statistic of {self._of(sample, step)}")
 
     def key(self, at: Coordinates) -> Number:
         """A random key, folded with coordinates."""
-        return self._drawn([1, 2, 3, 5, 7], "key", tuple(at.items()))
+        return self._drawn([1, 2, 3, 5, 7], "random key", tuple(at.items()))
 
     def mask(self, sample: Sample) -> Number:
         """The mask of a sample's dropout: its key is folded with the coordinates that tell samples apart."""
@@ -86,5 +94,5 @@ class Problem:
     ) -> Number:
         """The gradient of a sample's loss with respect to an element: what the sample gives, plus the sum of all that is seen of
         the parameters, so that one wrong parameter shows. ``share``: which part of it a device computes, where it is shared out."""
-        own = self._drawn([-2, -1, 1, 2, 3], "g", element, sample, step, share)
-        return own + (seen * statistic if not share or share[0] in (0, "first") else 0)
+        own = self._drawn([-2, -1, 1, 2, 3], f"own gradient of {in_words(element)}, {self._of(sample, step)}", share)
+        return own * statistic + (seen if not share or share[0] in (0, "first") else 0)

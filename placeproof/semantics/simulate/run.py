@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -13,6 +13,7 @@ from placeproof.core.program import Program
 from placeproof.semantics.simulate.device import Device, Message, Rendezvous
 from placeproof.semantics.simulate.exchange import exchange
 from placeproof.semantics.simulate.layout import Element, Layout, Sizes
+from placeproof.semantics.simulate.numbers import HERE
 from placeproof.semantics.simulate.problem import Problem
 from placeproof.semantics.simulate.reference import Reference, Step
 
@@ -21,7 +22,8 @@ from placeproof.semantics.simulate.reference import Reference, Step
 class Setup:
     """The small mesh: degrees by axis (sub-group sizes by the inner factor's name), micro-batches, layers and units a stage.
 
-    ``exact``: compute in fractions; otherwise in residues, which are as good for a search and do not grow.
+    ``exact``: compute in fractions; otherwise in residues, which are as good for a search and do not grow. ``small``: begin with
+    numbers that stay small, for people. ``record``: remember how each number came to be.
     """
 
     degrees: dict[str, int]
@@ -31,8 +33,9 @@ class Setup:
     steps: int = 2
     seed: int = 1
     exact: bool = True
-    exact_quantizers: bool = True
     without: frozenset[str] = frozenset()
+    record: bool = False
+    small: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,23 +78,31 @@ def simulate(program: Program, setup: Setup) -> Difference | Fault | None:
     All states must be placed by the program (``trace(program).program`` places those that it leaves out).
     """
     layout = _layout(program, setup)
-    problem = Problem(layout=layout, seed=setup.seed, exact=setup.exact, without=setup.without)
+    problem = Problem(
+        layout=layout, seed=setup.seed, exact=setup.exact, without=setup.without, recorded={} if setup.record else None, small=setup.small
+    )
     factors = layout.sizes.factors
     devices = [
         Device(program, problem, dict(zip(factors, at, strict=True)), setup) for at in itertools.product(*map(range, factors.values()))
     ]
     places = itertools.product(*(range(factors[f]) for f in layout.sample_factors))
     samples = tuple((*at, i) for at in places for i in range(setup.microbatches))
+    HERE.device, HERE.line, HERE.text = "one device", None, "the reference step"
     truth = Reference(problem, samples).run(setup.steps)
     for number in range(setup.steps):
         hang = _run_step(devices, number)
         if hang is not None:
             return hang
-        for device in devices:
-            found = _compare(device, number, truth[number])
-            if found is not None:
-                return found
+        differences = [d for device in devices for d in _differences(device, number, truth[number])]
+        if differences:
+            return next((d for d in differences if _shows_in_gradient(d)), differences[0])
     return None
+
+
+def _shows_in_gradient(found: Difference) -> bool:
+    """Whether the update read another gradient already: the difference that is easiest to follow."""
+    expected, read = found.gradient
+    return read is not None and bool(expected != read)
 
 
 def _layout(program: Program, setup: Setup) -> Layout:
@@ -155,6 +166,7 @@ def _meet(devices: list[Device], waiting: dict[int, Rendezvous | Message], answe
             continue
         if any(isinstance(r, Rendezvous) and r.what != first.what for r in requests):
             return Fault("devices of one group meet in different collectives", tuple(devices[i].at for i in members))
+        HERE.device = "all devices of the group"
         results = exchange(first.call, [(devices[i], r.value) for i, r in zip(members, requests, strict=True)])
         for index, result in zip(members, results, strict=True):
             answers[index] = result
@@ -162,25 +174,24 @@ def _meet(devices: list[Device], waiting: dict[int, Rendezvous | Message], answe
     return None
 
 
-def _compare(device: Device, number: int, truth: Step) -> Difference | None:
-    """Each element that the placement gives the device is there and is the reference's."""
+def _differences(device: Device, number: int, truth: Step) -> Iterator[Difference]:
+    """The elements that the placement gives the device, and that are not there or not the reference's."""
     states: tuple[tuple[str, dict[Element, Any]], ...] = (("parameters", truth.parameters), ("optimizer", truth.optimizer))
     for state, expected in states:
         held = device.state(state)
         for element in device.layout.placed(device.at, state):
-            actual = held.data.get(element)
-            if actual != expected[element]:
-                want = expected[element]
-                if state == "optimizer":
-                    want, actual = want[1], actual[1] if actual is not None else None
-                read = device.read_gradients[-1].get(element) if device.read_gradients else None
-                return Difference(
-                    step=number,
-                    device=device.at,
-                    state=state,
-                    element=element,
-                    expected=want,
-                    actual=actual,
-                    gradient=(truth.gradient[element], read),
-                )
-    return None
+            want, actual = expected[element], held.data.get(element)
+            if actual == want:
+                continue
+            if state == "optimizer":
+                want, actual = want[1], actual[1] if actual is not None else None
+            read = device.read_gradients[-1].get(element) if device.read_gradients else None
+            yield Difference(
+                step=number,
+                device=device.at,
+                state=state,
+                element=element,
+                expected=want,
+                actual=actual,
+                gradient=(truth.gradient[element], read),
+            )

@@ -1,0 +1,174 @@
+"""``placeproof prove``."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from placeproof.cli.common import EXIT_BAD_INPUT, is_program, read_program
+from placeproof.core.diagnostics import Problems, suggestion
+
+if TYPE_CHECKING:
+    from placeproof.core.program import Program
+    from placeproof.semantics.verdict import Judged
+
+EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 3}
+_SUBJECT = "A strategy such as `zero3 * tp`, a step program `mine.step`, or a name of `placeproof list not-equivalent`."
+
+
+def command(
+    subject: Annotated[str | None, typer.Argument(help=_SUBJECT)] = None,
+    catalogue: Annotated[
+        bool, typer.Option("--catalogue", help="Prove every strategy and every composition of two and of three of them.")
+    ] = False,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ASSUMPTION", help="Do not make an assumption (`placeproof list assumptions`); may be repeated."),
+    ] = None,
+    for_all: Annotated[
+        list[str] | None,
+        typer.Option("--for-all", metavar="RANGE", help="Only for degrees in a range, `N_dp >= 2` or `m == 4`; may be repeated."),
+    ] = None,
+    second_opinion: Annotated[bool, typer.Option("--second-opinion", help="Ask cvc5 about everything that Z3 proved.")] = False,
+    budget: Annotated[int, typer.Option(metavar="MS", min=1, help="Milliseconds that one query may take.")] = 5000,
+    smtlib: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write every query as SMT-LIB 2, with the answer that it should get.")
+    ] = None,
+    replay_script: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a counterexample as a Python file that needs only the standard library.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.prove/1).")] = False,
+) -> int:
+    """Prove that a strategy or a step program trains what one device trains, for every degree; or show where it does not.
+
+    Ends with 0 if proved, 1 if refuted, 3 if neither could be shown within the budget.
+    """
+    from placeproof.semantics.ranges import read_ranges
+    from placeproof.semantics.verdict import judge
+
+    dropped = _assumptions(without or [])
+    if catalogue or subject is None:
+        return _all(subject, catalogue, json_)
+    from placeproof.prove import Budget
+
+    program = _program(subject)
+    ranges = read_ranges(for_all or [], program)
+    judged = judge(program, without=dropped, ranges=ranges, budget=Budget(milliseconds=budget))
+    if smtlib is not None:
+        _write_queries(smtlib, judged)
+    if replay_script is not None:
+        _write_script(replay_script, subject, judged)
+    opinions = _second_opinions(judged, budget) if second_opinion else []
+    if json_:
+        from placeproof.report.proof_data import judgement as data
+
+        typer.echo(json.dumps(data(subject, judged) | ({"second_opinion": opinions} if second_opinion else {}), indent=2))
+    else:
+        from placeproof.report.proof import judgement as text
+        from placeproof.report.proof import second_opinion as shown
+
+        typer.echo(text(subject, judged) + (shown(opinions) if second_opinion else ""), nl=False)
+    if any(o["answer"] not in ("unsat", "silent") for o in opinions):
+        typer.echo("error: the solvers disagree; please report this", err=True)
+        return 70
+    return EXIT_CODES[judged.word]
+
+
+def _program(subject: str) -> Program:
+    from placeproof.semantics.catalogue import not_equivalent, read_not_equivalent
+    from placeproof.semantics.lower import lower
+    from placeproof.strategies import parse_strategy
+
+    if is_program(subject):
+        program: Program = read_program(subject.strip())
+        return program
+    if subject.strip() in not_equivalent():
+        return read_not_equivalent(subject.strip())
+    return lower(parse_strategy(subject))
+
+
+def _assumptions(names: list[str]) -> frozenset[str]:
+    from placeproof.core.assumptions import ASSUMPTIONS
+
+    problems = Problems()
+    for name in names:
+        if name not in ASSUMPTIONS:
+            hint = suggestion(name, ASSUMPTIONS) or "`placeproof list assumptions` shows them"
+            problems.add("PP206", f"there is no assumption `{name}`", help=hint)
+        elif ASSUMPTIONS[name].without is None:
+            can = ", ".join(a.name for a in ASSUMPTIONS.values() if a.without is not None)
+            problems.add("PP206", f"`{name}` cannot be dropped: nothing here could be said without it", help=f"these can: {can}")
+    problems.raise_if_any()
+    return frozenset(names)
+
+
+def _all(subject: str | None, catalogue: bool, json_: bool) -> int:
+    problems = Problems()
+    if not catalogue:
+        problems.add("PP207", "there is nothing to prove", help='`placeproof prove "zero3 * tp"`, `placeproof prove --catalogue`')
+    elif subject is not None:
+        problems.add("PP207", "`--catalogue` proves everything and takes no subject", help="leave one of the two out")
+    problems.raise_if_any()
+    from placeproof.report.proof_catalogue import run
+
+    return run(typer.echo, json_=json_)
+
+
+def _second_opinions(judged: Judged, budget: int) -> list[dict[str, str]]:
+    """What cvc5 says of each query that Z3 decided; `silent` where it gives no answer in time."""
+    from placeproof.prove import Budget, Proved
+    from placeproof.prove.kernel import ask
+    from placeproof.prove.smtlib import queries
+    from placeproof.prove.solvers.scripts import available
+
+    if "cvc5" not in available():
+        problems = Problems()
+        problems.add("PP207", "a second opinion needs cvc5, which is not installed", help="pip install 'placeproof[cvc5]'")
+        problems.raise_if_any()
+    found = []
+    for one in judged.settled:
+        if isinstance(one.verdict, Proved):
+            wanted = [q for q in queries(one.obligation.claim) if q.expected == "unsat"]
+            for query in wanted:
+                answer = ask(query, Budget(milliseconds=budget), "cvc5")
+                found.append({"query": query.name, "solver": "cvc5", "answer": "silent" if answer == "unknown" else answer})
+    return found
+
+
+def _write_queries(folder: Path, judged: Judged) -> None:
+    """One file for each query, numbered in the order in which they were asked."""
+    from placeproof.prove.smtlib import queries
+
+    problems = Problems()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, one in enumerate(judged.settled, start=1):
+            for part, query in enumerate(queries(one.obligation.claim), start=1):
+                slug = re.sub(r"[^a-z0-9]+", "-", query.name.lower()).strip("-")[:60]
+                (folder / f"{number:02}-{part}-{slug}.smt2").write_text(query.script, encoding="utf-8")
+    except OSError as error:
+        problems.add("PP110", f"cannot write to `{folder}`: {error.strerror}", help="give a folder that can be written")
+        problems.raise_if_any()
+
+
+def _write_script(path: Path, subject: str, judged: Judged) -> None:
+    from placeproof.semantics.simulate.script import script
+
+    title = f"{subject} is refuted" + (f": {judged.about.condition}, {judged.about.name}" if judged.about is not None else "")
+    text = script(judged.program, judged.found.setup, title) if judged.found is not None else None
+    problems = Problems()
+    if text is None:
+        typer.echo(f"note: {path} was not written: there is no counterexample in numbers", err=True)
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        problems.add("PP110", f"cannot write `{path}`: {error.strerror}", help="give a path that can be written")
+        problems.raise_if_any()
+
+
+__all__ = ["EXIT_BAD_INPUT", "command"]

@@ -1,0 +1,62 @@
+"""A judgement as JSON data: the schema ``placeproof.prove/1`` (``docs/reference/prove.schema.json``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from placeproof.core.assumptions import ASSUMPTIONS
+from placeproof.semantics.simulate import Fault
+from placeproof.semantics.simulate.script import element_name, inputs, shown_pair
+from placeproof.semantics.verdict import Judged, Settled
+
+
+def judgement(subject: str, judged: Judged) -> dict[str, Any]:
+    """Everything that was found out about a program."""
+    return {
+        "schema": "placeproof.prove/1",
+        "subject": subject,
+        "verdict": judged.word,
+        "for_all": list(judged.for_all),
+        "assumptions": [name for name in ASSUMPTIONS if name not in judged.options.without],
+        "obligations": [_obligation(s) for s in judged.settled],
+        "warnings": [text if place is None else f"line {place.line}: {text}" for text, place in judged.warnings],
+        "counterexample": _counterexample(judged),
+        "why": judged.why if judged.word == "unknown" else "",
+    }
+
+
+def _obligation(settled: Settled) -> dict[str, Any]:
+    place = settled.obligation.place
+    return {
+        "name": settled.obligation.name,
+        "condition": settled.obligation.condition,
+        "line": place.line if place is not None else None,
+        "verdict": settled.word,
+        "solver": getattr(settled.verdict, "solver", None),
+        "seconds": round(settled.seconds, 6),
+    }
+
+
+def _counterexample(judged: Judged) -> dict[str, Any] | None:
+    if judged.word != "refuted" or judged.found is None:
+        return None
+    setup, what = judged.found.setup, judged.found.what
+    about = judged.about
+    shared: dict[str, Any] = {
+        "degrees": dict(setup.degrees),
+        "microbatches": setup.microbatches,
+        "condition": about.condition if about is not None else None,
+        "line": about.place.line if about is not None and about.place is not None else None,
+    }
+    if isinstance(what, Fault):
+        return {**shared, "device": None, "element": None, "expected": None, "actual": what.why, "inputs": {}, "replayed": True}
+    expected, actual = shown_pair(what) if what.actual is not None else (what.expected, None)
+    return {
+        **shared,
+        "device": dict(what.device),
+        "element": element_name(what),
+        "expected": str(expected),
+        "actual": None if actual is None else str(actual),
+        "inputs": {name: str(value) for name, value in inputs(judged.program, setup).items()},
+        "replayed": True,
+    }

@@ -1,0 +1,44 @@
+"""Every composition that the catalogue's rules allow, and the programs that are known not to be equivalent."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from placeproof.core.diagnostics import InputError
+from placeproof.core.program import Program, read
+from placeproof.semantics.lower import lower
+from placeproof.strategies import names, parse_strategy
+
+_FOLDER = Path(__file__).parent.parent / "strategies" / "not_equivalent"
+
+
+def compositions(most: int = 3) -> Iterator[tuple[str, Program | InputError]]:
+    """Each composition of up to ``most`` catalogue strategies: its program, or why the rules do not allow it."""
+    for count in range(1, most + 1):
+        for combination in itertools.combinations(names(), count):
+            text = " * ".join(combination)
+            try:
+                yield text, lower(parse_strategy(text))
+            except InputError as refused:
+                yield text, refused
+
+
+@lru_cache(maxsize=1)
+def not_equivalent() -> dict[str, Path]:
+    """Programs that do not train what one device trains, by name; each file says why and where it comes from."""
+    return {path.stem: path for path in sorted(_FOLDER.glob("*.step"))}
+
+
+def read_not_equivalent(name: str) -> Program:
+    """One of these programs."""
+    path = not_equivalent()[name]
+    return read(path.read_text(encoding="utf-8"), source=path.name)
+
+
+def about(name: str) -> str:
+    """What a program that is not equivalent does, from the comment that it begins with."""
+    text = not_equivalent()[name].read_text(encoding="utf-8")
+    return " ".join(line.lstrip("# ") for line in itertools.takewhile(lambda ln: ln.startswith("#"), text.splitlines()))

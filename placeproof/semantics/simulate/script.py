@@ -1,0 +1,102 @@
+"""A counterexample as a Python file that needs nothing but the standard library: the arithmetic that leads to the two numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+from placeproof.core.program import Program
+from placeproof.semantics.simulate.layout import in_words
+from placeproof.semantics.simulate.numbers import Plain, Recorded, plain
+from placeproof.semantics.simulate.run import Difference, Setup, simulate
+
+
+def script(program: Program, setup: Setup, title: str) -> str | None:
+    """The file's text; None where no two numbers differ (devices that wait for one another, an element that is missing)."""
+    found = simulate(program, replace(setup, exact=True, record=True))
+    if not isinstance(found, Difference) or found.actual is None:
+        return None
+    pair = shown_pair(found)
+    order = list(_needed([v for v in pair if isinstance(v, Recorded)]))
+    names = {id(one): f"v{number}" for number, one in enumerate(order)}
+    lines = ['"""' + title, "", "Written by placeproof: exact rational arithmetic, nothing but the standard library.", '"""', ""]
+    lines += ["from fractions import Fraction", "", "# What the run begins with."]
+    lines += [f"{names[id(one)]} = {_literal(one.value)}  # {one.name}" for one in order if one.made is None]
+    at: tuple[object, ...] = ()
+    for one in (o for o in order if o.made is not None):
+        if one.at != at:
+            at = one.at
+            lines += ["", f"# {_heading(one)}"]
+        lines.append(f"{names[id(one)]} = {_expression(one, names)}")
+    expected, actual = (names[id(v)] if isinstance(v, Recorded) else _literal(plain(v)) for v in pair)
+    lines += ["", f"# {what_differs(found)}", f"expected, actual = {expected}, {actual}"]
+    lines += ['print(f"expected {expected}, actual {actual}")', "assert expected != actual"]
+    lines.append(f"assert (expected, actual) == ({_literal(plain(pair[0]))}, {_literal(plain(pair[1]))})")
+    return "\n".join(lines) + "\n"
+
+
+def inputs(program: Program, setup: Setup) -> dict[str, Fraction]:
+    """The numbers that a run begins with and that matter for what differs, by name."""
+    found = simulate(program, replace(setup, exact=True, record=True))
+    if not isinstance(found, Difference) or found.actual is None:
+        return {}
+    roots = [v for v in shown_pair(found) if isinstance(v, Recorded)]
+    return {one.name: one.value for one in _needed(roots) if one.made is None}
+
+
+def shown_pair(found: Difference) -> tuple[Plain, Plain]:
+    """The two numbers to show: those of the gradient that the update read, where they differ already; else the state's."""
+    expected, read = found.gradient
+    if expected is not None and read is not None and expected != read:
+        return expected, read
+    assert found.actual is not None
+    return found.expected, found.actual
+
+
+def what_differs(found: Difference) -> str:
+    """Which number of which device it is."""
+    expected, read = found.gradient
+    what = "gradient" if expected is not None and read is not None and expected != read else found.state
+    return f"{what} of {element_name(found)} on {device_name(found)}, step {found.step + 1}"
+
+
+def element_name(found: Difference) -> str:
+    """An element in words."""
+    return in_words(found.element)
+
+
+def device_name(found: Difference) -> str:
+    """A device in words."""
+    return "device " + ", ".join(f"{axis} = {n}" for axis, n in found.device.items()) if found.device else "the device"
+
+
+def _needed(roots: list[Recorded]) -> Iterator[Recorded]:
+    """Every number that the roots come from, each after what it is made of."""
+    seen: set[int] = set()
+    stack: list[tuple[Recorded, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        one, ready = stack.pop()
+        if ready:
+            yield one
+        elif id(one) not in seen:
+            seen.add(id(one))
+            stack.append((one, True))
+            if one.made is not None:
+                stack += [(o, False) for o in reversed(one.made[1:]) if isinstance(o, Recorded) and id(o) not in seen]
+
+
+def _expression(one: Recorded, names: dict[int, str]) -> str:
+    assert one.made is not None
+    op, left, right = one.made
+    shown = [names[id(o)] if isinstance(o, Recorded) else _literal(plain(o)) for o in (left, right)]
+    return f"{shown[0]} {op} {shown[1] if op != '**' else plain(right)}"
+
+
+def _literal(value: Fraction) -> str:
+    return f"Fraction({value})" if value.denominator == 1 else f"Fraction({value.numerator}, {value.denominator})"
+
+
+def _heading(one: Recorded) -> str:
+    device, line, text = one.at
+    return f"{device}: {text}" if line is None else f"{device}, line {line}: {text}"

@@ -1,0 +1,265 @@
+"""``placeproof prove`` as a user meets it: what it prints, its exit codes, its files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from placeproof.cli.main import run
+from placeproof.core.assumptions import ASSUMPTIONS
+from placeproof.core.program import read
+from placeproof.prove import kernel
+from placeproof.prove.solvers.scripts import SOLVERS
+from placeproof.semantics.catalogue import about, not_equivalent, read_not_equivalent
+from placeproof.semantics.verdict import judge
+
+HERE = Path(__file__).parent
+SCHEMA = json.loads((HERE.parent / "docs" / "reference" / "prove.schema.json").read_text(encoding="utf-8"))
+MUTANT = str(HERE / "bugs" / "B03.mutant.step")
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert run(list(arguments)) == code
+    return capsys.readouterr().out
+
+
+def data(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(output(capsys, "prove", *arguments, "--json", code=code))
+    jsonschema.validate(found, SCHEMA)
+    return found
+
+
+def test_a_proof_says_for_what_and_how(capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "prove", "zero3 * tp * pp")
+    assert text.startswith("zero3 * tp * pp: proved for N_dp >= 1, N_tp >= 1, N_pp >= 1, m >= 1\n")
+    for name in ASSUMPTIONS:
+        assert name in text
+    assert text.splitlines()[-1].startswith("proved: 18 of 18 obligations proved by z3 in ")
+
+
+def test_a_refutation_gives_numbers_to_check_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    found = data(capsys, MUTANT, code=1)
+    ce = found["counterexample"]
+    assert found["verdict"] == "refuted"
+    assert ce["degrees"] == {"dp": 1}
+    assert ce["microbatches"] == 2
+    assert (ce["condition"], ce["line"]) == ("gradient integrity", 7)
+    assert ce["replayed"] is True
+    own = [int(v) for name, v in ce["inputs"].items() if name.startswith("own gradient")]
+    parameters = [int(v) for name, v in ce["inputs"].items() if name.startswith("parameter")]
+    summed = sum(own) + 2 * sum(parameters)
+    assert ce["actual"] == str(summed)  # summed over two micro-batches, and not divided
+    assert 2 * float(eval(ce["expected"])) == summed
+
+
+def test_json_of_a_proof(capsys: pytest.CaptureFixture[str]) -> None:
+    found = data(capsys, "hsdp")
+    assert found["for_all"] == ["N_rep >= 1", "N_shard >= 1"]
+    assert {o["verdict"] for o in found["obligations"]} == {"proved"}
+    assert {o["condition"] for o in found["obligations"]} == {"gradient integrity", "state consistency", "step invariant"}
+    assert all(o["line"] >= 1 and o["solver"] == "z3" for o in found["obligations"])
+    assert found["counterexample"] is None
+
+
+@pytest.mark.parametrize("degree", ["8", "8192"])
+def test_the_degrees_do_not_matter(degree: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = data(capsys, f"zero3({degree}) * tp(4)")
+    assert found["verdict"] == "proved"
+    assert found["for_all"] == []
+
+
+@pytest.mark.parametrize("name", not_equivalent())
+def test_what_is_not_equivalent_is_refuted(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert data(capsys, name, code=1)["counterexample"]["replayed"] is True
+    assert len(about(name)) > 40
+
+
+REASONS = {
+    "local_sgd": "state consistency",
+    "asynchronous_sgd": "state consistency",
+    "pipedream": "state consistency",
+    "quantized_gather": "state consistency",
+    "compressed_gradients": "gradient integrity",
+    "mean_of_means": "gradient integrity",
+    "local_batch_norm": "gradient integrity",
+    "clip_by_local_norm": "gradient integrity",
+    "muon_on_shards": "step invariant",
+    "lamb_on_shards": "step invariant",
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_it_is_refuted_for_the_right_reason(name: str) -> None:
+    judged = judge(read_not_equivalent(name))
+    assert judged.about is not None
+    assert judged.about.condition == REASONS[name]
+
+
+MENDED = {
+    "lamb": """\
+mesh(dp)
+place(parameters, dp="S*")
+place(optimizer, dp="S")
+reference(optimizer=tensor_norm)
+w = all_gather(parameters, dp)
+gradients = reduce_scatter(backward(w), dp, op=mean)
+norms = all_reduce(tensor_norms(parameters, optimizer, gradients), dp)
+parameters, optimizer = update_with(parameters, optimizer, gradients, norms)
+""",
+    "muon": """\
+mesh(dp)
+place(parameters, dp="R")
+place(optimizer, dp="S")
+reference(optimizer=matrix)
+g = all_reduce(backward(parameters), dp, op=mean)
+whole = all_gather(optimizer, dp)
+parameters, whole = update(parameters, whole, g)
+optimizer = part(whole, dp)
+""",
+    "batch norm": """\
+mesh(dp)
+reference(statistics=batch)
+shared = all_reduce(statistics(parameters), dp, op=mean)
+gradients = all_reduce(backward_with(parameters, 0, shared), dp, op=mean)
+parameters, optimizer = update(parameters, optimizer, gradients)
+""",
+    "clipping": """\
+mesh(dp)
+reference(clip=global_norm)
+w = all_gather(parameters, dp)
+gradients = reduce_scatter(backward(w), dp, op=mean)
+factor = clip_factor(sqrt(all_reduce(square_norm(gradients), dp)))
+gradients = scale(gradients, factor)
+parameters, optimizer = update(parameters, optimizer, gradients)
+""",
+}
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_what_was_wrong_can_be_mended(name: str) -> None:
+    assert judge(read(MENDED[name])).word == "proved"
+
+
+DROPPED = {
+    "separable-loss": "ddp",
+    "equal-token-counts": "zero1 * accumulate",
+    "elementwise-optimizer": "zero1",
+    "equal-initial-states": "ddp",
+    "exact-quantizers": "zeropp",
+}
+
+
+@pytest.mark.parametrize("assumption", DROPPED)
+def test_dropping_a_needed_assumption_refutes(assumption: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert data(capsys, DROPPED[assumption])["verdict"] == "proved"
+    found = data(capsys, DROPPED[assumption], "--without", assumption, code=1)
+    assert assumption not in found["assumptions"]
+
+
+def test_every_assumption_that_can_be_dropped_is_tested() -> None:
+    assert set(DROPPED) == {a.name for a in ASSUMPTIONS.values() if a.without is not None}
+
+
+def test_replicated_states_need_no_elementwise_optimizer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert data(capsys, "ddp", "--without", "elementwise-optimizer")["verdict"] == "proved"
+
+
+def test_the_replay_script_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "replay.py"
+    ce = data(capsys, str(HERE / "bugs" / "B30.mutant.step"), "--replay-script", str(script), code=1)["counterexample"]
+    ran = subprocess.run([sys.executable, "-I", "-S", str(script)], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"expected {ce['expected']}, actual {ce['actual']}\n"
+    assert "placeproof" not in "".join(line for line in script.read_text().splitlines() if "import" in line)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_every_query_can_be_asked_again(solver: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if solver == "cvc5":
+        pytest.importorskip("cvc5")
+    data(capsys, "zero2 * tp", "--smtlib", str(tmp_path / "queries"))
+    files = sorted((tmp_path / "queries").glob("*.smt2"))
+    assert len(files) > 20
+    for file in files:
+        text = file.read_text()
+        status = "sat" if "(set-info :status sat)" in text else "unsat"
+        assert SOLVERS[solver](text, 5000) == status, file.name
+
+
+def test_a_second_opinion_on_the_whole_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every composition's obligations are confirmed by the second solver, or listed as silent; none is denied."""
+    pytest.importorskip("cvc5")
+    from compositions import compositions
+
+    asked: set[str] = set()
+    for subject in compositions():
+        found = data(capsys, subject, "--second-opinion")
+        for opinion in found["second_opinion"]:
+            assert opinion["answer"] in ("unsat", "silent"), (subject, opinion)
+            asked.add(opinion["answer"])
+    assert "unsat" in asked
+
+
+def test_a_time_out_is_no_proof(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(kernel, "ask", lambda query, *_: "sat" if query.expected == "sat" else "unknown")
+    monkeypatch.setattr("placeproof.semantics.search.SECONDS", 0.2)
+    found = data(capsys, "ddp", "--budget", "7", code=3)
+    assert found["verdict"] == "unknown"
+    assert "z3 gave no answer in 7 ms" in found["why"]
+    assert "small runs" in found["why"]
+
+
+def test_ranges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "two.step"
+    program.write_text(
+        "mesh(dp)\ng = scale(all_reduce(backward(parameters), dp), 1 / 2)\nparameters, optimizer = update(parameters, optimizer, g)\n"
+    )
+    assert data(capsys, str(program), code=1)["counterexample"]["degrees"] == {"dp": 1}
+    assert data(capsys, str(program), "--for-all", "N >= 3", code=1)["counterexample"]["degrees"] == {"dp": 3}
+    assert data(capsys, str(program), "--for-all", "N == 2")["for_all"] == ["N >= 1", "N == 2"]
+
+
+def test_the_whole_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "prove", "--catalogue")
+    last = text.splitlines()[-1]
+    assert ": " in last
+    assert " 0 refuted, 0 unknown; 10 that are not equivalent: 10 refuted." in last
+
+
+BAD = {
+    "reads what nothing wrote": "mesh(dp)\ng = all_reduce(grad, dp)\nparameters, optimizer = update(parameters, optimizer, g)\n",
+    "an axis that is not there": (
+        "mesh(dp)\ng = all_reduce(backward(parameters), tp)\nparameters, optimizer = update(parameters, optimizer, g)\n"
+    ),
+    "a function": "mesh(dp)\ndef f():\n    return f()\n",
+    "cut off": "mesh(dp)\ng = all_reduce(backward(parameters, dp",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_programs_get_one_clear_error(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bad.step"
+    file.write_text(BAD[name])
+    assert run(["prove", str(file)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error[PP")
+    assert captured.err.count("error[") == 1
+    assert "Traceback" not in captured.err
+
+
+def test_long_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "long.step"
+    head = ["mesh(dp)", "g = all_reduce(backward(parameters), dp, op=mean)"]
+    last = "parameters, optimizer = update(parameters, optimizer, g)\n"
+    file.write_text("\n".join([*head, *["g = scale(g, 2)", "g = scale(g, 1 / 2)"] * 2400, last]))
+    assert data(capsys, str(file))["verdict"] == "proved"
+    file.write_text("\n".join([*head, *["g = scale(g, 2)", "g = scale(g, 1 / 2)"] * 5000, last]))
+    assert run(["prove", str(file)]) == 2
+    assert capsys.readouterr().err.count("error[") == 1
