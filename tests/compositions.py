@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from placeproof.core.diagnostics import InputError
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Program, Stmt, calls, statements
 from placeproof.core.program.ops import OPS
+from placeproof.semantics import catalogue
 from placeproof.semantics.lower import lower
 from placeproof.strategies import names, parse_strategy
 
@@ -30,15 +29,7 @@ OPTIONS = [
 @lru_cache(maxsize=1)
 def compositions() -> list[str]:
     """The catalogue with its options, and every composition of up to three strategies that the rules allow."""
-    found = []
-    for count in (1, 2, 3):
-        for combination in itertools.combinations(names(), count):
-            text = " * ".join(combination)
-            try:
-                lower(parse_strategy(text))
-            except InputError:
-                continue
-            found.append(text)
+    found = [text for text, program in catalogue.compositions() if isinstance(program, Program)]
     return found + OPTIONS + [f"tp * sp * pp * {o}" for o in OPTIONS if "pp" not in o and "checkpoint" not in o]
 
 

@@ -111,7 +111,7 @@ def test_a_conflict_names_both_strategies_and_the_rule() -> None:
     assert "`zero1(4)`" in problem.message
     assert "`fsdp`" in problem.message
     assert "`dp`" in problem.message
-    assert problem.notes == ("rule: on one axis, each state is placed by one strategy",)
+    assert problem.notes[0].startswith("rule: one_placement_of_each_state_on_an_axis")
 
 
 def test_a_suggestion_is_made() -> None:

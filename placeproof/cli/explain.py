@@ -63,6 +63,19 @@ def _not_equivalent(name: str) -> list[str] | None:
     return [f"{name}: does not train what one device trains", "", about(name), "", f"`placeproof prove {name}` shows where"]
 
 
+def _rule(name: str) -> list[str] | None:
+    from placeproof.semantics.rules import rules
+
+    rule = rules().get(name)
+    if rule is None:
+        return None
+    lines = [f"rule {rule.name}", "", rule.says]
+    for title, subjects in (("proved", rule.holds), ("refuted, or refused", rule.fails)):
+        for text in subjects:
+            lines += ["", f"{title}:", *(f"    {line}" for line in text.strip().splitlines())]
+    return lines
+
+
 def _mode(name: str) -> list[str] | None:
     from placeproof.core.modes import MODES
 
@@ -142,6 +155,7 @@ EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _precision,
     _assumption,
     _not_equivalent,
+    _rule,
 )
 
 

@@ -74,6 +74,12 @@ def _not_equivalent() -> Rows:
     return [(name, about(name)) for name in not_equivalent()]
 
 
+def _rules() -> Rows:
+    from placeproof.semantics.rules import rules
+
+    return [(r.name, r.says) for r in rules().values()]
+
+
 KINDS: dict[str, Callable[[], Rows]] = {
     "strategies": _strategies,
     "collectives": _collectives,
@@ -85,6 +91,7 @@ KINDS: dict[str, Callable[[], Rows]] = {
     "errors": _errors,
     "assumptions": _assumptions,
     "not-equivalent": _not_equivalent,
+    "rules": _rules,
 }
 
 

@@ -210,8 +210,8 @@ def _entries(members: list[Strategy], problems: Problems) -> tuple[Entry, ...]:
         problems.add(
             "PP105",
             f"`{one}` and `{two}` both place {listed} on axis `{axis}`",
-            help=f"keep one of the two on `{axis}`, or give one of them an axis of its own",
-            notes=("rule: on one axis, each state is placed by one strategy",),
+            help=f"keep one of the two on `{axis}`, or give one of them an axis of its own: `{two.split('(')[0]}({axis}={axis}2)`",
+            notes=("rule: one_placement_of_each_state_on_an_axis (on one axis each state is placed once)",),
         )
     return tuple(sorted(entries, key=lambda e: (list(STATES).index(e.state), e.axis, e.groups, e.mode.symbol, e.owner)))
 

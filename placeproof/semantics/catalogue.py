@@ -10,20 +10,37 @@ from pathlib import Path
 from placeproof.core.diagnostics import InputError
 from placeproof.core.program import Program, read
 from placeproof.semantics.lower import lower
-from placeproof.strategies import names, parse_strategy
+from placeproof.strategies import names, parse_strategy, template
 
 _FOLDER = Path(__file__).parent.parent / "strategies" / "not_equivalent"
 
 
 def compositions(most: int = 3) -> Iterator[tuple[str, Program | InputError]]:
-    """Each composition of up to ``most`` catalogue strategies: its program, or why the rules do not allow it."""
+    """Each composition of up to ``most`` catalogue strategies, on axes of their own where they would share one: its program, or
+    why the rules do not allow it."""
     for count in range(1, most + 1):
         for combination in itertools.combinations(names(), count):
-            text = " * ".join(combination)
+            text = " * ".join(apart(combination))
             try:
                 yield text, lower(parse_strategy(text))
             except InputError as refused:
                 yield text, refused
+
+
+def apart(combination: tuple[str, ...]) -> list[str]:
+    """Expressions of strategies of which no two place states on one axis of samples: the second is given an axis `dp2`, ..."""
+    taken: set[str] = set()
+    written = []
+    for name in combination:
+        found = template(name)
+        assert found is not None
+        renamed = []
+        for axis in (a.name for a in found.axes if a.splits.samples and any(e.axis == a.name for e in found.entries)):
+            fresh = next(n for n in (axis, *(f"{axis}{i}" for i in range(2, 9))) if n not in taken)
+            taken.add(fresh)
+            renamed += [f"{axis}={fresh}"] if fresh != axis else []
+        written.append(f"{name}({', '.join(renamed)})" if renamed else name)
+    return written
 
 
 @lru_cache(maxsize=1)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import Axis, axis_order
+from placeproof.core.program.ops import RESERVED
+from placeproof.core.states import STATES
 from placeproof.core.strategy import NEUTRAL, Entry, Schedule, Strategy, compose
 
 Value: TypeAlias = bool | int | str
@@ -125,15 +128,15 @@ class Template:
                 return False
             return True
         if any(a.name == name for a in self.axes):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                problems.add(
-                    "PP103",
-                    f"the degree of axis `{name}` is a whole number of at least 1, not {value!r}",
-                    place=place,
-                    help=f"leave it out to keep it symbolic: `{self.name}`",
-                )
-                return False
-            return True
+            if _names_an_axis(value) or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+                return True
+            problems.add(
+                "PP103",
+                f"the degree of axis `{name}` is a whole number of at least 1, not {value!r}",
+                place=place,
+                help=f"leave it out to keep it symbolic: `{self.name}`; a name gives the axis another name: `{self.name}({name}=outer)`",
+            )
+            return False
         known = [o.name for o in self.options] + [a.name for a in self.axes]
         problems.add("PP104", f"`{self.name}` has no option `{name}`", place=place, help=suggestion(name, known) or self.signature())
         return False
@@ -150,13 +153,14 @@ class Template:
                 inner[option.inner_of] = value
         schedule = replace(self.schedule, **settings)  # type: ignore[arg-type]
         axes = tuple(self._axis(a, given.get(a.name), inner.get(a.name)) for a in self.axes)
+        called = {a.name: renamed.name for a, renamed in zip(self.axes, axes, strict=True)}
         expression = self._expression(written)
         return Strategy(
             parts=(expression,),
             axes=tuple(sorted(axes, key=axis_order)),
-            entries=tuple(replace(e, owner=expression) for e in self.entries),
+            entries=tuple(replace(e, owner=expression, axis=called.get(e.axis, e.axis)) for e in self.entries),
             schedule=schedule,
-            needs=self.needs,
+            needs=tuple((called.get(axis, axis), state) for axis, state in self.needs),
             approximates=self.approximates,
             title=self.title,
             summary=self.summary,
@@ -166,7 +170,8 @@ class Template:
     @staticmethod
     def _axis(axis: Axis, degree: Value | None, inner: int | str | None) -> Axis:
         fixed = degree if isinstance(degree, int) else axis.degree
-        return replace(axis, degree=fixed, inner=inner if inner is not None else axis.inner)
+        name = degree if isinstance(degree, str) else axis.name
+        return replace(axis, name=name, degree=fixed, inner=inner if inner is not None else axis.inner)
 
     def _expression(self, written: Mapping[str, Value]) -> str:
         leading = []
@@ -177,6 +182,13 @@ class Template:
         parts = [_shown(written[n]) for n in leading]
         parts += [f"{n}={_shown(v)}" for n, v in sorted(written.items()) if n not in leading]
         return f"{self.name}({', '.join(parts)})" if parts else self.name
+
+
+def _names_an_axis(value: Value) -> bool:
+    """Whether a value can be the name of a mesh axis: no word of the language, no state."""
+    if not isinstance(value, str) or re.fullmatch(r"[a-z][a-z0-9_]*", value) is None:
+        return False
+    return value not in RESERVED and value not in STATES and not value.endswith(("_outer", "_inner"))
 
 
 def _shown(value: Value | None) -> str:

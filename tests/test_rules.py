@@ -1,0 +1,35 @@
+"""The rules of composition, from both sides: what follows a rule is proved, what breaks it is refuted or refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from placeproof.core.diagnostics import InputError
+from placeproof.semantics.rules import Rule, rules, subject
+from placeproof.semantics.verdict import judge
+
+HOLDS = [(rule, text) for rule in rules().values() for text in rule.holds]
+FAILS = [(rule, text) for rule in rules().values() for text in rule.fails]
+
+
+def test_every_rule_has_both_sides() -> None:
+    assert len(rules()) >= 9
+    for rule in rules().values():
+        assert rule.holds, rule.name
+        assert rule.fails, rule.name
+        assert len(rule.says.split()) > 10
+
+
+@pytest.mark.parametrize(("rule", "text"), HOLDS)
+def test_what_follows_a_rule_is_proved(rule: Rule, text: str) -> None:
+    assert judge(subject(text, rule.name)).word == "proved"
+
+
+@pytest.mark.parametrize(("rule", "text"), FAILS)
+def test_what_breaks_a_rule_is_refuted(rule: Rule, text: str) -> None:
+    if text.startswith("refused: "):
+        with pytest.raises(InputError) as refused:
+            subject(text, rule.name)
+        assert refused.value.diagnostics[0].help
+    else:
+        assert judge(subject(text, rule.name)).word == "refuted"
