@@ -130,7 +130,7 @@ place(optimizer, dp="S")
 place(gradients, dp="S")
 for u in units:
     w = all_gather(parameters[u], dp)
-    gradients[u] = reduce_scatter(backward_weight(w, w, w), dp)
+    gradients[u] = reduce_scatter(backward(w), dp)
 norm = sqrt(all_reduce(square_norm(gradients), dp))
 gradients = scale(gradients, clip_factor(norm))
 parameters, optimizer = update(parameters, optimizer, gradients)
@@ -143,9 +143,10 @@ place(gradients, dp="M")
 for u in units:
     w = all_gather(parameters[u], dp)
     x, activations[u] = forward(w, data())
+dx = loss(x)
 for u in reversed(units):
     w = all_gather(parameters[u], dp)
-    gradients[u] = backward_weight(w, activations[u], w)
+    gradients[u] = backward_weight(w, activations[u], dx)
 gradients = reduce_scatter(gradients, dp)
 parameters, optimizer = update(parameters, optimizer, gradients)
 """,
