@@ -6,9 +6,16 @@ import pytest
 from compositions import compositions, mutants, mutated
 
 from placeproof.core.program import Program, read
+from placeproof.prove import Equation, Order, Proved, Refuted, Unknown, confirm, settle
+from placeproof.prove.kernel import ask
+from placeproof.prove.smtlib import satisfiable
+from placeproof.prove.terms import ZERO, constant, inverse, product, symbol
+from placeproof.semantics.encode import encode
+from placeproof.semantics.encode.reference import Reference
+from placeproof.semantics.encode.world import World
 from placeproof.semantics.lower import lower
 from placeproof.semantics.verdict import judge
-from placeproof.strategies import parse_strategy
+from placeproof.strategies import names, parse_strategy
 
 
 @pytest.mark.parametrize("subject", compositions())
@@ -101,3 +108,66 @@ parameters, optimizer = update(parameters, optimizer, g)
 """)
     )
     assert judged.word != "proved"
+
+
+@pytest.mark.parametrize("name", names())
+def test_proofs_are_not_empty(name: str) -> None:
+    """The hypotheses can hold, and the reference's gradient need not be zero: a solver has a model of both."""
+    subject = f"tp * {name}" if name in ("sp", "zero_r") else name
+    program = lower(parse_strategy(subject))
+    for obligation in encode(program).obligations:
+        assert ask(satisfiable(obligation.claim.given)) == "sat"
+    world = World(program)
+    for group in world.groups:
+        zero = Equation(name="the gradient is zero", left=Reference(world).gradient(group), right=ZERO, given=encode(program).given)
+        verdict = settle(zero)
+        assert isinstance(verdict, Unknown)
+        assert verdict.suspected
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("zero3 * tp", "tp * zero3"), ("pp * zero1 * tp", "tp * pp * zero1"), ("ddp * hsdp", "hsdp * ddp")]
+)
+def test_the_order_of_composition_does_not_matter(one: str, other: str) -> None:
+    first, second = (judge(lower(parse_strategy(text))) for text in (one, other))
+    assert [(s.obligation.name, s.word) for s in first.settled] == [(s.obligation.name, s.word) for s in second.settled]
+
+
+def test_only_the_kernel_makes_verdicts() -> None:
+    claim = Equation(name="anything", left=ZERO, right=ZERO)
+    for kind in (Proved, Unknown, Refuted):
+        with pytest.raises(TypeError):
+            kind(claim, object(), "because")  # type: ignore[call-arg]
+
+
+def test_a_contradiction_proves_nothing() -> None:
+    one = constant(1)
+    given = (Order(name="1 > 2", left=one, relation=">", right=constant(2)),)
+    verdict = settle(Equation(name="anything", left=symbol("a"), right=symbol("b"), given=given))
+    assert isinstance(verdict, Unknown)
+    assert "contradict" in verdict.why
+
+
+def test_a_division_by_a_possible_zero_proves_nothing() -> None:
+    x = symbol("x")
+    quotient = product(x, inverse(x))
+    assert isinstance(settle(Equation(name="x / x = 1", left=quotient, right=constant(1))), Proved)
+    verdict = settle(Equation(name="x / x = 1", left=quotient, right=constant(1), divisors=(x,)))
+    assert isinstance(verdict, Unknown)
+    given = (Order(name="x > 0", left=x, relation=">", right=ZERO),)
+    assert isinstance(settle(Equation(name="x / x = 1", left=quotient, right=constant(1), given=given, divisors=(x,))), Proved)
+
+
+def test_a_time_out_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    from placeproof.prove.solvers import scripts
+
+    monkeypatch.setitem(scripts.SOLVERS, "silent", lambda _script, _milliseconds: "unknown")
+    verdict = settle(Equation(name="a = a", left=symbol("a"), right=symbol("a")), solver="silent")
+    assert isinstance(verdict, Unknown)
+    assert not verdict.suspected
+
+
+def test_a_refutation_needs_a_witness_that_fails() -> None:
+    claim = Equation(name="a = b", left=symbol("a"), right=symbol("b"))
+    assert isinstance(confirm(claim, "a witness", lambda: True), Refuted)
+    assert isinstance(confirm(claim, "no witness", lambda: False), Unknown)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import catalogue_pages
 import code_tables
 import command_pages
+import proof_pages
 import sources_page
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -34,6 +35,9 @@ MAKERS: dict[str, Callable[[], str]] = {
     "strategies": catalogue_pages.strategies,
     "errors": command_pages.errors,
     "commands": command_pages.commands,
+    "assumptions": proof_pages.assumptions,
+    "reference-options": proof_pages.reference_options,
+    "not-equivalent": proof_pages.refuted,
     "sources": sources_page.sources,
 }
 

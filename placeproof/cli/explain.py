@@ -63,6 +63,14 @@ def _not_equivalent(name: str) -> list[str] | None:
     return [f"{name}: does not train what one device trains", "", about(name), "", f"`placeproof prove {name}` shows where"]
 
 
+def _block(name: str) -> list[str] | None:
+    from placeproof.semantics.catalogue import BLOCKS, about, block_text
+
+    if name not in BLOCKS:
+        return None
+    return [f"block {name}", "", about(name), "", *(f"    {line}" for line in block_text(name).splitlines() if not line.startswith("#"))]
+
+
 def _rule(name: str) -> list[str] | None:
     from placeproof.semantics.rules import rules
 
@@ -156,6 +164,7 @@ EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _assumption,
     _not_equivalent,
     _rule,
+    _block,
 )
 
 

@@ -74,6 +74,12 @@ def _not_equivalent() -> Rows:
     return [(name, about(name)) for name in not_equivalent()]
 
 
+def _blocks() -> Rows:
+    from placeproof.semantics.catalogue import BLOCKS, about
+
+    return [(name, about(name)) for name in BLOCKS]
+
+
 def _rules() -> Rows:
     from placeproof.semantics.rules import rules
 
@@ -91,6 +97,7 @@ KINDS: dict[str, Callable[[], Rows]] = {
     "errors": _errors,
     "assumptions": _assumptions,
     "not-equivalent": _not_equivalent,
+    "blocks": _blocks,
     "rules": _rules,
 }
 

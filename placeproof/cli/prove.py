@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from placeproof.semantics.verdict import Judged
 
 EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 3}
-_SUBJECT = "A strategy such as `zero3 * tp`, a step program `mine.step`, or a name of `placeproof list not-equivalent`."
+_SUBJECT = "A strategy such as `zero3 * tp`, a step program `mine.step`, or a name of `placeproof list blocks`."
 
 
 def command(
@@ -79,7 +79,7 @@ def command(
 
 
 def _program(subject: str) -> Program:
-    from placeproof.semantics.catalogue import not_equivalent, read_not_equivalent
+    from placeproof.semantics.catalogue import BLOCKS, not_equivalent, read_block, read_not_equivalent
     from placeproof.semantics.lower import lower
     from placeproof.strategies import parse_strategy
 
@@ -88,6 +88,8 @@ def _program(subject: str) -> Program:
         return program
     if subject.strip() in not_equivalent():
         return read_not_equivalent(subject.strip())
+    if subject.strip() in BLOCKS:
+        return read_block(subject.strip())
     return lower(parse_strategy(subject))
 
 
@@ -156,13 +158,14 @@ def _write_queries(folder: Path, judged: Judged) -> None:
 
 
 def _write_script(path: Path, subject: str, judged: Judged) -> None:
+    from placeproof.semantics.search import Found
     from placeproof.semantics.simulate.script import script
 
     title = f"{subject} is refuted" + (f": {judged.about.condition}, {judged.about.name}" if judged.about is not None else "")
-    text = script(judged.program, judged.found.setup, title) if judged.found is not None else None
+    text = script(judged.program, judged.found.setup, title) if isinstance(judged.found, Found) else None
     problems = Problems()
     if text is None:
-        typer.echo(f"note: {path} was not written: there is no counterexample in numbers", err=True)
+        typer.echo(f"note: {path} was not written: there is no counterexample of a training step", err=True)
         return
     try:
         path.write_text(text, encoding="utf-8")

@@ -274,6 +274,14 @@ _ROWS = (
         example="mesh(dp)\ng = backward(parameters)\nparameters, optimizer = update(parameters, g, optimizer)\n",
         remedy="Give the operands that the operation's signature names.",
     ),
+    Code(
+        code="PP310",
+        title="a program over tensors has no costs here",
+        meaning="A program that declares tensors is one block of a model. It can be proved; its memory and traffic are not derived.",
+        kind="program",
+        example="mesh(tp)\ntensor(x, tokens, hidden)\nreturns(x)\n",
+        remedy="`placeproof prove FILE`.",
+    ),
 )
 
 CODES: dict[str, Code] = {row.code: row for row in _ROWS}

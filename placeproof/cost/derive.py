@@ -9,6 +9,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from placeproof.core.diagnostics import Problems
 from placeproof.core.mesh import degree_symbol
 from placeproof.core.program import Program
 from placeproof.core.states import MODEL_STATES
@@ -183,6 +184,11 @@ def derive(subject: Strategy | Program, *, groups: bool = False) -> Derivation:
     """
     strategy = subject if isinstance(subject, Strategy) else None
     program = lower(subject) if isinstance(subject, Strategy) else subject
+    if program.tensors:
+        problems = Problems()
+        place = program.tensors[0].place
+        problems.add("PP310", f"`{program.name}` is a program over tensors", place=place, help="`placeproof prove` proves it")
+        problems.raise_if_any()
     found = trace(program)
     require_kinds(found)
     amounts = Amounts(found.program, groups)

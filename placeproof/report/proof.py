@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.core.diagnostics import Place
+from placeproof.core.program import Program
 from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
-from placeproof.semantics.simulate import Fault
+from placeproof.semantics import tensors
+from placeproof.semantics.simulate import Fault, Setup
 from placeproof.semantics.simulate.script import device_name, element_name, inputs, shown_pair, what_differs
 from placeproof.semantics.verdict import Judged, Settled
 
@@ -19,7 +21,7 @@ def judgement(subject: str, judged: Judged) -> str:
     """Everything that was found out about a program."""
     blocks = [{"proved": _proved, "refuted": _refuted, "unknown": _unknown}[judged.word](subject, judged)]
     blocks += [_obligations(judged.settled)] if judged.settled else []
-    blocks += [_assumptions(judged)]
+    blocks += [_assumptions(judged)] if not judged.program.tensors else []
     blocks += [[f"warning: {text}{_line(place)}"] for text, place in judged.warnings]
     return "\n\n".join("\n".join(b) for b in [*blocks, [_counts(judged)]]) + "\n"
 
@@ -33,6 +35,12 @@ def _for_all(judged: Judged) -> str:
 
 
 def _proved(subject: str, judged: Judged) -> list[str]:
+    if judged.program.tensors:
+        return [
+            f"{subject}: proved for {_for_all(judged)}",
+            "Every device returns what one device computes: for all of these degrees, any sizes of the dimensions (parts may be uneven),",
+            "any numbers, and any elementwise functions. Gradients are derivatives.",
+        ]
     return [
         f"{subject}: proved for {_for_all(judged)}",
         "One step on the mesh leaves every device with what one device computes from the whole global batch: for all of these",
@@ -48,6 +56,8 @@ def _refuted(subject: str, judged: Judged) -> list[str]:
         lines += ["", f"error: {about.condition} is broken"]
         lines += excerpt(about.place) if about.place is not None else []
         lines.append(f"   = it does not hold that {about.name}")
+    if isinstance(judged.found, tensors.Found):
+        return lines + _of_tensors(judged.found)
     setup, what = judged.found.setup, judged.found.what
     mesh = ", ".join([*(f"{axis} = {n}" for axis, n in setup.degrees.items()), f"micro-batches = {setup.microbatches}"])
     if isinstance(what, Fault):
@@ -58,12 +68,23 @@ def _refuted(subject: str, judged: Judged) -> list[str]:
         return [*lines, f"   = {what.state} of {element_name(what)} is not on {device_name(what)}, step {what.step + 1}"]
     expected, actual = shown_pair(what)
     lines.append(f"   = {what_differs(what)}: expected {expected}, actual {actual}")
-    return lines + _inputs(judged)
+    return lines + _inputs(judged.program, setup)
 
 
-def _inputs(judged: Judged) -> list[str]:
-    assert judged.found is not None
-    found = inputs(judged.program, judged.found.setup)
+def _of_tensors(found: tensors.Found) -> list[str]:
+    """A run of a program over tensors."""
+    sizes = [f"{name} = {n}" for name, n in (*found.setup.degrees.items(), *found.setup.sizes.items())]
+    what = found.what
+    device = ", ".join(f"{axis} = {n}" for axis, n in what.device.items())
+    lines = [f"   = counterexample: {', '.join(sizes)} (replayed exactly)"]
+    if what.actual is None:
+        return [*lines, f"   = line {what.line}: {what.name}"]
+    element = ", ".join(f"{dim} {n}" for dim, n in what.index.items()) or "the number"
+    return [*lines, f"   = {what.name} at {element} on device {device}: expected {what.expected}, actual {what.actual}"]
+
+
+def _inputs(program: Program, setup: Setup) -> list[str]:
+    found = inputs(program, setup)
     shown = [f"   =   {name}: {value}" for name, value in list(found.items())[:_MOST_INPUTS]]
     left = len(found) - _MOST_INPUTS
     if left > 0:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from placeproof.core.diagnostics import InputError
-from placeproof.semantics.catalogue import about, compositions, not_equivalent, read_not_equivalent
+from placeproof.semantics.catalogue import BLOCKS, about, compositions, not_equivalent, read_block, read_not_equivalent
 from placeproof.semantics.verdict import Judged, judge
 
 Echo = Callable[[str], Any]
@@ -25,6 +25,8 @@ def run(echo: Echo, *, json_: bool = False) -> int:
             refused[code] = refused.get(code, 0) + 1
         else:
             rows.append(_row(text, "proved", lambda p=program: judge(p)))  # type: ignore[misc]
+    blocks = [_row(name, "proved", lambda n=name: judge(read_block(n))) for name in BLOCKS]  # type: ignore[misc]
+    rows += blocks
     for name in not_equivalent():
         rows.append(_row(name, "refuted", lambda n=name: judge(read_not_equivalent(n))))  # type: ignore[misc]
     if json_:
@@ -65,7 +67,7 @@ def _text(echo: Echo, rows: list[dict[str, Any]], refused: dict[str, int]) -> No
     why = ", ".join(f"{n} by {code}" for code, n in sorted(refused.items()))
     echo(f"compositions that the rules do not allow: {not_allowed} ({why})")
     echo(f"milliseconds for a proof: median {statistics.median(times):.0f}, worst {max(times):.0f}")
-    echo(
-        f"{len(proofs)} strategies and compositions: {count['proved']} proved, {count['refuted']} refuted, {count['unknown']} unknown; "
-        f"{len(rejected)} that are not equivalent: {sum(1 for r in rejected if r['verdict'] == 'refuted')} refuted."
-    )
+    what = f"{len(proofs) - len(BLOCKS)} strategies and compositions and {len(BLOCKS)} blocks"
+    verdicts = f"{count['proved']} proved, {count['refuted']} refuted, {count['unknown']} unknown"
+    refuted = sum(1 for r in rejected if r["verdict"] == "refuted")
+    echo(f"{what}: {verdicts}; {len(rejected)} that are not equivalent: {refuted} refuted.")

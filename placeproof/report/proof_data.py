@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from placeproof.core.assumptions import ASSUMPTIONS
+from placeproof.semantics import tensors
 from placeproof.semantics.simulate import Fault
 from placeproof.semantics.simulate.script import element_name, inputs, shown_pair
 from placeproof.semantics.verdict import Judged, Settled
@@ -40,6 +41,8 @@ def _obligation(settled: Settled) -> dict[str, Any]:
 def _counterexample(judged: Judged) -> dict[str, Any] | None:
     if judged.word != "refuted" or judged.found is None:
         return None
+    if isinstance(judged.found, tensors.Found):
+        return _of_tensors(judged, judged.found)
     setup, what = judged.found.setup, judged.found.what
     about = judged.about
     shared: dict[str, Any] = {
@@ -58,5 +61,21 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
         "expected": str(expected),
         "actual": None if actual is None else str(actual),
         "inputs": {name: str(value) for name, value in inputs(judged.program, setup).items()},
+        "replayed": True,
+    }
+
+
+def _of_tensors(judged: Judged, found: tensors.Found) -> dict[str, Any]:
+    what, about = found.what, judged.about
+    return {
+        "degrees": dict(found.setup.degrees),
+        "microbatches": 1,
+        "condition": about.condition if about is not None else None,
+        "line": what.line,
+        "device": dict(what.device),
+        "element": ", ".join(f"{dim} {n}" for dim, n in what.index.items()) or None,
+        "expected": None if what.expected is None else str(what.expected),
+        "actual": what.name if what.actual is None else str(what.actual),
+        "inputs": {f"size of {dim}": str(n) for dim, n in found.setup.sizes.items()} | {"seed": str(found.setup.seed)},
         "replayed": True,
     }

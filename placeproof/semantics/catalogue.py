@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from placeproof.blocks import BLOCKS
+from placeproof.blocks import text as block_text
 from placeproof.core.diagnostics import InputError
 from placeproof.core.program import Program, read
 from placeproof.semantics.lower import lower
@@ -55,7 +57,15 @@ def read_not_equivalent(name: str) -> Program:
     return read(path.read_text(encoding="utf-8"), source=path.name)
 
 
+def read_block(name: str) -> Program:
+    """A block of a transformer, as a program over tensors."""
+    return read(block_text(name), source=f"{name}.step")
+
+
 def about(name: str) -> str:
-    """What a program that is not equivalent does, from the comment that it begins with."""
-    text = not_equivalent()[name].read_text(encoding="utf-8")
+    """What a program that is not equivalent, or a block, does: the comment that it begins with."""
+    text = block_text(name) if name in BLOCKS else not_equivalent()[name].read_text(encoding="utf-8")
     return " ".join(line.lstrip("# ") for line in itertools.takewhile(lambda ln: ln.startswith("#"), text.splitlines()))
+
+
+__all__ = ["BLOCKS", "about", "apart", "block_text", "compositions", "not_equivalent", "read_block", "read_not_equivalent"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program
@@ -15,6 +15,9 @@ from placeproof.semantics.ranges import Range
 from placeproof.semantics.search import Found, legible, search
 from placeproof.semantics.simulate import Fault, simulate
 from placeproof.semantics.trace import trace
+
+if TYPE_CHECKING:
+    from placeproof.semantics import tensors
 
 Word = Literal["proved", "refuted", "unknown"]
 
@@ -46,7 +49,7 @@ class Judged:
     for_all: tuple[str, ...] = ()
     warnings: tuple[tuple[str, Place | None], ...] = ()
     about: Obligation | None = None
-    found: Found | None = None
+    found: Found | tensors.Found | None = None
     why: str = ""
 
 
@@ -54,6 +57,10 @@ def judge(
     program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), budget: Budget | None = None
 ) -> Judged:
     """Prove a program, or look for a run that refutes it. Refuted is said only of a run that was computed in fractions."""
+    if program.tensors:
+        from placeproof.semantics.tensors import judge_tensors
+
+        return judge_tensors(program, budget)
     traced = trace(program)
     require_kinds(traced)
     placed = traced.program

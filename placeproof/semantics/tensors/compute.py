@@ -1,0 +1,169 @@
+"""What operations on a device's own tensors compute, and how adjoints pass through them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from placeproof.core.diagnostics import Place
+from placeproof.prove.terms import (
+    ONE,
+    ZERO,
+    Poly,
+    app,
+    by_cases,
+    constant,
+    greatest,
+    inverse,
+    power,
+    product,
+    same,
+)
+from placeproof.prove.terms.nodes import Guard
+from placeproof.semantics.encode.context import NoMeaningError
+from placeproof.semantics.tensors.functions import applied, derived
+from placeproof.semantics.tensors.values import Cuts, Edge, Picks, Space, Value, dimension, fitting, over
+
+
+class Local:
+    """Operations without messages, on one mesh. ``divisors``: what was divided by."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.divisors: list[Poly] = []
+
+    # Arithmetic, aligned by the names of dimensions.
+
+    def binary(self, op: str, a: Value, b: Value, place: Place | None) -> Value:
+        """``a op b``."""
+        cuts = fitting((a, b), place)
+        dims = a.dims | b.dims
+        loose = frozenset(d for d in dims if all(d in v.loose for v in (a, b) if d in v.dims))
+        body, slopes = self._arithmetic(op, a.body, b.body, place)
+        edges = tuple(
+            Edge(side, lambda adjoint, s=slope, missing=dims - side.dims: over(missing, product(adjoint, s)))  # type: ignore[misc]
+            for side, slope in zip((a, b), slopes, strict=True)
+        )
+        return Value(body=body, dims=dims, cuts=cuts, loose=loose, edges=edges)
+
+    def _arithmetic(self, op: str, x: Poly, y: Poly, place: Place | None) -> tuple[Poly, tuple[Poly, Poly]]:
+        """The result, and its derivatives by both operands."""
+        match op:
+            case "+":
+                return x + y, (ONE, ONE)
+            case "-":
+                return x - y, (ONE, -ONE)
+            case "*":
+                return product(x, y), (y, x)
+            case "/":
+                over_y = self.inverse(y, place)
+                return product(x, over_y), (over_y, -product(x, over_y, over_y))
+        n = y.number
+        if n is None or n.denominator != 1:
+            raise NoMeaningError("a power needs a whole number as its exponent", place)
+        base = x if n >= 0 else self.inverse(x, place)
+        by_x = ZERO if n == 0 else product(constant(n), power(base, int(n) - 1) if n > 0 else power(base, 1 - int(n)))
+        return power(base, abs(int(n))), (by_x, ZERO)
+
+    def inverse(self, y: Poly, place: Place | None) -> Poly:
+        """One over a term, which is noted as a divisor."""
+        try:
+            result = by_cases(inverse, y)
+        except ZeroDivisionError:
+            raise NoMeaningError("division by zero", place) from None
+        if y.number is None:
+            self.divisors.append(y)
+        return result
+
+    def scale(self, x: Value, factor: Value, place: Place | None) -> Value:
+        """A tensor times a number."""
+        if factor.dims:
+            raise NoMeaningError("`scale` multiplies by a number", place)
+        return self.binary("*", x, factor, place)
+
+    # Sums over a dimension: over what the device holds of it.
+
+    def contract(self, a: Value, b: Value, dim: str, place: Place | None) -> Value:
+        """The sum of products over a dimension of both."""
+        if dim not in a.dims or dim not in b.dims:
+            raise NoMeaningError(f"`contract` sums over a dimension of both operands, and `{dim}` is not", place)
+        return self.total(self.binary("*", a, b, place), dim, place)
+
+    def total(self, x: Value, dim: str, place: Place | None) -> Value:
+        """The sum over a dimension."""
+        cuts = self._cuts(x, dim, place)
+        body = over((dim,), product(self.space.held(dim, cuts), x.body))
+        return self._without(x, dim, body, (Edge(x, lambda adjoint: adjoint),))
+
+    def largest(self, x: Value, dim: str, place: Place | None) -> Value:
+        """The greatest value over a dimension."""
+        cuts = self._cuts(x, dim, place)
+        guards: set[Guard] = set()
+        for axis in cuts:
+            guards |= {g for mono, _ in same(self.space.here(axis), self.space.owner(dim, cuts, axis)).terms for g in mono.guards}
+        body = greatest([dimension(dim)], x.body, frozenset(guards))
+
+        def refuse(adjoint: Poly) -> Poly:
+            if not adjoint.terms:  # as in a softmax, which does not depend on what is subtracted
+                return ZERO
+            raise NoMeaningError("the derivative of `largest`; `elementwise(stop, ...)` says that it counts as a constant", place)
+
+        return self._without(x, dim, body, (Edge(x, refuse),))
+
+    @staticmethod
+    def _cuts(x: Value, dim: str, place: Place | None) -> Cuts:
+        if dim not in x.dims:
+            raise NoMeaningError(f"there is no dimension `{dim}` to reduce", place)
+        return x.cuts.get(dim, ())
+
+    @staticmethod
+    def _without(x: Value, dim: str, body: Poly, edges: tuple[Edge, ...]) -> Value:
+        cuts = {d: c for d, c in x.cuts.items() if d != dim}
+        return Value(body=body, dims=x.dims - {dim}, cuts=cuts, loose=x.loose - {dim}, edges=edges)
+
+    # Functions of each element.
+
+    def elementwise(self, name: str, x: Value, place: Place | None) -> Value:
+        """A function of each element."""
+        if name == "reciprocal":
+            return self.binary("/", number(1), x, place)
+        body = x.body if name == "stop" else by_cases(lambda p: applied(name, p), x.body)
+
+        def pull(adjoint: Poly) -> Poly:
+            return product(adjoint, self._derivative(name, x.body, place))
+
+        edges = () if name == "stop" else (Edge(x, pull),)
+        return Value(body=body, dims=x.dims, cuts=x.cuts, loose=x.loose, edges=edges)
+
+    def slope(self, name: str, x: Value, place: Place | None) -> Value:
+        """The derivative of a function at each element."""
+        return Value(body=self._derivative(name, x.body, place), dims=x.dims, cuts=x.cuts, loose=x.loose)
+
+    def _derivative(self, name: str, x: Poly, place: Place | None) -> Poly:
+        if name == "stop":
+            return ZERO
+        if name == "log":
+            return self.inverse(x, place)
+        if name == "reciprocal":
+            over_x = self.inverse(x, place)
+            return -product(over_x, over_x)
+        return by_cases(lambda p: derived(name, p), x)
+
+    def hot(self, picks: Picks) -> Value:
+        """1 at the position that is picked."""
+        body = same(dimension(picks.along), picks.index)
+        along = frozenset({picks.along})
+        return Value(body=body, dims=picks.dims | along, cuts=picks.cuts, loose=along)
+
+    def dropout(self, x: Value, key: Value, place: Place | None) -> Value:
+        """A mask that depends on the key and on the element's place in the whole tensor."""
+        if key.dims:
+            raise NoMeaningError("a key is a number", place)
+        dims = sorted(x.dims)
+        at = [dimension(d) for d in dims]
+        mask = by_cases(lambda k: app(f"mask.{'.'.join(dims)}", k, *at), key.body)
+        return self.binary("*", x, Value(body=mask, dims=x.dims, cuts=x.cuts, loose=x.loose), place)
+
+
+def number(value: Fraction | int) -> Value:
+    """A rational number as a value."""
+    return Value(body=constant(value))

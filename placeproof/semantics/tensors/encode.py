@@ -1,0 +1,83 @@
+"""What has to be proved of a tensor program: it returns what one device returns, and gradients are derivatives."""
+
+from __future__ import annotations
+
+from placeproof.core.program import Program
+from placeproof.prove import Equal, Equation, Given, Order
+from placeproof.prove.terms import ZERO, Poly, Var, product
+from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError, Obligation
+from placeproof.semantics.tensors.derive import Adjoints
+from placeproof.semantics.tensors.execute import Returned, Run
+from placeproof.semantics.tensors.functions import positive
+from placeproof.semantics.tensors.values import Space
+
+
+def encode_tensors(program: Program) -> tuple[Obligation, ...]:
+    """The obligations of a tensor program. Raises NoMeaningError where it does something that the encoding cannot speak of."""
+    mesh, alone = Run(Space.of(program)), Run(Space.of(program, one_device=True))
+    try:
+        pairs = list(zip(mesh.all(), alone.all(), strict=True))
+        if not pairs:
+            raise NoMeaningError("the program returns nothing, so there is nothing to prove", None)
+        derivatives = _derivatives([one for _, one in pairs])
+    except ValueError as error:  # a rewriting that the terms do not have
+        raise NoMeaningError(str(error), None) from None
+    given = (*mesh.space.given(), *_defined(alone))
+    claims = [_equal(mesh, many, one, given) for many, one in pairs]
+    claims += [_derived(alone, one, right, given) for (_, one), right in zip(pairs, derivatives, strict=True) if right is not None]
+    return tuple(claims)
+
+
+def _derivatives(returned: list[Returned]) -> list[Poly | None]:
+    """What each gradient has to be; what is common to gradients of one result is worked out once."""
+    passes: dict[tuple[int, int], Adjoints] = {}
+    found: list[Poly | None] = []
+    for one in returned:
+        if one.of is None or one.by is None or one.at is None:
+            found.append(None)
+            continue
+        adjoints = passes.setdefault((id(one.of), id(one.at)), Adjoints(one.of, one.at.body))
+        found.append(adjoints.by(one.by))
+    return found
+
+
+def _divisors(run: Run) -> tuple[Poly, ...]:
+    return tuple(dict.fromkeys(run.local.divisors))
+
+
+def _defined(alone: Run) -> list[Order]:
+    """What one device divides by is not zero: of some divisors this is known, of others it is what makes the claim one."""
+    found = []
+    for divisor in _divisors(alone):
+        left = divisor if positive(divisor) else product(divisor, divisor)
+        why = "is positive" if positive(divisor) else "is not zero on one device, which divides by it"
+        found.append(Order(name=f"{_short(divisor)} {why}", left=left, relation=">", right=ZERO))
+    return found
+
+
+def _short(poly: Poly, most: int = 120) -> str:
+    return poly.key if len(poly.key) <= most else poly.key[:most] + " ..."
+
+
+def _equal(mesh: Run, many: Returned, one: Returned, given: tuple[Order, ...]) -> Obligation:
+    """On every device, at every element that it holds."""
+    where: list[Given] = []
+    for dim, cuts in sorted(many.value.cuts.items()):
+        for axis in cuts:
+            here = mesh.space.here(axis)
+            if isinstance(here, Var):
+                owner = mesh.space.owner(dim, cuts, axis)
+                where.append(Equal(name=f"the device's {axis} coordinate owns the element along {dim}", left=here, right=owner))
+    name = f"{many.name} on every device is what one device computes"
+    divisors = _divisors(mesh)
+    claim = Equation(name=name, left=many.value.body, right=one.value.body, given=(*given, *where), divisors=divisors)
+    condition = GRADIENT if many.of is not None else CONSISTENCY
+    return Obligation(name=name, condition=condition, place=many.call.place, claim=claim)
+
+
+def _derived(alone: Run, one: Returned, right: Poly, given: tuple[Order, ...]) -> Obligation:
+    """On one device the gradient is the derivative."""
+    options = dict(one.call.options)
+    name = f"{one.name} on one device is the derivative of `{options['gradient_of']}` by `{options['by']}`"
+    claim = Equation(name=name, left=one.value.body, right=right, given=given, divisors=_divisors(alone))
+    return Obligation(name=name, condition=GRADIENT, place=one.call.place, claim=claim)

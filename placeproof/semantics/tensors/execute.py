@@ -1,0 +1,224 @@
+"""A tensor program walked on one mesh: what each `returns` gives, as terms."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, If, Number, Ref, Stmt
+from placeproof.core.program.ir import Tensor
+from placeproof.prove.terms import Poly, app, by_cases, choose, constant, fn, same
+from placeproof.prove.terms.nodes import Sort
+from placeproof.semantics.encode.branches import Condition, condition
+from placeproof.semantics.encode.context import NoMeaningError
+from placeproof.semantics.tensors.compute import Local, number
+from placeproof.semantics.tensors.exchange import EXCHANGES, Exchange
+from placeproof.semantics.tensors.values import Cuts, Picks, Space, Value, dimension
+
+_COMPARE: dict[str, Callable[[Fraction, Fraction], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Returned:
+    """One `returns`: the value, and for a gradient also what is derived, by what, and the adjoint that it begins with."""
+
+    call: Call
+    name: str
+    value: Value
+    of: Value | None = None
+    by: Value | None = None
+    at: Value | None = None
+
+
+class Run:
+    """One walk over a program."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.local = Local(space)
+        self.exchange = Exchange(space)
+        self.env: dict[str, Value | Picks] = {t.name: self._declared(t) for t in space.program.tensors}
+        self.returned: list[Returned] = []
+        self._inside = 0
+
+    def all(self) -> list[Returned]:
+        """Walk the whole program."""
+        self._body(self.space.program.body)
+        return self.returned
+
+    def _declared(self, tensor: Tensor) -> Value | Picks:
+        """A tensor of the header: the same elements on every device that has them."""
+        cuts: dict[str, Cuts] = {}
+        for axis, dim in tensor.split:
+            cuts[dim] = (*cuts.get(dim, ()), axis)
+        at = [dimension(d) for d in tensor.dims]
+        if tensor.picks is not None:
+            sort: Sort = dimension(tensor.picks).sort
+            return Picks(index=fn(f"in.{tensor.name}", at, sort), along=tensor.picks, dims=frozenset(tensor.dims), cuts=cuts)
+        return Value(body=app(f"in.{tensor.name}", *at), dims=frozenset(tensor.dims), cuts=cuts)
+
+    # Statements.
+
+    def _body(self, body: tuple[Stmt, ...]) -> None:
+        for stmt in body:
+            match stmt:
+                case Assign():
+                    self._assign(stmt)
+                case Do(call=call):
+                    self._effect(call)
+                case If():
+                    self._branch(stmt)
+                case _:
+                    raise NoMeaningError("a loop in a program over tensors", stmt.place)
+
+    def _assign(self, stmt: Assign) -> None:
+        if len(stmt.targets) != 1 or stmt.targets[0].group is not None or stmt.targets[0].index is not None:
+            raise NoMeaningError("an assignment in a program over tensors has one plain target", stmt.place)
+        name = stmt.targets[0].name
+        value = self._any(stmt.value)
+        if stmt.accumulate:
+            value = self.local.binary("+", self._value(stmt.targets[0]), _numeric(value, stmt.value), stmt.place)
+        if isinstance(value, Value) and isinstance(stmt.value, Ref):
+            value = value.moved(value.body)  # another buffer: a derivative by it follows its own uses
+        self.env[name] = value
+
+    def _effect(self, call: Call) -> None:
+        if call.op == "free" and isinstance(call.args[0], Ref):
+            self.env.pop(call.args[0].name, None)
+        elif call.op == "returns":
+            self._returns(call)
+        else:
+            raise NoMeaningError(f"`{call.op}` in a program over tensors", call.place)
+
+    def _returns(self, call: Call) -> None:
+        if self._inside:
+            raise NoMeaningError("`returns` under a condition", call.place)
+        (arg,) = call.args
+        value = self._value(arg)
+        by_name = call.option("by")
+        name = f"`{arg.name}`" if isinstance(arg, Ref) else f"the gradient by `{by_name}`" if by_name else "the result"
+        named = [call.option(o) for o in ("gradient_of", "by", "at")]
+        if not any(named):
+            self.returned.append(Returned(call=call, name=name, value=value))
+            return
+        if not all(named):
+            raise NoMeaningError("a gradient is `returns(x, gradient_of=y, by=x, at=dy)`", call.place)
+        of, by, at = (self._value(Ref(name=n or "", place=call.place)) for n in named)
+        if at.dims != of.dims or value.dims != by.dims:
+            raise NoMeaningError("a gradient has the dimensions of what it is by, an adjoint those of what is derived", call.place)
+        self.returned.append(Returned(call=call, name=name, value=value, of=of, by=by, at=at))
+
+    def _branch(self, stmt: If) -> None:
+        bound = self._value(stmt.bound)
+        if self.space.single:
+            self._alone(stmt, bound.body)
+            return
+        where = self._condition(stmt, bound.body)
+        before = dict(self.env)
+        self._inside += 1
+        self._body(stmt.then)
+        then, self.env = self.env, dict(before)
+        self._body(stmt.orelse)
+        self._inside -= 1
+        other = self.env
+        self.env = {n: j for n in then.keys() & other.keys() if (j := _joined(where, then[n], other[n])) is not None}
+
+    def _alone(self, stmt: If, bound: Poly) -> None:
+        """On one device the rank is 0."""
+        if bound.number is None:
+            raise NoMeaningError("a condition compares a rank with a number", stmt.place)
+        self._inside += 1
+        self._body(stmt.then if _COMPARE[stmt.op](Fraction(0), bound.number) else stmt.orelse)
+        self._inside -= 1
+
+    def _condition(self, stmt: If, bound: Poly) -> Condition:
+        last = self.space.world.size(stmt.axis) - constant(1)
+        if stmt.op in ("==", "!=") and bound.terms and bound != last:
+            raise NoMeaningError("a condition on a device that is neither the first nor the last: there may be none", stmt.place)
+        return condition(self.space.world, stmt, bound)
+
+    # Expressions.
+
+    def _any(self, expr: Expr) -> Value | Picks:
+        if isinstance(expr, Ref) and isinstance(picks := self.env.get(expr.name), Picks):
+            return picks
+        return self._value(expr)
+
+    def _value(self, expr: Expr) -> Value:
+        match expr:
+            case Number(value=value):
+                return number(value)
+            case Ref():
+                return self._read(expr)
+            case Binary(op=op, left=left, right=right):
+                return self.local.binary(op, self._value(left), self._value(right), expr.place)
+            case Call():
+                return self._call(expr)
+
+    def _read(self, ref: Ref) -> Value:
+        if ref.group is not None or ref.index is not None:
+            raise NoMeaningError("a part of a buffer in a program over tensors", ref.place)
+        if ref.name in self.env:
+            return _numeric(self.env[ref.name], ref)
+        if self.space.program.axis(ref.name) is None:
+            raise NoMeaningError(f"`{ref.name}` is no tensor here", ref.place)
+        return Value(body=self.space.world.degree(ref.name))
+
+    def _call(self, call: Call) -> Value:
+        local, place = self.local, call.place
+        dim = call.option("over") or ""
+        match call:
+            case Call(op=op, args=(x,)) if op in EXCHANGES:
+                return self.exchange(call, self._value(x))
+            case Call(op="contract", args=(a, b)):
+                return local.contract(self._value(a), self._value(b), dim, place)
+            case Call(op="total", args=(x,)):
+                return local.total(self._value(x), dim, place)
+            case Call(op="largest", args=(x,)):
+                return local.largest(self._value(x), dim, place)
+            case Call(op="elementwise", args=(Ref(name=f), x)):
+                return local.elementwise(f, self._value(x), place)
+            case Call(op="slope", args=(Ref(name=f), x)):
+                return local.slope(f, self._value(x), place)
+            case Call(op="hot", args=(x,)) if isinstance(picks := self._any(x), Picks):
+                return local.hot(picks)
+            case Call(op="copy", args=(x,)):
+                value = self._value(x)
+                return value.moved(value.body)
+            case Call(op="scale", args=(x, factor)):
+                return local.scale(self._value(x), self._value(factor), place)
+            case Call(op="dropout", args=(x, key)):
+                return local.dropout(self._value(x), self._value(key), place)
+            case Call(op="random", axes=axes):
+                world = self.space.world
+                return Value(body=app("random", *(world.here[f] if f in axes else world.rank(f, 0) for f in world.sorts)))
+        raise NoMeaningError(f"`{call.op}` in a program over tensors", place)
+
+
+def _numeric(value: Value | Picks, at: Expr) -> Value:
+    if isinstance(value, Picks):
+        raise NoMeaningError("positions are no numbers; `hot(...)` makes numbers of them", at.place)
+    return value
+
+
+def _joined(where: Condition, then: Value | Picks, other: Value | Picks) -> Value | Picks | None:
+    """What a buffer holds after a branch, where both sides leave the same shape."""
+    if then is other:
+        return then
+    if isinstance(then, Picks) or isinstance(other, Picks):
+        return None
+    if (then.dims, dict(then.cuts), then.loose) != (other.dims, dict(other.cuts), other.loose):
+        return None
+    left, right, positive = where
+    first, second = (then.body, other.body) if positive else (other.body, then.body)
+    body = by_cases(lambda p: p, choose(same(left, right), first, second))
+    return replace(then, body=body, edges=())

@@ -1,0 +1,71 @@
+"""Whether a tensor program computes what one device computes: proved, refuted by a run, or unknown."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from placeproof.prove import Budget, Refuted, Unknown, confirm, settle
+from placeproof.semantics.encode.context import NoMeaningError, Obligation
+from placeproof.semantics.encode.world import Options
+from placeproof.semantics.tensors.encode import encode_tensors
+from placeproof.semantics.tensors.simulate import Found, Searched, search, simulate
+from placeproof.semantics.tensors.values import Space
+
+if TYPE_CHECKING:
+    from placeproof.core.program import Program
+    from placeproof.semantics import search as steps
+    from placeproof.semantics.verdict import Judged, Settled, Word
+
+
+def judge_tensors(program: Program, budget: Budget | None = None) -> Judged:
+    """Prove a tensor program, or look for a run that refutes it.
+
+    ``found`` is a :class:`placeproof.semantics.tensors.Found`: it has a ``setup`` with ``degrees``, and ``what`` differs.
+    """
+    from placeproof.semantics.verdict import Judged
+
+    options = Options(without=frozenset(program.without))
+    try:
+        obligations = encode_tensors(program)
+    except NoMeaningError as missing:
+        where = f", line {missing.place.line}" if missing.place else ""
+        unsettled = Judged(program=program, options=options, word="unknown")
+        return _by_search(unsettled, None, f"the proof cannot speak of this step: {missing}{where}")
+    settled = tuple(_settle(o, budget) for o in obligations)
+    for_all = tuple(g.name for g in Space.of(program).given())
+    judged = Judged(program=program, options=options, word="proved", settled=settled, for_all=for_all)
+    open_ = [s for s in settled if s.word != "proved"]
+    if not open_:
+        return judged
+    first = next((s for s in open_ if isinstance(s.verdict, Unknown) and s.verdict.suspected), open_[0])
+    assert isinstance(first.verdict, Unknown)
+    return _by_search(judged, first.obligation, first.verdict.why)
+
+
+def _settle(obligation: Obligation, budget: Budget | None) -> Settled:
+    from placeproof.semantics.verdict import Settled
+
+    began = time.perf_counter()
+    verdict = settle(obligation.claim, budget)
+    return Settled(obligation=obligation, verdict=verdict, seconds=time.perf_counter() - began)
+
+
+def _by_search(judged: Judged, about: Obligation | None, why: str) -> Judged:
+    """A suspicion is confirmed by a run, or it stays one."""
+    found = search(judged.program)
+    if isinstance(found, Searched):
+        tried = f"{found.runs} small runs up to {found.largest} showed no difference" if found.runs else "no small run was possible"
+        return replace(judged, word="unknown", about=about, why=f"{why}; {tried}")
+    shown = cast("steps.Found", found)  # it speaks of a tensor program's run and not of a step's
+    if about is None:
+        return replace(judged, word="refuted", found=shown, why=why)
+    verdict = confirm(about.claim, found, lambda: _again(judged.program, found))
+    settled = tuple(replace(s, verdict=verdict) if s.obligation is about else s for s in judged.settled)
+    word: Word = "refuted" if isinstance(verdict, Refuted) else "unknown"
+    return replace(judged, word=word, settled=settled, about=about, found=shown, why=why)
+
+
+def _again(program: Program, found: Found) -> bool:
+    return simulate(program, found.setup) == found.what

@@ -1,0 +1,130 @@
+"""What a tensor program's buffers hold: terms over an element's position along named dimensions and the device's coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from placeproof.core.diagnostics import Place
+from placeproof.core.program import Program
+from placeproof.prove import Order
+from placeproof.prove.terms import ONE, Index, Poly, Sort, Var, constant, fn, point, product, same, symbol, total
+from placeproof.semantics.encode.context import NoMeaningError
+from placeproof.semantics.encode.world import World
+
+#: Along which axes a dimension is cut, the outermost first.
+Cuts = tuple[str, ...]
+
+
+def dimension(name: str) -> Var:
+    """The index variable of a named dimension."""
+    return Var(f"at.{name}", Sort(f"dim.{name}", f"size.{name}"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edge:
+    """What a value was computed from, and how an adjoint of the value becomes an adjoint of that."""
+
+    source: Value
+    pull: Callable[[Poly], Poly]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Value:
+    """A buffer on the device that is spoken of. Without dimensions it is a number.
+
+    ``cuts``: the dimensions of which a device holds only what it owns; the body says nothing of other elements. ``loose``:
+    dimensions along which nothing is stored, because any element can be computed on the spot.
+    """
+
+    body: Poly
+    dims: frozenset[str] = frozenset()
+    cuts: Mapping[str, Cuts] = field(default_factory=dict)
+    loose: frozenset[str] = frozenset()
+    edges: tuple[Edge, ...] = ()
+
+    def cut_by(self, axis: str) -> tuple[str, ...]:
+        """The dimensions that are cut along an axis."""
+        return tuple(d for d, axes in self.cuts.items() if axis in axes)
+
+    def moved(self, body: Poly, **changes: object) -> Value:
+        """The same elements after a transfer that is the identity on one device."""
+        return replace(self, body=body, edges=(Edge(self, lambda adjoint: adjoint),), **changes)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Picks:
+    """A buffer of positions along a dimension."""
+
+    index: Index
+    along: str
+    dims: frozenset[str]
+    cuts: Mapping[str, Cuts]
+
+
+def over(dims: Iterable[str], body: Poly) -> Poly:
+    """The sum over all of some dimensions."""
+    return total([dimension(d) for d in sorted(dims)], body)
+
+
+@dataclass
+class Space:
+    """The mesh of one run: coordinates and owners."""
+
+    program: Program
+    world: World
+
+    @staticmethod
+    def of(program: Program, *, one_device: bool = False) -> Space:
+        """The program's mesh, or the same axes with one device each."""
+        for axis in program.axes:
+            if axis.inner is not None:
+                raise NoMeaningError(f"axis `{axis.name}` has sub-groups", None)
+        if one_device:
+            program = replace(program, axes=tuple(replace(a, degree=1) for a in program.axes))
+        return Space(program, World(program))
+
+    @property
+    def single(self) -> bool:
+        """Whether there is only one device."""
+        return all(s.single for s in self.world.sorts.values())
+
+    def here(self, axis: str) -> Index:
+        """The coordinate of the device that is spoken of."""
+        return self.world.here[axis]
+
+    def coordinate(self, axis: str) -> list[Var]:
+        """The same as a variable, where it has more than one value."""
+        here = self.here(axis)
+        return [here] if isinstance(here, Var) else []
+
+    def owner(self, dim: str, cuts: Cuts, axis: str) -> Index:
+        """The coordinate along an axis that owns a position: any function of it, for each way to cut."""
+        outer = "".join(f".in.{a}" for a in cuts[: cuts.index(axis)])
+        return fn(f"owner.{axis}.{dim}{outer}", (dimension(dim),), self.world.sorts[axis])
+
+    def held(self, dim: str, cuts: Cuts) -> Poly:
+        """1 where the device holds a position."""
+        return product(ONE, *(same(self.here(a), self.owner(dim, cuts, a)) for a in cuts))
+
+    def given(self) -> tuple[Order, ...]:
+        """What holds for every program: degrees and dimensions are at least one."""
+        dims = {d for t in self.program.tensors for d in (*t.dims, *([t.picks] if t.picks else []))}
+        sizes = [s.size for s in self.world.sorts.values()] + [f"size.{d}" for d in sorted(dims)]
+        return tuple(Order(name=f"{n} >= 1", left=symbol(n), relation=">=", right=constant(1)) for n in sizes if isinstance(n, str))
+
+    def rank_zero(self, axis: str) -> Index:
+        """The first device along an axis."""
+        return point(self.world.sorts[axis])
+
+
+def fitting(values: Iterable[Value | Picks], place: Place | None) -> dict[str, Cuts]:
+    """How the dimensions of several operands are cut together. Raises NoMeaningError where their shapes do not fit."""
+    found: dict[str, Cuts] = {}
+    for value in values:
+        loose = value.loose if isinstance(value, Value) else frozenset()
+        for dim in value.dims - loose:
+            cuts = value.cuts.get(dim, ())
+            if found.setdefault(dim, cuts) != cuts:
+                raise NoMeaningError(f"one operand has all of `{dim}` and the other a part of it: their shapes do not fit", place)
+    return {d: c for d, c in found.items() if c}
