@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program
 from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
-from placeproof.semantics.encode import Encoding, NoMeaningError, Obligation, Options, encode
+from placeproof.semantics.encode import INVARIANT, Encoding, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.ranges import Range
 from placeproof.semantics.search import Found, legible, search
@@ -82,10 +82,18 @@ def judge(
     )
     if not open_:
         return judged
+    if all(s.word == "proved" for s in settled if s.obligation.condition == INVARIANT):
+        return replace(judged, warnings=(*judged.warnings, *(_harmless(s) for s in open_)))
     first = next((s for s in open_ if isinstance(s.verdict, Unknown) and s.verdict.suspected), open_[0])
     assert isinstance(first.verdict, Unknown)
     found = _by_search(placed, options, settled, first.obligation, first.verdict.why)
     return replace(found, for_all=judged.for_all, warnings=judged.warnings)
+
+
+def _harmless(settled: Settled) -> tuple[str, Place | None]:
+    """All states are right after the step; so what was read or computed otherwise on the way reaches none of them."""
+    one = settled.obligation
+    return f"it is not shown on every device that {one.name} ({one.condition}); no state that is kept depends on it", one.place
 
 
 def _settle(obligation: Obligation, budget: Budget | None) -> Settled:

@@ -1,0 +1,46 @@
+"""Correct programs that are unusual, and wrong ones that look right: the first are proved, the others refuted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from placeproof.core.program import Program, read
+from placeproof.semantics.search import setups
+from placeproof.semantics.simulate import simulate
+from placeproof.semantics.trace import trace
+from placeproof.semantics.verdict import judge
+
+HERE = Path(__file__).parent / "programs"
+
+
+def names(kind: str) -> list[str]:
+    return sorted(p.stem for p in (HERE / kind).glob("*.step"))
+
+
+def program(kind: str, name: str) -> Program:
+    return read((HERE / kind / f"{name}.step").read_text(encoding="utf-8"), source=f"{name}.step")
+
+
+@pytest.mark.parametrize("name", names("correct"))
+def test_correct_programs_are_proved(name: str) -> None:
+    assert judge(program("correct", name)).word == "proved"
+
+
+@pytest.mark.parametrize("name", names("correct"))
+def test_correct_programs_train_in_the_simulator(name: str) -> None:
+    placed = trace(program("correct", name)).program
+    for setup in list(setups(placed, frozenset(placed.without)))[:12]:
+        assert simulate(placed, setup) is None, setup
+
+
+@pytest.mark.parametrize("name", names("wrong"))
+def test_wrong_programs_are_refuted(name: str) -> None:
+    assert judge(program("wrong", name)).word == "refuted"
+
+
+def test_what_reaches_no_state_is_a_warning() -> None:
+    """A gradient that is right on one device alone does no harm if that device's states are then copied."""
+    judged = judge(program("correct", "gradient_on_one_device_then_broadcast"))
+    assert any("gradient integrity" in text for text, _ in judged.warnings)
