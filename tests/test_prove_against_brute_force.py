@@ -14,6 +14,7 @@ from typing import Any
 from compositions import body_without
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from verdict_counts import count
 
 from placeproof.core.diagnostics import InputError
 from placeproof.core.program import Assign, Call, For, If, Program, Stmt, check, read, statements
@@ -26,7 +27,6 @@ from placeproof.semantics.trace import trace
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import names, parse_strategy
 
-COUNTS: Counter[str] = Counter()
 LONG = 3_000 if os.environ.get("PLACEPROOF_PROFILE") == "nightly" else None
 
 
@@ -44,14 +44,14 @@ def differs(program: Program, most: int = 6) -> bool:
     return False
 
 
-def agree(program: Program) -> str:
+def agree(program: Program, subject: str = "random programs against brute force") -> str:
     """The verdict, after comparing it with brute force."""
     judged = judge(program)
     wrong = differs(program)
     assert not (judged.word == "proved" and wrong), "false accept"
     assert not (judged.word == "refuted" and not wrong), "false refusal"
     assert not (judged.word == "unknown" and wrong), "a run differs, and the search did not find it"
-    COUNTS[judged.word] += 1
+    count(subject, judged.word)
     return judged.word
 
 
@@ -216,11 +216,6 @@ def test_random_edits_of_catalogue_programs(subject: str, data: st.DataObject) -
     except InputError:
         return
     try:
-        word = agree(mutant)
+        agree(mutant, "edited catalogue programs against brute force")
     except (InputError, TypeError):  # a value of another kind than the operation takes: refused, or a crash on any device
         return
-    COUNTS[f"{word} after an edit"] += 1
-
-
-def teardown_module() -> None:
-    print(f"\nverdicts: {dict(COUNTS)}")

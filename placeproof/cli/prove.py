@@ -20,28 +20,35 @@ EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 3}
 _SUBJECT = "A strategy such as `zero3 * tp`, a step program `mine.step`, or a name of `placeproof list blocks`."
 
 
+_Subject = Annotated[str | None, typer.Argument(help=_SUBJECT)]
+_Catalogue = Annotated[bool, typer.Option("--catalogue", help="Prove every strategy and every composition of two and of three of them.")]
+_Without = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ASSUMPTION", help="Do not make an assumption (`placeproof list assumptions`); may be repeated."),
+]
+_ForAll = Annotated[
+    list[str] | None,
+    typer.Option("--for-all", metavar="RANGE", help="Only for degrees in a range, `N_dp >= 2` or `m == 4`; may be repeated."),
+]
+_SecondOpinion = Annotated[bool, typer.Option("--second-opinion", help="Ask cvc5 about everything that Z3 proved.")]
+_Budget = Annotated[int, typer.Option(metavar="MS", min=1, help="Milliseconds that one query may take.")]
+_Smtlib = Annotated[Path | None, typer.Option(metavar="DIR", help="Write every query as SMT-LIB 2, with the answer that it should get.")]
+_ReplayScript = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write a counterexample as a Python file that needs only the standard library.")
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.prove/1).")]
+
+
 def command(
-    subject: Annotated[str | None, typer.Argument(help=_SUBJECT)] = None,
-    catalogue: Annotated[
-        bool, typer.Option("--catalogue", help="Prove every strategy and every composition of two and of three of them.")
-    ] = False,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ASSUMPTION", help="Do not make an assumption (`placeproof list assumptions`); may be repeated."),
-    ] = None,
-    for_all: Annotated[
-        list[str] | None,
-        typer.Option("--for-all", metavar="RANGE", help="Only for degrees in a range, `N_dp >= 2` or `m == 4`; may be repeated."),
-    ] = None,
-    second_opinion: Annotated[bool, typer.Option("--second-opinion", help="Ask cvc5 about everything that Z3 proved.")] = False,
-    budget: Annotated[int, typer.Option(metavar="MS", min=1, help="Milliseconds that one query may take.")] = 5000,
-    smtlib: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write every query as SMT-LIB 2, with the answer that it should get.")
-    ] = None,
-    replay_script: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a counterexample as a Python file that needs only the standard library.")
-    ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.prove/1).")] = False,
+    subject: _Subject = None,
+    catalogue: _Catalogue = False,
+    without: _Without = None,
+    for_all: _ForAll = None,
+    second_opinion: _SecondOpinion = False,
+    budget: _Budget = 5000,
+    smtlib: _Smtlib = None,
+    replay_script: _ReplayScript = None,
+    json_: _Json = False,
 ) -> int:
     """Prove that a strategy or a step program trains what one device trains, for every degree; or show where it does not.
 
@@ -63,19 +70,24 @@ def command(
     if replay_script is not None:
         _write_script(replay_script, subject, judged)
     opinions = _second_opinions(judged, budget) if second_opinion else []
-    if json_:
-        from placeproof.report.proof_data import judgement as data
-
-        typer.echo(json.dumps(data(subject, judged) | ({"second_opinion": opinions} if second_opinion else {}), indent=2))
-    else:
-        from placeproof.report.proof import judgement as text
-        from placeproof.report.proof import second_opinion as shown
-
-        typer.echo(text(subject, judged) + (shown(opinions) if second_opinion else ""), nl=False)
+    _print(subject, judged, opinions if second_opinion else None, json_=json_)
     if any(o["answer"] not in ("unsat", "silent") for o in opinions):
         typer.echo("error: the solvers disagree; please report this", err=True)
         return 70
     return EXIT_CODES[judged.word]
+
+
+def _print(subject: str, judged: Judged, opinions: list[dict[str, str]] | None, *, json_: bool) -> None:
+    """The judgement, and what the other solver says of it if that was asked for."""
+    if json_:
+        from placeproof.report.proof_data import judgement as data
+
+        typer.echo(json.dumps(data(subject, judged) | ({} if opinions is None else {"second_opinion": opinions}), indent=2))
+        return
+    from placeproof.report.proof import judgement as text
+    from placeproof.report.proof import second_opinion as shown
+
+    typer.echo(text(subject, judged) + ("" if opinions is None else shown(opinions)), nl=False)
 
 
 def _program(subject: str) -> Program:

@@ -31,7 +31,9 @@ def _line(place: Place | None) -> str:
 
 
 def _for_all(judged: Judged) -> str:
-    return ", ".join(judged.for_all) or "one device"
+    fixed = [f"{a.name} = {a.degree}" for a in judged.program.axes if a.degree is not None]
+    fixed += [f"{name} = {n}" for name, n in judged.program.counts if name == "microbatches"]
+    return ", ".join([*judged.for_all, *fixed]) or "one device"
 
 
 def _proved(subject: str, judged: Judged) -> list[str]:

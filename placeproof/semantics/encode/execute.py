@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
 from placeproof.core.program.ir import expressions
 from placeproof.core.program.ops import DOMAINS, OPS
+from placeproof.core.symbols import info
 from placeproof.prove.terms import ZERO, Index, Poly, Var, constant, fn, inverse, power, product, substitute, symbol
 from placeproof.semantics.encode.branches import Condition, condition, joined
 from placeproof.semantics.encode.context import Context, NoMeaningError
 from placeproof.semantics.encode.exchange import exchange
-from placeproof.semantics.encode.local import LOCAL, Pair
+from placeproof.semantics.encode.local import LOCAL
 from placeproof.semantics.encode.messages import Messages
 from placeproof.semantics.encode.reference import Reference
-from placeproof.semantics.encode.values import Batch, Handle, Parts, Piece, Region, Scalar, Stream, Tensor, Value, Whole
-from placeproof.semantics.encode.world import E_BLOCK, World
+from placeproof.semantics.encode.scope import Scope, edge, loop_variable
+from placeproof.semantics.encode.values import Batch, Handle, Pair, Parts, Piece, Region, Scalar, Stream, Tensor, Value, Whole
+from placeproof.semantics.encode.world import E_BLOCK
 
 Env = dict[str, Value]
-
-
-@dataclass
-class Scope:
-    """The loops around a statement, outermost first, with their variables."""
-
-    loops: tuple[tuple[For, Var], ...] = ()
-
-    def inside(self, loop: For, variable: Var) -> Scope:
-        """The scope of a loop's body."""
-        return Scope((*self.loops, (loop, variable)))
-
-    def find(self, name: str) -> tuple[For, Var] | None:
-        """The loop that has a variable."""
-        return next(((lp, v) for lp, v in self.loops if lp.var == name), None)
-
-    def around(self, domain: Region, loop: For) -> bool:
-        """Whether a loop walks within a region: the whole stage, or a part that an outer loop of the same nest walks."""
-        if domain.domain == "stage":
-            return True
-        within = loop.within
-        while within is not None:
-            outer = self.find(within)
-            if outer is None:
-                return False
-            if outer[0].domain == domain.domain and outer[1] == domain.index:
-                return True
-            within = outer[0].within
-        return False
 
 
 class Walk:
@@ -314,8 +287,11 @@ class Walk:
             return Scalar(body=constant(size) if isinstance(size, int) else symbol(size))
         if self.program.axis(ref.name) is not None:
             return Scalar(body=self.world.degree(ref.name))
-        if ref.name in DOMAINS:
-            return Scalar(body=symbol(ref.name))
+        try:
+            info(ref.name)
+        except KeyError:
+            if ref.name not in DOMAINS:
+                raise NoMeaningError(f"`{ref.name}` holds something else in each iteration", ref.place) from None
         return Scalar(body=symbol(ref.name))
 
     def _part_of(self, value: Parts, ref: Ref, scope: Scope) -> Value:
@@ -395,13 +371,3 @@ class Walk:
             return handle.result
         result = handle.result
         return self.ctx.unknown_tensor(result) if isinstance(result, Tensor) else self.ctx.unknown_stream()
-
-
-def loop_variable(world: World, loop: For) -> Var:
-    """The index variable of a loop."""
-    return Var(f"i.{loop.var}", world.loop_sort(loop.domain))
-
-
-def edge(offset: int) -> str:
-    """The name of the first or last part."""
-    return "first part of" if offset == 0 else "last part of" if offset == -1 else f"part {offset} of"

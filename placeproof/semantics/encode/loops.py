@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from placeproof.core.program import Assign, Do, For, Ref, Stmt, statements
 from placeproof.prove.terms import ZERO, Index, Poly, Var, app, fn, substitute, total
 from placeproof.prove.terms.rewrite import rewritten
-from placeproof.semantics.encode.execute import Scope, edge, loop_variable
+from placeproof.semantics.encode.scope import Scope, edge, loop_variable
 from placeproof.semantics.encode.values import Handle, Piece, Region, Scalar, Stream, Tensor, Value
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT
 
@@ -137,12 +137,13 @@ class _Invariant:
 def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
     variable = loop_variable(walk.world, stmt)
     around = _around(walk, stmt, scope)
-    before, obligations = dict(walk.env), len(walk.ctx.obligations)
+    before, obligations, updates = dict(walk.env), len(walk.ctx.obligations), dict(walk.ctx.written)
     written = _written(stmt.body)
     carried = {n: i for n in written if n in before and (i := _invariant(walk, before[n], stmt, around, variable)) is not None}
     unknown = {n for n, whole in written.items() if whole and n in before and n not in carried}
     while True:
         del walk.ctx.obligations[obligations:]
+        walk.ctx.written = dict(updates)
         walk.env = dict(before)
         for name in unknown:
             held = placeholder(walk, name, before[name])

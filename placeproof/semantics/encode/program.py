@@ -10,8 +10,9 @@ from placeproof.core.program.ir import Assign, statements
 from placeproof.prove import Given
 from placeproof.prove.terms import Index, Poly, Var, substitute
 from placeproof.semantics.encode.context import CONSISTENCY, INVARIANT, Context, Obligation
-from placeproof.semantics.encode.execute import Scope, Walk
+from placeproof.semantics.encode.execute import Walk
 from placeproof.semantics.encode.messages import AgainError, Messages
+from placeproof.semantics.encode.scope import Scope
 from placeproof.semantics.encode.values import Tensor
 from placeproof.semantics.encode.world import Options, World
 

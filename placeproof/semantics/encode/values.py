@@ -138,3 +138,11 @@ class Handle:
 
 Whole: TypeAlias = Tensor | Stream | Scalar | Saved | Batch
 Value: TypeAlias = Whole | Parts | Handle
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The two results of an operation."""
+
+    first: Value
+    second: Value

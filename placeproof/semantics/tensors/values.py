@@ -111,7 +111,11 @@ class Space:
         """What holds for every program: degrees and dimensions are at least one."""
         dims = {d for t in self.program.tensors for d in (*t.dims, *([t.picks] if t.picks else []))}
         sizes = [s.size for s in self.world.sorts.values()] + [f"size.{d}" for d in sorted(dims)]
-        return tuple(Order(name=f"{n} >= 1", left=symbol(n), relation=">=", right=constant(1)) for n in sizes if isinstance(n, str))
+        return tuple(
+            Order(name=f"{n.removeprefix('size.')} >= 1", left=symbol(n), relation=">=", right=constant(1))
+            for n in sizes
+            if isinstance(n, str)
+        )
 
     def rank_zero(self, axis: str) -> Index:
         """The first device along an axis."""
