@@ -236,6 +236,9 @@ BAD = {
     "an axis that is not there": (
         "mesh(dp)\ng = all_reduce(backward(parameters), tp)\nparameters, optimizer = update(parameters, optimizer, g)\n"
     ),
+    "a root that is not there": (
+        "mesh(dp=2)\nG = broadcast(backward(parameters), dp, root=7)\nparameters, optimizer = update(parameters, optimizer, G)\n"
+    ),
     "a function": "mesh(dp)\ndef f():\n    return f()\n",
     "cut off": "mesh(dp)\ng = all_reduce(backward(parameters, dp",
     "empty": "",
@@ -263,3 +266,11 @@ def test_long_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text("\n".join([*head, *["g = scale(g, 2)", "g = scale(g, 1 / 2)"] * 5000, last]))
     assert run(["prove", str(file)]) == 2
     assert capsys.readouterr().err.count("error[") == 1
+
+
+def test_devices_that_are_named_exist_in_counterexamples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "root.step"
+    file.write_text("mesh(dp)\nG = broadcast(backward(parameters), dp, root=4)\nparameters, optimizer = update(parameters, optimizer, G)\n")
+    found = data(capsys, str(file), code=1)
+    assert found["for_all"] == ["N >= 5"]
+    assert found["counterexample"]["degrees"] == {"dp": 5}

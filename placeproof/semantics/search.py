@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from placeproof.core.mesh import Axis
 from placeproof.core.program import For, Program, statements
+from placeproof.core.program.wellformed import named_ranks
 from placeproof.semantics.encode.world import HasGiven, World
 from placeproof.semantics.simulate import Difference, Fault, Setup, simulate
 from placeproof.semantics.simulate.run import factors_of
@@ -83,7 +84,10 @@ def setups(program: Program, without: frozenset[str] = frozenset()) -> Iterator[
     count = program.count("microbatches")
     batches = [1] if "microbatches" not in domains else [count] if count else [1, 2, 3]
     shapes = [(1, 1), (2, 1), (2, 2)] if domains & {"units", "layers"} else [(1, 1)]
-    degrees = [_degrees(axis) for axis in program.axes]
+    least: dict[str, int] = {}
+    for name, rank, _ in named_ranks(program):
+        least[name] = max(least.get(name, 1), rank + 1)
+    degrees = [_degrees(axis, least.get(axis.name, 1)) for axis in program.axes]
     meshes = [dict(itertools.chain.from_iterable(d.items() for d in chosen)) for chosen in itertools.product(*degrees)]
     inner = {a.inner_name for a in program.axes if a.inner is not None}
     sized = [(_devices(mesh, inner), mesh) for mesh in meshes]
@@ -96,10 +100,10 @@ def setups(program: Program, without: frozenset[str] = frozenset()) -> Iterator[
         yield setup
 
 
-def _degrees(axis: Axis) -> list[dict[str, int]]:
-    """Small degrees of an axis; with sub-groups, of some that divide it."""
+def _degrees(axis: Axis, least: int) -> list[dict[str, int]]:
+    """Small degrees of an axis that has at least so many devices; with sub-groups, of some that divide it."""
     if axis.inner is None:
-        return [{axis.name: n} for n in ((axis.degree,) if axis.degree is not None else (1, 2, 3))]
+        return [{axis.name: n} for n in ((axis.degree,) if axis.degree is not None else range(least, least + 3))]
     inner = (axis.inner,) if isinstance(axis.inner, int) else (2, 1, 3)
     whole = [(i, axis.degree or i * outer) for i in inner for outer in (1, 2, 3)]
     return [{axis.name: n, axis.inner_name: i} for i, n in dict.fromkeys(whole) if n % i == 0]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.program.flow import check_flow
 from placeproof.core.program.ir import (
     Assign,
@@ -19,6 +19,7 @@ from placeproof.core.program.ir import (
     Expr,
     For,
     If,
+    Number,
     Program,
     Ref,
     Stmt,
@@ -254,6 +255,27 @@ def _no_collective_apart(program: Program, problems: Problems) -> None:
     walk(program.body, frozenset())
 
 
+def named_ranks(program: Program) -> Iterator[tuple[str, int, Place | None]]:
+    """The devices that a program names by their number along an axis: roots, and ranks compared for equality."""
+    for stmt in statements(program.body):
+        if isinstance(stmt, If) and stmt.op in ("==", "!=") and isinstance(stmt.bound, Number) and stmt.bound.value.denominator == 1:
+            yield stmt.axis, int(stmt.bound.value), stmt.place
+        for call in calls(stmt):
+            root = call.option("root", "") or ""
+            if root.isdigit() and len(call.axes) == 1:
+                yield call.axes[0], int(root), call.place
+
+
+def _ranks_exist(program: Program, problems: Problems) -> None:
+    degrees = {a.name: a.degree for a in program.axes}
+    for axis, rank, place in named_ranks(program):
+        degree = degrees.get(axis)
+        if degree is not None and rank >= degree:
+            problems.add(
+                "PP305", f"axis `{axis}` has {degree} devices, and none is number {rank}", place=place, help="devices count from 0"
+            )
+
+
 def _paired_messages(program: Program, problems: Problems) -> None:
     sends: Counter[tuple[str, int]] = Counter()
     receives: Counter[tuple[str, int]] = Counter()
@@ -334,6 +356,7 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP306", demands="assigned names are free", check=_free_names),
     Rule(code="PP305", demands="groups are declared", check=_known_groups),
     Rule(code="PP306", demands="sizes use defined symbols", check=_symbols_known),
+    Rule(code="PP305", demands="devices that are named exist", check=_ranks_exist),
     Rule(code="PP307", demands="loops nest from coarse to fine, each within its part", check=_nested_domains),
     Rule(code="PP308", demands="every device of a group enters its collectives", check=_no_collective_apart),
     Rule(code="PP308", demands="every message has a sender and a receiver", check=_paired_messages, whole=True),
