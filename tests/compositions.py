@@ -23,6 +23,9 @@ OPTIONS = [
     "pp(schedule=gpipe)",
     "checkpoint(checkpoints=host)",
     "zero3(unit=model)",
+    "fsdp(root=keep)",
+    "fsdp(root=keep, reshard_after_forward=2)",
+    "zero3(root=keep, bucket=unit)",
 ]
 
 

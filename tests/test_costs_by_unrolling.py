@@ -30,7 +30,11 @@ DATA = [
     "fsdp(reshard_after_forward=false)",
     "fsdp(reshard_after_forward=false, prefetch=true)",
     "fsdp(reshard_after_forward=2)",
+    "fsdp(root=keep)",
+    "fsdp(root=keep, reshard_after_forward=2)",
+    "zero3(root=keep, bucket=unit)",
     "hsdp",
+    "hsdp(root=keep)",
     "hsdp(prefetch=true)",
     "zero_offload",
     "zero_infinity",
@@ -62,9 +66,10 @@ def sizes_for(program: Program, seed: int, *, groups: bool) -> Sizes:
             inner = axis.inner if isinstance(axis.inner, int) else draw.randint(1, 2)
             degrees |= {axis.outer_name: draw.randint(1, 2), axis.inner_name: inner}
     ahead = any(isinstance(s, Assign) and isinstance(s.value, Call) and s.value.op == "start" for s in statements(program.body))
-    layers = 2 if ahead else draw.choice([1, 2])  # prefetching means something where there are two units
+    apart = any(isinstance(s, For) and s.start for s in statements(program.body))
+    layers = 2 if ahead or apart else draw.choice([1, 2])  # prefetching means something where there are two units
     stages = next((degrees[a.name] for a in program.axes if a.splits.name == "layers"), 1)
-    units = program.count("units") or 2 if ahead else program.count("units") or draw.choice([u for u in (1, 2) if layers % u == 0])
+    units = program.count("units") or 2 if ahead or apart else program.count("units") or draw.choice([u for u in (1, 2) if layers % u == 0])
     repeated = any(isinstance(s, For) and s.domain == "microbatches" for s in statements(program.body))
     micro = draw.randint(1, 4) if repeated else 1
     values = {n: Fraction(draw.randint(1, 60), draw.choice([1, 2, 3])) for n in ("b_theta", "b_g", "b_omega", "b_a", "b_qw", "b_qg", "b_s")}
@@ -75,7 +80,7 @@ def sizes_for(program: Program, seed: int, *, groups: bool) -> Sizes:
         "P_norm": Fraction(draw.randint(0, 40) if groups else 0),
     }
     values |= {"A_seq": values["A"] * Fraction(draw.randint(0, 4), 4), "L": Fraction(layers * stages), "m": Fraction(micro)}
-    values |= {"U": values["P"] / (stages * units), "n_u": Fraction(units)}
+    values |= {"U": values["P"] / (stages * units), "U_root": values["P"] / (stages * units), "n_u": Fraction(units)}
     return Sizes(degrees=degrees, layers_per_stage=layers, units_per_stage=units, microbatches=micro, values=values)
 
 

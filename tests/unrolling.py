@@ -190,8 +190,10 @@ class Device:
             for i in range(self.sizes.microbatches):
                 self.body(stmt.body, {**loops, stmt.var: ("batch", i, None)})
             return
-        outer = loops[stmt.within][2] if stmt.within else tuple(self.stage_blocks)
-        parts = list(enumerate(self.parts(stmt.domain, outer)))
+        outer = tuple(self.stage_blocks)
+        if stmt.within is not None:
+            outer = self.parts("units", outer)[0] if stmt.within == "0" else loops[stmt.within][2]
+        parts = list(enumerate(self.parts(stmt.domain, outer)))[stmt.start :]
         for position, blocks in reversed(parts) if stmt.reverse else parts:
             self.body(stmt.body, {**loops, stmt.var: (stmt.domain, position, blocks)})
             for life in self.used.pop(stmt.var, []):  # what an iteration reads of a buffer lives to its end

@@ -12,6 +12,7 @@ import catalogue_pages
 import code_tables
 import command_pages
 import proof_pages
+import rule_pages
 import sources_page
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -38,6 +39,14 @@ MAKERS: dict[str, Callable[[], str]] = {
     "assumptions": proof_pages.assumptions,
     "reference-options": proof_pages.reference_options,
     "not-equivalent": proof_pages.refuted,
+    "rule-kinds": rule_pages.kinds,
+    "rule-counts": rule_pages.counts,
+    "rule-list": rule_pages.listed,
+    "rule-witnesses": rule_pages.witnesses,
+    "rule-prices": rule_pages.prices,
+    "rule-differences": rule_pages.differences,
+    "rule-disagreements": rule_pages.disagreements,
+    "rule-validators": rule_pages.validators,
     "sources": sources_page.sources,
 }
 

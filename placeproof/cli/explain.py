@@ -84,6 +84,17 @@ def _rule(name: str) -> list[str] | None:
     return lines
 
 
+def _framework_rule(name: str) -> list[str] | None:
+    from placeproof.rules import rules
+
+    rule = rules().get(name.lower())
+    if rule is None:
+        return None
+    from placeproof.report.rules import text
+
+    return list(text(rule))
+
+
 def _theorem(name: str) -> list[str] | None:
     if "." not in name:
         return None
@@ -174,6 +185,7 @@ EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _assumption,
     _not_equivalent,
     _rule,
+    _framework_rule,
     _block,
     _theorem,
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from placeproof.core.diagnostics import Problems, suggestion
+
+if TYPE_CHECKING:
+    from placeproof.rules import Rule
 
 Rows = list[tuple[str, ...]]
 
@@ -81,9 +84,21 @@ def _blocks() -> Rows:
 
 
 def _rules() -> Rows:
+    """Rules of composition, which are ours, and after them those that training frameworks enforce."""
+    from placeproof.rules import rules as enforced
     from placeproof.semantics.rules import rules
 
-    return [(r.name, r.says) for r in rules().values()]
+    return [*((r.name, "composition", r.says) for r in rules().values()), *map(_enforced, enforced().values())]
+
+
+def _rules_of(system: str) -> Rows:
+    from placeproof.rules import of_system
+
+    return [_enforced(r) for r in of_system(system)]
+
+
+def _enforced(rule: Rule) -> tuple[str, ...]:
+    return (rule.id, rule.kind.value, rule.says)
 
 
 def _theorems() -> Rows:
@@ -109,14 +124,19 @@ KINDS: dict[str, Callable[[], Rows]] = {
 }
 
 
-def command(kind: Annotated[str, typer.Argument(help="One of: " + ", ".join(KINDS) + ".")]) -> None:
+def command(
+    kind: Annotated[str, typer.Argument(help="One of: " + ", ".join(KINDS) + ".")],
+    system: Annotated[str | None, typer.Option(metavar="NAME", help="Of `rules`, those of one training framework: `megatron`.")] = None,
+) -> None:
     """What there is: strategies, collectives, operations, assumptions, programs that are not equivalent, and more."""
+    problems = Problems()
     if kind not in KINDS:
-        problems = Problems()
         hint = suggestion(kind, KINDS) or "one of " + ", ".join(KINDS)
         problems.add("PP204", f"there is no list of `{kind}`", help=hint)
-        problems.raise_if_any()
-    rows = KINDS[kind]()
+    elif system is not None and kind != "rules":
+        problems.add("PP204", f"there is no list of `{kind}` of one system", help=f"`placeproof list rules --system {system}`")
+    problems.raise_if_any()
+    rows = KINDS[kind]() if system is None else _rules_of(system)
     if not rows:
         return
     widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]) - 1)]

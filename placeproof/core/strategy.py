@@ -42,7 +42,8 @@ class Schedule:
     "1f1b" keeps the activations of at most as many as there are stages, "gpipe" of all. ``unit``: what is gathered at
     once: "unit", "model", or a number of parameters. ``prefetch``: gather the next unit while this one computes.
     ``reshard``: after forward, drop gathered parameters (True), keep them (False), or keep a shard over a sub-group of
-    that many devices. ``bucket``: gradients stream into their reduction ("stream"), or are first produced for a whole
+    that many devices. ``root``: what no other unit wraps is dropped after forward like every unit ("reshard"), or stays
+    gathered ("keep"). ``bucket``: gradients stream into their reduction ("stream"), or are first produced for a whole
     unit ("unit"). ``recompute``: keep each layer's input alone and recompute the rest. ``checkpoints``: kept inputs stay
     on the "device" or go to the "host". ``gather_width``, ``reduce_width``: symbols of quantised bytes a parameter.
     """
@@ -52,6 +53,7 @@ class Schedule:
     unit: int | str | None = None
     prefetch: bool | None = None
     reshard: bool | int | str | None = None
+    root: str | None = None
     bucket: str | None = None
     recompute: bool | None = None
     checkpoints: str | None = None
@@ -65,6 +67,7 @@ NEUTRAL: dict[str, object] = {
     "unit": "unit",
     "prefetch": False,
     "reshard": True,
+    "root": "reshard",
     "bucket": "stream",
     "recompute": False,
     "checkpoints": "device",

@@ -71,6 +71,14 @@ _ROWS = (
         meaning="parameters in the largest unit: what is gathered at once",
         at_most="P",
     ),
+    SymbolInfo(
+        name="U_root",
+        latex="U_{\\mathrm{root}}",
+        domain=Domain.POSITIVE,
+        dimension=_PARAMETERS,
+        meaning="parameters of the root unit: what no other unit wraps",
+        at_most="P",
+    ),
     SymbolInfo(name="n_u", latex="n_u", domain=Domain.COUNT, dimension=PURE, meaning="number of units, taken as equal in size"),
     SymbolInfo(
         name="N",

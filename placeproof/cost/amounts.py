@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from placeproof.collectives import Layout
 from placeproof.core.mesh import degree_symbol
-from placeproof.core.program import Binary, Call, Expr, If, Number, Program, Ref
+from placeproof.core.program import Binary, Call, Expr, For, If, Number, Program, Ref, statements, walked
 from placeproof.core.strategy import INNER, OUTER
 from placeproof.core.symbols import symbol
 from placeproof.semantics.values import Kind, Piece, Value, factors
@@ -68,8 +68,6 @@ class Amounts:
     @cached_property
     def has_microbatches(self) -> bool:
         """Whether the step walks over micro-batches."""
-        from placeproof.core.program import For, statements
-
         return any(isinstance(s, For) and s.domain == "microbatches" for s in statements(self.program.body))
 
     @cached_property
@@ -137,7 +135,7 @@ class Amounts:
         if value.kind is Kind.SAVED:
             return self._saved(value, piece) / self.devices(tuple(a for a in split if a not in self._batch_factors | set(self._layer_axes)))
         whole = self._group(piece.group)
-        return self._part(whole, value.part) / self.devices(self._without_layers(split, value.part))
+        return self._part(whole, value) / self.devices(self._without_layers(split, value.part))
 
     def _without_layers(self, split: tuple[str, ...], part: str | None) -> tuple[str, ...]:
         """A unit or a layer lies in one stage: stages do not divide it."""
@@ -149,12 +147,24 @@ class Amounts:
                 return self.scalar(group.size)
         return sum((self.scalar(g.size) for g in self.program.groups), self.one * 0)
 
-    def _part(self, whole: sympy.Expr, part: str | None) -> sympy.Expr:
-        if part is None:
+    def _part(self, whole: sympy.Expr, value: Value) -> sympy.Expr:
+        if value.part is None:
             return whole
-        if part == "units":
-            return self.unit * (whole / symbol("P"))
-        return whole / (symbol("L") if part == "layers" else 2 * symbol("L"))
+        if value.part == "units":
+            first = value.index is not None and value.index.var is None and value.index.offset == 0
+            return (symbol("U_root") if first and self.root_apart else self.unit) * (whole / symbol("P"))
+        return whole / (symbol("L") if value.part == "layers" else 2 * symbol("L"))
+
+    @cached_property
+    def root_apart(self) -> bool:
+        """Whether the program computes its first unit apart from the others."""
+        return any(isinstance(s, For) and s.start for s in statements(self.program.body))
+
+    def passes(self, loops: tuple[For, ...]) -> sympy.Expr:
+        """Iterations of the innermost of some nested loops on one device: over all units, over the first, or over the others."""
+        every = self.count(loops[-1].domain)
+        first = every / self.count("units")
+        return {"all": every, "first": first, "rest": every - first}[walked(loops)]
 
     @cached_property
     def unit(self) -> sympy.Expr:

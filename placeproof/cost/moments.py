@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from placeproof.core.program import Assign, For, Stmt, render_head, statements
+from placeproof.core.program import Assign, For, Index, Stmt, render_head, statements, walked
 from placeproof.cost.amounts import Amounts
 from placeproof.semantics.liveness import Liveness, Point
 from placeproof.semantics.values import Access, Kind, Trace, Value
@@ -62,7 +62,10 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer:
-    """A buffer that does not live all step: its whole value, how it is indexed, and whether each micro-batch has one."""
+    """A buffer that does not live all step: its whole value, how it is indexed, and whether each micro-batch has one.
+
+    ``rest``: it holds something of every unit but the first, which is computed apart.
+    """
 
     name: str
     label: str
@@ -71,6 +74,7 @@ class Buffer:
     within: For | None
     copies: sympy.Expr
     accesses: tuple[Access, ...]
+    rest: bool = False
 
     def extent(self, amounts: Amounts, part: str | None = None) -> sympy.Expr:
         """Bytes of all parts of it, for one micro-batch; or of one iteration's part."""
@@ -80,6 +84,8 @@ class Buffer:
         elif self.indexed is not None and self.within is not None:
             value = replace(value, part=self.within.domain)
         amount = amounts.bytes(value)
+        if self.rest and value.part is None:
+            amount = amount - amounts.bytes(replace(value, part="units", index=Index(var=None)))
         if value.kind is Kind.STREAM and self.indexed is not None and value.part != self.indexed:
             amount = amount * amounts.count(self.indexed) / (amounts.count(value.part) if value.part is not None else 1)
         return amount
@@ -96,7 +102,8 @@ def stored(found: Trace, name: str) -> Value | None:
             if piece.group and all(p.group != piece.group for p in value.pieces):
                 value = replace(value, pieces=(*value.pieces, piece))
     indexed = any(a.indexed for a in writes)
-    return replace(value, part=None if indexed else value.part, index=None)
+    named = value.index if not indexed and value.index is not None and value.index.var is None else None
+    return replace(value, part=None if indexed else value.part, index=named)
 
 
 def buffers_of(found: Trace, amounts: Amounts, lasting: set[str]) -> dict[str, Buffer]:
@@ -119,6 +126,7 @@ def buffers_of(found: Trace, amounts: Amounts, lasting: set[str]) -> dict[str, B
                 within=_private(own),
                 copies=_copies(value, own, found, amounts),
                 accesses=tuple(own),
+                rest=all(walked(a.loops) == "rest" for a in own if a.write and a.indexed) and any(a.write and a.indexed for a in own),
             )
     return buffers
 

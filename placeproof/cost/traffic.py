@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.program import For, Stmt, render_expression, render_head
+from placeproof.core.program import For, Index, Stmt, render_expression, render_head, walked
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.step import Step
 from placeproof.semantics.values import Event, Kind, Trace, Value, factors
@@ -171,9 +171,12 @@ def _repeated(event: Event, operand: Value, sent: object, amounts: Amounts) -> t
         return sent(operand), count
     if operand.part == loops[-1].domain and operand.kind is not Kind.STREAM:
         whole = sent(replace(operand, part=None))
+        if (over := walked(loops)) != "all":
+            first = sent(replace(operand, part="units", index=Index(var=None)))
+            whole = first if over == "first" else whole - first
         shifted = operand.index is not None and operand.index.offset != 0
         return (whole - sent(operand) if shifted else whole), count
-    return sent(operand), count * amounts.count(loops[-1].domain)
+    return sent(operand), count * amounts.passes(loops)
 
 
 def _why(event: Event, operand: Value) -> str:

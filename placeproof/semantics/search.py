@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from placeproof.core.mesh import Axis
-from placeproof.core.program import For, Program, statements
+from placeproof.core.program import Assign, For, Program, Ref, statements
+from placeproof.core.program.ir import expressions, own_expressions
 from placeproof.core.program.wellformed import named_ranks
 from placeproof.semantics.encode.world import HasGiven, World
 from placeproof.semantics.simulate import Difference, Fault, Setup, simulate
@@ -86,6 +87,10 @@ def setups(program: Program, without: frozenset[str] = frozenset()) -> Iterator[
     count = program.count("microbatches")
     batches = [1] if "microbatches" not in domains else [count] if count else [1, 2, 3]
     shapes = [(1, 1), (2, 1), (2, 2)] if domains & {"units", "layers"} else [(1, 1)]
+    if _names_units(program):
+        shapes.append((3, 3))
+    if (fixed := program.count("units")) is not None:
+        shapes = [(fixed * each, fixed) for each in (1, 2)]
     least: dict[str, int] = {}
     for name, rank, _ in named_ranks(program):
         least[name] = max(least.get(name, 1), rank + 1)
@@ -100,6 +105,15 @@ def setups(program: Program, without: frozenset[str] = frozenset()) -> Iterator[
             every.append((devices * m * layers, devices, index, setup))
     for *_, setup in sorted(every, key=lambda e: e[:3]):
         yield setup
+
+
+def _names_units(program: Program) -> bool:
+    """Whether a unit is named otherwise than as that of an iteration: with two units, the next one is always the last one."""
+    if any(isinstance(s, For) and s.start for s in statements(program.body)):
+        return True
+    targets = [t for s in statements(program.body) if isinstance(s, Assign) for t in s.targets]
+    read = [e for s in statements(program.body) for own in own_expressions(s) for e in expressions(own) if isinstance(e, Ref)]
+    return any(r.index is not None and (r.index.var is None or r.index.offset) for r in (*targets, *read))
 
 
 def _degrees(axis: Axis, least: int) -> list[dict[str, int]]:

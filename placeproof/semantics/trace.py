@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placeproof.collectives import Layout
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Index, Number, Program, Ref, Stmt, statements, walked
 from placeproof.core.program.ops import DOMAINS
 from placeproof.core.states import STATES
 from placeproof.semantics.infer import with_placements
@@ -45,6 +45,7 @@ class _Walk:
         self.phase = "forward"
         self.stmt: Stmt | None = None
         self.at = 0
+        self.root_apart = any(isinstance(s, For) and s.start for s in statements(program.body))
 
     def body(self, body: tuple[Stmt, ...]) -> None:
         for stmt in body:
@@ -120,7 +121,8 @@ class _Walk:
     def _store(self, target: Ref, value: Value) -> None:
         if target.index is not None:
             self.written_in[target.name] = tuple(self.loops)
-        whole = replace(value, index=None) if target.index is None else replace(value, part=None, index=None)
+        named = value.index if self.root_apart and value.index is not None and value.index.var is None else None
+        whole = replace(value, index=named) if target.index is None else replace(value, part=None, index=None)
         if target.group is not None:
             before = self.env.get(target.name)
             if before is None and target.name in STATES:
@@ -159,6 +161,8 @@ class _Walk:
         domain = self._domain(ref) or self._filled_within(ref)
         if domain == "microbatches":
             return value
+        if domain is None and self._fills_the_first_unit(ref):
+            return replace(value, part="units", index=Index(var=None))
         return replace(value, part=domain, index=ref.index) if domain is not None else value
 
     def _filled_within(self, ref: Ref) -> str | None:
@@ -168,6 +172,12 @@ class _Walk:
         filled = self.written_in.get(ref.name, ())
         shared = [a for a, b in zip(filled, self.loops, strict=False) if a is b and a.domain != "microbatches"]
         return shared[-1].domain if shared and len(shared) < len([lp for lp in filled if lp.domain != "microbatches"]) else None
+
+    def _fills_the_first_unit(self, ref: Ref) -> bool:
+        """Whether loops within the first unit, now over, have filled a buffer part by part."""
+        filled = self.written_in.get(ref.name, ())
+        over = not any(a is b for a, b in zip(filled, self.loops, strict=False) if a.domain != "microbatches")
+        return ref.index is None and ref.name not in STATES and over and walked(filled) == "first"
 
     def _whole(self, ref: Ref) -> Value:
         value = self.env.get(ref.name)

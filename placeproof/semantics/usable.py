@@ -205,6 +205,11 @@ def _free_degree(name: str, strategy: Strategy) -> bool:
 
 def _has_something(strategy: Strategy) -> Iterator[Diagnostic]:
     keeps = strategy.schedule
+    if keeps.root == "keep":
+        if keeps.reshard is False or keeps.unit == "model":
+            yield _bad("PP104", "the root unit is kept where every unit is dropped: here all are kept, or there is one", "leave `root` out")
+        if keeps.prefetch:
+            yield _bad("PP122", "prefetching together with a root unit that is kept is not lowered", "leave one of the two out")
     if not keeps.prefetch:
         return
     if not any(_mode(strategy, PARAMETERS, a).gathers for a in strategy.axes):

@@ -2,6 +2,7 @@
 
 from placeproof.core.program.ir import (
     DEFAULT_GROUP,
+    FIRST_UNIT,
     Assign,
     Binary,
     Call,
@@ -20,6 +21,7 @@ from placeproof.core.program.ir import (
     expressions,
     own_expressions,
     statements,
+    walked,
 )
 from placeproof.core.program.parse import parse, read
 from placeproof.core.program.printer import expression as render_expression
@@ -29,6 +31,7 @@ from placeproof.core.program.wellformed import check
 
 __all__ = [
     "DEFAULT_GROUP",
+    "FIRST_UNIT",
     "Assign",
     "Binary",
     "Call",
@@ -53,4 +56,5 @@ __all__ = [
     "render_expression",
     "render_head",
     "statements",
+    "walked",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from placeproof.core.diagnostics import Place, Problems, suggestion
-from placeproof.core.program.ir import Assign, Binary, Call, Do, Expr, For, If, Program, Ref, Stmt
+from placeproof.core.program.ir import Assign, Binary, Call, Do, Expr, For, If, Program, Ref, Stmt, statements
 from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.states import STATES
 from placeproof.core.symbols import info
@@ -55,9 +55,19 @@ class _Flow:
             case For():
                 if stmt.in_flight is not None:
                     self.read(stmt.in_flight, known, loops)
-                self.body(stmt.body, known, (*loops, stmt.var))
+                self._loop(stmt, known, (*loops, stmt.var))
             case If():
                 self._branch(stmt, known, loops)
+
+    def _loop(self, stmt: For, known: _Known, loops: tuple[str, ...]) -> None:
+        found = len(self.problems.found)
+        self.body(stmt.body, known, loops)
+        frees = [s.call.args[0] for s in statements(stmt.body) if isinstance(s, Do) and s.call.op == "free" and s.call.args]
+        whole = {r.name for r in frees if isinstance(r, Ref) and r.index is None} & set(known.freed)
+        if whole and len(self.problems.found) == found:  # what one iteration frees, the next one cannot read
+            again = known.copy()
+            again.freed = {n: place for n, place in known.freed.items() if n in whole}
+            self.body(stmt.body, again, loops)
 
     def _assign(self, stmt: Assign, known: _Known, loops: tuple[str, ...]) -> None:
         started = isinstance(stmt.value, Call) and stmt.value.op == "start"

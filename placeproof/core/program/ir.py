@@ -92,10 +92,16 @@ class Do:
     place: Place | None = field(default=None, compare=False, repr=False)
 
 
+#: What a loop within the first unit is within.
+FIRST_UNIT = "0"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class For:
-    """``for var in domain:``. ``within`` names the outer loop variable whose part is walked (``blocks[u]``).
+    """``for var in domain:``. ``within`` names the outer loop variable whose part is walked (``blocks[u]``), or the first unit
+    (``blocks[0]``, :data:`FIRST_UNIT`).
 
+    ``start`` is 1 where the first part is left out (``units[1:]``): it is computed apart, as a root unit that stays gathered is.
     ``in_flight`` is the number of micro-batches whose activations coexist (1 unless a schedule overlaps them).
     """
 
@@ -103,6 +109,7 @@ class For:
     domain: str
     body: tuple[Stmt, ...]
     within: str | None = None
+    start: int = 0
     reverse: bool = False
     in_flight: Expr | None = None
     place: Place | None = field(default=None, compare=False, repr=False)
@@ -239,3 +246,10 @@ def calls(stmt: Stmt) -> Iterator[Call]:
         for expr in expressions(own):
             if isinstance(expr, Call):
                 yield expr
+
+
+def walked(loops: tuple[For, ...]) -> str:
+    """Of which units nested loops walk over parts: "all", the "first", or the "rest"."""
+    if any(loop.start for loop in loops):
+        return "rest"
+    return "first" if any(loop.within == FIRST_UNIT for loop in loops) else "all"

@@ -10,6 +10,7 @@ from fractions import Fraction
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.program.header import Header, read_header
 from placeproof.core.program.ir import (
+    FIRST_UNIT,
     Assign,
     Binary,
     Call,
@@ -180,11 +181,16 @@ class _Reader:
                 iterable, reverse = inner, True
         in_flight: Expr | None = None
         within: str | None = None
+        start = 0
         match iterable:
             case ast.Call(func=ast.Name(id="microbatches") as name, args=[], keywords=[ast.keyword(arg="in_flight", value=v)]):
                 in_flight, iterable = self.expression(v), name
             case ast.Subscript(value=ast.Name() as name, slice=ast.Name(id=outer)):
                 within, iterable = outer, name
+            case ast.Subscript(value=ast.Name() as name, slice=ast.Constant(value=0)):
+                within, iterable = FIRST_UNIT, name
+            case ast.Subscript(value=ast.Name() as name, slice=ast.Slice(lower=ast.Constant(value=1), upper=None, step=None)):
+                start, iterable = 1, name
         domain = iterable.id if isinstance(iterable, ast.Name) else None
         if domain not in DOMAINS or not isinstance(node.target, ast.Name) or node.orelse:
             self.refuse(
@@ -200,6 +206,7 @@ class _Reader:
                 domain=domain,
                 body=body,
                 within=within,
+                start=start,
                 reverse=reverse,
                 in_flight=in_flight,
                 place=self.place(node),

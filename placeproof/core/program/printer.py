@@ -117,6 +117,8 @@ def _domain(stmt: For) -> str:
     domain = stmt.domain
     if stmt.within is not None:
         domain = f"{domain}[{stmt.within}]"
+    if stmt.start:
+        domain = f"{domain}[{stmt.start}:]"
     if stmt.in_flight is not None:
         domain = f"{domain}(in_flight={expression(stmt.in_flight)})"
     return f"reversed({domain})" if stmt.reverse else domain

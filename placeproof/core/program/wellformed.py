@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.program.flow import check_flow
 from placeproof.core.program.ir import (
+    FIRST_UNIT,
     Assign,
     Call,
     Do,
@@ -320,10 +321,17 @@ def _nests(loop: For, outer: tuple[For, ...], order: list[str], problems: Proble
         problems.add("PP307", f"`{loop.domain}` cannot be walked here", place=loop.place, help="nest " + " > ".join(order))
     if loop.var in around:
         problems.add("PP306", f"loop variable `{loop.var}` is in use", place=loop.place, help="choose another name")
+    if loop.start and loop.domain != "units":
+        hint = "only the first unit can be computed apart: `for u in units[1:]:`"
+        problems.add("PP307", f"`{loop.domain}[{loop.start}:]` cannot be walked", place=loop.place, help=hint)
     parts = [o.var for o in outer if o.domain != "microbatches"]
     if loop.within is None and parts:
         hint = f"walk one part's own: `for {loop.var} in {loop.domain}[{parts[-1]}]:`"
         problems.add("PP307", f"`{loop.domain}` is walked whole for each `{parts[-1]}`", place=loop.place, help=hint)
+    elif loop.within == FIRST_UNIT:
+        if parts or loop.domain == "units":
+            hint = "the first unit is computed apart, outside any loop over parts of the model: `for k in blocks[0]:`"
+            problems.add("PP307", f"`{loop.domain}[0]` cannot be walked here", place=loop.place, help=hint)
     elif loop.within is not None and loop.within not in parts:
         hint = "name the variable of the loop around this one"
         problems.add("PP307", f"`{loop.within}` is no part that is walked here", place=loop.place, help=hint)

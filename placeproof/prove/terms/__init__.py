@@ -18,6 +18,7 @@ from placeproof.prove.terms.algebra import (
     substitute,
     symbol,
     total,
+    under,
 )
 from placeproof.prove.terms.extrema import greatest
 from placeproof.prove.terms.nodes import App, Fn, Greatest, Index, Lam, Mono, Paren, Poly, Sort, Sum, Sym, Var, fn, point
@@ -52,4 +53,5 @@ __all__ = [
     "substitute",
     "symbol",
     "total",
+    "under",
 ]

@@ -89,14 +89,23 @@ def choose(where: Poly, then: Poly, otherwise: Poly) -> Poly:
     return product(where, then) + otherwise - product(where, otherwise)
 
 
+def under(body: Poly, where: Poly, *, holds: bool) -> Poly:
+    """A term where the guard ``where`` (one guard) holds, or where it does not."""
+    ((mono, _),) = where.terms
+    (guard,) = mono.guards
+    if holds:
+        return sum_of((_without(m, guard), c) for m, c in body.terms)
+    return Poly({m: c for m, c in body.terms if guard not in m.guards})
+
+
 def by_cases(make: Callable[..., Poly], *polys: Poly) -> Poly:
     """``make`` of terms with guards: for each guard, its value where the guard holds and its value elsewhere."""
     guard = next((g for p in polys for m, _ in p.terms for g in sorted(m.guards, key=lambda g: (g[0].key, g[1].key))), None)
     if guard is None:
         return make(*polys)
     where = Poly({Mono({}, frozenset((guard,))): Fraction(1)})
-    held = [sum_of((_without(m, guard), c) for m, c in p.terms) for p in polys]
-    missed = [Poly({m: c for m, c in p.terms if guard not in m.guards}) for p in polys]
+    held = [under(p, where, holds=True) for p in polys]
+    missed = [under(p, where, holds=False) for p in polys]
     if isinstance(guard[0], Var):
         held = [substitute(p, {guard[0].name: guard[1]}) for p in held]
     return choose(where, by_cases(make, *held), by_cases(make, *missed))

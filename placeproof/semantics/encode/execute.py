@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
 from placeproof.core.program.ir import expressions
 from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.symbols import info
-from placeproof.prove.terms import ZERO, Index, Poly, Var, constant, fn, inverse, power, product, substitute, symbol
+from placeproof.prove.terms import ZERO, Poly, Var, constant, fn, inverse, power, product, symbol, under
 from placeproof.semantics.encode.branches import Condition, condition, joined
+from placeproof.semantics.encode.buffers import first_unit_holds, merged, units_of
 from placeproof.semantics.encode.context import Context, NoMeaningError
 from placeproof.semantics.encode.exchange import exchange
 from placeproof.semantics.encode.local import LOCAL
 from placeproof.semantics.encode.messages import Messages
 from placeproof.semantics.encode.reference import Reference
 from placeproof.semantics.encode.scope import Scope, edge, loop_variable
-from placeproof.semantics.encode.values import Batch, Handle, Pair, Parts, Piece, Region, Scalar, Stream, Tensor, Value, Whole
-from placeproof.semantics.encode.world import E_BLOCK
+from placeproof.semantics.encode.values import Batch, Handle, Pair, Parts, Piece, Region, Scalar, Stream, Tensor, Value, Whole, key_of
 
 Env = dict[str, Value]
 
@@ -30,6 +31,7 @@ class Walk:
         self.program: Program = ctx.world.program
         self.reference = Reference(ctx.world)
         self.env: Env = {}
+        self.mixed: set[str] = set()
         self.whole = Region(domain="stage", index=ctx.world.stage)
         for state in ("parameters", "optimizer", "gradients"):
             self.env[state] = self._initial(state)
@@ -109,55 +111,27 @@ class Walk:
         name, before = target.name, self.env.get(target.name)
         self._race(name)
         if isinstance(value, Tensor):
-            self.env[name] = self._merged(target, value, before, scope)
+            self.env[name] = merged(self, target, value, before, scope)
         elif isinstance(value, Handle) or (target.index is None and target.group is None):
             self.env[name] = value
         else:
             found = scope.find(target.index.var) if target.index is not None and target.index.var else None
-            parts = dict(before.by_group) if isinstance(before, Parts) else {}
+            parts = dict(before.by_key) if isinstance(before, Parts) else {}
+            over = units_of(self, target, scope) if found is not None else ""
             if isinstance(value, Parts):
                 raise NoMeaningError(f"`{name}` would hold parts of parts", target.place)
-            parts[target.group] = (found[0] if found else None, value)
-            self.env[name] = Parts(by_group=parts)
+            if found is not None and target.index is not None and target.index.offset:
+                raise NoMeaningError(f"`{name}` is written for another part than that of this iteration", target.place)
+            if over == "all":
+                parts = {k: held for k, held in parts.items() if k[0] != target.group}
+            parts[key_of(target, over)] = (found[0] if found else None, value)
+            self.env[name] = Parts(by_key=parts)
 
     def _race(self, name: str) -> None:
         """A started collective whose operand is written or freed may read either value."""
         for other, held in self.env.items():
             if isinstance(held, Handle) and name in held.reads:
                 self.env[other] = replace(held, raced=True)
-
-    def _merged(self, target: Ref, value: Tensor, before: Value | None, scope: Scope) -> Tensor:
-        """A tensor written to a buffer: as a whole, or the pieces and the part that the target names."""
-        indexed = target.index is not None
-        if indexed and self._region(self.whole, replace(target, group=None), scope) != value.region:
-            value = self.ctx.unknown_tensor(value)
-        pieces = {g: replace(p, body=self._stored(p.body, scope)) for g, p in value.pieces.items()} if indexed else dict(value.pieces)
-        if target.group is not None and list(value.pieces) != [target.group]:
-            raise NoMeaningError(f"`{target.name}.{target.group}` is given another group's values", target.place)
-        kept = dict(before.pieces) if isinstance(before, Tensor) and (target.group is not None or indexed) else {}
-        if indexed and isinstance(before, Tensor) and before.region.domain == "stage":
-            region = before.region
-        else:
-            region = self._filled(value.region, scope) if indexed else value.region
-        return Tensor(pieces={**kept, **pieces}, region=region, group=None if target.group is not None else value.group)
-
-    def _stored(self, body: Poly, scope: Scope) -> Poly:
-        """A part's value as a function of the element: the loop's variable is the part that the element lies in."""
-        meant: dict[str, Index] = {}
-        for lp, variable in scope.loops:
-            if lp.domain == "blocks":
-                meant[variable.name] = E_BLOCK
-            elif lp.domain != "microbatches":
-                meant[variable.name] = fn(f"{lp.domain} of", (E_BLOCK,), variable.sort)
-        return substitute(body, meant)
-
-    def _filled(self, region: Region, scope: Scope) -> Region:
-        """The region that a buffer written part by part covers when its loop is through: that of the loop around."""
-        found = next(((lp, v) for lp, v in scope.loops if v == region.index), None)
-        if found is None or found[0].within is None:
-            return self.whole
-        outer = scope.find(found[0].within)
-        return Region(domain=outer[0].domain, index=outer[1]) if outer is not None else self.whole
 
     def _do(self, call: Call, scope: Scope) -> None:
         if call.op == "send":
@@ -295,10 +269,13 @@ class Walk:
         return Scalar(body=symbol(ref.name))
 
     def _part_of(self, value: Parts, ref: Ref, scope: Scope) -> Value:
-        if ref.group not in value.by_group:
-            raise NoMeaningError(f"`{ref.name}` was not written like this", ref.place)
-        wrote, held = value.by_group[ref.group]
         found = scope.find(ref.index.var) if ref.index is not None and ref.index.var else None
+        over = units_of(self, ref, scope) if found is not None else ""
+        if (key := key_of(ref, over)) not in value.by_key:
+            key = key_of(ref, "all")
+        if key not in value.by_key:
+            raise NoMeaningError(f"`{ref.name}` was not written like this", ref.place)
+        wrote, held = value.by_key[key]
         offset = ref.index.offset if ref.index is not None else 0
         if wrote is None and found is None:
             return held
@@ -313,15 +290,17 @@ class Walk:
             if ref.group not in pieces:
                 raise NoMeaningError(f"`{ref.name}` holds nothing of group `{ref.group}`", ref.place)
             pieces, group = {ref.group: pieces[ref.group]}, ref.group
-        return Tensor(pieces=pieces, region=self._region(value.region, ref, scope), group=group)
+        if (over := units_of(self, ref, scope)) != "all":
+            pieces = {g: replace(p, body=under(p.body, first_unit_holds(self), holds=over == "first")) for g, p in pieces.items()}
+        return Tensor(pieces=pieces, region=self.region(value.region, ref, scope), group=group)
 
-    def _region(self, whole: Region, ref: Ref, scope: Scope) -> Region:
+    def region(self, whole: Region, ref: Ref, scope: Scope) -> Region:
+        """The region that a reference names within that of a buffer."""
         index = ref.index
         if index is None:
             return whole
         if index.var is None:
-            sort = self.world.loop_sort("units")
-            return Region(domain="units", index=fn(edge(index.offset), (whole.index,), sort))
+            return self.named(whole, index.offset)
         found = scope.find(index.var)
         if found is None or found[0].domain == "microbatches":
             return whole
@@ -333,6 +312,15 @@ class Walk:
         if whole == Region(domain=loop.domain, index=variable):
             return whole
         return Region(domain=loop.domain, index=fn("another part than", (variable,), variable.sort))
+
+    def named(self, whole: Region, number: int) -> Region:
+        """The region of a unit named by a number: from the start, or from the end where it is negative."""
+        return Region(domain="units", index=fn(edge(number), (whole.index,), self.world.loop_sort("units")))
+
+    @cached_property
+    def first_unit(self) -> Region:
+        """The region of a stage's first unit."""
+        return self.named(self.whole, 0)
 
     # Operations.
 

@@ -8,14 +8,16 @@ is taken to be unknown.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from placeproof.core.program import Assign, Do, For, Ref, Stmt, statements
+from placeproof.core.program import FIRST_UNIT, Assign, Do, For, Ref, Stmt, statements
+from placeproof.core.program.ir import expressions, own_expressions
 from placeproof.prove.terms import ZERO, Index, Poly, Var, app, fn, substitute, total
 from placeproof.prove.terms.rewrite import rewritten
 from placeproof.semantics.encode.scope import Scope, edge, loop_variable
-from placeproof.semantics.encode.values import Handle, Piece, Region, Scalar, Stream, Tensor, Value
+from placeproof.semantics.encode.values import Handle, Parts, Piece, Region, Scalar, Stream, Tensor, Value
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT
 
 if TYPE_CHECKING:
@@ -30,16 +32,36 @@ def loop(walk: Walk, stmt: For, scope: Scope) -> None:
         _over_parts(walk, stmt, scope)
 
 
-def _written(body: tuple[Stmt, ...]) -> dict[str, bool]:
-    """The buffers that a body writes -> whether some write is of the buffer as a whole (not of a part that a loop names)."""
+def _targets(stmt: Stmt) -> tuple[Ref, ...]:
+    if isinstance(stmt, Do) and stmt.call.op == "zero" and isinstance(stmt.call.args[0], Ref):
+        return (stmt.call.args[0],)
+    return stmt.targets if isinstance(stmt, Assign) else ()
+
+
+def _own(loop: For, ref: Ref) -> bool:
+    """Whether a reference names the part of a loop's iteration, or a part of that part: what no other iteration names so."""
+    if ref.index is None or ref.index.offset:
+        return False
+    return ref.index.var in {loop.var, *(s.var for s in statements(loop.body) if isinstance(s, For))}
+
+
+def _written(loop: For) -> dict[str, bool]:
+    """The buffers that a loop writes -> whether some write is of more than the iteration's own part."""
     found: dict[str, bool] = {}
-    for stmt in statements(body):
-        targets: tuple[Ref, ...] = stmt.targets if isinstance(stmt, Assign) else ()
-        if isinstance(stmt, Do) and stmt.call.op == "zero" and isinstance(stmt.call.args[0], Ref):
-            targets = (stmt.call.args[0],)
-        for target in targets:
-            found[target.name] = found.get(target.name, False) or target.index is None
+    for target in (t for stmt in statements(loop.body) for t in _targets(stmt)):
+        found[target.name] = found.get(target.name, False) or not _own(loop, target)
     return found
+
+
+def _mixed(loop: For, known: Collection[str]) -> set[str]:
+    """Buffers that a loop fills part by part while it also touches other parts of them: between two iterations they are neither
+    what they were nor what they will be. A buffer that begins and ends inside an iteration (a bucket) is none of them."""
+    refs = [e for s in statements(loop.body) for own in own_expressions(s) for e in expressions(own) if isinstance(e, Ref)]
+    refs += [t for s in statements(loop.body) for t in _targets(s)]
+    filled = {t.name for s in statements(loop.body) for t in _targets(s) if _own(loop, t)}
+    touched = {r.name for r in refs if not _own(loop, r)}
+    apart = {t.name for s in statements(loop.body) for t in _targets(s) if t.index is not None and t.index.var == loop.var}
+    return {n for n in filled & touched if n in known or n in apart}
 
 
 # Over micro-batches.
@@ -68,7 +90,7 @@ def _named(name: str, group: str, *at: Index) -> Poly:
 def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
     variable = loop_variable(walk.world, stmt)
     before = dict(walk.env)
-    for name in _written(stmt.body):
+    for name in _written(stmt):
         if name in before:
             held = placeholder(walk, name, before[name])
             walk.env.pop(name)
@@ -138,14 +160,15 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
     variable = loop_variable(walk.world, stmt)
     around = _around(walk, stmt, scope)
     before, obligations, updates = dict(walk.env), len(walk.ctx.obligations), dict(walk.ctx.written)
-    written = _written(stmt.body)
+    written = _written(stmt)
+    outer, walk.mixed = walk.mixed, walk.mixed | _mixed(stmt, before)
     carried = {n: i for n in written if n in before and (i := _invariant(walk, before[n], stmt, around, variable)) is not None}
-    unknown = {n for n, whole in written.items() if whole and n in before and n not in carried}
+    unknown = {n for n, whole in written.items() if whole and n not in carried}
     while True:
         del walk.ctx.obligations[obligations:]
         walk.ctx.written = dict(updates)
-        walk.env = dict(before)
-        for name in unknown:
+        walk.env = {n: walk.ctx.unknown_tensor(v) if n in walk.mixed and isinstance(v, Tensor) else v for n, v in before.items()}
+        for name in unknown & set(before):
             held = placeholder(walk, name, before[name])
             walk.env.pop(name)
             if held is not None:
@@ -162,16 +185,30 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
             del carried[name]
             if written[name]:
                 unknown.add(name)
+    walk.mixed = outer
     for name, value in list(walk.env.items()):
         if name in carried:
             walk.env[name] = carried[name].after
+        elif isinstance(value, Parts):
+            walk.env[name] = _parts_after(value, stmt, variable)
         elif name in unknown:
-            value = walk.env[name] = _after(walk, name, before[name], value, variable)  # noqa: PLW2901
+            value = walk.env[name] = _after(walk, name, before.get(name), value, variable)  # noqa: PLW2901
         if isinstance(value, Tensor) and variable.name in value.region.index.free and name not in carried:
-            walk.env[name] = walk.ctx.unknown_tensor(value)  # it holds one part alone
+            filled = value.region == Region(domain=stmt.domain, index=variable) and written.get(name) is False and stmt.start == 0
+            # it holds one part alone, unless each iteration filled its own
+            walk.env[name] = replace(value, region=around) if filled and name not in walk.mixed else walk.ctx.unknown_tensor(value)
+
+
+def _parts_after(value: Parts, stmt: For, variable: Var) -> Parts:
+    """Parts after a loop: of those that are not the loop's own, what its last iteration leaves."""
+    last = {variable.name: fn(f"last.{variable.sort.name}", (), variable.sort)}
+    own = {k for k, (loop, _) in value.by_key.items() if loop is not None and (loop.var, loop.domain) == (stmt.var, stmt.domain)}
+    return Parts(by_key={k: (loop, v if k in own else v.replaced(last)) for k, (loop, v) in value.by_key.items()})
 
 
 def _around(walk: Walk, stmt: For, scope: Scope) -> Region:
+    if stmt.within == FIRST_UNIT:
+        return walk.first_unit
     found = scope.find(stmt.within) if stmt.within is not None else None
     return walk.whole if found is None else Region(domain=found[0].domain, index=found[1])
 
@@ -180,13 +217,15 @@ def _invariant(walk: Walk, value: Value, stmt: For, around: Region, variable: Va
     world = walk.world
     first, last = world.start(around.domain, around.index), world.end(around.domain, around.index)
     begin, end = world.start(stmt.domain, variable), world.end(stmt.domain, variable)
+    if stmt.start:
+        first = world.end(stmt.domain, fn(edge(0), (around.index,), variable.sort))
     if stmt.reverse:
         first, last, begin, end = last, first, end, begin
     match value:
         case Stream() if first.key in value.body.key:
             at_start, at_end, after = (_moved(value, first, at) for at in (begin, end, last))
             return _Invariant(at_start, at_end, after)
-        case Handle(result=Tensor() as result):
+        case Handle(result=Tensor() as result) if not stmt.start:
             return _next_part(value, result, stmt, around, variable)
     return None
 

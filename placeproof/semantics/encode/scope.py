@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placeproof.core.program import For
-from placeproof.prove.terms import Var
+from placeproof.core.program import FIRST_UNIT, For
+from placeproof.prove.terms import Fn, Var
 from placeproof.semantics.encode.values import Region
-from placeproof.semantics.encode.world import World
+from placeproof.semantics.encode.world import FIRST_PART, LAST_PART, World
 
 
 @dataclass
@@ -24,12 +24,19 @@ class Scope:
         """The loop that has a variable."""
         return next(((lp, v) for lp, v in self.loops if lp.var == name), None)
 
+    def to(self, name: str | None) -> tuple[tuple[For, Var], ...]:
+        """The loops from the outermost one to the one that has a variable; none if none has it."""
+        names = [lp.var for lp, _ in self.loops]
+        return self.loops[: names.index(name) + 1] if name in names else ()
+
     def around(self, domain: Region, loop: For) -> bool:
         """Whether a loop walks within a region: the whole stage, or a part that an outer loop of the same nest walks."""
         if domain.domain == "stage":
             return True
         within = loop.within
         while within is not None:
+            if within == FIRST_UNIT:
+                return isinstance(domain.index, Fn) and domain.index.name == FIRST_PART
             outer = self.find(within)
             if outer is None:
                 return False
@@ -46,4 +53,4 @@ def loop_variable(world: World, loop: For) -> Var:
 
 def edge(offset: int) -> str:
     """The name of the first or last part."""
-    return "first part of" if offset == 0 else "last part of" if offset == -1 else f"part {offset} of"
+    return FIRST_PART if offset == 0 else LAST_PART if offset == -1 else f"part {offset} of"

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from placeproof.core.program import For
+from placeproof.core.program import For, Ref
 from placeproof.prove.terms import Index, Poly, substitute
 from placeproof.prove.terms.algebra import substitute_index
 
 Map = Callable[[Poly], Poly]
+Key = tuple[str | None, int | str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,14 +114,19 @@ class Saved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """A buffer of streams or of what forwards kept, written part by part: for each group, the loop that wrote it and the
-    value for that loop's variable."""
+    """A buffer of streams or of what forwards kept, written part by part: for each group, and each part named by a number or
+    walked over (in all units, the first, or the rest), the loop that wrote it and the value for that loop's variable."""
 
-    by_group: Mapping[str | None, tuple[For | None, Whole]]
+    by_key: Mapping[Key, tuple[For | None, Whole]]
 
     def replaced(self, meant: Mapping[str, Index]) -> Parts:
         """With index variables replaced."""
-        return Parts(by_group={g: (loop, v.replaced(meant)) for g, (loop, v) in self.by_group.items()})
+        return Parts(by_key={k: (loop, v.replaced(meant)) for k, (loop, v) in self.by_key.items()})
+
+
+def key_of(ref: Ref, over: str = "") -> Key:
+    """Under what a reference's part is kept in :class:`Parts`. ``over``: what its loops walk over, where it has any."""
+    return ref.group, ref.index.offset if ref.index is not None and ref.index.var is None else over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,8 @@ CHANNEL = Sort("channel", "channels")
 POSITION = Sort("position", "positions")
 
 #: An element of a tensor: its block, the slice of the hidden dimension (or the expert), and its place there.
+#: Names of a stage's first and last part.
+FIRST_PART, LAST_PART = "first part of", "last part of"
 E_BLOCK, E_SLICE, E_ENTRY = Var("e.block", BLOCK), Var("e.slice", SLICE), Var("e.entry", ENTRY)
 ELEMENT: tuple[Var, ...] = (E_BLOCK, E_SLICE, E_ENTRY)
 #: An element of a stream of activations.
@@ -289,9 +291,13 @@ class World:
         return self.end("stage", self.stage if self.stages is None else self.rank(self.stages, -1))
 
     def start(self, domain: str, index: Index) -> Index:
-        """The position at which a part of the model begins."""
+        """The position at which a part of the model begins: a stage's first part begins where the stage does."""
+        if isinstance(index, Fn) and index.name == FIRST_PART and index.args[0].sort == self.stage.sort:
+            return self.start("stage", index.args[0])
         return Fn(f"start.{domain}", (index,), POSITION)
 
     def end(self, domain: str, index: Index) -> Index:
-        """The position at which a part of the model ends."""
+        """The position at which a part of the model ends: a stage's last part ends where the stage does."""
+        if isinstance(index, Fn) and index.name == LAST_PART and index.args[0].sort == self.stage.sort:
+            return self.end("stage", index.args[0])
         return Fn(f"end.{domain}", (index,), POSITION)

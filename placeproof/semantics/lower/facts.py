@@ -147,6 +147,11 @@ class Facts:
         return True if reshard is None else reshard
 
     @cached_property
+    def root_kept(self) -> bool:
+        """Whether the root unit stays gathered from its forward to its backward, while the others are dropped."""
+        return self.strategy.schedule.root == "keep" and bool(self.gather) and self.reshard is not False
+
+    @cached_property
     def sub_group(self) -> str | None:
         """The axis factor over which a shard stays after forward, or None."""
         if isinstance(self.reshard, bool):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from placeproof.core.program import Binary, Expr, Ref, Stmt
+from placeproof.core.program import FIRST_UNIT, Binary, Expr, Ref, Stmt
 from placeproof.core.strategy import INNER, MATRIX, NORM, OUTER
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.write import branch, call, do, end, let, loop, num, plus, ref
@@ -12,14 +13,18 @@ from placeproof.semantics.lower.write import branch, call, do, end, let, loop, n
 
 @dataclass(frozen=True)
 class Passes:
-    """Writes the two passes of one micro-batch (``batch`` is its loop variable, or None)."""
+    """Writes the two passes of one micro-batch (``batch`` is its loop variable, or None). ``root``: those of the root unit alone."""
 
     facts: Facts
     batch: str | None
+    root: bool = False
 
     def both(self) -> list[Stmt]:
         """Forward, then backward."""
-        return [*self._begin(), *self._forward(), *self._turn(), *self._backward(), *self._finish()]
+        apart = [replace(self, root=True)] if self.facts.root_kept else []
+        forward = [s for one in (*apart, self) for s in one._forward()]
+        backward = [s for one in (self, *apart) for s in one._backward()]
+        return [*self._begin(), *forward, *self._turn(), *backward, *self._finish()]
 
     # What stands around the passes: where samples come from, and what stages tell one another.
 
@@ -54,15 +59,35 @@ class Passes:
 
     # Loops over parts of the model.
 
+    @cached_property
+    def _loops(self) -> tuple[tuple[str, str], ...]:
+        """The loops over parts of the model, outermost first: (variable, domain). The root unit is no loop."""
+        return tuple(lp for lp in self.facts.loops if not (self.root and lp[1] == "units"))
+
     @property
     def _inner(self) -> str | None:
-        return self.facts.loops[-1][0] if self.facts.loops else None
+        if self._loops:
+            return self._loops[-1][0]
+        return FIRST_UNIT if self.root else None
+
+    @property
+    def _gathered_name(self) -> str:
+        return "root" if self.root else "w"
+
+    def _own(self, name: str) -> str:
+        """A buffer that lives within one unit: the root's is another one than that of the units in the loop."""
+        return f"root_{name}" if self.root else name
+
+    @property
+    def _unit(self) -> str:
+        return FIRST_UNIT if self.root else "u"
 
     def _nested(self, domains: tuple[str, ...], body: list[Stmt], *, reverse: bool) -> list[Stmt]:
         """The body inside the loops over these domains, as far as the strategy has them."""
-        for var, domain in reversed(self.facts.loops):
+        for var, domain in reversed(self._loops):
             if domain in domains:
-                outer = [v for v, _ in self.facts.loops[: self.facts.loops.index((var, domain))]]
+                outer = [FIRST_UNIT] if self.root else []
+                outer += [v for v, _ in self._loops[: self._loops.index((var, domain))]]
                 body = [loop(var, domain, body, within=outer[-1] if outer else None, reverse=reverse)]
         return body
 
@@ -72,10 +97,10 @@ class Passes:
 
     def _weights(self, group: str | None) -> Ref:
         """The parameters that a computation reads."""
-        below = [v for v, d in self.facts.loops if d != "units"]
+        below = [v for v, d in self._loops if d != "units"]
         if self.facts.gather:
             kept = self.facts.reshard is False
-            name, part = "w", below[-1] if below else ("u" if kept else None)
+            name, part = self._gathered_name, below[-1] if below else ("u" if kept else None)
         else:
             name, part = "parameters", self._inner
         return ref(name, group, part)
@@ -95,12 +120,15 @@ class Passes:
         f = self.facts
         if not self._units:
             return body
+        if self.root:
+            return [*body, do("free", ref("root"))] if reverse else [let(ref("root"), self._gathered(end("parameters", 0))), *body]
         if not f.gather:
             return [loop("u", "units", body, reverse=reverse)]
         # Where gathered parameters are kept, gathering ahead changes when bytes move, not how many, nor what is held.
         if f.strategy.schedule.prefetch and f.reshard is not False:
             return self._prefetched(body, reverse=reverse)
-        return [loop("u", "units", [*self._before(reverse), *body, *self._after(reverse)], reverse=reverse)]
+        start = 1 if f.root_kept else 0
+        return [loop("u", "units", [*self._before(reverse), *body, *self._after(reverse)], reverse=reverse, start=start)]
 
     def _before(self, reverse: bool) -> list[Stmt]:
         f = self.facts
@@ -164,7 +192,7 @@ class Passes:
         return ref(name, self.facts.activation_group(group), self._saved_index(name))
 
     def _saved_index(self, name: str) -> str | None:
-        if name == "saved":
+        if name == self._own("saved"):
             return "k" if self.facts.hidden is not None else None
         return self._inner
 
@@ -177,8 +205,8 @@ class Passes:
             return self._with_weights(self._bucketed(body), reverse=True)
         layer = [
             let(ref("x"), self._restored()),
-            *self._nested(("blocks",), self._block("saved"), reverse=False),
-            *self._nested(("blocks",), self._block_backward("saved"), reverse=True),
+            *self._nested(("blocks",), self._block(self._own("saved")), reverse=False),
+            *self._nested(("blocks",), self._block_backward(self._own("saved")), reverse=True),
         ]
         return self._with_weights(self._bucketed(self._nested(("layers",), layer, reverse=True)), reverse=True)
 
@@ -225,16 +253,16 @@ class Passes:
     def _gradient(self, group: str | None, produced: Expr) -> Stmt:
         """Where a gradient goes: reduced as it is produced, or into the unit's bucket."""
         if self.facts.bucketed:
-            below = [v for v, d in self.facts.loops if d != "units"]
-            return let(ref("bucket", group, below[-1] if below else None), produced)
+            below = [v for v, d in self._loops if d != "units"]
+            return let(ref(self._own("bucket"), group, below[-1] if below else None), produced)
         target = ref("gradients", group, self._inner)
         return let(target, self._reduced(produced), add=self.facts.microbatches)
 
     def _bucketed(self, body: list[Stmt]) -> list[Stmt]:
         if not self.facts.bucketed:
             return body
-        reduce = let(ref("gradients", None, "u"), self._reduced(ref("bucket")), add=self.facts.microbatches)
-        return [*body, reduce, do("free", ref("bucket"))]
+        reduce = let(ref("gradients", None, self._unit), self._reduced(ref(self._own("bucket"))), add=self.facts.microbatches)
+        return [*body, reduce, do("free", ref(self._own("bucket")))]
 
     def _reduced(self, produced: Expr) -> Expr:
         f = self.facts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Index, Number, Ref, Stmt
+from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Index, Number, Ref, Stmt
 
 
 def num(value: int) -> Number:
@@ -15,7 +15,9 @@ def num(value: int) -> Number:
 
 
 def ref(name: str, group: str | None = None, index: str | None = None, offset: int = 0) -> Ref:
-    """A buffer, or the part of it that a loop variable names."""
+    """A buffer, or the part of it that a loop variable names, or the first unit's (:data:`FIRST_UNIT`)."""
+    if index == FIRST_UNIT:
+        return Ref(name=name, group=group, index=Index(var=None))
     return Ref(name=name, group=group, index=Index(var=index, offset=offset) if index is not None else None)
 
 
@@ -44,9 +46,9 @@ def plus(left: Expr, right: Expr) -> Binary:
     return Binary(op="+", left=left, right=right)
 
 
-def loop(var: str, domain: str, body: Iterable[Stmt], *, within: str | None = None, reverse: bool = False) -> For:
+def loop(var: str, domain: str, body: Iterable[Stmt], *, within: str | None = None, reverse: bool = False, start: int = 0) -> For:
     """A loop over parts of the model."""
-    return For(var=var, domain=domain, body=tuple(body), within=within, reverse=reverse)
+    return For(var=var, domain=domain, body=tuple(body), within=within, reverse=reverse, start=start)
 
 
 def branch(axis: str, op: str, bound: Expr, then: Iterable[Stmt], orelse: Iterable[Stmt] = ()) -> If:

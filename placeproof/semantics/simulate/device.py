@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
+from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
 from placeproof.core.program.ops import OPS
 from placeproof.core.states import STATES
 from placeproof.semantics.simulate import compute
@@ -161,10 +161,18 @@ class Device:
                 self.batch = i
                 yield from self._body(stmt.body, Frame(frame.parts, frame.batches | {stmt.var: i}))
             return
-        parts = self._parts(stmt.domain, frame.parts[stmt.within][2] if stmt.within else self.stage_blocks())
-        order = list(enumerate(parts))
+        parts = self._parts(stmt.domain, self._within(stmt, frame))
+        order = list(enumerate(parts))[stmt.start :]
         for position, blocks in reversed(order) if stmt.reverse else order:
             yield from self._body(stmt.body, Frame(frame.parts | {stmt.var: (stmt.domain, position, blocks)}, frame.batches))
+
+    def _within(self, stmt: For, frame: Frame) -> tuple[int, ...]:
+        """The blocks that a loop walks over."""
+        if stmt.within is None:
+            return self.stage_blocks()
+        if stmt.within == FIRST_UNIT:
+            return self._parts("units", self.stage_blocks())[0]
+        return frame.parts[stmt.within][2]
 
     def _parts(self, domain: str, blocks: tuple[int, ...]) -> list[tuple[int, ...]]:
         size = {

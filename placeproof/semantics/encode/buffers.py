@@ -1,0 +1,86 @@
+"""What a buffer holds after a part of it was written: a function of the element."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from placeproof.core.program import FIRST_UNIT, Ref, walked
+from placeproof.prove.terms import Index, Poly, choose, fn, same, substitute
+from placeproof.semantics.encode.context import NoMeaningError
+from placeproof.semantics.encode.scope import Scope
+from placeproof.semantics.encode.values import Piece, Region, Tensor, Value
+from placeproof.semantics.encode.world import E_BLOCK
+
+if TYPE_CHECKING:
+    from placeproof.semantics.encode.execute import Walk
+
+
+def merged(walk: Walk, target: Ref, value: Tensor, before: Value | None, scope: Scope) -> Tensor:
+    """A tensor written to a buffer: as a whole, or the pieces and the part that the target names."""
+    indexed = target.index is not None
+    if target.name in walk.mixed or (indexed and walk.region(walk.whole, replace(target, group=None), scope) != value.region):
+        value = walk.ctx.unknown_tensor(value)
+    pieces = dict(value.pieces)
+    if indexed:
+        old = before.pieces if isinstance(before, Tensor) else {}
+        pieces = {g: replace(p, body=_stored(walk, target, g, p.body, old.get(g), scope)) for g, p in pieces.items()}
+    if target.group is not None and list(value.pieces) != [target.group]:
+        raise NoMeaningError(f"`{target.name}.{target.group}` is given another group's values", target.place)
+    kept = dict(before.pieces) if isinstance(before, Tensor) and (target.group is not None or indexed) else {}
+    if indexed and isinstance(before, Tensor) and before.region.domain == "stage":
+        region = before.region
+    else:
+        region = _filled(walk, value.region, scope) if indexed else value.region
+    return Tensor(pieces={**kept, **pieces}, region=region, group=None if target.group is not None else value.group)
+
+
+def _stored(walk: Walk, target: Ref, group: str, body: Poly, old: Piece | None, scope: Scope) -> Poly:
+    """A buffer after a part of it was written, as a function of the element: the new value in that part, the old one elsewhere.
+
+    A loop's variable is the part that the element lies in, so that a loop over all parts leaves nothing of the old value.
+    """
+    assert target.index is not None
+    if target.index.offset and target.index.var is not None:
+        return walk.ctx.unknown(*walk.world.element(group))  # the first or the last part keeps the old value
+    new, over = _by_element(walk, target, body, scope), units_of(walk, target, scope)
+    before = old.body if old is not None else walk.ctx.unknown(*walk.world.element(group))
+    if target.index.var is None:
+        sort, region = walk.world.loop_sort("units"), walk.named(walk.whole, target.index.offset)
+        return choose(same(fn("units of", (E_BLOCK,), sort), region.index), new, before)
+    if over == "all":
+        return new
+    return choose(first_unit_holds(walk), new, before) if over == "first" else choose(first_unit_holds(walk), before, new)
+
+
+def units_of(walk: Walk, ref: Ref, scope: Scope) -> str:
+    """Of which units a reference names a part: all, the first, or the rest."""
+    if ref.index is None or ref.index.offset:
+        return "all"
+    return "first" if ref.index.var is None else walked(tuple(lp for lp, _ in scope.to(ref.index.var)))
+
+
+def first_unit_holds(walk: Walk) -> Poly:
+    """1 for the elements of the stage's first unit."""
+    return same(fn("units of", (E_BLOCK,), walk.world.loop_sort("units")), walk.first_unit.index)
+
+
+def _by_element(walk: Walk, target: Ref, body: Poly, scope: Scope) -> Poly:
+    meant: dict[str, Index] = {}
+    for lp, variable in scope.to(target.index.var if target.index is not None else None):
+        if lp.domain == "blocks":
+            meant[variable.name] = E_BLOCK
+        elif lp.domain != "microbatches":
+            meant[variable.name] = fn(f"{lp.domain} of", (E_BLOCK,), variable.sort)
+    return substitute(body, meant)
+
+
+def _filled(walk: Walk, region: Region, scope: Scope) -> Region:
+    """The region that a buffer written part by part covers when its loop is through: that of the loop around."""
+    found = next(((lp, v) for lp, v in scope.loops if v == region.index), None)
+    if found is None or found[0].within is None:
+        return walk.whole
+    if found[0].within == FIRST_UNIT:
+        return walk.first_unit
+    outer = scope.find(found[0].within)
+    return Region(domain=outer[0].domain, index=outer[1]) if outer is not None else walk.whole
