@@ -106,8 +106,8 @@ def transformer(
     return Shapes(
         name=f"transformer, {layers} layers of {hidden}",
         units=(
-            unit("root", "", root, ("embedding", "head")),
-            *(unit(f"layers.{i}", f"layers.{i}.", layer, ("attention", "feed_forward")) for i in range(layers)),
+            unit("root", "", root, ("embedding", "norm", "head")),
+            *(unit(f"layers.{i}", f"layers.{i}.", layer, ("norm", "attention", "norm", "feed_forward")) for i in range(layers)),
         ),
         dims=(
             ("layers", layers),

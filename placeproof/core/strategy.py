@@ -45,7 +45,10 @@ class Schedule:
     that many devices. ``root``: what no other unit wraps is dropped after forward like every unit ("reshard"), or stays
     gathered ("keep"). ``bucket``: gradients stream into their reduction ("stream"), or are first produced for a whole
     unit ("unit"). ``recompute``: keep each layer's input alone and recompute the rest. ``checkpoints``: kept inputs stay
-    on the "device" or go to the "host". ``gather_width``, ``reduce_width``: symbols of quantised bytes a parameter.
+    on the "device" or go to the "host". ``reduce``: gradients of which a device needs its part alone are reduce-scattered
+    ("scatter"), or all-reduced ("all_reduce"). ``back``: updated parts of parameters that every device holds are all-gathered
+    ("gather"), or broadcast by their owners ("broadcast"). ``norms``: gradients of norms under sequence parallelism are summed
+    "once" a step, or "each" time they are produced. ``gather_width``, ``reduce_width``: symbols of quantised bytes a parameter.
     """
 
     microbatches: int | str | None = None
@@ -57,6 +60,9 @@ class Schedule:
     bucket: str | None = None
     recompute: bool | None = None
     checkpoints: str | None = None
+    reduce: str | None = None
+    back: str | None = None
+    norms: str | None = None
     gather_width: str | None = None
     reduce_width: str | None = None
 
@@ -71,6 +77,9 @@ NEUTRAL: dict[str, object] = {
     "bucket": "stream",
     "recompute": False,
     "checkpoints": "device",
+    "reduce": "scatter",
+    "back": "gather",
+    "norms": "once",
 }
 SCHEDULE_FIELDS = tuple(f.name for f in fields(Schedule))
 

@@ -79,10 +79,16 @@ class Facts:
         steps: dict[str, list[str]] = {"reduce_scatter": [], "part": [], "all_reduce": [], "all_gather": []}
         for axis in self.samples:
             before = Layout.SHARD if axis in self.early else Layout.PARTIAL
-            after = Layout.SHARD if axis in self.optimizer_parts else Layout.REPLICATE
+            whole = self.all_reduces and axis not in self.early
+            after = Layout.SHARD if axis in self.optimizer_parts and not whole else Layout.REPLICATE
             for step in cheapest(before, after):
                 steps[step.op].append(axis)
         return tuple((op, tuple(axes)) for op, axes in steps.items() if axes)
+
+    @cached_property
+    def all_reduces(self) -> bool:
+        """Whether gradients are all-reduced even where a device needs its part alone."""
+        return self.strategy.schedule.reduce == "all_reduce"
 
     @cached_property
     def copied_parameters(self) -> tuple[str, ...]:
@@ -96,6 +102,11 @@ class Facts:
             return False
         mode = self.mode(ACTIVATIONS, self.hidden, OUTER)
         return mode.device is Share.PART and not mode.gathers
+
+    @cached_property
+    def norms_each(self) -> bool:
+        """Whether gradients of norms are summed over the hidden axis as they are produced."""
+        return self.sequence_parallel and self.strategy.schedule.norms == "each"
 
     @cached_property
     def split_checkpoints(self) -> bool:

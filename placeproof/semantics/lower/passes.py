@@ -252,6 +252,8 @@ class Passes:
 
     def _gradient(self, group: str | None, produced: Expr) -> Stmt:
         """Where a gradient goes: reduced as it is produced, or into the unit's bucket."""
+        if group == NORM and self.facts.norms_each and self.facts.hidden is not None:
+            produced = call("all_reduce", produced, axes=[self.facts.hidden])
         if self.facts.bucketed:
             below = [v for v, d in self._loops if d != "units"]
             return let(ref(self._own("bucket"), group, below[-1] if below else None), produced)
@@ -268,12 +270,18 @@ class Passes:
         f = self.facts
         value = produced
         if f.early:
-            value = self._quantised(produced) or call("reduce_scatter", produced, axes=f.early)
+            value = self._quantised(produced) or self._scattered(produced)
         if not f.gradients_on_host:
             return value
         for op, axes in f.late:  # on the host nothing reduces them later
             value = call(op, value, axes=axes)
         return call("to_host", value)
+
+    def _scattered(self, produced: Expr) -> Expr:
+        f = self.facts
+        if f.all_reduces:
+            return call("part", call("all_reduce", produced, axes=f.early), axes=f.early)
+        return call("reduce_scatter", produced, axes=f.early)
 
     def _quantised(self, produced: Expr) -> Expr | None:
         """qgZ: one all-to-all inside each node, then one between nodes, each with quantised gradients."""

@@ -93,7 +93,7 @@ def _late_reductions(facts: Facts) -> list[Stmt]:
     for op in ("reduce_scatter", "part"):
         if op in late:
             body.append(let(gradients, call(op, gradients, axes=late[op])))
-    if facts.sequence_parallel and facts.hidden is not None:
+    if facts.sequence_parallel and facts.hidden is not None and not facts.norms_each:
         norms = ref("gradients", NORM)
         body.append(let(norms, call("all_reduce", norms, axes=[facts.hidden])))
     if "all_reduce" in late:
@@ -126,7 +126,7 @@ def _update(facts: Facts) -> list[Stmt]:
     moved = facts.fetch != host
     if not moved and not shrink:
         update = let((parameters, optimizer), call("update", parameters, optimizer, gradients))
-        return [update, let(parameters, call("all_gather", parameters, axes=regather))] if regather else [update]
+        return [update, let(parameters, _back(facts, parameters, regather))] if regather else [update]
     # Beside the optimizer state lie all the parameters that it updates: its own full-precision copy.
     old = call("master", optimizer) if host or shrink else call("to_device", parameters)
     new = ref("updated")
@@ -134,5 +134,12 @@ def _update(facts: Facts) -> list[Stmt]:
     if moved:
         back = call("to_device" if host else "to_host", back)
     if regather:
-        back = call("all_gather", back, axes=regather)
+        back = _back(facts, back, regather)
     return [let((new, optimizer), call("update", old, optimizer, gradients)), let(parameters, back)]
+
+
+def _back(facts: Facts, parts: Expr, axes: list[str]) -> Expr:
+    """Updated parts brought back to every device that holds all parameters."""
+    if facts.strategy.schedule.back == "broadcast":
+        return call("broadcast", parts, axes=axes, root="owner")
+    return call("all_gather", parts, axes=axes)

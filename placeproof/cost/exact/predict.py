@@ -1,0 +1,56 @@
+"""Exact bytes: what one device exchanges in a step and holds, for given shapes, from the program that an implementation runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from placeproof.core.exchange import Exchange
+from placeproof.core.mesh import Axis
+from placeproof.core.program import Program
+from placeproof.core.shapes import Shapes
+from placeproof.core.strategy import Strategy
+from placeproof.cost.exact.held import held
+from placeproof.cost.exact.setting import Setting, Value, check_degrees
+from placeproof.cost.exact.walk import Walk
+from placeproof.profiles.profile import Implementation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """What one device does in a step: ``exchanges`` in order, ``memory`` in bytes by state, and the ``program`` that says so."""
+
+    strategy: Strategy
+    program: Program
+    exchanges: tuple[Exchange, ...]
+    memory: Mapping[str, int]
+
+
+def predict(
+    strategy: Strategy,
+    implementations: tuple[Implementation, ...],
+    shapes: Shapes,
+    mesh: Mapping[str, int],
+    *,
+    rank: int = 0,
+    options: Mapping[str, Value] | None = None,
+) -> Predicted:
+    """Exact bytes of one device. ``mesh``: degrees by axis, the slowest first. ``options``: element types (``dtype``,
+    ``param_dtype``, ``reduce_dtype``), ``optimizer``, ``microbatches``, ``virtual``, ``bucket_cap_mb``, ``bucket_view``.
+
+    Raises InputError where a degree is missing or no device could use the placement.
+    """
+    check_degrees(strategy, mesh)
+    realised = reduce(lambda s, i: i.realise(s), implementations, with_degrees(strategy, mesh))
+    setting = Setting(realised, implementations, shapes, mesh, rank, options or {})
+    return Predicted(strategy=realised, program=setting.program, exchanges=Walk(setting).run(), memory=held(setting))
+
+
+def with_degrees(strategy: Strategy, mesh: Mapping[str, int]) -> Strategy:
+    """The strategy with the mesh's degrees on its axes."""
+
+    def sized(axis: Axis) -> Axis:
+        return replace(axis, degree=mesh[axis.name])
+
+    return replace(strategy, axes=tuple(sized(a) for a in strategy.axes))

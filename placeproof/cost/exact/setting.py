@@ -1,0 +1,182 @@
+"""What exact bytes are asked of: a strategy as an implementation realises it, a model's tensors, a mesh, and one device of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import TypeAlias
+
+from placeproof.core.diagnostics import Problems
+from placeproof.core.program import Program
+from placeproof.core.shapes import Shapes, Unit, Weight
+from placeproof.core.strategy import Strategy
+from placeproof.profiles.profile import Implementation
+from placeproof.semantics.lower import lower
+
+Value: TypeAlias = bool | int | float | str | None
+
+#: Bytes of an element by the name of its type.
+BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widths:
+    """Bytes an element: of parameters as they are kept, of those that are gathered and of activations, and of gradients on the wire."""
+
+    kept: int
+    computed: int
+    reduced: int
+
+
+def widths(options: Mapping[str, Value]) -> Widths:
+    """From the options ``dtype``, ``param_dtype`` and ``reduce_dtype``: gradients are reduced in the type of the computation unless
+    another one is given."""
+    kept = str(options.get("dtype") or "float32")
+    computed = str(options.get("param_dtype") or kept)
+    reduced = str(options.get("reduce_dtype") or computed)
+    return Widths(kept=BYTES[kept], computed=BYTES[computed], reduced=BYTES[reduced])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One device's view. ``mesh``: degrees by axis, the slowest first; ``rank`` counts along it.
+
+    ``implementations``: of the strategy's parts, at most one that cuts states and at most one with a plan for blocks.
+    """
+
+    strategy: Strategy
+    implementations: tuple[Implementation, ...]
+    shapes: Shapes
+    mesh: Mapping[str, int]
+    rank: int = 0
+    options: Mapping[str, Value] = field(default_factory=dict)
+
+    @cached_property
+    def program(self) -> Program:
+        """The step program."""
+        return lower(self.strategy)
+
+    @cached_property
+    def widths(self) -> Widths:
+        """Bytes an element."""
+        return widths(self.options)
+
+    @cached_property
+    def at(self) -> dict[str, int]:
+        """The device's coordinates."""
+        found: dict[str, int] = {}
+        left = self.rank
+        for axis in reversed(tuple(self.mesh)):
+            left, found[axis] = divmod(left, self.mesh[axis])
+        return found
+
+    @cached_property
+    def states(self) -> Implementation:
+        """The implementation that says how states are cut and sent."""
+        return next((i for i in self.implementations if not i.plan), self.implementations[0])
+
+    @cached_property
+    def blocks(self) -> Implementation | None:
+        """The implementation that says how blocks are run on several devices."""
+        return next((i for i in self.implementations if i.plan), None)
+
+    def degree(self, axes: Iterable[str]) -> int:
+        """Devices of a group that spans these axis factors."""
+        return prod(self._factor(a) for a in axes)
+
+    def _factor(self, name: str) -> int:
+        for axis in self.strategy.axes:
+            inner = axis.inner if isinstance(axis.inner, int) else 1
+            if name == axis.inner_name:
+                return inner
+            if name == axis.outer_name:
+                return self.mesh[axis.name] // inner
+        return self.mesh[name]
+
+    @cached_property
+    def sample_axes(self) -> tuple[str, ...]:
+        """The axes whose devices see different samples."""
+        return tuple(a.name for a in self.strategy.axes if a.splits.samples)
+
+    @cached_property
+    def hidden(self) -> str | None:
+        """The axis that splits the hidden dimension."""
+        return next((a.name for a in self.strategy.axes if a.splits.name == "hidden"), None)
+
+    @cached_property
+    def stage_axis(self) -> str | None:
+        """The axis of pipeline stages."""
+        return next((a.name for a in self.strategy.axes if a.splits.name == "layers"), None)
+
+    @cached_property
+    def cut_axes(self) -> tuple[str, ...]:
+        """The axes of samples over which parameters, gradients or optimizer state are cut into parts."""
+        from placeproof.core.states import MODEL_STATES
+
+        return tuple(
+            a.name for a in self.strategy.axes if a.splits.samples and any(self.strategy.mode(s, a.name).split for s in MODEL_STATES)
+        )
+
+    # Stages of a pipeline.
+
+    @cached_property
+    def stages(self) -> int:
+        """Number of stages; several lie on one device where the implementation's schedule wants it."""
+        return 1 if self.stage_axis is None else self.mesh[self.stage_axis] * int(self.options.get("virtual") or 1)
+
+    @cached_property
+    def own_stages(self) -> tuple[int, ...]:
+        """The stages of this device, in order."""
+        if self.stage_axis is None:
+            return (0,)
+        devices, here = self.mesh[self.stage_axis], self.at[self.stage_axis]
+        if any(i.order == "fold" for i in self.implementations):
+            return tuple(sorted({here, self.stages - 1 - here}))
+        return tuple(range(here, self.stages, devices))
+
+    def holder(self, stage: int) -> int:
+        """The coordinate along the stage axis of the device that has a stage."""
+        assert self.stage_axis is not None
+        devices = self.mesh[self.stage_axis]
+        if any(i.order == "fold" for i in self.implementations):
+            return min(stage, self.stages - 1 - stage)
+        return stage % devices
+
+    @cached_property
+    def _root_begins(self) -> int:
+        """How many of the root's weights are used before the other units: the embedding, or all but the last."""
+        root = self.shapes.units[0]
+        return 1 if "embedding" in root.blocks else max(0, len(root.weights) - 1)
+
+    def by_use(self, weights: list[Weight]) -> list[Weight]:
+        """Weights in the order in which forward uses them."""
+        end = [w for w in self.shapes.units[0].weights[self._root_begins :] if w in weights]
+        return [w for w in weights if w not in end] + end
+
+    def units_of(self, stage: int) -> tuple[Unit, ...]:
+        """A stage's units. All stages have as many units as any other or one more; the root's beginning lies on the first, its end on the
+        last."""
+        root, others = self.shapes.units[0], self.shapes.units[1:]
+        mine = others[stage * len(others) // self.stages : (stage + 1) * len(others) // self.stages]
+        if self.stages == 1:
+            return (root, *mine)
+        begins = self._root_begins
+        weights: tuple[Weight, ...] = ()
+        if stage == 0:
+            weights = root.weights[:begins]
+        if stage == self.stages - 1:
+            weights = (*weights, *root.weights[begins:])
+        return (Unit(name=root.name, weights=weights, blocks=root.blocks), *mine)
+
+
+def check_degrees(strategy: Strategy, mesh: Mapping[str, int]) -> None:
+    """Raise InputError unless every axis of the strategy has a degree on the mesh, the same one where it says one itself."""
+    problems = Problems()
+    for axis in strategy.axes:
+        if axis.name not in mesh:
+            problems.add("PP203", f"exact bytes need the degree of axis `{axis.name}`", help=f"give it: `--set N_{axis.name}=8`")
+        elif axis.degree not in (None, mesh[axis.name]):
+            problems.add("PP103", f"axis `{axis.name}` has {axis.degree} devices, not {mesh[axis.name]}", help="say it once")
+    problems.raise_if_any()

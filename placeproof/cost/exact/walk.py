@@ -1,0 +1,300 @@
+"""A step program walked for one device, every loop unrolled over the model's units: each collective as the calls that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from math import prod
+
+from placeproof.collectives import COLLECTIVES, Layout
+from placeproof.core.exchange import Exchange
+from placeproof.core.program import FIRST_UNIT, Binary, Call, Expr, For, If, Number, Program, Ref, Stmt, calls, read, statements
+from placeproof.core.shapes import Unit, Weight
+from placeproof.core.strategy import MATRIX, NORM
+from placeproof.cost.exact.cuts import buckets, dealt, local_shape, padded
+from placeproof.cost.exact.setting import Setting
+from placeproof.cost.tensors import POSITIONS, BlockExchange, exchanges
+from placeproof.semantics.trace import trace
+from placeproof.semantics.values import Event, Kind
+
+_TURNED = ("backward", "backward_weight", "backward_input")
+_COMPARES = {"==": int.__eq__, "!=": int.__ne__, "<": int.__lt__, "<=": int.__le__, ">": int.__gt__, ">=": int.__ge__}
+
+
+#: Bytes that a device broadcasts which owns no weight: one number, of whatever type the weights are.
+NOTHING = 4
+
+
+@cache
+def block(name: str, plan: str) -> Program:
+    """The program of a block under a plan; on one device without one."""
+    file = f"{name}_{plan}.step" if plan else f"{name}.step"
+    return read(files("placeproof.profiles").joinpath("torch", file).read_text(encoding="utf-8"), source=file)
+
+
+@cache
+def block_exchanges(name: str, plan: str) -> tuple[BlockExchange, ...]:
+    """What a block exchanges under a plan."""
+    return exchanges(block(name, plan))
+
+
+def sizes(dims: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of a model's dimensions by the names that the programs of blocks use."""
+    return {**dims, "keys": dims["tokens"], "group": dims["heads"] // dims["kv_heads"]}
+
+
+@dataclass(frozen=True)
+class _Where:
+    """The unit of the loops around a statement, if there is one, and the stage."""
+
+    stage: int
+    unit: int | None = None
+
+
+@dataclass
+class Walk:
+    """Walks a setting's program. ``found`` are the exchanges in the order in which the device makes them."""
+
+    setting: Setting
+    found: list[Exchange] = field(default_factory=list)
+    late: list[Exchange] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.program = self.setting.program
+        self.events: dict[int, Event] = {id(e.call): e for e in trace(self.program).events}
+        self.shards_samples = bool(self.setting.cut_axes)
+
+    def run(self) -> tuple[Exchange, ...]:
+        """All exchanges of a step."""
+        for stage in self.setting.own_stages:
+            self._body(self.program.body, _Where(stage))
+        return (*self._extras(), *self.found, *self.late)
+
+    # Statements.
+
+    def _body(self, body: tuple[Stmt, ...], where: _Where) -> None:
+        for stmt in body:
+            match stmt:
+                case For():
+                    self._loop(stmt, where)
+                case If():
+                    self._body(stmt.then if self._taken(stmt, where) else stmt.orelse, where)
+                case _:
+                    self._statement(stmt, where)
+
+    def _statement(self, stmt: Stmt, where: _Where) -> None:
+        for call in calls(stmt):
+            if call.op in COLLECTIVES:
+                self._collective(self._event(call), where)
+            elif call.op == "loss":
+                self._turn(where)
+
+    def _event(self, call: Call) -> Event:
+        return self.events[id(call)]
+
+    def _taken(self, stmt: If, where: _Where) -> bool:
+        here = where.stage if stmt.axis == self.setting.stage_axis else self.setting.at[stmt.axis]
+        return bool(_COMPARES[stmt.op](here, self._number(stmt.bound)))
+
+    def _number(self, expr: Expr) -> int:
+        match expr:
+            case Number(value=value):
+                return int(value)
+            case Ref(name=name):
+                return self.setting.stages if name == self.setting.stage_axis else self.setting.degree((name,))
+            case Binary(op="-", left=left, right=right):
+                return self._number(left) - self._number(right)
+        raise ValueError("a rank is compared with a number of devices")
+
+    def _loop(self, stmt: For, where: _Where) -> None:
+        if stmt.domain == "microbatches":
+            for _ in range(self._microbatches()):
+                self._body(stmt.body, where)
+            return
+        if stmt.within == FIRST_UNIT:
+            where = replace(where, unit=0)
+        if stmt.domain == "units":
+            order = range(stmt.start, len(self.setting.units_of(where.stage)))
+            for unit in reversed(order) if stmt.reverse else order:
+                self._body(stmt.body, replace(where, unit=unit))
+        elif stmt.domain == "layers" and any(isinstance(s, For) for s in statements(stmt.body)):
+            self._body(stmt.body, where)
+        else:
+            self._blocks(stmt, where)
+
+    def _microbatches(self) -> int:
+        return self.program.count("microbatches") or int(self.setting.options.get("microbatches") or 1)
+
+    def _units(self, where: _Where) -> tuple[Unit, ...]:
+        every = self.setting.units_of(where.stage)
+        return every if where.unit is None else (every[where.unit],)
+
+    # Blocks: what their own programs exchange.
+
+    def _blocks(self, stmt: For, where: _Where) -> None:
+        backward = any(c.op in _TURNED for s in statements(stmt.body) for c in calls(s))
+        for unit in reversed(self._units(where)) if stmt.reverse else self._units(where):
+            root = unit.name == self.setting.shapes.units[0].name
+            names = unit.blocks[:1] if root else unit.blocks
+            for name in reversed(names) if stmt.reverse else names:
+                self._block(name, "backward" if backward else "forward")
+        for inner in statements(stmt.body):
+            for call in calls(inner):
+                if call.op in COLLECTIVES and self._event(call).operands[0].kind is not Kind.STREAM:
+                    self._collective(self._event(call), where)
+
+    def _turn(self, where: _Where) -> None:
+        """The end of the root, after the last unit: the last norm, the head, the loss."""
+        if where.stage != self.setting.stages - 1 or self.setting.blocks is None:
+            return
+        ends = self.setting.shapes.units[0].blocks[1:]
+        for name in ends:
+            self._block(name, "forward")
+        for name in reversed(ends):
+            self._block(name, "backward")
+
+    def _block(self, name: str, phase: str) -> None:
+        plan = self.setting.blocks
+        if plan is None or self.setting.hidden is None or self.setting.mesh[self.setting.hidden] == 1:
+            return
+        degrees, dims = {"tp": self.setting.mesh[self.setting.hidden]}, sizes(dict(self.setting.shapes.dims))
+        for one in block_exchanges(name, plan.plan):
+            if one.phase != phase:
+                continue
+            made = replace(one.exchange(dims, degrees, self.setting.widths.computed), axes=(self.setting.hidden,))
+            if not set(one.dims) & set(POSITIONS):
+                self._weight_gradient(made)
+            else:
+                self.found.append(made)
+
+    def _weight_gradient(self, made: Exchange) -> None:
+        """A gradient that stays a partial sum: whatever reads it first reduces it, and so does whoever reads it again."""
+        plan = self.setting.blocks
+        assert plan is not None
+        if self.shards_samples or not plan.reads:
+            self.found.append(made)
+        else:
+            times = plan.reads[str(self.setting.options.get("optimizer") or "adamw")]
+            self.late += [replace(made, phase="update")] * times
+
+    # Collectives of the step program.
+
+    def _collective(self, event: Event, where: _Where) -> None:
+        axes = event.call.axes
+        if event.call.op in ("send", "recv"):
+            self._message(event, where)
+        elif axes == (self.setting.hidden,):
+            return  # the blocks' own programs say what is exchanged there
+        else:
+            self.found += self._calls(event, where)
+
+    def _message(self, event: Event, where: _Where) -> None:
+        step = int(event.call.option("to" if event.call.op == "send" else "source") or 0)
+        assert self.setting.stage_axis is not None
+        if self.setting.holder(where.stage + step) == self.setting.at[self.setting.stage_axis]:
+            return  # both stages lie on this device
+        dims = dict(self.setting.shapes.dims)
+        amount = prod(dims[d] for d in ("batch", "tokens", "hidden")) * self.setting.widths.computed
+        backward = (event.call.op == "send") == (step < 0)
+        self.found.append(Exchange(kind=event.call.op, axes=event.call.axes, bytes=amount, phase="backward" if backward else "forward"))
+
+    def _calls(self, event: Event, where: _Where) -> Iterator[Exchange]:
+        operand, how = event.operands[0], self.setting.states
+        rule = how.parameters if operand.kind is Kind.PARAMETERS else how.gradients
+        if operand.kind is Kind.PARAMETERS and self.setting.options.get("bucket_view"):
+            rule = "owner"
+        parameters = operand.kind is Kind.PARAMETERS
+        widths = self.setting.widths
+        width = widths.reduced if not parameters else widths.kept if event.phase == "update" else widths.computed
+        split = {a for p in operand.pieces for a in p.axes(Layout.SHARD)} - {self.setting.hidden, self.setting.stage_axis}
+        left = self.setting.degree(a for a in split if a not in _factors(self.setting, event.call.axes))
+        reduces = "reduce" in event.call.op
+        if event.call.op in ("all_gather", "reduce_scatter") and how.cut == "rows" and self.setting.degree(event.call.axes) == 1:
+            return  # nothing is cut over one device
+        for group in self._grouped(rule, self._weights(event, where)):
+            elements = padded(how.cut, [self.local(w) for w in group], self.setting.degree(self.setting.cut_axes))
+            if not group and rule == "owner":
+                yield Exchange(kind=event.call.op, axes=self._group(event.call.axes), bytes=NOTHING, phase=event.phase)
+            if elements:
+                op = self._op(event) if reduces else ""
+                yield Exchange(
+                    kind=event.call.op, axes=self._group(event.call.axes), bytes=width * elements // left, op=op, phase=event.phase
+                )
+
+    def _group(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """The axes of a group; a sub-group of all devices of an axis is that axis."""
+        names = {a.inner_name: a.name for a in self.setting.strategy.axes if a.inner == self.setting.mesh[a.name]}
+        return tuple(names.get(a, a) for a in axes)
+
+    def _op(self, event: Event) -> str:
+        return event.call.option("op", "sum") or "sum"
+
+    def local(self, weight: Weight) -> tuple[int, ...]:
+        """The shape of a device's part of a weight, before any axis of samples cuts it."""
+        return local_shape(weight, 1 if self.setting.hidden is None else self.setting.mesh[self.setting.hidden])
+
+    def _weights(self, event: Event, where: _Where) -> list[tuple[Unit, Weight]]:
+        """The weights that a state's collective is about, unit by unit."""
+        operand, every = event.operands[0], self.setting.units_of(where.stage)
+        if operand.index is not None and operand.index.var is None:
+            units: Iterable[Unit] = (every[operand.index.offset],)
+        else:
+            units = every if operand.part is None else self._units(where)
+        groups = {p.group for p in operand.pieces}
+        return [(u, w) for u in units for w in u.weights if groups - {MATRIX, NORM} or _group(w) in groups]
+
+    def _grouped(self, rule: str, weights: list[tuple[Unit, Weight]]) -> list[list[Weight]]:
+        every = [w for _, w in weights]
+        match rule:
+            case "weight":
+                return [[w] for w in every]
+            case "unit":
+                return [[w for v, w in weights if v is u] for u in {id(u): u for u, _ in weights}.values()]
+            case "bucket":
+                return self._buckets(every)
+            case "owner":
+                parts = self.setting.degree(self.setting.cut_axes)
+                owners = dealt([self.local(w) for w in every], parts)
+                return [[w for w, owner in zip(every, owners, strict=True) if owner == part] for part in range(parts)]
+        return [every]
+
+    def _buckets(self, weights: list[Weight]) -> list[list[Weight]]:
+        """Buckets as they are from the third step on: in the order in which gradients become ready, unless unused weights are looked
+        for. The first step has one bucket (torch==2.13.0:torch/nn/parallel/distributed.py, ``_rebuild_buckets``)."""
+        first, rest = self.setting.states.buckets
+        if (cap := self.setting.options.get("bucket_cap_mb")) is not None:
+            first = rest = int(float(cap) * 1024 * 1024)
+        if not self.setting.options.get("find_unused"):
+            if self.setting.options.get("step") == 1:
+                return [weights]
+            weights = self.setting.by_use(weights)[::-1]
+        return buckets(weights, lambda w: prod(self.local(w)) * self.setting.widths.kept, first, rest)
+
+    def _extras(self) -> Iterator[Exchange]:
+        """What DistributedDataParallel sends beside gradients: the buffers of its first device, and which weights were used."""
+        axes, options = self.setting.cut_axes or self.setting.sample_axes, self.setting.options
+        if self.setting.states.gradients != "bucket":
+            return
+        weights = list(self.setting.shapes.weights)
+        if options.get("buffer"):
+            yield Exchange(kind="broadcast", axes=axes, bytes=4 * int(options["buffer"] or 0), phase="forward")
+        if options.get("find_unused"):
+            yield Exchange(kind="all_reduce", axes=axes, bytes=4 * len(weights), op="sum", phase="backward")
+        elif options.get("step") == 2:  # the first device tells the others its buckets
+            for count in (len(weights) + 1, len(self._buckets(weights))):
+                yield Exchange(kind="broadcast", axes=axes, bytes=4 * count, phase="forward")
+
+
+def _group(weight: Weight) -> str:
+    return NORM if weight.split is None else MATRIX
+
+
+def _factors(setting: Setting, axes: Iterable[str]) -> set[str]:
+    """Axes and, of those with sub-groups, both factors."""
+    found = set(axes)
+    for axis in setting.strategy.axes:
+        if axis.name in found and axis.inner is not None:
+            found |= {axis.outer_name, axis.inner_name}
+    return found

@@ -1,0 +1,114 @@
+"""Profiles: how implementations realise a strategy. Read from TOML files beside this module.
+
+An implementation takes one of the lowerings that its strategy allows (``sets``: fields of the schedule), and rounds: how states are cut
+into parts, how a collective of the program becomes calls, what stays beside the states. Nothing here is a number of bytes.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.strategy import Schedule, Strategy
+
+#: How a state's parts are cut: single elements; each tensor by its first dimension, padded to equal parts; each unit as one flat tensor,
+#: padded; whole tensors, each to the device that has least so far.
+CUTS = ("elements", "rows", "flat", "weights")
+#: What one call of a collective is about.
+CALLS = ("whole", "unit", "weight", "bucket", "owner")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Implementation:
+    """One implementation of a strategy.
+
+    ``of``: the strategies of the catalogue that it implements. ``sets``: fields of their schedule. ``cut``: see :data:`CUTS`.
+    ``parameters``, ``gradients``: what one call is about, see :data:`CALLS`. ``buckets``: bytes at which the first and every other bucket
+    is full. ``plan``: the ending of the names of the block programs that it runs. ``reads``: how often each optimizer reads a gradient
+    that is still a partial sum, each read being a call. ``whole_gradients``: split weights whose gradients are kept whole.
+    ``kept``: the least bytes an element of values that are kept for backward, by their name in the blocks' programs. ``order``: which
+    stages a device of a pipeline has: "loop" or "fold". ``differences``: what is otherwise than in the ideal, by name.
+    """
+
+    name: str
+    title: str
+    of: tuple[str, ...]
+    source: str = ""
+    sets: Mapping[str, Any] = field(default_factory=dict)
+    cut: str = "elements"
+    parameters: str = "unit"
+    gradients: str = "unit"
+    buckets: tuple[int, int] = (0, 0)
+    plan: str = ""
+    reads: Mapping[str, int] = field(default_factory=dict)
+    whole_gradients: tuple[str, ...] = ()
+    order: str = "loop"
+    kept: Mapping[str, int] = field(default_factory=dict)
+    differences: Mapping[str, str] = field(default_factory=dict)
+
+    def realise(self, strategy: Strategy) -> Strategy:
+        """The strategy with the lowering that this implementation takes."""
+        return replace(strategy, schedule=replace(strategy.schedule, **self.sets))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A system's implementations; the first one of a strategy is its usual one."""
+
+    name: str
+    title: str
+    source: str
+    implementations: tuple[Implementation, ...]
+
+    def find(self, name: str) -> Implementation:
+        """The implementation of that name. Raises InputError that lists all of them."""
+        for one in self.implementations:
+            if one.name == name:
+                return one
+        listed = "its implementations: " + ", ".join(one.name for one in self.implementations)
+        hint = suggestion(name, [one.name for one in self.implementations])
+        problems = Problems()
+        problems.add("PP101", f"profile `{self.name}` has no implementation `{name}`", help=f"{hint} {listed}" if hint else listed)
+        problems.raise_if_any()
+        raise AssertionError
+
+    def usual(self, part: str) -> Implementation | None:
+        """The usual implementation of a strategy of the catalogue (by its name alone), or None."""
+        return next((one for one in self.implementations if part in one.of), None)
+
+
+def names() -> tuple[str, ...]:
+    """The names of all profiles."""
+    return tuple(sorted(f.name.removesuffix(".toml") for f in files("placeproof.profiles").iterdir() if f.name.endswith(".toml")))
+
+
+@cache
+def profile(name: str) -> Profile:
+    """The profile of that name. Raises InputError that lists all of them."""
+    if name not in names():
+        problems = Problems()
+        hint = suggestion(name, names())
+        listed = f"the profiles are {', '.join(names())}"
+        problems.add("PP101", f"there is no profile `{name}`", help=f"{hint} {listed}" if hint else listed)
+        problems.raise_if_any()
+    data = tomllib.loads(files("placeproof.profiles").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+    made = tuple(_implementation(key, {"kept": data.get("kept", {}), **row}) for key, row in data["implementation"].items())
+    return Profile(name=data["name"], title=data["title"], source=data["source"], implementations=made)
+
+
+def _implementation(name: str, row: Mapping[str, Any]) -> Implementation:
+    unknown = set(row) - {f.name for f in fields(Implementation)}
+    sets = row.get("sets", {})
+    wrong = set(sets) - {f.name for f in fields(Schedule)}
+    assert not unknown, (name, unknown)
+    assert not wrong, (name, wrong)
+    lists = {key: tuple(row[key]) for key in ("of", "buckets", "whole_gradients") if key in row}
+    one = Implementation(name=name, **{**row, **lists})
+    assert one.cut in CUTS, name
+    assert {one.parameters, one.gradients} <= set(CALLS), name
+    return one
