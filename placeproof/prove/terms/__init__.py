@@ -7,8 +7,6 @@ from placeproof.prove.terms.algebra import (
     ONE,
     ZERO,
     app,
-    by_cases,
-    choose,
     constant,
     inverse,
     lam,
@@ -18,8 +16,8 @@ from placeproof.prove.terms.algebra import (
     substitute,
     symbol,
     total,
-    under,
 )
+from placeproof.prove.terms.cases import by_cases, choose, under
 from placeproof.prove.terms.extrema import greatest
 from placeproof.prove.terms.nodes import App, Fn, Greatest, Index, Lam, Mono, Paren, Poly, Sort, Sum, Sym, Var, fn, point
 

@@ -14,7 +14,7 @@ The rules for sums are what the kernel trusts beside the ring laws. Each is a st
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from placeproof.prove.terms.nodes import (
@@ -82,37 +82,6 @@ def same(a: Index, b: Index) -> Poly:
     if a.key == b.key:
         return ONE
     return Poly({Mono({}, frozenset((_oriented(a, b),))): Fraction(1)})
-
-
-def choose(where: Poly, then: Poly, otherwise: Poly) -> Poly:
-    """``then`` where the guard ``where`` (1 or 0) holds, ``otherwise`` elsewhere."""
-    return product(where, then) + otherwise - product(where, otherwise)
-
-
-def under(body: Poly, where: Poly, *, holds: bool) -> Poly:
-    """A term where the guard ``where`` (one guard) holds, or where it does not."""
-    ((mono, _),) = where.terms
-    (guard,) = mono.guards
-    if holds:
-        return sum_of((_without(m, guard), c) for m, c in body.terms)
-    return Poly({m: c for m, c in body.terms if guard not in m.guards})
-
-
-def by_cases(make: Callable[..., Poly], *polys: Poly) -> Poly:
-    """``make`` of terms with guards: for each guard, its value where the guard holds and its value elsewhere."""
-    guard = next((g for p in polys for m, _ in p.terms for g in sorted(m.guards, key=lambda g: (g[0].key, g[1].key))), None)
-    if guard is None:
-        return make(*polys)
-    where = Poly({Mono({}, frozenset((guard,))): Fraction(1)})
-    held = [under(p, where, holds=True) for p in polys]
-    missed = [under(p, where, holds=False) for p in polys]
-    if isinstance(guard[0], Var):
-        held = [substitute(p, {guard[0].name: guard[1]}) for p in held]
-    return choose(where, by_cases(make, *held), by_cases(make, *missed))
-
-
-def _without(mono: Mono, guard: Guard) -> Poly:
-    return Poly({Mono(dict(mono.factors), mono.guards - {guard}): Fraction(1)})
 
 
 # Products and powers.
@@ -376,12 +345,29 @@ def opened_lam(function: Lam, meant: Mapping[str, Index]) -> tuple[list[Var], Po
     return variables, substitute(substitute(function.body, names), meant)
 
 
+#: What substitutions into an atom gave, by the atom and what was replaced in it: blocks' programs ask the same again and again.
+_SUBSTITUTED: dict[tuple[str, tuple[tuple[str, str], ...]], Poly] = {}
+_MOST = 100_000
+
+
 def _atom_substituted(atom: Atom, meant: Mapping[str, Index]) -> Poly:
+    used = {name: meant[name] for name in sorted(atom.free & meant.keys())}
+    key = (atom.key, tuple((name, new.key) for name, new in used.items()))
+    if (known := _SUBSTITUTED.get(key)) is None:
+        if len(_SUBSTITUTED) >= _MOST:
+            _SUBSTITUTED.clear()
+        known = _SUBSTITUTED[key] = _with_replaced(atom, used)
+    return known
+
+
+def _with_replaced(atom: Atom, meant: Mapping[str, Index]) -> Poly:
     match atom:
         case Sym():
             return of_atom(atom)
         case App(name=name, args=args):
             return of_atom(App(name, tuple(substitute_argument(a, meant) for a in args)))
+        case Sum() if not any(b.name in new.free for b in atom.binders for new in meant.values()):  # nothing would be bound
+            return total(atom.binders, mono_substituted(atom.body, meant))
         case Sum():
             variables = [fresh(b.sort) for b in atom.binders]
             names: dict[str, Index] = {b.name: v for b, v in zip(atom.binders, variables, strict=True)}

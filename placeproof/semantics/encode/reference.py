@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from placeproof.prove.terms import ONE, Index, Poly, Var, app, inverse, product, total
-from placeproof.prove.terms.algebra import by_cases, constant
+from placeproof.prove.terms import ONE, Index, Poly, Var, app, by_cases, constant, inverse, product, total
 from placeproof.prove.terms.extrema import greatest
 from placeproof.prove.terms.nodes import App
 from placeproof.semantics.encode.compute import NORM, matrix_gradient, matrix_input, norm_gradient, norm_input, pass_gradient
