@@ -91,6 +91,98 @@ def test_arguments_are_read_as_a_shell_would_pass_them() -> None:
     assert (place.line, text.splitlines()[place.line - 1][place.column - 1 : place.column - 1 + place.length]) == (4, "--list")
 
 
+COMMENTED = """// a file of DeepSpeed
+{ # its reader takes Hjson
+  "a": [1, "// # /* no comment, ]", 2, ], /* over
+  two lines, } */ "b": {"c": "x\\" # no comment", "d": 3,},
+}
+/* the end */
+"""
+
+
+def test_comments_and_trailing_commas_are_passed_over() -> None:
+    read = document(COMMENTED, "hjson")
+    assert read.data == {"a": [1, "// # /* no comment, ]", 2], "b": {"c": 'x" # no comment', "d": 3}}
+    for path, line in ((("a",), 3), (("b",), 4), (("b", "c"), 4), (("b", "d"), 4)):
+        place = read.place(*path)
+        assert place is not None
+        assert (place.line, place.text[place.column - 1 :][: place.length]) == (line, f'"{path[-1]}"')
+        assert place.text == COMMENTED.splitlines()[line - 1], "what is shown has its comments"
+
+
+FILLER = st.sampled_from(["", "", " ", "\n", "\r\n", "# c, ]\n", '// "c" }\n', "/* a,\n} */", "/**/"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(alphabet='ab"\\\\/*#,]}:{[ \n', max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet='ab"#/', max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@st.composite
+def commented(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
+    """A table, and a text of it with comments and trailing commas anywhere."""
+
+    def written(value: Any) -> str:
+        if isinstance(value, dict):
+            parts = [f"{draw(FILLER)}{json.dumps(k)}{draw(FILLER)}:{draw(FILLER)}{written(v)}{draw(FILLER)}" for k, v in value.items()]
+        elif isinstance(value, list):
+            parts = [f"{draw(FILLER)}{written(v)}{draw(FILLER)}" for v in value]
+        else:
+            return json.dumps(value)
+        inside = ",".join(parts) + ("," if parts and draw(st.booleans()) else "") + draw(FILLER)
+        return f"{{{inside}}}" if isinstance(value, dict) else f"[{inside}]"
+
+    table = draw(st.dictionaries(st.text(max_size=3), VALUES, max_size=4))
+    return table, draw(FILLER) + written(table) + draw(FILLER)
+
+
+@given(commented())
+def test_comments_change_nothing(case: tuple[dict[str, Any], str]) -> None:
+    table, text = case
+    assert document(text, "hjson").data == table
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"a": 1}\n/* open', 2),
+        ("{,}", 1),
+        ('{"a": [,]}', 1),
+        ('{"a": [1,,]}', 1),
+        ('{"a": 1,\n,}', 2),
+        ('{"a":\n,}', 2),
+        ('{"a": b # c\n}', 1),
+        ("/* nothing */", 1),
+    ],
+)
+def test_what_is_not_json_without_its_comments_is_refused(text: str, line: int) -> None:
+    with pytest.raises(InputError) as caught:
+        document(text, "hjson")
+    (problem,) = caught.value.diagnostics
+    assert problem.code == "PP501"
+    assert problem.place is not None
+    assert (problem.place.line, problem.place.text) == (line, text.splitlines()[line - 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [(f'{{"a": {"9" * 5000}}}', "json"), (f"a = {'9' * 5000}", "toml"), ('{"a": ' + "[" * 100_000, "hjson")]
+)
+def test_numbers_and_nesting_beyond_all_measure(text: str, kind: str) -> None:
+    with pytest.raises(InputError) as caught:
+        document(text, kind)
+    assert [d.code for d in caught.value.diagnostics] == ["PP501"]
+
+
+def test_only_deepspeed_takes_comments() -> None:
+    text = '{ // stage\n"zero_optimization": {"stage": 3, /* all */ }, # end\n}'
+    assert read_config(text, system="deepspeed").expression == "zero3"
+    with pytest.raises(InputError, match="this is not JSON"):
+        document(text, "json")
+    with pytest.raises(InputError) as caught:
+        read_config(text.replace("stage", "stag", 2).replace("// stag", "// stage"), system="deepspeed")
+    assert [(d.code, d.place.line) for d in caught.value.diagnostics if d.place] == [("PP502", 2)]
+
+
 FIELDS = (
     field("n", "count", Role.READ, "a number", default=1),
     field("t.enabled", "bool", Role.NOT_MODELLED, "a switch", default=False),
@@ -184,6 +276,14 @@ def test_strategy_files_are_no_configurations(tmp_path: Path) -> None:
 def test_files_that_are_not_there_and_systems_that_are_not_known(text: str, system: str | None, words: str) -> None:
     with pytest.raises(InputError, match=words):
         read_config(text, system=system)
+
+
+@pytest.mark.parametrize("name", ["~nobody-has-this-name/x", "a\0b"])
+@pytest.mark.parametrize("ending", [".json", ".toml"])
+def test_names_that_no_file_has(name: str, ending: str) -> None:
+    with pytest.raises(InputError, match="cannot read"):
+        read_config(name + ending)
+    assert recognised(name + ending) == (ending == ".json")
 
 
 def test_a_file_of_no_known_system(tmp_path: Path) -> None:

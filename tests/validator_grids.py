@@ -91,13 +91,6 @@ GRIDS: dict[str, Grid] = {
                     why="with stages numbered before cp and ep the groups coincide; the check that is made first thinks of the other order",
                 ),
             ),
-            imported=(
-                Explained(
-                    where=lambda c: c["instances"] > 1 and c["world"] // (c["etp"] * c["ep"] * c["pp"]) % c["instances"] != 0,
-                    right="validator",
-                    why="copies of a sharded optimizer also divide the devices that share an expert: our importer does not check it",
-                ),
-            ),
         ),
         Grid(
             name="megatron-generator",
@@ -204,11 +197,6 @@ GRIDS: dict[str, Grid] = {
             text=titan_text,
             reads="torchtitan",
             imported=(
-                Explained(
-                    where=lambda c: c["dp_replicate"] > 1 and titan(c)["dp_shard"] == 1 and (c["tp"] > 1 or c["pp"] > 1),
-                    right="validator",
-                    why="older versions wrap copies without shards in DDP, which takes one axis; 0.3.0 wraps them in FSDP with one shard",
-                ),
                 Explained(
                     where=lambda c: c["ep"] > 1 and titan(c)["dp_shard"] * c["cp"] * c["tp"] % c["ep"] != 0,
                     right="importer",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placeproof.core.diagnostics import Problems
+from placeproof.core.files import read_text
 
 if TYPE_CHECKING:
     from placeproof.cost.derive import Derivation
@@ -45,12 +45,4 @@ def read_program(path: str) -> Program:  # type: ignore[name-defined]  # noqa: F
     """Read a step program from a file."""
     from placeproof.core.program import read
 
-    problems = Problems()
-    try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        problems.add("PP110", f"cannot read `{path}`: {reason}", help="give the path of a readable step program")
-        problems.raise_if_any()
-        raise AssertionError("unreachable") from error
-    return read(text, source=path)
+    return read(read_text(path, code="PP110", help="give the path of a readable step program"), source=path)

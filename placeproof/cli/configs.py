@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from placeproof.core.diagnostics import Problems
+from placeproof.core.files import config_kind
 
 if TYPE_CHECKING:
     from placeproof.importers import Imported
@@ -36,7 +37,7 @@ def read_subjects(texts: list[str], system: str | None, world: int | None) -> li
 
 
 def _read(text: str, system: str | None, world: int | None) -> Imported | None:
-    if system is None and not text.strip().endswith((".json", ".yaml", ".yml", ".toml", ".sh", ".args")):
+    if system is None and config_kind(text) is None:
         return None
     from placeproof.importers import read_config, recognised
 

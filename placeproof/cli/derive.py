@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from placeproof.cli.configs import From, World, as_data, expressions, precision_of, read_subjects, settings, shown
+from placeproof.cli.exact import OptionOption, ProfileOption, RankOption, ShapesOption, WithOption, exact, realised, require_profile
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ def command(
     ] = None,
     from_: From = None,
     world: World = None,
+    profile: ProfileOption = None,
+    with_: WithOption = None,
+    shapes: ShapesOption = None,
+    rank: RankOption = 0,
+    option: OptionOption = None,
     groups: Annotated[bool, typer.Option("--groups", help="Count norms and biases apart, as P_norm.")] = False,
     program: Annotated[bool, typer.Option("--program", help="Print the step program alone.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.derive/1).")] = False,
@@ -49,8 +55,17 @@ def command(
         read_numbers(set_ or (), precision)
     found: list[Imported | None] = [None]
     with problems.collecting():
+        require_profile(profile, with_, shapes, rank, option, exclusive=[n for n in chosen if n != "--json"])
         found = read_subjects([strategy], from_, world)
-        (derived,) = derive_all(expressions([strategy], found), groups=groups)
+        (expression,) = expressions([strategy], found)
+        if shapes is not None:
+            problems.raise_if_any()
+            told = exact(
+                expression, shapes, profile=profile, wanted=with_ or [], given=set_ or [], rank=rank, options=option or [], json_=json_
+            )
+            typer.echo(("" if json_ else shown(found)) + told, nl=False)
+            return
+        (derived,) = derive_all([realised(expression, profile, with_ or [])], groups=groups)
     problems.raise_if_any()
     numbers = read_numbers(settings(set_ or [], found), precision_of(precision, found), degrees=derived.degree_values)
     if set_:

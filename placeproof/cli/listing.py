@@ -101,6 +101,12 @@ def _enforced(rule: Rule) -> tuple[str, ...]:
     return (rule.id, rule.kind.value, rule.says)
 
 
+def _profiles() -> Rows:
+    from placeproof.profiles.profile import names, profile
+
+    return [(name, one.name, " ".join(one.of), one.title) for name in names() for one in profile(name).implementations]
+
+
 def _theorems() -> Rows:
     from placeproof.theory.load import load
 
@@ -120,6 +126,7 @@ KINDS: dict[str, Callable[[], Rows]] = {
     "not-equivalent": _not_equivalent,
     "blocks": _blocks,
     "rules": _rules,
+    "profiles": _profiles,
     "theorems": _theorems,
 }
 

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from placeproof.cli import check, compare, derive, explain, listing, prove
+from placeproof.cli import check, compare, derive, explain, listing, measure, prove, replay, trace
 from placeproof.cli.common import EXIT_BAD_INPUT, EXIT_BUG
 from placeproof.core.diagnostics import InputError
 
@@ -22,6 +22,9 @@ app = typer.Typer(
 app.command("derive", no_args_is_help=True)(derive.command)
 app.command("compare", no_args_is_help=True)(compare.command)
 app.command("prove", no_args_is_help=True)(prove.command)
+app.command("measure", no_args_is_help=True)(measure.command)
+app.command("replay", no_args_is_help=True)(replay.command)
+app.add_typer(trace.app, name="trace")
 app.command("check")(check.command)
 app.command("list", no_args_is_help=True)(listing.command)
 app.command("explain", no_args_is_help=True)(explain.command)

@@ -11,10 +11,12 @@ import typer
 
 from placeproof.cli.common import EXIT_BAD_INPUT, is_program, read_program
 from placeproof.cli.configs import From, World, as_data, expressions, read_subjects, shown
+from placeproof.cli.exact import ProfileOption, WithOption, realised, require_profile
 from placeproof.core.diagnostics import Problems, suggestion
 
 if TYPE_CHECKING:
     from placeproof.core.program import Program
+    from placeproof.prove import Budget
     from placeproof.semantics.verdict import Judged
 
 EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 3}
@@ -39,6 +41,10 @@ _Smtlib = Annotated[Path | None, typer.Option(metavar="DIR", help="Write every q
 _ReplayScript = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write a counterexample as a Python file that needs only the standard library.")
 ]
+_Against = Annotated[
+    str | None,
+    typer.Option(metavar="OTHER", help="Also say whether the step does what another one does: a strategy, or a step program."),
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.prove/1).")]
 
 
@@ -49,10 +55,13 @@ def command(
     for_all: _ForAll = None,
     from_: From = None,
     world: World = None,
+    profile: ProfileOption = None,
+    with_: WithOption = None,
     second_opinion: _SecondOpinion = False,
     budget: _Budget = 5000,
     smtlib: _Smtlib = None,
     replay_script: _ReplayScript = None,
+    against: _Against = None,
     json_: _Json = False,
 ) -> int:
     """Prove that a strategy or a step program trains what one device trains, for every degree; or show where it does not.
@@ -67,10 +76,13 @@ def command(
         return _all(subject, catalogue, json_)
     from placeproof.prove import Budget
 
+    if against is not None:
+        return _held_against(subject, against, Budget(milliseconds=budget), json_=json_)
+    require_profile(profile, with_, None, 0, None, exclusive=[])
     found = read_subjects([subject], from_, world)
     if found[0] is not None:
         dropped |= frozenset(found[0].without)
-    program = _program(expressions([subject], found)[0])
+    program = _program(realised(expressions([subject], found)[0], profile, with_ or []))
     ranges = read_ranges(for_all or [], program)
     judged = judge(program, without=dropped, ranges=ranges, budget=Budget(milliseconds=budget))
     if smtlib is not None:
@@ -85,6 +97,16 @@ def command(
         typer.echo("error: the solvers disagree; please report this", err=True)
         return 70
     return EXIT_CODES[judged.word]
+
+
+def _held_against(subject: str, against: str, budget: Budget, *, json_: bool) -> int:
+    """Whether one step does what another one does; 0 also where it does something else that is proved as well."""
+    from placeproof.report.refinement import data, refinement
+    from placeproof.semantics.refine import refine
+
+    found = refine(_program(subject), _program(against), budget=budget)
+    typer.echo(json.dumps(data(subject, against, found), indent=2) if json_ else refinement(subject, against, found), nl=json_)
+    return 3 if found.word == "unknown" else EXIT_CODES[found.left.word]
 
 
 def _print(subject: str, judged: Judged, opinions: list[dict[str, str]] | None, read: dict[str, Any], *, json_: bool) -> None:

@@ -7,6 +7,15 @@ import re
 from placeproof.core.diagnostics import Place
 
 
+def toml_fault(error: Exception, text: str, source: str) -> tuple[str, Place]:
+    """What a TOML reader found wrong, without the place that it writes into its message, and that place; the end where it names none."""
+    lines = text.splitlines() or [""]
+    named = re.search(r"line (\d+), column (\d+)", str(error))
+    line, column = (int(named[1]), int(named[2])) if named else (len(lines), 1)
+    shown = lines[line - 1] if line <= len(lines) else ""
+    return re.sub(r" \(at .*\)$", "", str(error)), Place(source=source, line=line, column=column, text=shown)
+
+
 def toml_place(text: str, source: str, path: tuple[str, ...]) -> Place | None:
     """The line that defines a key, in its table; of a key that is missing, the nearest table around it."""
     table: tuple[str, ...] = ()

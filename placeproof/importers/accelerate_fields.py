@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from placeproof.importers.document import Document
-from placeproof.importers.fields import AUTO, Field, Reader, field
+from placeproof.importers.fields import AUTO, Field, Reader, alike, field
 from placeproof.importers.imported import Reading, Role
 
 READ, NOT, NONE = Role.READ, Role.NOT_MODELLED, Role.NO_MATTER
@@ -48,6 +48,8 @@ def _cases(*names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*names, *(n.lower() for n in names), *(n.upper() for n in names)]))
 
 
+_BACKEND = field("dynamo_backend", "", NONE, "compiles the same operations", *_cases(*_DYNAMO), False)
+
 _TOP = (
     field("compute_environment", "", READ, "where it runs", "LOCAL_MACHINE", "AMAZON_SAGEMAKER", default="LOCAL_MACHINE"),
     # YAML reads an unquoted NO as false, and Accelerate takes that for no distribution
@@ -67,29 +69,27 @@ _TOP = (
     field("use_cpu", "bool", NONE, "the processes compute on CPUs"),
     field("debug", "bool", NONE, "checks shapes before operations between devices"),
     field("downcast_bf16", "bool text", NOT, "on TPUs, doubles become single precision and floats bf16", False, default="no"),
-    field("dynamo_backend", "", NONE, "compiles the same operations", *_cases(*_DYNAMO), False),
+    _BACKEND,
     field("command_file", "text", NONE, "commands before the start on a TPU pod"),
     field("commands", "list", NONE, "commands before the start on a TPU pod"),
     field("tpu_name", "text", NONE, "a name on the cloud"),
-    field("tpu_zone", "text", NONE, "a place of the cloud"),
-    field("tpu_use_cluster", "bool", NONE, "how a TPU pod is reached"),
-    field("tpu_use_sudo", "bool", NONE, "how a TPU pod is reached"),
+    *alike("tpu_zone region", "text", NONE, "a place of the cloud"),
+    *alike("tpu_use_cluster tpu_use_sudo", "bool", NONE, "how a TPU pod is reached"),
     field("tpu_vm", "list", NONE, "names of virtual machines"),
     field("tpu_env", "list", NONE, "environment of a TPU pod"),
     field("ec2_instance_type", "text", NONE, "the kind of machine on SageMaker"),
     field("iam_role_name", "text", NONE, "rights on SageMaker"),
     field("image_uri", "text", NONE, "the container on SageMaker"),
     field("profile", "text", NONE, "an account's name"),
-    field("region", "text", NONE, "a place of the cloud"),
     field("base_job_name", "text", NONE, "a name"),
-    field("pytorch_version", "text number", NONE, "a version on SageMaker"),
-    field("transformers_version", "text number", NONE, "a version on SageMaker"),
+    *alike("pytorch_version transformers_version", "text number", NONE, "a version on SageMaker"),
     field("py_version", "text", NONE, "a version on SageMaker"),
     field("sagemaker_inputs_file", "text", NONE, "where data lie"),
     field("sagemaker_metrics_file", "text", NONE, "what is logged"),
     field("additional_args", "table", NOT, "arguments to SageMaker's launcher, which may say anything"),
 )
 
+_PREFETCH = _cases("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH")
 _FSDP = (
     field("fsdp_version", "", READ, "which FSDP: 1, or fully_shard (2)", 1, 2, "1", "2", default=1),
     field("fsdp_sharding_strategy", "int text", READ, "what FSDP 1 shards, and over which devices"),
@@ -110,19 +110,13 @@ _FSDP = (
         "",
         READ,
         "whether backward gathers the next unit early",
-        *_cases("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"),
+        *_PREFETCH,
         "1",
         "2",
         1,
         2,
     ),
-    field(
-        "fsdp_backward_prefetch_policy",
-        "",
-        READ,
-        "an older name of fsdp_backward_prefetch",
-        *_cases("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"),
-    ),
+    field("fsdp_backward_prefetch_policy", "", READ, "an older name of fsdp_backward_prefetch", *_PREFETCH),
     field("fsdp_forward_prefetch", "bool", READ, "whether forward gathers the next unit early", default=False),
     field(
         "fsdp_state_dict_type",
@@ -140,21 +134,19 @@ _FSDP = (
     field("fsdp_ignored_modules", "text list", NOT, "these modules are not sharded: each device holds them whole"),
 )
 
+_PLACES = _cases("none", "cpu", "nvme")
 _DEEPSPEED = (
     field("deepspeed_config_file", "text", NOT, "decides the ZeRO stage, which is taken as 0 here: read that file, `--from deepspeed`"),
     field("zero_stage", "", READ, "the ZeRO stage", 0, 1, 2, 3, "0", "1", "2", "3", default=2),
     field("gradient_accumulation_steps", "count", READ, "micro-batches between updates: m", AUTO),
     field("gradient_clipping", "number", NOT, "scales gradients by their norm over all parameters", AUTO),
-    field("offload_optimizer_device", "", READ, "where the optimizer state lies", *_cases("none", "cpu", "nvme"), default="none"),
-    field("offload_param_device", "", READ, "where parameters lie", *_cases("none", "cpu", "nvme"), default="none"),
-    field("offload_optimizer_nvme_path", "text", NONE, "a path"),
-    field("offload_param_nvme_path", "text", NONE, "a path"),
+    field("offload_optimizer_device", "", READ, "where the optimizer state lies", *_PLACES, default="none"),
+    field("offload_param_device", "", READ, "where parameters lie", *_PLACES, default="none"),
+    *alike("offload_optimizer_nvme_path offload_param_nvme_path", "text", NONE, "a path"),
     field("zero3_init_flag", "bool", NONE, "parameters are sharded as they are made"),
     field("zero3_save_16bit_model", "bool", NONE, "the form of saved files"),
     field("deepspeed_moe_layer_cls_names", "text", NOT, "these layers are gathered whole: a larger unit"),
-    field("deepspeed_hostfile", "text", NONE, "which machines"),
-    field("deepspeed_exclusion_filter", "text", NONE, "which machines"),
-    field("deepspeed_inclusion_filter", "text", NONE, "which machines"),
+    *alike("deepspeed_hostfile deepspeed_exclusion_filter deepspeed_inclusion_filter", "text", NONE, "which machines"),
     field("deepspeed_multinode_launcher", "text", NONE, "how processes are started"),
     field("seq_parallel_communication_data_type", "text", NONE, "nothing reads it in this file"),
 )
@@ -178,12 +170,10 @@ _MEGATRON = (
     field("overlap_cpu_optimizer_d2h_h2d", "bool", NONE, "when copies to the host happen"),
     field("use_precision_aware_optimizer", "bool", NOT, "keeps optimizer state in other widths", default=False),
     field("decoder_last_pipeline_num_layers", "int", NOT, "makes the last stage smaller or larger than the others"),
-    field("attention_dropout", "number", NOT, "zeroes random activations: other ones on each device", default=0),
-    field("hidden_dropout", "number", NOT, "zeroes random activations: other ones on each device", default=0),
+    *alike("attention_dropout hidden_dropout", "number", NOT, "zeroes random activations: other ones on each device", default=0),
     field("eod_mask_loss", "bool", NOT, "leaves tokens out of the loss: counts differ between devices", default=False),
     field("calculate_per_token_loss", "bool", NOT, "divides by the tokens of all devices instead of each one's own", default=False),
-    field("no_load_optim", "bool", NONE, "what a checkpoint holds"),
-    field("no_save_optim", "bool", NONE, "what a checkpoint holds"),
+    *alike("no_load_optim no_save_optim", "bool", NONE, "what a checkpoint holds"),
     field("attention_backend", "bool text", NONE, "a kernel with the same result"),
     field("attention_softmax_in_fp32", "bool", NONE, "rounding inside a kernel"),
     field("use_rotary_position_embeddings", "bool", NONE, "part of the model"),
@@ -203,19 +193,18 @@ _PARALLELISM = (
     field("sp_attn_implementation", "text", NONE, "a kernel with the same result"),
 )
 
-_FP8 = tuple(
-    field(f"fp8_{name}", kinds, NOT, "how numbers are rounded to 8 bits")
-    for name, kinds in (
-        *(("backend", "text"), ("format", "text"), ("margin", "int"), ("interval", "int"), ("use_autocast_during_eval", "bool")),
-        *(("amax_history_len", "int"), ("amax_history_length", "int"), ("amax_compute_algo", "text")),
-        *(("amax_compute_algorithm", "text"), ("override_linear_precision", "list text bool"), ("opt_level", "text")),
-        *(("optimization_level", "text"), ("use_during_eval", "bool"), ("pad_inner_dim", "bool")),
-        *(("enable_fsdp_float8_all_gather", "bool"),),
-    )
+_BITS = "how numbers are rounded to 8 bits"
+_FP8 = (
+    *alike(
+        "fp8_backend fp8_format fp8_amax_compute_algo fp8_amax_compute_algorithm fp8_opt_level fp8_optimization_level", "text", NOT, _BITS
+    ),
+    *alike("fp8_margin fp8_interval fp8_amax_history_len fp8_amax_history_length", "int", NOT, _BITS),
+    *alike("fp8_use_autocast_during_eval fp8_use_during_eval fp8_pad_inner_dim fp8_enable_fsdp_float8_all_gather", "bool", NOT, _BITS),
+    field("fp8_override_linear_precision", "list text bool", NOT, _BITS),
 )
 
 _DYNAMO_FIELDS = (
-    field("dynamo_backend", "", NONE, "compiles the same operations", *_cases(*_DYNAMO), False),
+    _BACKEND,
     field("dynamo_mode", "text", NONE, "how long compiling may take"),
     field("dynamo_use_fullgraph", "bool", NONE, "how much is compiled at once"),
     field("dynamo_use_dynamic", "bool", NONE, "compiles for shapes that vary"),
@@ -223,8 +212,7 @@ _DYNAMO_FIELDS = (
 )
 
 _OTHERS = (
-    field("ipex_config.ipex", "bool", NONE, "kernels of another library"),
-    field("ipex_config.use_xpu", "bool", NONE, "kernels of another library"),
+    *alike("ipex_config.ipex ipex_config.use_xpu", "bool", NONE, "kernels of another library"),
     field("mpirun_config.mpirun_hostfile", "text", NONE, "which machines"),
     field("mpirun_config.mpirun_ccl", "int", NONE, "threads of the communication library"),
     field("tp_config.tp_size", "count", READ, "degree of tensor parallelism, as Accelerate 1.3 wrote it", default=1),

@@ -1,4 +1,4 @@
-"""Files of settings with the place of every key: JSON, YAML, TOML, and command lines."""
+"""Files of settings with the place of every key: JSON, with comments or without, YAML, TOML, and command lines."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from placeproof.core.diagnostics import Place, Problems
-from placeproof.core.places import toml_place
+from placeproof.core.places import toml_fault, toml_place
 
 #: Keys and positions in lists that lead to a value.
 Path: TypeAlias = tuple[str | int, ...]
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_COMMENT = re.compile(rf"{_STRING}|#[^\n\r]*|//[^\n\r]*|/\*.*?\*/", re.DOTALL)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
@@ -39,8 +41,11 @@ class Document:
 
 
 def read_document(text: str, source: str, kind: str, problems: Problems) -> Document:
-    """Read a text of the given kind: ``json``, ``yaml``, ``toml`` or ``arguments``. Raises InputError where it is none."""
-    read = {"json": _json, "yaml": _yaml, "toml": _toml, "arguments": _arguments}[kind]
+    """Read a text of the given kind: ``json``, ``hjson``, ``yaml``, ``toml`` or ``arguments``. Raises InputError where it is none.
+
+    ``hjson``: JSON with comments and with commas before a closing bracket. What else Hjson has, such as texts without quotes, is refused.
+    """
+    read = {"json": _json, "hjson": _hjson, "yaml": _yaml, "toml": _toml, "arguments": _arguments}[kind]
     document = read(text, source, problems)
     problems.raise_if_any()
     assert document is not None
@@ -62,27 +67,40 @@ def _table(value: object, text: str, source: str, problems: Problems) -> bool:
     return False
 
 
-def _json(text: str, source: str, problems: Problems) -> Document | None:
+def _hjson(text: str, source: str, problems: Problems) -> Document | None:
+    """JSON once comments and trailing commas are spaces, which leaves everything else in its place."""
+    plain = _COMMENT.sub(lambda found: found[0] if found[0].startswith('"') else re.sub(r"[^\n\r]", " ", found[0]), text)
+    tokens, kept = list(_TOKEN.finditer(plain)), list(plain)
+    for before, comma, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if comma[0] == "," and after[0] in "}]" and before[0] not in "{[,:":
+            kept[comma.start()] = " "
+    return _json(text, source, problems, "".join(kept))
+
+
+def _json(text: str, source: str, problems: Problems, plain: str | None = None) -> Document | None:
+    """``plain``: what is parsed, of the same length as the text that is shown."""
+    parsed = text if plain is None else plain
     try:
-        data = json.loads(text)
+        data = json.loads(parsed)
     except json.JSONDecodeError as error:
         _unreadable("JSON", error.msg, text, source, error.lineno, error.colno, problems)
         return None
-    except RecursionError:
-        _unreadable("JSON", "it is nested too deeply", text, source, 1, 1, problems)
+    except (ValueError, RecursionError) as error:  # Python reads no number of thousands of digits
+        message = "it is nested too deeply" if isinstance(error, RecursionError) else "a number in it is too long"
+        _unreadable("JSON", message, text, source, 1, 1, problems)
         return None
     if not _table(data, text, source, problems):
         return None
-    return Document(data=data, source=source, text=text, spans=_json_spans(text, source, problems))
+    return Document(data=data, source=source, text=text, spans=_json_spans(parsed, text, source, problems))
 
 
-def _json_spans(text: str, source: str, problems: Problems) -> dict[Path, tuple[int, int, int]]:
-    """Where each key of a JSON text stands. The text is known to be JSON; keys that come twice are problems."""
+def _json_spans(plain: str, text: str, source: str, problems: Problems) -> dict[Path, tuple[int, int, int]]:
+    """Where each key of a JSON text stands. ``plain`` is known to be JSON, ``text`` is what is shown; keys that come twice are problems."""
     spans: dict[Path, tuple[int, int, int]] = {}
-    starts = [0, *(m.end() for m in re.finditer("\n", text))]
+    starts = [0, *(m.end() for m in re.finditer("\n", plain))]
     path: list[str | int] = []
     line = 0
-    tokens = list(_TOKEN.finditer(text))
+    tokens = list(_TOKEN.finditer(plain))
     for at, token in enumerate(tokens):
         while line + 1 < len(starts) and starts[line + 1] <= token.start():
             line += 1
@@ -138,16 +156,13 @@ def _yaml(text: str, source: str, problems: Problems) -> Document | None:
 def _toml(text: str, source: str, problems: Problems) -> Document | None:
     try:
         data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        found = re.search(r"line (\d+), column (\d+)", str(error))
-        line, column = (int(found[1]), int(found[2])) if found else (len(text.splitlines()), 1)
-        message = re.sub(r" \(at .*\)$", "", str(error))
+    except (ValueError, RecursionError) as error:  # that of TOML is a ValueError; one of Python's own is a number that is too long
+        message, place = toml_fault(error, text, source)
         if "overwrite" in message or "declare" in message:
-            lines = text.splitlines()
-            place = Place(source=source, line=line, column=1, length=len(lines[line - 1]), text=lines[line - 1])
-            problems.add("PP502", "something is said twice", place=place, help="keep one of the two")
-            return None
-        _unreadable("TOML", message, text, source, line, column, problems)
+            whole = replace(place, column=1, length=len(place.text))
+            problems.add("PP502", "something is said twice", place=whole, help="keep one of the two")
+        else:
+            _unreadable("TOML", message, text, source, place.line, place.column, problems)
         return None
     return Document(data=data, source=source, text=text)
 

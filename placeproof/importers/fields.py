@@ -37,6 +37,11 @@ def field(name: str, kinds: str, role: Role, note: str, *choices: object, defaul
     return Field(name=name, kinds=tuple(kinds.split()), role=role, note=note, choices=choices, default=default)
 
 
+def alike(names: str, kinds: str, role: Role, note: str, *choices: object, default: object = None) -> tuple[Field, ...]:
+    """Rows that differ in their names alone; ``names`` with spaces between."""
+    return tuple(field(name, kinds, role, note, *choices, default=default) for name in names.split())
+
+
 class Reader:
     """The values of a document. Problems with any of them are collected; what is wrong reads as its default."""
 

@@ -8,6 +8,7 @@ from enum import Enum
 from fractions import Fraction
 
 from placeproof.core.diagnostics import Place
+from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
 
 
@@ -51,6 +52,23 @@ class Imported:
         from placeproof.strategies import parse_strategy
 
         return parse_strategy(self.expression)
+
+    def of(self, role: Role) -> tuple[Reading, ...]:
+        """The settings with one role, in the order of the file."""
+        return tuple(r for r in self.readings if r.role is role)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedShapes:
+    """A file that says the parameters of a model, read.
+
+    ``kind``: the type of model as transformers calls it; empty for a file that lists parameters.
+    """
+
+    kind: str
+    source: str
+    shapes: Shapes
+    readings: tuple[Reading, ...] = ()
 
     def of(self, role: Role) -> tuple[Reading, ...]:
         """The settings with one role, in the order of the file."""

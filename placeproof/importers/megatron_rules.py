@@ -182,9 +182,13 @@ def _check_experts(reader: Reader, sizes: Sizes) -> None:
         )
 
 
+def _expert_degrees(reader: Reader, sizes: Sizes) -> int:
+    """Devices that together hold each expert's weights once."""
+    return (reader.get("expert_tensor_parallel_size") or sizes.tp) * sizes.ep * sizes.pp
+
+
 def _check_experts_world(reader: Reader, sizes: Sizes) -> None:
-    tensor = reader.get("expert_tensor_parallel_size") or sizes.tp
-    product = tensor * sizes.ep * sizes.pp
+    tensor, product = reader.get("expert_tensor_parallel_size") or sizes.tp, _expert_degrees(reader, sizes)
     if sizes.world is not None and reader.get("num_experts") and sizes.world % product:
         name = first(reader, "expert_model_parallel_size", "expert_tensor_parallel_size")
         message = f"{sizes.world} devices are no multiple of {product}: tp {tensor} of experts * ep {sizes.ep} * pp {sizes.pp}"
@@ -206,6 +210,7 @@ def _check_data(reader: Reader, sizes: Sizes) -> None:
         uneven = sizes.dp is not None and sizes.dp * sizes.cp % copies != 0
         message = f"{(sizes.dp or 1) * sizes.cp} data-parallel devices are no multiple of {copies} copies"
         _deny(reader, uneven, name, message, "choose a divisor")
+        _check_expert_copies(reader, sizes, 1 if uneven else copies)
     gathers = sharded or flag(reader, "use_torch_fsdp2")
     message = "parameters are gathered in fp8 only where they are sharded"
     _deny(reader, flag(reader, "fp8_param_gather") and not gathers, "fp8_param_gather", message, "add `--use-distributed-optimizer`")
@@ -214,6 +219,16 @@ def _check_data(reader: Reader, sizes: Sizes) -> None:
     host = flag(reader, "optimizer_cpu_offload") and not flag(reader, "use_precision_aware_optimizer")
     message = "an optimizer on the host needs the precision-aware one"
     _deny(reader, host, "optimizer_cpu_offload", message, "add `--use-precision-aware-optimizer`")
+
+
+def _check_expert_copies(reader: Reader, sizes: Sizes, copies: int) -> None:
+    """Copies of a sharded optimizer also divide the devices that hold the same experts (megatron-core==0.16.1:parallel_state.py)."""
+    product = _expert_degrees(reader, sizes)
+    if sizes.world is None or sizes.world % product or sizes.world // product % copies == 0:
+        return
+    message = f"{sizes.world // product} devices that share experts are no multiple of {copies} copies"
+    help = f"choose a divisor: {sizes.world} devices hold the experts in {product} different parts"
+    reader.refuse("num_distributed_optimizer_instances", message, help)
 
 
 def _check_fsdp(reader: Reader, sizes: Sizes) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from placeproof.core.diagnostics import InputError, Place, Problems, suggestion
+from placeproof.core.files import config_kind, read_text
 from placeproof.importers.document import Document, read_document
 from placeproof.importers.imported import Imported
 
@@ -30,7 +30,7 @@ SYSTEMS: dict[str, System] = {
         System(
             name="deepspeed",
             title="DeepSpeed",
-            kind="json",
+            kind="hjson",
             module="deepspeed",
             marks=("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
         ),
@@ -45,19 +45,22 @@ SYSTEMS: dict[str, System] = {
         System(name="accelerate", title="Accelerate", kind="yaml", module="accelerate", marks=("distributed_type", "compute_environment")),
     )
 }
-_KINDS = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".sh": "arguments", ".args": "arguments"}
+
+
+#: The key that gives away a model's configuration, as transformers writes it.
+MODEL_TYPE = "model_type"
 
 
 def recognised(text: str) -> bool:
     """Whether a command's argument names a configuration file that is no strategy file."""
-    suffix = Path(text.strip()).suffix.lower()
-    if suffix not in _KINDS or any(c in text for c in "*()"):
+    kind = config_kind(text)
+    if kind is None or any(c in text for c in "*()"):
         return False
-    if suffix != ".toml":
+    if kind != "toml":
         return True
     try:
-        tables = set(_toml_tables(Path(text.strip()).expanduser().read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError):
+        tables = set(_toml_tables(read_text(text.strip(), code="PP501", help="give the path of a readable configuration")))
+    except InputError:
         return False
     return any(tables & set(s.marks) for s in SYSTEMS.values() if s.kind == "toml")
 
@@ -67,7 +70,7 @@ def _toml_tables(text: str) -> list[str]:
 
     try:
         return list(tomllib.loads(text))
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return []  # it is read as a strategy, and that reader says what is wrong
 
 
@@ -94,22 +97,20 @@ def _text(text: str, system: str | None, problems: Problems) -> tuple[str, str, 
     if not text:
         problems.add("PP501", "there is nothing to read: the text is empty", help="give a file, or the configuration itself")
         problems.raise_if_any()
-    path = Path(text).expanduser()
     wanted = SYSTEMS[system].kind if system is not None else ""
     if wanted and (text.startswith(("--", "{", "[")) or "\n" in text):
         return text, f"<{system}>", wanted
-    try:
-        body = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        problems.add("PP501", f"cannot read `{text}`: {reason}", help="give the path of a readable configuration")
-        raise InputError(problems.found) from error
-    return body, text, wanted or _KINDS[path.suffix.lower()]
+    body = read_text(text, code="PP501", help="give the path of a readable configuration")
+    return body, text, wanted or config_kind(text) or ""
 
 
 def _recognise(document: Document, kind: str, problems: Problems) -> System:
     data: Mapping[str, Any] = document.data
     found = [s for s in SYSTEMS.values() if s.kind == kind and (not s.marks or set(s.marks) & set(data))]
+    if not found and MODEL_TYPE in data:
+        message = "this is the configuration of a model: it says shapes and no strategy"
+        problems.add("PP501", message, place=document.place(MODEL_TYPE), help="read it with `placeproof.importers.read_shapes`")
+        problems.raise_if_any()
     if not found:
         known = "; ".join(f"{s.title}: " + ", ".join(f"`{m}`" for m in s.marks) for s in SYSTEMS.values() if s.kind == kind)
         place = Place(source=document.source, line=1, column=1, text=(document.text.splitlines() or [""])[0])

@@ -206,7 +206,7 @@ def _strategy(settings: Settings, facts: Facts) -> dict[str, dict[str, object]]:
     parts: dict[str, dict[str, object]] = {}
     kept = None if _reshards(settings) else False
     ahead = True if kept is None else None  # the next unit is gathered while one computes: two are alive
-    if facts.shard != 1 and facts.replicate > 1:
+    if facts.sharded and facts.replicate > 1:
         parts["hsdp"] = {"rep": facts.replicate, "shard": facts.shard, "reshard_after_forward": kept, "prefetch": ahead}
     elif facts.offloaded:
         parts["zero_infinity"] = {"dp": facts.shard}
@@ -278,10 +278,7 @@ def _stages(settings: Settings) -> tuple[str, int] | None:
 
 def _check_others(settings: Settings, facts: Facts) -> None:
     """Rules of degrees and of options that exclude each other."""
-    replicate, sequence = "parallelism.data_parallel_replicate_degree", settings.get("training.seq_len")
-    if facts.replicate > 1 and not facts.sharded and (facts.tp > 1 or facts.pp > 1):
-        message = "torchtitan replicates without sharding only where there is no other parallelism"
-        settings.refuse(replicate, message, "shard too: data_parallel_shard_degree of at least 2, or -1")
+    sequence = settings.get("training.seq_len")
     parts = facts.tp * (2 * facts.cp if facts.cp > 1 else 1)
     degrees = ("parallelism.tensor_parallel_degree", "parallelism.context_parallel_degree")
     if sequence % parts and settings.sound("training.seq_len", *degrees):

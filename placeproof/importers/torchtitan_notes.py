@@ -36,8 +36,13 @@ class Facts:
 
     @property
     def sharded(self) -> bool:
-        """Whether torchtitan applies FSDP at all: it also shards over context parallel devices."""
-        return self.shard is None or self.shard > 1 or self.cp > 1
+        """Whether torchtitan applies FSDP at all: it also shards over context parallel devices.
+
+        Copies beside tensor or pipeline parallelism are wrapped in FSDP even where each keeps the whole (torchtitan==0.3.0:
+        models/llama3/parallelize.py); earlier versions refuse them.
+        """
+        beside = self.replicate > 1 and (self.tp > 1 or self.pp > 1)
+        return self.shard is None or self.shard > 1 or self.cp > 1 or beside
 
 
 _EIGHT = ("float8.", "mx.", "quantize.")
@@ -111,6 +116,8 @@ def _changed(name: str, known: Facts) -> tuple[Role, str] | None:
         case "parallelism.pipeline_parallel_degree" if known.pp > 1 and known.sharded:
             note = "stages; torch reduces gradients once in a step and keeps them whole meanwhile, and weights too that are not dropped"
             return Role.READ, f"{note}: the formulas gather and reduce for each micro-batch"
+        case "parallelism.data_parallel_replicate_degree":
+            return _copies(known)
         case "parallelism.context_parallel_degree" if known.cp > 1:
             note = f"the sequence is split over {known.cp} devices: left out of the strategy, dp is divided by it"
             return Role.NOT_MODELLED, f"{note}; torchtitan shards parameters over dp and these devices together"
@@ -118,6 +125,13 @@ def _changed(name: str, known: Facts) -> tuple[Role, str] | None:
             return Role.READ, f"parameters are sharded over {known.cp} times as many devices, those of the sequence too"
         case _:
             return None
+
+
+def _copies(known: Facts) -> tuple[Role, str] | None:
+    if known.replicate == 1 or known.shard != 1 or known.cp > 1 or not known.sharded:
+        return None
+    note = "copies, each of them whole on its device and wrapped in FSDP, which gathers nothing then and casts a unit at a time"
+    return Role.READ, f"{note}; older versions refuse this"
 
 
 def _mode(mode: str) -> tuple[Role, str]:

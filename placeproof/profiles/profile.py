@@ -27,7 +27,9 @@ CALLS = ("whole", "unit", "weight", "bucket", "owner")
 class Implementation:
     """One implementation of a strategy.
 
-    ``of``: the strategies of the catalogue that it implements. ``sets``: fields of their schedule. ``cut``: see :data:`CUTS`.
+    ``of``: the strategies of the catalogue that it implements; ``when``: the kinds of value that fields of their schedule have then
+    ("true", "false", "number"), where another implementation takes the others. ``sets``: fields of their schedule. ``cut``: see
+    :data:`CUTS`.
     ``parameters``, ``gradients``: what one call is about, see :data:`CALLS`. ``buckets``: bytes at which the first and every other bucket
     is full. ``plan``: the ending of the names of the block programs that it runs. ``reads``: how often each optimizer reads a gradient
     that is still a partial sum, each read being a call. ``whole_gradients``: split weights whose gradients are kept whole.
@@ -40,6 +42,7 @@ class Implementation:
     of: tuple[str, ...]
     source: str = ""
     sets: Mapping[str, Any] = field(default_factory=dict)
+    when: Mapping[str, str] = field(default_factory=dict)
     cut: str = "elements"
     parameters: str = "unit"
     gradients: str = "unit"
@@ -50,6 +53,10 @@ class Implementation:
     order: str = "loop"
     kept: Mapping[str, int] = field(default_factory=dict)
     differences: Mapping[str, str] = field(default_factory=dict)
+
+    def suits(self, schedule: Schedule) -> bool:
+        """Whether it implements strategies with this schedule."""
+        return all(_kind(getattr(schedule, name)) == kind for name, kind in self.when.items())
 
     def realise(self, strategy: Strategy) -> Strategy:
         """The strategy with the lowering that this implementation takes."""
@@ -77,9 +84,14 @@ class Profile:
         problems.raise_if_any()
         raise AssertionError
 
-    def usual(self, part: str) -> Implementation | None:
-        """The usual implementation of a strategy of the catalogue (by its name alone), or None."""
-        return next((one for one in self.implementations if part in one.of), None)
+    def usual(self, part: str, schedule: Schedule) -> Implementation | None:
+        """The usual implementation of a strategy of the catalogue (its name) with a schedule, or None."""
+        return next((one for one in self.implementations if part in one.of and one.suits(schedule)), None)
+
+
+def _kind(value: object) -> str:
+    """The kind of a field of the schedule; one that is not set is taken as true, as for `reshard`."""
+    return "number" if isinstance(value, int | str) and not isinstance(value, bool) else str(value is not False).lower()
 
 
 def names() -> tuple[str, ...]:

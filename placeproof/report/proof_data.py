@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from placeproof.core.assumptions import ASSUMPTIONS
+from placeproof.report.proof_run import number, of_block, of_step
 from placeproof.semantics import tensors
 from placeproof.semantics.simulate import Fault
+from placeproof.semantics.simulate.numbers import plain
 from placeproof.semantics.simulate.script import element_name, inputs, shown_pair
 from placeproof.semantics.verdict import Judged, Settled
 
@@ -51,17 +53,20 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
         "condition": about.condition if about is not None else None,
         "line": about.place.line if about is not None and about.place is not None else None,
     }
+    run = of_step(judged.program, setup, what)
     if isinstance(what, Fault):
-        return {**shared, "device": None, "element": None, "expected": None, "actual": what.why, "inputs": {}, "replayed": True}
+        nothing: dict[str, Any] = {"device": None, "element": None, "expected": None, "actual": what.why, "inputs": {}}
+        return {**shared, **nothing, "replayed": True, "run": run}
     expected, actual = shown_pair(what) if what.actual is not None else (what.expected, None)
     return {
         **shared,
         "device": dict(what.device),
         "element": element_name(what),
-        "expected": str(expected),
-        "actual": None if actual is None else str(actual),
+        "expected": number(plain(expected)),
+        "actual": None if actual is None else number(plain(actual)),
         "inputs": {name: str(value) for name, value in inputs(judged.program, setup).items()},
         "replayed": True,
+        "run": run,
     }
 
 
@@ -74,8 +79,9 @@ def _of_tensors(judged: Judged, found: tensors.Found) -> dict[str, Any]:
         "line": what.line,
         "device": dict(what.device),
         "element": ", ".join(f"{dim} {n}" for dim, n in what.index.items()) or None,
-        "expected": None if what.expected is None else str(what.expected),
-        "actual": what.name if what.actual is None else str(what.actual),
+        "expected": None if what.expected is None else number(what.expected),
+        "actual": what.name if what.actual is None else number(what.actual),
         "inputs": {f"size of {dim}": str(n) for dim, n in found.setup.sizes.items()} | {"seed": str(found.setup.seed)},
         "replayed": True,
+        "run": of_block(judged.program, found),
     }

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from placeproof.core.diagnostics import InputError, Place, Problems, suggestion
+from placeproof.core import files
+from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis
 from placeproof.core.modes import MODES
-from placeproof.core.places import toml_place
+from placeproof.core.places import toml_fault, toml_place
 from placeproof.core.program.ops import RESERVED
 from placeproof.core.states import STATES
 from placeproof.core.strategy import INNER, MATRIX, NORM, OUTER, SCHEDULE_FIELDS, Entry, Schedule
@@ -28,13 +29,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def read_file(path: Path) -> Template:
     """The strategy of a TOML file. Raises :class:`InputError` when it cannot be read or used."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problems = Problems()
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        problems.add("PP110", f"cannot read `{path}`: {reason}", help="give the path of a readable TOML file")
-        raise InputError(problems.found) from error
+    text = files.read_text(path, code="PP110", help="give the path of a readable TOML file")
     return read_text(text, source=str(path))
 
 
@@ -43,11 +38,8 @@ def read_text(text: str, *, source: str) -> Template:
     problems = Problems()
     try:
         data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        line, column = _position(str(error), text)
-        shown = text.splitlines()[line - 1] if 0 < line <= len(text.splitlines()) else ""
-        place = Place(source=source, line=line, column=column, text=shown)
-        message = re.sub(r" \(at .*\)$", "", str(error))
+    except (ValueError, RecursionError) as error:  # that of TOML is a ValueError; one of Python's own is a number that is too long
+        message, place = toml_fault(error, text, source)
         problems.add("PP110", f"this is not TOML: {message}", place=place, help="see docs/how-to/own-strategy.md")
         problems.raise_if_any()
         raise AssertionError("unreachable") from error
@@ -63,13 +55,6 @@ def read_data(data: Mapping[str, Any], *, source: str = "<definition>") -> Templ
     template = _Reader(text="", source=source, problems=problems).template(data)
     problems.raise_if_any()
     return template
-
-
-def _position(message: str, text: str) -> tuple[int, int]:
-    match = re.search(r"line (\d+), column (\d+)", message)
-    if match:
-        return int(match[1]), int(match[2])
-    return max(1, len(text.splitlines())), 1
 
 
 @dataclass(slots=True)

@@ -1,0 +1,169 @@
+"""Builds the models of the fixtures with transformers, without memory for them, and records the names and shapes of their parameters.
+
+``python nightly/huggingface.py tests/configs/huggingface/recorded.json`` writes the record; ``--check`` compares with it. ``--random N``
+draws so many small configurations of each type instead, and compares our reader with transformers on them. See README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import re
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from placeproof.core.diagnostics import InputError  # noqa: E402
+from placeproof.importers import read_shapes  # noqa: E402
+from placeproof.importers.huggingface_fields import FAMILIES, REQUIRED, Setting  # noqa: E402
+
+FOLDER = ROOT / "tests" / "configs" / "huggingface"
+#: The prefix of a decoder layer's parameters: the first list of modules on the way to them.
+_LAYER = re.compile(r"(?:\w+\.)*?(?:layers|h)\.\d+(?=\.)")
+#: transformers' styles of tensor parallelism -> the dimension of a weight that each divides, counted from the last.
+_STYLES = {"colwise": -2, "colwise_gather_output": -2, "packed_colwise": -2, "rowwise": -1}
+
+
+def model(path: Path) -> Any:
+    """The causal language model of a configuration, on the meta device, in one precision."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings.pop("quantization_config", None)  # a quantised model has scales besides: shapes are those of the model that is trained
+    settings.pop("auto_map", None)
+    config = AutoConfig.for_model(settings.pop("model_type"), **settings)
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config)
+
+
+def units(built: Any) -> list[tuple[str, list[tuple[str, list[int]]]]]:
+    """Parameters by the layer that has them, in the order of registration, what is outside all layers first; tied ones once."""
+    saved = built.state_dict()
+    found: dict[str, list[tuple[str, list[int]]]] = {"root": []}
+    for name, parameter in built.named_parameters():
+        if tuple(saved[name].shape) != tuple(parameter.shape):
+            raise AssertionError(f"{name} is saved with another shape")
+        layer = _LAYER.match(name)
+        found.setdefault(layer[0] if layer else "root", []).append((name, list(parameter.shape)))
+    return list(found.items())
+
+
+def splits(built: Any) -> dict[str, int]:
+    """Weights that transformers' plan of tensor parallelism divides -> the dimension, counted from the first."""
+    plan = {re.escape(pattern).replace(r"\*", r"\d+"): _STYLES[style] for pattern, style in built.tp_plan.items() if style in _STYLES}
+    found = {}
+    for name, parameter in built.named_parameters():
+        owner = name.removesuffix(".weight")
+        for pattern, dim in plan.items():
+            if re.fullmatch(pattern, owner) and parameter.dim() > 1:
+                found[name] = parameter.dim() + dim
+    return found
+
+
+def recorded(path: Path) -> dict[str, Any]:
+    """What is kept of a model: a hash of all names and shapes, and for small ones these themselves."""
+    built = model(path)
+    found, divided = units(built), splits(built)
+    kept = {
+        "class": type(built).__name__,
+        "tensors": sum(len(weights) for _, weights in found),
+        "elements": sum(p.numel() for p in built.parameters()),
+        "digest": hashlib.sha256(json.dumps(found).encode()).hexdigest(),
+    }
+    return {**kept, "units": found, "split": divided} if path.name.startswith("made_") else kept
+
+
+def drawn(kind: str, rng: random.Random) -> dict[str, Any]:
+    """A small configuration, mostly usable: each setting is left out, null, or of its kind, under one of its names."""
+    heads, width = rng.choice((1, 2, 4, 6)), rng.choice((2, 4, 6))
+    likely = {"head": heads, "hidden": heads * width + (rng.random() < 0.1), "key": rng.choice([d for d in (1, 2, 3, 4, 6) if d <= heads])}
+    settings: dict[str, Any] = {"model_type": kind}
+    for setting in FAMILIES[kind].settings:
+        name = rng.choice((setting.name, *setting.aliases))
+        if setting.default is not REQUIRED and rng.random() < 0.4:
+            continue
+        settings[name] = None if setting.null and rng.random() < 0.2 else _value(setting, likely, rng)
+    return settings
+
+
+def _value(setting: Setting, likely: dict[str, int], rng: random.Random) -> Any:
+    if setting.kind == "flag":
+        return rng.random() < 0.5
+    if setting.kind == "numbers":
+        return [0] if rng.random() < 0.5 else []
+    if setting.name in ("num_hidden_layers", "n_layer", "decoder_sparse_step", "first_k_dense_replace"):
+        return rng.choice((1, 2, 3))
+    part = {"num_attention_heads": "head", "n_head": "head", "hidden_size": "hidden", "n_embd": "hidden", "num_key_value_heads": "key"}
+    return likely[part[setting.name]] if setting.name in part else 2 * rng.randrange(1, 9)
+
+
+def compared(settings: dict[str, Any], path: Path) -> str:
+    """What transformers and our reader make of a configuration, in words."""
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    ours: Any
+    try:
+        shapes = read_shapes(path)
+        ours = [(unit.name, [(w.name, list(w.shape)) for w in unit.weights]) for unit in shapes.units]
+    except InputError as error:
+        ours = error.diagnostics[0].message
+    try:
+        theirs = units(model(path))
+    except Exception as error:
+        return "both refuse" if isinstance(ours, str) else f"only transformers refuses: {error}"
+    if isinstance(ours, str):
+        return "only we refuse: " + re.sub(r"\d+", "N", ours)
+    return "same" if ours == theirs else f"differs: {settings}"
+
+
+def compare_random(number: int, seed: int) -> int:
+    """Compare so many random configurations of each type."""
+    rng, failed = random.Random(seed), False
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in FAMILIES:
+            found = Counter(compared(drawn(kind, rng), Path(folder) / "config.json") for _ in range(number))
+            failed |= any(words.startswith(("differs", "only transformers")) for words in found)
+            print(f"{kind}: " + "; ".join(f"{times} {words}" for words, times in found.most_common()))
+    return int(failed)
+
+
+def main() -> int:
+    """Record every fixture."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path, nargs="?", default=FOLDER / "recorded.json")
+    parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
+    parser.add_argument("--random", type=int, metavar="N", help="compare so many random configurations of each type instead")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    if options.random:
+        return compare_random(options.random, options.seed)
+    models: dict[str, Any] = {}
+    for path in sorted(FOLDER.glob("*.json")):
+        if "model_type" in json.loads(path.read_text(encoding="utf-8")):
+            began = time.monotonic()
+            models[path.name] = recorded(path)
+            print(f"{path.name}: {models[path.name]['elements']:,} in {models[path.name]['tensors']}, {time.monotonic() - began:.1f} s")
+    data = {"schema": "placeproof.shapes/1", "version": transformers.__version__, "models": models}
+    if not options.check:
+        options.file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        return 0
+    differ = json.loads(options.file.read_text(encoding="utf-8")) != json.loads(json.dumps(data))
+    print(f"{len(models)} models" + ("; differs" if differ else ""))
+    return int(differ)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

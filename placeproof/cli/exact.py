@@ -1,0 +1,283 @@
+"""Exact bytes on the command line: what `derive --shapes`, `compare` of profiles and `measure` share."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from placeproof.core.diagnostics import Problems, suggestion
+
+if TYPE_CHECKING:
+    from placeproof.core.shapes import Shapes
+    from placeproof.core.strategy import Strategy
+    from placeproof.cost.exact.setting import Value
+    from placeproof.profiles.profile import Implementation
+
+ProfileOption = Annotated[
+    str | None, typer.Option("--profile", metavar="NAME", help="As a system runs it: `placeproof list profiles`. [default: ideal]")
+]
+WithOption = Annotated[
+    list[str] | None,
+    typer.Option("--with", metavar="NAME", help="Another implementation of the profile than the usual one; may be repeated."),
+]
+ShapesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shapes", metavar="FILE", help="Exact bytes for a model: a file of shapes, a config.json, or `transformer(layers=2, ...)`."
+    ),
+]
+RankOption = Annotated[int, typer.Option("--rank", min=0, help="Of which device exact bytes are told.")]
+OptionOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="For exact bytes: dtype=bfloat16, param_dtype, reduce_dtype, optimizer=sgd, ..."),
+]
+
+_TRANSFORMER = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "batch", "tokens")
+_OPTIONS: Mapping[str, type | tuple[str, ...]] = {
+    "dtype": ("float32", "float64", "bfloat16", "float16"),
+    "param_dtype": ("float32", "float64", "bfloat16", "float16"),
+    "reduce_dtype": ("float32", "float64", "bfloat16", "float16"),
+    "optimizer": ("adamw", "sgd"),
+    "microbatches": int,
+    "virtual": int,
+    "k": int,
+    "step": int,
+    "buffer": int,
+    "bucket_cap_mb": float,
+    "find_unused": bool,
+    "bucket_view": bool,
+}
+
+
+def shapes_of(text: str) -> Shapes:
+    """A file of shapes, or ``transformer(...)`` with its sizes. Raises InputError."""
+    if re.match(r"\s*transformer\s*\(", text) is None:
+        from placeproof.importers.shapes import read_shapes
+
+        return read_shapes(text)
+    from placeproof.core.shapes import transformer
+
+    problems = Problems()
+    sizes: dict[str, int] = {}
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+        assert isinstance(call, ast.Call)
+        assert not call.args
+        sizes = {str(k.arg): int(ast.literal_eval(k.value)) for k in call.keywords}
+        if any(size < 1 for size in sizes.values()):
+            raise ValueError("sizes are at least 1")
+    except (SyntaxError, AssertionError, ValueError, TypeError) as error:
+        problems.add("PP102", f"`{text}` cannot be read: {error or 'sizes are given by name'}", help=f"write {_example()}")
+    problems.raise_if_any()
+    unknown, missing = set(sizes) - set(_TRANSFORMER), set(_TRANSFORMER) - set(sizes) - {"kv_heads"}
+    if unknown or missing:
+        said = [f"no size `{n}`" for n in sorted(unknown)] + [f"`{n}` is missing" for n in sorted(missing)]
+        problems.add("PP104", f"a transformer has other sizes: {', '.join(said)}", help=f"write {_example()}")
+    problems.raise_if_any()
+    try:
+        return transformer(**sizes)
+    except ValueError as error:
+        problems.add("PP104", str(error), help="give sizes that divide one another")
+        problems.raise_if_any()
+        raise
+
+
+def _example() -> str:
+    return "`transformer(layers=2, hidden=64, heads=4, ffn=128, vocab=256, batch=2, tokens=16)`"
+
+
+def options_of(texts: list[str]) -> dict[str, Value]:
+    """``NAME=VALUE`` texts as options. Raises InputError with every problem."""
+    problems = Problems()
+    found: dict[str, Value] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        kind = _OPTIONS.get(name)
+        if kind is None:
+            problems.add("PP104", f"there is no option `{name}`", help=suggestion(name, _OPTIONS) or "options: " + ", ".join(_OPTIONS))
+        elif isinstance(kind, tuple):
+            if value not in kind:
+                problems.add("PP104", f"option `{name}` cannot be `{value}`", help="give " + " or ".join(kind))
+            found[name] = value
+        else:
+            found[name] = _number(name, value, kind, problems)
+    problems.raise_if_any()
+    return found
+
+
+def _number(name: str, value: str, kind: type, problems: Problems) -> Value:
+    if kind is bool:
+        if value not in ("true", "false"):
+            problems.add("PP104", f"option `{name}` cannot be `{value}`", help="give true or false")
+        return value == "true"
+    try:
+        number: int | float = float(value) if kind is float else int(value)
+        if number < 0:
+            raise ValueError
+    except ValueError:
+        problems.add("PP104", f"option `{name}` cannot be `{value}`", help="give a number that is not negative")
+        return 0
+    return number
+
+
+def mesh_of(strategy: Strategy, given: list[str]) -> dict[str, int]:
+    """The degree of every axis, from the strategy or from ``N=8`` and ``N_dp=8``; the slowest axis first. Raises InputError."""
+    from placeproof.core.mesh import degree_symbol
+
+    values = {text.partition("=")[0].strip(): text.partition("=")[2].strip() for text in given}
+    problems, mesh = Problems(), {}
+    order = {"layers": 0, "batch": 1, "sequence": 2, "experts": 3, "hidden": 4}
+    for axis in sorted(strategy.axes, key=lambda a: order[a.splits.name]):
+        name = degree_symbol(axis.name, only=len(strategy.axes) == 1)
+        text = str(axis.degree) if axis.degree is not None else values.get(name)
+        if text is None:
+            problems.add("PP203", f"exact bytes need the degree of axis `{axis.name}`", help=f"`--set {name}=8`")
+        elif not re.fullmatch(r"[1-9][0-9]{0,6}", text):
+            problems.add("PP103", f"axis `{axis.name}` cannot have `{text}` devices", help=f"`--set {name}=8`")
+        else:
+            mesh[axis.name] = int(text)
+    problems.raise_if_any()
+    return mesh
+
+
+def degrees_of(strategy: Strategy, mesh: Mapping[str, int]) -> dict[str, int]:
+    """Degrees by axis and by factor of an axis with sub-groups."""
+    found = dict(mesh)
+    for axis in strategy.axes:
+        if isinstance(axis.inner, int):
+            found |= {axis.inner_name: axis.inner, axis.outer_name: mesh[axis.name] // axis.inner}
+    return found
+
+
+def where(mesh: Mapping[str, int], rank: int) -> str:
+    """A device in words; raises InputError where the mesh has no such rank."""
+    from math import prod
+
+    devices = prod(mesh.values())
+    if rank >= devices:
+        problems = Problems()
+        problems.add("PP103", f"there is no rank {rank} among {devices} devices", help="ranks count from 0")
+        problems.raise_if_any()
+    return f"rank {rank} of {devices}"
+
+
+def exact(
+    expression: str,
+    shapes: str,
+    *,
+    profile: str | None,
+    wanted: list[str],
+    given: list[str],
+    rank: int,
+    options: list[str],
+    json_: bool,
+) -> str:
+    """The answer of `derive --shapes`. Raises InputError with every problem that is found before anything is computed."""
+    from placeproof.cost.exact.choose import chosen, explained, realised_text
+    from placeproof.profiles.profile import profile as read_profile
+    from placeproof.report import exact as report
+    from placeproof.strategies import parse_strategy
+
+    strategy = parse_strategy(expression)
+    problems = Problems()
+    with problems.collecting():
+        implementations = chosen(read_profile(profile or "ideal"), strategy, tuple(wanted))
+    with problems.collecting():
+        model = shapes_of(shapes)
+    with problems.collecting():
+        settled = options_of(options)
+    with problems.collecting():
+        mesh = mesh_of(strategy, given)
+        at = where(mesh, rank)
+    problems.raise_if_any()
+    _, changes, told = explained(strategy, implementations, model, mesh, rank=rank, options=settled)
+    program, degree = realised_text(strategy, implementations), degrees_of(strategy, mesh)
+    if json_:
+        import json
+
+        data = report.as_data(strategy.name, implementations, model, program, mesh, rank, told, changes, degree)
+        return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    return report.prediction(strategy.name, implementations, model, program, at, told, changes, degree)
+
+
+def realised(expression: str, profile: str | None, wanted: list[str]) -> str:
+    """The strategy as a profile lowers it; without a profile, as it is. Raises InputError."""
+    if profile is None:
+        return expression
+    from placeproof.cost.exact.choose import chosen, realised_text
+    from placeproof.profiles.profile import profile as read_profile
+    from placeproof.strategies import parse_strategy
+
+    strategy = parse_strategy(expression)
+    return realised_text(strategy, chosen(read_profile(profile), strategy, tuple(wanted)))
+
+
+def require_profile(
+    profile: str | None, wanted: list[str] | None, shapes: str | None, rank: int, options: list[str] | None, *, exclusive: list[str]
+) -> None:
+    """Raise InputError for options that have nothing to act on."""
+    problems = Problems()
+    if wanted and profile is None:
+        problems.add("PP104", "`--with` names an implementation of a profile", help="add `--profile torch-2.13`")
+    if shapes is None and (rank or options):
+        said = "--rank" if rank else "--option"
+        problems.add("PP104", f"`{said}` is about exact bytes", help="add `--shapes FILE`")
+    if shapes is not None and exclusive:
+        problems.add("PP104", f"exact bytes are no formulas: `{exclusive[0]}` does not go with `--shapes`", help="leave one of the two out")
+    problems.raise_if_any()
+
+
+def compare_profiles(
+    profiles: list[str], of: str, shapes: str | None, *, given: list[str], rank: int, options: list[str], json_: bool
+) -> str:
+    """The answer of `compare PROFILE ... --of STRATEGY`: exact bytes for a model, closed forms without one. Raises InputError."""
+    from placeproof.cost.exact.choose import chosen, explained, realised_text
+    from placeproof.profiles.profile import profile as read_profile
+    from placeproof.report import exact as report
+    from placeproof.strategies import parse_strategy
+
+    problems = Problems()
+    if len(profiles) < 2:
+        problems.add("PP102", "a comparison needs two profiles", help="for example `placeproof compare ideal torch-2.13 --of fsdp`")
+    strategy = parse_strategy(of)
+    every = {}
+    for name in dict.fromkeys(profiles):
+        with problems.collecting():
+            every[name] = chosen(read_profile(name), strategy)
+    problems.raise_if_any()
+    texts = {name: realised_text(strategy, one) for name, one in every.items()}
+    if shapes is None:
+        return _closed_forms(texts, every, given, json_=json_)
+    model, settled, mesh = shapes_of(shapes), options_of(options), mesh_of(strategy, given)
+    at, degree = where(mesh, rank), degrees_of(strategy, mesh)
+    told = {name: explained(strategy, one, model, mesh, rank=rank, options=settled) for name, one in every.items()}
+    if json_:
+        import json
+
+        data = {
+            name: report.as_data(strategy.name, every[name], model, texts[name], mesh, rank, after, changes, degree)
+            for name, (_, changes, after) in told.items()
+        }
+        return json.dumps({"schema": "placeproof.exact-comparison/1", "profiles": data}, indent=2, ensure_ascii=False) + "\n"
+    return report.comparison(strategy.name, every, model, texts, at, told, degree)
+
+
+def _closed_forms(texts: Mapping[str, str], every: Mapping[str, tuple[Implementation, ...]], given: list[str], *, json_: bool) -> str:
+    from placeproof.cli.common import derive_all
+    from placeproof.cost.compare import Comparison, known
+    from placeproof.cost.values import read_numbers
+    from placeproof.report import compare as report
+    from placeproof.report.exact import named
+
+    numbers = read_numbers(given, None)
+    comparison = Comparison(tuple(derive_all(list(dict.fromkeys(texts.values())))), known(numbers))
+    if json_:
+        import json
+
+        return json.dumps(report.to_json(comparison, numbers), indent=2, ensure_ascii=False) + "\n"
+    who = "".join(f"{name}: {text}\n" for name, text in texts.items())
+    return who + "\n" + report.text(comparison, numbers) + named(every)

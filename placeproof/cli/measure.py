@@ -1,0 +1,97 @@
+"""``placeproof measure``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from placeproof.cli.exact import OptionOption, RankOption, ShapesOption, WithOption, mesh_of, options_of, shapes_of, where
+from placeproof.core.diagnostics import Problems
+
+if TYPE_CHECKING:
+    from placeproof.core.strategy import Strategy
+    from placeproof.measure.subjects import Subject
+
+#: A model that is small enough for real tensors, where none is given.
+DEFAULT = "transformer(layers=2, hidden=32, heads=4, ffn=64, vocab=64, batch=4, tokens=16)"
+
+
+def command(
+    strategy: Annotated[
+        str, typer.Argument(help="What to run: a strategy such as `fsdp(4)`, `fsdp(2) * tp(2) * sp`, `pp(4, microbatches=8)`.")
+    ],
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="N=VALUE", help="The degree of an axis; may be repeated.")] = None,
+    shapes: ShapesOption = None,
+    with_: WithOption = None,
+    rank: RankOption = 0,
+    option: OptionOption = None,
+    backend: Annotated[
+        str, typer.Option(help="`fake`: one device of up to 4,096, without the others; `gloo`: a real process for each device.")
+    ] = "fake",
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.measure/1).")] = False,
+) -> int:
+    """Run a training step of PyTorch, and hold what a device exchanged and held against what is predicted. Needs torch.
+
+    Ends with 0 if prediction and measurement are equal, 1 if they are not.
+    """
+    from placeproof.measure.predicted import differences, predicted
+    from placeproof.measure.run import measure
+    from placeproof.report import measured as report
+    from placeproof.strategies import parse_strategy
+
+    composed = parse_strategy(strategy)
+    problems = Problems()
+    with problems.collecting():
+        subject = _subject(composed, tuple(with_ or ()))
+    with problems.collecting():
+        model = shapes_of(shapes or DEFAULT)
+    with problems.collecting():
+        options = options_of(option or [])
+    with problems.collecting():
+        given = mesh_of(composed, set_ or [])
+        where(given, rank)
+    problems.raise_if_any()
+    mesh = {axis: given[axis] for axis in subject.axes}
+    settled = _from_schedule(composed, subject) | options
+    measured = measure(subject, model, mesh, backend=backend, rank=rank, options=settled)
+    told = predicted(subject, model, mesh, rank=rank, options=settled)
+    found = differences(told, measured)
+    if json_:
+        typer.echo(json.dumps(report.as_data(composed.name, told, measured, found), indent=2))
+    else:
+        typer.echo(report.text(composed.name, subject.title, told, measured, found), nl=False)
+    return 1 if found else 0
+
+
+def _subject(strategy: Strategy, wanted: tuple[str, ...]) -> Subject:
+    """What can be measured of the implementations of a strategy. Raises InputError."""
+    from placeproof.cost.exact.choose import chosen
+    from placeproof.measure.predicted import PROFILE
+    from placeproof.measure.subjects import SUBJECTS, find
+    from placeproof.profiles.profile import profile
+
+    names = [one.name for one in chosen(profile(PROFILE), strategy, wanted)]
+    subject = find("*".join(names)) if "*".join(names) in SUBJECTS else None
+    problems = Problems()
+    if subject is None:
+        can = ", ".join(SUBJECTS)
+        problems.add("PP101", f"`{strategy.name}`, run by {' and '.join(names)}, cannot be measured", help=f"what can be: {can}")
+    elif set(subject.axes) != {a.name for a in strategy.axes}:
+        message = f"`{subject.name}` runs on the axes {', '.join(subject.axes)}, not {', '.join(a.name for a in strategy.axes)}"
+        problems.add("PP103", message, help="leave the names of axes as they are in the catalogue")
+    problems.raise_if_any()
+    assert subject is not None
+    return subject
+
+
+def _from_schedule(strategy: Strategy, subject: Subject) -> dict[str, Any]:
+    """Options that the strategy itself says."""
+    found: dict[str, Any] = {}
+    schedule = strategy.schedule
+    if "microbatches" in subject.takes() and isinstance(schedule.microbatches, int):
+        found["microbatches"] = schedule.microbatches
+    if "k" in subject.takes() and isinstance(schedule.reshard, int):
+        found["k"] = int(schedule.reshard)
+    return found

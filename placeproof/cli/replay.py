@@ -1,0 +1,69 @@
+"""``placeproof replay``."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from placeproof.core.diagnostics import Problems
+
+if TYPE_CHECKING:
+    from placeproof.measure.replay_file import Counterexample
+
+BACKENDS = ("gloo", "simulator")
+EXIT_CODES = {"reproduced": 0, "differs": 1, "crashed": 1, "timed out": 1, "not replayed": 3}
+
+
+def command(
+    file: Annotated[str, typer.Argument(help="The JSON of `placeproof prove SUBJECT --json`; `-` reads it from standard input.")],
+    backend: Annotated[str, typer.Option(help="What runs the program: `gloo`, a process for each device; or `simulator`.")] = "gloo",
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.1, help="How long a process waits for the others. [default: 20; 5 for a hang]")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.replay/1).")] = False,
+) -> int:
+    """Run a counterexample on real processes of PyTorch, one for each device, in exact arithmetic.
+
+    Ends with 0 if every process got the numbers that the proof predicted, 1 if one did not, 3 if the program cannot be replayed.
+    """
+    problems = Problems()
+    if backend not in BACKENDS:
+        problems.add("PP207", f"there is no backend `{backend}`", help=f"one of {', '.join(BACKENDS)}")
+    elif backend == "gloo" and find_spec("torch") is None:
+        problems.add(
+            "PP207", "a replay on real processes needs torch, which is not installed", help="pip install torch, or `--backend simulator`"
+        )
+    problems.raise_if_any()
+    found = _read(file)
+    return _simulated(found, json_) if backend == "simulator" else _on_processes(found, timeout, json_)
+
+
+def _read(file: str) -> Counterexample:
+    from placeproof.measure.replay_file import load, parse
+
+    return parse(typer.get_text_stream("stdin").read(), "standard input") if file == "-" else load(Path(file).expanduser())
+
+
+def _on_processes(found: Counterexample, timeout: float | None, json_: bool) -> int:
+    from placeproof.measure import replay_text as shown
+    from placeproof.measure.replay import replay
+
+    one = replay(found, waits=timeout)
+    typer.echo(json.dumps(shown.data(one), indent=2) if json_ else shown.text(one), nl=json_)
+    return EXIT_CODES[one.word]
+
+
+def _simulated(found: Counterexample, json_: bool) -> int:
+    from placeproof.measure import replay_text as shown
+    from placeproof.measure.replay_simulator import simulated
+
+    again = simulated(found)
+    if json_:
+        typer.echo(json.dumps(shown.data_of_simulation(found, again), indent=2))
+    else:
+        typer.echo(shown.text_of_simulation(found, again), nl=False)
+    return 0 if again.agrees(found) else 1

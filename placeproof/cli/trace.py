@@ -1,0 +1,74 @@
+"""``placeproof trace``."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from placeproof.core.diagnostics import Problems
+
+app = typer.Typer(no_args_is_help=True, help="Record what a training script does in one step, as a step program.")
+
+_Script = Annotated[Path, typer.Argument(help="A training script: its `train()` is called, or it is run as the main program.")]
+_World = Annotated[int | None, typer.Option(metavar="N", help="The number of ranks; by default the script's `WORLD`, or 2.")]
+_Backend = Annotated[str, typer.Option(help="`fake`: one rank after another, in this process; `gloo`: all ranks, as real processes.")]
+_Step = Annotated[int, typer.Option("--steps", metavar="K", min=1, help="Record the K-th step of those that the script trains.")]
+_Axis = Annotated[
+    list[str] | None, typer.Option(metavar="AXIS=WHAT", help="What an axis splits: `dp=batch`, `tp=hidden`; may be repeated.")
+]
+_Out = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the program to a file; by default it is printed.")]
+
+
+@app.callback()
+def _only() -> None:
+    """With one command, typer would leave its name out."""
+
+
+@app.command("record", no_args_is_help=True)
+def record(
+    script: _Script,
+    world: _World = None,
+    backend: _Backend = "fake",
+    steps: _Step = 1,
+    axis: _Axis = None,
+    output: _Out = None,
+) -> int:
+    """Run a script, follow its gradients from backward to the update, and write the step as a program that can be proved."""
+    problems = Problems()
+    if find_spec("torch") is None:
+        problems.add("PP207", "recording a script needs PyTorch, which is not installed", help="pip install torch")
+    if backend not in ("fake", "gloo"):
+        problems.add("PP207", f"there is no backend `{backend}` here", help="`fake` or `gloo`")
+    splits = dict(_pair(one, problems) for one in axis or [])
+    problems.raise_if_any()
+    from placeproof.measure.trace import trace
+
+    traced = trace(script, world=world, backend=backend, step=steps, splits=splits)
+    if output is None:
+        typer.echo(traced.text, nl=False)
+        return 0
+    _write(output, traced.text)
+    ranks = f"all {traced.world} ranks" if len(traced.ranks) == traced.world else "ranks " + ", ".join(map(str, traced.ranks))
+    typer.echo(f"{output}: one step of {script}, recorded on {ranks}")
+    for note in traced.notes:
+        typer.echo(f"note: {note}")
+    return 0
+
+
+def _pair(text: str, problems: Problems) -> tuple[str, str]:
+    name, sign, what = text.partition("=")
+    if not sign:
+        problems.add("PP207", f"`--axis {text}` says nothing", help="write AXIS=WHAT, such as `dp=batch`")
+    return name, what
+
+
+def _write(path: Path, text: str) -> None:
+    problems = Problems()
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        problems.add("PP110", f"cannot write `{path}`: {error.strerror}", help="give a path that can be written")
+    problems.raise_if_any()

@@ -1,0 +1,159 @@
+"""Which implementations a profile has for a strategy, the strategy as they lower it, and what they make otherwise, by name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from placeproof.core.diagnostics import Problems
+from placeproof.core.exchange import Exchange
+from placeproof.cost.exact.setting import Value
+from placeproof.profiles.profile import Implementation, Profile
+
+if TYPE_CHECKING:
+    from placeproof.core.shapes import Shapes
+    from placeproof.core.strategy import Strategy
+    from placeproof.cost.exact.predict import Predicted
+
+#: What may be otherwise beside the lowering, in the order in which differences are told; each names the fields that make it.
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "cut": ("cut",),
+    "calls": ("parameters", "gradients", "buckets"),
+    "plan": ("plan",),
+    "reads": ("reads",),
+    "whole_gradients": ("whole_gradients",),
+    "order": ("order",),
+    "extras": (),
+}
+#: Plans of blocks that differ from another plan, which is taken as the ideal.
+_PLANS = {"naive": "megatron"}
+
+
+def chosen(profile: Profile, strategy: Strategy, wanted: tuple[str, ...] = ()) -> tuple[Implementation, ...]:
+    """The implementations of a strategy's parts: those that are wanted, and the usual ones of what these do not implement.
+
+    The first is that of the states; blocks with the sequence split are run by the implementation of ``sp`` alone. Raises InputError
+    for parts that the profile does not implement, and for implementations that nothing in the strategy asks for.
+    """
+    problems = Problems()
+    parts = tuple(p.split("(")[0] for p in strategy.parts)
+    named = [one for name in wanted for one in [_found(profile, name, problems)] if one is not None]
+    for one in named:
+        if not set(one.of) & set(parts):
+            message = f"`{one.name}` implements {' and '.join(one.of)}, and `{strategy.name}` is none of that"
+            problems.add("PP101", message, help="leave it out, or name an implementation of what the strategy has")
+    found: list[Implementation] = list(named)
+    for part in parts:
+        if any(part in one.of for one in found) or (part == "tp" and "sp" in parts):
+            continue
+        usual = profile.usual(part, strategy.schedule)
+        if usual is not None:
+            found.append(usual)
+        elif part not in ("accumulate", "checkpoint"):
+            known = sorted({name for one in profile.implementations for name in one.of})
+            message = f"profile `{profile.name}` does not say how `{part}` is implemented"
+            problems.add("PP101", message, help=f"it knows {', '.join(known)}")
+    problems.raise_if_any()
+    return tuple(sorted({one.name: one for one in found}.values(), key=lambda one: bool(one.plan)))
+
+
+def _found(profile: Profile, name: str, problems: Problems) -> Implementation | None:
+    with problems.collecting():
+        return profile.find(name)
+    return None
+
+
+def realised_text(strategy: Strategy, implementations: tuple[Implementation, ...]) -> str:
+    """The strategy as an expression, with the options that its implementations set: what `derive` and `prove` can be asked about."""
+    parts = []
+    for text in strategy.parts:
+        name = text.split("(")[0]
+        sets = {k: v for one in implementations if name in one.of for k, v in one.sets.items() if f"{k}=" not in text}
+        options = ", ".join(f"{key}={value}" for key, value in sets.items())
+        given = text[len(name) + 1 : -1] if "(" in text else ""
+        inside = ", ".join(part for part in (given, options) if part)
+        parts.append(f"{name}({inside})" if inside else name)
+    return " * ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One difference: its name, what it is, and what it changes: bytes and calls of each kind of exchange, and memory by state."""
+
+    name: str
+    text: str
+    bytes: Mapping[str, int]
+    calls: Mapping[str, int]
+    memory: Mapping[str, int]
+
+
+Predict = Callable[[tuple[Implementation, ...]], "Predicted"]
+
+
+def explained(
+    strategy: Strategy,
+    implementations: tuple[Implementation, ...],
+    shapes: Shapes,
+    mesh: Mapping[str, int],
+    *,
+    rank: int = 0,
+    options: Mapping[str, Value] | None = None,
+) -> tuple[Predicted, tuple[Change, ...], Predicted]:
+    """The ideal's exact bytes, what each named difference makes of them, one after the other, and the implementations' exact bytes."""
+    from placeproof.cost.exact.predict import predict
+
+    def told(now: tuple[Implementation, ...]) -> Predicted:
+        return predict(strategy, now, shapes, mesh, rank=rank, options=options)
+
+    now = tuple(_ideal(one) for one in implementations)
+    ideal = before = told(now)
+    changes = []
+    for position, one in enumerate(implementations):
+        for name, text in _ordered(one):
+            now = (*now[:position], _with(now[position], one, name), *now[position + 1 :])
+            after = told(now)
+            changes.append(_change(name, text, before, after))
+            before = after
+    return ideal, tuple(changes), told(implementations)
+
+
+def _ideal(one: Implementation) -> Implementation:
+    """An implementation without what it makes otherwise. What it sets without a difference of that name stays."""
+    sets = {key: value for key, value in one.sets.items() if key not in one.differences}
+    reads = dict.fromkeys(one.reads, 1)
+    plan = _PLANS.get(one.plan, one.plan)
+    return replace(
+        one, sets=sets, cut="elements", parameters="unit", gradients="unit", plan=plan, reads=reads, whole_gradients=(), order="loop"
+    )
+
+
+def _ordered(one: Implementation) -> list[tuple[str, str]]:
+    order = [*one.sets, *_FIELDS]
+    return sorted(one.differences.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order))
+
+
+def _with(now: Implementation, one: Implementation, name: str) -> Implementation:
+    if name in one.sets:
+        return replace(now, sets={**now.sets, name: one.sets[name]})
+    return replace(now, **{field: getattr(one, field) for field in _FIELDS.get(name, ())})
+
+
+def _change(name: str, text: str, before: Predicted, after: Predicted) -> Change:
+    sizes, counts = _by_kind(after.exchanges), Counter(e.kind for e in after.exchanges)
+    old_sizes, old_counts = _by_kind(before.exchanges), Counter(e.kind for e in before.exchanges)
+    return Change(
+        name=name,
+        text=text,
+        bytes={k: sizes[k] - old_sizes[k] for k in sorted(sizes | old_sizes) if sizes[k] != old_sizes[k]},
+        calls={k: counts[k] - old_counts[k] for k in sorted(counts | old_counts) if counts[k] != old_counts[k]},
+        memory={k: after.memory[k] - before.memory[k] for k in after.memory if after.memory[k] != before.memory.get(k)},
+    )
+
+
+def _by_kind(exchanges: tuple[Exchange, ...]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for one in exchanges:
+        found[one.kind] += one.bytes
+    return found

@@ -1,0 +1,73 @@
+"""A measurement beside its prediction, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from placeproof.core.exchange import Exchange
+from placeproof.cost.exact.predict import Predicted
+
+if TYPE_CHECKING:
+    from placeproof.measure.measured import Measured
+    from placeproof.measure.predicted import Differences
+
+SCHEMA = "placeproof.measure/1"
+Key = tuple[str, tuple[str, ...], int]
+
+
+def _counts(exchanges: tuple[Exchange, ...]) -> Counter[Key]:
+    return Counter((e.kind, e.axes, e.bytes) for e in exchanges)
+
+
+def text(name: str, title: str, told: Predicted, measured: Measured, found: Differences) -> str:
+    """Predicted and measured side by side, and whether they are equal."""
+    world = 1
+    for size in measured.mesh.values():
+        world *= size
+    lines = [
+        f"{name}: {title}",
+        f"torch {measured.torch}, backend {measured.backend}, rank {measured.rank} of {world}; {measured.shapes.name}, "
+        f"{measured.shapes.elements:,} parameters; {measured.seconds:.1f} s",
+        "",
+    ]
+    ours, theirs = _counts(told.exchanges), _counts(measured.exchanges)
+    rows = [["calls in a step", "", "bytes", "predicted", "measured"]]
+    for key in dict.fromkeys((*ours, *theirs)):
+        kind, axes, size = key
+        rows.append(
+            [kind, ", ".join(axes), f"{size:,}", f"x {ours[key]}", f"x {theirs[key]}" + ("" if ours[key] == theirs[key] else "  <-")]
+        )
+    rows.append(["held, bytes", "", "", "predicted", "measured"])
+    for state, amount in measured.memory.items():
+        if state in told.memory:
+            mark = "" if told.memory[state] == amount else "  <-"
+            rows.append([state, "", "", f"{told.memory[state]:,}", f"{amount:,}{mark}"])
+    wide = [max(len(row[i]) for row in rows) for i in range(5)]
+    for row in rows:
+        aligned = [f"{row[0]:<{wide[0]}}", f"{row[1]:<{wide[1]}}", *(f"{c:>{w}}" for c, w in zip(row[2:], wide[2:], strict=True))]
+        lines.append(("" if row[3] == "predicted" else "  ") + "  ".join(aligned).rstrip())
+    lines += ["", "equal: every call and every byte was predicted" if not found else "different: see the lines marked <-"]
+    return "\n".join(lines) + "\n"
+
+
+def as_data(name: str, told: Predicted, measured: Measured, found: Differences) -> dict[str, Any]:
+    """The same for JSON."""
+    ours, theirs = _counts(told.exchanges), _counts(measured.exchanges)
+    calls = [
+        {"kind": kind, "axes": list(axes), "bytes": size, "predicted": ours[kind, axes, size], "measured": theirs[kind, axes, size]}
+        for kind, axes, size in dict.fromkeys((*ours, *theirs))
+    ]
+    memory = {k: {"predicted": told.memory.get(k), "measured": v} for k, v in measured.memory.items() if k in told.memory}
+    return {
+        "schema": SCHEMA,
+        "strategy": name,
+        "implementation": measured.subject,
+        "torch": measured.torch,
+        "backend": measured.backend,
+        "mesh": dict(measured.mesh),
+        "rank": measured.rank,
+        "calls": calls,
+        "memory": memory,
+        "equal": not found,
+    }

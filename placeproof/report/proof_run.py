@@ -1,0 +1,182 @@
+"""A counterexample's run as data that needs nothing of placeproof's: what it begins with, and what every device ends with.
+
+Field ``run`` of the schema ``placeproof.prove/1``. Who replays it has to know what operations mean, and nothing of how the simulator
+draws numbers or deals out elements.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from placeproof.core.program import Program, calls, render, statements
+from placeproof.semantics import tensors
+from placeproof.semantics.simulate import Difference, Fault, Setup
+from placeproof.semantics.simulate.device import Device
+from placeproof.semantics.simulate.layout import Element, Layout, in_words
+from placeproof.semantics.simulate.problem import Problem
+from placeproof.semantics.simulate.reference import Reference
+from placeproof.semantics.simulate.run import _layout, _run_step
+from placeproof.semantics.simulate.script import shown_pair
+from placeproof.semantics.tensors.arrays import FaultError, Local
+from placeproof.semantics.tensors.machine import Machine, Output
+
+
+@dataclass(frozen=True)
+class _Noted(Problem):
+    """A problem that notes every number that it gives, under a name of its own."""
+
+    noted: dict[str, Fraction] = field(default_factory=dict)
+
+    def _drawn(self, choices: list[int], name: str, *key: object) -> Any:
+        value = super()._drawn(choices, name, *key)
+        self.noted[name + "".join(_words(k) for k in key)] = value
+        return value
+
+    def overflows(self, element: Element, step: int) -> bool:
+        """Noted as 1 or 0."""
+        found = super().overflows(element, step)
+        self.noted[f"overflow of {in_words(element)}, step {step + 1}"] = Fraction(found)
+        return found
+
+
+def _words(key: object) -> str:
+    """What a number is drawn for besides its name: coordinates, or the share of a gradient."""
+    if not isinstance(key, tuple) or not key:
+        return ""
+    if isinstance(key[0], tuple):
+        return "".join(_words(one) for one in key)
+    return f", on {key[0]} = {key[1]}" if len(key) == 2 else f", share {key[0]}"
+
+
+#: A longer number is written in hexadecimal: Python refuses to write one of 4300 decimal digits.
+_LONG = 10_000
+
+
+def number(value: Fraction | int) -> str:
+    """A fraction as text, ``3/4``; in hexadecimal, ``0x3/0x4``, where it has more than 10000 bits."""
+    exact = Fraction(value)
+    long = max(abs(exact.numerator), exact.denominator).bit_length() > _LONG
+    write = hex if long else str
+    return write(exact.numerator) + ("" if exact.denominator == 1 else f"/{write(exact.denominator)}")
+
+
+def of_step(program: Program, setup: Setup, what: Difference | Fault) -> dict[str, Any]:
+    """The run of a training step's counterexample, up to the step that differs."""
+    layout = _layout(program, setup)
+    sizes = layout.sizes.factors
+    problem = _Noted(layout=layout, seed=setup.seed, without=setup.without, small=setup.small)
+    setup = replace(setup, exact=True, record=False)
+    devices = [Device(program, problem, dict(zip(sizes, at, strict=True)), setup) for at in itertools.product(*map(range, sizes.values()))]
+    steps = what.step + 1 if isinstance(what, Difference) else setup.steps
+    samples = _samples(layout, setup)
+    history = Reference(problem, samples).run(steps)
+    fault = next((f for number in range(steps) if (f := _run_step(devices, number)) is not None), None)
+    if any(c.op == "found_inf" for s in statements(program.body) for c in calls(s)):
+        _ = [problem.overflows(e, number) for e in layout.elements for number in range(steps)]  # a run asks until one is set
+    last = history[-1]
+    return {
+        "kind": "step",
+        "program": render(program),
+        "sizes": {"layers per stage": setup.layers_per_stage, "units per stage": setup.units_per_stage, "steps": steps},
+        "seed": setup.seed,
+        "small": setup.small,
+        "without": sorted(setup.without),
+        "elements": {in_words(e): layout.group_of(e) for e in layout.elements},
+        "owners": list(_owners(program, layout)),
+        "numbers": {name: number(value) for name, value in problem.noted.items()},
+        "reference": _states(last.parameters, last.optimizer, last.gradient),
+        "shown": _shown(what) if isinstance(what, Difference) else None,
+        "ends": [_end(d) for d in devices] if fault is None else None,
+        "stuck": [dict(at) for at in fault.devices] if fault is not None else None,
+    }
+
+
+def _shown(what: Difference) -> str:
+    """The table that has the two numbers which are shown."""
+    if what.actual is not None and shown_pair(what) != (what.expected, what.actual):
+        return "gradients"
+    return "optimizer, momentum" if what.state == "optimizer" else what.state
+
+
+def _samples(layout: Layout, setup: Setup) -> tuple[tuple[int, ...], ...]:
+    places = itertools.product(*(range(layout.sizes.factors[f]) for f in layout.sample_factors))
+    return tuple((*at, i) for at in places for i in range(setup.microbatches))
+
+
+def _owners(program: Program, layout: Layout) -> Iterable[dict[str, Any]]:
+    """For each factor of the mesh, each order of parts and, where weights are tied, each stage: the owner of every element."""
+    orders = {c.option("order", "blocked") or "blocked" for s in statements(program.body) for c in calls(s) if c.op == "part"}
+    stages = range(layout.stage_count) if layout.tied_elements else range(1)
+    for factor, order, stage in itertools.product(layout.sizes.factors, sorted(orders | {"blocked"}), stages):
+        of = " ".join(str(layout.owner(e, factor, stage, order)) for e in layout.elements)
+        yield {"along": factor, "order": order, "stage": stage, "of": of}
+
+
+def _states(parameters: Mapping[Element, Any], optimizer: Mapping[Element, Any], gradients: Mapping[Element, Any]) -> dict[str, Any]:
+    return {
+        "parameters": {in_words(e): number(v) for e, v in parameters.items()},
+        "optimizer": {in_words(e): [number(n) for n in v] for e, v in optimizer.items()},
+        "gradients": {in_words(e): number(v) for e, v in gradients.items()},
+    }
+
+
+def _end(device: Device) -> dict[str, Any]:
+    """What a device holds at the end, and the gradients that its last update read."""
+    read = device.read_gradients[-1] if device.read_gradients else {}
+    return {"device": dict(device.at), **_states(device.state("parameters").data, device.state("optimizer").data, read)}
+
+
+def of_block(program: Program, found: tensors.Found) -> dict[str, Any]:
+    """The run of a block's counterexample."""
+    setup = found.setup
+    one = dict.fromkeys(setup.degrees, 1)
+    alone = Machine(program, one, setup.sizes, setup.seed, fine=setup.fine)
+    whole = alone.env[alone.devices[0]]
+    numbers = {f"{t.name}{_spot(spot)}": number(n.value) for t in program.tensors for spot, n in whole[t.name].by_place().items()}
+    truth = alone.run()
+    try:
+        machine = Machine(program, setup.degrees, setup.sizes, setup.seed, fine=setup.fine)
+        many: list[Output] | None = machine.run()
+    except FaultError:
+        many = None
+    which = next((n for n, o in enumerate(truth) if (o.line, o.name) == (found.what.line, found.what.name)), None)
+    return {
+        "kind": "block",
+        "program": render(program),
+        "sizes": dict(setup.sizes),
+        "seed": setup.seed,
+        "fine": setup.fine,
+        "numbers": numbers,
+        "reference": {"returns": [_returned(o.locals[alone.devices[0]]) for o in truth]} | _derivative(found.what, truth, which),
+        "shown": None if which is None else f"result {which + 1}",
+        "ends": None
+        if many is None
+        else [
+            {"device": dict(zip(setup.degrees, d, strict=True)), "returns": [_returned(o.locals[d]) for o in many]} for d in machine.devices
+        ],
+        "stuck": [] if many is None else None,
+    }
+
+
+def _derivative(what: tensors.Difference, truth: list[Output], which: int | None) -> dict[str, Any]:
+    """What was expected, where it is a derivative: on one device the program itself returns something else."""
+    if which is None or what.expected is None:
+        return {}
+    (alone,) = truth[which].locals.values()
+    where = frozenset(what.index.items())
+    returned = alone.by_place().get(where)
+    derived = returned is not None and returned.value != what.expected
+    return {"derivative": {_spot(where): number(what.expected)}} if derived else {}
+
+
+def _returned(value: Local) -> dict[str, str]:
+    return {_spot(spot): number(n.value) for spot, n in value.by_place().items()}
+
+
+def _spot(spot: Iterable[tuple[str, int]]) -> str:
+    """A place in a tensor, dimensions by name: ``[ffn 1, tokens 0]``."""
+    return "[" + ", ".join(f"{dim} {n}" for dim, n in sorted(spot)) + "]"

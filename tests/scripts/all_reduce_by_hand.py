@@ -1,0 +1,30 @@
+"""Data parallelism by hand: parameters are sent from rank 0 to all, gradients are summed over the ranks and divided by their number."""
+
+import common
+import torch.distributed as dist
+from torch import Tensor
+
+WORLD = 2
+STRATEGY = "ddp"
+reference = common.reference
+
+
+def train() -> dict[str, Tensor]:
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    net = common.model(seed=rank)
+    for p in net.parameters():
+        dist.broadcast(p.data, src=0)
+    optimizer = common.sgd(net)
+    x, y = common.share(rank, world)
+    common.loss(net(x), y).backward()
+    for p in net.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= world
+    optimizer.step()
+    return common.parameters(net)
+
+
+if __name__ == "__main__":
+    train()

@@ -1,0 +1,30 @@
+"""fully_shard that keeps what it gathers from forward to backward, as ZeRO stage 2 has its parameters."""
+
+import common
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+WORLD = 2
+STRATEGY = "fsdp(reshard_after_forward=false)"
+reference = common.reference
+
+
+def train() -> dict[str, Tensor]:
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("dp",))
+    net = common.model()
+    for block in net.blocks.values():
+        fully_shard(block, mesh=mesh, reshard_after_forward=False)
+    fully_shard(net, mesh=mesh, reshard_after_forward=False)
+    optimizer = common.sgd(net)
+    x, y = common.share(dist.get_rank(), dist.get_world_size())
+    common.loss(net(x), y).backward()
+    optimizer.step()
+    return common.full_parameters(net)
+
+
+if __name__ == "__main__":
+    train()

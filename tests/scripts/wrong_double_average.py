@@ -1,0 +1,25 @@
+"""Double averaging: the loss is divided by the number of ranks, and DistributedDataParallel divides again."""
+
+import common
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+WORLD = 2
+STRATEGY = "ddp"
+reference = common.reference
+
+
+def train() -> dict[str, Tensor]:
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    net = DistributedDataParallel(common.model())
+    optimizer = common.sgd(net)
+    x, y = common.share(dist.get_rank(), dist.get_world_size())
+    (common.loss(net(x), y) / dist.get_world_size()).backward()
+    optimizer.step()
+    return common.parameters(net.module)
+
+
+if __name__ == "__main__":
+    train()

@@ -1,0 +1,28 @@
+"""Unsynchronised initialisation: each rank draws its own parameters, and nobody sends those of rank 0."""
+
+import common
+import torch.distributed as dist
+from torch import Tensor
+
+WORLD = 2
+STRATEGY = "ddp"
+reference = common.reference
+
+
+def train() -> dict[str, Tensor]:
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    net = common.model(seed=rank)
+    optimizer = common.sgd(net)
+    x, y = common.share(rank, world)
+    common.loss(net(x), y).backward()
+    for p in net.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= world
+    optimizer.step()
+    return common.parameters(net)
+
+
+if __name__ == "__main__":
+    train()

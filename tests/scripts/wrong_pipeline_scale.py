@@ -1,0 +1,33 @@
+"""A pipeline that sums over its micro-batches: each loss is a mean, and nobody divides by their number."""
+
+import common
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+WORLD = 2
+STRATEGY = "pp"
+reference = common.reference
+MICROBATCHES = 8
+
+
+def train() -> dict[str, Tensor]:
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    net = common.stage(rank, world)
+    optimizer = common.sgd(net)
+    pipeline = PipelineStage(net, rank, world, torch.device("cpu"))
+    schedule = Schedule1F1B(pipeline, MICROBATCHES, loss_fn=common.loss, scale_grads=False)
+    x, y = common.batch()
+    if rank == 0:
+        schedule.step(x)
+    else:
+        schedule.step(target=y)
+    optimizer.step()
+    return common.parameters(net)
+
+
+if __name__ == "__main__":
+    train()

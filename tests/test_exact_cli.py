@@ -1,0 +1,172 @@
+"""Exact bytes on the command line: derive and compare with profiles, what is printed, and what bad input gets."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded import rows
+
+from placeproof.cli.main import run
+from placeproof.core.exchange import tally
+from placeproof.cost.exact.choose import chosen, explained, realised_text
+from placeproof.cost.exact.predict import predict
+from placeproof.measure.random import random_case
+from placeproof.measure.subjects import SUBJECTS
+from placeproof.profiles.profile import profile
+from placeproof.strategies import parse_strategy
+
+SMALL = """name = "small"
+[[unit]]
+name = "root"
+parameters = { "w0" = [5, 3], "w1" = [7] }
+[[unit]]
+name = "units.0"
+parameters = { "units.0.w0" = [7, 7], "units.0.w1" = [7], "units.0.w2" = [3, 2, 5] }
+"""
+DECODER = "transformer(layers=2, hidden=32, heads=4, ffn=64, vocab=64, batch=4, tokens=16)"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL, encoding="utf-8")
+    return str(path)
+
+
+def test_derive_prints_calls_memory_and_differences(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["derive", "fsdp(4)", "--profile", "torch-2.13", "--shapes", small]) == 0
+    shown = capsys.readouterr().out
+    assert "all_gather      dp  forward   416  x 1" in shown
+    assert "root: the root unit stays gathered" in shown
+    assert 'placeproof prove "fsdp(4, root=keep, bucket=unit)"' in shown
+
+
+def test_json_has_what_the_text_has(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["derive", "fsdp", "--set", "N=4", "--profile", "torch-2.13", "--shapes", small, "--rank", "3", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["schema"] == "placeproof.exact/1"
+    assert (data["mesh"], data["rank"], data["implementations"]) == ({"dp": 4}, 3, ["fsdp2"])
+    assert sum(call["count"] for call in data["calls"]) == 5
+    assert data["memory"]["parameters"] < data["memory"]["optimizer"]
+    assert [d["name"] for d in data["differences"]] == ["root", "cut"]
+
+
+def test_the_program_that_is_named_is_proved(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["prove", "zero1 * tp * sp", "--profile", "torch-2.13"]) == 0
+    assert "proved" in capsys.readouterr().out
+
+
+def test_profiles_side_by_side(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "ideal", "torch-2.13", "--of", "fsdp(4)", "--shapes", small]) == 0
+    shown = capsys.readouterr().out
+    assert "torch-2.13, otherwise than in the ideal" in shown
+    assert "cut: each tensor is cut by its first dimension" in shown
+    assert run(["compare", "ideal", "torch-2.13", "--of", "zero1"]) == 0
+    assert "2*b_g*(N - 1)/N" in capsys.readouterr().out
+    assert run(["compare", "ideal", "torch-2.13", "--of", "fsdp(4)", "--shapes", small, "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["profiles"]) == {"ideal", "torch-2.13"}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_named_differences_lead_from_the_ideal_to_the_implementation(seed: int) -> None:
+    """All changes together are the whole difference: nothing of it has no name."""
+    case = random_case(seed)
+    subject = SUBJECTS[case.subject]
+    implementations = tuple(profile("torch-2.13").find(name) for name in subject.name.split("*"))
+    strategy = parse_strategy(subject.expression(case.mesh, case.options))
+    options = {**case.options, **({"virtual": subject.virtual} if subject.virtual and subject.schedule else {})}
+    ideal, changes, told = explained(strategy, implementations, case.shapes, case.mesh, rank=case.rank, options=options)
+    for kind in {e.kind for e in (*ideal.exchanges, *told.exchanges)}:
+        before = sum(e.bytes for e in ideal.exchanges if e.kind == kind)
+        after = sum(e.bytes for e in told.exchanges if e.kind == kind)
+        assert before + sum(c.bytes.get(kind, 0) for c in changes) == after
+    for state, amount in told.memory.items():
+        assert ideal.memory[state] + sum(c.memory.get(state, 0) for c in changes) == amount
+    again = predict(strategy, implementations, case.shapes, case.mesh, rank=case.rank, options=options)
+    assert tally(again.exchanges) == tally(told.exchanges)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "names", "text"),
+    [
+        ("fsdp(8)", ("fsdp2",), "fsdp(8, root=keep, bucket=unit)"),
+        ("fsdp(reshard_after_forward=false)", ("fsdp2_keep",), "fsdp(reshard_after_forward=False, bucket=unit)"),
+        ("fsdp(reshard_after_forward=2)", ("fsdp2_sub",), "fsdp(reshard_after_forward=2, bucket=unit)"),
+        ("zero1", ("zero_redundancy",), "zero1(reduce=all_reduce, back=broadcast)"),
+        ("hsdp * tp * sp", ("hsdp", "tp_sp"), "hsdp(root=keep, bucket=unit) * tp * sp(norms=each)"),
+        ("pp * ddp", ("1f1b", "ddp"), None),
+    ],
+)
+def test_the_usual_implementations(strategy: str, names: tuple[str, ...], text: str | None) -> None:
+    composed = parse_strategy(strategy)
+    found = chosen(profile("torch-2.13"), composed)
+    assert {one.name for one in found} == set(names)
+    if text is not None:
+        assert realised_text(composed, found) == text
+        assert parse_strategy(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["derive", "fsdp(4)", "--profile", "torch-2", "--shapes", "SMALL"], "there is no profile `torch-2`"),
+        (["derive", "zero2(4)", "--profile", "torch-2.13", "--shapes", "SMALL"], "does not say how `zero2` is implemented"),
+        (["derive", "fsdp(4)", "--profile", "torch-2.13", "--with", "ddp", "--shapes", "SMALL"], "`ddp` implements ddp"),
+        (["derive", "fsdp(4)", "--with", "fsdp1"], "add `--profile torch-2.13`"),
+        (["derive", "fsdp", "--profile", "torch-2.13", "--shapes", "SMALL"], "`--set N=8`"),
+        (["derive", "fsdp", "--set", "N=0", "--shapes", "SMALL"], "`N` is integer >= 1"),
+        (["derive", "fsdp(4)", "--shapes", "SMALL", "--rank", "4"], "there is no rank 4 among 4 devices"),
+        (["derive", "fsdp(4)", "--shapes", "SMALL", "--latex"], "`--latex` does not go with `--shapes`"),
+        (["derive", "fsdp(4)", "--rank", "1"], "`--rank` is about exact bytes"),
+        (["derive", "fsdp(4)", "--shapes", "SMALL", "--option", "dtype=fp8"], "option `dtype` cannot be `fp8`"),
+        (["derive", "fsdp(4)", "--shapes", "SMALL", "--option", "color=red"], "there is no option `color`"),
+        (["derive", "fsdp(4)", "--shapes", "nowhere.toml"], "nowhere.toml"),
+        (["derive", "fsdp(4)", "--shapes", "transformer(layers=2)"], "`hidden` is missing"),
+        (
+            ["derive", "fsdp(4)", "--shapes", "transformer(layers=2, hidden=33, heads=4, ffn=1, vocab=1, batch=1, tokens=1)"],
+            "do not divide",
+        ),
+        (["derive", "fsdp(4)", "--shapes", "transformer(layers=0, hidden=4, heads=4, ffn=1, vocab=1, batch=1, tokens=1)"], "at least 1"),
+        (["derive", "tp(3)", "--shapes", DECODER], "does not divide"),
+        (["compare", "ideal", "torch-2.13"], "`placeproof compare ideal torch-2.13 --of fsdp`"),
+        (["compare", "ideal", "--of", "fsdp"], "needs two profiles"),
+        (["compare", "fsdp", "ddp", "--shapes", "SMALL"], "`--shapes` compares profiles"),
+    ],
+)
+def test_bad_input_gets_one_clear_error(arguments: list[str], says: str, small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([small if a == "SMALL" else a for a in arguments]) == 2
+    shown = capsys.readouterr().err
+    assert says in shown
+    assert "Traceback" not in shown
+
+
+def test_a_split_that_does_not_divide_is_refused_before_anything_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["derive", "fsdp(2) * tp(3)", "--profile", "torch-2.13", "--shapes", DECODER]) == 2
+    assert "3" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed: nothing can be measured")
+def test_measure_prints_both_sides(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["measure", "fsdp(4)", "--shapes", small]) == 0
+    shown = capsys.readouterr().out
+    assert "equal: every call and every byte was predicted" in shown
+    assert run(["measure", "ddp(2)", "--shapes", small, "--backend", "gloo", "--json"]) == 0
+    data: Any = json.loads(capsys.readouterr().out)
+    assert data["equal"] is True
+    assert all(call["predicted"] == call["measured"] for call in data["calls"])
+    assert run(["measure", "fsdp * zero1(dp=dp2)", "--set", "N_dp=2", "--set", "N_dp2=2"]) == 2
+    assert "cannot be measured" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="torch is installed")
+def test_measure_without_torch_says_what_to_install(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["measure", "fsdp(4)", "--shapes", small]) == 2
+    assert "torch is not installed" in capsys.readouterr().err
+
+
+def test_recorded_rows_name_their_torch() -> None:
+    assert {r["torch"] for r in rows()} == {"2.13.0+cpu"}
