@@ -172,6 +172,19 @@ def _precision(name: str) -> list[str] | None:
     ]
 
 
+def _profile(name: str) -> list[str] | None:
+    from placeproof.profiles.profile import names, profile
+
+    if name not in names():
+        return None
+    found = profile(name)
+    lines = [f"profile {found.name}: {found.title}"]
+    for one in found.implementations:
+        lines += ["", f"{one.name}: {one.title}", f"  implements {', '.join(one.of)}"]
+        lines += [f"  {key}: {text}" for key, text in one.differences.items()]
+    return [*lines, "", f"`placeproof compare ideal {name} --of STRATEGY` shows what that makes"]
+
+
 #: Where a name is looked up; the first that knows it explains it.
 EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _code,
@@ -187,6 +200,7 @@ EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _rule,
     _framework_rule,
     _block,
+    _profile,
     _theorem,
 )
 
