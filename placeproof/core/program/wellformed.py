@@ -337,6 +337,16 @@ def _nests(loop: For, outer: tuple[For, ...], order: list[str], problems: Proble
         problems.add("PP307", f"`{loop.within}` is no part that is walked here", place=loop.place, help=hint)
 
 
+def _one_axis_each(program: Program, problems: Problems) -> None:
+    """Layers lie in stages of one pipeline, and slices of the hidden dimension on one axis: two would need two kinds of parts."""
+    for what in ("layers", "hidden"):
+        names = [a.name for a in program.axes if a.splits.name == what]
+        if len(names) > 1 and not program.tensors:
+            listed = " and ".join(f"`{n}`" for n in names)
+            whole = "the layers" if what == "layers" else "the hidden dimension"
+            problems.add("PP303", f"{listed} both split {whole}", help=f"one axis splits {whole}; let the others split something else")
+
+
 def _symbols_known(program: Program, problems: Problems) -> None:
     from placeproof.core.symbols import info
 
@@ -357,6 +367,7 @@ def _symbols_known(program: Program, problems: Problems) -> None:
 RULES: tuple[Rule, ...] = (
     Rule(code="PP302", demands="a program has at least one statement", check=_not_empty, whole=True),
     Rule(code="PP305", demands="axes are axes of the mesh", check=_known_axes),
+    Rule(code="PP303", demands="one axis splits the layers, and one the hidden dimension", check=_one_axis_each),
     Rule(code="PP305", demands="an operation names an axis once, its factors included", check=_axes_once),
     Rule(code="PP304", demands="operations are called as the table says", check=_as_in_table),
     Rule(code="PP304", demands="an operation has as many targets as results", check=_target_count),
