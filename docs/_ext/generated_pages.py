@@ -11,6 +11,7 @@ from collections.abc import Callable
 import catalogue_pages
 import code_tables
 import command_pages
+import profile_pages
 import proof_pages
 import rule_pages
 import sources_page
@@ -47,6 +48,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "rule-differences": rule_pages.differences,
     "rule-disagreements": rule_pages.disagreements,
     "rule-validators": rule_pages.validators,
+    "profiles": profile_pages.listed,
     "sources": sources_page.sources,
 }
 
