@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from placeproof.cli import check, compare, derive, explain, listing, measure, prove, replay, trace
+from placeproof.cli import check, compare, derive, experiment, explain, listing, measure, prove, replay, trace
 from placeproof.cli.common import EXIT_BAD_INPUT, EXIT_BUG
 from placeproof.core.diagnostics import InputError
 
@@ -24,7 +24,8 @@ app.command("compare", no_args_is_help=True)(compare.command)
 app.command("prove", no_args_is_help=True)(prove.command)
 app.command("measure", no_args_is_help=True)(measure.command)
 app.command("replay", no_args_is_help=True)(replay.command)
-app.add_typer(trace.app, name="trace")
+app.command("experiment", no_args_is_help=True)(experiment.command)
+app.command("trace", no_args_is_help=True)(trace.command)
 app.command("check")(check.command)
 app.command("list", no_args_is_help=True)(listing.command)
 app.command("explain", no_args_is_help=True)(explain.command)
@@ -78,7 +79,7 @@ def run(arguments: list[str]) -> int:
 
 
 #: Options of ours whose value may hold spaces.
-_VALUED = re.compile(r"--(?:set|precision|for-all|without|smtlib|replay-script|from|world|budget)=")
+_VALUED = re.compile(r"--(?:set|precision|for-all|without|smtlib|replay-script|from|world|budget|against|axis|shapes|with|of|profile|option)=")
 
 
 def _with_texts(arguments: list[str]) -> list[str]:

@@ -10,8 +10,7 @@ import typer
 
 from placeproof.core.diagnostics import Problems
 
-app = typer.Typer(no_args_is_help=True, help="Record what a training script does in one step, as a step program.")
-
+_Action = Annotated[str, typer.Argument(metavar="record", help="What to do: `record`.")]
 _Script = Annotated[Path, typer.Argument(help="A training script: its `train()` is called, or it is run as the main program.")]
 _World = Annotated[int | None, typer.Option(metavar="N", help="The number of ranks; by default the script's `WORLD`, or 2.")]
 _Backend = Annotated[str, typer.Option(help="`fake`: one rank after another, in this process; `gloo`: all ranks, as real processes.")]
@@ -22,13 +21,8 @@ _Axis = Annotated[
 _Out = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the program to a file; by default it is printed.")]
 
 
-@app.callback()
-def _only() -> None:
-    """With one command, typer would leave its name out."""
-
-
-@app.command("record", no_args_is_help=True)
-def record(
+def command(
+    action: _Action,
     script: _Script,
     world: _World = None,
     backend: _Backend = "fake",
@@ -38,6 +32,8 @@ def record(
 ) -> int:
     """Run a script, follow its gradients from backward to the update, and write the step as a program that can be proved."""
     problems = Problems()
+    if action != "record":
+        problems.add("PP207", f"`trace` cannot `{action}`", help="`placeproof trace record script.py`")
     if find_spec("torch") is None:
         problems.add("PP207", "recording a script needs PyTorch, which is not installed", help="pip install torch")
     if backend not in ("fake", "gloo"):

@@ -1,0 +1,76 @@
+"""Which mesh axes a group of ranks spans: those of the script's mesh, or axes that are made up from its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise, product
+from math import prod
+
+from placeproof.core.diagnostics import Problems
+
+
+@dataclass(slots=True)
+class Grid:
+    """The axes with their sizes, the slowest first, as in a DeviceMesh. ``inner``: axes of which sub-groups are used, with their sizes.
+    ``made``: the names are ours."""
+
+    sizes: dict[str, int]
+    made: bool = False
+    inner: dict[str, int] = field(default_factory=dict)
+
+    def stride(self, axis: str) -> int:
+        """How far apart two neighbours on an axis are, as ranks of the world."""
+        names = list(self.sizes)
+        return prod(self.sizes[n] for n in names[names.index(axis) + 1 :])
+
+    def neighbour(self, axis: str) -> int:
+        """The rank next to rank 0 on an axis."""
+        return self.stride(axis)
+
+    def axes(self, ranks: tuple[int, ...]) -> tuple[str, ...]:
+        """The axes, or the factor of one, that a group of ranks spans. Raises InputError for a group that lies across."""
+        wanted = {r - min(ranks) for r in ranks}
+        for count in range(1, len(self.sizes) + 1):
+            for names in combinations(self.sizes, count):
+                steps = [[k * self.stride(n) for k in range(self.sizes[n])] for n in names]
+                if {sum(one) for one in product(*steps)} == wanted:
+                    return names
+        for name in self.sizes:
+            if wanted == {k * self.stride(name) for k in range(len(ranks))} and self.sizes[name] % len(ranks) == 0:
+                self.inner[name] = len(ranks)
+                return (f"{name}_inner",)
+        problems = Problems()
+        listed = ", ".join(f"{n}={s}" for n, s in self.sizes.items())
+        problems.add(
+            "PP207",
+            f"a process group of the ranks {ranks} spans no axis of the mesh ({listed})",
+            help="use groups along the axes of a mesh",
+        )
+        problems.raise_if_any()
+        raise AssertionError("unreachable")
+
+
+def grid(mesh: dict[str, int], groups: Iterable[tuple[int, ...]], world: int) -> Grid:
+    """The script's mesh, or one of axes `dp` or `g0`, `g1`, ... from groups that were made by hand."""
+    if mesh:
+        return Grid(dict(mesh))
+    steps = {(g[1] - g[0], len(g)) for g in groups if 1 < len(g) < world and _even(g)}
+    if not steps:
+        return Grid({"dp": world}, made=True)
+    edges = sorted({1, world} | {s for s, _ in steps} | {s * n for s, n in steps})
+    sizes = [b // a for a, b in pairwise(edges)]
+    if prod(sizes) != world or any(b % a for a, b in pairwise(edges)):
+        problems = Problems()
+        problems.add("PP207", "the process groups of this script are no grid of ranks", help="make them with init_device_mesh")
+        problems.raise_if_any()
+    return Grid({f"g{i}": size for i, size in enumerate(reversed(sizes))}, made=True)
+
+
+def _even(group: tuple[int, ...]) -> bool:
+    return len({b - a for a, b in pairwise(group)}) == 1
+
+
+def ranks_of(key: str) -> tuple[int, ...]:
+    """The ranks that a term calls a group by."""
+    return tuple(int(r) for r in key.split(","))

@@ -1,0 +1,123 @@
+"""What a traced number is made of, as terms that are stored once each: a gradient of a pass, scaled, added up, reduced over axes.
+
+Without torch. A term is named by its number, so that a whole tensor of numbers can say what each of its elements is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+#: Of what nothing is known, and of what is zero.
+NOTHING, ZERO = 0, 1
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One term.
+
+    ``kind``: "param" and "updated" (parameter ``index`` before and after its update), "pass" (its gradient, of backward pass ``turn``),
+    "scale" (by ``factor``), "add", one of :data:`COLLECTIVES`, "square", "sum_squares", "norm", "clip" (a factor from a norm), "clipped"
+    (of a gradient by a factor), "unknown" (``text`` says what was done). ``of``: the terms that it is made of. ``root``: of a
+    broadcast or a reduce, as a rank of the world. ``line``: of the script.
+    """
+
+    kind: str
+    of: tuple[int, ...] = ()
+    index: int = -1
+    turn: int = -1
+    factor: Fraction = Fraction(1)
+    axes: tuple[str, ...] = ()
+    op: str = ""
+    root: int = -1
+    text: str = ""
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(slots=True)
+class Nodes:
+    """All terms of a recording; the number of a term is its place."""
+
+    table: list[Node] = field(default_factory=lambda: [Node(kind="nothing"), Node(kind="zero")])
+    numbers: dict[Node, int] = field(default_factory=dict)
+
+    def add(self, node: Node) -> int:
+        """The number of a term."""
+        if node not in self.numbers:
+            self.numbers[node] = len(self.table)
+            self.table.append(node)
+        return self.numbers[node]
+
+    def __getitem__(self, number: int) -> Node:
+        return self.table[number]
+
+    def states(self, number: int) -> frozenset[int]:
+        """The parameters that a term speaks of."""
+        node = self.table[number]
+        own = frozenset((node.index,)) if node.index >= 0 else frozenset()
+        return own.union(*(self.states(n) for n in node.of))
+
+    def gradient_of(self, number: int) -> frozenset[int]:
+        """The parameters whose gradients a term is made of, but for the norms that clip it."""
+        node = self.table[number]
+        return self.states(node.of[0] if node.kind == "clipped" else number)
+
+    def is_parameter(self, number: int) -> bool:
+        """Whether a term is a parameter, before or after its update, moved or not."""
+        node = self.table[number]
+        return node.kind in ("param", "updated") or (
+            node.kind in ("all_gather", "broadcast") and any(self.is_parameter(n) for n in node.of)
+        )
+
+    def is_norm(self, number: int) -> bool:
+        """Whether a term is a norm, or something of the kind that a norm is made of."""
+        node = self.table[number]
+        return node.kind in ("sum_squares", "norm") or (node.kind in COLLECTIVES and any(self.is_norm(n) for n in node.of))
+
+    def holds(self, number: int, kind: str) -> bool:
+        """Whether a term, or something that it is made of, is of a kind."""
+        node = self.table[number]
+        return node.kind == kind or any(self.holds(n, kind) for n in node.of)
+
+    def scaled(self, number: int, factor: Fraction, line: int) -> int:
+        """A term times a rational number."""
+        if number in (NOTHING, ZERO) or factor == 1:
+            return number
+        return self.add(Node(kind="scale", of=(number,), factor=factor, line=line))
+
+    def exchanged(self, number: int, like: Node) -> int:
+        """A term after a collective."""
+        return number if number in (NOTHING, ZERO) else self.add(replace(like, of=(number,)))
+
+    def unknown(self, numbers: tuple[int, ...], text: str, line: int) -> int:
+        """What an operation that has no word here makes of terms."""
+        return self.add(Node(kind="unknown", of=tuple(dict.fromkeys(n for n in numbers if n > ZERO)), text=text, line=line))
+
+    def power(self, number: int, exponent: Fraction, line: int) -> int:
+        """The square of a gradient or of a norm, and the root of a sum of squares."""
+        node = self.table[number]
+        if exponent == 2 and node.kind == "norm":
+            return node.of[0]
+        if exponent == 2 and not self.is_norm(number):
+            return self.add(Node(kind="square", of=(number,), line=line))
+        if exponent == Fraction(1, 2) and self.is_norm(number):
+            return self.add(Node(kind="norm", of=(number,), line=line))
+        return self.unknown((number,), f"a power of {float(exponent):g}", line)
+
+    def norm(self, numbers: tuple[int, ...], line: int) -> int:
+        """The 2-norm of elements: gradients, or norms of some."""
+        return self.add(Node(kind="norm", of=(self.sum_squares(tuple(self._squared(n, line) for n in numbers), line),), line=line))
+
+    def _squared(self, number: int, line: int) -> int:
+        return self.power(number, Fraction(2), line)
+
+    def sum_squares(self, numbers: tuple[int, ...], line: int) -> int:
+        """The sum of squares, or of sums of squares."""
+        terms: list[int] = []
+        for number in numbers:
+            node = self.table[number]
+            terms += node.of if node.kind in ("square", "sum_squares") else (number,)
+        if len(terms) == 1 and self.is_norm(terms[0]):
+            return terms[0]
+        return self.add(Node(kind="sum_squares", of=tuple(sorted(set(terms))), line=line))
