@@ -139,9 +139,9 @@ def _weight(outcome: Outcome[T]) -> int:
     """Causes before consequences: a peer that is gone, or waiting for one, follows from something else."""
     if outcome.kind == "ok":
         return 3
-    if outcome.kind == "timeout":
+    if outcome.kind == "error" and _PEER_GONE.search(outcome.error or ""):
         return 2
-    return 1 if outcome.kind == "error" and _PEER_GONE.search(outcome.error or "") else 0
+    return 1 if outcome.kind == "timeout" else 0
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -71,12 +71,11 @@ def of_step(program: Program, setup: Setup, what: Difference | Fault) -> dict[st
     problem = _Noted(layout=layout, seed=setup.seed, without=setup.without, small=setup.small)
     setup = replace(setup, exact=True, record=False)
     devices = [Device(program, problem, dict(zip(sizes, at, strict=True)), setup) for at in itertools.product(*map(range, sizes.values()))]
-    steps = what.step + 1 if isinstance(what, Difference) else setup.steps
+    wanted = what.step + 1 if isinstance(what, Difference) else setup.steps
+    steps, fault = _run(devices, wanted)
     samples = _samples(layout, setup)
     history = Reference(problem, samples).run(steps)
-    fault = next((f for number in range(steps) if (f := _run_step(devices, number)) is not None), None)
-    if any(c.op == "found_inf" for s in statements(program.body) for c in calls(s)):
-        _ = [problem.overflows(e, number) for e in layout.elements for number in range(steps)]  # a run asks until one is set
+    _draw_all(problem, samples, steps, whole=fault is not None)
     last = history[-1]
     return {
         "kind": "step",
@@ -93,6 +92,37 @@ def of_step(program: Program, setup: Setup, what: Difference | Fault) -> dict[st
         "ends": [_end(d) for d in devices] if fault is None else None,
         "stuck": [dict(at) for at in fault.devices] if fault is not None else None,
     }
+
+
+def _run(devices: list[Device], steps: int) -> tuple[int, Fault | None]:
+    """Some steps on all devices: how many were begun, and what stopped them."""
+    for step in range(steps):
+        fault = _run_step(devices, step)
+        if fault is not None:
+            return step + 1, fault
+    return steps, None
+
+
+def _draw_all(problem: Problem, samples: Iterable[tuple[int, ...]], steps: int, *, whole: bool) -> None:
+    """What the simulator did not come to draw: flags, of which it asks until one is set; with ``whole``, everything that devices draw
+    which a fault kept from going on."""
+    called = [c for s in statements(problem.layout.program.body) for c in calls(s)]
+    if any(c.op == "found_inf" for c in called):
+        for element, step in itertools.product(problem.layout.elements, range(steps)):
+            problem.overflows(element, step)
+    if not whole:
+        return
+    for sample, step in itertools.product(samples, range(steps)):
+        for what in ("input", "target"):
+            problem.sample(sample, step, what)
+        problem.tokens(sample, step)
+        if problem.coupled:
+            problem.statistic(sample, step)
+    sizes = problem.layout.sizes.factors
+    for axes in {c.axes for c in called if c.op == "random"}:
+        named = problem.layout.factors(axes)
+        for at in itertools.product(*(range(n) if f in named else (0,) for f, n in sizes.items())):
+            problem.key(dict(zip(sizes, at, strict=True)))
 
 
 def _shown(what: Difference) -> str:

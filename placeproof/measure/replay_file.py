@@ -1,0 +1,283 @@
+"""A counterexample as ``placeproof prove --json`` writes it, read as data, with everything checked that a replay relies on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NoReturn
+
+from placeproof.core.diagnostics import InputError, Problems
+from placeproof.core.program import Program
+from placeproof.core.program import parse as parse_program
+from placeproof.core.program.wellformed import check_into
+
+SCHEMA = "placeproof.prove/1"
+#: The error code of everything here.
+CODE = "PP110"
+#: Longer files are no counterexample of a small run, in bytes.
+MOST_BYTES = 50_000_000
+
+Coordinates = Mapping[str, int]
+Named = Mapping[str, Fraction]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """The number that the counterexample shows: in which table it differs and where, what one device has, and what this one has.
+    ``why``: what happens instead in a run that does not end."""
+
+    table: str | None
+    device: Coordinates | None
+    element: str | None
+    expected: Fraction | None
+    actual: Fraction | None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """What a device ends with: a table of numbers for each state, or for each tensor that is returned."""
+
+    device: Coordinates
+    tables: Mapping[str, Named]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owners:
+    """Who owns each element along one factor of the mesh: a coordinate for each, in the order of the elements."""
+
+    along: str
+    order: str
+    stage: int
+    of: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counterexample:
+    """A run that differs from one device's, or does not end.
+
+    ``kind``: "step" or "block". ``sizes``: layers and units a stage and the number of steps; or the sizes of dimensions. ``numbers``:
+    all that the run begins with. ``ends``: by device, None where the run does not end; then ``stuck`` are the devices that it names.
+    """
+
+    subject: str
+    kind: str
+    program: Program
+    degrees: Mapping[str, int]
+    microbatches: int
+    sizes: Mapping[str, int]
+    seed: int
+    flags: Mapping[str, bool]
+    without: frozenset[str]
+    elements: Mapping[str, str]
+    owners: tuple[Owners, ...]
+    numbers: Named
+    reference: Mapping[str, Named]
+    ends: tuple[End, ...] | None
+    stuck: tuple[Coordinates, ...]
+    shown: Shown
+
+    @property
+    def factors(self) -> dict[str, int]:
+        """The mesh: each axis, or its outer and inner factor, and how many devices are along it."""
+        found: dict[str, int] = {}
+        for axis in self.program.axes:
+            if axis.inner is None:
+                found[axis.name] = self.degrees[axis.name]
+            else:
+                inner = axis.inner if isinstance(axis.inner, int) else self.degrees[axis.inner_name]
+                found |= {axis.outer_name: self.degrees[axis.name] // inner, axis.inner_name: inner}
+        return found
+
+    @property
+    def places(self) -> list[tuple[int, ...]]:
+        """The coordinates of each device, by rank."""
+        return list(itertools.product(*map(range, self.factors.values())))
+
+    @property
+    def world(self) -> int:
+        """The number of devices."""
+        return math.prod(self.factors.values())
+
+
+def load(path: Path) -> Counterexample:
+    """Read a file. Raises InputError for one that cannot be read, is not such JSON, or holds no counterexample."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            _refuse(f"`{path}` is too large for a counterexample", "give the output of `placeproof prove SUBJECT --json`")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        _refuse(f"cannot read `{path}`: {reason}", "give a file with the output of `placeproof prove SUBJECT --json`")
+    return parse(text, str(path))
+
+
+def parse(text: str, source: str = "<json>") -> Counterexample:
+    """Read the text of such a file; raises InputError."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        again = "write it anew: `placeproof prove SUBJECT --json > FILE`"
+        _refuse(f"`{source}` is not whole JSON: {error}", again)
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        found = f"its schema is `{schema}`" if schema else "it names no schema"
+        _refuse(
+            f"`{source}` is not the JSON of a proof: {found}", f"what `placeproof prove SUBJECT --json` prints has the schema `{SCHEMA}`"
+        )
+    verdict = data.get("verdict")
+    if verdict != "refuted" or data.get("counterexample") is None:
+        _refuse(f"`{source}` has no counterexample: its verdict is `{verdict}`", "only what is refuted can be replayed")
+    if not isinstance(data["counterexample"], dict) or "run" not in data["counterexample"]:
+        _refuse(
+            f"`{source}` does not hold the run of its counterexample", "write it anew with this version: `placeproof prove SUBJECT --json`"
+        )
+    try:
+        return _counterexample(data)
+    except InputError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        what = f"nothing at {error}" if isinstance(error, KeyError) else str(error)
+        _refuse(f"the counterexample in `{source}` is not whole: {what}", "write it anew: `placeproof prove SUBJECT --json > FILE`")
+
+
+def _refuse(what: str, remedy: str) -> NoReturn:
+    problems = Problems()
+    problems.add(CODE, what, help=remedy)
+    problems.raise_if_any()
+    raise AssertionError("unreachable")
+
+
+def _counterexample(data: Mapping[str, Any]) -> Counterexample:
+    found = data["counterexample"]
+    run = found["run"]
+    kind = run["kind"]
+    if kind not in ("step", "block"):
+        raise ValueError(f"a run of kind `{kind}`")
+    step = kind == "step"
+    ends = None if run["ends"] is None else tuple(End(device=_coordinates(e["device"]), tables=_tables(e)) for e in run["ends"])
+    one = Counterexample(
+        subject=str(data["subject"]),
+        kind=kind,
+        program=_program(_text(run["program"])),
+        degrees={str(a): _whole(n, least=1) for a, n in found["degrees"].items()},
+        microbatches=_whole(found["microbatches"], least=1),
+        sizes={str(k): _whole(n) for k, n in run["sizes"].items()},
+        seed=_whole(run["seed"]),
+        flags={k: bool(run[k]) for k in ("small", "fine") if k in run},
+        without=frozenset(run["without"]) if step else frozenset(),
+        elements={_element(e): _text(g) for e, g in run["elements"].items()} if step else {},
+        owners=tuple(_owners(o, len(run["elements"])) for o in run["owners"]) if step else (),
+        numbers=_numbers(run["numbers"]),
+        reference=_tables(run["reference"]),
+        ends=ends,
+        stuck=tuple(_coordinates(s) for s in run["stuck"] or ()),
+        shown=_shown(found, ends is None),
+    )
+    _fits(one)
+    return one
+
+
+def _program(text: str) -> Program:
+    """The program of a run. One whose devices part ways before a collective is refused everywhere else; here it may show what it does."""
+    source = "the counterexample's program"
+    program, problems = parse_program(text, source=source), Problems()
+    check_into(program, problems)
+    problems.found = [p for p in problems.found if p.code != "PP308"]
+    problems.raise_if_any()
+    return program
+
+
+def _fits(one: Counterexample) -> None:
+    """The mesh, and what is said of each of its devices."""
+    for name, size in one.factors.items():
+        if not size:
+            raise ValueError(f"axis `{name}` has no devices")
+    places = [dict(e.device) for e in one.ends or ()] + [dict(s) for s in one.stuck]
+    for at in places:
+        if list(at) != list(one.factors) or any(not 0 <= n < one.factors[f] for f, n in at.items()):
+            raise ValueError(f"there is no device {at}")
+    if one.ends is not None and len(one.ends) != one.world:
+        raise ValueError(f"{len(one.ends)} of {one.world} devices have an end")
+    if one.kind == "step" and min(one.sizes[k] for k in ("layers per stage", "units per stage", "steps")) < 1:
+        raise ValueError("a size below 1")
+
+
+_ELEMENT = re.compile(r"\w+\[\d+, \d+\]( of block \d+)?")
+
+
+def _element(name: object) -> str:
+    if not isinstance(name, str) or not _ELEMENT.fullmatch(name):
+        raise ValueError(f"`{name}` is no element's name")
+    return name
+
+
+def _owners(data: Mapping[str, Any], count: int) -> Owners:
+    of = tuple(int(n) for n in _text(data["of"]).split())
+    if len(of) != count:
+        raise ValueError(f"owners of {len(of)} elements where there are {count}")
+    return Owners(along=_text(data["along"]), order=_text(data["order"]), stage=_whole(data["stage"]), of=of)
+
+
+def _shown(found: Mapping[str, Any], stuck: bool) -> Shown:
+    if stuck:
+        return Shown(table=None, device=None, element=None, expected=None, actual=None, why=_text(found["actual"]))
+    expected, actual = (None if found[k] is None else _number(found[k]) for k in ("expected", "actual"))
+    element = None if found["element"] is None else _text(found["element"])
+    table = _text(found["run"]["shown"])
+    return Shown(table=table, device=_coordinates(found["device"]), element=element, expected=expected, actual=actual)
+
+
+def _tables(data: Mapping[str, Any]) -> dict[str, Named]:
+    """Tables by state; the optimizer's two numbers and what is returned become tables of their own."""
+    found: dict[str, Named] = {}
+    for name, table in data.items():
+        if name == "optimizer":
+            found["optimizer, master copy"] = _numbers({e: pair[0] for e, pair in table.items()})
+            found["optimizer, momentum"] = _numbers({e: pair[1] for e, pair in table.items()})
+        elif name == "returns":
+            found |= {f"result {n + 1}": _numbers(one) for n, one in enumerate(table)}
+        elif name != "device":
+            found[name] = _numbers(table)
+    return found
+
+
+def _numbers(data: Mapping[str, Any]) -> dict[str, Fraction]:
+    return {_text(name): _number(value) for name, value in data.items()}
+
+
+_NUMBER = re.compile(r"(-?)(0x[0-9a-f]+|\d+)(?:/(0x[0-9a-f]+|\d+))?")
+
+
+def _number(value: object) -> Fraction:
+    """A whole number or a fraction, in decimal or (if it is very long) in hexadecimal."""
+    found = _NUMBER.fullmatch(_text(value))
+    if found is None:
+        raise ValueError(f"`{value}` where a fraction is expected")
+    sign, numerator, denominator = found.groups()
+    size = Fraction(
+        int(numerator, 16 if "x" in numerator else 10), int(denominator, 16 if "x" in denominator else 10) if denominator else 1
+    )
+    return -size if sign else size
+
+
+def _coordinates(data: Mapping[str, Any]) -> dict[str, int]:
+    return {_text(axis): _whole(n) for axis, n in data.items()}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"`{value}` where a text is expected")
+    return value
+
+
+def _whole(value: object, least: int = 0) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise TypeError(f"`{value}` where a whole number of at least {least} is expected")
+    return value

@@ -1,0 +1,219 @@
+"""The collectives of a replay on gloo: a process group for each set of devices that exchange, and exact numbers on the wire.
+
+Before any exchange the devices of its group tell one another where in the program they are. Devices that meet in different collectives
+raise an error then; gloo itself would end in an abort, or add up what does not belong together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from placeproof.core.program import Call
+from placeproof.core.program.ops import OPS
+from placeproof.measure.replay_numbers import Numbers
+
+T = TypeVar("T")
+Coordinates = Mapping[str, int]
+_NUMBER_OF = {name: number for number, name in enumerate(OPS)}
+_NAME_OF = list(OPS)
+#: It was renamed; the older name warns.
+_REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+#: Messages that were sent: gloo drops one that nobody holds any more, and it may be received after its sender has run to the end.
+_UNDER_WAY: list[object] = []
+#: Messages of one run between two devices: their numbers are tags.
+_MOST_MESSAGES = 100_000
+
+
+class ExchangeError(RuntimeError):
+    """An exchange did not come about: nobody came, or somebody left."""
+
+
+class DifferentCollectivesError(RuntimeError):
+    """The devices of one group are at different places of the program."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """The devices that exchange: their ranks, in ascending order, and where each is. ``handle`` is None for a device by itself."""
+
+    ranks: tuple[int, ...]
+    at: tuple[Coordinates, ...]
+    me: int
+    handle: dist.ProcessGroup | None
+
+    @property
+    def size(self) -> int:
+        """How many devices."""
+        return len(self.ranks)
+
+
+class Mesh:
+    """The mesh as one process sees it. ``sets``: the factors along which groups reach; ``ends``: axes of which the first and the last
+    device form a group. All processes make the same groups in the same order."""
+
+    def __init__(self, sizes: Mapping[str, int], rank: int, sets: Iterable[frozenset[str]], ends: Iterable[str], timeout: float) -> None:
+        self.sizes, self.rank = sizes, rank
+        self.places = [dict(zip(sizes, at, strict=True)) for at in itertools.product(*map(range, sizes.values()))]
+        self.at = self.places[rank]
+        self._waits = timedelta(seconds=timeout)
+        self._groups: dict[frozenset[str], Group] = {}
+        self._ends: dict[str, Group] = {}
+        self._messages: dict[tuple[int, int], int] = {}
+        self._run = 0
+        for factors in dict.fromkeys(sets):
+            self._groups[factors] = self._made(partial(_apart_from, factors))
+        for axis in dict.fromkeys(ends):
+            self._ends[axis] = self._made(partial(self._end_of, axis))
+
+    def begin(self) -> None:
+        """A new run, in which no message of an earlier one is received."""
+        self._run += 1
+        self._messages.clear()
+
+    def _end_of(self, axis: str, at: Coordinates) -> tuple[object, ...]:
+        inside = at[axis] in (0, self.sizes[axis] - 1)
+        return (*(n for a, n in at.items() if a != axis), "ends" if inside else at[axis])
+
+    def _made(self, apart: Callable[[Coordinates], tuple[object, ...]]) -> Group:
+        """Groups of the devices that agree in something, and which of them is ours."""
+        members: dict[tuple[object, ...], list[int]] = {}
+        for rank, at in enumerate(self.places):
+            members.setdefault(apart(at), []).append(rank)
+        ours: Group | None = None
+        for ranks in members.values():
+            handle = dist.new_group(ranks, timeout=self._waits) if len(ranks) > 1 else None
+            if self.rank in ranks:
+                places = tuple(self.places[r] for r in ranks)
+                ours = Group(tuple(ranks), places, ranks.index(self.rank), handle)
+        assert ours is not None
+        return ours
+
+    def group(self, factors: Iterable[str]) -> Group:
+        """Our group along some factors of the mesh."""
+        return self._groups[frozenset(factors)]
+
+    def ends(self, axis: str) -> Group:
+        """The first and the last device along an axis; any other one by itself."""
+        return self._ends[axis]
+
+    # What every exchange begins with.
+
+    def meet(self, group: Group, call: Call, kind: int) -> None:
+        """Raises DifferentCollectivesError unless all devices of the group are at this call with the same kind of value."""
+        line, column = (call.place.line, call.place.column) if call.place else (0, 0)
+        mine = torch.tensor([line, column, _NUMBER_OF[call.op], kind], dtype=torch.int64)
+        everyone = [t.tolist() for t in self.collect(group, mine, call)]
+        if any(one != everyone[0] for one in everyone):
+            where = ", ".join(f"rank {r} at `{_NAME_OF[one[2]]}` in line {one[0]}" for r, one in zip(group.ranks, everyone, strict=True))
+            raise DifferentCollectivesError(f"devices of one group meet in different collectives: {where}")
+
+    def _done(self, call: Call, what: Callable[[], T]) -> T:
+        try:
+            return what()
+        except RuntimeError as error:
+            where = f"in line {call.place.line}, `{call.place.text.strip()}`" if call.place else "at the end"
+            raise ExchangeError(f"{error} ({call.op} {where})") from error
+
+    # Exchanges of tensors of one shape.
+
+    def collect(self, group: Group, mine: Tensor, call: Call) -> list[Tensor]:
+        """Every device's tensor, by rank."""
+        if group.handle is None:
+            return [mine]
+        found = [torch.empty_like(mine) for _ in group.ranks]
+        self._done(call, lambda: dist.all_gather(found, mine.contiguous(), group=group.handle))
+        return found
+
+    def collected(self, group: Group, mine: Numbers, call: Call) -> list[Numbers]:
+        """Every device's numbers, by rank."""
+        return [Numbers(mine.of, t) for t in self.collect(group, mine.data, call)]
+
+    def reduced(self, group: Group, mine: Numbers, op: str, call: Call, root: int | None = None) -> Numbers:
+        """Numbers combined over the group: everywhere, or on the rank ``root`` alone (elsewhere they mean nothing)."""
+        if group.handle is None:
+            return mine
+        if op == "max" and mine.of.extra:  # residues have no order that gloo could know of
+            return Numbers(mine.of, torch.stack(self.collect(group, mine.data, call))).greatest()
+        data = mine.data.clone(memory_format=torch.contiguous_format)
+        how = dist.ReduceOp.MAX if op == "max" else dist.ReduceOp.SUM
+        if root is None:
+            self._done(call, lambda: dist.all_reduce(data, how, group=group.handle))
+        else:
+            self._done(call, lambda: dist.reduce(data, root, how, group=group.handle))
+        return self._mean(Numbers(mine.of, mine.of.settle(data)), group, op)
+
+    @staticmethod
+    def _mean(total: Numbers, group: Group, op: str) -> Numbers:
+        return total / group.size if op == "mean" else total
+
+    def scattered(self, group: Group, rows: Numbers, op: str, call: Call) -> Numbers:
+        """Row j of every device's rows, combined on the j-th device."""
+        if group.handle is None:
+            return rows[0]
+        if op == "max":
+            return self.reduced(group, rows, op, call)[group.me]
+        mine = torch.empty_like(rows.data[0])
+        self._done(call, lambda: _REDUCE_SCATTER(mine, rows.data.flatten(0, 1).contiguous(), group=group.handle))
+        return self._mean(Numbers(rows.of, rows.of.settle(mine)), group, op)
+
+    def exchanged(self, group: Group, rows: Numbers, call: Call) -> Numbers:
+        """Row j goes to the j-th device: the rows that the others have for this one."""
+        if group.handle is None:
+            return rows
+        data = rows.data.contiguous()
+        found = torch.empty_like(data)
+        self._done(call, lambda: dist.all_to_all_single(found, data, group=group.handle))
+        return Numbers(rows.of, found)
+
+    def spread(self, group: Group, data: Tensor, root: int, call: Call) -> Tensor:
+        """The tensor of the rank ``root``, everywhere."""
+        found = data.clone(memory_format=torch.contiguous_format)
+        if group.handle is not None:
+            self._done(call, lambda: dist.broadcast(found, root, group=group.handle))
+        return found
+
+    # Messages.
+
+    def send(self, axis: str, steps: int, tensors: Sequence[Tensor], call: Call) -> None:
+        """Send to the device some steps along an axis, without waiting for it; beyond the ends of the mesh nobody receives."""
+        other = self._beside(axis, steps)
+        if other is None or other == self.rank:
+            return
+        for tensor in tensors:
+            data = tensor.contiguous()
+            work = self._done(call, lambda d=data: dist.isend(d, other, tag=self._next(self.rank, other)))  # type: ignore[misc]
+            _UNDER_WAY.append((work, data))
+
+    def receive(self, axis: str, steps: int, shape: Tensor, call: Call) -> Tensor:
+        """Wait for one tensor of the shape and type of another, from the device some steps along an axis."""
+        other = self._beside(axis, steps)
+        if other is None or other == self.rank:
+            time.sleep(self._waits.total_seconds())
+            raise ExchangeError(f"Timed out waiting {self._waits // timedelta(milliseconds=1)}ms for a device that is not there")
+        found = torch.empty_like(shape)
+        self._done(call, lambda: dist.recv(found, other, tag=self._next(other, self.rank)))
+        return found
+
+    def _beside(self, axis: str, steps: int) -> int | None:
+        moved = {**self.at, axis: self.at[axis] + steps}
+        return self.places.index(moved) if moved in self.places else None
+
+    def _next(self, sender: int, receiver: int) -> int:
+        """Messages between two devices are numbered, so that each meets the one that it is meant for."""
+        self._messages[(sender, receiver)] = self._messages.get((sender, receiver), 0) + 1
+        return self._run * _MOST_MESSAGES + self._messages[(sender, receiver)]
+
+
+def _apart_from(factors: frozenset[str], at: Coordinates) -> tuple[object, ...]:
+    """Where a device is along all other factors."""
+    return tuple(n for factor, n in at.items() if factor not in factors)

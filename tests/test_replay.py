@@ -1,0 +1,579 @@
+"""Counterexamples on real processes: the numbers that proofs predict come out, and wrong predictions are found."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import importlib
+import io
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from block_oracle import block, collectives_taken_away
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from placeproof.cli import replay as cli
+from placeproof.cli.main import run as command
+from placeproof.core.diagnostics import InputError
+from placeproof.core.program import Program, read
+from placeproof.measure.replay import Replayed, replay
+from placeproof.measure.replay_file import parse
+from placeproof.measure.replay_simulator import simulated
+from placeproof.report.proof_data import judgement
+from placeproof.report.proof_run import number, of_step
+from placeproof.semantics.catalogue import not_equivalent, read_not_equivalent
+from placeproof.semantics.lower import lower
+from placeproof.semantics.simulate import Difference, Fault, Setup, simulate
+from placeproof.semantics.trace import trace
+from placeproof.semantics.verdict import judge
+from placeproof.strategies import parse_strategy
+
+pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+replay_run = importlib.import_module("placeproof.measure.replay_run")
+numbers = importlib.import_module("placeproof.measure.replay_numbers")
+Float64, Numbers, Residues = numbers.Float64, numbers.Numbers, numbers.Residues
+TooLongError, UndefinedError = numbers.TooLongError, numbers.UndefinedError
+
+HERE = Path(__file__).parent
+SCHEMA = json.loads((HERE.parent / "docs" / "reference" / "prove.schema.json").read_text(encoding="utf-8"))
+MUTANTS = sorted(p.name.removesuffix(".mutant.step") for p in (HERE / "bugs").glob("*.mutant.step"))
+NIGHTLY = bool(os.environ.get("PLACEPROOF_PROFILE") == "nightly")
+Data = dict[str, Any]
+
+
+def refuted(name: str) -> Program:
+    if name in MUTANTS:
+        path = HERE / "bugs" / f"{name}.mutant.step"
+        return read(path.read_text(encoding="utf-8"), source=path.name)
+    return read_not_equivalent(name)
+
+
+@cache
+def text_of(name: str) -> str:
+    """What `prove --json` prints of a bug, of a program that is not equivalent, or of a block without a collective: `BLOCK: OP of NAME`."""
+    whole, _, taken = name.partition(": ")
+    program = dict(collectives_taken_away(block(whole)))[taken] if taken else refuted(name)
+    return json.dumps(judgement(name, judge(program)))
+
+
+def data_of(name: str) -> Data:
+    found: Data = json.loads(text_of(name))
+    return found
+
+
+def replayed(data: Data, **options: float) -> Replayed:
+    return replay(parse(json.dumps(data)), **options)
+
+
+def assert_reproduced(one: Replayed) -> None:
+    assert one.word == "reproduced", (one.why, one.wrong[:3], [o.error for o in one.outcomes])
+
+
+# What proofs refute.
+
+#: Of every kind: wrong divisors, missing reductions, tensor, pipeline, sequence and expert parallelism, tied weights, garbage that is
+#: read, dropped assumptions, flags, norms, statistics, an element that is not there.
+REPLAYED = (
+    *("B02", "B04", "B06", "B10", "B102", "B110", "B112", "B114", "B116", "B117", "B123", "B124", "B13", "B16", "B18", "B30", "B37", "B40"),
+    *("B48", "B50", "B55", "B58", "B60", "B77", "B90", "B95", "clip_by_local_norm", "lamb_on_shards", "local_batch_norm", "muon_on_shards"),
+)
+OTHERS = tuple(name for name in (*MUTANTS, *not_equivalent()) if name not in REPLAYED)
+
+
+@pytest.mark.parametrize("name", [*REPLAYED, *(OTHERS if NIGHTLY else ())])
+def test_counterexamples_come_out_bit_for_bit(name: str) -> None:
+    one = replayed(data_of(name))
+    assert_reproduced(one)
+    assert len(one.outcomes) in ((2, 4) if name in REPLAYED else (1, 2))
+    assert one.compared >= 8
+
+
+def test_float64_is_exact_where_it_can_be() -> None:
+    """The same numbers with and without rounding, and there autograd takes the reference's gradient."""
+    assert replayed(data_of("B30")).arithmetics == ("residues modulo 13 primes", "float64")
+    rounded = replayed(data_of("B02"))
+    assert len(rounded.arithmetics) == 1
+    assert rounded.rounds.startswith("float64 cannot hold")
+
+
+BLOCKS = (
+    "mlp: all_reduce of y",
+    "attention: all_reduce of dxk",
+    "gqa: all_reduce of dv",
+    "embedding: all_reduce of y",
+    "cross_entropy: all_reduce of z",
+    "norm: reduce_scatter of y",
+    "norm: all_gather of full",
+)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_come_out_bit_for_bit(name: str) -> None:
+    assert_reproduced(replayed(data_of(name)))
+
+
+HEAD = "mesh(tp)\ntensor(x, tokens, hidden)\ntensor(w1, hidden, ffn, tp=ffn)\ntensor(w2, ffn, hidden, tp=ffn)\ntensor(dy, tokens, hidden)\n"
+OF_TENSORS = {
+    "a derivative": "y = x * x\nreturns(dy * x, gradient_of=y, by=x, at=dy)",
+    "a derivative of what was computed": "a = x + x\nb = a * a / 2\nreturns(dy * x, gradient_of=b, by=a, at=dy)",
+    "the slope of a logarithm": "y = elementwise(log, x)\nreturns(dy * x, gradient_of=y, by=x, at=dy)",
+    "a derivative of the largest": "m = largest(x, over=hidden)\ny = x - m\nreturns(dy, gradient_of=y, by=x, at=dy)",
+    "a power": "returns(contract(x ** 2, w1, over=hidden) ** -1 * tp)",
+    "parts of different sizes": "h = contract(x, w1, over=hidden)\nreturns(all_gather(h, tp) / tp)",
+    "scattered": "p = contract(contract(x, w1, over=hidden), w2, over=ffn)\nreturns(reduce_scatter(p, tp, op=mean, dim=hidden))",
+    "the greatest of parts": "h = contract(x, w1, over=hidden)\nreturns(all_reduce(largest(h, over=ffn), tp, op=max) * tp)",
+    "one device's": "p = contract(contract(x, w1, over=hidden), w2, over=ffn)\nreturns(broadcast(reduce(p, tp), tp) / tp)",
+    "on one device alone": "p = contract(contract(x, w1, over=hidden), w2, over=ffn)\nreturns(reduce(p, tp))",
+    "dropout": "p = contract(contract(x, w1, over=hidden), w2, over=ffn)\nreturns(dropout(all_reduce(p, tp), random(tp)))",
+    "a part of a whole": "returns(part(x, tp, dim=tokens) * tp)",
+    "a branch": "y = copy(x)\nif rank(tp) == 0:\n    y = y + y\nreturns(y)",
+}
+
+
+@pytest.mark.parametrize("what", OF_TENSORS)
+def test_operations_on_tensors_come_out_bit_for_bit(what: str) -> None:
+    judged = judge(read(HEAD + OF_TENSORS[what] + "\n"))
+    assert judged.word == "refuted", judged.why
+    one = replayed(judgement(what, judged))
+    assert_reproduced(one)
+    assert one.compared > 0
+
+
+# Any program, on a mesh of our choice: what devices end with, right or wrong.
+
+
+def anything(program: Program, setup: Setup, steps: int = 1) -> Data:
+    """A run as the file of a counterexample, whether or not it differs from one device's."""
+    placed = trace(program).program
+    what = simulate(placed, setup)
+    if not isinstance(what, Fault):
+        what = Difference(step=steps - 1, device={}, state="parameters", element=(0, "", 0, 0), expected=Fraction(0), actual=None)
+    why = what.why if isinstance(what, Fault) else None
+    shown = {"device": {}, "element": None, "expected": None, "actual": why, "run": of_step(placed, setup, what)}
+    found = {"degrees": setup.degrees, "microbatches": setup.microbatches} | shown
+    return {"schema": "placeproof.prove/1", "subject": "a run", "verdict": "refuted", "counterexample": found}
+
+
+STRATEGIES = {
+    "zero3 * tp": {"dp": 2, "tp": 2},
+    "tp * sp * zero1": {"dp": 1, "tp": 3},
+    "zero2 * pp": {"dp": 2, "pp": 2},
+    "fsdp(reshard_after_forward=2)": {"dp": 4},
+    "zeropp(node=2)": {"dp": 4},
+    "hsdp * accumulate": {"rep": 2, "shard": 2},
+    "tp * zero_r(checkpoints=host)": {"tp": 2},
+    "zero3(prefetch=true)": {"dp": 3},
+}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_correct_strategies_train_on_real_processes(strategy: str) -> None:
+    """Two steps end with the simulator's numbers on every device; and with the reference's, which the program never sees."""
+    program = lower(parse_strategy(strategy))
+    inner = {a.inner_name: 2 for a in program.axes if isinstance(a.inner, str)}
+    batches = 2 if "accumulate" in strategy or "pp" in strategy.split(" ") else 1
+    setup = Setup(degrees=STRATEGIES[strategy] | inner, microbatches=batches, small=True)
+    assert_reproduced(replayed(anything(program, setup)))
+
+
+LINES = {
+    "max": "g = all_reduce(backward(parameters), dp, op=max)",
+    "through parts": "g = all_gather(reduce_scatter(backward(parameters), dp, op=mean), dp)",
+    "by messages": "g = all_gather(reduce_scatter(backward(parameters), dp, op=mean, via=all_to_all), dp)",
+    "the greatest by messages": "g = all_gather(reduce_scatter(backward(parameters), dp, op=max, via=all_to_all), dp)",
+    "to the second": "g = broadcast(reduce(backward(parameters), dp, root=1), dp, root=1)",
+    "to the owners": "g = broadcast(reduce(backward(parameters), dp, op=mean), dp, root=owner)",
+    "missing": "g = all_reduce(part(backward(parameters), dp), dp)",
+    "interleaved": "g = all_gather(part(backward(parameters), dp, order=interleaved), dp)",
+    "over two axes": "g = all_reduce(backward(parameters), dp, cp, op=mean)",
+    "scattered over two axes": "g = all_gather(reduce_scatter(backward(parameters), dp, cp), dp, cp)",
+    "numbers": "n = all_reduce(square_norm(parameters), dp, op=max)\ng = scale(backward(parameters), broadcast(n, cp, root=1) / dp)",
+    "started": "h = start(all_reduce(backward(parameters), dp))\ng = scale(wait(h), 1 / dp)",
+    "states": "g = backward(parameters)\noptimizer = all_reduce(optimizer, cp, op=mean)",
+    "sent along": "g = backward(parameters)\nsend(g, cp, to=1)\nif rank(cp) > 0:\n    g = recv(cp, source=-1)",
+    "clipped": "g = backward(parameters)\ng = scale(g, clip_factor(sqrt(all_reduce(square_norm(g), dp))))",
+}
+
+
+@pytest.mark.parametrize("what", LINES)
+def test_collectives_come_out_bit_for_bit(what: str) -> None:
+    text = f"mesh(dp, cp)\nplace(parameters)\nplace(optimizer)\n{LINES[what]}\nparameters, optimizer = update(parameters, optimizer, g)\n"
+    one = replayed(anything(read(text), Setup(degrees={"dp": 2, "cp": 2}, seed=3)))
+    assert_reproduced(one)
+    assert one.compared >= 3 * 8
+
+
+# Wrong predictions are found.
+
+
+def _change(numbers: dict[str, str]) -> None:
+    name = next(iter(numbers))
+    numbers[name] = number(Fraction(numbers[name]) + 1)
+
+
+TAMPERED: dict[str, Callable[[Data], None]] = {
+    "a parameter": lambda run: _change(run["ends"][1]["parameters"]),
+    "a gradient": lambda run: _change(run["ends"][0]["gradients"]),
+    "a momentum": lambda run: run["ends"][1]["optimizer"].update({next(iter(run["ends"][1]["optimizer"])): ["7", "7"]}),
+    "one device's parameter": lambda run: _change(run["reference"]["parameters"]),
+    "one device's gradient": lambda run: _change(run["reference"]["gradients"]),
+    "an element too few": lambda run: run["ends"][0]["parameters"].popitem(),
+    "an element too many": lambda run: run["ends"][0]["parameters"].update({"all[0, 9] of block 0": "1"}),
+    "devices exchanged": lambda run: run["ends"][0].update(parameters=run["ends"][1]["parameters"]),
+    "what it begins with": lambda run: _change(run["numbers"]),
+    "the program": lambda run: run.update(program=run["program"].replace("all_reduce(backward(parameters), dp)", "backward(parameters)")),
+    "the owners": lambda run: [o.update(of=" ".join(reversed(o["of"].split()))) for o in run["owners"]],
+}
+#: An optimizer's state in parts, a wrong sum: the copies of the parameters differ, and so do the gradients from one device's.
+WRONG = """\
+mesh(dp)
+place(parameters, dp="R")
+place(optimizer, dp="S")
+place(gradients, dp="R")
+g = all_reduce(backward(parameters), dp)
+g = part(g, dp)
+parameters, optimizer = update(parameters, optimizer, g)
+"""
+
+
+@cache
+def wrong_sum() -> str:
+    return json.dumps(judgement("wrong.step", judge(read(WRONG))))
+
+
+def test_what_is_not_tampered_with_comes_out() -> None:
+    assert_reproduced(replayed(json.loads(wrong_sum())))
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_wrong_predictions_are_found(what: str) -> None:
+    data = json.loads(wrong_sum())
+    TAMPERED[what](data["counterexample"]["run"])
+    one = replayed(data)
+    assert one.word == "differs"
+    assert one.wrong
+
+
+def test_one_wrong_number_is_named_with_its_process(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = json.loads(wrong_sum())
+    names = data["counterexample"]["run"]["ends"][1]["parameters"]
+    name = next(iter(names))
+    right, names[name] = names[name], "1/3"
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(data))
+    assert command(["replay", str(path)]) == 1
+    said = capsys.readouterr().out
+    assert f"rank 1: parameters, {name}: predicted 1/3, got {right}" in said
+    assert "differs on 2 processes: 1 of" in said
+    assert "bug of placeproof" in said
+
+
+# Runs that do not end, and processes that do not.
+
+STUCK = """\
+mesh(dp)
+place(parameters)
+place(optimizer)
+g = backward(parameters)
+if rank(dp) == 0:
+    g = all_reduce(g, dp)
+else:
+    g = {}
+parameters, optimizer = update(parameters, optimizer, g)
+"""
+
+
+def in_other_places(line: str, why: str | None) -> Data:
+    """A program in which the devices of one axis part ways; `prove` refuses it, so that the file is made from a harmless one."""
+    data = anything(read(STUCK.replace("g, dp)", "g)").replace("all_reduce", "copy").format("copy(g)")), Setup(degrees={"dp": 2}))
+    run = data["counterexample"]["run"]
+    text = STUCK.format(line)
+    run["program"] = 'program("program")\n' + text.replace("place(parameters)", 'place(parameters, dp="R")').replace(
+        "place(optimizer)", 'place(optimizer, dp="R")'
+    )
+    if why is not None:
+        run.update(ends=None, shown=None, stuck=[{"dp": 0}] if line == "copy(g)" else [{"dp": 0}, {"dp": 1}])
+        data["counterexample"]["actual"] = why
+    return data
+
+
+def test_devices_that_meet_in_different_collectives_say_so() -> None:
+    why = "devices of one group meet in different collectives"
+    assert_reproduced(replayed(in_other_places("broadcast(g, dp, root=0)", why)))
+    one = replayed(in_other_places("broadcast(g, dp, root=0)", None))
+    assert one.word == "crashed"
+    assert "different collectives: rank 0 at `all_reduce` in line 7, rank 1 at `broadcast` in line 9" in one.why
+
+
+def test_a_device_that_never_comes_ends_in_a_time_out() -> None:
+    why = "every device waits, and no exchange has all of its devices"
+    assert_reproduced(replayed(in_other_places("copy(g)", why), waits=1))
+    one = replayed(in_other_places("copy(g)", None), waits=1)
+    assert one.word == "timed out"
+    assert one.why.splitlines() == ["rank 0 waited 1 s for another rank, in vain", "rank 1 ended well"]
+
+
+def test_a_run_that_ends_although_it_should_not_differs() -> None:
+    data = json.loads(wrong_sum())
+    data["counterexample"]["run"].update(ends=None, shown=None, stuck=[{"dp": 0}, {"dp": 1}])
+    data["counterexample"]["actual"] = "every device waits, and no exchange has all of its devices"
+    assert replayed(data).word == "differs"
+
+
+def test_messages_to_nobody_and_from_nobody() -> None:
+    text = "mesh(dp, pp)\nplace(parameters, pp=S)\nplace(optimizer, pp=S)\nsend(parameters, pp, to=1)\ng = recv(pp, source=-1)\n"
+    text = text.replace("=S", '="S"') + "parameters, optimizer = update(parameters, optimizer, g)\n"
+    data = anything(read(text), Setup(degrees={"dp": 1, "pp": 2}))
+    assert data["counterexample"]["run"]["stuck"] == [{"dp": 0, "pp": 0}]
+    assert_reproduced(replayed(data, waits=1))
+
+
+def test_a_process_that_dies_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = replay_run.held
+
+    def dies(found: Any, rank: int, *rest: Any) -> Any:
+        if rank == 1:
+            os.abort()
+        return honest(found, rank, *rest)
+
+    def fails(found: Any, rank: int, *rest: Any) -> Any:
+        if rank == 1:
+            raise ValueError("out of order")
+        return honest(found, rank, *rest)
+
+    monkeypatch.setattr(replay_run, "held", dies)
+    dead = replayed(json.loads(wrong_sum()), waits=2)
+    assert dead.word == "crashed"
+    assert dead.why.splitlines()[0] == "rank 1 died by SIGABRT"
+    monkeypatch.setattr(replay_run, "held", fails)
+    failed = replayed(json.loads(wrong_sum()), waits=2)
+    assert failed.word == "crashed"
+    assert failed.why.splitlines()[0] == "rank 1 failed: ValueError: out of order"
+
+
+def test_what_has_no_meaning_is_not_replayed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = json.loads(wrong_sum())
+    run = data["counterexample"]["run"]
+    run["program"] = run["program"].replace("all_reduce", "all_to_all")
+    assert replayed(data).word == "not replayed"
+    path = tmp_path / "it.json"
+    path.write_text(json.dumps(data))
+    assert command(["replay", str(path)]) == 3
+    assert "`all_to_all` of parameters" in capsys.readouterr().out
+    missing = json.loads(wrong_sum())
+    missing["counterexample"]["run"]["numbers"].popitem()
+    assert "the file has no number" in replayed(missing).why
+
+
+# Files that are no counterexamples.
+
+
+def refused(text: str) -> str:
+    with pytest.raises(InputError) as raised:
+        parse(text)
+    assert all(d.help for d in raised.value.diagnostics if d.code == "PP110")
+    return str(raised.value)
+
+
+def test_files_that_cannot_be_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = wrong_sum()
+    assert "not whole JSON" in refused(whole[: len(whole) // 2])
+    assert "not whole JSON" in refused("")
+    assert "it names no schema" in refused("[]")
+    assert "`placeproof.prove/2`" in refused(whole.replace("placeproof.prove/1", "placeproof.prove/2"))
+    assert "its verdict is `proved`" in refused(json.dumps(judgement("zero3", judge(lower(parse_strategy("zero3"))))))
+    old = json.loads(whole)
+    del old["counterexample"]["run"]
+    assert "does not hold the run" in refused(json.dumps(old))
+    for arguments in ([str(tmp_path / "none.json")], [str(tmp_path)], ["--backend", "nccl", str(tmp_path)]):
+        assert command(["replay", *arguments]) == 2
+        assert "Traceback" not in capsys.readouterr().err
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *itertools.chain.from_iterable(_paths(v, (*path, k)) for k, v in inner)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_damage_is_refused_or_harmless(data: st.DataObject) -> None:
+    """A value taken away or replaced anywhere: an error that says so, or a file that still makes sense; never another exception."""
+    whole = json.loads(wrong_sum())
+    path = data.draw(st.sampled_from([p for p in _paths(whole) if p]))
+    damaged = copy.deepcopy(whole)
+    at = damaged
+    for key in path[:-1]:
+        at = at[key]
+    other = data.draw(st.sampled_from([None, -1, 10**6, "x", "1/0", [], {}, {"a": "b"}, "nothing"]))
+    if other == "nothing":
+        del at[path[-1]]
+    else:
+        at[path[-1]] = other
+    try:
+        parse(json.dumps(damaged))
+    except InputError as error:
+        assert all(d.message for d in error.diagnostics)
+
+
+def test_a_mesh_that_one_machine_cannot_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = json.loads(wrong_sum())
+    data["counterexample"]["degrees"]["dp"] = 1000
+    run = data["counterexample"]["run"]
+    run["ends"] = [dict(run["ends"][0], device={"dp": n}) for n in range(1000)]
+    path = tmp_path / "large.json"
+    path.write_text(json.dumps(data))
+    assert command(["replay", str(path)]) == 2
+    assert "1000 processes" in capsys.readouterr().err
+
+
+def test_without_torch_there_is_still_the_simulator(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    path = tmp_path / "it.json"
+    path.write_text(wrong_sum())
+    assert command(["replay", str(path)]) == 2
+    assert "needs torch" in capsys.readouterr().err
+    assert command(["replay", str(path), "--backend", "simulator"]) == 0
+    assert "reproduced by the simulator" in capsys.readouterr().out
+
+
+# The command, and the file.
+
+
+def test_the_command_reads_what_prove_writes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command(["prove", str(HERE / "bugs" / "B30.mutant.step"), "--json"]) == 1
+    written = capsys.readouterr().out
+    for arguments in (["-"], ["-", "--json"], ["-", "--backend", "simulator"], ["-", "--backend", "simulator", "--json"]):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(written.encode())))
+        assert command(["replay", *arguments]) == 0
+        said = capsys.readouterr().out
+        if "--json" in arguments:
+            found = json.loads(said)
+            assert (found["schema"], found["verdict"]) == ("placeproof.replay/1", "reproduced")
+        else:
+            assert said.rstrip().rpartition("\n")[2].startswith("reproduced")
+
+
+@pytest.mark.parametrize("name", ["B02", "B117", "B77", "mlp: all_reduce of y", "norm: all_gather of full"])
+def test_the_run_is_as_the_schema_says(name: str) -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    Draft202012Validator(SCHEMA).validate(data_of(name))
+    damaged = data_of(name)
+    del damaged["counterexample"]["run"]["numbers"]
+    assert list(Draft202012Validator(SCHEMA).iter_errors(damaged))
+
+
+@pytest.mark.parametrize("name", ["B02", "B117", "B77", "asynchronous_sgd", "attention: all_reduce of dxk", "norm: all_gather of full"])
+def test_the_simulator_says_the_same_again(name: str) -> None:
+    assert simulated(parse(text_of(name))).agrees(parse(text_of(name)))
+    other = data_of(name)
+    other["counterexample"]["actual"] = "5/7"
+    if other["counterexample"]["run"]["ends"] is None:
+        other["counterexample"]["actual"] = "another reason"
+    assert not simulated(parse(json.dumps(other))).agrees(parse(json.dumps(other)))
+
+
+def test_a_replay_shares_no_code_with_the_simulator_or_the_encoding() -> None:
+    """Of placeproof's own modules, what runs in the processes knows the program's text and nothing else."""
+    for path in (HERE.parent / "placeproof" / "measure").glob("replay*.py"):
+        if path.name in ("replay_simulator.py", "replay_text.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in getattr(node, "names", ())]
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                allowed = ("placeproof.core.", "placeproof.measure")
+                assert all(n.startswith(allowed) for n in names if n.startswith("placeproof")), (path.name, names)
+
+
+def test_the_command_line_starts_without_torch() -> None:
+    code = "import sys, placeproof.cli.main; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Exact numbers.
+
+FRACTIONS = st.fractions(min_value=-(10**6), max_value=10**6, max_denominator=10**4)
+ROWS = st.lists(FRACTIONS, min_size=1, max_size=4)
+
+
+def residues() -> Any:
+    return Residues.for_numbers(200)
+
+
+@given(a=ROWS, b=ROWS)
+def test_residues_compute_as_fractions_do(a: list[Fraction], b: list[Fraction]) -> None:
+    n = min(len(a), len(b))
+    a, b = a[:n], b[:n]
+    x, y = Numbers.make(residues(), a), Numbers.make(residues(), b)
+    pairs = list(zip(a, b, strict=True))
+    assert (x + y).fractions() == [p + q for p, q in pairs]
+    assert (x - y).fractions() == [p - q for p, q in pairs]
+    assert (x * y).fractions() == [p * q for p, q in pairs]
+    assert (x**3).fractions() == [p**3 for p in a]
+    assert (x**0).fractions() == [Fraction(1)] * n
+    assert (1 - x * Fraction(2, 3)).fractions() == [1 - p * Fraction(2, 3) for p in a]
+    assert x.sum().fractions() == [sum(a)]
+    assert numbers.stacked([x, y]).greatest().fractions() == [max(p, q) for p, q in pairs]
+    assert (x[:, None] @ y[None]).fractions() == [p * q for p in a for q in b]
+    assert all(x.of.holds(row, p) and not x.of.holds(row, p + 1) for row, p in zip(x.data, a, strict=True))
+    if all(b):
+        assert (x / y).fractions() == [p / q for p, q in pairs]
+        assert (y**-2).fractions() == [q**-2 for q in b]
+
+
+@given(a=st.lists(st.integers(-(2**20), 2**20), min_size=1, max_size=4))
+def test_both_arithmetics_agree_on_small_dyadic_numbers(a: list[int]) -> None:
+    values = [Fraction(n, 16) for n in a]
+    found = []
+    for of in (Float64(), residues()):
+        x = Numbers.make(of, values)
+        found.append((x * x + x / 4 - 3).fractions() + numbers.stacked([x, x * 2]).greatest().fractions())
+    assert found[0] == found[1]
+
+
+def test_numbers_that_cannot_be_told_are_never_taken_for_others() -> None:
+    of = Residues.for_numbers(64)
+    x = Numbers.make(of, [3])
+    assert (x**30).fractions() == [3**30]
+    with pytest.raises(TooLongError):
+        (x**200).fractions()
+    with pytest.raises(UndefinedError):
+        x / 0
+    with pytest.raises(UndefinedError):
+        x / numbers.zeros(of, 1)
+    with pytest.raises(UndefinedError):
+        Numbers.make(of, [Fraction(1, of.primes[0])])
+    double = Numbers.make(Float64(), [Fraction(1, 3)])
+    assert double.fractions() != [Fraction(1, 3)]
+    assert not double.of.holds(double.data[0], Fraction(1, 3))
+    with pytest.raises(TooLongError):
+        Numbers.make(Float64(), [10**400]).fractions()
+
+
+def test_the_primes_are_primes_of_their_own() -> None:
+    from sympy import isprime
+
+    primes = Residues(300).primes
+    assert len(set(primes)) == 300
+    assert all(isprime(p) and 2**29 < p < 2**30 for p in primes)
+
+
+def test_long_numbers_are_written_and_read_again() -> None:
+    long = Fraction(-(3**20_000), 2**15_000)
+    data = json.loads(wrong_sum())
+    data["counterexample"]["run"]["numbers"]["long"] = number(long)
+    assert number(long).startswith("-0x")
+    assert parse(json.dumps(data)).numbers["long"] == long
