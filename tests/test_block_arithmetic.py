@@ -102,3 +102,16 @@ def test_arrays_of_one_group_may_hold_their_dimensions_in_another_order() -> Non
     assert joined_labels(one, other, None) == other.data
     with pytest.raises(FaultError):
         joined_labels(one, Local(labels={"a": places["a"]}, data={(0,): Dual(Fraction(0)), (1,): Dual(Fraction(0))}), None)
+
+
+def test_a_sum_over_devices_that_hold_their_dimensions_in_another_order() -> None:
+    """After a branch a device may hold the same tensor turned round; what it gets of a sum is turned round, too."""
+    program = read(
+        "mesh(tp)\ntensor(x, tokens, hidden)\ntensor(w, hidden, ffn, tp=ffn)\ntensor(v, ffn, hidden, tp=ffn)\n"
+        "h = contract(x, w, over=hidden)\np = contract(v, h, over=ffn)\n"
+        "if rank(tp) != 0:\n    p = x + p - x\n"
+        "y = all_reduce(p, tp)\nreturns(y)\n"
+    )
+    found = search(program, most=3)
+    assert isinstance(found, Searched), found
+    assert found.runs

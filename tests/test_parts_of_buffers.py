@@ -227,3 +227,36 @@ def test_random_edits_of_parts(subject: str, seed: int) -> None:
         return
     if judged.word == "proved":
         assert not differs(program), text
+
+
+# A step that does not end is not proved, whatever it would leave.
+
+HANGS = """mesh(pp)
+place(parameters, pp="S")
+place(optimizer, pp="S")
+place(gradients, pp="S")
+if rank(pp) == 0:
+    x = data()
+else:
+    x = recv(pp, source=-1)
+x, activations = forward(parameters, x)
+if rank(pp) == pp - 1:
+    dx = loss(x)
+else:
+    dx = recv(pp, source=1)
+if rank(pp) < pp - 1:
+    send(x, pp, to=1)
+gradients = backward_weight(parameters, activations, dx)
+dx = backward_input(parameters, activations, dx)
+if rank(pp) > 0:
+    send(dx, pp, to=-1)
+parameters, optimizer = update(parameters, optimizer, gradients)
+"""
+SENT_LATE = "if rank(pp) < pp - 1:\n    send(x, pp, to=1)\n"
+
+
+def test_a_step_that_waits_for_what_it_has_not_sent_is_refuted() -> None:
+    judged = judge(read(HANGS))
+    assert judged.word == "refuted"
+    before = HANGS.replace(SENT_LATE, "").replace("if rank(pp) == pp - 1:\n", SENT_LATE + "if rank(pp) == pp - 1:\n")
+    assert judge(read(before)).word == "proved"

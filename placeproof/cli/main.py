@@ -79,7 +79,10 @@ def run(arguments: list[str]) -> int:
 
 
 #: Options of ours whose value may hold spaces.
-_VALUED = re.compile(r"--(?:set|precision|for-all|without|smtlib|replay-script|from|world|budget|against|axis|shapes|with|of|profile|option)=")
+_VALUED = re.compile(
+    r"--(?:set|precision|for-all|without|smtlib|replay-script|from|world|budget"
+    r"|against|axis|shapes|with|of|profile|option)="
+)
 
 
 def _with_texts(arguments: list[str]) -> list[str]:

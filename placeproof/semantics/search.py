@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from placeproof.core.mesh import Axis
 from placeproof.core.program import Assign, For, Program, Ref, statements
-from placeproof.core.program.ir import expressions, own_expressions
+from placeproof.core.program.ir import calls, expressions, own_expressions
 from placeproof.core.program.wellformed import named_ranks
 from placeproof.semantics.encode.world import HasGiven, World
 from placeproof.semantics.simulate import Difference, Fault, Setup, simulate
@@ -61,6 +61,27 @@ def search(
             if found is not None:
                 return Found(setup=drawn, what=found)
     return Searched(runs=runs, seconds=time.monotonic() - began, largest=last)
+
+
+def stuck(program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[HasGiven, ...] = ()) -> Found | None:
+    """A small run of a program with messages that does not end; the proof follows values, not who waits for whom.
+
+    Only axes of messages have more than one device, so that this takes milliseconds.
+    """
+    messages = {a for s in statements(program.body) for c in calls(s) if c.op in ("send", "recv") for a in c.axes}
+    if not messages:
+        return None
+    for setup in setups(program, without):
+        apart = [n for axis, n in setup.degrees.items() if axis not in messages and program.count(axis) is None]
+        if setup.layers_per_stage > 1 or any(n > 1 for n in apart) or not _allowed(program, setup, ranges):
+            continue
+        try:
+            found = simulate(program, replace(setup, seed=SEEDS[0]))
+        except (ZeroDivisionError, TypeError, AttributeError):
+            continue
+        if isinstance(found, Fault):
+            return Found(setup=replace(setup, seed=SEEDS[0]), what=found)
+    return None
 
 
 def _allowed(program: Program, setup: Setup, ranges: tuple[HasGiven, ...]) -> bool:

@@ -12,7 +12,7 @@ from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
 from placeproof.semantics.encode import INVARIANT, Encoding, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.ranges import Range
-from placeproof.semantics.search import Found, legible, search
+from placeproof.semantics.search import Found, legible, search, stuck
 from placeproof.semantics.simulate import Fault, simulate
 from placeproof.semantics.trace import trace
 
@@ -81,13 +81,20 @@ def judge(
         warnings=encoding.warnings,
     )
     if not open_:
-        return judged
+        return _ends(judged)
     if all(s.word == "proved" for s in settled if s.obligation.condition == INVARIANT):
         return replace(judged, warnings=(*judged.warnings, *(_harmless(s) for s in open_)))
     first = min(open_, key=_tells_least)
     assert isinstance(first.verdict, Unknown)
     found = _by_search(placed, options, settled, first.obligation, first.verdict.why)
     return replace(found, for_all=judged.for_all, warnings=judged.warnings)
+
+
+def _ends(judged: Judged) -> Judged:
+    """A proof says what a step leaves where it ends; of messages, a small run has to show that it does."""
+    found = stuck(judged.program, without=judged.options.without, ranges=judged.options.ranges)
+    clear = None if found is None else legible(judged.program, found)
+    return judged if clear is None else replace(judged, word="refuted", found=clear, settled=judged.settled)
 
 
 def _tells_least(settled: Settled) -> tuple[bool, bool]:

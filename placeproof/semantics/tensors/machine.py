@@ -252,8 +252,9 @@ class Machine:
         if call.op in ("all_reduce", "reduce_scatter", "reduce"):
             for group in self._groups(call.axes, active):
                 combined = _combined([x[d] for d in group], call.option("op", "sum") or "sum", call.place)
-                for device in group if call.op != "reduce" else group[:1]:
-                    result[device] = x[device].with_numbers(combined)
+                total = x[group[0]].with_numbers(combined)
+                for device in group if call.op != "reduce" else group[:1]:  # a branch may leave dimensions in another order
+                    result[device] = x[device].with_numbers(joined_labels(total, x[device], call.place))
         elif call.op == "broadcast":
             for group in self._groups(call.axes, active):
                 for device in group:
