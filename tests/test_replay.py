@@ -382,7 +382,7 @@ def test_what_has_no_meaning_is_not_replayed(capsys: pytest.CaptureFixture[str],
 def refused(text: str) -> str:
     with pytest.raises(InputError) as raised:
         parse(text)
-    assert all(d.help for d in raised.value.diagnostics if d.code == "PP110")
+    assert all(d.help for d in raised.value.diagnostics if d.code == "PP602")
     return str(raised.value)
 
 

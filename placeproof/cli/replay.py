@@ -32,10 +32,10 @@ def command(
     """
     problems = Problems()
     if backend not in BACKENDS:
-        problems.add("PP207", f"there is no backend `{backend}`", help=f"one of {', '.join(BACKENDS)}")
+        problems.add("PP601", f"there is no backend `{backend}`", help=f"one of {', '.join(BACKENDS)}")
     elif backend == "gloo" and find_spec("torch") is None:
         problems.add(
-            "PP207", "a replay on real processes needs torch, which is not installed", help="pip install torch, or `--backend simulator`"
+            "PP601", "a replay on real processes needs torch, which is not installed", help="pip install torch, or `--backend simulator`"
         )
     problems.raise_if_any()
     found = _read(file)

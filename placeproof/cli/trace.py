@@ -33,11 +33,11 @@ def command(
     """Run a script, follow its gradients from backward to the update, and write the step as a program that can be proved."""
     problems = Problems()
     if action != "record":
-        problems.add("PP207", f"`trace` cannot `{action}`", help="`placeproof trace record script.py`")
+        problems.add("PP603", f"`trace` cannot `{action}`", help="`placeproof trace record script.py`")
     if find_spec("torch") is None:
-        problems.add("PP207", "recording a script needs PyTorch, which is not installed", help="pip install torch")
+        problems.add("PP603", "recording a script needs PyTorch, which is not installed", help="pip install torch")
     if backend not in ("fake", "gloo"):
-        problems.add("PP207", f"there is no backend `{backend}` here", help="`fake` or `gloo`")
+        problems.add("PP603", f"there is no backend `{backend}` here", help="`fake` or `gloo`")
     splits = dict(_pair(one, problems) for one in axis or [])
     problems.raise_if_any()
     from placeproof.measure.trace import trace
@@ -57,7 +57,7 @@ def command(
 def _pair(text: str, problems: Problems) -> tuple[str, str]:
     name, sign, what = text.partition("=")
     if not sign:
-        problems.add("PP207", f"`--axis {text}` says nothing", help="write AXIS=WHAT, such as `dp=batch`")
+        problems.add("PP603", f"`--axis {text}` says nothing", help="write AXIS=WHAT, such as `dp=batch`")
     return name, what
 
 

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from placeproof.core.code import Code
+from placeproof.core.real_codes import ROWS as _REAL
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
-    """One error code. ``example`` is an input of the kind named (``strategy``, ``file``, ``program``, ``set``)."""
-
-    code: str
-    title: str
-    meaning: str
-    kind: str
-    example: str
-    remedy: str
-
+__all__ = ["CODES", "Code"]
 
 _ROWS = (
     Code(
@@ -396,4 +386,4 @@ def positive(n: Degree):
     ),
 )
 
-CODES: dict[str, Code] = {row.code: row for row in _ROWS}
+CODES: dict[str, Code] = {row.code: row for row in (*_ROWS, *_REAL)}

@@ -138,7 +138,7 @@ def compare_all(
 def _check(files: Sequence[Path]) -> None:
     problems = Problems()
     if importlib.util.find_spec("torch") is None:
-        problems.add("PP207", "torch is not installed: no script can be run", help="install torch")
+        problems.add("PP601", "torch is not installed: no script can be run", help="install torch")
     for file in files:
         if not file.is_file():
             problems.add("PP110", f"there is no script {file}", help="give the path of a Python file")

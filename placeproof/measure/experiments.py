@@ -107,5 +107,5 @@ def _check(asked: tuple[str, ...]) -> None:
             known = f"choose {', '.join(names())}, or all"
             problems.add("PP104", f"there is no experiment `{name}`", help=suggestion(name, (*names(), "all")) or known)
     if importlib.util.find_spec("torch") is None:
-        problems.add("PP207", "an experiment needs torch, which is not installed", help='pip install "placeproof[torch]"')
+        problems.add("PP601", "an experiment needs torch, which is not installed", help='pip install "placeproof[torch]"')
     problems.raise_if_any()

@@ -171,9 +171,9 @@ def _check(world: int) -> None:
     problems = Problems()
     if not 1 <= world <= MOST:
         few = f"run at most {MOST} processes" if world > MOST else "run at least one process"
-        problems.add("PP207", f"{world} processes cannot be run on one machine", help=few)
+        problems.add("PP601", f"{world} processes cannot be run on one machine", help=few)
     if not hasattr(os, "fork"):
-        problems.add("PP207", "this system cannot fork processes", help="run this on Linux")
+        problems.add("PP601", "this system cannot fork processes", help="run this on Linux")
     problems.raise_if_any()
 
 

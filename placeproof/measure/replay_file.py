@@ -19,7 +19,7 @@ from placeproof.core.program.wellformed import check_into
 
 SCHEMA = "placeproof.prove/1"
 #: The error code of everything here.
-CODE = "PP110"
+CODE = "PP602"
 #: Longer files are no counterexample of a small run, in bytes.
 MOST_BYTES = 50_000_000
 

@@ -82,7 +82,7 @@ def _prepare(
     if backend not in ("fake", "gloo"):
         problems.add("PP104", f"no backend `{backend}`", help="give `fake` or `gloo`")
     if importlib.util.find_spec("torch") is None:
-        problems.add("PP207", "torch is not installed: nothing can be measured", help="install torch, or read recorded measurements")
+        problems.add("PP601", "torch is not installed: nothing can be measured", help="install torch, or read recorded measurements")
     problems.raise_if_any()
     check_mesh(job, mesh)
     settled = settle(job, mesh, options)

@@ -31,7 +31,7 @@ def alone(subject: Subject, shapes: Shapes, mesh: Mapping[str, int], *, rank: in
 
     problems = Problems()
     if dist.is_initialized():
-        problems.add("PP207", "this process already has a default process group", help="measure before it is made, or destroy it")
+        problems.add("PP601", "this process already has a default process group", help="measure before it is made, or destroy it")
     problems.raise_if_any()
     began = time.perf_counter()
     with _undisturbed():

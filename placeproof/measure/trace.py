@@ -53,7 +53,7 @@ def trace(
     unknown = sorted(set(splits or {}) - set(shape.sizes))
     problems = Problems()
     for axis in unknown:
-        problems.add("PP207", f"the script has no mesh axis `{axis}`", help=f"its axes are {', '.join(shape.sizes)}")
+        problems.add("PP603", f"the script has no mesh axis `{axis}`", help=f"its axes are {', '.join(shape.sizes)}")
     problems.raise_if_any()
     plan = read_plan(recordings, shape, splits or {})
     names = list(plan.grid.sizes)
@@ -77,11 +77,11 @@ def _check(script: Path, world: int, splits: Mapping[str, str]) -> None:
     if not script.is_file():
         problems.add("PP110", f"cannot read `{script}`: no such file", help="give the path of a training script")
     if world < 1:
-        problems.add("PP207", f"{world} ranks cannot be recorded", help="give at least one")
+        problems.add("PP603", f"{world} ranks cannot be recorded", help="give at least one")
     for axis, what in splits.items():
         if what not in ("batch", "sequence", "hidden"):
             known = ", ".join(n for n in SPLITS if n in ("batch", "sequence", "hidden"))
-            problems.add("PP207", f"`{axis}` cannot be said to split `{what}` here", help=f"one of {known}")
+            problems.add("PP603", f"`{axis}` cannot be said to split `{what}` here", help=f"one of {known}")
     problems.raise_if_any()
 
 
@@ -126,10 +126,10 @@ def _failed(script: Path, rank: int, error: BaseException) -> None:
     told = str(error).strip().splitlines()
     if any("distributed/pipelining" in f.filename for f in traceback.extract_tb(error.__traceback__)):
         text = "a pipeline cannot be recorded: what its stages send and receive is not followed"
-        problems.add("PP207", text, place=place, help="prove the strategy, such as `pp * dp`, or a step program written by hand")
+        problems.add("PP603", text, place=place, help="prove the strategy, such as `pp * dp`, or a step program written by hand")
         problems.raise_if_any()
     problems.add(
-        "PP207",
+        "PP603",
         f"rank {rank} of the script failed: {type(error).__name__}: {told[0] if told else ''}",
         place=place,
         help="the fake backend hands out data that nobody sent; `--backend gloo` runs real processes",
@@ -149,7 +149,7 @@ def _forked(script: Path, world: int, step: int) -> dict[int, Recording]:
     outcomes = run(world, one)
     problems = Problems()
     if any(o.kind != "ok" for o in outcomes):
-        problems.add("PP207", f"the ranks did not end well: {message(outcomes)}", help="a step that does not end cannot be recorded")
+        problems.add("PP603", f"the ranks did not end well: {message(outcomes)}", help="a step that does not end cannot be recorded")
     problems.raise_if_any()
     return {o.rank: o.value for o in outcomes if o.value is not None}
 

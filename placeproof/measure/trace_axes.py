@@ -43,7 +43,7 @@ class Grid:
         problems = Problems()
         listed = ", ".join(f"{n}={s}" for n, s in self.sizes.items())
         problems.add(
-            "PP207",
+            "PP603",
             f"a process group of the ranks {ranks} spans no axis of the mesh ({listed})",
             help="use groups along the axes of a mesh",
         )
@@ -62,7 +62,7 @@ def grid(mesh: dict[str, int], groups: Iterable[tuple[int, ...]], world: int) ->
     sizes = [b // a for a, b in pairwise(edges)]
     if prod(sizes) != world or any(b % a for a, b in pairwise(edges)):
         problems = Problems()
-        problems.add("PP207", "the process groups of this script are no grid of ranks", help="make them with init_device_mesh")
+        problems.add("PP603", "the process groups of this script are no grid of ranks", help="make them with init_device_mesh")
         problems.raise_if_any()
     return Grid({f"g{i}": size for i, size in enumerate(reversed(sizes))}, made=True)
 

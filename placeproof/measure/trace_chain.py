@@ -164,5 +164,5 @@ def refuse(script: str, source: tuple[str, ...], found: list[tuple[str, int]]) -
             if 0 < line <= len(source)
             else None
         )
-        problems.add("PP207", text, place=place, help="what was seen is not dropped: write this step as a program by hand")
+        problems.add("PP603", text, place=place, help="what was seen is not dropped: write this step as a program by hand")
     problems.raise_if_any()
