@@ -34,7 +34,7 @@ def random_case(seed: int) -> Case:
     units = draw.randint(1, 3)
     if subject.schedule:
         units = subject.stages(mesh, {"virtual": 1} | options) + draw.randint(0, 2)
-    shapes = _decoder(draw, units, mesh.get("tp", 1)) if decoder else _stack(draw, units)
+    shapes = _decoder(draw, units, mesh.get("tp", 1)) if decoder else random_stack(draw, units)
     devices = 1
     for size in mesh.values():
         devices *= size
@@ -78,7 +78,7 @@ def _options(draw: Random, subject: Subject, mesh: Mapping[str, int]) -> dict[st
     return options
 
 
-def _stack(draw: Random, units: int) -> Shapes:
+def random_stack(draw: Random, units: int) -> Shapes:
     """Weights of random shapes, most of which no degree divides; now and then a unit without any."""
 
     def unit(name: str, prefix: str) -> Unit:

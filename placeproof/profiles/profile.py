@@ -17,10 +17,12 @@ from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.strategy import Schedule, Strategy
 
 #: How a state's parts are cut: single elements; each tensor by its first dimension, padded to equal parts; each unit as one flat tensor,
-#: padded; whole tensors, each to the device that has least so far.
-CUTS = ("elements", "rows", "flat", "weights")
-#: What one call of a collective is about.
-CALLS = ("whole", "unit", "weight", "bucket", "owner")
+#: padded; whole tensors, each to the device that has least so far; each tensor as a flat one, padded; all tensors as one flat one, padded;
+#: each bucket as one buffer, in which tensors begin at aligned places, padded.
+CUTS = ("elements", "rows", "flat", "weights", "each", "whole", "buffer")
+#: What one call of a collective is about. A "bucket" is closed once it has its limit, a "filled" one before it would pass it; "owners":
+#: the parts of a filled bucket, each to its owner alone; "module": what a module holds itself, and what is fetched ahead with it.
+CALLS = ("whole", "unit", "weight", "bucket", "owner", "filled", "owners", "module")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +31,13 @@ class Implementation:
 
     ``of``: the strategies of the catalogue that it implements; ``when``: the kinds of value that fields of their schedule have then
     ("true", "false", "number"), where another implementation takes the others. ``sets``: fields of their schedule. ``cut``: see
-    :data:`CUTS`.
-    ``parameters``, ``gradients``: what one call is about, see :data:`CALLS`. ``buckets``: bytes at which the first and every other bucket
-    is full. ``plan``: the ending of the names of the block programs that it runs. ``reads``: how often each optimizer reads a gradient
-    that is still a partial sum, each read being a call. ``whole_gradients``: split weights whose gradients are kept whole.
-    ``kept``: the least bytes an element of values that are kept for backward, by their name in the blocks' programs. ``order``: which
-    stages a device of a pipeline has: "loop" or "fold". ``differences``: what is otherwise than in the ideal, by name.
+    :data:`CUTS`. ``parameters``, ``gradients``: what one call is about, see :data:`CALLS`. ``buckets``: bytes at which the first and every
+    other bucket is full. ``plan``: the ending of the names of the block programs that it runs, after their folder where that is not
+    ``torch``. ``reads``: how often each optimizer reads a gradient that is still a partial sum, each read being a call.
+    ``whole_gradients``: split weights whose gradients are kept whole. ``kept``: the least bytes an element of values that are kept for
+    backward, by their name in the blocks' programs. ``order``: which stages a device of a pipeline has: "loop" or "fold". ``differences``:
+    what is otherwise than in the ideal, by name. ``system``: whose own rules say which calls it makes, see
+    :mod:`placeproof.cost.exact.systems`; empty where the fields above say it all.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Implementation:
     reads: Mapping[str, int] = field(default_factory=dict)
     whole_gradients: tuple[str, ...] = ()
     order: str = "loop"
+    system: str = ""
     kept: Mapping[str, int] = field(default_factory=dict)
     differences: Mapping[str, str] = field(default_factory=dict)
 
@@ -109,7 +113,10 @@ def profile(name: str) -> Profile:
         problems.add("PP101", f"there is no profile `{name}`", help=f"{hint} {listed}" if hint else listed)
         problems.raise_if_any()
     data = tomllib.loads(files("placeproof.profiles").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
-    made = tuple(_implementation(key, {"kept": data.get("kept", {}), **row}) for key, row in data["implementation"].items())
+    made = tuple(
+        _implementation(key, {"kept": data.get("kept", {}), "system": data.get("system", ""), **row})
+        for key, row in data["implementation"].items()
+    )
     return Profile(name=data["name"], title=data["title"], source=data["source"], implementations=made)
 
 

@@ -28,7 +28,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "extras": (),
 }
 #: Plans of blocks that differ from another plan, which is taken as the ideal.
-_PLANS = {"naive": "megatron"}
+_PLANS = {"naive": "megatron", "megatron/tp": "megatron", "megatron/sp": "sp"}
 
 
 def chosen(profile: Profile, strategy: Strategy, wanted: tuple[str, ...] = ()) -> tuple[Implementation, ...]:
@@ -101,13 +101,20 @@ def explained(
     rank: int = 0,
     options: Mapping[str, Value] | None = None,
 ) -> tuple[Predicted, tuple[Change, ...], Predicted]:
-    """The ideal's exact bytes, what each named difference makes of them, one after the other, and the implementations' exact bytes."""
+    """The ideal's exact bytes, what each named difference makes of them, one after the other, and the implementations' exact bytes.
+
+    Of a system with rules of its own, the differences act together: they are told as one.
+    """
     from placeproof.cost.exact.predict import predict
 
     def told(now: tuple[Implementation, ...]) -> Predicted:
         return predict(strategy, now, shapes, mesh, rank=rank, options=options)
 
     now = tuple(_ideal(one) for one in implementations)
+    if implementations and implementations[0].system:
+        ideal, last = predict(strategy, now, shapes, mesh, rank=rank, options=_typed(options)), told(implementations)
+        every = {name: text for one in implementations for name, text in one.differences.items()}
+        return ideal, (_change(", ".join(every), "; ".join(every.values()), ideal, last),), last
     ideal = before = told(now)
     changes = []
     for position, one in enumerate(implementations):
@@ -125,8 +132,22 @@ def _ideal(one: Implementation) -> Implementation:
     reads = dict.fromkeys(one.reads, 1)
     plan = _PLANS.get(one.plan, one.plan)
     return replace(
-        one, sets=sets, cut="elements", parameters="unit", gradients="unit", plan=plan, reads=reads, whole_gradients=(), order="loop"
+        one,
+        sets=sets,
+        cut="elements",
+        parameters="unit",
+        gradients="unit",
+        plan=plan,
+        reads=reads,
+        whole_gradients=(),
+        order="loop",
+        system="",
     )
+
+
+def _typed(options: Mapping[str, Value] | None) -> dict[str, Value]:
+    """What the ideal takes of a system's options: the element type and the optimizer."""
+    return {name: value for name, value in (options or {}).items() if name in ("dtype", "optimizer")}
 
 
 def _ordered(one: Implementation) -> list[tuple[str, str]]:

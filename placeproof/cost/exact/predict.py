@@ -39,10 +39,17 @@ def predict(
     """Exact bytes of one device. ``mesh``: degrees by axis, the slowest first. ``options``: element types (``dtype``,
     ``param_dtype``, ``reduce_dtype``), ``optimizer``, ``microbatches``, ``virtual``, ``bucket_cap_mb``, ``bucket_view``.
 
+    Implementations of a whole system have their own options: those of its module in this package.
+
     Raises InputError where a degree is missing or no device could use the placement.
     """
     check_degrees(strategy, mesh)
     realised = reduce(lambda s, i: i.realise(s), implementations, with_degrees(strategy, mesh))
+    if implementations and implementations[0].system:
+        from placeproof.cost.exact.systems import told
+
+        exchanges, memory, programs = told(realised, implementations, shapes, mesh, options or {})
+        return Predicted(strategy=realised, program=next(iter(programs.values())), exchanges=exchanges, memory=memory)
     setting = Setting(realised, implementations, shapes, mesh, rank, options or {})
     return Predicted(strategy=realised, program=setting.program, exchanges=Walk(setting).run(), memory=held(setting))
 

@@ -171,6 +171,16 @@ class Setting:
         return (Unit(name=root.name, weights=weights, blocks=root.blocks), *mine)
 
 
+def settled(system: str, defaults: Mapping[str, Value], options: Mapping[str, Value]) -> dict[str, Value]:
+    """The options over a system's defaults. Raises InputError for names that the defaults do not have."""
+    problems = Problems()
+    for name in options:
+        if name not in defaults:
+            problems.add("PP104", f"`{name}` is no option that is predicted of {system}", help=f"its options are {', '.join(defaults)}")
+    problems.raise_if_any()
+    return {**defaults, **options}
+
+
 def check_degrees(strategy: Strategy, mesh: Mapping[str, int]) -> None:
     """Raise InputError unless every axis of the strategy has a degree on the mesh, the same one where it says one itself."""
     problems = Problems()

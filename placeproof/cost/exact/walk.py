@@ -29,9 +29,10 @@ NOTHING = 4
 
 @cache
 def block(name: str, plan: str) -> Program:
-    """The program of a block under a plan; on one device without one."""
-    file = f"{name}_{plan}.step" if plan else f"{name}.step"
-    return read(files("placeproof.profiles").joinpath("torch", file).read_text(encoding="utf-8"), source=file)
+    """The program of a block under a plan, which may begin with a folder of the profiles; on one device without one."""
+    folder, _, ending = plan.rpartition("/")
+    file = f"{name}_{ending}.step" if ending else f"{name}.step"
+    return read(files("placeproof.profiles").joinpath(folder or "torch", file).read_text(encoding="utf-8"), source=file)
 
 
 @cache

@@ -1,0 +1,70 @@
+"""Flat tensors: where buckets of weights end, and what of a weight belongs to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import lcm, prod
+
+from placeproof.core.shapes import Weight
+
+
+def up(number: int, divisor: int) -> int:
+    """The least multiple of the divisor that is not below the number."""
+    return -(-number // divisor) * divisor
+
+
+def filled(weights: Iterable[Weight], limit: int) -> list[list[Weight]]:
+    """Buckets of at most ``limit`` elements, in order; a weight that has more is one by itself."""
+    found: list[list[Weight]] = []
+    held = 0
+    for weight in weights:
+        if not found or held + weight.elements > limit:
+            found.append([])
+            held = 0
+        found[-1].append(weight)
+        held += weight.elements
+    return found
+
+
+def passed(sizes: Iterable[int], limit: int) -> list[int]:
+    """Elements of buckets that are closed as soon as they have more than ``limit``."""
+    found: list[int] = []
+    open_ = False
+    for size in sizes:
+        found[-1:] = [found[-1] + size] if open_ else [*found[-1:], size]
+        open_ = found[-1] <= limit
+    return found
+
+
+def slices(start: int, elements: int, part: int) -> list[tuple[int, int]]:
+    """The parts of ``part`` elements that ``elements`` of a flat tensor lie in, from ``start`` on: (owner, elements of it)."""
+    found = []
+    at, end = start, start + elements
+    while at < end:
+        owner = at // part
+        stop = min(end, (owner + 1) * part)
+        found.append((owner, stop - at))
+        at = stop
+    return found
+
+
+def buffers(shapes: Sequence[tuple[int, ...]], limit: int | None, parts: int, *, aligned: bool, even: int) -> list[int]:
+    """Elements of the buckets of one buffer, which holds tensors in this order; a bucket ends once it has ``limit`` elements.
+
+    ``aligned``: tensors begin at multiples of 64, and buckets end at multiples of the number of parts, of 128 and of ``even``
+    (megatron-core==0.16.1:megatron/core/distributed/param_and_grad_buffer.py, ``_pad_start_of_param_if_needed``,
+    ``_pad_end_of_bucket_if_needed``).
+    """
+    ends: list[int] = []
+    begin = at = 0
+    some = False
+    for shape in shapes:
+        at = (up(at, 64) if aligned else at) + prod(shape)
+        some = True
+        if limit is not None and at - begin >= limit:
+            at = up(at, lcm(parts, 128, even)) if aligned else at
+            ends.append(at - begin)
+            begin, some = at, False
+    if some:
+        ends.append((up(at, lcm(parts, 128, even)) if aligned else at) - begin)
+    return ends

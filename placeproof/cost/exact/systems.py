@@ -1,0 +1,63 @@
+"""Which whole system predicts a strategy: its own rules say which calls it makes of what its programs do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from placeproof.core.diagnostics import Problems
+from placeproof.core.exchange import Exchange
+from placeproof.core.program import Program
+from placeproof.core.shapes import Shapes
+from placeproof.core.strategy import Strategy
+from placeproof.cost.exact import deepspeed, megatron
+from placeproof.cost.exact.setting import Value
+from placeproof.profiles.profile import Implementation
+
+#: What :func:`told` says: the exchanges, bytes by state, and the programs.
+Told = tuple[tuple[Exchange, ...], Mapping[str, int], Mapping[str, Program]]
+
+
+def told(
+    strategy: Strategy,
+    implementations: tuple[Implementation, ...],
+    shapes: Shapes,
+    mesh: Mapping[str, int],
+    options: Mapping[str, Value],
+) -> Told:
+    """Exact bytes by the rules of the system that the implementations belong to. Raises InputError for a mesh, a composition or an option
+    of which it is not known what the system does.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    names = tuple(one.name for one in implementations)
+    if implementations[0].system == "deepspeed":
+        return _deepspeed(strategy, names, shapes, mesh, given)
+    return _megatron(strategy, names, shapes, mesh, given)
+
+
+def _refuse(message: str, help_: str) -> None:
+    problems = Problems()
+    problems.add("PP104", message, help=help_)
+    problems.raise_if_any()
+
+
+def _deepspeed(strategy: Strategy, names: tuple[str, ...], shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, Value]) -> Told:
+    if len(names) > 1 or len(strategy.parts) > 1 or len(mesh) != 1:
+        _refuse(f"exact bytes of DeepSpeed are known for one stage on one axis, not for `{strategy.name}`", "leave out the other parts")
+    (axis,) = mesh
+    options = {**options, "stage": int(names[0].removeprefix("stage")[0])}
+    if names[0].endswith("_owners"):
+        options = {**options, "use_multi_rank_bucket_allreduce": False}
+    found = deepspeed.tell(shapes, mesh[axis], options)
+    return tuple(replace(e, axes=(axis,)) for e in found.exchanges), found.memory, found.programs
+
+
+def _megatron(strategy: Strategy, names: tuple[str, ...], shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, Value]) -> Told:
+    if not {"dp"} <= set(mesh) <= {"dp", "tp"} or not {p.split("(")[0] for p in strategy.parts} <= {"ddp", "zero1", "tp", "sp"}:
+        _refuse(
+            f"exact bytes of Megatron-core are known for ddp or zero1 on `dp`, with tp and sp on `tp`, not for `{strategy.name}`",
+            "leave out the other parts",
+        )
+    fixed = {"use_distributed_optimizer": "distributed_optimizer" in names, "sequence_parallel": "tp_sp" in names}
+    found = megatron.tell(shapes, {"dp": mesh["dp"], "tp": mesh.get("tp", 1)}, {**options, **fixed})
+    return found.exchanges, found.memory, found.programs

@@ -1,0 +1,211 @@
+"""Exact bytes of DeepSpeed and Megatron-core: what is predicted from proved programs against what they did, recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import reduce
+from importlib.resources import files
+from itertools import pairwise
+from math import lcm
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recorded_systems import CASES, SEEDS, about, rows
+
+from placeproof.core.diagnostics import InputError
+from placeproof.core.exchange import Exchange
+from placeproof.core.program import read
+from placeproof.core.shapes import Shapes, Unit, Weight
+from placeproof.cost.exact import deepspeed, megatron
+from placeproof.cost.exact.flat import buffers, filled, passed, slices
+from placeproof.cost.exact.reuse import Limits, gathers
+from placeproof.measure.systems import predicted
+from placeproof.profiles.profile import profile
+from placeproof.semantics.lower import lower
+from placeproof.semantics.tensors import judge_tensors
+from placeproof.semantics.verdict import judge
+from placeproof.strategies import parse_strategy
+
+
+@pytest.mark.parametrize("recorded", rows(), ids=lambda r: f"{r['system']}-{r['seed']}")
+def test_recorded_measurements_are_predicted(recorded: dict[str, Any]) -> None:
+    """Not only in kind, axes, bytes and count, but in how a reduction combines and in the phase, too."""
+    case = CASES[recorded["system"]](recorded["seed"])
+    assert about(case) == {k: recorded[k] for k in about(case)}, "another case than the one recorded: run nightly/systems.py"
+    exchanges, memory, _ = predicted(case)
+    seen = {Exchange(kind=k, axes=tuple(a), bytes=b, op=o, phase=p): n for k, a, b, o, p, n in recorded["calls"]}
+    assert Counter(exchanges) == seen
+    assert memory == recorded["memory"]
+
+
+def test_every_implementation_was_recorded() -> None:
+    used = {(r["system"], name) for r in rows() for p in predicted(CASES[r["system"]](r["seed"]))[2] for name in p.split("*")}
+    profiles = {"deepspeed": deepspeed.PROFILE, "megatron": megatron.PROFILE}
+    assert used == {(system, one.name) for system, name in profiles.items() for one in profile(name).implementations}
+    assert [(r["system"], r["seed"]) for r in rows()] == [(s, seed) for s in sorted(SEEDS) for seed in SEEDS[s]]
+
+
+WITHOUT = {
+    "bucket_size": None,
+    "average_in_collective": False,
+    "dtype": "float32",
+    "grad_reduce_in_fp32": False,
+    "optimizer": "sgd",
+    "overlap_comm": True,
+    "overlap_grad_reduce": False,
+    "pad_buckets_for_high_nccl_busbw": False,
+    "reduce_bucket_size": 500_000_000,
+    "reduce_scatter": False,
+    "sequence_parallel": False,
+    "stage3_max_live_parameters": 0,
+    "stage3_max_reuse_distance": 0,
+    "stage3_param_persistence_threshold": 0,
+    "stage3_prefetch_bucket_size": 0,
+    "use_distributed_optimizer": False,
+    "use_multi_rank_bucket_allreduce": True,
+}
+
+
+@pytest.mark.parametrize(("option", "value"), WITHOUT.items())
+def test_what_was_recorded_shows_each_option(option: str, value: Any) -> None:
+    """Where an option made no difference in any case, the record would not show what is predicted of it."""
+
+    def shown(case: Any) -> bool:
+        other = replace(case, options={**case.options, option: value})
+        (ours, held, _), (theirs, others, _) = predicted(case), predicted(other)
+        return (Counter(ours), held) != (Counter(theirs), others)
+
+    cases = [CASES[system](seed) for system, seeds in SEEDS.items() for seed in seeds]
+    assert any(shown(case) for case in cases if case.options.get(option, value) != value)
+
+
+# What is predicted from is proved, for all degrees.
+
+_BLOCKS = sorted(f.name for f in files("placeproof.profiles").joinpath("megatron").iterdir())
+
+
+@pytest.mark.parametrize("one", profile(deepspeed.PROFILE).implementations, ids=lambda one: one.name)
+def test_programs_of_deepspeed_are_proved(one: Any) -> None:
+    assert judge(lower(one.realise(parse_strategy(deepspeed.expression(one))))).word == "proved"
+
+
+@pytest.mark.parametrize("blocks", ["", "tp", "tp_sp"])
+@pytest.mark.parametrize("states", ["ddp", "distributed_optimizer"])
+def test_programs_of_megatron_are_proved(states: str, blocks: str) -> None:
+    names = (states, blocks) if blocks else (states,)
+    strategy = parse_strategy(megatron.expression(names))
+    strategy = reduce(lambda s, name: profile(megatron.PROFILE).find(name).realise(s), names, strategy)
+    assert judge(lower(strategy)).word == "proved"
+
+
+@pytest.mark.parametrize("name", _BLOCKS)
+def test_blocks_of_megatron_are_proved(name: str) -> None:
+    text = files("placeproof.profiles").joinpath("megatron", name).read_text(encoding="utf-8")
+    assert judge_tensors(read(text, source=name)).word == "proved"
+
+
+def test_there_is_a_block_program_of_each_kind() -> None:
+    blocks = ("attention", "embedding", "feed_forward", "head", "norm")
+    assert sorted(f"{block}_{plan}.step" for block in blocks for plan in ("sp", "tp")) == _BLOCKS
+
+
+# Rules.
+
+
+def stack(*units: tuple[int, ...]) -> Shapes:
+    """A root and units of flat weights, by their sizes."""
+    made = [
+        Unit(name=f"u{i}", weights=tuple(Weight(name=f"u{i}.w{j}", shape=(n,)) for j, n in enumerate(sizes)))
+        for i, sizes in enumerate(units)
+    ]
+    return Shapes(name="stack", units=tuple(made))
+
+
+def test_a_small_model_is_gathered_once_unless_told_otherwise() -> None:
+    shapes = stack((7,), (10, 3), (5,))
+    options = {"stage": 3, "stage3_param_persistence_threshold": 0}
+    kept = deepspeed.tell(shapes, 2, options)
+    assert list(kept.programs) == ["stage3_kept"]
+    assert sum(e.bytes for e in kept.exchanges if e.kind == "all_gather") == 4 * (8 + 10 + 4 + 6)
+    no = {"stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0}
+    again = deepspeed.tell(shapes, 2, {**options, **no})
+    assert list(again.programs) == ["stage3"]
+    assert sum(e.bytes for e in again.exchanges if e.kind == "all_gather") == 2 * 4 * (8 + 10 + 4 + 6)
+    whole = deepspeed.tell(shapes, 2, {"stage": 3})
+    assert {e.phase for e in whole.exchanges if e.kind == "all_gather"} == {"update"}
+
+
+def test_an_all_reduce_costs_what_a_reduce_scatter_would_twice() -> None:
+    shapes = stack((8,), (8, 16))
+    ours = deepspeed.tell(shapes, 2, {"stage": 2})
+    owners = deepspeed.tell(shapes, 2, {"stage": 2, "use_multi_rank_bucket_allreduce": False})
+    assert [e.bytes for e in ours.exchanges if e.kind == "all_reduce" and e.phase == "backward"] == [4 * 32]
+    assert [e.bytes for e in owners.exchanges if e.kind == "reduce"] == [4 * 16, 4 * 16]
+
+
+def test_unknown_options_and_stages_are_refused() -> None:
+    with pytest.raises(InputError, match="`bucket` is no option that is predicted of DeepSpeed"):
+        deepspeed.tell(stack((1,)), 2, {"bucket": 1})
+    with pytest.raises(InputError, match="no stage 4"):
+        deepspeed.tell(stack((1,)), 2, {"stage": 4})
+    with pytest.raises(InputError, match="`stage` is no option that is predicted of Megatron-core"):
+        megatron.tell(stack((1,)), {"dp": 2, "tp": 1}, {"stage": 1})
+
+
+SIZES = st.lists(st.integers(1, 300), min_size=1, max_size=8)
+
+
+@given(sizes=SIZES, limit=st.integers(1, 500))
+def test_filled_buckets_do_not_pass_their_limit(sizes: list[int], limit: int) -> None:
+    weights = [Weight(name=str(i), shape=(n,)) for i, n in enumerate(sizes)]
+    found = filled(weights, limit)
+    assert [w for b in found for w in b] == weights
+    for bucket in found:
+        assert len(bucket) == 1 or sum(w.elements for w in bucket) <= limit
+    for before, after in pairwise(found):
+        assert sum(w.elements for w in before) + after[0].elements > limit
+
+
+@given(sizes=SIZES, limit=st.integers(1, 500))
+def test_passed_buckets_end_beyond_their_limit(sizes: list[int], limit: int) -> None:
+    found = passed(sizes, limit)
+    assert sum(found) == sum(sizes)
+    assert all(size > limit for size in found[:-1])
+
+
+@given(start=st.integers(0, 100), elements=st.integers(1, 300), part=st.integers(1, 90))
+def test_slices_say_who_owns_each_element(start: int, elements: int, part: int) -> None:
+    owners = [owner for owner, count in slices(start, elements, part) for _ in range(count)]
+    assert owners == [at // part for at in range(start, start + elements)]
+
+
+@given(sizes=SIZES, limit=st.one_of(st.none(), st.integers(1, 600)), parts=st.integers(1, 9), aligned=st.booleans())
+def test_buffers_are_padded_where_they_are_aligned(sizes: list[int], limit: int | None, parts: int, aligned: bool) -> None:
+    found = buffers([(n,) for n in sizes], limit, parts, aligned=aligned, even=1)
+    if not aligned:
+        assert sum(found) == sum(sizes)
+        return
+    assert all(size % lcm(parts, 128) == 0 for size in found)
+    assert sum(sizes) <= sum(found) < sum(sizes) + 64 * len(sizes) + lcm(parts, 128) * len(found)
+
+
+@given(sizes=st.lists(st.lists(st.integers(1, 40), max_size=3), min_size=1, max_size=5), data=st.data())
+def test_everything_is_gathered_before_each_use(sizes: list[list[int]], data: Any) -> None:
+    """Every weight once or twice, the first time in forward; all of them once where nothing is dropped, twice where nothing is kept."""
+    modules = [tuple(f"{i}.{j}" for j in range(len(unit))) for i, unit in enumerate(sizes)]
+    elements = {f"{i}.{j}": n for i, unit in enumerate(sizes) for j, n in enumerate(unit)}
+    number = st.integers(0, 200)
+    limits = Limits(prefetch=data.draw(number), live=data.draw(number), reuse=data.draw(number))
+    times = Counter(
+        name for _, names in gathers(modules[0], modules[1:], modules[:0:-1], elements, frozenset(), limits).calls for name in names
+    )
+    assert set(times) == set(elements)
+    assert set(times.values()) <= {1, 2}
+    forever = gathers(modules[0], modules[1:], modules[:0:-1], elements, frozenset(), replace(limits, reuse=10**9))
+    assert {name for _, names in forever.calls for name in names} == set(elements)
+    assert sum(len(names) for _, names in forever.calls) == len(elements)
+    never = gathers(modules[0], modules[1:], modules[:0:-1], elements, frozenset(), Limits(prefetch=0, live=0, reuse=0))
+    assert Counter(name for _, names in never.calls for name in names) == dict.fromkeys(elements, 2)
