@@ -50,6 +50,19 @@ _OPTIONS: Mapping[str, type | tuple[str, ...]] = {
     "bucket_cap_mb": float,
     "find_unused": bool,
     "bucket_view": bool,
+    # DeepSpeed, and Megatron-core.
+    "reduce_bucket_size": int,
+    "reduce_scatter": bool,
+    "overlap_comm": bool,
+    "stage3_prefetch_bucket_size": int,
+    "stage3_param_persistence_threshold": int,
+    "stage3_max_live_parameters": int,
+    "stage3_max_reuse_distance": int,
+    "grad_reduce_in_fp32": bool,
+    "overlap_grad_reduce": bool,
+    "bucket_size": int,
+    "pad_buckets_for_high_nccl_busbw": bool,
+    "average_in_collective": bool,
 }
 
 
@@ -180,6 +193,7 @@ def exact(
     from placeproof.cost.exact.choose import chosen, explained, realised_text
     from placeproof.profiles.profile import profile as read_profile
     from placeproof.report import exact as report
+    from placeproof.semantics.lower import lower
     from placeproof.strategies import parse_strategy
 
     strategy = parse_strategy(expression)
@@ -196,6 +210,8 @@ def exact(
     problems.raise_if_any()
     _, changes, told = explained(strategy, implementations, model, mesh, rank=rank, options=settled)
     program, degree = realised_text(strategy, implementations), degrees_of(strategy, mesh)
+    if [p.body for p in told.programs] != [lower(parse_strategy(program)).body]:  # a system's own rules say which programs it runs
+        program = "; ".join(dict.fromkeys(p.name for p in told.programs))
     if json_:
         import json
 

@@ -37,7 +37,11 @@ def header(name: str, implementations: tuple[Implementation, ...], shapes: Shape
     """What is told of: the strategy, who runs it how, the model."""
     lines = [f"{name}: {'; '.join(dict.fromkeys(one.title for one in implementations))}"]
     lines.append(f"model: {shapes.name}; {shapes.elements:,} parameters in {len(shapes.units)} units")
-    lines.append(f'its step program: `placeproof prove "{program}"` proves it, `placeproof derive "{program}" --program` shows it')
+    programs = program.split("; ")
+    if len(programs) == 1:
+        lines.append(f'its step program: `placeproof prove "{program}"` proves it, `placeproof derive "{program}" --program` shows it')
+    else:
+        lines.append(f"its step programs, each for some of the weights, and each proved by `placeproof prove`: {program}")
     return "\n".join(lines) + "\n"
 
 
@@ -65,7 +69,9 @@ def differences(changes: tuple[Change, ...]) -> str:
         made = [f"{kind} {amount:+,} B" for kind, amount in one.bytes.items()]
         made += [f"{kind} {count:+,} calls" for kind, count in one.calls.items() if kind not in one.bytes]
         made += [f"{state} {amount:+,} B" for state, amount in one.memory.items()]
-        lines += [f"  {one.name}: {one.text}", f"    here: {', '.join(made) or 'nothing'}"]
+        names, texts = one.name.split(", "), one.text.split("; ")
+        told = zip(names, texts, strict=True) if len(names) == len(texts) else [(one.name, one.text)]
+        lines += [*(f"  {name}: {text}" for name, text in told), f"    here: {', '.join(made) or 'nothing'}"]
     return "\n".join(lines) + "\n" if lines else "  nothing\n"
 
 

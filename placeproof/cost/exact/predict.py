@@ -19,12 +19,16 @@ from placeproof.profiles.profile import Implementation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """What one device does in a step: ``exchanges`` in order, ``memory`` in bytes by state, and the ``program`` that says so."""
+    """What one device does in a step: ``exchanges`` in order, ``memory`` in bytes by state, and the ``program`` that says so.
+
+    ``programs``: all of them, where a system has another one for some of the weights.
+    """
 
     strategy: Strategy
     program: Program
     exchanges: tuple[Exchange, ...]
     memory: Mapping[str, int]
+    programs: tuple[Program, ...] = ()
 
 
 def predict(
@@ -49,9 +53,11 @@ def predict(
         from placeproof.cost.exact.systems import told
 
         exchanges, memory, programs = told(realised, implementations, shapes, mesh, options or {})
-        return Predicted(strategy=realised, program=next(iter(programs.values())), exchanges=exchanges, memory=memory)
+        every = tuple(programs.values())
+        return Predicted(strategy=realised, program=every[0], exchanges=exchanges, memory=memory, programs=every)
     setting = Setting(realised, implementations, shapes, mesh, rank, options or {})
-    return Predicted(strategy=realised, program=setting.program, exchanges=Walk(setting).run(), memory=held(setting))
+    found, program = Walk(setting).run(), setting.program
+    return Predicted(strategy=realised, program=program, exchanges=found, memory=held(setting), programs=(program,))
 
 
 def with_degrees(strategy: Strategy, mesh: Mapping[str, int]) -> Strategy:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from placeproof.core.program import FIRST_UNIT, Ref, walked
-from placeproof.prove.terms import Index, Poly, choose, fn, same, substitute
+from placeproof.prove.terms import Index, Poly, Var, choose, fn, same, substitute, under
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.scope import Scope
 from placeproof.semantics.encode.values import Piece, Region, Tensor, Value
@@ -63,6 +63,18 @@ def units_of(walk: Walk, ref: Ref, scope: Scope) -> str:
 def first_unit_holds(walk: Walk) -> Poly:
     """1 for the elements of the stage's first unit."""
     return same(fn("units of", (E_BLOCK,), walk.world.loop_sort("units")), walk.first_unit.index)
+
+
+def restricted(walk: Walk, body: Poly, over: str) -> Poly:
+    """A body where the element lies in the first unit of the device's stage, or in another unit of that stage.
+
+    That the stage is the element's own may already be written into the condition.
+    """
+    own = first_unit_holds(walk)
+    at = {walk.world.stage.name: fn("stage", (E_BLOCK,), walk.world.stage.sort)} if isinstance(walk.world.stage, Var) else {}
+    for guard in dict.fromkeys((own, substitute(own, at))):
+        body = under(body, guard, holds=over == "first")
+    return body
 
 
 def _by_element(walk: Walk, target: Ref, body: Poly, scope: Scope) -> Poly:

@@ -9,9 +9,9 @@ from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Num
 from placeproof.core.program.ir import expressions
 from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.symbols import info
-from placeproof.prove.terms import ZERO, Poly, Var, constant, fn, inverse, power, product, symbol, under
+from placeproof.prove.terms import ZERO, Poly, Var, constant, fn, inverse, power, product, symbol
 from placeproof.semantics.encode.branches import Condition, condition, joined
-from placeproof.semantics.encode.buffers import first_unit_holds, merged, units_of
+from placeproof.semantics.encode.buffers import merged, restricted, units_of
 from placeproof.semantics.encode.context import Context, NoMeaningError
 from placeproof.semantics.encode.exchange import exchange
 from placeproof.semantics.encode.local import LOCAL
@@ -291,7 +291,7 @@ class Walk:
                 raise NoMeaningError(f"`{ref.name}` holds nothing of group `{ref.group}`", ref.place)
             pieces, group = {ref.group: pieces[ref.group]}, ref.group
         if (over := units_of(self, ref, scope)) != "all":
-            pieces = {g: replace(p, body=under(p.body, first_unit_holds(self), holds=over == "first")) for g, p in pieces.items()}
+            pieces = {g: replace(p, body=restricted(self, p.body, over)) for g, p in pieces.items()}
         return Tensor(pieces=pieces, region=self.region(value.region, ref, scope), group=group)
 
     def region(self, whole: Region, ref: Ref, scope: Scope) -> Region:
