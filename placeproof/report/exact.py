@@ -69,7 +69,7 @@ def differences(changes: tuple[Change, ...]) -> str:
         made = [f"{kind} {amount:+,} B" for kind, amount in one.bytes.items()]
         made += [f"{kind} {count:+,} calls" for kind, count in one.calls.items() if kind not in one.bytes]
         made += [f"{state} {amount:+,} B" for state, amount in one.memory.items()]
-        names, texts = one.name.split(", "), one.text.split("; ")
+        names, texts = one.name.split(", "), one.text.split("\n")
         told = zip(names, texts, strict=True) if len(names) == len(texts) else [(one.name, one.text)]
         lines += [*(f"  {name}: {text}" for name, text in told), f"    here: {', '.join(made) or 'nothing'}"]
     return "\n".join(lines) + "\n" if lines else "  nothing\n"

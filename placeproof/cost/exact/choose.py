@@ -114,7 +114,7 @@ def explained(
     if implementations and implementations[0].system:
         ideal, last = predict(strategy, now, shapes, mesh, rank=rank, options=_typed(options)), told(implementations)
         every = {name: text for one in implementations for name, text in one.differences.items()}
-        return ideal, (_change(", ".join(every), "; ".join(every.values()), ideal, last),), last
+        return ideal, (_change(", ".join(every), "\n".join(every.values()), ideal, last),), last
     ideal = before = told(now)
     changes = []
     for position, one in enumerate(implementations):
