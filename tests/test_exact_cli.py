@@ -11,6 +11,7 @@ import pytest
 from recorded import rows
 
 from placeproof.cli.main import run
+from placeproof.core.diagnostics import InputError
 from placeproof.core.exchange import tally
 from placeproof.cost.exact.choose import chosen, explained, realised_text
 from placeproof.cost.exact.predict import predict
@@ -166,6 +167,32 @@ def test_measure_prints_both_sides(small: str, capsys: pytest.CaptureFixture[str
 def test_measure_without_torch_says_what_to_install(small: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["measure", "fsdp(4)", "--shapes", small]) == 2
     assert "torch is not installed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["zero2(2)", "--profile", "ideal"], "profile `ideal` cannot be measured"),
+        (["zero2(2)", "--profile", "deepspeed-0.19"], "placeproof[deepspeed]"),
+        (["zero1(2)", "--profile", "megatron-core"], "placeproof[megatron]"),
+    ],
+)
+def test_what_cannot_be_measured_says_why(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if importlib.util.find_spec("deepspeed") is not None or importlib.util.find_spec("megatron") is not None:
+        pytest.skip("the systems are installed")
+    assert run(["measure", *arguments]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_system_runs_some_strategies_alone() -> None:
+    from placeproof.measure.system_run import _deepspeed, _megatron
+
+    shapes = random_case(1).shapes
+    with pytest.raises(InputError, match="one stage on `dp`"):
+        _deepspeed(parse_strategy("zero2 * tp"), shapes, {"dp": 2, "tp": 2}, {})
+    with pytest.raises(InputError, match="ddp or zero1"):
+        _megatron(parse_strategy("fsdp"), shapes, {"dp": 2}, {})
+    assert _deepspeed(parse_strategy("zero2"), shapes, {"dp": 2}, {}).options["stage"] == 2
 
 
 def test_recorded_rows_name_their_torch() -> None:

@@ -24,6 +24,9 @@ def command(
     ],
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="N=VALUE", help="The degree of an axis; may be repeated.")] = None,
     shapes: ShapesOption = None,
+    profile: Annotated[
+        str, typer.Option(metavar="NAME", help="What to run: torch-2.13; deepspeed-0.19 and megatron-core on real processes.")
+    ] = "torch-2.13",
     with_: WithOption = None,
     rank: RankOption = 0,
     option: OptionOption = None,
@@ -36,13 +39,19 @@ def command(
 
     Ends with 0 if prediction and measurement are equal, 1 if they are not.
     """
-    from placeproof.measure.predicted import differences, predicted
+    from placeproof.measure.predicted import PROFILE, differences, predicted
     from placeproof.measure.run import measure
+    from placeproof.measure.system_run import SYSTEMS
     from placeproof.report import measured as report
     from placeproof.strategies import parse_strategy
 
     composed = parse_strategy(strategy)
     problems = Problems()
+    if profile in SYSTEMS:
+        return _of_system(profile, composed, shapes or DEFAULT, set_ or [], option or [], json_=json_)
+    if profile != PROFILE:
+        problems.add("PP101", f"profile `{profile}` cannot be measured", help=f"one of {', '.join((PROFILE, *SYSTEMS))}")
+    problems.raise_if_any()
     with problems.collecting():
         subject = _subject(composed, tuple(with_ or ()))
     with problems.collecting():
@@ -62,6 +71,21 @@ def command(
         typer.echo(json.dumps(report.as_data(composed.name, told, measured, found), indent=2))
     else:
         typer.echo(report.text(composed.name, subject.title, told, measured, found), nl=False)
+    return 1 if found else 0
+
+
+def _of_system(profile: str, strategy: Strategy, shapes: str, given: list[str], options: list[str], *, json_: bool) -> int:
+    """The same for a whole system."""
+    from placeproof.measure.predicted import differences
+    from placeproof.measure.system_run import run_system
+    from placeproof.report import measured as report
+
+    told, measured = run_system(profile, strategy, shapes_of(shapes), mesh_of(strategy, given), options_of(options))
+    found = differences(told, measured)
+    if json_:
+        typer.echo(json.dumps(report.as_data(strategy.name, told, measured, found), indent=2))
+    else:
+        typer.echo(report.text(strategy.name, profile, told, measured, found), nl=False)
     return 1 if found else 0
 
 

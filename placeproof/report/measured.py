@@ -27,7 +27,8 @@ def text(name: str, title: str, told: Predicted, measured: Measured, found: Diff
         world *= size
     lines = [
         f"{name}: {title}",
-        f"torch {measured.torch}, backend {measured.backend}, rank {measured.rank} of {world}; {measured.shapes.name}, "
+        f"{'' if ' ' in measured.torch else 'torch '}{measured.torch}, backend {measured.backend}, "
+        f"rank {measured.rank} of {world}; {measured.shapes.name}, "
         f"{measured.shapes.elements:,} parameters; {measured.seconds:.1f} s",
         "",
     ]
