@@ -64,7 +64,7 @@ class Moment:
 class Buffer:
     """A buffer that does not live all step: its whole value, how it is indexed, and whether each micro-batch has one.
 
-    ``rest``: it holds something of every unit but the first, which is computed apart.
+    ``over``: of which units it holds something: "all", the "first", which is computed apart, or the "rest".
     """
 
     name: str
@@ -74,7 +74,11 @@ class Buffer:
     within: For | None
     copies: sympy.Expr
     accesses: tuple[Access, ...]
-    rest: bool = False
+    over: str = "all"
+
+    def first(self, amounts: Amounts) -> sympy.Expr:
+        """Bytes of the first unit's parts of it, for one micro-batch."""
+        return amounts.bytes(replace(self.whole, part="units", index=Index(var=None)))
 
     def extent(self, amounts: Amounts, part: str | None = None) -> sympy.Expr:
         """Bytes of all parts of it, for one micro-batch; or of one iteration's part."""
@@ -84,8 +88,8 @@ class Buffer:
         elif self.indexed is not None and self.within is not None:
             value = replace(value, part=self.within.domain)
         amount = amounts.bytes(value)
-        if self.rest and value.part is None:
-            amount = amount - amounts.bytes(replace(value, part="units", index=Index(var=None)))
+        if self.over != "all" and value.part is None:
+            amount = self.first(amounts) if self.over == "first" else amount - self.first(amounts)
         if value.kind is Kind.STREAM and self.indexed is not None and value.part != self.indexed:
             amount = amount * amounts.count(self.indexed) / (amounts.count(value.part) if value.part is not None else 1)
         return amount
@@ -126,9 +130,15 @@ def buffers_of(found: Trace, amounts: Amounts, lasting: set[str]) -> dict[str, B
                 within=_private(own),
                 copies=_copies(value, own, found, amounts),
                 accesses=tuple(own),
-                rest=all(walked(a.loops) == "rest" for a in own if a.write and a.indexed) and any(a.write and a.indexed for a in own),
+                over=_over(own),
             )
     return buffers
+
+
+def _over(accesses: list[Access]) -> str:
+    """Of which units the parts that are written of a buffer are."""
+    found = {walked(a.loops) for a in accesses if a.write and a.indexed}
+    return found.pop() if len(found) == 1 else "all"
 
 
 def _groups(name: str, value: Value, accesses: list[Access]) -> list[tuple[str, str | None]]:
@@ -199,13 +209,15 @@ class _State:
 
     def __init__(self, buffer: Buffer, point: Point, live: Liveness, at: int) -> None:
         self.buffer = buffer
+        self.over = walked(point.loops) if buffer.over == "all" and buffer.within is None else "all"
         self.levels = _levels(buffer, point)
         self.fills = self.empties = self.counts = False
         if not self.levels:
             return
         outer, inner = self.levels[0], self.levels[-1]
-        self.fills = buffer.name not in live.entering[id(outer)] and _writes(outer, buffer.name)
-        self.empties = not self.fills and buffer.name not in live.leaving[id(outer)]
+        before, after = _apart(buffer, outer) if self.over == "rest" else (False, False)
+        self.fills = (before or buffer.name not in live.entering[id(outer)]) and _writes(outer, buffer.name)
+        self.empties = not self.fills and (after or buffer.name not in live.leaving[id(outer)])
         inside = [a for a in buffer.accesses if any(loop is inner for loop in a.loops)]
         if self.fills:
             self.counts = at >= min((a.at for a in inside if a.write), default=at)
@@ -221,16 +233,36 @@ class _State:
         """What is alive of the buffer when these loops are at their last iteration."""
         buffer, whole = self.buffer, self.buffer.extent(amounts)
         full = self.counts and all((id(loop) in last) == self.fills for loop in self.levels)
-        if not self.levels or full:
+        if not self.levels or (full and self.over != "first"):
             return Alive(name=buffer.label, bytes=whole * buffer.copies, whole=True)
-        sizes = [whole, *(buffer.extent(amounts, loop.domain) for loop in self.levels)]
+        first = amounts.one * 0 if self.over == "all" else buffer.first(amounts)
+        size = {"all": whole, "first": first, "rest": whole - first}[self.over]  # the first unit fills first, and empties last
+        if full:
+            return Alive(name=buffer.label, bytes=whole * (buffer.copies - 1) + size, whole=False)
+        sizes = [size, *(buffer.extent(amounts, loop.domain) for loop in self.levels)]
         done = amounts.one * 0
         for number, loop in enumerate(self.levels):
             if id(loop) in last:
                 done = done + sizes[number] - sizes[number + 1]
         part = sizes[-1] if self.counts == self.fills else amounts.one * 0
-        amount = done + part if self.fills else whole - done - part
+        begun, begins = (first, whole) if self.over == "rest" else (amounts.one * 0, size)
+        amount = begun + done + part if self.fills else begins - done - part
         return Alive(name=buffer.label, bytes=whole * (buffer.copies - 1) + amount, whole=False)
+
+
+def _apart(buffer: Buffer, outer: For) -> tuple[bool, bool]:
+    """Whether all that is done to a buffer before a loop, and after it, is done to its first unit alone."""
+    inside = [a.at for a in buffer.accesses if any(loop is outer for loop in a.loops)]
+    if not inside:
+        return False, False
+    before = [a for a in buffer.accesses if a.at < min(inside)]
+    after = [a for a in buffer.accesses if a.at > max(inside)]
+    return all(_of_the_first(a) for a in before), all(_of_the_first(a) for a in after)
+
+
+def _of_the_first(access: Access) -> bool:
+    named = access.value.index is not None and access.value.index.var is None and access.value.index.offset == 0
+    return named or walked(access.loops) == "first"
 
 
 def _levels(buffer: Buffer, point: Point) -> tuple[For, ...]:
