@@ -133,6 +133,22 @@ def test_the_usual_implementations(strategy: str, names: tuple[str, ...], text: 
         ),
         (["derive", "fsdp(4)", "--shapes", "transformer(layers=0, hidden=4, heads=4, ffn=1, vocab=1, batch=1, tokens=1)"], "at least 1"),
         (["derive", "tp(3)", "--shapes", DECODER], "does not divide"),
+        (
+            ["derive", "tp(2)", "--profile", "torch-2.13", "--shapes", "SMALL"],
+            "splits the blocks of the model, and small does not name them",
+        ),
+        (["derive", "pp(2, microbatches=4)", "--shapes", "SMALL"], "small does not say its batch, tokens, hidden"),
+        (["derive", "zero3(2) * accumulate", "--shapes", "SMALL"], "need the number of micro-batches"),
+        (
+            ["derive", "fsdp(2) * accumulate(4)", "--profile", "torch-2.13", "--shapes", "SMALL"],
+            "together with `accumulate` was not measured",
+        ),
+        (["derive", "fsdp(2) * pp(2)", "--profile", "torch-2.13", "--shapes", DECODER], "together with `1f1b` was not measured"),
+        (["derive", "fsdp(4)", "--shapes", "SMALL", "--precision", "fp32-adam"], "`--precision` does not go with `--shapes`"),
+        (["derive", "fsdp(4)", "--shapes", "SMALL", "--groups"], "`--groups` does not go with `--shapes`"),
+        (["compare", "ideal", "torch-2.13", "--of", "fsdp(4)", "--world", "8"], "`--world` goes with a configuration"),
+        (["measure", "zero2(2)", "--profile", "deepspeed-0.19", "--rank", "1"], "`--rank` is of the profile torch-2.13 alone"),
+        (["measure", "zero2(2)", "--profile", "deepspeed-0.19", "--backend", "fake"], "`--backend` is of the profile torch-2.13 alone"),
         (["compare", "ideal", "torch-2.13"], "`placeproof compare ideal torch-2.13 --of fsdp`"),
         (["compare", "ideal", "--of", "fsdp"], "needs two profiles"),
         (["compare", "fsdp", "ddp", "--shapes", "SMALL"], "`--shapes` compares profiles"),
@@ -143,6 +159,17 @@ def test_bad_input_gets_one_clear_error(arguments: list[str], says: str, small: 
     shown = capsys.readouterr().err
     assert says in shown
     assert "Traceback" not in shown
+
+
+def test_activations_are_not_told_where_forward_is_computed_again(capsys: pytest.CaptureFixture[str]) -> None:
+    for expression, told in (("zero3(2)", True), ("zero3(2) * checkpoint", False)):
+        assert run(["derive", expression, "--shapes", DECODER, "--json"]) == 0
+        assert ("activations" in json.loads(capsys.readouterr().out)["memory"]) is told
+
+
+def test_widths_of_a_comparison_are_those_that_were_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "ideal", "torch-2.13", "--of", "zero1", "--precision", "fp32-adam"]) == 0
+    assert "fp32-adam" in capsys.readouterr().out
 
 
 def test_a_split_that_does_not_divide_is_refused_before_anything_is_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,7 +36,18 @@ def command(
     from placeproof.cost.values import read_numbers
 
     if of is not None:
-        typer.echo(compare_profiles(strategies, of, shapes, given=set_ or [], rank=rank, options=option or [], json_=json_), nl=False)
+        told = compare_profiles(
+            strategies,
+            of,
+            shapes,
+            given=set_ or [],
+            precision=precision,
+            rank=rank,
+            options=option or [],
+            imports=(from_, world),
+            json_=json_,
+        )
+        typer.echo(told, nl=False)
         return
     problems = Problems()
     _only_profiles(strategies, shapes, problems)

@@ -48,6 +48,7 @@ def command(
     chosen = [
         n for n, on in (("--json", json_), ("--latex", latex), ("--markdown", markdown), ("--python", python), ("--program", program)) if on
     ]
+    unused = [n for n, on in (("--precision", precision), ("--groups", groups)) if on]
     problems = Problems()
     if len(chosen) > 1:
         problems.add("PP104", f"{' and '.join(chosen)} exclude one another", help="choose one form of output")
@@ -55,7 +56,7 @@ def command(
         read_numbers(set_ or (), precision)
     found: list[Imported | None] = [None]
     with problems.collecting():
-        require_profile(profile, with_, shapes, rank, option, exclusive=[n for n in chosen if n != "--json"])
+        require_profile(profile, with_, shapes, rank, option, exclusive=[*(n for n in chosen if n != "--json"), *unused])
         found = read_subjects([strategy], from_, world)
         (expression,) = expressions([strategy], found)
         if shapes is not None:

@@ -248,7 +248,16 @@ def require_profile(
 
 
 def compare_profiles(
-    profiles: list[str], of: str, shapes: str | None, *, given: list[str], rank: int, options: list[str], json_: bool
+    profiles: list[str],
+    of: str,
+    shapes: str | None,
+    *,
+    given: list[str],
+    precision: str | None,
+    rank: int,
+    options: list[str],
+    imports: tuple[str | None, int | None],
+    json_: bool,
 ) -> str:
     """The answer of `compare PROFILE ... --of STRATEGY`: exact bytes for a model, closed forms without one. Raises InputError."""
     from placeproof.cost.exact.choose import chosen, explained, realised_text
@@ -259,6 +268,11 @@ def compare_profiles(
     problems = Problems()
     if len(profiles) < 2:
         problems.add("PP102", "a comparison needs two profiles", help="for example `placeproof compare ideal torch-2.13 --of fsdp`")
+    for name, value in zip(("--from", "--world"), imports, strict=True):
+        if value is not None:
+            problems.add("PP505", f"`{name}` goes with a configuration", help="`--of` takes a strategy")
+    with problems.collecting():
+        require_profile(None, None, shapes, rank, options, exclusive=["--precision"] if precision else [])
     strategy = parse_strategy(of)
     every = {}
     for name in dict.fromkeys(profiles):
@@ -267,7 +281,7 @@ def compare_profiles(
     problems.raise_if_any()
     texts = {name: realised_text(strategy, one) for name, one in every.items()}
     if shapes is None:
-        return _closed_forms(texts, every, given, json_=json_)
+        return _closed_forms(texts, every, given, precision, json_=json_)
     model, settled, mesh = shapes_of(shapes), options_of(options), mesh_of(strategy, given)
     at, degree = where(mesh, rank), degrees_of(strategy, mesh)
     told = {name: explained(strategy, one, model, mesh, rank=rank, options=settled) for name, one in every.items()}
@@ -282,14 +296,16 @@ def compare_profiles(
     return report.comparison(strategy.name, every, model, texts, at, told, degree)
 
 
-def _closed_forms(texts: Mapping[str, str], every: Mapping[str, tuple[Implementation, ...]], given: list[str], *, json_: bool) -> str:
+def _closed_forms(
+    texts: Mapping[str, str], every: Mapping[str, tuple[Implementation, ...]], given: list[str], precision: str | None, *, json_: bool
+) -> str:
     from placeproof.cli.common import derive_all
     from placeproof.cost.compare import Comparison, known
     from placeproof.cost.values import read_numbers
     from placeproof.report import compare as report
     from placeproof.report.exact import named
 
-    numbers = read_numbers(given, None)
+    numbers = read_numbers(given, precision)
     comparison = Comparison(tuple(derive_all(list(dict.fromkeys(texts.values())))), known(numbers))
     if json_:
         import json

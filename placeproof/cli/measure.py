@@ -31,8 +31,9 @@ def command(
     rank: RankOption = 0,
     option: OptionOption = None,
     backend: Annotated[
-        str, typer.Option(help="`fake`: one device of up to 4,096, without the others; `gloo`: a real process for each device.")
-    ] = "fake",
+        str | None,
+        typer.Option(help="`fake`: one device of up to 4,096, without the others; `gloo`: a real process for each device. [default: fake]"),
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.measure/1).")] = False,
 ) -> int:
     """Run a training step of PyTorch, and hold what a device exchanged and held against what is predicted. Needs torch.
@@ -48,6 +49,10 @@ def command(
     composed = parse_strategy(strategy)
     problems = Problems()
     if profile in SYSTEMS:
+        for name, value in (("--with", with_), ("--rank", rank), ("--backend", backend)):
+            if value:
+                problems.add("PP104", f"`{name}` is of the profile {PROFILE} alone", help="leave it out: systems run on real processes")
+        problems.raise_if_any()
         return _of_system(profile, composed, shapes or DEFAULT, set_ or [], option or [], json_=json_)
     if profile != PROFILE:
         problems.add("PP101", f"profile `{profile}` cannot be measured", help=f"one of {', '.join((PROFILE, *SYSTEMS))}")
@@ -64,7 +69,7 @@ def command(
     problems.raise_if_any()
     mesh = {axis: given[axis] for axis in subject.axes}
     settled = _from_schedule(composed, subject) | options
-    measured = measure(subject, model, mesh, backend=backend, rank=rank, options=settled)
+    measured = measure(subject, model, mesh, backend=backend or "fake", rank=rank, options=settled)
     told = predicted(subject, model, mesh, rank=rank, options=settled)
     found = differences(told, measured)
     if json_:

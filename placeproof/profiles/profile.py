@@ -37,7 +37,8 @@ class Implementation:
     ``whole_gradients``: split weights whose gradients are kept whole. ``kept``: the least bytes an element of values that are kept for
     backward, by their name in the blocks' programs. ``order``: which stages a device of a pipeline has: "loop" or "fold". ``differences``:
     what is otherwise than in the ideal, by name. ``system``: whose own rules say which calls it makes, see
-    :mod:`placeproof.cost.exact.systems`; empty where the fields above say it all.
+    :mod:`placeproof.cost.exact.systems`; empty where the fields above say it all. ``beside``: the other implementations with which it was
+    measured, so that the exact bytes of both together are known.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Implementation:
     whole_gradients: tuple[str, ...] = ()
     order: str = "loop"
     system: str = ""
+    beside: tuple[str, ...] = ()
     kept: Mapping[str, int] = field(default_factory=dict)
     differences: Mapping[str, str] = field(default_factory=dict)
 
@@ -126,7 +128,7 @@ def _implementation(name: str, row: Mapping[str, Any]) -> Implementation:
     wrong = set(sets) - {f.name for f in fields(Schedule)}
     assert not unknown, (name, unknown)
     assert not wrong, (name, wrong)
-    lists = {key: tuple(row[key]) for key in ("of", "buckets", "whole_gradients") if key in row}
+    lists = {key: tuple(row[key]) for key in ("of", "buckets", "whole_gradients", "beside") if key in row}
     one = Implementation(name=name, **{**row, **lists})
     assert one.cut in CUTS, name
     assert {one.parameters, one.gradients} <= set(CALLS), name

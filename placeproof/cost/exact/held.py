@@ -25,7 +25,7 @@ def held(setting: Setting) -> dict[str, int]:
         "gradients": width * (_elements(setting, GRADIENTS, units) + _whole(setting, units)),
         "optimizer": width * kinds * _elements(setting, OPTIMIZER, units) + counts * _tensors(setting, units),
     }
-    if setting.stage_axis is None and all(u.blocks for u in setting.shapes.units):
+    if setting.stage_axis is None and not setting.strategy.schedule.recompute and all(u.blocks for u in setting.shapes.units):
         found["activations"] = _activations(setting)
     return found
 

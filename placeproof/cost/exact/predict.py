@@ -12,7 +12,7 @@ from placeproof.core.program import Program
 from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact.held import held
-from placeproof.cost.exact.setting import Setting, Value, check_degrees
+from placeproof.cost.exact.setting import Setting, Value, check_beside, check_degrees, check_shapes
 from placeproof.cost.exact.walk import Walk
 from placeproof.profiles.profile import Implementation
 
@@ -45,7 +45,8 @@ def predict(
 
     Implementations of a whole system have their own options: those of its module in this package.
 
-    Raises InputError where a degree is missing or no device could use the placement.
+    Raises InputError where a degree is missing or no device could use the placement, where the shapes do not say what the strategy
+    exchanges, and for implementations that were not measured together.
     """
     check_degrees(strategy, mesh)
     realised = reduce(lambda s, i: i.realise(s), implementations, with_degrees(strategy, mesh))
@@ -55,7 +56,9 @@ def predict(
         exchanges, memory, programs = told(realised, implementations, shapes, mesh, options or {})
         every = tuple(programs.values())
         return Predicted(strategy=realised, program=every[0], exchanges=exchanges, memory=memory, programs=every)
+    check_beside(implementations, (part.split("(")[0] for part in strategy.parts))
     setting = Setting(realised, implementations, shapes, mesh, rank, options or {})
+    check_shapes(setting)
     found, program = Walk(setting).run(), setting.program
     return Predicted(strategy=realised, program=program, exchanges=found, memory=held(setting), programs=(program,))
 

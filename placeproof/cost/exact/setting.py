@@ -9,7 +9,7 @@ from math import prod
 from typing import TypeAlias
 
 from placeproof.core.diagnostics import Problems
-from placeproof.core.program import Program
+from placeproof.core.program import For, Program, statements
 from placeproof.core.shapes import Shapes, Unit, Weight
 from placeproof.core.strategy import Strategy
 from placeproof.profiles.profile import Implementation
@@ -189,4 +189,44 @@ def check_degrees(strategy: Strategy, mesh: Mapping[str, int]) -> None:
             problems.add("PP203", f"exact bytes need the degree of axis `{axis.name}`", help=f"give it: `--set N_{axis.name}=8`")
         elif axis.degree not in (None, mesh[axis.name]):
             problems.add("PP103", f"axis `{axis.name}` has {axis.degree} devices, not {mesh[axis.name]}", help="say it once")
+    problems.raise_if_any()
+
+
+def check_shapes(setting: Setting) -> None:
+    """Raise InputError where the model does not say what the strategy exchanges: blocks for a split hidden dimension, sizes for messages;
+    or where nobody says how many micro-batches there are."""
+    problems, dims = Problems(), dict(setting.shapes.dims)
+    sized = "give `transformer(...)`, or a file of shapes with `blocks` and `[dims]`"
+    if setting.hidden is not None and setting.mesh[setting.hidden] > 1 and not all(u.blocks for u in setting.shapes.units):
+        message = f"axis `{setting.hidden}` splits the blocks of the model, and {setting.shapes.name} does not name them"
+        problems.add("PP203", message, help=sized)
+    missing = [d for d in _needed(setting) if d not in dims]
+    if missing:
+        problems.add("PP203", f"{setting.shapes.name} does not say its {', '.join(missing)}", help=sized)
+    walks = any(isinstance(s, For) and s.domain == "microbatches" for s in statements(setting.program.body))
+    if walks and setting.program.count("microbatches") is None and not setting.options.get("microbatches"):
+        help_ = "say it in the strategy, `accumulate(4)` or `pp(4, microbatches=8)`, or `--option microbatches=8`"
+        problems.add("PP203", "exact bytes need the number of micro-batches", help=help_)
+    problems.raise_if_any()
+
+
+def _needed(setting: Setting) -> tuple[str, ...]:
+    """The dimensions whose sizes exchanges depend on."""
+    if setting.hidden is not None and setting.mesh[setting.hidden] > 1:
+        return ("batch", "tokens", "hidden", "heads", "kv_heads", "ffn", "vocab")
+    return ("batch", "tokens", "hidden") if setting.stages > 1 else ()
+
+
+def check_beside(implementations: tuple[Implementation, ...], parts: Iterable[str]) -> None:
+    """Raise InputError where implementations were not measured together, or a part of the strategy was not measured with them."""
+    problems = Problems()
+    if not implementations:
+        return
+    first, *others = implementations
+    apart = [one.name for one in others if one.name not in first.beside]
+    known = {name for one in implementations for name in one.of} | ({"tp"} if any("sp" in one.of for one in implementations) else set())
+    apart += [part for part in parts if part not in known]
+    if apart:
+        message = f"what `{first.name}` exchanges together with {' and '.join(f'`{n}`' for n in apart)} was not measured"
+        problems.add("PP101", message, help="leave one out; `derive --profile` without `--shapes` has the closed forms of the composition")
     problems.raise_if_any()
