@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from placeproof.blocks import text
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, Program, Stmt, check, read
-from placeproof.core.program.ir import Ref, calls, expressions, own_expressions
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, Program, Stmt, check, read
+from placeproof.core.program.ir import Ref, calls, expressions, own_expressions, statements
 from placeproof.core.program.ops import OPS
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.tensors.execute import Run
@@ -31,27 +31,34 @@ def in_expression(expr: Expr, old: Expr, new: Expr) -> Expr:
 
 
 def swapped(program: Program, old: Expr, new: Expr) -> Program:
-    body: list[Stmt] = []
-    for stmt in program.body:
-        if isinstance(stmt, Assign):
-            body.append(replace(stmt, value=in_expression(stmt.value, old, new)))
-        else:
-            assert isinstance(stmt, Do)
-            changed = in_expression(stmt.call, old, new)
+    def inside(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(_with(stmt, old, new, inside) for stmt in body)
+
+    return replace(program, body=inside(program.body))
+
+
+def _with(stmt: Stmt, old: Expr, new: Expr, inside: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
+    match stmt:
+        case Assign(value=value):
+            return replace(stmt, value=in_expression(value, old, new))
+        case For(body=body):
+            return replace(stmt, body=inside(body))
+        case Do(call=call):
+            changed = in_expression(call, old, new)
             assert isinstance(changed, Call)
-            body.append(replace(stmt, call=changed))
-    return replace(program, body=tuple(body))
+            return replace(stmt, call=changed)
+    raise AssertionError(stmt)
 
 
 def collectives(program: Program) -> Iterator[Call]:
-    for stmt in program.body:
+    for stmt in statements(program.body):
         yield from (c for c in calls(stmt) if OPS[c.op].collective)
 
 
 def collectives_taken_away(program: Program) -> list[tuple[str, Program]]:
     """The program without one collective, for each; named by the buffer that it was for."""
     found = []
-    for stmt in program.body:
+    for stmt in statements(program.body):
         target = stmt.targets[0].name if isinstance(stmt, Assign) else "returns"
         for call in calls(stmt):
             if OPS[call.op].collective:
@@ -67,7 +74,7 @@ def edits(program: Program) -> list[tuple[str, Callable[[], Program]]]:
     shapes = _shapes(program)
     written = [t.name for t in program.tensors]
     found: list[tuple[str, Callable[[], Program]]] = []
-    for stmt in program.body:
+    for stmt in statements(program.body):
         line = stmt.place.line if stmt.place else 0
         for own in own_expressions(stmt):
             for expr in expressions(own):
@@ -85,11 +92,18 @@ def _shapes(program: Program) -> dict[str, frozenset[str]]:
     return {n: v.dims for n, v in run.env.items() if isinstance(v, Value)}
 
 
+def _axes(program: Program) -> tuple[str, ...]:
+    return tuple(a.name for a in program.axes)
+
+
 def _edits_of(program: Program, expr: Expr, names: list[str]) -> list[tuple[str, Callable[[], Program]]]:
     found: list[tuple[str, Expr]] = []
     match expr:
         case Call(op="returns"):
             return []
+        case Call(op="shift"):
+            found += [("shift dropped", expr.args[0]), ("shift doubled", replace(expr, args=(expr,)))]
+            found.append(("shift the other way", replace(expr, options=(("by", "-1" if expr.option("by") in (None, "1") else "1"),))))
         case Call() if OPS[expr.op].collective:
             found.append((f"{expr.op} dropped", expr.args[0]))
             found.append((f"{expr.op} doubled", replace(expr, args=(expr,))))
@@ -103,7 +117,7 @@ def _edits_of(program: Program, expr: Expr, names: list[str]) -> list[tuple[str,
             other = "slope" if expr.op == "elementwise" else "elementwise"
             found += [(f"{expr.op} dropped", expr.args[1]), (f"{other} for {expr.op}", replace(expr, op=other))]
         case Call(op="contract" | "total" | "largest"):
-            summed = Call(op="all_reduce", args=(expr,), axes=("tp",), place=expr.place)
+            summed = Call(op="all_reduce", args=(expr,), axes=_axes(program), place=expr.place)
             found.append(("summed once more", summed))
             if expr.op != "contract":
                 found.append(("largest for total", replace(expr, op="largest" if expr.op == "total" else "total")))
@@ -113,7 +127,7 @@ def _edits_of(program: Program, expr: Expr, names: list[str]) -> list[tuple[str,
             found += [("left operand alone", expr.left), ("right operand alone", expr.right)]
         case Ref(name=name) if name in names:
             found += [(f"`{other}` for `{name}`", replace(expr, name=other)) for other in names if other != name]
-            found.append((f"`{name}` summed", Call(op="all_reduce", args=(expr,), axes=("tp",), place=expr.place)))
+            found.append((f"`{name}` summed", Call(op="all_reduce", args=(expr,), axes=_axes(program), place=expr.place)))
             found.append((f"`{name}` doubled", Binary(op="+", left=expr, right=expr, place=expr.place)))
     return [(name, lambda new=new: swapped(program, expr, new)) for name, new in found]  # type: ignore[misc]
 

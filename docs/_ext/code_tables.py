@@ -9,7 +9,7 @@ from placeproof.core.codes import CODES
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS
 from placeproof.core.modes import MODES
 from placeproof.core.precision import DEFAULT_PRECISION, PRECISIONS
-from placeproof.core.program.ops import DOMAINS, OPS, RESERVED
+from placeproof.core.program.ops import LOOPS, OPS, RESERVED
 from placeproof.core.program.wellformed import RULES
 from placeproof.core.states import STATES
 from placeproof.core.strategy import NEUTRAL, SCHEDULE_FIELDS
@@ -117,7 +117,7 @@ def operations() -> str:
 
 def domains() -> str:
     """What a loop can walk over, coarse to fine."""
-    return table(["loop over", "meaning"], [(code(name), meaning) for name, meaning in DOMAINS.items()])
+    return table(["loop over", "meaning"], [(code(name), meaning) for name, meaning in LOOPS.items()])
 
 
 def reserved() -> str:

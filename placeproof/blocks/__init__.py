@@ -14,6 +14,7 @@ BLOCKS: tuple[str, ...] = (
     "embedding",
     "cross_entropy",
     "norm",
+    "ring_attention",
 )
 
 

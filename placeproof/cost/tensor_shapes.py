@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, Number, Program, Ref, Stmt
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
 from placeproof.core.program.ir import Tensor
-from placeproof.core.program.ops import COLLECTIVES
+from placeproof.core.program.ops import COLLECTIVES, ROUNDS
 
 #: Dimensions along which samples and their tokens lie. A tensor of the header that has one of them is an activation (or a gradient
 #: that comes in); one that has none belongs to the model. Nothing else in a program tells the two operands of a product apart.
@@ -53,7 +53,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A collective: what goes in and what comes out on one device."""
+    """A collective: what goes in, as far as it is stored, and what comes out on one device."""
 
     call: Call
     before: Held
@@ -64,7 +64,8 @@ class Sent:
 class Line:
     """One statement: the named values that it reads, the collectives in it in order, and what its expression gives.
 
-    ``backward``: whether it stands at or after the first statement that depends on a gradient that comes in.
+    ``backward``: whether it stands at or after the first statement that depends on a gradient that comes in. ``rounds``: the axis in
+    whose ring it stands: it is then done once for each other device.
     """
 
     stmt: Assign | Do
@@ -72,12 +73,13 @@ class Line:
     sent: tuple[Sent, ...]
     result: Held
     backward: bool
+    rounds: str | None = None
 
 
 def lines(program: Program) -> tuple[Line, ...]:
     """Every statement of a program over tensors. Raises InputError where it is none, branches or loops, or where shapes do not fit."""
     walk = _Walk(program)
-    return tuple(walk.line(stmt) for stmt in program.body)
+    return tuple(line for stmt in program.body for line in walk.statement(stmt))
 
 
 def inputs(program: Program) -> dict[str, Held]:
@@ -129,8 +131,14 @@ class _Walk:
         self.reads: list[Held] = []
         self.sent: list[Sent] = []
 
+    def statement(self, stmt: Stmt) -> tuple[Line, ...]:
+        """The next statement, or those of a ring's round."""
+        if isinstance(stmt, For) and stmt.domain == ROUNDS:
+            return tuple(replace(self.line(one), rounds=stmt.within) for one in stmt.body)
+        return (self.line(stmt),)
+
     def line(self, stmt: Stmt) -> Line:
-        """The next statement."""
+        """A statement by itself."""
         if not isinstance(stmt, Assign | Do):
             _refuse("what a block costs is read off statements that every device runs once, in order", stmt.place)
         self.reads, self.sent = [], []
@@ -194,8 +202,13 @@ class _Walk:
             _refuse(f"`{call.op}` means nothing in a program over tensors", call.place)
         result = _RULES[call.op](call, operands)
         if call.op in COLLECTIVES:
-            self.sent.append(Sent(call=call, before=operands[0], after=result))
+            self.sent.append(Sent(call=call, before=_stored(operands[0]), after=result))
         return result
+
+
+def _stored(value: Held) -> Held:
+    """As far as it takes room: nothing is sent along dimensions along which nothing is stored."""
+    return replace(value, dims=tuple(d for d in value.dims if d not in value.loose))
 
 
 # What operations make of what they are given.
@@ -318,6 +331,17 @@ def _gathered(call: Call, operands: list[Held]) -> Held:
     return _like(value, split={d: s for d, s in split.items() if s})
 
 
+def _swapped(call: Call, operands: list[Held]) -> Held:
+    """Whole along the dimension that the axis splits, and split along another."""
+    if len(call.axes) != 1:
+        _refuse("`all_to_all` of a tensor is over one axis", call.place)
+    (value,) = operands
+    dim = call.option("dim") or ""
+    if dim not in value.dims or call.axes[0] in value.split.get(dim, ()):
+        _refuse("`all_to_all` needs `dim=`, a dimension of its operand that is not split over its axis", call.place)
+    return _part(call, [_gathered(call, operands)])
+
+
 _RULES: dict[str, Callable[[Call, list[Held]], Held]] = {
     "contract": _contract,
     "total": _total,
@@ -327,12 +351,15 @@ _RULES: dict[str, Callable[[Call, list[Held]], Held]] = {
     "slope": _each,
     "copy": _each,
     "scale": _scaled,
+    "max": _scaled,
     "dropout": _scaled,
     "random": _random,
     "all_reduce": _moved,
     "broadcast": _moved,
     "reduce": _moved,
+    "shift": _each,
     "reduce_scatter": _scattered,
     "all_gather": _gathered,
+    "all_to_all": _swapped,
     "part": _part,
 }

@@ -50,7 +50,8 @@ class BlockExchange:
 
     That is what an all-gather ends with, what a reduce-scatter begins with, the operand of any other. Dimensions are in the order in
     which the header first names them, ``axes`` in the order of the mesh. ``op`` and ``phase`` are those of
-    :class:`placeproof.core.exchange.Exchange`; ``line`` counts from 1.
+    :class:`placeproof.core.exchange.Exchange`; ``line`` counts from 1. ``rounds``: the axis in whose ring it stands, so that it comes once
+    for each other device; None for once.
     """
 
     kind: str
@@ -60,6 +61,11 @@ class BlockExchange:
     op: str = ""
     phase: str = "forward"
     line: int = 0
+    rounds: str | None = None
+
+    def times(self, degrees: Mapping[str, Amount]) -> Amount:
+        """How often it comes. Raises SizeError where the degree of its ring is not given."""
+        return 1 if self.rounds is None else _given(degrees, self.rounds, "the degree of axis", "degrees") - 1
 
     def elements(self, sizes: Mapping[str, Amount], degrees: Mapping[str, Amount]) -> Amount:
         """Elements of the tensor on one device. Raises SizeError as :func:`elements` does."""
@@ -116,6 +122,7 @@ def _exchange(sent: Sent, line: Line, program: Program) -> BlockExchange:
         split=split,
         op=call.option("op", "sum") or "" if "reduce" in call.op else "",
         phase="backward" if line.backward else "forward",
+        rounds=line.rounds,
         line=call.place.line if call.place else 0,
     )
 

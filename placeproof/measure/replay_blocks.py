@@ -227,6 +227,8 @@ class BlockProcess:
                 for axis in reversed(call.axes):
                     x = self._gathered(axis, x, call)
                 return x
+            case "all_to_all":
+                return self._swapped(call, x)
             case "part":
                 return self._own(call, x)
             case "all_reduce" | "reduce" | "broadcast" | "reduce_scatter":
@@ -314,6 +316,39 @@ class BlockProcess:
         whole = Array(places=joined, content=Numbers(self.of, torch.cat(parts, dim=which)))
         content = whole.content.permuted([dims.index(d) for d in x.dims])
         return Array(places={d: joined[d] for d in x.dims}, content=content, cuts=cuts)
+
+    def _swapped(self, call: Call, x: Array) -> Array:
+        """Each device's piece along a new dimension, in gloo's all-to-all; the pieces that came, one after the other along the old one."""
+        group = self.mesh.group(call.axes)
+        cut = [d for d, cuts in x.cuts.items() if call.axes[0] in cuts]
+        if group.size > 1 and len(cut) != 1:
+            raise NothingThereError(f"nothing to exchange over {call.axes[0]}")
+        if len(call.axes) != 1 or call.option("dim") in cut or (cut and x.cuts[cut[0]][-1] != call.axes[0]):
+            raise NotReplayedError("this all-to-all of a tensor")
+        mine = self._own(call, x)
+        if not cut:
+            return mine
+        cuts = {d: c[:-1] if d == cut[0] else c for d, c in mine.cuts.items()}
+        cuts = {d: c for d, c in cuts.items() if c}
+        if group.size == 1:
+            return Array(places=mine.places, content=mine.content, cuts=cuts)
+        joined = self._pieces(call, group, x, cut[0])
+        content = joined.content.permuted([joined.dims.index(d) for d in x.dims])
+        return Array(places={d: joined.places[d] for d in x.dims}, content=content, cuts=cuts)
+
+    def _pieces(self, call: Call, group: Group, x: Array, old: str) -> Array:
+        """What the devices of the group have for this one, joined along the old dimension. Pieces travel filled up to the same shape."""
+        dims, new = self._alike(call, group, x, apart=old), call.option("dim") or ""
+        places = self._all_places(group, x.places[old], self.found.sizes[old], call)
+        whole = Array(places={d: x.places[d] for d in dims}, content=value_of(x.content).permuted([x.dims.index(d) for d in dims]))
+        pieces = [self._own(call, whole, at) for at in group.at]
+        long, wide = max(map(len, places)), max(len(p.places[new]) for p in pieces)
+        rows = stacked([_filled(p.with_content(_filled(p, old, long)), new, wide) for p in pieces])
+        own, got = pieces[group.me], self.mesh.exchanged(group, rows, call)
+        for_me = {new: slice(len(own.places[new]))}
+        parts = [got[(j, *(slice(len(p)) if d == old else for_me.get(d, slice(None)) for d in dims))].data for j, p in enumerate(places)]
+        joined = {**own.places, old: tuple(p for part in places for p in part)}
+        return Array(places=joined, content=Numbers(self.of, torch.cat(parts, dim=dims.index(old))))
 
     def _all_places(self, group: Group, mine: Sequence[int], size: int, call: Call) -> list[tuple[int, ...]]:
         """Which places of a dimension each device of the group has; a part may be gathered twice, and be longer than the whole."""

@@ -62,8 +62,10 @@ _OPS = (
        doc="combine over the axes, and leave each device its own part"),
     Op(name="all_gather", operands=("x",), axes=Axes.SOME, collective=True,
        doc="collect the parts of all devices, everywhere"),
-    Op(name="all_to_all", operands=("x",), axes=Axes.SOME, collective=True,
+    Op(name="all_to_all", operands=("x",), axes=Axes.SOME, options=(_DIM,), collective=True,
        doc="send part j to device j: exchange which dimension is split"),
+    Op(name="shift", operands=("x",), axes=Axes.ONE, options=(("by", ("1", "-1")),), collective=True,
+       doc="what the device before it along the axis has; the first has what the last had (`by=-1`: the other way round)"),
     Op(name="broadcast", operands=("x",), axes=Axes.SOME, options=(("root", ()),), collective=True,
        doc="copy the value of the root (a rank, or `owner`: each part from its owner) to all"),
     Op(name="reduce", operands=("x",), axes=Axes.SOME, options=(_REDUCE, ("root", ())), collective=True,
@@ -147,6 +149,10 @@ DOMAINS: dict[str, str] = {
     "blocks": "attention and MLP blocks, two a layer",
 }
 
+#: What a loop of a program over tensors may walk over: `for r in rounds[cp]:`.
+ROUNDS = "rounds"
+LOOPS: dict[str, str] = DOMAINS | {ROUNDS: "the rounds of a ring over an axis, one for each other device, in programs over tensors"}
+
 #: Words of the language that no buffer may be called.
 HEADER = ("program", "mesh", "splits", "inner", "group", "place", "count", "unit", "approximate", "reference", "without", "tensor")
-RESERVED = frozenset(OPS) | frozenset(DOMAINS) | frozenset(HEADER) | {"rank", "reversed"}
+RESERVED = frozenset(OPS) | frozenset(LOOPS) | frozenset(HEADER) | {"rank", "reversed"}

@@ -24,7 +24,7 @@ from placeproof.core.program.ir import (
     Ref,
     Stmt,
 )
-from placeproof.core.program.ops import DOMAINS, HEADER, OPS, Axes, Op
+from placeproof.core.program.ops import HEADER, LOOPS, OPS, Axes, Op
 from placeproof.core.program.wellformed import check_into
 
 #: Longer inputs are refused: nobody wrote them by hand, and a recording has loops to fold.
@@ -192,11 +192,11 @@ class _Reader:
             case ast.Subscript(value=ast.Name() as name, slice=ast.Slice(lower=ast.Constant(value=1), upper=None, step=None)):
                 start, iterable = 1, name
         domain = iterable.id if isinstance(iterable, ast.Name) else None
-        if domain not in DOMAINS or not isinstance(node.target, ast.Name) or node.orelse:
+        if domain not in LOOPS or not isinstance(node.target, ast.Name) or node.orelse:
             self.refuse(
                 node.iter,
-                "a loop walks over " + ", ".join(f"`{d}`" for d in DOMAINS) + " with one variable",
-                suggestion(domain, DOMAINS) if domain and domain not in DOMAINS else "for example `for u in reversed(units):`",
+                "a loop walks over " + ", ".join(f"`{d}`" for d in LOOPS) + " with one variable",
+                suggestion(domain, LOOPS) if domain and domain not in LOOPS else "for example `for u in reversed(units):`",
             )
             return []
         assert domain is not None

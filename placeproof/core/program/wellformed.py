@@ -29,7 +29,7 @@ from placeproof.core.program.ir import (
     own_expressions,
     statements,
 )
-from placeproof.core.program.ops import DOMAINS, OPS, RESERVED, Axes
+from placeproof.core.program.ops import DOMAINS, OPS, RESERVED, ROUNDS, Axes
 from placeproof.core.states import STATES
 
 
@@ -305,7 +305,7 @@ def _nested_domains(program: Program, problems: Problems) -> None:
     def walk(body: tuple[Stmt, ...], outer: tuple[For, ...]) -> None:
         for stmt in body:
             if isinstance(stmt, For):
-                _nests(stmt, outer, order, problems)
+                (_rings(stmt, outer, program, problems) if stmt.domain == ROUNDS else _nests(stmt, outer, order, problems))
                 walk(stmt.body, (*outer, stmt))
             elif isinstance(stmt, If):
                 walk(stmt.then, outer)
@@ -314,10 +314,17 @@ def _nested_domains(program: Program, problems: Problems) -> None:
     walk(program.body, ())
 
 
+def _rings(loop: For, outer: tuple[For, ...], program: Program, problems: Problems) -> None:
+    """The rounds of a ring: outside other loops, in a program over tensors, over an axis of its mesh."""
+    hint = "write `for r in rounds[cp]:` over an axis of the mesh, outside other loops, in a program that declares tensors"
+    if loop.within not in {a.name for a in program.axes} or not program.tensors or outer or loop.reverse or loop.start:
+        problems.add("PP307", "these are no rounds of a ring", place=loop.place, help=hint)
+
+
 def _nests(loop: For, outer: tuple[For, ...], order: list[str], problems: Problems) -> None:
     rank = order.index(loop.domain)
     around = {o.var: o for o in outer}
-    if any(order.index(o.domain) >= rank for o in outer):
+    if any(o.domain == ROUNDS or order.index(o.domain) >= rank for o in outer):
         problems.add("PP307", f"`{loop.domain}` cannot be walked here", place=loop.place, help="nest " + " > ".join(order))
     if loop.var in around:
         problems.add("PP306", f"loop variable `{loop.var}` is in use", place=loop.place, help="choose another name")

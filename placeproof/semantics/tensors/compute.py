@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from placeproof.core.diagnostics import Place
@@ -18,10 +19,10 @@ from placeproof.prove.terms import (
     product,
     same,
 )
-from placeproof.prove.terms.nodes import Guard
+from placeproof.prove.terms.nodes import Guard, Mono
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.tensors.functions import applied, derived
-from placeproof.semantics.tensors.values import Cuts, Edge, Picks, Space, Value, dimension, fitting, over
+from placeproof.semantics.tensors.values import Cuts, Edge, Picks, Space, Value, dimension, fitting, over, turned
 
 
 class Local:
@@ -43,7 +44,12 @@ class Local:
             Edge(side, lambda adjoint, s=slope, missing=dims - side.dims: over(missing, product(adjoint, s)))  # type: ignore[misc]
             for side, slope in zip((a, b), slopes, strict=True)
         )
-        return Value(body=body, dims=dims, cuts=cuts, loose=loose, edges=edges)
+        return self._joined(Value(body=body, dims=dims, cuts=cuts, loose=loose, edges=edges), a, b)
+
+    def _joined(self, result: Value, a: Value, b: Value) -> Value:
+        """What came of two operands; of parts of different devices comes nothing that is known."""
+        turns, fit = turned((a, b), result.cuts)
+        return replace(result, turns=turns, body=result.body if fit else self.space.unknown(result.dims))
 
     def _arithmetic(self, op: str, x: Poly, y: Poly, place: Place | None) -> tuple[Poly, tuple[Poly, Poly]]:
         """The result, and its derivatives by both operands."""
@@ -91,7 +97,7 @@ class Local:
     def total(self, x: Value, dim: str, place: Place | None) -> Value:
         """The sum over a dimension."""
         cuts = self._cuts(x, dim, place)
-        body = over((dim,), product(self.space.held(dim, cuts), x.body))
+        body = _summed(dim, self.space.held(dim, cuts, x.turns), x.body)
         return self._without(x, dim, body, (Edge(x, lambda adjoint: adjoint),))
 
     def largest(self, x: Value, dim: str, place: Place | None) -> Value:
@@ -99,15 +105,11 @@ class Local:
         cuts = self._cuts(x, dim, place)
         guards: set[Guard] = set()
         for axis in cuts:
-            guards |= {g for mono, _ in same(self.space.here(axis), self.space.owner(dim, cuts, axis)).terms for g in mono.guards}
+            at = x.turns.get((dim, axis), self.space.here(axis))
+            guards |= {g for mono, _ in same(at, self.space.owner(dim, cuts, axis)).terms for g in mono.guards}
         body = greatest([dimension(dim)], x.body, frozenset(guards))
 
-        def refuse(adjoint: Poly) -> Poly:
-            if not adjoint.terms:  # as in a softmax, which does not depend on what is subtracted
-                return ZERO
-            raise NoMeaningError("the derivative of `largest`; `elementwise(stop, ...)` says that it counts as a constant", place)
-
-        return self._without(x, dim, body, (Edge(x, refuse),))
+        return self._without(x, dim, body, (Edge(x, lambda adjoint: _no_slope(adjoint, "largest", place)),))
 
     @staticmethod
     def _cuts(x: Value, dim: str, place: Place | None) -> Cuts:
@@ -118,9 +120,18 @@ class Local:
     @staticmethod
     def _without(x: Value, dim: str, body: Poly, edges: tuple[Edge, ...]) -> Value:
         cuts = {d: c for d, c in x.cuts.items() if d != dim}
-        return Value(body=body, dims=x.dims - {dim}, cuts=cuts, loose=x.loose - {dim}, edges=edges)
+        turns = {key: at for key, at in x.turns.items() if key[0] != dim}
+        return Value(body=body, dims=x.dims - {dim}, cuts=cuts, loose=x.loose - {dim}, edges=edges, turns=turns)
 
     # Functions of each element.
+
+    def larger(self, a: Value, b: Value, place: Place | None) -> Value:
+        """The greater of two numbers, element by element."""
+        cuts, dims = fitting((a, b), place), a.dims | b.dims
+        loose = frozenset(d for d in dims if all(d in v.loose for v in (a, b) if d in v.dims))
+        body = by_cases(lambda *sides: app("larger", *sorted(sides)), a.body, b.body)
+        edges = tuple(Edge(side, lambda adjoint: _no_slope(adjoint, "max", place)) for side in (a, b))
+        return self._joined(Value(body=body, dims=dims, cuts=cuts, loose=loose, edges=edges), a, b)
 
     def elementwise(self, name: str, x: Value, place: Place | None) -> Value:
         """A function of each element."""
@@ -132,11 +143,11 @@ class Local:
             return product(adjoint, self._derivative(name, x.body, place))
 
         edges = () if name == "stop" else (Edge(x, pull),)
-        return Value(body=body, dims=x.dims, cuts=x.cuts, loose=x.loose, edges=edges)
+        return Value(body=body, dims=x.dims, cuts=x.cuts, loose=x.loose, edges=edges, turns=x.turns)
 
     def slope(self, name: str, x: Value, place: Place | None) -> Value:
         """The derivative of a function at each element."""
-        return Value(body=self._derivative(name, x.body, place), dims=x.dims, cuts=x.cuts, loose=x.loose)
+        return Value(body=self._derivative(name, x.body, place), dims=x.dims, cuts=x.cuts, loose=x.loose, turns=x.turns)
 
     def _derivative(self, name: str, x: Poly, place: Place | None) -> Poly:
         if name == "stop":
@@ -161,7 +172,26 @@ class Local:
         dims = sorted(x.dims)
         at = [dimension(d) for d in dims]
         mask = by_cases(lambda k: app(f"mask.{'.'.join(dims)}", k, *at), key.body)
-        return self.binary("*", x, Value(body=mask, dims=x.dims, cuts=x.cuts, loose=x.loose), place)
+        return self.binary("*", x, Value(body=mask, dims=x.dims, cuts=x.cuts, loose=x.loose, turns=x.turns), place)
+
+
+def _summed(dim: str, held: Poly, body: Poly) -> Poly:
+    """The sum over what is held of a dimension. What does not depend on the position stays before the sum, as long as nothing says yet
+    that the device is the one that owns the position."""
+    at = dimension(dim).name
+    result = ZERO
+    for mono, coefficient in body.terms:
+        outside = {a: n for a, n in mono.factors if at not in a.free}
+        inside = Mono({a: n for a, n in mono.factors if a not in outside}, mono.guards)
+        before = Poly({Mono(outside, frozenset()): coefficient})
+        result = result + product(before, over((dim,), product(held, Poly({inside: Fraction(1)}))))
+    return result
+
+
+def _no_slope(adjoint: Poly, op: str, place: Place | None) -> Poly:
+    if not adjoint.terms:  # as in a softmax, which does not depend on what is subtracted
+        return ZERO
+    raise NoMeaningError(f"the derivative of `{op}`; `elementwise(stop, ...)` says that it counts as a constant", place)
 
 
 def number(value: Fraction | int) -> Value:

@@ -22,7 +22,7 @@ def encode_tensors(program: Program) -> tuple[Obligation, ...]:
         derivatives = _derivatives([one for _, one in pairs])
     except ValueError as error:  # a rewriting that the terms do not have
         raise NoMeaningError(str(error), None) from None
-    given = (*mesh.space.given(), *_defined(alone))
+    given = (*mesh.space.given(), *_defined(alone, mesh))
     claims = [_equal(mesh, many, one, given) for many, one in pairs]
     claims += [_derived(alone, one, right, given) for (_, one), right in zip(pairs, derivatives, strict=True) if right is not None]
     return tuple(claims)
@@ -45,10 +45,12 @@ def _divisors(run: Run) -> tuple[Poly, ...]:
     return tuple(dict.fromkeys(run.local.divisors))
 
 
-def _defined(alone: Run) -> list[Order]:
-    """What one device divides by is not zero: of some divisors this is known, of others it is what makes the claim one."""
+def _defined(alone: Run, mesh: Run) -> list[Order]:
+    """What one device divides by is not zero: of some divisors this is known, of others it is what makes the claim one. Of what the
+    devices of the mesh divide by, only what is known is said."""
     found = []
-    for divisor in _divisors(alone):
+    own = _divisors(alone)
+    for divisor in dict.fromkeys((*own, *(d for d in _divisors(mesh) if positive(d)))):
         left = divisor if positive(divisor) else product(divisor, divisor)
         why = "is positive" if positive(divisor) else "is not zero on one device, which divides by it"
         found.append(Order(name=f"{_short(divisor)} {why}", left=left, relation=">", right=ZERO))
@@ -64,7 +66,7 @@ def _equal(mesh: Run, many: Returned, one: Returned, given: tuple[Order, ...]) -
     where: list[Given] = []
     for dim, cuts in sorted(many.value.cuts.items()):
         for axis in cuts:
-            here = mesh.space.here(axis)
+            here = many.value.turns.get((dim, axis), mesh.space.here(axis))
             if isinstance(here, Var):
                 owner = mesh.space.owner(dim, cuts, axis)
                 where.append(Equal(name=f"the device's {axis} coordinate owns the element along {dim}", left=here, right=owner))

@@ -1,4 +1,5 @@
-"""What collectives make of tensors: a reduction is a sum over coordinates, a gather reads what the owner holds."""
+"""What collectives make of tensors: a reduction is a sum over coordinates, a gather reads what the owner holds, an all-to-all does so
+and keeps another part."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from collections.abc import Callable
 
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Call
-from placeproof.prove.terms import Poly, app, choose, greatest, inverse, product, same, substitute, total
+from placeproof.prove.terms import Index, Poly, Var, choose, greatest, inverse, product, same, substitute, total
 from placeproof.semantics.encode.context import NoMeaningError
-from placeproof.semantics.tensors.values import Space, Value, dimension
+from placeproof.semantics.tensors.around import shifted, shifted_index
+from placeproof.semantics.tensors.values import Space, Value
 
 Rule = Callable[["Exchange", Call, Value], Value]
 
@@ -25,11 +27,9 @@ class Exchange:
         """The result of a collective on the device that is spoken of."""
         if call.op not in _RULES:
             raise NoMeaningError(f"`{call.op}` in a program over tensors", call.place)
+        if call.op != "shift" and any(axis in call.axes for _, axis in value.turns):
+            raise NoMeaningError(f"`{call.op}` of parts that are not home from their ring", call.place)
         return _RULES[call.op](self, call, value)
-
-    def unknown(self, value: Value) -> Poly:
-        """An arbitrary number for each device and element."""
-        return app(f"unknown{next(self._names)}", *self.space.world.coordinates, *(dimension(d) for d in sorted(value.dims)))
 
     def combined(self, call: Call, body: Poly) -> Poly:
         """A reduction of one number of each device of the group."""
@@ -84,12 +84,21 @@ def _all_gather(exchange: Exchange, call: Call, value: Value) -> Value:
     for axis in reversed(call.axes):
         dims = [d for d, axes in cuts.items() if axis in axes]
         if len(dims) != 1 or cuts[dims[0]][-1] != axis:
-            raise NoMeaningError(f"`all_gather` over `{axis}` of what is not cut along it (last)", call.place)
+            raise NoMeaningError(f"`{call.op}` over `{axis}` of what is not cut along it (last)", call.place)
         dim = dims[0]
         for here in exchange.space.coordinate(axis):
             body = substitute(body, {here.name: exchange.space.owner(dim, cuts[dim], axis)})
         cuts[dim] = cuts[dim][:-1]
     return value.moved(body, cuts={d: c for d, c in cuts.items() if c})
+
+
+def _all_to_all(exchange: Exchange, call: Call, value: Value) -> Value:
+    """Each device sends every other its part along another dimension: the first dimension is whole then, and the other one is cut."""
+    dim = _dim(call, value)
+    if len(call.axes) != 1:
+        raise NoMeaningError("`all_to_all` of a tensor is over one axis", call.place)
+    _not_cut_twice(call.axes, dim, value, call.place)
+    return _part(exchange, call, _all_gather(exchange, call, value))
 
 
 def _root(call: Call) -> None:
@@ -108,16 +117,30 @@ def _reduce(exchange: Exchange, call: Call, value: Value) -> Value:
     _root(call)
     _same_elements(call, value)
     there = product(*(same(v, exchange.space.rank_zero(a)) for a in call.axes for v in exchange.space.coordinate(a)))
-    return value.moved(choose(there, exchange.combined(call, value.body), exchange.unknown(value)))
+    return value.moved(choose(there, exchange.combined(call, value.body), exchange.space.unknown(value.dims)))
+
+
+def _shift(exchange: Exchange, call: Call, value: Value) -> Value:
+    (axis,), by = call.axes, call.option("by", "1") or "1"
+    sort, here = exchange.space.world.sorts[axis], exchange.space.here(axis)
+    if not isinstance(here, Var):  # one device passes on to itself
+        return value.moved(value.body)
+    turns: dict[tuple[str, str], Index] = {}
+    for dim in value.cut_by(axis):
+        turns[dim, axis] = shifted_index(value.turns.get((dim, axis), here), sort, here, by)
+    kept = {key: at for key, at in {**value.turns, **turns}.items() if at.key != here.key}
+    return value.moved(shifted(value.body, sort, here, by), turns=kept)
 
 
 _RULES: dict[str, Rule] = {
     "all_reduce": _all_reduce,
     "reduce_scatter": _reduce_scatter,
     "all_gather": _all_gather,
+    "all_to_all": _all_to_all,
     "broadcast": _broadcast,
     "reduce": _reduce,
     "part": _part,
+    "shift": _shift,
 }
 #: The operations that this module gives a meaning.
 EXCHANGES = frozenset(_RULES)

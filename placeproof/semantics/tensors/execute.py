@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, If, Number, Ref, Stmt
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt
 from placeproof.core.program.ir import Tensor
 from placeproof.prove.terms import Poly, app, by_cases, choose, constant, fn, same
 from placeproof.prove.terms.nodes import Sort
@@ -15,6 +15,7 @@ from placeproof.semantics.encode.branches import Condition, condition
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.tensors.compute import Local, number
 from placeproof.semantics.tensors.exchange import EXCHANGES, Exchange
+from placeproof.semantics.tensors.ring import Ring
 from placeproof.semantics.tensors.values import Cuts, Picks, Space, Value, dimension
 
 _COMPARE: dict[str, Callable[[Fraction, Fraction], bool]] = {
@@ -52,7 +53,7 @@ class Run:
 
     def all(self) -> list[Returned]:
         """Walk the whole program."""
-        self._body(self.space.program.body)
+        self.body(self.space.program.body)
         return self.returned
 
     def _declared(self, tensor: Tensor) -> Value | Picks:
@@ -68,7 +69,8 @@ class Run:
 
     # Statements.
 
-    def _body(self, body: tuple[Stmt, ...]) -> None:
+    def body(self, body: tuple[Stmt, ...]) -> None:
+        """Statements in order."""
         for stmt in body:
             match stmt:
                 case Assign():
@@ -77,6 +79,9 @@ class Run:
                     self._effect(call)
                 case If():
                     self._branch(stmt)
+                case For(domain="rounds"):
+                    if not self.space.single:  # one device has no other to hear from
+                        Ring(self, stmt).run()
                 case _:
                     raise NoMeaningError("a loop in a program over tensors", stmt.place)
 
@@ -104,6 +109,8 @@ class Run:
             raise NoMeaningError("`returns` under a condition", call.place)
         (arg,) = call.args
         value = self._value(arg)
+        if value.turns:  # it holds parts of another device, which are not what it should return
+            value = value.moved(self.space.unknown(value.dims), turns={})
         by_name = call.option("by")
         name = f"`{arg.name}`" if isinstance(arg, Ref) else f"the gradient by `{by_name}`" if by_name else "the result"
         named = [call.option(o) for o in ("gradient_of", "by", "at")]
@@ -125,9 +132,9 @@ class Run:
         where = self._condition(stmt, bound.body)
         before = dict(self.env)
         self._inside += 1
-        self._body(stmt.then)
+        self.body(stmt.then)
         then, self.env = self.env, dict(before)
-        self._body(stmt.orelse)
+        self.body(stmt.orelse)
         self._inside -= 1
         other = self.env
         self.env = {n: j for n in then.keys() & other.keys() if (j := _joined(where, then[n], other[n])) is not None}
@@ -137,7 +144,7 @@ class Run:
         if bound.number is None:
             raise NoMeaningError("a condition compares a rank with a number", stmt.place)
         self._inside += 1
-        self._body(stmt.then if _COMPARE[stmt.op](Fraction(0), bound.number) else stmt.orelse)
+        self.body(stmt.then if _COMPARE[stmt.op](Fraction(0), bound.number) else stmt.orelse)
         self._inside -= 1
 
     def _condition(self, stmt: If, bound: Poly) -> Condition:
@@ -185,6 +192,8 @@ class Run:
                 return local.total(self._value(x), dim, place)
             case Call(op="largest", args=(x,)):
                 return local.largest(self._value(x), dim, place)
+            case Call(op="max", args=(a, b)):
+                return local.larger(self._value(a), self._value(b), place)
             case Call(op="elementwise", args=(Ref(name=f), x)):
                 return local.elementwise(f, self._value(x), place)
             case Call(op="slope", args=(Ref(name=f), x)):

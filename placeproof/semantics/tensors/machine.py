@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from placeproof.core.diagnostics import Place
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, If, Number, Program, Ref, Stmt
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt, statements
 from placeproof.semantics.tensors.arrays import FaultError, Local, aligned, joined_labels
 from placeproof.semantics.tensors.numbers import Dual, NotComputedError, any_key, drawn, masked, value_and_slope
 
@@ -30,6 +30,7 @@ _ARITHMETIC: dict[str, Callable[[Dual, Dual], Dual]] = {
     "*": operator.mul,
     "/": operator.truediv,
     "**": lambda a, b: a.power(b.value),
+    "max": lambda a, b: a if a.value >= b.value else b,
 }
 
 
@@ -110,8 +111,8 @@ class Machine:
                 seen += 1
             elif isinstance(stmt, Assign) and stmt.targets[0].name == name:
                 found = stmt
-            elif isinstance(stmt, If) and any(isinstance(s, Assign) and s.targets[0].name == name for s in (*stmt.then, *stmt.orelse)):
-                raise NotComputedError("a derivative by what is written under a condition")
+            elif isinstance(stmt, If | For) and any(isinstance(s, Assign) and s.targets[0].name == name for s in statements((stmt,))):
+                raise NotComputedError("a derivative by what is written in a loop or under a condition")
         return found
 
     def _seed(self, name: str) -> None:
@@ -140,6 +141,9 @@ class Machine:
                     self._returns(call, active)
                 case If():
                     self._branch(stmt, active)
+                case For(domain="rounds"):
+                    for _ in range(self.degrees[stmt.within or ""] - 1):
+                        self._body(stmt.body, active)
                 case _:
                     raise NotComputedError("a statement of this kind")
 
@@ -154,6 +158,8 @@ class Machine:
         if active != self.devices:
             raise NotComputedError("`returns` under a condition")
         values = self._eval(call.args[0], active)
+        if any(not self._home(device, values[device]) for device in active):
+            raise FaultError("what is returned holds a part of another device: it is not home from its ring", call.place)
         of = at = None
         if call.option("gradient_of") is not None:
             first = self.env[self.devices[0]]
@@ -167,6 +173,16 @@ class Machine:
         by_name = call.option("by")
         name = f"`{arg.name}`" if isinstance(arg, Ref) else f"the gradient by `{by_name}`" if by_name else "the result"
         self.outputs.append(Output(call=call, name=name, locals=values, of=of, at=at))
+
+    def _home(self, device: Device, value: Local) -> bool:
+        """Whether a device holds its own part of each dimension that is cut."""
+        for dim, cuts in value.cuts.items():
+            own = Local(labels={dim: tuple(range(self.sizes[dim]))}, data={(i,): Dual(Fraction(0)) for i in range(self.sizes[dim])})
+            for axis in cuts:
+                own = own.cut(dim, axis, device[self.axes.index(axis)], self.degrees[axis])
+            if own.labels[dim] != value.labels[dim]:
+                return False
+        return True
 
     # Expressions.
 
@@ -216,6 +232,8 @@ class Machine:
                 return {d: operands[0][d].hot(self.sizes) for d in active}
             case "copy":
                 return operands[0]
+            case "max":
+                return {d: self._binary("max", operands[0][d], operands[1][d], call.place) for d in active}
             case "scale":
                 return {d: self._binary("*", operands[0][d], operands[1][d], call.place) for d in active}
             case "random":
@@ -259,9 +277,16 @@ class Machine:
             for group in self._groups(call.axes, active):
                 for device in group:
                     result[device] = x[device].with_numbers(joined_labels(x[group[0]], x[device], call.place))
+        elif call.op == "shift":
+            by = int(call.option("by", "1") or "1")
+            for group in self._groups(call.axes, active):
+                for n, device in enumerate(group):
+                    result[device] = x[group[(n - by) % len(group)]]
         elif call.op == "all_gather":
             for axis in reversed(call.axes):
                 result = self._gathered(axis, result, active, call.place)
+        elif call.op == "all_to_all":
+            return self._swapped(call, x, active)
         elif call.op != "part":
             raise NotComputedError(f"`{call.op}`")
         if call.op in ("part", "reduce_scatter"):
@@ -286,6 +311,20 @@ class Machine:
                 raise NotComputedError("a gather of an outer part")
             for device in group:
                 result[device] = x[device] if not dims else Local.gathered([x[d] for d in group], dims[0], place)
+        return result
+
+    def _swapped(self, call: Call, x: Everywhere, active: Sequence[Device]) -> Everywhere:
+        """Each device cuts what it has along a new dimension, and sends every device of its group one piece."""
+        result = {}
+        for group in self._groups(call.axes, active):
+            cut = [d for d, cuts in x[group[0]].cuts.items() if call.axes[0] in cuts]
+            if len(group) > 1 and len(cut) != 1:
+                raise FaultError(f"nothing to exchange over {call.axes[0]}", call.place)
+            if len(call.axes) != 1 or call.option("dim") in cut or (cut and x[group[0]].cuts[cut[0]][-1] != call.axes[0]):
+                raise NotComputedError("this all-to-all")
+            for device in group:
+                pieces = [self._own(call, x[sender], device) for sender in group]
+                result[device] = Local.gathered(pieces, cut[0], call.place) if cut else pieces[0]
         return result
 
 

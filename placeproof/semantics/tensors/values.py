@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program
 from placeproof.prove import Order
-from placeproof.prove.terms import ONE, Index, Poly, Sort, Var, constant, fn, point, product, same, symbol, total
+from placeproof.prove.terms import ONE, Index, Poly, Sort, Var, app, constant, fn, point, product, same, symbol, total
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.world import World
 
 #: Along which axes a dimension is cut, the outermost first.
 Cuts = tuple[str, ...]
+#: Whose part of a dimension is held along an axis.
+Turns: TypeAlias = Mapping[tuple[str, str], Index]
 
 
 def dimension(name: str) -> Var:
@@ -34,7 +38,8 @@ class Value:
     """A buffer on the device that is spoken of. Without dimensions it is a number.
 
     ``cuts``: the dimensions of which a device holds only what it owns; the body says nothing of other elements. ``loose``:
-    dimensions along which nothing is stored, because any element can be computed on the spot.
+    dimensions along which nothing is stored, because any element can be computed on the spot. ``turns``: whose part of a dimension
+    the device holds along an axis, where parts have gone round a ring; else it is its own.
     """
 
     body: Poly
@@ -42,6 +47,7 @@ class Value:
     cuts: Mapping[str, Cuts] = field(default_factory=dict)
     loose: frozenset[str] = frozenset()
     edges: tuple[Edge, ...] = ()
+    turns: Turns = field(default_factory=dict)
 
     def cut_by(self, axis: str) -> tuple[str, ...]:
         """The dimensions that are cut along an axis."""
@@ -73,6 +79,11 @@ class Space:
 
     program: Program
     world: World
+    _names: Iterator[int] = field(default_factory=itertools.count)
+
+    def unknown(self, dims: Iterable[str]) -> Poly:
+        """An arbitrary number for each device and element."""
+        return app(f"unknown{next(self._names)}", *self.world.coordinates, *(dimension(d) for d in sorted(dims)))
 
     @staticmethod
     def of(program: Program, *, one_device: bool = False) -> Space:
@@ -103,9 +114,9 @@ class Space:
         outer = "".join(f".in.{a}" for a in cuts[: cuts.index(axis)])
         return fn(f"owner.{axis}.{dim}{outer}", (dimension(dim),), self.world.sorts[axis])
 
-    def held(self, dim: str, cuts: Cuts) -> Poly:
+    def held(self, dim: str, cuts: Cuts, turns: Turns) -> Poly:
         """1 where the device holds a position."""
-        return product(ONE, *(same(self.here(a), self.owner(dim, cuts, a)) for a in cuts))
+        return product(ONE, *(same(turns.get((dim, a), self.here(a)), self.owner(dim, cuts, a)) for a in cuts))
 
     def given(self) -> tuple[Order, ...]:
         """What holds for every program: degrees and dimensions are at least one."""
@@ -132,3 +143,15 @@ def fitting(values: Iterable[Value | Picks], place: Place | None) -> dict[str, C
             if found.setdefault(dim, cuts) != cuts:
                 raise NoMeaningError(f"one operand has all of `{dim}` and the other a part of it: their shapes do not fit", place)
     return {d: c for d, c in found.items() if c}
+
+
+def turned(values: Iterable[Value | Picks], dims: Iterable[str]) -> tuple[Turns, bool]:
+    """Whose parts several operands hold of some dimensions, and whether they hold those of the same devices."""
+    found: dict[tuple[str, str], Index | None] = {}
+    fit = True
+    for value in values:
+        for dim in value.dims & set(dims):
+            for axis in value.cuts.get(dim, ()):
+                at = value.turns.get((dim, axis)) if isinstance(value, Value) else None
+                fit = found.setdefault((dim, axis), at) == at and fit
+    return {key: at for key, at in found.items() if at is not None}, fit

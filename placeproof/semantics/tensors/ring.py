@@ -1,0 +1,231 @@
+"""The rounds of a ring: what a loop leaves behind that passes parts on from device to device.
+
+Each device begins with its own part, and has after each round what the device before it had. In the rounds it meets the part of every
+other device once. The loop's body is walked for one round, in which the device holds the part of some device, called the visitor:
+
+- what is only passed on is the visitor's own (`k = shift(k, cp)`);
+- what is passed on and added to (`dk = shift(dk, cp)`, then `dk += ...`) has, when all is done, what every device added to it;
+- what grows by what does not depend on what is carried grows by the sum over all visitors. It may be scaled in each round by the ratio of
+  two exponentials, exp(before) / exp(after), of a number that is carried, too: then exp(after) times it grows. This is the rule by which
+  partial softmaxes are merged (Milakov and Gimelshein 2018, section 3; Liu et al. 2023, section 3);
+- of anything else that is carried nothing is known. What has to be equal must not depend on it.
+
+A round's addition is F(visitor). All rounds add up to the sum of F over all devices, less F(own part), which had no round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from placeproof.core.program import Assign, Call, For, Ref, Stmt, calls, expressions, own_expressions, statements
+from placeproof.prove.terms import ONE, Poly, Var, app, by_cases, inverse, product, substitute, total
+from placeproof.prove.terms.nodes import App, Mono
+from placeproof.semantics.encode.context import NoMeaningError
+from placeproof.semantics.tensors.around import moved_turns, neighbour
+from placeproof.semantics.tensors.functions import applied
+from placeproof.semantics.tensors.values import Picks, Value, dimension
+
+if TYPE_CHECKING:
+    from placeproof.semantics.tensors.execute import Run
+
+_CARRIED = "carried."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Carried:
+    """A buffer that a round reads before it writes it. ``began``: before the first round. ``atom``: what it is at the start of a round."""
+
+    name: str
+    began: Value
+    atom: App
+    travels: bool
+
+
+class Ring:
+    """One loop over the rounds of a ring, on a walk over its program."""
+
+    def __init__(self, run: Run, loop: For) -> None:
+        self.run_, self.loop, self.axis = run, loop, loop.within or ""
+        self.sort = run.space.world.sorts[self.axis]
+        here = run.space.here(self.axis)
+        assert isinstance(here, Var)
+        self.here = here
+        self.visitor = Var(f"visitor.{self.axis}", self.sort)
+        self.other_way = Var(f"visitor.{self.axis}.other", self.sort)
+        self.by = self._direction()
+
+    def run(self) -> None:
+        """Walk the loop; the walk's buffers are then what they are after the last round."""
+        env, written = self.run_.env, {t.name for s in statements(self.loop.body) if isinstance(s, Assign) for t in s.targets}
+        travelling = {s.targets[0].name for s in self.loop.body if isinstance(s, Assign) and self._passes_on(s)}
+        first = _read_first(self.loop.body)
+        before = dict(env)
+        carried = [self._carried(n, n in travelling) for n in sorted(written) if n in first and not self._only_travels(n, travelling)]
+        for one in carried:
+            if not one.travels:
+                env[one.name] = one.began.moved(_of(one.atom))
+        for name in travelling:
+            env.pop(name, None)  # what it was in the round before is nobody's business
+        self._round(before, {c.name: c for c in carried})
+        ended = {name: env[name] for name in written if name in env}
+        for name in written:
+            env.pop(name, None)
+        env.update(self._after(carried, ended))
+
+    # One round.
+
+    def _direction(self) -> str:
+        """Which way most goes round. What goes the other way meets other visitors, of which nothing is said."""
+        ways = [_way(c) for s in statements(self.loop.body) for c in calls(s) if c.op == "shift" and self.axis in c.axes]
+        return "-1" if ways.count("-1") > len(ways) / 2 else "1"
+
+    def _passes_on(self, stmt: Stmt) -> bool:
+        """Whether a statement is `x = shift(x, axis)`."""
+        match stmt:
+            case Assign(targets=(Ref(name=name),), value=Call(op="shift", args=(Ref(name=read),), axes=(axis,)), accumulate=False):
+                return name == read and axis == self.axis
+        return False
+
+    def _only_travels(self, name: str, travelling: set[str]) -> bool:
+        writes = [s for s in statements(self.loop.body) if isinstance(s, Assign) and any(t.name == name for t in s.targets)]
+        return name in travelling and len(writes) == 1
+
+    def _carried(self, name: str, travels: bool) -> _Carried:
+        began = self.run_.env.get(name)
+        if not isinstance(began, Value) or began.turns:
+            raise NoMeaningError(f"`{name}` is carried through the rounds of a ring, and was no number before them", self.loop.place)
+        coordinates = [*self.run_.space.world.coordinates, self.visitor]
+        ((mono, _),) = app(f"{_CARRIED}{name}", *coordinates, *(dimension(d) for d in sorted(began.dims))).terms
+        ((atom, _),) = mono.factors
+        assert isinstance(atom, App)
+        return _Carried(name=name, began=began, atom=atom, travels=travels)
+
+    def _round(self, before: Mapping[str, Value | Picks], carried: Mapping[str, _Carried]) -> None:
+        seen: set[str] = set()
+        for stmt in self.loop.body:
+            if not isinstance(stmt, Assign):
+                raise NoMeaningError("a round of a ring consists of assignments", stmt.place)
+            if not self._passes_on(stmt):
+                self._no_shift(stmt)
+                self.run_.body((stmt,))
+                continue
+            name = stmt.targets[0].name
+            value = before.get(name)
+            if not isinstance(value, Value) or value.turns or name in seen:
+                raise NoMeaningError(f"`{name}` is passed on twice in a round, or is no number", stmt.place)
+            seen.add(name)
+            assert isinstance(stmt, Assign)
+            assert isinstance(stmt.value, Call)
+            visitor = self.visitor if _way(stmt.value) == self.by else self.other_way
+            body = substitute(value.body, {self.here.name: visitor})
+            if name in carried:
+                body = _of(carried[name].atom) if visitor is self.visitor else self.run_.space.unknown(value.dims)
+            turns = moved_turns(value, self.axis, dict.fromkeys(value.cuts, visitor))
+            self.run_.env[name] = value.moved(body, turns=turns)
+
+    def _no_shift(self, stmt: Stmt) -> None:
+        if any(c.op == "shift" and self.axis in c.axes for c in calls(stmt)):
+            raise NoMeaningError("in a ring's rounds a shift is a statement of its own: `k = shift(k, cp)`", stmt.place)
+
+    # All rounds.
+
+    def _after(self, carried: list[_Carried], ended: Mapping[str, Value | Picks]) -> dict[str, Value]:
+        found: dict[str, Value] = {}
+        for one in carried:
+            value = ended.get(one.name)
+            if not isinstance(value, Value) or (value.dims, value.cuts, value.loose) != (one.began.dims, one.began.cuts, one.began.loose):
+                raise NoMeaningError(f"`{one.name}` has another shape after a round of the ring than before it", self.loop.place)
+            kept, added = _linear(value.body, one.atom)
+            if one.travels:
+                found[one.name] = self._home(one, kept, added)
+            else:
+                found[one.name] = self._grown(one, kept, added, carried, ended)
+        return found
+
+    def _unknown(self, one: _Carried) -> Value:
+        at = [*self.run_.space.world.coordinates, *(dimension(d) for d in sorted(one.began.dims))]
+        return one.began.moved(app(f"{_CARRIED}last.{one.name}", *at))
+
+    def _home(self, one: _Carried, kept: Poly | None, added: Poly) -> Value:
+        """What travelled, one step before it is home again: everybody has added to it."""
+        there = neighbour(self.sort, self.here, self.by, other=True)
+        turns = moved_turns(replace(one.began, turns={}), self.axis, dict.fromkeys(one.began.cuts, there))
+        if kept != ONE or self._depends(added):
+            return replace(self._unknown(one), turns=turns)
+        visitor = self.visitor.name
+        summed = total([self.here], added) - substitute(added, {self.here.name: self.visitor})
+        whole = substitute(one.began.body, {self.here.name: self.visitor}) + summed
+        return one.began.moved(substitute(whole, {visitor: there}), turns=turns)
+
+    def _grown(self, one: _Carried, kept: Poly | None, added: Poly, carried: list[_Carried], ended: Mapping[str, Value | Picks]) -> Value:
+        """What grew: by itself, or as a multiple of the exponential of something else that is carried."""
+        if kept is None:
+            return self._unknown(one)
+        if kept == ONE and not self._depends(added):
+            return one.began.moved(one.began.body + self._rounds(added))
+        for other in carried:
+            value = ended.get(other.name)
+            if other is one or other.travels or not isinstance(value, Value) or not other.began.dims <= one.began.dims:
+                continue
+            before, after = _exp(_of(other.atom)), _exp(value.body)
+            grows = product(added, after)
+            if product(kept, after) == before and not self._depends(grows):
+                scaled = product(one.began.body, _exp(other.began.body)) + self._rounds(grows)
+                return one.began.moved(product(scaled, by_cases(inverse, _exp(self._unknown(other).body))))
+        return self._unknown(one)
+
+    def _depends(self, added: Poly) -> bool:
+        """Whether a round's addition depends on anything but its visitor."""
+        return _CARRIED in added.key or self.other_way.name in added.free
+
+    def _rounds(self, added: Poly) -> Poly:
+        """What all rounds add."""
+        return total([self.visitor], added) - substitute(added, {self.visitor.name: self.here})
+
+
+def _way(call: Call) -> str:
+    return call.option("by", "1") or "1"
+
+
+def _of(atom: App) -> Poly:
+    return Poly({Mono({atom: 1}, frozenset()): Fraction(1)})
+
+
+def _exp(body: Poly) -> Poly:
+    return by_cases(lambda p: applied("exp", p), body)
+
+
+def _linear(body: Poly, atom: App) -> tuple[Poly | None, Poly]:
+    """A term as ``kept * atom + added``; ``kept`` is None where it is not of that form."""
+    kept, added, fine = Poly({}), Poly({}), True
+    for mono, coefficient in body.terms:
+        factors = dict(mono.factors)
+        exponent = factors.pop(atom, 0)
+        rest = Poly({Mono(factors, mono.guards): coefficient})
+        if exponent == 0:
+            added = added + rest
+        else:
+            kept = kept + rest
+        fine = fine and exponent in (0, 1) and atom.key not in rest.key
+    return (kept if fine else None), added
+
+
+def _read_first(body: tuple[Stmt, ...]) -> frozenset[str]:
+    """The buffers that a round reads before it writes them."""
+    read: set[str] = set()
+    written: set[str] = set()
+    for stmt in body:
+        read |= set(_reads(stmt)) - written
+        if isinstance(stmt, Assign):
+            written |= {t.name for t in stmt.targets}
+    return frozenset(read)
+
+
+def _reads(stmt: Stmt) -> Iterator[str]:
+    for own in own_expressions(stmt):
+        yield from (e.name for e in expressions(own) if isinstance(e, Ref))
+    if isinstance(stmt, Assign) and stmt.accumulate:
+        yield stmt.targets[0].name
