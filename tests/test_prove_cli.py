@@ -40,8 +40,9 @@ def data(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
 def test_a_proof_says_for_what_and_how(capsys: pytest.CaptureFixture[str]) -> None:
     text = output(capsys, "prove", "zero3 * tp * pp")
     assert text.startswith("zero3 * tp * pp: proved for N_dp >= 1, N_tp >= 1, N_pp >= 1, m >= 1\n")
-    for name in ASSUMPTIONS:
-        assert name in text
+    for name, one in ASSUMPTIONS.items():
+        assert (name in text) is (one.where is None)
+    assert "exchanged-context" in output(capsys, "prove", "ddp * cp")
     assert text.splitlines()[-1].startswith("proved: 18 of 18 obligations proved by z3 in ")
 
 

@@ -6,16 +6,27 @@ refuted or undecided; one that takes care of it stays proved.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from placeproof.core.mesh import Axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
-    """A named assumption. ``without`` says what holds instead when it is dropped; None where it cannot be."""
+    """A named assumption. ``without`` says what holds instead when it is dropped; None where it cannot be.
+
+    ``where``: made only of programs that have an axis which splits this.
+    """
 
     name: str
     says: str
     without: str | None
+    where: str | None = None
+
+    def concerns(self, axes: Iterable[Axis]) -> bool:
+        """Whether it is made of a program with these axes, unless it is dropped."""
+        return self.where is None or any(a.splits.name == self.where for a in axes)
 
 
 _ROWS = (
@@ -43,6 +54,13 @@ _ROWS = (
         name="exact-quantizers",
         says="dequantising returns what was quantised",
         without="a quantised value loses something",
+    ),
+    Assumption(
+        name="exchanged-context",
+        says="where tokens of one sequence lie on several devices, attention itself exchanges what it needs of the others' keys and values "
+        "and of their gradients (for a ring: theorem context_parallel.ring_attention_is_right)",
+        without=None,
+        where="sequence",
     ),
     Assumption(
         name="synchronous-step",

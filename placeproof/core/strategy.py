@@ -7,7 +7,7 @@ error that names both and the rule that forbids it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from placeproof.core.diagnostics import Place, Problems
 from placeproof.core.mesh import Axis, axis_order
@@ -48,7 +48,8 @@ class Schedule:
     on the "device" or go to the "host". ``reduce``: gradients of which a device needs its part alone are reduce-scattered
     ("scatter"), or all-reduced ("all_reduce"). ``back``: updated parts of parameters that every device holds are all-gathered
     ("gather"), or broadcast by their owners ("broadcast"). ``norms``: gradients of norms under sequence parallelism are summed
-    "once" a step, or "each" time they are produced. ``gather_width``, ``reduce_width``: symbols of quantised bytes a parameter.
+    "once" a step, or "each" time they are produced. ``attention``: how tokens that an axis splits attend to one another: keys and values go
+    round a "ring", are all-gathered ("gather"), or heads and tokens change places ("ulysses"). ``gather_width``, ``reduce_width``: symbols of quantised bytes a parameter.
     """
 
     microbatches: int | str | None = None
@@ -63,6 +64,7 @@ class Schedule:
     reduce: str | None = None
     back: str | None = None
     norms: str | None = None
+    attention: str | None = None
     gather_width: str | None = None
     reduce_width: str | None = None
 
@@ -179,6 +181,9 @@ def _axes(members: list[Strategy], problems: Problems) -> tuple[Axis, ...]:
                 seen[axis.name] = (axis, member.name)
                 continue
             first, owner = seen[axis.name]
+            # Tokens are samples, too: whatever works on an axis that splits the batch works where it splits the sequence.
+            if first.splits.samples and axis.splits.samples:
+                first, axis = (replace(a, splits=max(first.splits, axis.splits, key=lambda s: s.order)) for a in (first, axis))  # noqa: PLW2901
             if first.splits != axis.splits:
                 problems.add(
                     "PP106",

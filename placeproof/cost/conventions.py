@@ -28,6 +28,8 @@ def _conventions(d: Derivation) -> Iterator[str]:
         yield "a broadcast or a reduce costs s, whatever the size of its group"
     yield from _about_units(d)
     yield from _about_blocks(d)
+    if any(a.splits.name == "sequence" for a in d.program.axes):
+        yield "what attention exchanges of keys and values is not counted until a model is given"
     if any(isinstance(s, For) and s.in_flight is not None for s in statements(d.program.body)):
         yield "the first stage, which has the most micro-batches in flight; stages are taken as equal in size"
     for text in d.program.approximates:
@@ -35,7 +37,6 @@ def _conventions(d: Derivation) -> Iterator[str]:
 
 
 def _about_units(d: Derivation) -> Iterator[str]:
-    strategy = d.strategy
     strategy = d.strategy
     if strategy is not None and Facts(strategy).gather:
         yield "one unit's gathered parameters are alive at a time, unless kept or prefetched; units are equal where two are alive"

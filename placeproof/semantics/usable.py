@@ -163,13 +163,18 @@ def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:
                 f"{shown} both split the {kind}{' dimension' if kind == 'hidden' else ''}; one axis can be lowered",
                 "merge them into one axis of the product of their degrees",
             )
-    unknown = {"experts": "tokens would have to be sent to their experts", "sequence": "attention needs the other devices' tokens"}
     for axis in strategy.axes:
-        if axis.splits.name in unknown:
+        if axis.splits.name == "experts":
             yield _bad(
                 "PP122",
-                f"axis `{axis.name}` splits the {axis.splits}, and {unknown[axis.splits.name]}: that is not lowered",
+                f"axis `{axis.name}` splits the experts, and tokens would have to be sent to their experts: that is not lowered",
                 "write the step program yourself; see docs/reference/step-programs.md",
+            )
+        if axis.splits.name == "sequence" and strategy.schedule.attention is None:
+            yield _bad(
+                "PP122",
+                f"axis `{axis.name}` splits the sequence, and nothing says how attention reaches the other devices' tokens",
+                f"compose it with `cp({axis.name})`, whose `attention` is ring, gather or ulysses",
             )
 
 
