@@ -8,6 +8,9 @@ import typer
 
 from placeproof.cli.configs import From, World, as_data, expressions, precision_of, read_subjects, settings, shown
 from placeproof.cli.exact import OptionOption, ProfileOption, RankOption, ShapesOption, WithOption, exact, realised, require_profile
+from placeproof.cli.model import ModelOption, RecomputeOption, StagesOption, degrees
+from placeproof.cli.model import derived as model_derived
+from placeproof.cli.model import rendered as model_rendered
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:
@@ -34,6 +37,9 @@ def command(
     shapes: ShapesOption = None,
     rank: RankOption = 0,
     option: OptionOption = None,
+    model: ModelOption = None,
+    recompute: RecomputeOption = None,
+    stages: StagesOption = None,
     groups: Annotated[bool, typer.Option("--groups", help="Count norms and biases apart, as P_norm.")] = False,
     program: Annotated[bool, typer.Option("--program", help="Print the step program alone.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.derive/1).")] = False,
@@ -65,6 +71,12 @@ def command(
                 expression, shapes, profile=profile, wanted=with_ or [], given=set_ or [], rank=rank, options=option or [], json_=json_
             )
             typer.echo(("" if json_ else shown(found)) + told, nl=False)
+            return
+        if model is not None:
+            problems.raise_if_any()
+            d = model_derived(realised(expression, profile, with_ or []), model, recompute, stages)
+            numbers = read_numbers(settings(set_ or [], found), precision_of(precision, found), degrees=degrees(d))
+            typer.echo(("" if json_ else shown(found)) + model_rendered(d, numbers, json_=json_), nl=False)
             return
         (derived,) = derive_all([realised(expression, profile, with_ or [])], groups=groups)
     problems.raise_if_any()

@@ -6,17 +6,18 @@ refuted or undecided; one that takes care of it stays proved.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from placeproof.core.mesh import Axis
+if TYPE_CHECKING:
+    from placeproof.core.program import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
     """A named assumption. ``without`` says what holds instead when it is dropped; None where it cannot be.
 
-    ``where``: made only of programs that have an axis which splits this.
+    ``where``: made only of programs that have an axis which splits this; ``experts``: that have a group of experts.
     """
 
     name: str
@@ -24,9 +25,11 @@ class Assumption:
     without: str | None
     where: str | None = None
 
-    def concerns(self, axes: Iterable[Axis]) -> bool:
-        """Whether it is made of a program with these axes, unless it is dropped."""
-        return self.where is None or any(a.splits.name == self.where for a in axes)
+    def concerns(self, program: Program) -> bool:
+        """Whether it is made of a program, unless it is dropped."""
+        if self.where == "experts":
+            return any(g.experts for g in program.groups)
+        return self.where is None or any(a.splits.name == self.where for a in program.axes)
 
 
 _ROWS = (
@@ -61,6 +64,14 @@ _ROWS = (
         "and of their gradients (for a ring: theorem context_parallel.ring_attention_is_right)",
         without=None,
         where="sequence",
+    ),
+    Assumption(
+        name="exchanged-tokens",
+        says="where experts lie on several devices, a layer itself sends every token to its experts and brings the results back, and so with "
+        "their gradients; how tokens are shared out over experts does not depend on how devices share the batch (for one layer: theorem "
+        "experts.dispatch_and_combine_are_inverse)",
+        without=None,
+        where="experts",
     ),
     Assumption(
         name="synchronous-step",

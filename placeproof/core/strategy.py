@@ -20,6 +20,8 @@ SYMBOLIC = "symbolic"
 INNER, OUTER = "inner", "outer"
 #: Groups of parameters there: split with the hidden dimension, and copied.
 MATRIX, NORM = "matrix", "norm"
+#: Groups of parameters where an axis splits the experts of a mixture: the experts, and everything else.
+EXPERT, DENSE = "expert", "dense"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +50,9 @@ class Schedule:
     on the "device" or go to the "host". ``reduce``: gradients of which a device needs its part alone are reduce-scattered
     ("scatter"), or all-reduced ("all_reduce"). ``back``: updated parts of parameters that every device holds are all-gathered
     ("gather"), or broadcast by their owners ("broadcast"). ``norms``: gradients of norms under sequence parallelism are summed
-    "once" a step, or "each" time they are produced. ``attention``: how tokens that an axis splits attend to one another: keys and values go
-    round a "ring", are all-gathered ("gather"), or heads and tokens change places ("ulysses"). ``gather_width``, ``reduce_width``: symbols of quantised bytes a parameter.
+    "once" a step, or "each" time they are produced. ``attention``: how tokens that an axis splits attend to one another: keys and values
+    go round a "ring", are all-gathered ("gather"), or heads and tokens change places ("ulysses"). ``gather_width``, ``reduce_width``:
+    symbols of quantised bytes a parameter.
     """
 
     microbatches: int | str | None = None
@@ -211,12 +214,12 @@ def _same_axis(a: Axis, b: Axis, a_owner: str, b_owner: str, problems: Problems)
 
 
 def _entries(members: list[Strategy], problems: Problems) -> tuple[Entry, ...]:
-    placed: dict[tuple[str, str], Entry] = {}
+    placed: dict[tuple[str, str, bool], Entry] = {}
     clashes: dict[tuple[str, str, str], list[str]] = {}
     entries: list[Entry] = []
     for member in members:
         for entry in member.entries:
-            key = (entry.state, entry.axis)
+            key = (entry.state, entry.axis, entry.groups == (EXPERT,))  # experts may be placed apart from all the rest
             first = placed.get(key)
             if (first is not None and first.owner != entry.owner) or (first is not None and entry in entries):
                 clashes.setdefault((first.owner, entry.owner, entry.axis), []).append(entry.state)

@@ -64,6 +64,14 @@ _ROWS = (
         at_most="P",
     ),
     SymbolInfo(
+        name="P_expert",
+        latex="P_{\\mathrm{expert}}",
+        domain=Domain.NONNEGATIVE,
+        dimension=_PARAMETERS,
+        meaning="parameters of experts, which expert parallelism splits (counted in P)",
+        at_most="P",
+    ),
+    SymbolInfo(
         name="U",
         latex="U",
         domain=Domain.POSITIVE,
@@ -167,16 +175,107 @@ _ROWS = (
     ),
     SymbolInfo(name="a", latex="a", domain=Domain.COUNT, dimension=PURE, meaning="attention heads"),
     SymbolInfo(name="V", latex="V", domain=Domain.COUNT, dimension=PURE, meaning="vocabulary size"),
+    SymbolInfo(
+        name="a_kv",
+        latex="a_{kv}",
+        domain=Domain.COUNT,
+        dimension=PURE,
+        meaning="heads of keys and values, each shared by as many attention heads",
+        at_most="a",
+    ),
+    SymbolInfo(name="d", latex="d", domain=Domain.COUNT, dimension=PURE, meaning="width of an attention head"),
+    SymbolInfo(name="f", latex="f", domain=Domain.COUNT, dimension=PURE, meaning="inner width of the feed-forward block"),
+    SymbolInfo(
+        name="n_pos",
+        latex="n_{\\mathrm{pos}}",
+        domain=Domain.COUNT,
+        dimension=PURE,
+        meaning="rows of the table of learned positions",
+    ),
+    SymbolInfo(name="E", latex="E", domain=Domain.COUNT, dimension=PURE, meaning="experts that a layer chooses from"),
+    SymbolInfo(name="k", latex="k", domain=Domain.COUNT, dimension=PURE, meaning="experts that a token is sent to", at_most="E"),
+    SymbolInfo(name="f_e", latex="f_e", domain=Domain.COUNT, dimension=PURE, meaning="inner width of one expert"),
+    SymbolInfo(
+        name="f_s",
+        latex="f_s",
+        domain=Domain.COUNT,
+        dimension=PURE,
+        meaning="inner width of the experts that every token passes, together",
+    ),
+    SymbolInfo(
+        name="L_dense",
+        latex="L_{\\mathrm{dense}}",
+        domain=Domain.NONNEGATIVE,
+        dimension=PURE,
+        meaning="first layers, without experts, of a model whose other layers have some",
+        at_most="L",
+    ),
+    SymbolInfo(
+        name="c",
+        latex="c",
+        domain=Domain.POSITIVE,
+        dimension=PURE,
+        meaning="tokens that a device's experts get, over the mean of all devices (1: they are spread evenly)",
+        default="1",
+    ),
+    SymbolInfo(name="r_q", latex="r_q", domain=Domain.COUNT, dimension=PURE, meaning="width of compressed queries"),
+    SymbolInfo(name="r_kv", latex="r_{kv}", domain=Domain.COUNT, dimension=PURE, meaning="width of compressed keys and values"),
+    SymbolInfo(
+        name="d_nope",
+        latex="d_{\\mathrm{nope}}",
+        domain=Domain.COUNT,
+        dimension=PURE,
+        meaning="width of the part of a head that says no position",
+    ),
+    SymbolInfo(
+        name="d_rope",
+        latex="d_{\\mathrm{rope}}",
+        domain=Domain.COUNT,
+        dimension=PURE,
+        meaning="width of the part of a head that says a position",
+    ),
+    SymbolInfo(name="d_v", latex="d_v", domain=Domain.COUNT, dimension=PURE, meaning="width of a head's values"),
+    SymbolInfo(
+        name="F_peak",
+        latex="F_{\\mathrm{peak}}",
+        domain=Domain.POSITIVE,
+        dimension={"operation": 1, "second": -1},
+        meaning="floating-point operations a second that a device can do at most",
+    ),
+    SymbolInfo(
+        name="eta",
+        latex="\\eta",
+        domain=Domain.POSITIVE,
+        dimension=PURE,
+        meaning="efficiency: the share of F_peak that products of matrices reach while a device computes",
+        default="1/2",
+    ),
+    SymbolInfo(
+        name="B_mem",
+        latex="B_{\\mathrm{mem}}",
+        domain=Domain.POSITIVE,
+        dimension={"byte": 1, "second": -1},
+        meaning="bytes a second that a device reads from its memory or writes to it",
+    ),
 )
 
 SYMBOLS: dict[str, SymbolInfo] = {row.name: row for row in _ROWS}
 
 #: Base units that a scaling check multiplies independently.
-BASE_UNITS = ("byte", "parameter", "element", "token", "sequence")
+BASE_UNITS = ("byte", "parameter", "element", "token", "sequence", "operation", "second")
+
+#: What links are like along an axis: the symbol's name before the axis -> LaTeX, dimension, meaning.
+_LINKS: dict[str, tuple[str, Dimension, str]] = {
+    "alpha": ("\\alpha", {"second": 1}, "seconds a message takes, however short, over the links along"),
+    "beta": ("\\beta", {"second": 1, "byte": -1}, "seconds a byte takes over the links along"),
+}
 
 
 def info(name: str) -> SymbolInfo:
-    """The definition of a symbol; ``N_<axis>`` is the degree of that axis. Raises KeyError for any other name."""
+    """The definition of a symbol; ``N_<axis>`` is the degree of that axis.
+
+    ``alpha_<axis>`` and ``beta_<axis>`` say what its links are like. Raises KeyError for any other name.
+    """
     if name in SYMBOLS:
         return SYMBOLS[name]
     if name.startswith("N_") and len(name) > 2:
@@ -189,6 +288,12 @@ def info(name: str) -> SymbolInfo:
             dimension=PURE,
             meaning=f"degree of axis {axis}",
         )
+    kind, _, axis = name.partition("_")
+    if axis and kind in _LINKS:
+        latex, dimension, meaning = _LINKS[kind]
+        label = axis.replace("_", "\\_")
+        whole = f"{latex}_{{\\mathrm{{{label}}}}}"
+        return SymbolInfo(name=name, latex=whole, domain=Domain.NONNEGATIVE, dimension=dimension, meaning=f"{meaning} axis {axis}")
     raise KeyError(name)
 
 

@@ -148,9 +148,7 @@ def _solved(difference: sympy.Expr, names: tuple[str, str]) -> Crossover:
 
 
 def _variables(expr: sympy.Expr) -> list[str]:
-    counts = [
-        str(s) for s in expr.free_symbols if info(str(s)).domain is Domain.COUNT and str(s) not in ("L", "h", "s", "b", "a", "V", "n_u")
-    ]
+    counts = [str(s) for s in expr.free_symbols if info(str(s)).domain is Domain.COUNT and (str(s) == "m" or str(s).startswith("N"))]
     return sorted(counts, key=lambda n: (n != "N", n == "m", n))
 
 

@@ -28,7 +28,8 @@ class Held:
     """A value on one device. Without dimensions it is a number; values are told apart by identity.
 
     ``split``: the dimensions of which the device has only its part. ``partial``: the axes over which the device's numbers are only
-    summands. ``loose``: dimensions along which nothing is stored. ``picks``: the dimension along which its elements are positions.
+    summands. ``loose``: dimensions along which nothing is stored; ``dense``: those of them along which there is something everywhere.
+    ``picks``: the dimension along which its elements are positions.
     ``name`` and ``line`` say where it was made (empty for what has no name). ``view``: the value whose storage it only reads.
     ``data``: it depends on an activation. ``incoming``: it depends on a gradient that comes in. ``backward``: it was made in backward.
     """
@@ -37,6 +38,7 @@ class Held:
     split: Split = field(default_factory=dict)
     partial: frozenset[str] = frozenset()
     loose: frozenset[str] = frozenset()
+    dense: frozenset[str] = frozenset()
     picks: str | None = None
     name: str = ""
     line: int = 0
@@ -208,7 +210,7 @@ class _Walk:
 
 def _stored(value: Held) -> Held:
     """As far as it takes room: nothing is sent along dimensions along which nothing is stored."""
-    return replace(value, dims=tuple(d for d in value.dims if d not in value.loose))
+    return replace(value, dims=tuple(d for d in value.dims if d not in value.loose - value.dense))
 
 
 # What operations make of what they are given.
@@ -236,19 +238,21 @@ def _joined(a: Held, b: Held, place: Place | None) -> Held:
         split={d: s for d, s in split.items() if s},
         partial=a.partial | b.partial,
         loose=frozenset(d for d in dims if all(d in v.loose for v in (a, b) if d in v.dims)),
+        dense=a.dense | b.dense,
         data=a.data or b.data,
         incoming=a.incoming or b.incoming,
     )
 
 
 def _reduced(value: Held, dim: str, place: Place | None, *, summed: bool = True) -> Held:
-    """Without one dimension; a sum over what is split is a partial sum."""
+    """Without one dimension; a sum over what is split is a partial sum, and a sum over positions has all that they pick."""
     if dim not in value.dims:
         _refuse(f"there is no dimension `{dim}` to reduce", place)
     partial = value.partial | frozenset(value.split.get(dim, ())) if summed else value.partial
     dims = tuple(d for d in value.dims if d != dim)
     split = {d: s for d, s in value.split.items() if d != dim}
-    return _like(value, dims=dims, split=split, partial=partial, loose=value.loose - {dim})
+    dense = value.dense | (value.loose if summed and dim in POSITIONS else frozenset())
+    return _like(value, dims=dims, split=split, partial=partial, loose=value.loose - {dim}, dense=dense - {dim})
 
 
 def _each(call: Call, operands: list[Held]) -> Held:
@@ -326,7 +330,7 @@ def _gathered(call: Call, operands: list[Held]) -> Held:
     for axis in reversed(call.axes):
         dims = [d for d, axes in split.items() if axes[-1:] == (axis,)]
         if len(dims) != 1:
-            _refuse(f"`all_gather` over `{axis}` of what is not split over it (last)", call.place)
+            _refuse(f"`{call.op}` over `{axis}` of what is not split over it (last)", call.place)
         split[dims[0]] = split[dims[0]][:-1]
     return _like(value, split={d: s for d, s in split.items() if s})
 

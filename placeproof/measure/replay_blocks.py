@@ -322,8 +322,9 @@ class BlockProcess:
         group = self.mesh.group(call.axes)
         cut = [d for d, cuts in x.cuts.items() if call.axes[0] in cuts]
         if group.size > 1 and len(cut) != 1:
-            raise NothingThereError(f"nothing to exchange over {call.axes[0]}")
-        if len(call.axes) != 1 or call.option("dim") in cut or (cut and x.cuts[cut[0]][-1] != call.axes[0]):
+            raise NothingThereError(f"nothing to gather over {call.axes[0]}")
+        apart = group.size > 1 and (cut[0] == call.option("dim") or x.cuts[cut[0]][-1] != call.axes[0])
+        if len(call.axes) != 1 or apart:
             raise NotReplayedError("this all-to-all of a tensor")
         mine = self._own(call, x)
         if not cut:

@@ -97,7 +97,7 @@ class Local:
     def total(self, x: Value, dim: str, place: Place | None) -> Value:
         """The sum over a dimension."""
         cuts = self._cuts(x, dim, place)
-        body = _summed(dim, self.space.held(dim, cuts, x.turns), x.body)
+        body = _summed(dim, self.space.held(dim, cuts, x.turns), x.body) if cuts else over((dim,), x.body)
         return self._without(x, dim, body, (Edge(x, lambda adjoint: adjoint),))
 
     def largest(self, x: Value, dim: str, place: Place | None) -> Value:

@@ -319,8 +319,9 @@ class Machine:
         for group in self._groups(call.axes, active):
             cut = [d for d, cuts in x[group[0]].cuts.items() if call.axes[0] in cuts]
             if len(group) > 1 and len(cut) != 1:
-                raise FaultError(f"nothing to exchange over {call.axes[0]}", call.place)
-            if len(call.axes) != 1 or call.option("dim") in cut or (cut and x[group[0]].cuts[cut[0]][-1] != call.axes[0]):
+                raise FaultError(f"nothing to gather over {call.axes[0]}", call.place)
+            apart = len(group) > 1 and (cut[0] == call.option("dim") or x[group[0]].cuts[cut[0]][-1] != call.axes[0])
+            if len(call.axes) != 1 or apart:
                 raise NotComputedError("this all-to-all")
             for device in group:
                 pieces = [self._own(call, x[sender], device) for sender in group]

@@ -1,0 +1,110 @@
+"""Whether numbers fit together: every size that an axis divides, all of them at once.
+
+What is divided is read off the blocks' programs on the mesh: each dimension of a weight, or of what is kept, that axes split. The rules
+name the frameworks that ask the same (``placeproof explain RULE``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from math import prod
+
+from placeproof.core.diagnostics import Problems
+from placeproof.core.mesh import Axis
+from placeproof.cost.model.derivation import ModelDerivation
+from placeproof.cost.model.stages import pipeline_axis
+
+#: A dimension and what the axis splits -> the frameworks' own rules.
+_RULES: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("heads", "hidden"): ("megatron-16", "colossalai-12", "nanotron-02"),
+    ("kv_heads", "hidden"): ("megatron-16", "colossalai-13", "nanotron-02"),
+    ("kv_heads", "sequence"): ("deepspeed-23", "deepspeed-26"),
+    ("heads", "sequence"): ("deepspeed-23",),
+    ("tokens", "sequence"): ("deepspeed-27", "torchtitan-04"),
+    ("tokens", "hidden"): ("torchtitan-04",),
+    ("experts", "experts"): ("megatron-30",),
+    ("ffn", "hidden"): ("nanotron-05", "nanotron-06"),
+}
+#: Frameworks deal out a causal sequence from both ends, so that every device has early and late tokens alike.
+_BOTH_ENDS = ("megatron-19", "pytorch-15", "torchtitan-04")
+
+
+def require_fit(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
+    """Raise InputError with every size that a degree does not divide, as far as both are numbers."""
+    problems = Problems()
+    known = {**d.values, **values}
+    degrees = {a.name: n for a in d.strategy.axes if (n := _degree(d, a, known)) is not None}
+    for dim, axes in _splits(d):
+        _divided(d, dim, axes, degrees, known, problems)
+    for axis in d.strategy.axes:
+        size = _size(d, "tokens", known)
+        if axis.splits.name == "sequence" and axis.name in degrees and size is not None and size % (2 * degrees[axis.name]):
+            problems.add(
+                "PP202",
+                f"a sequence of {size} tokens has no {2 * degrees[axis.name]} equal parts, two for each device of `{axis.name}`",
+                help="tokens are dealt out from both ends, so that devices have equally much to do under a causal mask",
+                notes=(_rules(_BOTH_ENDS),),
+            )
+    _layers(d, degrees, known, problems)
+    problems.raise_if_any()
+
+
+def _splits(d: ModelDerivation) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every dimension that axes split, with them, once."""
+    seen = set()
+    for part in d.parts:
+        for stored in (*(w for _, w in part.weights), *part.kept):
+            for dim, axes in stored.split:
+                if (dim, axes) not in seen:
+                    seen.add((dim, axes))
+                    yield dim, axes
+
+
+def _degree(d: ModelDerivation, axis: Axis, known: Mapping[str, Fraction]) -> int | None:
+    found = d.at.degrees[axis.name]
+    value = found if isinstance(found, int) else known.get(str(found))
+    return None if value is None else int(value)
+
+
+def _size(d: ModelDerivation, dim: str, known: Mapping[str, Fraction]) -> int | None:
+    value = d.value(d.at.sizes[dim], known) if dim in d.at.sizes else None
+    return None if value is None or value.denominator != 1 else int(value)
+
+
+def _divided(
+    d: ModelDerivation, dim: str, axes: tuple[str, ...], degrees: Mapping[str, int], known: Mapping[str, Fraction], problems: Problems
+) -> None:
+    size = _size(d, dim, known)
+    if size is None or any(a not in degrees for a in axes) or size % prod(degrees[a] for a in axes) == 0:
+        return
+    by = " and ".join(f"`{a}` of degree {degrees[a]}" for a in axes)
+    splits = [a.splits.name for a in d.strategy.axes if a.name in axes]
+    rules = tuple(dict.fromkeys(r for s in splits for r in _RULES.get((dim, s), ())))
+    verb = "split" if len(axes) > 1 else "splits"
+    problems.add(
+        "PP202",
+        f"{by} {verb} dimension `{dim}` of size {size} of {d.model.name}, which {'they do' if len(axes) > 1 else 'it does'} not divide",
+        help=f"choose degrees that divide {size}",
+        notes=(_rules(rules),) if rules else (),
+    )
+
+
+def _layers(d: ModelDerivation, degrees: Mapping[str, int], known: Mapping[str, Fraction], problems: Problems) -> None:
+    axis = pipeline_axis(d.strategy)
+    if axis is None or axis not in degrees or any(c.stage.index is not None and len(d.costs) != 3 for c in d.costs):
+        return
+    repeated = [p for p in d.parts if str(p.times) != "1"]
+    count = d.value(d.model.times({n: int(v) for n, v in known.items() if n in d.model.given})[repeated[0].name]) if repeated else None
+    if count is not None and isinstance(d.at.degrees[axis], int) is False and count % (degrees[axis] * d.chunks):
+        parts = f"{degrees[axis]} stages" if d.chunks == 1 else f"{degrees[axis]} stages of {d.chunks} parts"
+        problems.add(
+            "PP202",
+            f"{count} layers of {d.model.name} cannot be shared out evenly over {parts}",
+            help="give the degree in the strategy and say how many layers each stage has: `--stages 7,8x14,7`",
+            notes=(_rules(("megatron-21",)),),
+        )
+
+
+def _rules(names: tuple[str, ...]) -> str:
+    return "the same rule in frameworks: " + ", ".join(names) + " (`placeproof explain " + names[0] + "`)"

@@ -1,0 +1,206 @@
+"""What computing and an exchange take: in the symbols of a device and its links, or exactly, on a cluster.
+
+Both have the same methods, so that :mod:`placeproof.cost.model.time` puts a step together once, with either.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from placeproof.clusters import Cluster, Group
+from placeproof.clusters.cluster import MOVED_BY_A_SUM
+from placeproof.collectives.algorithms import ALGORITHMS, Algorithm, Levelled, pipelined
+from placeproof.collectives.patterns import steps
+from placeproof.collectives.time import Timed, fastest, traffic
+from placeproof.core.diagnostics import Problems
+from placeproof.core.mesh import Axis
+from placeproof.core.strategy import Strategy
+from placeproof.core.symbols import symbol
+from placeproof.cost.model.derivation import ModelDerivation, Sent
+from placeproof.cost.tensors import Amount
+
+if TYPE_CHECKING:
+    import sympy
+
+#: Collectives that are timed as another one: a step round a ring is a message, and two ends of a pipeline add as any two devices do.
+TIMED_AS: Mapping[str, str] = {"shift": "send", "tied_reduce": "all_reduce"}
+
+#: From the innermost axis, whose devices are next to one another, to the outermost: what an axis splits.
+_INSIDE_OUT = ("hidden", "sequence", "experts", "batch", "layers")
+
+
+def layout(strategy: Strategy, order: Sequence[str] | None = None) -> tuple[Axis, ...]:
+    """The axes from the innermost to the outermost: those that exchange most often inside. ``order``: their names, if not as usual.
+
+    Of axes that split the batch, replicas of what is sharded lie outside. Raises InputError where ``order`` names other axes.
+    """
+    if order is not None and sorted(order) != sorted(a.name for a in strategy.axes):
+        problems = Problems()
+        listed = ", ".join(a.name for a in strategy.axes)
+        problems.add("PP202", f"the order {', '.join(order)} does not name each axis once", help=f"the axes are {listed}")
+        problems.raise_if_any()
+    if order is not None:
+        return tuple(strategy.axis(name) for name in order)
+    place = {a.name: i for i, a in enumerate(strategy.axes)}
+    return tuple(sorted(strategy.axes, key=lambda a: (_INSIDE_OUT.index(a.splits.name), -place[a.name])))
+
+
+def degree(d: ModelDerivation, name: str) -> Amount:
+    """Devices along an axis of the strategy, or along a factor of one that has sub-groups."""
+    return d.at.degrees[name] if name in d.at.degrees else d.base.named(d.base.derived.amounts.degree(name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Symbols:
+    """Times in symbols: ring algorithms, and links along an axis that are all alike. Exchanges over several axes go over the outermost."""
+
+    d: ModelDerivation
+    order: tuple[str, ...]
+
+    def amount(self, expr: Amount) -> Amount:
+        """The amount as it is."""
+        return expr
+
+    def compute(self, operations: Amount) -> sympy.Expr:
+        """Seconds of so many floating-point operations."""
+        return operations / (symbol("F_peak") * symbol("eta"))
+
+    def memory(self, amount: Amount) -> sympy.Expr:
+        """Seconds of reading or writing so many bytes."""
+        return amount / symbol("B_mem")
+
+    def exchange(self, sent: Sent) -> sympy.Expr:
+        """Seconds of one time of an exchange, all its calls."""
+        import sympy
+
+        kind = TIMED_AS.get(sent.kind, sent.kind)
+        n = sympy.Integer(2) if sent.kind == "tied_reduce" else sympy.Mul(*(degree(self.d, a) for a in sent.axes))
+        if n == 1 or sent.size == 0:
+            return sympy.Integer(0)
+        first = next(iter(ALGORITHMS[kind].values()))
+        assert isinstance(first, Algorithm)
+        terms = first.terms(n, sympy.ceiling(sympy.log(n, 2)), sent.size)
+        over = max(sent.axes, key=lambda a: self.order.index(self._axis(a)))
+        gamma = MOVED_BY_A_SUM / symbol("B_mem")
+        return sent.calls * terms.messages * symbol(f"alpha_{over}") + terms.sent * symbol(f"beta_{over}") + terms.added * gamma
+
+    def most(self, *amounts: Amount) -> sympy.Expr:
+        """The greatest of some times. It is not looked into: their difference has no sign while symbols are open."""
+        import sympy
+
+        each = tuple(dict.fromkeys(map(sympy.sympify, amounts)))
+        return each[0] if len(each) == 1 else sympy.Max(*each, evaluate=False)
+
+    def _axis(self, name: str) -> str:
+        return next(a.name for a in self.d.strategy.axes if name in (a.name, a.inner_name, a.outer_name))
+
+
+@dataclass(kw_only=True)
+class Exact:
+    """Times on a cluster, as exact fractions. ``flat``: by a ring, instead of the fastest algorithm. ``values``: of all symbols."""
+
+    d: ModelDerivation
+    cluster: Cluster
+    values: Mapping[str, Fraction]
+    axes: tuple[Axis, ...]
+    peak: Fraction
+    bandwidth: Fraction
+    flat: bool = False
+    _groups: dict[tuple[str, ...], tuple[Group, ...]] = field(default_factory=dict, repr=False)
+    _found: dict[tuple[str, tuple[str, ...], Fraction], Timed] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def mesh(self) -> dict[str, int]:
+        """Degrees from the innermost axis to the outermost; an axis that something uses in part, as its two factors."""
+        used = {name for cost in self.d.costs for sent in cost.sent for name in sent.axes}
+        names = [n for a in self.axes for n in ((a.inner_name, a.outer_name) if {a.inner_name, a.outer_name} & used else (a.name,))]
+        return {name: int(self.amount(degree(self.d, name))) for name in names}
+
+    @property
+    def devices(self) -> int:
+        """All devices of the mesh."""
+        found = 1
+        for n in self.mesh.values():
+            found *= n
+        return found
+
+    def amount(self, expr: Amount) -> Fraction:
+        """The number that an amount comes to."""
+        found = self.d.value(expr, self.values)
+        assert found is not None, f"all symbols are set: {expr}"
+        return found
+
+    def compute(self, operations: Amount) -> Fraction:
+        """Seconds of so many floating-point operations."""
+        return self.amount(operations) / (self.peak * self.values["eta"])
+
+    def memory(self, amount: Amount) -> Fraction:
+        """Seconds of reading or writing so many bytes."""
+        return self.amount(amount) / self.bandwidth
+
+    def exchange(self, sent: Sent) -> Fraction:
+        """Seconds of one time of an exchange, all its calls."""
+        return self.timed(sent).seconds * self.amount(sent.calls)
+
+    def timed(self, sent: Sent) -> Timed:
+        """One call of an exchange, in the slowest of its groups."""
+        kind = TIMED_AS.get(sent.kind, sent.kind)
+        size = self.amount(sent.size) / self.amount(sent.calls)
+        key = (sent.kind, sent.axes, size)
+        if key not in self._found:
+            groups = self.groups(sent.axes)
+            if sent.kind == "tied_reduce":
+                groups = tuple(dict.fromkeys(Group((g.blocks[0], g.blocks[-1])) for g in groups if g.degree > 1)) or groups
+            algorithm = next(iter(ALGORITHMS[kind])) if self.flat else None
+            self._found[key] = fastest(kind, groups, size, self.cluster, algorithm)
+        return self._found[key]
+
+    def groups(self, axes: tuple[str, ...]) -> tuple[Group, ...]:
+        """The groups along some axes. Raises InputError where the cluster has not as many devices."""
+        if axes not in self._groups:
+            along = [n for n in self.mesh if n in axes or any(n in (f"{a}_inner", f"{a}_outer") for a in axes)]
+            self._groups[axes] = self.cluster.groups(self.mesh, along)
+        return self._groups[axes]
+
+    def most(self, *amounts: Amount) -> Fraction:
+        """The greatest of some times."""
+        return max(Fraction(a) for a in amounts)
+
+    def by_level(self, sent: Sent) -> tuple[Fraction, ...]:
+        """Bytes that a device sends over each level of links in a step, by the algorithm of its time; the mean over the group's devices."""
+        timed = self.timed(sent)
+        size = self.amount(sent.size) / self.amount(sent.calls)
+        levels = len(self.cluster.levels)
+        if timed.group.degree == 1:
+            return (Fraction(0),) * levels
+        over = _messages(timed.group, size, levels) if TIMED_AS.get(sent.kind, sent.kind) == "send" else _carried(sent.kind, timed, size)
+        often = self.amount(sent.times) * self.amount(sent.calls)
+        return tuple(one * often for one in over)
+
+
+def _messages(group: Group, size: Fraction, levels: int) -> tuple[Fraction, ...]:
+    """A message to the next device: how many of the pairs use a level."""
+    used = Counter(group.between(i, i + 1) for i in range(group.degree - 1))
+    return tuple(size * used[level] / (group.degree - 1) for level in range(levels))
+
+
+def _carried(kind: str, timed: Timed, size: Fraction) -> tuple[Fraction, ...]:
+    one, group = _algorithm(TIMED_AS.get(kind, kind), timed.algorithm), timed.group
+    if group.sizes is not None:
+        found = one.carried([Fraction(n) for n in group.sizes], [Fraction(steps(n)) for n in group.sizes], size)
+        if found is not None:
+            return found
+    each = traffic(one, group, size)
+    levels = len(group.blocks[0])
+    return tuple(sum((row[level] for row in each if level < len(row)), Fraction(0)) / group.degree for level in range(levels))
+
+
+def _algorithm(kind: str, name: str) -> Algorithm | Levelled:
+    if name in ALGORITHMS[kind]:
+        return ALGORITHMS[kind][name]
+    return pipelined(kind, int(name.removeprefix("chain(").removesuffix(")")))

@@ -1,0 +1,115 @@
+"""Which parts of a model each pipeline stage has, and how many micro-batches it holds.
+
+A stage is a run of layers; the first one has what is before them, the last one what is behind. Where the number of stages is open, three
+stages stand for all: the first, one in between, and the last. Where it is a number, every stage is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.strategy import Strategy
+from placeproof.cost.model.parts import Part
+from placeproof.cost.tensors import Amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What one device of a pipeline has: parts with how often each is repeated. ``index``: from 0, or None where it stands for many."""
+
+    name: str
+    index: int | None
+    held: tuple[tuple[Part, Amount], ...]
+    first: bool = False
+    last: bool = False
+
+
+def pipeline_axis(strategy: Strategy) -> str | None:
+    """The axis that splits the layers."""
+    return next((a.name for a in strategy.axes if a.splits.name == "layers"), None)
+
+
+def stages(
+    parts: Sequence[Part], times: Mapping[str, Amount], degree: Amount | None, layers: Sequence[int] | None = None
+) -> tuple[Stage, ...]:
+    """The stages of a pipeline of so many devices; ``degree`` None: no pipeline, a symbol: open.
+
+    ``times``: how often each part is repeated in the whole model. ``layers``: those of each stage, where they are not as many. Raises
+    InputError where stages cannot have equally many layers and nothing else is said.
+    """
+    repeated = [p for p in parts if _repeats(p)]
+    before = tuple((p, times[p.name]) for p in parts if p in _ends(parts)[0])
+    after = tuple((p, times[p.name]) for p in parts if p in _ends(parts)[1])
+    if degree is None or degree == 1:
+        every = tuple((p, times[p.name]) for p in parts)
+        return (Stage(name="the only stage", index=0, held=every, first=True, last=True),)
+    if not isinstance(degree, int):
+        each = tuple((p, times[p.name] / degree) for p in repeated)
+        if len(repeated) > 1:
+            listed = " and ".join(f"`{p.name}`" for p in repeated)
+            _refuse("PP203", f"layers differ ({listed}), so that stages do", "say the number of stages: `pp(16)`")
+        return (
+            Stage(name="first stage", index=0, held=(*before, *each), first=True),
+            Stage(name="each stage between", index=None, held=each),
+            Stage(name="last stage", index=None, held=(*each, *after), last=True),
+        )
+    return tuple(_counted(before, after, repeated, times, _shares(repeated, times, degree, layers)))
+
+
+def _repeats(part: Part) -> bool:
+    return str(part.times) != "1"
+
+
+def _ends(parts: Sequence[Part]) -> tuple[list[Part], list[Part]]:
+    """What is before the first layer, and what is behind the last one."""
+    numbers = [i for i, p in enumerate(parts) if _repeats(p)]
+    if not numbers:
+        return list(parts), []
+    return list(parts[: numbers[0]]), list(parts[numbers[-1] + 1 :])
+
+
+def _shares(repeated: Sequence[Part], times: Mapping[str, Amount], degree: int, layers: Sequence[int] | None) -> list[int]:
+    """How many layers each stage has."""
+    every = [times[p.name] for p in repeated]
+    if any(not isinstance(n, int) for n in every):
+        if layers is not None or len(repeated) > 1:
+            _refuse("PP203", "the number of layers is open, so that stages cannot be told", "give it: `--set L=32`")
+        return []
+    total = sum(every)
+    if layers is not None:
+        if len(layers) != degree or sum(layers) != total or min(layers) < 1:
+            given = f"{len(layers)} stages with {sum(layers)} layers"
+            _refuse("PP202", f"{given} are given, and there are {degree} stages and {total} layers", "each stage has at least one layer")
+        return list(layers)
+    if total % degree:
+        _refuse(
+            "PP202", f"{total} layers cannot be shared out evenly over {degree} stages", "say how many each stage has: `--stages 7,8x14,7`"
+        )
+    return [total // degree] * degree
+
+
+def _counted(
+    before: tuple[tuple[Part, Amount], ...],
+    after: tuple[tuple[Part, Amount], ...],
+    repeated: Sequence[Part],
+    times: Mapping[str, Amount],
+    shares: list[int],
+) -> list[Stage]:
+    if not shares:
+        _refuse("PP203", "the number of layers is open, so that stages cannot be told", "give it: `--set L=32`")
+    kinds = [p for p in repeated for _ in range(times[p.name])]
+    found = []
+    for i, number in enumerate(shares):
+        mine, kinds = kinds[:number], kinds[number:]
+        held = tuple((p, mine.count(p)) for p in repeated if p in mine)
+        first, last = i == 0, i == len(shares) - 1
+        every = (*(before if first else ()), *held, *(after if last else ()))
+        found.append(Stage(name=f"stage {i}", index=i, held=every, first=first, last=last))
+    return found
+
+
+def _refuse(code: str, message: str, help: str) -> NoReturn:
+    raise InputError([Diagnostic(code=code, message=message, help=help)])

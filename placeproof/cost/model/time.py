@@ -1,0 +1,357 @@
+"""How long a training step of a model takes: as a closed form, and as an exact number on a cluster.
+
+A pass of a stage takes the time of its products of matrices at the efficiency eta, and that of its exchanges as far as they are not hidden
+behind computing. The schedule puts passes together, messages between stages included; what is exchanged once a step and the update of the
+parameters come on top. Element-wise operations, copies to a host, and the loading of data take no time here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+from placeproof.clusters import Cluster
+from placeproof.core.diagnostics import InputError, Problems, suggestion
+from placeproof.core.symbols import info, symbol
+from placeproof.cost.model.derivation import ModelDerivation, Sent, StageCost, derive_model
+from placeproof.cost.model.prices import Exact, Symbols, layout
+from placeproof.cost.model.stages import pipeline_axis
+from placeproof.cost.tensors import Amount
+from placeproof.schedules import Times, formula, load, simulate
+from placeproof.schedules import step as makespan
+
+if TYPE_CHECKING:
+    import sympy
+
+Overlap = Literal["none", "data", "all"]
+#: What is hidden behind computing -> what is assumed.
+OVERLAP: Mapping[str, str] = {
+    "none": "nothing is hidden: computing and exchanges come one after the other",
+    "data": "exchanges of parameters and gradients are hidden behind a pass as far as its computing lasts; others are not",
+    "all": "exchanges of activations are hidden, too: a lower bound, since the computing that waits for them cannot hide them",
+}
+#: Named values of eta, each with what speaks for it.
+EFFICIENCY: Mapping[str, tuple[Fraction, str]] = {
+    "peak": (Fraction(1), "products of matrices run at the peak: a lower bound"),
+    "half": (Fraction(1, 2), "large runs reach about half of the peak: 163 of 312 TFLOP/s (Narayanan et al. 2021, table 1)"),
+}
+DEFAULT_OVERLAP: Overlap = "data"
+DEFAULT_EFFICIENCY = "half"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTime:
+    """Seconds of one stage. ``forward``, ``inputs``, ``weights``: computing of one micro-batch (what is computed again is in ``inputs``).
+
+    ``inside``, ``data``: exchanges of activations, and of parameters and gradients, in a forward and in a backward pass; ``once``: the
+    latter where they come once a step. ``exposed``: what is not hidden, in the same order, and of what comes once a step. ``update``: of
+    the parameters. ``send``: a message to the next stage.
+    """
+
+    forward: Amount
+    inputs: Amount
+    weights: Amount
+    inside: tuple[Amount, Amount]
+    data: tuple[Amount, Amount]
+    once: tuple[Amount, Amount]
+    exposed: tuple[Amount, Amount, Amount]
+    update: Amount
+    send: Amount
+
+    @property
+    def passes(self) -> tuple[Amount, Amount, Amount]:
+        """T_F, T_B and T_W: with exchanges that are not hidden."""
+        return self.forward + self.exposed[0], self.inputs + self.exposed[1], self.weights
+
+    @property
+    def tail(self) -> Amount:
+        """What comes once a step, behind the passes."""
+        return self.exposed[2] + self.update
+
+
+def batches(d: ModelDerivation) -> Amount:
+    """Micro-batches of a step."""
+    fixed = d.strategy.schedule.microbatches
+    return 1 if fixed is None else fixed if isinstance(fixed, int) else symbol("m")
+
+
+def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, overlap: Overlap) -> StageTime:
+    """What a stage takes; in symbols or in numbers, as the prices are."""
+    forward, again, inputs, weights = (
+        price.compute(n) for n in (cost.flops.forward, cost.flops.again, cost.flops.inputs, cost.flops.weights)
+    )
+    compute = (forward, again + inputs + weights)
+    sums: dict[str, list[Amount]] = {"inside": [0, 0], "data": [0, 0], "once": [0, 0]}
+    send: Amount = 0
+    for sent in cost.sent:
+        if sent.kind == "send":
+            send = price.exchange(sent)
+            continue
+        kind, backward = _kind(sent), sent.phase == "backward"
+        often = sent.times if kind == "once" else sent.times / batches(d)
+        sums[kind][backward] += price.exchange(sent) * price.amount(often)
+    inside, data, once = (tuple(sums[key]) for key in ("inside", "data", "once"))
+    return StageTime(
+        forward=forward,
+        inputs=again + inputs,
+        weights=weights,
+        inside=(inside[0], inside[1]),
+        data=(data[0], data[1]),
+        once=(once[0], once[1]),
+        exposed=_exposed(compute, (inside[0], inside[1]), (data[0], data[1]), (once[0], once[1]), price, overlap),
+        update=price.memory(updated(cost)),
+        send=send,
+    )
+
+
+def _kind(sent: Sent) -> Literal["inside", "data", "once"]:
+    """Of activations; or of parameters and gradients, for each micro-batch or once a step."""
+    if sent.about.startswith("activations"):
+        return "inside"
+    return "data" if sent.each else "once"
+
+
+def _exposed(
+    compute: tuple[Amount, Amount],
+    inside: tuple[Amount, Amount],
+    data: tuple[Amount, Amount],
+    once: tuple[Amount, Amount],
+    price: Symbols | Exact,
+    overlap: Overlap,
+) -> tuple[Amount, Amount, Amount]:
+    """What is not hidden of exchanges in a forward pass, in a backward pass, and of those that come once a step.
+
+    Gradients that are reduced once a step hide behind the backward pass of the last micro-batch, parameters that are gathered once a step
+    behind the forward pass of the first one, as far as exchanges of these passes leave room.
+    """
+
+    def beyond(exchanged: Amount, computed: Amount) -> Amount:
+        return 0 if exchanged == 0 else price.most(0, exchanged - computed)
+
+    if overlap == "none":
+        return inside[0] + data[0], inside[1] + data[1], once[0] + once[1]
+    passes = (0, 1)
+    if overlap == "data":
+        during = [inside[i] + beyond(data[i], compute[i]) for i in passes]
+    else:
+        during = [beyond(inside[i] + data[i], compute[i]) for i in passes]
+    rest = [compute[i] if data[i] == 0 else price.most(0, compute[i] - data[i]) for i in passes]
+    return during[0], during[1], beyond(once[0], rest[0]) + beyond(once[1], rest[1])
+
+
+def updated(cost: StageCost) -> Amount:
+    """Bytes that the update reads and writes: gradients, optimizer state twice, parameters twice, of the part that a device updates.
+
+    That part is what it holds optimizer state for; nothing where the optimizer is on the host.
+    """
+    import sympy
+
+    optimizer = sympy.sympify(cost.states["optimizer"])
+    mine = optimizer.xreplace({symbol("b_omega"): sympy.Integer(1)})
+    return mine * (2 * symbol("b_theta") + symbol("b_g") + 2 * symbol("b_omega"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelTime:
+    """A step in symbols: those of the derivation, of a device (F_peak, eta, B_mem), and of the links along each axis (alpha, beta).
+
+    Ring algorithms; one level of links for each axis. Where stages differ, the slowest sets the pace, which is an upper bound.
+    """
+
+    d: ModelDerivation
+    overlap: Overlap = DEFAULT_OVERLAP
+
+    @cached_property
+    def stages(self) -> tuple[StageTime, ...]:
+        """Each stage."""
+        price = Symbols(d=self.d, order=tuple(a.name for a in layout(self.d.strategy)))
+        return tuple(stage_time(self.d, cost, price, self.overlap) for cost in self.d.costs)
+
+    @cached_property
+    def slowest(self) -> dict[str, sympy.Expr]:
+        """The longest T_F, T_B, T_W, T_send, and what comes once a step (``tail``), over the stages."""
+        price = Symbols(d=self.d, order=())
+        rows = zip(*(s.passes for s in self.stages), strict=True)
+        found = {name: price.most(*row) for name, row in zip(("T_F", "T_B", "T_W"), rows, strict=True)}
+        return found | {"T_send": price.most(*(s.send for s in self.stages)), "tail": price.most(*(s.tail for s in self.stages))}
+
+    @cached_property
+    def shape(self) -> sympy.Expr:
+        """The step in T_F, T_B, T_W, T_send, and p, m: what the schedule makes of passes. Without a pipeline p is 1."""
+        import sympy
+
+        if pipeline_axis(self.d.strategy) is None:
+            return sympy.Symbol("m") * sum(sympy.symbols("T_F T_B T_W"))
+        busy, idle = (formula(self.d.schedule, what) for what in ("busy", "idle"))
+        assert busy is not None
+        assert idle is not None
+        return (busy + idle).xreplace({sympy.Symbol("v"): sympy.Integer(self.d.chunks)})
+
+    @cached_property
+    def form(self) -> sympy.Expr:
+        """Seconds of a step."""
+        import sympy
+
+        axis = pipeline_axis(self.d.strategy)
+        put: dict[str, Amount] = {**self.slowest, "m": batches(self.d), "p": 1 if axis is None else self.d.at.degrees[axis]}
+        tail = put.pop("tail")
+        return self.shape.xreplace({sympy.Symbol(n): sympy.sympify(v) for n, v in put.items()}) + tail
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """A step on a cluster, in exact seconds. ``passes``: how long the schedule takes; ``stages``: as in :attr:`ModelDerivation.costs`."""
+
+    d: ModelDerivation
+    price: Exact
+    overlap: Overlap
+    format: str
+    stages: tuple[StageTime, ...]
+    passes: Fraction
+
+    @property
+    def seconds(self) -> Fraction:
+        """Of a step."""
+        return self.passes + max(Fraction(s.tail) for s in self.stages)
+
+    @property
+    def devices(self) -> int:
+        """All of the mesh."""
+        return self.price.devices
+
+    @cached_property
+    def slowest(self) -> int:
+        """The stage whose passes take the longest for one micro-batch, by its place."""
+        return max(range(len(self.stages)), key=lambda i: (sum(self.stages[i].passes), -i))
+
+    @property
+    def bubble(self) -> Fraction:
+        """Of the schedule's time, the share in which the slowest stage does nothing of its own."""
+        count = self.price.amount(batches(self.d))
+        return 1 - count * sum(self.stages[self.slowest].passes) / self.passes if self.passes else Fraction(0)
+
+    @cached_property
+    def utilisation(self) -> tuple[Fraction, Fraction]:
+        """MFU and HFU: see :func:`utilisation`."""
+        return utilisation(self.d, self.price.values, self.seconds, self.price.peak)
+
+    def by_level(self, cost: StageCost) -> dict[str, tuple[Fraction, ...]]:
+        """Bytes that a device of a stage sends in a step, by axes, over each level of links from the inside out."""
+        found: dict[str, tuple[Fraction, ...]] = {}
+        for sent in cost.sent:
+            name, over = "*".join(sent.axes), self.price.by_level(sent)
+            found[name] = tuple(a + b for a, b in zip(found.get(name, (Fraction(0),) * len(over)), over, strict=True))
+        return found
+
+    def algorithms(self, cost: StageCost) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Which algorithms are taken, by the kind of exchange and its axes."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for sent in cost.sent:
+            found.setdefault((sent.kind, "*".join(sent.axes)), []).append(self.price.timed(sent).algorithm)
+        return {key: tuple(dict.fromkeys(names)) for key, names in found.items()}
+
+
+def step_time(
+    d: ModelDerivation,
+    values: Mapping[str, Fraction],
+    cluster: Cluster,
+    *,
+    overlap: Overlap = DEFAULT_OVERLAP,
+    order: Sequence[str] | None = None,
+    flat: bool = False,
+) -> StepTime:
+    """How long a step takes on a cluster. ``values``: of all symbols that are open, and of eta; F_peak and B_mem where they are not the
+    cluster's.
+
+    ``order``: axes from the innermost to the outermost, as :func:`placeproof.cost.model.prices.layout`. ``flat``: rings alone, instead of
+    the fastest algorithms. Raises InputError where a symbol is not set or cannot have its value, where the cluster has too few devices,
+    and where its device has no peak for the format.
+    """
+    if overlap not in OVERLAP:
+        _refuse("PP104", f"there is no overlap `{overlap}`", suggestion(overlap, OVERLAP) or "none, data or all")
+    require_values(d, values)
+    d = told(d, values)
+    known = {**d.values, **values}
+    name = _format(cluster, known)
+    peak, bandwidth = known.get("F_peak", cluster.device.peak[name]), known.get("B_mem", cluster.device.memory_bandwidth)
+    price = Exact(d=d, cluster=cluster, values=known, axes=layout(d.strategy, order), peak=peak, bandwidth=bandwidth, flat=flat)
+    stages = tuple(stage_time(d, cost, price, overlap) for cost in d.costs)
+    return StepTime(d=d, price=price, overlap=overlap, format=name, stages=stages, passes=_passes(d, stages, price))
+
+
+def _passes(d: ModelDerivation, stages: Sequence[StageTime], price: Exact) -> Fraction:
+    """The schedule's time: by its closed form if all stages take equally long, else each with its own times."""
+    count = int(price.amount(batches(d)))
+    if pipeline_axis(d.strategy) is None:
+        return count * sum((Fraction(t) for t in stages[0].passes), Fraction(0))
+    send = max(Fraction(s.send) for s in stages)
+    rows = [Times(forward=f, backward=b, weight=w, send=send) for f, b, w in (s.passes for s in stages)]  # type: ignore[arg-type]
+    every = rows[0] if len(set(rows)) == 1 else rows
+    return makespan(d.schedule, p=len(stages), m=count, v=None if d.chunks == 1 else d.chunks, times=every)
+
+
+def told(d: ModelDerivation, values: Mapping[str, Fraction]) -> ModelDerivation:
+    """The derivation with a pipeline's stages told one by one, where their number is a value: the same one if they are already."""
+    axis = pipeline_axis(d.strategy)
+    if axis is None or isinstance(d.at.degrees[axis], int):
+        return d
+    depth = int(values[str(d.at.degrees[axis])])
+    axes = tuple(replace(a, degree=depth) if a.name == axis else a for a in d.strategy.axes)
+    return derive_model(d.model, replace(d.strategy, axes=axes), recompute=d.recompute, widths=d.at.widths)  # type: ignore[arg-type]
+
+
+def timeline(step: StepTime) -> object:
+    """Who does what when, as :class:`placeproof.schedules.Timetable`; None without a pipeline."""
+    if pipeline_axis(step.d.strategy) is None:
+        return None
+    send = max(Fraction(s.send) for s in step.stages)
+    rows = [Times(forward=f, backward=b, weight=w, send=send) for f, b, w in (s.passes for s in step.stages)]  # type: ignore[arg-type]
+    return simulate(load(step.d.schedule), p=len(rows), m=int(step.price.amount(batches(step.d))), times=rows)
+
+
+def utilisation(d: ModelDerivation, values: Mapping[str, Fraction], seconds: Fraction, peak: Fraction) -> tuple[Fraction, Fraction]:
+    """The shares of all devices' peak that a step of so many seconds is: of what the model asks for (MFU), and of what is computed (HFU).
+
+    Both count products of matrices (Korthikanti et al. 2022, section 6.3). Raises InputError where a symbol is not set.
+    """
+    require_values(d, values)
+    d = told(d, values)
+    each = [(d.value(c.flops.model, values), d.value(c.flops.total, values)) for c in d.costs]
+    count = d.value(batches(d), values)
+    assert count is not None
+    ideal = seconds * peak * len(d.costs)  # the devices of one pipeline: those of other axes do the same
+    return sum((a for a, _ in each if a), Fraction(0)) * count / ideal, sum((b for _, b in each if b), Fraction(0)) * count / ideal
+
+
+def require_values(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
+    """Raise InputError with every symbol that a time needs and that has no value; and for an efficiency above 1."""
+    problems = Problems()
+    exprs = [e for c in d.costs for e in (c.peak, c.flops.total, *(x for s in c.sent for x in (s.total, s.size)))]
+    used = {str(s) for e in exprs for s in getattr(e, "free_symbols", ())} | {
+        str(n) for n in d.at.degrees.values() if not isinstance(n, int)
+    }
+    for name in sorted(used - set(values) - set(d.values)):
+        problems.add("PP203", f"a time was asked for, and `{name}` is not set ({info(name).meaning})", help=f"--set {name}=8")
+    if values.get("eta", Fraction(1)) > 1:
+        problems.add("PP202", f"`eta` is a share of the peak: at most 1, and not {float(values['eta']):g}", help="for example eta=0.5")
+    problems.raise_if_any()
+
+
+def _format(cluster: Cluster, values: Mapping[str, Fraction]) -> str:
+    """The number format that products of matrices are computed in: by the bytes of parameters that are computed with."""
+    wide = values.get("b_theta", Fraction(2)) > 2
+    wanted = ("fp32",) if wide else ("bf16", "fp16")
+    found = next((name for name in wanted if name in cluster.device.peak), None)
+    if found is None:
+        told = " nor ".join(wanted)
+        _refuse("PP203", f"{cluster.name} says no peak for {told}", "add it to the cluster's file: `[device.peak]`")
+    return found
+
+
+def _refuse(code: str, message: str, help: str) -> NoReturn:
+    problems = Problems()
+    problems.add(code, message, help=help)
+    raise InputError(problems.found)

@@ -1,0 +1,150 @@
+"""The programs of blocks: read by name or from a file, with their weights, and without the masks of dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from placeproof.core import files as texts
+from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, Program, Ref, Stmt, parse, read
+from placeproof.core.program.ir import Tensor, calls, own_expressions
+
+#: Dimensions along which samples and their tokens lie: a tensor of the header that has one of them is no weight. The same as
+#: ``placeproof.cost.tensor_shapes.POSITIONS``, which is above this layer.
+POSITIONS = frozenset({"batch", "tokens", "queries", "keys"})
+
+#: What a block gives: the new stream, or what the next block reads as ``n``.
+OUTPUTS = ("y", "n")
+
+
+@cache
+def blocks() -> tuple[str, ...]:
+    """The names of all blocks that come with this package."""
+    return tuple(sorted(f.name.removesuffix(".step") for f in (files(__package__) / "blocks").iterdir() if f.name.endswith(".step")))
+
+
+@cache
+def block_program(name: str) -> Program:
+    """The program of a block that comes with this package. Raises KeyError where there is none of that name.
+
+    That these are well formed is left to the tests, which prove them: checking takes as long as reading.
+    """
+    if name not in blocks():
+        raise KeyError(name)
+    text = (files(__package__) / "blocks" / f"{name}.step").read_text(encoding="utf-8")
+    return parse(text, source=f"{name}.step")
+
+
+def block_file(path: Path) -> Program:
+    """The program of a block in a file. Raises InputError where it cannot be read, or is no block."""
+    text = texts.read_text(path, code="PP501", help="give the path of a readable program over tensors")
+    program = read(text, source=str(path))
+    if program.axes:
+        message = "a block of a model is written for one device, and this one has a mesh"
+        raise _unusable(path, message, "leave `mesh(...)` out: a strategy splits the block")
+    if output(program) is None:
+        message = "a block gives the new stream, `returns(y)`, or what the next block reads, `returns(n)`; this one gives neither"
+        raise _unusable(path, message, "call what it gives `y` or `n`, and return it without `gradient_of`")
+    return program
+
+
+def _unusable(path: Path, message: str, help: str) -> InputError:
+    return InputError([Diagnostic(code="PP504", message=f"{path}: {message}", help=help)])
+
+
+def output(program: Program) -> str | None:
+    """What a block gives, ``y`` or ``n``: its first `returns` that claims no gradient. None where it gives neither."""
+    for stmt in program.body:
+        match stmt:
+            case Do(call=Call(op="returns", args=(Ref(name=name),)) as call) if call.option("gradient_of") is None:
+                return name if name in OUTPUTS else None
+    return None
+
+
+def weights(program: Program) -> tuple[Tensor, ...]:
+    """The tensors of the header that belong to the model: without a dimension of positions, and no gradient that comes in."""
+    incoming = {c.option("at") for stmt in program.body for c in calls(stmt) if c.op == "returns"}
+    return tuple(t for t in program.tensors if POSITIONS.isdisjoint(t.dims) and t.name not in incoming)
+
+
+def rows_reached(program: Program) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Weights of which one token reaches only some rows -> the dimension of these rows, and the dimensions that count them.
+
+    They are picked: in forward, such a weight stands only beside what is computed from positions along one of its dimensions. Of a table
+    that is looked up in, ``contract(hot(ids), table, over=vocab)``, a token reaches one row, so that there is nothing to count; of
+    experts' weights as many as it has ``choices``. A router, or a head, is reached whole.
+    """
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for pick in (t for t in program.tensors if t.picks is not None):
+        beside = _beside(program, pick.name)
+        for weight in weights(program):
+            if pick.picks in weight.dims and beside.get(weight.name, False):
+                found[weight.name] = (pick.picks, tuple(d for d in pick.dims if d not in POSITIONS))
+    return found
+
+
+def _beside(program: Program, pick: str) -> dict[str, bool]:
+    """Every name that forward reads -> whether each of its statements reads something that is computed from the picks, too."""
+    first = next((i for i, s in enumerate(program.body) if isinstance(s, Do)), len(program.body))
+    computed, found = {pick}, dict[str, bool]()
+    for stmt in program.body[:first]:
+        names = {e.name for own in own_expressions(stmt) for e in _refs(own)}
+        picked = not names.isdisjoint(computed)
+        found.update({name: picked and found.get(name, True) for name in names})
+        if picked and isinstance(stmt, Assign):
+            computed.add(stmt.targets[0].name)
+    return found
+
+
+def _refs(expr: Expr) -> Iterator[Ref]:
+    match expr:
+        case Ref():
+            yield expr
+        case Call(args=args):
+            for arg in args:
+                yield from _refs(arg)
+        case Binary(left=left, right=right):
+            yield from _refs(left)
+            yield from _refs(right)
+
+
+def without(program: Program, masks: Collection[str]) -> Program:
+    """The program with these tensors of the header gone, as if all their elements were 1: a step without dropout.
+
+    Each stands as a factor; raises ValueError where one is used otherwise.
+    """
+    gone = {t.name for t in program.tensors if t.name in masks}
+    if not gone:
+        return program
+    body = tuple(_stmt_without(stmt, gone) for stmt in program.body)
+    left = {e.name for stmt in body for own in own_expressions(stmt) for e in _refs(own)} & gone
+    if left:
+        raise ValueError(f"`{min(left)}` of `{program.name}` is no mere factor, so that it cannot be left out")
+    return replace(program, tensors=tuple(t for t in program.tensors if t.name not in gone), body=body)
+
+
+def _stmt_without(stmt: Stmt, gone: Collection[str]) -> Stmt:
+    if isinstance(stmt, Assign):
+        return replace(stmt, value=_expr_without(stmt.value, gone))
+    if isinstance(stmt, Do):
+        call = _expr_without(stmt.call, gone)
+        assert isinstance(call, Call)
+        return replace(stmt, call=call)
+    return stmt
+
+
+def _expr_without(expr: Expr, gone: Collection[str]) -> Expr:
+    match expr:
+        case Binary(op="*", left=left, right=Ref(name=name)) if name in gone:
+            return _expr_without(left, gone)
+        case Binary(op="*", left=Ref(name=name), right=right) if name in gone:
+            return _expr_without(right, gone)
+        case Binary(left=left, right=right):
+            return replace(expr, left=_expr_without(left, gone), right=_expr_without(right, gone))
+        case Call(args=args):
+            return replace(expr, args=tuple(_expr_without(a, gone) for a in args))
+    return expr

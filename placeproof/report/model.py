@@ -1,0 +1,195 @@
+"""What a model costs under a strategy, as text and as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from placeproof.core.symbols import info
+from placeproof.cost.closed import tidy
+from placeproof.cost.model import RECOMPUTE, ModelDerivation, StageCost
+from placeproof.cost.values import Numbers
+from placeproof.report.text import table
+from placeproof.report.units import bytes_text, figure
+
+if TYPE_CHECKING:
+    import sympy
+
+_ROWS = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer",
+    "activations": "activations",
+    "working": "computed again",
+    "transient": "gathered",
+    "peak": "peak",
+}
+
+
+def model_text(d: ModelDerivation, numbers: Numbers) -> str:
+    """Everything that was derived, formulas first and numbers second."""
+    first = d.costs[0]
+    blocks = [_title(d), _mesh(d), _counted(d), _states(d, first), _kept(d, first, numbers), _sent(d, first, numbers), _work(d, first)]
+    blocks += [_stages(d, numbers), _where(d), _conventions(d)]
+    return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
+
+
+def _title(d: ModelDerivation) -> list[str]:
+    sizes = ", ".join(f"{n} = {v}" for n, v in d.model.sizes.items())
+    return [f"{d.model.name} under {d.strategy.name}", d.model.title, *([f"sizes: {sizes}"] if sizes else []), f"source: {d.model.source}"]
+
+
+def _mesh(d: ModelDerivation) -> list[str]:
+    rows: list[tuple[str, ...]] = [(a.name, f"degree {d.at.degrees[a.name]}, splits the {a.splits}") for a in d.strategy.axes]
+    return table("mesh", rows or [("one device",)])
+
+
+def _counted(d: ModelDerivation) -> list[str]:
+    """Parameters of one device by group, and P, which the formulas of model states speak of."""
+    rows = []
+    for cost in d.costs:
+        rows += [(cost.stage.name, group, str(tidy(n))) for group, n in cost.parameters.items()]
+    return table("parameters of one device, by group (P: all of them)", rows)
+
+
+def _states(d: ModelDerivation, cost: StageCost) -> list[str]:
+    base = d.base
+    rows: list[tuple[str, ...]] = [(state, str(base.named(base.memory[state]))) for state in ("parameters", "gradients", "optimizer")]
+    rows.append(("gathered", str(base.named(base.memory["transient"]))))
+    return table("model states of one device, bytes, in its P parameters and the U of its largest unit", rows)
+
+
+def _kept(d: ModelDerivation, cost: StageCost, numbers: Numbers) -> list[str]:
+    rows: list[tuple[str, ...]] = []
+    for held in cost.held:
+        stored = held.row.stored
+        split = ", ".join(f"{dim} by {' and '.join(axes)}" for dim, axes in stored.split)
+        what = f"{stored.block}.{stored.name}" if stored.block != "input" else f"input {stored.name}"
+        rows.append((held.part, what, str(tidy(held.bytes)), split, *_number(d, held.bytes, numbers)))
+    rows.append(("all", "", str(tidy(cost.kept)), "", *_number(d, cost.kept, numbers)))
+    title = f"activations that {cost.stage.name} keeps of one micro-batch, bytes (recomputation: {d.recompute})"
+    flight = [f"  micro-batches in flight: {cost.in_flight} ({d.schedule})"] if d.schedule and cost.in_flight != 1 else []
+    late = [f"  and of {cost.deferred} more what gradients by weights need: {tidy(cost.late)}"] if cost.deferred != 0 else []
+    again = [f"  computed again of one layer: {tidy(cost.working)}"] if cost.working != 0 else []
+    return [*table(title, rows), *flight, *late, *again]
+
+
+def _sent(d: ModelDerivation, cost: StageCost, numbers: Numbers) -> list[str]:
+    merged: dict[tuple[str, str, str, str, sympy.Expr], sympy.Expr] = {}
+    for one in cost.sent:
+        key = (one.kind, one.about, "*".join(one.axes), one.phase, tidy(one.bytes))
+        merged[key] = merged.get(key, 0) + one.times
+    rows: list[tuple[str, ...]] = [
+        (kind, about, axes, phase, str(size), f"x {tidy(times)}") for (kind, about, axes, phase, size), times in merged.items()
+    ]
+    lines = table(f"traffic of a device of {cost.stage.name} in a step, bytes sent", rows)
+    totals = [(f"over {axes}", str(tidy(n)), *_number(d, n, numbers)) for axes, n in cost.traffic().items()]
+    return lines + table("", totals)[1:]
+
+
+def _work(d: ModelDerivation, cost: StageCost) -> list[str]:
+    rows = [("forward", cost.flops.forward), ("computed again", cost.flops.again), ("backward, inputs", cost.flops.inputs)]
+    rows.append(("backward, weights", cost.flops.weights))
+    return table(f"floating-point operations of a device of {cost.stage.name}, one micro-batch", [(n, str(tidy(e))) for n, e in rows])
+
+
+def _stages(d: ModelDerivation, numbers: Numbers) -> list[str]:
+    """Every stage in numbers, as far as they are known."""
+    if not numbers.asked:
+        return []
+    rows = []
+    for cost in d.costs:
+        cells = []
+        for key in _ROWS:
+            value = d.value(cost.states[key] if key in cost.states else getattr(cost, key), numbers.values)
+            cells.append("?" if value is None else _giga(value))
+        rows.append((cost.stage.name, *cells))
+    used = [i for i, key in enumerate(_ROWS, start=1) if key not in ("working", "transient") or any(r[i] != "0" for r in rows)]
+    head = ("", *_ROWS.values())
+    shown = [tuple(r[i] for i in (0, *used)) for r in [head, *rows]]
+    widths = [max(len(r[i]) for r in shown) for i in range(len(shown[0]))]
+    lines = ["memory of a device by stage, GB"]
+    lines += ["  " + "  ".join([r[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(r[1:], widths[1:], strict=True))]) for r in shown]
+    missing = sorted({str(s) for c in d.costs for s in c.peak.free_symbols if str(s) not in {**d.values, **numbers.values}})
+    return [*lines, *(f"  not set: {n} ({info(n).meaning})" for n in missing)]
+
+
+def _giga(value: Fraction) -> str:
+    return "0" if value == 0 else f"{float(value / 10**9):.4g}" if value < 10**13 else figure(value / 10**9)
+
+
+def _where(d: ModelDerivation) -> list[str]:
+    used = {str(s) for e in d.forms.values() for s in e.free_symbols}
+    used |= {"P"} | {str(s) for e in d.base.memory.values() for s in d.base.named(e).free_symbols}
+    return table("where", [(n, info(n).meaning) for n in sorted(used)])
+
+
+def _conventions(d: ModelDerivation) -> list[str]:
+    lines = [
+        "GB = 1e9 bytes, GiB = 2**30 bytes",
+        "ring algorithms; bytes are those that one device sends",
+        "FLOPs are those of products of matrices, and no position is masked: a causal mask would halve what grows with s**2",
+        "positions take 8 bytes, masks 1, a statistic of attention 4, whatever activations take",
+        "statistics of norms are computed again in backward",
+        f"recomputation, {d.recompute}: {RECOMPUTE[d.recompute]}",
+    ]
+    if len(d.costs) > 1:
+        lines.append("the loss is computed on the last stage, the embedding on the first; a table that both use lies on both")
+    if d.model.note:
+        lines.append(d.model.note)
+    return ["conventions", *(f"  - {line}" for line in lines)]
+
+
+def _number(d: ModelDerivation, expr: sympy.Expr, numbers: Numbers) -> tuple[str, ...]:
+    value = d.value(expr, numbers.values) if numbers.asked else None
+    return () if value is None else (bytes_text(value),)
+
+
+def model_data(d: ModelDerivation, numbers: Numbers) -> dict[str, Any]:
+    """The same as data; expressions as texts that ``sympy.sympify`` reads."""
+
+    def both(expr: sympy.Expr) -> dict[str, Any]:
+        value = d.value(expr, numbers.values)
+        return {"formula": str(tidy(expr)), "value": None if value is None else _plain(value)}
+
+    return {
+        "schema": "placeproof.derive-model/1",
+        "model": d.model.name,
+        "strategy": d.strategy.name,
+        "recompute": d.recompute,
+        "schedule": d.schedule,
+        "sizes": {n: int(v) for n, v in d.model.sizes.items()},
+        "stages": [_stage_data(c, both) for c in d.costs],
+        "symbols": {n: info(n).meaning for n in sorted({str(s) for e in d.forms.values() for s in e.free_symbols})},
+    }
+
+
+def _stage_data(cost: StageCost, both: Any) -> dict[str, Any]:
+    return {
+        "name": cost.stage.name,
+        "index": cost.stage.index,
+        "parameters": {g: both(n) for g, n in cost.parameters.items()},
+        "memory": {key: both(cost.states[key] if key in cost.states else getattr(cost, key)) for key in _ROWS},
+        "in_flight": both(cost.in_flight),
+        "kept": list(_kept_data(cost, both)),
+        "traffic": {axes: both(n) for axes, n in cost.traffic().items()},
+        "flops": {key: both(getattr(cost.flops, key)) for key in ("forward", "again", "inputs", "weights")},
+    }
+
+
+def _kept_data(cost: StageCost, both: Any) -> Iterator[Mapping[str, Any]]:
+    for held in cost.held:
+        stored = held.row.stored
+        yield {
+            "part": held.part,
+            "block": stored.block,
+            "value": stored.name,
+            "dims": list(stored.dims),
+            "split": {dim: list(axes) for dim, axes in stored.split},
+            "bytes": both(held.bytes),
+        }
+
+
+def _plain(value: Fraction) -> int | str:
+    return int(value) if value.denominator == 1 else figure(value, 17)

@@ -1,0 +1,295 @@
+"""Lowering: a block's program on one device and a plan, to the program that every device of the mesh runs.
+
+The plan says how the tensors of the header lie. Statement by statement, operands that do not fit are made to (:mod:`.align`), by
+collectives; what is returned is left as the next block reads it, and a gradient as the tensor lies that it is by. Nothing is computed
+otherwise than on one device: without its collectives and parts a lowered program is the block.
+
+What moved is used again: a tensor is gathered once in forward, however many weights read it, and, with ``regather``, once more in backward.
+A partial sum is reduced where it is made, for the first statement that needs it whole; sums that are only added up are reduced together.
+The greatest value over a split dimension is reduced at once. `contract(hot(same), k, over=tokens)` is k under another name: it is gathered
+(or moved) before that, and a partial sum stays one.
+
+A lowered program need not be the one that sends least. Proofs and costs are asked about it like about any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NoReturn
+
+from placeproof.core.diagnostics import Diagnostic, InputError, Place
+from placeproof.core.mesh import axis_order
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, Number, Program, Ref, Stmt, expressions
+from placeproof.core.program.ir import Tensor
+from placeproof.semantics.blocks.align import Kind, Together, aligned, merged, reduced, summed
+from placeproof.semantics.blocks.buffers import Buffers, Made, free_name
+from placeproof.semantics.blocks.layout import POSITIONS, Layout, State
+from placeproof.semantics.blocks.plan import Plan
+from placeproof.semantics.blocks.text import names, placed, renamed, written_names
+from placeproof.semantics.blocks.wanted import ANYHOW, Want, adjoints, backward, lasting, wanted
+
+_KINDS = {"+": Kind.ADD, "-": Kind.ADD, "*": Kind.MULTIPLY, "/": Kind.DIVIDE}
+
+
+def lower_block(program: Program, plan: Plan) -> Program:
+    """A one-device program over tensors on the mesh of a plan. It is well-formed, and it reads back from its text.
+
+    A buffer that has the name of an axis gets another one. Raises InputError where the program is none of one device (it has a mesh, a
+    collective, a loop, a branch), where shapes do not fit, and where an axis has the name of a tensor of the header.
+    """
+    taken = names(program) | {a.name for a in plan.axes}
+    _check(program, plan)
+    clashing = {a.name for a in plan.axes} & {n for s in program.body for n in written_names(s)}
+    program = renamed(program, {name: free_name(f"{name}_here", taken) for name in sorted(clashing)})
+    walk = _Walk(program, plan, taken)
+    for number, stmt in enumerate(program.body):
+        walk.statement(number, stmt)
+    axes = tuple(sorted((a.axis for a in plan.axes), key=axis_order))
+    return placed(replace(program, axes=axes, tensors=walk.tensors, body=tuple(walk.buffers.body)))
+
+
+def _refuse(message: str, place: Place | None, help: str) -> NoReturn:
+    raise InputError([Diagnostic(code="PP122", message=message, place=place, help=help)])
+
+
+def _check(program: Program, plan: Plan) -> None:
+    if not program.tensors:
+        _refuse("this program declares no tensor, so it is no block of a model", None, "lower a program over tensors")
+    if program.axes:
+        _refuse(f"this program has a mesh already, with axis `{program.axes[0].name}`", None, "lower the block's program on one device")
+    for axis in plan.axes:
+        for tensor in program.tensors:
+            if tensor.name == axis.name:
+                _refuse(f"an axis of the plan has the name of tensor `{tensor.name}`", tensor.place, "call the axis otherwise")
+
+
+class _Walk:
+    """One walk over a program."""
+
+    def __init__(self, program: Program, plan: Plan, taken: set[str]) -> None:
+        self.rules = plan.ordered
+        self.seeds = adjoints(program)
+        header = {t.name: self._declared(t) for t in program.tensors}
+        self.tensors = tuple(_split(t, header[t.name]) for t in program.tensors)
+        self.wanted = wanted(program, header)
+        self.backward, incoming = backward(program)
+        self.buffers = Buffers(rules=self.rules, regather=plan.regather, taken=taken, incoming=incoming)
+        for name, layout in header.items():
+            self.buffers.declare(name, layout)
+        self.lasting = lasting(program) if plan.regather else frozenset()
+        self.views: dict[str, Expr] = {}
+        self.again: dict[str, str] = {}
+
+    def _declared(self, tensor: Tensor) -> Layout:
+        """How a tensor of the header lies.
+
+        Positions among what an axis splits (ids of tokens) are needed by every device of it, unless what they pick is sent to its device.
+        """
+        states: dict[str, State] = {}
+        for rule in self.rules:
+            sent_to = {d for there in rule.moves.values() for d in there}
+            if tensor.name in rule.whole or (tensor.picks in rule.weights and tensor.picks not in sent_to):
+                continue
+            inside = next((d for d in rule.weights if d in tensor.dims), None)
+            home = rule.home(tensor.dims)
+            states[rule.name] = inside or (rule.away(home, tensor.dims) if home is not None else None) or home
+        model = POSITIONS.isdisjoint(tensor.dims) and tensor.name not in self.seeds
+        return Layout(dims=tensor.dims, picks=tensor.picks, model=model).put(states, self.rules)
+
+    # Statements.
+
+    def statement(self, number: int, stmt: Stmt) -> None:
+        """The next one, after what moves for it."""
+        self.buffers.backward = number >= self.backward
+        match stmt:
+            case Assign(targets=(Ref(name=name, group=None, index=None) as target,), value=value):
+                whole = Binary(op="+", left=target, right=value, place=stmt.place) if stmt.accumulate else value
+                self._assign(name, whole)
+            case Do(call=Call(op="returns") as call):
+                self._returns(call)
+            case Do(call=Call(op="free", args=(Ref(name=name),))):
+                self.buffers.drop(name)
+            case _:
+                _refuse(
+                    "only assignments to plain names, `returns` and `free` are lowered",
+                    stmt.place,
+                    "write the block without this statement",
+                )
+
+    def _assign(self, name: str, value: Expr) -> None:
+        want = self.wanted.get(name)
+        made = self._made(value, Want.of(want))
+        if want is not None and set(want.dims) == set(made.layout.dims):
+            made = self._laid(made, want)
+        kept = made.layout.states
+        for rule in self.rules:
+            if kept.get(rule.name) in rule.gathered and not made.layout.model:
+                kept[rule.name] = None
+        self.again.pop(name, None)
+        if made.gathered and made.name is None and self.lasting.issuperset({name, *_refs(value)}) and not self.buffers.backward:
+            self.views[name] = value
+        self.buffers.assign(name, self.buffers.fixed(made, made.layout.put(kept, self.rules)))
+
+    def _returns(self, call: Call) -> None:
+        by = call.option("by")
+        source = self.buffers.read(by) if by is not None else None
+        want = source.layout if source is not None else self.wanted.get(_name(call.args[0]))
+        made = self._made(call.args[0], Want.of(want) if by is not None else ANYHOW)
+        if want is None or set(want.dims) != set(made.layout.dims):
+            want = made.layout.put({r.name: r.home(made.layout.dims) for r in self.rules}, self.rules)
+        self.buffers.emit(Do(call=replace(call, args=(self._laid(made, want).expr,))))
+
+    def _laid(self, made: Made, want: Layout) -> Made:
+        """As another value of the same dimensions lies."""
+        return self.buffers.fixed(made, made.layout.put(want.states, self.rules))
+
+    # Expressions.
+
+    def _made(self, expr: Expr, want: Want) -> Made:
+        match expr:
+            case Number():
+                return Made(expr, Layout())
+            case Ref(name=name):
+                if self.buffers.backward and name in self.views:
+                    self.again[name] = self.buffers.again(name, self._made(self.views.pop(name), ANYHOW))
+                found = self.buffers.read(self.again.get(name, name)) if expr.group is None and expr.index is None else None
+                return found or _refuse(
+                    f"`{name}` is no whole tensor here", expr.place, "read tensors that the header or a statement above names"
+                )
+            case Binary(op="**", left=left, right=right):
+                base = self._whole(self._number(left))
+                return Made(replace(expr, left=base.expr, right=self._number(right).expr), base.layout)
+            case Binary(op=op, left=left, right=right):
+                a, b, layout = self._together((left, right), _KINDS[op], want)
+                return Made(replace(expr, left=a, right=b), layout)
+            case Call():
+                return self._call(expr, want)
+
+    def _number(self, expr: Expr, want: Want | None = None) -> Made:
+        """An operand that is numbers, and no positions."""
+        made = self._made(expr, want or ANYHOW)
+        if made.layout.picks is not None:
+            _refuse("positions are no numbers", expr.place, "`hot(...)` makes numbers of them")
+        return made
+
+    def _as_it_is(self, made: Made) -> Made:
+        """For what is linear: a partial sum stays one."""
+        return self.buffers.fixed(made, made.layout)
+
+    def _whole(self, made: Made) -> Made:
+        """For what needs the numbers themselves."""
+        return self.buffers.fixed(made, reduced(self.rules, made.layout))
+
+    def _fitting(self, a: Made, b: Made, both: Together) -> tuple[Made, Made]:
+        """Two operands as they are read together. What was sent for it is stored, and may have to be cut as the other one is."""
+        a, b = self.buffers.fresh(a), self.buffers.fresh(b)
+        while True:
+            first, second = aligned(self.rules, replace(both, a=a.layout, b=b.layout))
+            a, b = self.buffers.fixed(a, first), self.buffers.fixed(b, second)
+            if (a.layout.loose, b.layout.loose) == (first.loose, second.loose):
+                return a, b
+
+    def _together(self, both: tuple[Expr, Expr], kind: Kind, want: Want) -> tuple[Expr, Expr, Layout]:
+        """Two operands, aligned, and what they leave element by element."""
+        a, b = (self._number(e, want) for e in both)
+        a, b = self._fitting(a, b, Together(a=a.layout, b=b.layout, kind=kind, want=want.split))
+        return a.expr, b.expr, merged(a.layout, b.layout, self.rules)
+
+    def _call(self, call: Call, want: Want) -> Made:
+        match call:
+            case Call(op="contract", args=(_, _)):
+                return self._contract(call, want)
+            case Call(op="scale" | "max", args=(left, right)):
+                kind = Kind.MULTIPLY if call.op == "scale" else Kind.COMPARE
+                a, b, layout = self._together((left, right), kind, want)
+                return Made(replace(call, args=(a, b)), layout)
+            case Call(op="total", args=(x,)):
+                made = self._as_it_is(self._number(x, want))
+                return Made(replace(call, args=(made.expr,)), summed(made.layout, _over(call, made.layout)))
+            case Call(op="largest", args=(x,)):
+                return self._largest(call, self._whole(self._number(x)))
+            case Call(op="hot", args=(x,)):
+                return _hot(call, self._made(x, ANYHOW))
+            case Call(op="random", axes=()):
+                return Made(call, Layout())
+        return self._each(call, want)
+
+    def _each(self, call: Call, want: Want) -> Made:
+        """A function of each element."""
+        match call:
+            case Call(op="copy", args=(x,)) | Call(op="elementwise", args=(Ref(name="stop"), x)):
+                made = self._as_it_is(self._number(x, want))
+            case Call(op="elementwise" | "slope", args=(_, x)):
+                made = self._whole(self._number(x))
+            case Call(op="dropout", args=(x, key)):
+                made = self._whole(self._number(x))
+                call = replace(call, args=(x, self._whole(self._number(key)).expr))
+            case _:
+                _refuse(f"`{call.op}` is nothing that one device does in a block", call.place, "write the block as one device computes it")
+        return Made(replace(call, args=tuple(made.expr if a is x else a for a in call.args)), replace(made.layout, hot=False))
+
+    def _largest(self, call: Call, made: Made) -> Made:
+        dim = _over(call, made.layout)
+        split, layout = made.layout.split.get(dim, ()), summed(made.layout, dim)
+        found = replace(call, args=(made.expr,))
+        if split:
+            found = Call(op="all_reduce", args=(found,), axes=split, options=(("op", "max"),))
+        return Made(found, replace(layout, partial=layout.partial - set(split)))
+
+    def _contract(self, call: Call, want: Want) -> Made:
+        dim = call.option("over") or ""
+        a, b = (self._number(e) for e in call.args)
+        if dim not in a.layout.dims or dim not in b.layout.dims:
+            _refuse(f"`contract` sums over a dimension of both operands, and `{dim}` is not", call.place, "name one that both have")
+        renames = _renames(a.layout, dim, b.layout) or _renames(b.layout, dim, a.layout)
+        if renames:
+            a, b = self._all_of(a, dim), self._all_of(b, dim)
+        else:
+            stays = (want.weight and a.name is None, want.weight and b.name is None)  # it is reduced as the gradient of a weight
+            both = Together(a=a.layout, b=b.layout, kind=Kind.MULTIPLY, over=dim, want=want.split, stays=stays)
+            a, b = self._fitting(a, b, both)
+        layout = summed(merged(a.layout, b.layout, self.rules), dim)
+        return Made(replace(call, args=(a.expr, b.expr)), layout, gathered=renames and (a.gathered or b.gathered))
+
+    def _all_of(self, made: Made, dim: str) -> Made:
+        """What is called otherwise: whole along the dimension, or split by another for a while; a partial sum stays one."""
+        states = made.layout.states
+        for rule in self.rules:
+            if states.get(rule.name) == dim:
+                states[rule.name] = rule.away(dim, filter(made.layout.stored, made.layout.dims))
+        return self.buffers.fixed(made, made.layout.put(states, self.rules))
+
+
+def _hot(call: Call, made: Made) -> Made:
+    picks = made.layout.picks
+    if picks is None:
+        _refuse(
+            "`hot` takes positions", call.place, "declare the tensor with `picks=`, the dimension along which its elements are positions"
+        )
+    dims = (*made.layout.dims, picks)
+    layout = replace(made.layout, dims=dims, loose=frozenset({picks}), picks=None, hot=True, model=False)
+    return Made(replace(call, args=(made.expr,)), layout)
+
+
+def _renames(hot: Layout, dim: str, value: Layout) -> bool:
+    """Whether `contract(hot(p), x, over=tokens)` calls the tokens of x otherwise, or `over=keys` back: one position for all samples."""
+    return hot.hot and not hot.split and len(hot.dims) == 2 and POSITIONS.issuperset(hot.dims) and set(hot.dims) & set(value.dims) == {dim}
+
+
+def _over(call: Call, layout: Layout) -> str:
+    dim = call.option("over")
+    if dim is None or dim not in layout.dims:
+        _refuse(f"there is no dimension `{dim}` to reduce", call.place, "name one that the operand has: " + ", ".join(layout.dims))
+    return dim
+
+
+def _split(tensor: Tensor, layout: Layout) -> Tensor:
+    return replace(tensor, split=tuple((axis, dim) for dim in tensor.dims for axis in layout.split.get(dim, ())))
+
+
+def _refs(expr: Expr) -> set[str]:
+    return {e.name for e in expressions(expr) if isinstance(e, Ref)}
+
+
+def _name(expr: Expr) -> str:
+    return expr.name if isinstance(expr, Ref) else ""

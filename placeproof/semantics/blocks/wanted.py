@@ -1,0 +1,78 @@
+"""What a block's text says before it is lowered: how results have to lie, and where backward begins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from placeproof.core.program import Call, Do, Program, Ref
+from placeproof.semantics.blocks.layout import Layout
+from placeproof.semantics.blocks.text import read_names, written_names
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """How an expression's value has to lie. ``weight``: it is the gradient of a weight, which axes split by the dimensions in ``split``."""
+
+    split: Mapping[str, str]
+    weight: bool
+
+    @staticmethod
+    def of(layout: Layout | None) -> Want:
+        """Nothing, unless it is known how the value has to lie, and it belongs to the model."""
+        if layout is None or not layout.model:
+            return ANYHOW
+        return Want({axis: dim for dim, axes in layout.split.items() for axis in axes}, weight=True)
+
+
+#: Nothing is known of how a value has to lie.
+ANYHOW = Want({}, weight=False)
+
+
+def adjoints(program: Program) -> frozenset[str]:
+    """The buffers that gradients begin with: what a `returns` names as `at`."""
+    return frozenset(at for call in _returns(program) if (at := call.option("at")) is not None)
+
+
+def wanted(program: Program, layouts: Mapping[str, Layout]) -> dict[str, Layout]:
+    """The layouts in which buffers are returned: a result as its gradient comes in, a gradient as what it is by.
+
+    ``layouts`` are those of the header. What is said of no tensor there has no entry.
+    """
+    found: dict[str, Layout] = {}
+    of = {call.option("gradient_of"): call.option("at") for call in _returns(program)}
+    for call in _returns(program):
+        if isinstance(call.args[0], Ref):
+            name = call.args[0].name
+            like = call.option("by") or of.get(name)
+            if like is not None and like in layouts:
+                found.setdefault(name, layouts[like])
+    return found
+
+
+def backward(program: Program) -> tuple[int, frozenset[str]]:
+    """The number of the first statement that depends on a gradient that comes in (as many as there are if none does), and what does."""
+    seeds = adjoints(program)
+    tainted = seeds & {t.name for t in program.tensors}
+    first = len(program.body)
+    for number, stmt in enumerate(program.body):
+        names = written_names(stmt)
+        if tainted & read_names(stmt) or names & seeds:
+            first = min(first, number)
+            tainted |= names
+    return first, frozenset(tainted)
+
+
+def lasting(program: Program) -> frozenset[str]:
+    """The buffers that are written once, and not freed: what is computed of them again is the same."""
+    written = Counter([t.name for t in program.tensors])
+    for stmt in program.body:
+        written.update(written_names(stmt))
+        if isinstance(stmt, Do) and stmt.call.op == "free":
+            written.update(2 * [e.name for e in stmt.call.args if isinstance(e, Ref)])
+    return frozenset(name for name, times in written.items() if times == 1)
+
+
+def _returns(program: Program) -> list[Call]:
+    return [s.call for s in program.body if isinstance(s, Do) and s.call.op == "returns"]

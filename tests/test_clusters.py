@@ -1,0 +1,295 @@
+"""Clusters as data: the files that come with placeproof, files of a user, and which link joins two devices, against ranks laid out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from fractions import Fraction
+from math import prod
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placeproof.clusters import Group, cluster, find, load, names, read_text
+from placeproof.clusters.cluster import FORMATS, Cluster
+from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.theory.bibliography import entries, own
+
+GOOD = """name = "mine"
+title = "My machines"
+
+[device]
+name = "x"
+memory = 80e9
+memory_bandwidth = 2e12
+source = "its data sheet"
+peak = { bf16 = 300e12 }
+
+[node]
+devices = 4
+
+[levels.bus]
+joins = 4
+latency = 1e-6
+bandwidth = 64e9
+assumed = { latency = "a guess" }
+
+[levels.rack]
+joins = 16
+latency = 5e-6
+bandwidth = 25e9
+ports = 2
+ring = true
+
+[levels.ethernet]
+latency = 20e-6
+bandwidth = 12.5e9
+
+[host]
+bandwidth = 32e9
+latency = 0
+"""
+
+
+def problems(text: str) -> list[Diagnostic]:
+    with pytest.raises(InputError) as error:
+        read_text(text, source="mine.toml")
+    return list(error.value.diagnostics)
+
+
+# The clusters that come with placeproof.
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_figure_has_a_source_or_a_reason(name: str) -> None:
+    one = cluster(name)
+    assert one.name == name
+    assert one.title != name
+    tables = {"device": (one.device, ["memory", "memory_bandwidth", *one.device.peak])}
+    tables |= {level.name: (level, ["latency", "bandwidth"]) for level in one.levels}
+    tables |= {"host": (one.host, ["latency", "bandwidth"])} if one.host else {}
+    for where, (table, figures) in tables.items():
+        for figure in figures:
+            assert table.origin(figure), f"{name}: {where}: {figure}"
+    assert one.device.peak.keys() <= set(FORMATS)
+
+
+def test_sources_name_entries_of_the_bibliography() -> None:
+    """Beside test_docs, which reads lines with `source =`: also those that are named in reasons."""
+    known = entries(own())
+    for name in names():
+        one = cluster(name)
+        told = [table.source + " ".join(table.assumed.values()) for table in (one.device, *one.levels, *([one.host] if one.host else []))]
+        assert set(re.findall(r"\b[a-z]+(?:19|20)\d\d[a-z]*\b", " ".join(told))) <= set(known)
+
+
+def test_rates_go_down_outwards() -> None:
+    """In what comes with placeproof, memory is faster than any link, and no level is faster than the one within."""
+    for name in names():
+        one = cluster(name)
+        rates = [one.device.memory_bandwidth, *(level.bandwidth * level.ports for level in one.levels)]
+        assert rates == sorted(rates, reverse=True), name
+        waits = [level.latency for level in one.levels]
+        assert waits == sorted(waits), name
+        assert one.reduction == 3 / one.device.memory_bandwidth
+
+
+def test_half_the_bits_are_no_slower() -> None:
+    for name in names():
+        peak = cluster(name).device.peak
+        for wide, narrow in (("fp64", "fp32"), ("fp32", "tf32"), ("tf32", "bf16"), ("bf16", "fp8"), ("bf16", "int8")):
+            assert wide not in peak or narrow not in peak or peak[wide] <= peak[narrow], (name, wide, narrow)
+
+
+def test_the_ratio_of_the_report_is_that_of_its_links() -> None:
+    """deepseek2024technical, section 3.2.2: NVLink is roughly 3.2 times as fast as InfiniBand."""
+    nvlink, infiniband = cluster("h800").levels
+    assert nvlink.bandwidth / infiniband.bandwidth == Fraction("3.2")
+
+
+def test_an_unknown_cluster_is_told_with_what_there_is() -> None:
+    with pytest.raises(InputError) as error:
+        find("dgx-a100")
+    (found,) = error.value.diagnostics
+    assert found.code == "PP101"
+    assert "`dgx-a100-80`" in str(found.help)
+    assert all(name in str(found.help) for name in names())
+
+
+# A file of one's own.
+
+
+def test_a_file_is_read_exactly(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD, encoding="utf-8")
+    one = load(path)
+    assert one == find(str(path)) == read_text(GOOD, source="mine.toml")
+    assert (one.name, one.title, one.node) == ("mine", "My machines", 4)
+    assert one.device.peak == {"bf16": 300 * 10**12}
+    assert [(level.name, level.joins, level.ports, level.ring) for level in one.levels] == [
+        ("bus", 4, 1, False),
+        ("rack", 16, 2, True),
+        ("ethernet", None, 1, False),
+    ]
+    assert [level.latency for level in one.levels] == [Fraction(1, 10**6), Fraction(5, 10**6), Fraction(2, 10**5)]
+    assert one.levels[0].origin("latency") == "assumed: a guess"
+    assert one.device.origin("memory") == "its data sheet"
+    assert one.host is not None
+    assert one.host.latency == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "line", "told"),
+    [
+        ('name = "mine"\n', "", "PP113", None, "`name` is missing"),
+        ("title", "titel", "PP111", 2, "`titel` is no key of a cluster's file"),
+        ("memory = 80e9\n", "", "PP113", 4, "`memory` is missing in `[device]`"),
+        ("memory = 80e9", "memory = -1", "PP112", 6, "`memory` is positive, and not -1"),
+        ("memory = 80e9", 'memory = "80 GB"', "PP112", 6, "`memory` is a number, not '80 GB'"),
+        ("memory = 80e9", "memory = inf", "PP112", 6, "`memory` is a number, not Infinity"),
+        ("memory = 80e9", "memory = true", "PP112", 6, "`memory` is a number, not True"),
+        ("bf16 = 300e12", "bf17 = 300e12", "PP111", 9, "`bf17` is no number format"),
+        ("bf16 = 300e12", "bf16 = 0", "PP112", 9, "`bf16` is positive, and not 0"),
+        ("peak = { bf16 = 300e12 }", "peak = 3", "PP112", 9, "`peak` is a table"),
+        ("[node]\ndevices = 4\n", "", "PP113", None, "`[node]` is missing"),
+        ("devices = 4", "devices = 4.0", "PP112", 12, "`devices` is a whole number of at least 1, not 4.0"),
+        ("devices = 4", "devices = 8\nracks = 2", "PP111", 13, "`racks` is no key of `[node]`"),
+        ("devices = 4", "devices = 3", "PP112", 15, "level `bus` joins 4 devices, which 3 devices a node do not multiply up to"),
+        ("joins = 16", "joins = 6", "PP112", 21, "level `rack` joins 6 devices, which are not several blocks of 4"),
+        ("joins = 16", "joins = 4", "PP112", 21, "level `rack` joins 4 devices, which are not several blocks of 4"),
+        ("joins = 16\n", "", "PP113", 20, "level `rack` does not say how many devices it joins"),
+        ("joins = 16", "joins = 0", "PP112", 21, "`joins` is a whole number of at least 1, not 0"),
+        ("ring = true", "ring = 1", "PP112", 25, "`ring` is true or false, not 1"),
+        ("latency = 20e-6", "latency = -1", "PP112", 28, "`latency` is not negative, and not -1"),
+        ("bandwidth = 12.5e9\n", "", "PP113", 27, "`bandwidth` is missing in `[levels.ethernet]`"),
+        ('{ latency = "a guess" }', '{ delay = "a guess" }', "PP111", 18, "`delay` is no figure of this table"),
+        ('{ latency = "a guess" }', '{ latency = "" }', "PP113", 18, "`latency` is missing in `[levels.bus.assumed]`"),
+        ("bandwidth = 32e9", "bandwith = 32e9", "PP111", 32, "`bandwith` is no key of `[host]`"),
+        ("title = ", "title = = ", "PP110", 2, "this is not TOML: Invalid value"),
+    ],
+)
+def test_mistakes_are_told_with_their_place(old: str, new: str, code: str, line: int | None, told: str) -> None:
+    assert GOOD.count(old) == 1
+    found = problems(GOOD.replace(old, new))
+    matching = [one for one in found if one.message == told]
+    assert [(one.code, one.place.line if one.place else None) for one in matching] == [(code, line)], found
+    assert all(one.help for one in matching if code in ("PP110", "PP111", "PP113"))
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    text = GOOD.replace("joins = 16", "joins = 6").replace("title", "titel").replace("memory = 80e9", "memory = 0")
+    assert [one.code for one in problems(text)] == ["PP111", "PP112", "PP112", "PP112"]
+
+
+def test_a_cluster_has_levels_of_links() -> None:
+    head = GOOD[: GOOD.index("[levels.bus]")]
+    assert [one.message for one in problems(head)] == ["`[levels]` is missing", "there is no level of links"]
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        load(tmp_path / "nowhere.toml")
+    assert [one.code for one in error.value.diagnostics] == ["PP110"]
+
+
+@given(st.sampled_from(GOOD.splitlines()), st.sampled_from(["x = 1", "", "devices = []", "[levels.bus]", "joins = {}", "levels = 3"]))
+def test_no_text_has_a_traceback(old: str, new: str) -> None:
+    try:
+        one = read_text(GOOD.replace(old, new, 1), source="mine.toml")
+    except InputError as error:
+        assert error.diagnostics
+    else:
+        assert one.levels
+
+
+# Groups of devices.
+
+
+def machine(*joins: int) -> Cluster:
+    """A cluster with levels that join as many devices, and one around them."""
+    levels = [f"[levels.l{i}]\njoins = {n}\nlatency = {i + 1}\nbandwidth = 1\n" for i, n in enumerate(joins)]
+    text = "\n".join(['name = "m"', GOOD[GOOD.index("[device]") : GOOD.index("[node]")], f"[node]\ndevices = {joins[0]}", *levels])
+    return read_text(text + f"[levels.l{len(joins)}]\nlatency = 9\nbandwidth = 1\n", source="m.toml")
+
+
+def laid_out(mesh: dict[str, int], along: tuple[str, ...], joins: tuple[int, ...]) -> list[list[tuple[int, ...]]]:
+    """Each group as the blocks of each of its ranks, by counting through the coordinates of all of them."""
+    found: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for rank in range(prod(mesh.values())):
+        rest, at = rank, {}
+        for axis, degree in mesh.items():
+            rest, at[axis] = divmod(rest, degree)
+        key = tuple(c for axis, c in at.items() if axis not in along)
+        found.setdefault(key, []).append((*(rank // n for n in joins), 0))
+    return list(found.values())
+
+
+def agrees(group: Group, blocks: list[tuple[int, ...]]) -> bool:
+    n, levels = len(blocks), range(len(blocks[0]))
+    pairs = [(i, j) for i in range(n) for j in range(n)]
+    return (
+        group.degree == n
+        and all(group.between(i, j) == min(level for level in levels if blocks[i][level] == blocks[j][level]) for i, j in pairs)
+        and all(sorted(group.shared(level)) == sorted(Counter(row[level] for row in blocks).values()) for level in levels)
+        and set(group.used) == {group.between(i, j) for i, j in pairs if i != j}
+    )
+
+
+MESHES = st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(1, 4)).map(lambda degrees: dict(zip("abc", degrees, strict=True)))
+
+
+@given(MESHES, st.sets(st.sampled_from("abc"), min_size=1), st.sampled_from([(2,), (4,), (8,), (2, 4), (4, 8), (4, 12), (3, 6, 24)]))
+def test_groups_are_those_of_the_ranks_laid_out(mesh: dict[str, int], along: set[str], joins: tuple[int, ...]) -> None:
+    """Every group of the mesh is one of those told, and every one told is one of the mesh."""
+    told = machine(*joins).groups(mesh, tuple(along))
+    oracle = laid_out(mesh, tuple(along), joins)
+    assert all(sum(agrees(group, blocks) for group in told) == 1 for blocks in oracle)
+    assert all(any(agrees(group, blocks) for blocks in oracle) for group in told)
+    for group in told:
+        if group.sizes is not None:
+            assert prod(group.sizes) == group.degree
+            reached = [prod(group.sizes[: level + 1]) for level in range(len(joins))]
+            assert all(set(group.shared(level)) == {n} for level, n in enumerate(reached))
+        else:
+            assert any(len(set(group.shared(level))) > 1 for level in range(len(joins)))
+
+
+@pytest.mark.parametrize(
+    ("mesh", "axis", "levels", "shared"),
+    [
+        ({"tp": 8, "dp": 4}, "tp", ("nvlink",), {(8,)}),
+        ({"tp": 8, "dp": 4}, "dp", ("infiniband",), {(1, 1, 1, 1)}),
+        ({"tp": 2, "dp": 8}, "dp", ("nvlink", "infiniband"), {(4, 4)}),
+        ({"tp": 16, "dp": 2}, "tp", ("nvlink", "infiniband"), {(8, 8)}),
+        ({"tp": 6, "dp": 4}, "tp", ("nvlink", "infiniband"), {(6,), (2, 4), (4, 2)}),
+        ({"tp": 3, "dp": 8}, "dp", ("nvlink", "infiniband"), {(3, 3, 2), (3, 2, 3), (2, 3, 3)}),
+        ({"tp": 4, "cp": 1, "dp": 2}, "cp", (), {(1,)}),
+    ],
+)
+def test_how_many_members_share_a_node(mesh: dict[str, int], axis: str, levels: tuple[str, ...], shared: set[tuple[int, ...]]) -> None:
+    one = cluster("dgx-a100-80")
+    assert one.level(mesh, axis) == levels
+    assert {group.shared(0) for group in one.groups(mesh, axis)} == shared
+
+
+@pytest.mark.parametrize(
+    ("mesh", "along", "code", "told"),
+    [
+        ({"tp": 8}, "dp", "PP305", "the mesh has no axis `dp`"),
+        ({"tp": 0}, "tp", "PP103", "the degree of axis `tp` is a whole number of at least 1, not 0"),
+    ],
+)
+def test_a_mesh_that_cannot_be_laid_out_is_told(mesh: dict[str, int], along: str, code: str, told: str) -> None:
+    with pytest.raises(InputError) as error:
+        cluster("dgx-a100-80").groups(mesh, along)
+    assert [(one.code, one.message) for one in error.value.diagnostics] == [(code, told)]
+
+
+def test_a_mesh_that_is_larger_than_the_outermost_level_is_told() -> None:
+    text = GOOD[: GOOD.index("[levels.ethernet]")]
+    one = read_text(text, source="mine.toml")
+    assert one.groups({"dp": 16}, "dp")
+    with pytest.raises(InputError, match="the mesh has 17 devices, and `rack`, the outermost level of mine, joins 16"):
+        one.groups({"dp": 17}, "dp")

@@ -1,0 +1,234 @@
+"""The blocks of models: proved, each gradient claimed, refuted where they are wrong, and keeping what their comments say."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from importlib.resources import files
+
+import pytest
+
+from placeproof.core.program import Program, parse, read, render
+from placeproof.core.program.ir import calls
+from placeproof.cost import tensor_shapes
+from placeproof.cost.tensors import kept
+from placeproof.models.family import families, family
+from placeproof.models.programs import POSITIONS, block_program, blocks, output, rows_reached, weights, without
+from placeproof.semantics.tensors import Setup, judge_tensors, simulate
+from placeproof.semantics.tensors.numbers import NotComputedError
+from placeproof.semantics.tensors.simulate import Difference
+
+FOLDER = files("placeproof.models") / "blocks"
+#: What is kept from forward to backward, beside weights.
+KEPT = {
+    "attention": "n q k v p o",
+    "attention_flash": "n q k v lse o",
+    "attention_gpt": "n drop mask q k v p pd o",
+    "attention_gpt_flash": "n mask q k v lse o",
+    "attention_latent": "n cq nq ckv nkv q qr k v kr lse o",
+    "embedding": "ids",
+    "embedding_learned": "ids where mask",
+    "head": "n target p targets",
+    "head_tied": "n target p targets",
+    "layer_norm": "x",
+    "layer_norm_stream": "x",
+    "mlp_gpt": "n mask u a",
+    "moe": "n route gate sent g u s a out",
+    "moe_shared": "n route logits z gate sent g u s a out vg vu vs va",
+    "rms_norm": "x",
+    "swiglu": "n g u s a",
+}
+#: Of each block, small mistakes in backward.
+WRONG = {
+    "attention": [("dp - contract(p, dp, over=keys)", "dp - contract(p, dp, over=keys) / 2"), ("(ds, kk,", "(ds, vv,")],
+    "attention_flash": [("contract(do, o, over=width))", "contract(do, q, over=width))"), ("(p, do, over=tokens)", "(p, o, over=tokens)")],
+    "attention_gpt": [("dout = dy * mask", "dout = copy(dy)"), ("contract(pd, do, over=tokens)", "contract(p, do, over=tokens)")],
+    "attention_gpt_flash": [("dout = dy * mask", "dout = copy(dy)"), ("dn = byq + byk + byv", "dn = byq + byk")],
+    "attention_latent": [("* slope(rsqrt, square_kv) *", "*"), ("(p, do, over=tokens)", "(p, 2 * do, over=tokens)")],
+    "embedding": [("contract(hot(ids), dy, over=tokens)", "contract(hot(ids), 2 * dy, over=tokens)")],
+    "embedding_learned": [("dsum = dy * mask", "dsum = copy(dy)"), ("total(dsum, over=batch)", "total(2 * dsum, over=batch)")],
+    "head": [("(p - hot(target)) * dy / targets", "(p - hot(target)) * dy"), ("(p - hot(target))", "(p + hot(target))")],
+    "head_tied": [("(p - hot(target)) * dy / targets", "(p - hot(target)) * dy"), ("(p - hot(target))", "p")],
+    "layer_norm": [("back = dc - total(dc, over=hidden) / size", "back = dc"), ("dh = dn * gain", "dh = copy(dn)")],
+    "layer_norm_stream": [("returns(dc - total(dc, over=hidden) / size,", "returns(dc,"), ("dh = dy * gain", "dh = copy(dy)")],
+    "mlp_gpt": [("slope(gelu, u)", "slope(gelu, a)"), ("dout = dy * mask", "dout = copy(dy)")],
+    "moe": [
+        ("gate * (dgate - contract(gate, dgate, over=choices))", "gate * dgate"),
+        ("dout = hot(route) * (gate * dy)", "dout = hot(route) * dy"),
+        ("dn = total(contract(hot(route), dsent,", "dn = total(contract(hot(route), 2 * dsent,"),
+    ],
+    "moe_shared": [
+        ("dchosen = (dgate - contract(gate, dgate, over=choices)) / z", "dchosen = dgate / z"),
+        ("* slope(sigmoid, logits)", "* elementwise(sigmoid, logits)"),
+        ("dn = routed + contract(dvg, v1, over=shared_ffn)", "dn = routed"),
+    ],
+    "rms_norm": [("2 * bend * x / size", "bend * x / size"), ("dh = dn * gain", "dh = copy(dn)")],
+    "swiglu": [("dg = da * u * slope(silu, g)", "dg = da * s * slope(silu, g)"), ("dn = contract(dg, w1, over=ffn) +", "dn =")],
+}  # fmt: skip
+
+
+def text(name: str) -> str:
+    return (FOLDER / f"{name}.step").read_text(encoding="utf-8")
+
+
+def test_every_block_is_in_these_tests_and_in_a_family() -> None:
+    assert sorted(KEPT) == list(blocks())
+    assert sorted(WRONG) == list(blocks())
+    assert {b for f in families() for b in family(f).programs} == set(blocks())
+
+
+@pytest.mark.parametrize("name", blocks())
+def test_every_block_is_proved(name: str) -> None:
+    assert read(text(name), source=name) == block_program(name)  # and it is well formed
+    judged = judge_tensors(block_program(name))
+    assert judged.word == "proved", (judged.about, judged.why)
+
+
+def gradients(program: Program) -> list[tuple[str, str, str]]:
+    """What each gradient is of, by and at."""
+    every = [c for s in program.body for c in calls(s) if c.op == "returns" and c.option("gradient_of") is not None]
+    return [(c.option("gradient_of") or "", c.option("by") or "", c.option("at") or "") for c in every]
+
+
+@pytest.mark.parametrize("name", blocks())
+def test_a_block_gives_one_output_and_the_gradient_by_each_of_its_inputs(name: str) -> None:
+    """By every weight, by what it reads of the stream, and by nothing else; the norm that it reads and its masks are inputs, too."""
+    program = block_program(name)
+    gives = output(program)
+    assert gives is not None
+    start = {f"d{gives}"} & {t.name for t in program.tensors}
+    found = gradients(program)
+    assert {(of, at) for of, _, at in found} == {(gives, f"d{gives}")}
+    assert start == {f"d{gives}"}
+    numbers = {t.name for t in program.tensors if t.picks is None} - start - {"mask", "drop"}
+    assert sorted(by for _, by, _ in found) == sorted(numbers)
+    assert {w.name for w in weights(program)} == numbers - {"x", "n"}
+
+
+@pytest.mark.parametrize("name", blocks())
+def test_what_a_block_keeps(name: str) -> None:
+    assert [k.name for k in kept(block_program(name))] == KEPT[name].split()
+
+
+def runs(program: Program) -> tuple[int, Difference | None]:
+    """Small runs in exact numbers that could be computed, and the first difference. Latent attention norms what its scores are made of,
+    so that most runs need an exponential of too large a number: it is run more often, with one element wherever one will do."""
+    dims = {d for t in program.tensors for d in (*t.dims, *([t.picks] if t.picks else []))}
+    latent = "kv_rank" in dims
+    sizes = {d: 2 if d in ("tokens", "keys") or not latent else 1 for d in dims}
+    done = 0
+    for fine, seed in itertools.product((False, True), range(1, 25)):
+        try:
+            what = simulate(program, Setup(degrees={}, sizes=sizes, seed=seed, fine=fine))
+        except NotComputedError:
+            continue
+        done += 1
+        if what is not None or done == (8 if latent else 2):
+            return done, what
+    return done, None
+
+
+@pytest.mark.parametrize(("name", "old", "new"), [(n, *edit) for n, edits in WRONG.items() for edit in edits])
+def test_a_wrong_block_is_refuted_by_a_small_run(name: str, old: str, new: str) -> None:
+    assert text(name).count(old) == 1
+    assert runs(read(text(name).replace(old, new)))[1] is not None
+
+
+@pytest.mark.parametrize("name", blocks())
+def test_small_runs_agree_with_derivatives_in_fractions(name: str) -> None:
+    done, difference = runs(block_program(name))
+    assert done >= 2
+    assert difference is None
+
+
+# Two programs of one function.
+
+
+def both(first: str, second: str) -> Program:
+    """Forward as the first block says it, and backward as the second does, from what its own forward keeps."""
+    lines = [[line for line in text(name).splitlines() if not line.startswith(("#", "tensor"))] for name in (first, second)]
+    head = [line for line in text(first).splitlines() if line.startswith("tensor")]
+    cut = lines[0].index("returns(y)")
+    return read("\n".join([*head, *lines[0][:cut], *(line for line in lines[1] if not line.startswith("y = "))]))
+
+
+@pytest.mark.parametrize(("first", "second"), [("attention", "attention_flash"), ("attention_flash", "attention")])
+def test_backward_of_fused_attention_is_that_of_plain_attention(first: str, second: str) -> None:
+    judged = judge_tensors(both(first, second))
+    assert judged.word == "proved", judged.why
+
+
+# Masks.
+
+MASKED = ("embedding_learned", "attention_gpt", "attention_gpt_flash", "mlp_gpt")
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_a_block_without_dropout_is_proved_and_keeps_no_mask(name: str) -> None:
+    plain = without(block_program(name), ("mask", "drop"))
+    assert read(render(plain)) == plain
+    judged = judge_tensors(plain)
+    assert judged.word == "proved", judged.why
+    gone = {"mask", "drop", "pd"}  # what dropout leaves of the probabilities is then the probabilities
+    assert [k.name for k in kept(plain)] == [k for k in KEPT[name].split() if k not in gone]
+
+
+def test_only_a_factor_can_be_left_out() -> None:
+    program = parse("tensor(x, tokens)\ntensor(mask, tokens)\ny = x + mask\nreturns(y)\n", source="sum")
+    with pytest.raises(ValueError, match="`mask` of `sum` is no mere factor"):
+        without(program, ("mask",))
+    assert without(program, ("drop",)) is program
+
+
+def test_factors_are_left_out_wherever_they_stand() -> None:
+    text = "tensor(x, tokens)\ntensor(m, tokens)\ny = 2 * (m * elementwise(f, x * m)) - x\nreturns(total(m * x, over=tokens))\nreturns(y)\n"
+    assert render(without(read(text), ("m",))) == render(
+        read("tensor(x, tokens)\ny = 2 * elementwise(f, x) - x\nreturns(total(x, over=tokens))\nreturns(y)\n")
+    )
+
+
+# What is a weight, and how much of it a token meets.
+
+
+def test_positions_are_those_that_costs_know() -> None:
+    assert POSITIONS == tensor_shapes.POSITIONS
+
+
+@pytest.mark.parametrize("name", blocks())
+def test_weights_are_what_costs_take_for_weights(name: str) -> None:
+    program = block_program(name)
+    held = tensor_shapes.inputs(program)
+    assert {w.name for w in weights(program)} == {n for n, v in held.items() if not v.data and not v.incoming and v.picks is None}
+
+
+REACHED: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
+    "embedding": {"table": ("vocab", ())},
+    "embedding_learned": {"table": ("vocab", ()), "learned": ("positions", ())},
+    "moe": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
+    "moe_shared": dict.fromkeys(("w1", "w2", "w3"), ("experts", ("choices",))),
+}
+
+
+@pytest.mark.parametrize("name", blocks())
+def test_rows_that_a_token_reaches(name: str) -> None:
+    assert rows_reached(block_program(name)) == REACHED.get(name, {})
+
+
+def test_a_table_that_is_also_read_whole_is_reached_whole() -> None:
+    lines = "tensor(ids, batch, tokens, picks=vocab)\ntensor(table, vocab, hidden)\nx = contract(hot(ids), table, over=vocab)\n"
+    assert rows_reached(read(lines + "returns(x)\n")) == {"table": ("vocab", ())}
+    assert rows_reached(read(lines + "y = contract(x, table, over=hidden)\nreturns(y)\n")) == {"table": ("vocab", ())}
+    assert rows_reached(read(lines + "y = total(table, over=vocab)\nreturns(y)\n")) == {}
+
+
+# Text.
+
+
+@pytest.mark.parametrize("name", blocks())
+def test_a_block_says_what_it_is_and_uses_no_name_twice_for_two_values(name: str) -> None:
+    assert text(name).startswith("# ")
+    assert all(len(line) <= 135 for line in text(name).splitlines())
+    assigned = [re.match(r"(\w+) =", line) for line in text(name).splitlines()]
+    names = [m[1] for m in assigned if m]
+    assert len(names) == len(set(names))
+    assert not set(names) & {t.name for t in block_program(name).tensors}
