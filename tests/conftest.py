@@ -2,11 +2,15 @@
 
 ``PLACEPROOF_PROFILE=nightly`` searches long, with new examples each time; a run that decides whether a change lands takes the
 same examples each time, so that it judges the change and not the draw.
+
+``PLACEPROOF_ONLY=torch`` leaves out what runs without PyTorch alike, so that nothing runs twice where the whole suite runs without it, too.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +24,40 @@ settings.register_profile("nightly", deadline=None, max_examples=2_000, suppress
 settings.load_profile(os.environ.get("PLACEPROOF_PROFILE", "default"))
 
 _SEEN: dict[str, Counter[str]] = {}
+
+
+_TORCH = re.compile(r"""(importorskip|find_spec)\("torch"|\bneeds?_torch\b""")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("PLACEPROOF_ONLY") == "torch":
+        chosen = [item for item in items if _needs_torch(item)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
+
+
+def _needs_torch(item: pytest.Item) -> bool:
+    """Whether the test, a fixture, or a function of its module that it calls asks for torch; or its whole module does."""
+    module = inspect.getmodule(item.function)  # type: ignore[attr-defined]
+    if module is None or re.search(r"^(torch = )?pytest(mark)?\b.*torch", inspect.getsource(module), re.MULTILINE):
+        return True
+    page = getattr(item, "callspec", None) and item.callspec.params.get("page")  # type: ignore[attr-defined]
+    if page is not None and hasattr(page, "read_text"):
+        return "<!-- needs: torch -->" in page.read_text(encoding="utf-8")
+    fixtures = [d.func for found in item._fixtureinfo.name2fixturedefs.values() for d in found]  # type: ignore[attr-defined]
+    seen: set[object] = set()
+    return any(_mentions(f, module, seen) for f in (item.function, *fixtures))  # type: ignore[attr-defined]
+
+
+def _mentions(function: Any, module: Any, seen: set[object]) -> bool:
+    function = inspect.unwrap(getattr(getattr(function, "hypothesis", None), "inner_test", function))
+    if function in seen or getattr(function, "__module__", None) != module.__name__:
+        return False
+    seen.add(function)
+    if _TORCH.search(inspect.getsource(function)):
+        return True
+    names = getattr(getattr(function, "__code__", None), "co_names", ())
+    return any(_mentions(found, module, seen) for n in names if inspect.isfunction(inspect.unwrap(found := getattr(module, n, None))))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
