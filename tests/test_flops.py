@@ -100,6 +100,7 @@ def test_experts_of_a_device_get_their_share_of_tokens() -> None:
     assert flops(program, SIZES, DEGREES).forward == even
     assert flops(program, SIZES, DEGREES, load=Fraction(3, 2)).forward == even * Fraction(3, 2)
     assert flops(program, SIZES, DEGREES, load=13).forward == 2 * 17 * bth * 7
+    assert sum(o.steps(SIZES, DEGREES) for o in operations(program) if o.product) == even
     load = sympy.Symbol("load")
     assert flops(program, SIZES, DEGREES, load=load).forward == sympy.Rational(even) * load
 

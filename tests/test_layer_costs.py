@@ -200,11 +200,11 @@ def test_gradients_by_weights_need_no_masks_and_no_probabilities() -> None:
 
 
 def test_what_weights_need_of_what_is_computed_again() -> None:
-    """GELU's input is computed again for the gradients by inputs, its output from it and norms' outputs for those by weights."""
+    """What is computed again for gradients by inputs is needed itself, and what is computed again for those by weights alone is not."""
     again = gpt().recomputed("layer_norm.n", "mlp_gpt.u", "mlp_gpt.a")
     late = {(v.block, v.number, v.name) for v in again.kept_for_weights()}
-    assert {("input", 0, "x"), ("attention_gpt", 2, "y"), ("mlp_gpt", 4, "u"), ("attention_gpt", 2, "o")} <= late
-    assert not {"n", "a"} & {name for _, _, name in late}
+    assert {("layer_norm", 3, "n"), ("mlp_gpt", 4, "u"), ("input", 0, "x")} <= late
+    assert not {("attention_gpt", 2, "y"), ("mlp_gpt", 4, "a"), ("layer_norm", 1, "n")} & late
 
 
 # Other layers.
@@ -263,6 +263,9 @@ def test_experts_keep_and_send_what_is_routed_to_them() -> None:
     whole, routed = ("all_gather", 2 * b * s * h), ("all_gather", 2 * b * s * k * h)
     assert sent == [whole, routed, whole, routed]
     numbers = {"batch": 4, "tokens": 3, "hidden": 5, "experts": 8, "choices": 2, "ffn": 7}
+    routed_products = 2 * (4 * 3 * 2 // 4) * 5 * 7
+    assert experts.flops(numbers, {"ep": 4}).forward == 2 * routed_products
+    assert experts.element_operations(numbers, {"ep": 4}).again == 4 * 3 * 2 * 7 // 4  # the slope
     assert {r.bytes for r in experts.rows(experts.kept(), numbers, {"ep": 4}, 2)} == {8 * 4 * 3 * 2, 2 * 4 * 3 * 2 * 7 // 4}
 
 

@@ -53,6 +53,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
     "a view": ("a = x * x\nb = contract(hot(same), a, over=tokens)\ny = a", "g = contract(b, dy, over=hidden)", "b", "b", "a"),
     "with its views": ("a = x * x\nb = contract(hot(same), a, over=tokens)\ny = a", "g = contract(b, dy, over=hidden)", "a", "a b", "x"),
     "a mask is kept": ("a = x * m\nb = a * a\ny = b", "g = dy * b", "b", "a b", "x m"),
+    "a result for its own sake": ("a = x * x\nb = a * a\ny = b", "g = dy * b\nreturns(a)", "b", "a b", "x"),
     "weights are there": ("v = w * w\na = contract(x, v, over=hidden)\ny = x", "g = contract(dy, w, over=hidden) * a", "a", "a", "x"),
     "a gather": (
         "a = part(x, tp, dim=tokens)\nb = all_gather(a, tp)\ny = b",
@@ -107,6 +108,11 @@ def test_backward_begins_before_what_is_computed_again() -> None:
         "a_again_again_again = a_again_again",
         "g = dy * a_again_again_again",
     ]
+
+
+def test_new_names_are_no_axes() -> None:
+    program = read(render(written("a = x * x\ny = a", "g = dy * a")).replace("mesh(tp)", 'mesh(a_again)\nsplits(a_again="hidden")'))
+    assert [k.name for k in kept(recompute(program, ["a"]))] == ["x"]
 
 
 def test_a_checkpoint_that_is_run_to_its_end() -> None:

@@ -1,10 +1,14 @@
-"""Attention whose tokens are split over devices: keys and values go round a ring, and partial softmaxes are merged.
+"""Attention whose tokens are split over devices: keys and values go round a ring, and partial softmaxes are merged; or they are gathered;
+or tokens
+tokens change places with heads.
 
 The ring has any number of devices. A round's addition depends on the part that is visiting alone, once what was subtracted from exponents
 is put back; all rounds together are then a sum over all devices.
 """
 
-from placeproof.theory import Proved, Refuted, edited, theorem, trains
+from placeproof.models.programs import block_program
+from placeproof.semantics.blocks import combined, context_parallel, lower_block, tensor_parallel
+from placeproof.theory import Proved, Refuted, edited, theorem, trains, without_call
 
 KEYS, VALUES = "    kr = shift(kr, cp)\n", "    vr = shift(vr, cp)\n"
 KEYS_BACK, VALUES_BACK = "    kr = shift(kr, cp, by=-1)\n", "    vr = shift(vr, cp, by=-1)\n"
@@ -79,3 +83,63 @@ def softmaxes_of_parts_may_be_averaged():
 
 
 softmaxes_of_parts_may_be_averaged.control("merged by their sums of exponentials", lambda: trains("ring_attention"), proved=True)
+
+
+def lowered(*plans):
+    """Attention of one device, put onto a mesh by its plans."""
+    return lower_block(block_program("attention_flash"), combined(*plans))
+
+
+@theorem(expect=Proved(), cite="grattafiori2024llama", level=2)
+def gathered_keys_and_values_are_right():
+    """Attention with split tokens is right if keys and values are all-gathered, in backward once more, and their gradients
+    reduce-scattered."""
+    return trains(lowered(context_parallel("cp", by="gather")))
+
+
+gathered_keys_and_values_are_right.control(
+    "the gradient of a projection is not summed over the tokens' devices",
+    lambda: trains(without_call(lowered(context_parallel("cp")), "all_reduce", 2)),
+    breaks="gradient integrity",
+).control(
+    "the gradients of keys are those of this device's queries alone",
+    lambda: trains(edited(lowered(context_parallel("cp")), "dk = reduce_scatter(", "dk = part(")),
+    breaks="gradient integrity",
+)
+
+
+@theorem(expect=Proved(), cite="jacobs2023ulysses", level=2)
+def tokens_may_change_places_with_heads():
+    """Attention with split tokens is right if queries, keys and values are exchanged for those of all tokens and some heads, and the output
+    back; in backward likewise."""
+    return trains(lowered(context_parallel("cp", by="ulysses")))
+
+
+tokens_may_change_places_with_heads.control(
+    "each device normalises by its share of the heads' devices",
+    lambda: trains(edited(lowered(context_parallel("cp", by="ulysses")), "z = total(e, over=keys)", "z = total(e, over=keys) / cp")),
+    breaks="state consistency",
+).control(
+    "the gradient of a projection is not summed over the tokens' devices",
+    lambda: trains(without_call(lowered(context_parallel("cp", by="ulysses")), "all_reduce", 2)),
+    breaks="gradient integrity",
+)
+
+
+@theorem(expect=Proved(), cite=("grattafiori2024llama", "korthikanti2022activations"), level=2)
+def context_and_tensor_parallelism_compose():
+    """Tokens may be split over one axis and heads over another, with the stream between blocks split over both."""
+    return trains(lowered(tensor_parallel("tp", sequence=True), context_parallel("cp")))
+
+
+context_and_tensor_parallelism_compose.control(
+    "the output is averaged over the devices of its heads",
+    lambda: trains(
+        edited(
+            lowered(tensor_parallel("tp"), context_parallel("cp")),
+            "over=group), over=kv_heads), tp)\nreturns(y)",
+            "over=group), over=kv_heads), tp, op=mean)\nreturns(y)",
+        )
+    ),
+    breaks="state consistency",
+)
