@@ -1,6 +1,5 @@
-"""Attention whose tokens are split over devices: keys and values go round a ring, and partial softmaxes are merged; or they are gathered;
-or tokens
-tokens change places with heads.
+"""Attention whose tokens are split over devices: keys and values go round a ring, and partial softmaxes are merged; or they are
+gathered; or tokens change places with heads.
 
 The ring has any number of devices. A round's addition depends on the part that is visiting alone, once what was subtracted from exponents
 is put back; all rounds together are then a sum over all devices.
