@@ -182,8 +182,8 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_a_picture_is_legible_on_light_and_on_dark() -> None:
-    light, dark = re.findall(r"\.back { fill: (#\w+)", picture._STYLE)
-    on_light, on_dark = re.findall(r"text {[^}]*fill: (#\w+)", picture._STYLE)
+    light, dark = re.findall(r"\.back { fill: (#\w+)", picture.STYLE)
+    on_light, on_dark = re.findall(r"text {[^}]*fill: (#\w+)", picture.STYLE)
     assert min(contrast(on_light, light), contrast(on_dark, dark)) > 7
     assert all(contrast(colour, back) > 3 for colour in picture._COLOURS for back in (light, dark))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import InputError, Problems
 from placeproof.core.files import read_text
 
 if TYPE_CHECKING:
@@ -39,6 +40,30 @@ def derive_all(texts: list[str], *, groups: bool = False) -> list[Derivation]:
             derived.append(derive(subject, groups=groups))
     problems.raise_if_any()
     return derived
+
+
+def picture_path(plot: str | None) -> Path | None:
+    """Where a picture goes, if it can: work is not to end in a wrong path. Raises InputError."""
+    if plot is None:
+        return None
+    path = Path(plot)
+    problems = Problems()
+    if path.suffix.lower() != ".svg":
+        problems.add("PP104", f"`--plot {plot}`: a picture is written as SVG", help=f"give a file that ends in .svg: {path.stem}.svg")
+    elif not path.parent.is_dir() or path.is_dir():
+        problems.add("PP104", f"`--plot {plot}`: no file can be written there", help="give a file in a folder that exists")
+    problems.raise_if_any()
+    return path
+
+
+def write_picture(path: Path, text: str) -> None:
+    """Write a picture. Raises InputError where that fails."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        problems = Problems()
+        problems.add("PP104", f"cannot write `{path}`: {error.strerror or error}", help="give a file that can be written")
+        raise InputError(problems.found) from error
 
 
 def read_program(path: str) -> Program:  # type: ignore[name-defined]  # noqa: F821

@@ -8,7 +8,17 @@ import typer
 
 from placeproof.cli.configs import From, World, as_data, expressions, precision_of, read_subjects, settings, shown
 from placeproof.cli.exact import OptionOption, ProfileOption, RankOption, ShapesOption, WithOption, exact, realised, require_profile
-from placeproof.cli.model import ModelOption, RecomputeOption, StagesOption, degrees
+from placeproof.cli.model import (
+    ClusterOption,
+    EfficiencyOption,
+    ModelOption,
+    OverlapOption,
+    PlotOption,
+    RecomputeOption,
+    StagesOption,
+    Timing,
+    degrees,
+)
 from placeproof.cli.model import derived as model_derived
 from placeproof.cli.model import rendered as model_rendered
 from placeproof.core.diagnostics import Problems
@@ -40,6 +50,10 @@ def command(
     model: ModelOption = None,
     recompute: RecomputeOption = None,
     stages: StagesOption = None,
+    cluster: ClusterOption = None,
+    efficiency: EfficiencyOption = None,
+    overlap: OverlapOption = None,
+    plot: PlotOption = None,
     groups: Annotated[bool, typer.Option("--groups", help="Count norms and biases apart, as P_norm.")] = False,
     program: Annotated[bool, typer.Option("--program", help="Print the step program alone.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.derive/1).")] = False,
@@ -58,6 +72,9 @@ def command(
     problems = Problems()
     if len(chosen) > 1:
         problems.add("PP104", f"{' and '.join(chosen)} exclude one another", help="choose one form of output")
+    timing = Timing(cluster=cluster, efficiency=efficiency, overlap=overlap, plot=plot)
+    if timing.given and model is None:
+        problems.add("PP104", f"{' and '.join(timing.given)} speak of a model", help="for example `--model llama3-8b`")
     with problems.collecting():
         read_numbers(set_ or (), precision)
     found: list[Imported | None] = [None]
@@ -76,7 +93,7 @@ def command(
             problems.raise_if_any()
             d = model_derived(realised(expression, profile, with_ or []), model, recompute, stages)
             numbers = read_numbers(settings(set_ or [], found), precision_of(precision, found), degrees=degrees(d))
-            typer.echo(("" if json_ else shown(found)) + model_rendered(d, numbers, json_=json_), nl=False)
+            typer.echo(("" if json_ else shown(found)) + model_rendered(d, numbers, timing, json_=json_), nl=False)
             return
         (derived,) = derive_all([realised(expression, profile, with_ or [])], groups=groups)
     problems.raise_if_any()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from placeproof.core.diagnostics import InputError, Problems
+from placeproof.cli.common import picture_path, write_picture
 
 
 def command(
@@ -22,7 +21,7 @@ def command(
     """
     from placeproof.measure.experiments import experiments, names
 
-    path = _checked(plot)
+    path = picture_path(plot)
     made = experiments(names() if name == "all" else (name,))
     from importlib.metadata import version
 
@@ -31,28 +30,5 @@ def command(
     torch = version("torch")
     typer.echo(json.dumps(shown.data(made, torch), indent=2) if json_ else shown.text(made, torch), nl=json_)
     if path is not None:
-        _write(path, shown.picture(made, torch))
+        write_picture(path, shown.picture(made, torch))
     return 0 if all(one.holds for one in made) else 1
-
-
-def _checked(plot: str | None) -> Path | None:
-    """Where the picture goes, if it can: a minute of measuring is not to end in a wrong path. Raises InputError."""
-    if plot is None:
-        return None
-    path = Path(plot)
-    problems = Problems()
-    if path.suffix.lower() != ".svg":
-        problems.add("PP104", f"`--plot {plot}`: a picture is written as SVG", help=f"give a file that ends in .svg: {path.stem}.svg")
-    elif not path.parent.is_dir() or path.is_dir():
-        problems.add("PP104", f"`--plot {plot}`: no file can be written there", help="give a file in a folder that exists")
-    problems.raise_if_any()
-    return path
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        problems = Problems()
-        problems.add("PP104", f"cannot write `{path}`: {error.strerror or error}", help="give a file that can be written")
-        raise InputError(problems.found) from error

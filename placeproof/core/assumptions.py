@@ -67,9 +67,9 @@ _ROWS = (
     ),
     Assumption(
         name="exchanged-tokens",
-        says="where experts lie on several devices, a layer itself sends every token to its experts and brings the results back, and so with "
-        "their gradients; how tokens are shared out over experts does not depend on how devices share the batch (for one layer: theorem "
-        "experts.dispatch_and_combine_are_inverse)",
+        says="where experts lie on several devices, a layer itself sends every token to its experts and brings the results back, and so "
+        "with their gradients; how tokens are shared out over experts does not depend on how devices share the batch (for one layer: "
+        "theorem experts.dispatch_and_combine_are_inverse)",
         without=None,
         where="experts",
     ),

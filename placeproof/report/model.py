@@ -54,9 +54,11 @@ def _counted(d: ModelDerivation) -> list[str]:
 
 
 def _states(d: ModelDerivation, cost: StageCost) -> list[str]:
-    base = d.base
-    rows: list[tuple[str, ...]] = [(state, str(base.named(base.memory[state]))) for state in ("parameters", "gradients", "optimizer")]
-    rows.append(("gathered", str(base.named(base.memory["transient"]))))
+    rows: list[tuple[str, ...]] = []
+    for base in d.base.every:
+        of = " of experts" if base is d.base.experts else ""
+        rows += [(f"{state}{of}", str(base.named(base.memory[state]))) for state in ("parameters", "gradients", "optimizer")]
+        rows.append((f"gathered{of}", str(base.named(base.memory["transient"]))))
     return table("model states of one device, bytes, in its P parameters and the U of its largest unit", rows)
 
 
@@ -121,7 +123,7 @@ def _giga(value: Fraction) -> str:
 
 def _where(d: ModelDerivation) -> list[str]:
     used = {str(s) for e in d.forms.values() for s in e.free_symbols}
-    used |= {"P"} | {str(s) for e in d.base.memory.values() for s in d.base.named(e).free_symbols}
+    used |= {"P"} | {str(s) for base in d.base.every for e in base.memory.values() for s in base.named(e).free_symbols}
     return table("where", [(n, info(n).meaning) for n in sorted(used)])
 
 

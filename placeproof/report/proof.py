@@ -113,7 +113,7 @@ def _obligations(settled: Iterable[Settled]) -> list[str]:
 
 def _assumptions(judged: Judged) -> list[str]:
     lines = ["assumptions"]
-    for one in (a for a in ASSUMPTIONS.values() if a.concerns(judged.program.axes)):
+    for one in (a for a in ASSUMPTIONS.values() if a.concerns(judged.program)):
         if one.name in judged.options.without:
             lines.append(f"  {one.name}: not made; {one.without}")
         else:

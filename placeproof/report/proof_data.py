@@ -20,7 +20,7 @@ def judgement(subject: str, judged: Judged) -> dict[str, Any]:
         "subject": subject,
         "verdict": judged.word,
         "for_all": list(judged.for_all),
-        "assumptions": [n for n, a in ASSUMPTIONS.items() if n not in judged.options.without and a.concerns(judged.program.axes)],
+        "assumptions": [n for n, a in ASSUMPTIONS.items() if n not in judged.options.without and a.concerns(judged.program)],
         "obligations": [_obligation(s) for s in judged.settled],
         "warnings": [text if place is None else f"line {place.line}: {text}" for text, place in judged.warnings],
         "counterexample": _counterexample(judged),

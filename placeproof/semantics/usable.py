@@ -9,7 +9,7 @@ from placeproof.core.diagnostics import Diagnostic, InputError, Place, Problems
 from placeproof.core.mesh import Axis
 from placeproof.core.modes import Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
-from placeproof.core.strategy import MATRIX, Strategy
+from placeproof.core.strategy import EXPERT, MATRIX, Strategy
 
 Check = Callable[[Strategy], Iterator[Diagnostic]]
 
@@ -167,8 +167,8 @@ def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:
         if axis.splits.name == "experts":
             yield _bad(
                 "PP122",
-                f"axis `{axis.name}` splits the experts, and tokens would have to be sent to their experts: that is not lowered",
-                "write the step program yourself; see docs/reference/step-programs.md",
+                f"axis `{axis.name}` splits the experts and not the batch: that is not lowered",
+                "compose it with `ep`, whose devices have different samples",
             )
         if axis.splits.name == "sequence" and strategy.schedule.attention is None:
             yield _bad(
@@ -178,9 +178,59 @@ def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:
             )
 
 
+def _experts_lie(strategy: Strategy) -> Iterator[Diagnostic]:
+    entries = [e for e in strategy.entries if EXPERT in e.groups]
+    axes = list(dict.fromkeys(e.axis for e in entries))
+    if len(axes) > 1:
+        shown = " and ".join(f"`{a}`" for a in axes)
+        yield _bad(
+            "PP122",
+            f"experts lie in parts over {shown}; one axis can be lowered",
+            "merge them into one axis of the product of their degrees",
+        )
+    for name in axes:
+        axis = strategy.axis(name)
+        modes = {state: strategy.mode(state, name, EXPERT) for state in MODEL_STATES}
+        if axis.splits.name != "batch" or any(not m.split or m.gathers or m.fetches for m in modes.values()):
+            shown = ", ".join(f"{state} `{mode}`" for state, mode in modes.items())
+            yield _bad(
+                "PP122",
+                f"experts lie {shown} on `{name}`, which splits the {axis.splits}: that is not lowered",
+                "place parameters, gradients and optimizer of `expert` `S` on an axis that splits the batch",
+            )
+        yield from _beside_experts(strategy, name)
+
+
+def _beside_experts(strategy: Strategy, name: str) -> Iterator[Diagnostic]:
+    """What the other parameters may do on the axis of the experts, and on the others."""
+    hidden = next((a.name for a in strategy.axes if a.splits.name == "hidden"), None)
+    if hidden is not None:
+        yield _bad(
+            "PP122",
+            f"`{hidden}` splits the hidden dimension beside `{name}`, which splits the experts: a block that does both is not lowered",
+            "derive for a model, which lowers each block: `--model`; or leave one of the two out",
+        )
+    gathers = [a.name for a in strategy.axes if _mode(strategy, PARAMETERS, a).gathers]
+    if name not in gathers:
+        return
+    keeps = strategy.schedule
+    if gathers == [name]:
+        yield _bad(
+            "PP122",
+            f"parameters are gathered over `{name}` alone, so that a unit's experts are not gathered, and the rest is: that is not lowered",
+            "shard over `dp` as well: `fsdp * fsdp(dp=ep) * ep`",
+        )
+    if keeps.prefetch or keeps.root == "keep" or not (keeps.reshard is None or isinstance(keeps.reshard, bool)):
+        yield _bad(
+            "PP122",
+            f"prefetching, a root unit that is kept, or a shard over sub-groups where parameters are gathered over `{name}` is not lowered",
+            "leave the option out",
+        )
+
+
 def _groups_differ_by_computation(strategy: Strategy) -> Iterator[Diagnostic]:
     for entry in strategy.entries:
-        if entry.groups and strategy.axis(entry.axis).splits.name != "hidden":
+        if entry.groups and EXPERT not in entry.groups and strategy.axis(entry.axis).splits.name != "hidden":
             yield _bad(
                 "PP122",
                 f"`{entry.owner}` places groups of {entry.state} differently on `{entry.axis}`, which is not lowered",
@@ -231,6 +281,7 @@ RULES: tuple[Usability, ...] = (
     Usability(code="PP120", demands="activations stay with their samples and layers", check=_activations_lie),
     Usability(code="PP108", demands="what a strategy builds on is there", check=_needs_met),
     Usability(code="PP122", demands="one axis splits the hidden dimension, one the layers", check=_one_axis_each),
+    Usability(code="PP122", demands="experts lie on one axis that splits the batch", check=_experts_lie),
     Usability(code="PP122", demands="groups differ where the computation is split", check=_groups_differ_by_computation),
     Usability(code="PP103", demands="sub-groups divide their axis", check=_sub_groups_divide),
     Usability(code="PP104", demands="options have something to act on", check=_has_something),

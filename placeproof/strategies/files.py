@@ -16,14 +16,14 @@ from placeproof.core.modes import MODES
 from placeproof.core.places import toml_fault, toml_place
 from placeproof.core.program.ops import RESERVED
 from placeproof.core.states import STATES
-from placeproof.core.strategy import INNER, MATRIX, NORM, OUTER, SCHEDULE_FIELDS, Entry, Schedule
+from placeproof.core.strategy import EXPERT, INNER, MATRIX, NORM, OUTER, SCHEDULE_FIELDS, Entry, Schedule
 from placeproof.strategies.template import Option, Template
 
 _TOP = {"name", "title", "summary", "source", "family", "aliases", "approximates", "positional"}
 _TABLES = {"axes", "placement", "schedule", "options", "needs"}
 _OPTION_KEYS = {"sets", "kinds", "default", "doc", "inner_of"}
 _AXIS_KEYS = {"splits", "degree", "inner"}
-_GROUPS = {MATRIX, NORM, INNER, OUTER}
+_GROUPS = {MATRIX, NORM, INNER, OUTER, EXPERT}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

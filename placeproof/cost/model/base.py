@@ -1,7 +1,7 @@
 """What data parallelism makes of the parameters that a device has: the strategy without the axes that split the computation.
 
 Its step program is lowered and costed like any other. Its formulas speak of P parameters, which are then those of one device of the other
-axes, and of U, those of its largest unit.
+axes, and of U, those of its largest unit. Experts have formulas of their own: those of the strategy without the axis over which they lie.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
 from placeproof.core.program import For, If, Stmt
-from placeproof.core.strategy import Strategy
+from placeproof.core.states import PARAMETERS
+from placeproof.core.strategy import EXPERT, Strategy
 from placeproof.cost.derive import Derivation, derive
+from placeproof.semantics.lower.facts import Facts
 
 if TYPE_CHECKING:
     import sympy
@@ -35,12 +37,29 @@ def only_samples(strategy: Strategy) -> Strategy:
     )
 
 
-class Base:
-    """The formulas of :func:`only_samples`. Degrees are named as in the whole strategy."""
+def without_axis(strategy: Strategy, axis: str) -> Strategy:
+    """The strategy on its other axes. What is said of gathering ahead, or of the root unit, is left out where nothing is gathered there."""
+    rest = replace(
+        strategy,
+        axes=tuple(a for a in strategy.axes if a.name != axis),
+        entries=tuple(e for e in strategy.entries if e.axis != axis),
+        needs=tuple(n for n in strategy.needs if n[0] != axis),
+    )
+    if any(rest.mode(PARAMETERS, a.name).gathers for a in rest.axes):
+        return rest
+    return replace(rest, schedule=replace(rest.schedule, prefetch=None, root=None))
 
-    def __init__(self, strategy: Strategy) -> None:
-        self.strategy = strategy
+
+class Base:
+    """The formulas of :func:`only_samples`. Degrees are named as in the ``whole`` strategy. ``experts``: the formulas of experts, where an
+    axis has them in parts."""
+
+    def __init__(self, strategy: Strategy, whole: Strategy | None = None) -> None:
+        self.strategy = whole or strategy
         self.derived: Derivation = derive(only_samples(strategy))
+        self._sizes: dict[int, sympy.Expr] = {}
+        axis = Facts(strategy).experts
+        self.experts: Base | None = None if axis is None else Base(without_axis(strategy, axis), self.strategy)
 
     @cached_property
     def _names(self) -> dict[sympy.Symbol, sympy.Symbol]:
@@ -63,6 +82,15 @@ class Base:
 
         return self.named(expr).xreplace({symbol("P"): parameters, symbol("U"): unit})
 
+    def speaks_of(self, group: str) -> Base:
+        """The formulas that a group's parameters follow."""
+        return self.experts if self.experts is not None and group == EXPERT else self
+
+    @property
+    def every(self) -> tuple[Base, ...]:
+        """These formulas, and those of experts where they are others."""
+        return (self,) if self.experts is None else (self, self.experts)
+
     @property
     def memory(self) -> dict[str, sympy.Expr]:
         """Closed forms of model states by state, and what passes (``transient``)."""
@@ -77,8 +105,10 @@ class Base:
         """Bytes of the tensor that a message is about, as :class:`placeproof.core.exchange.Exchange` counts them; 0 if nothing is sent."""
         import sympy
 
-        sent = COLLECTIVES[message.collective].sent(self.derived.amounts.devices(message.axes), sympy.Integer(1))
-        return sympy.Integer(0) if sent == 0 else sympy.cancel(message.bytes / sent)
+        if id(message.stmt) not in self._sizes:
+            sent = COLLECTIVES[message.collective].sent(self.derived.amounts.devices(message.axes), sympy.Integer(1))
+            self._sizes[id(message.stmt)] = sympy.Integer(0) if sent == 0 else sympy.cancel(message.bytes / sent)
+        return self._sizes[id(message.stmt)]
 
     def loops(self, message: Message) -> frozenset[str]:
         """What the loops that a message stands in walk over: ``microbatches``, ``units``."""

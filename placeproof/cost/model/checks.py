@@ -23,7 +23,7 @@ _RULES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("heads", "sequence"): ("deepspeed-23",),
     ("tokens", "sequence"): ("deepspeed-27", "torchtitan-04"),
     ("tokens", "hidden"): ("torchtitan-04",),
-    ("experts", "experts"): ("megatron-30",),
+    ("experts", "batch"): ("megatron-30",),
     ("ffn", "hidden"): ("nanotron-05", "nanotron-06"),
 }
 #: Frameworks deal out a causal sequence from both ends, so that every device has early and late tokens alike.

@@ -12,7 +12,6 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from placeproof.collectives import COLLECTIVES
 from placeproof.core.mesh import degree_symbol
 from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import symbol
@@ -22,10 +21,12 @@ from placeproof.cost.layer import Row
 from placeproof.cost.model.base import Base
 from placeproof.cost.model.compiled import compiled
 from placeproof.cost.model.parts import At, Part, Recompute, parts
+from placeproof.cost.model.sent import Sent, Share, sent_of_activations, synchronised
 from placeproof.cost.model.stages import Stage, pipeline_axis, stages
 from placeproof.cost.tensors import Amount
 from placeproof.models import Model
 from placeproof.models.family import GROUPS
+from placeproof.semantics.lower.facts import Facts
 
 if TYPE_CHECKING:
     import sympy
@@ -48,30 +49,6 @@ class Held:
     def bytes(self) -> sympy.Expr:
         """Bytes for one micro-batch."""
         return self.row.bytes * self.times
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """A collective that a device of a stage takes part in: ``bytes`` sent by it a time, ``times`` a step. ``about``: what is sent.
-
-    ``size``: bytes of the tensor that it is about, by the convention of :class:`placeproof.core.exchange.Exchange`; they are sent in
-    ``calls`` equal parts. ``each``: whether it comes for each micro-batch.
-    """
-
-    kind: str
-    axes: tuple[str, ...]
-    about: str
-    phase: str
-    size: sympy.Expr
-    bytes: sympy.Expr
-    times: sympy.Expr
-    calls: Amount = 1
-    each: bool = True
-
-    @property
-    def total(self) -> sympy.Expr:
-        """Bytes a step."""
-        return self.bytes * self.times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +158,12 @@ def derive_model(
     only = len(strategy.axes) == 1
     degrees: dict[str, Amount] = {a.name: a.degree or symbol(degree_symbol(a.name, only=only)) for a in strategy.axes}
     known = {name: symbol(name) for name in model.given}
-    at = At(sizes=model.dims({**known, **_batch(model)}), degrees=degrees, width=symbol("b_a"), widths=widths)
+    sizes = model.dims({**known, **_batch(model)})
+    experts = Facts(strategy).experts
+    if experts is not None:  # its devices have samples of their own, whose tokens meet where the experts are
+        sizes = {**sizes, "batch": sizes["batch"] * degrees[experts]}
+    load = 1 if experts is None else symbol("c")
+    at = At(sizes=sizes, degrees=degrees, width=symbol("b_a"), widths=widths, load=load)
     times = _times(model, known)
     pipeline = pipeline_axis(strategy)
     depth = None if pipeline is None else degrees[pipeline]
@@ -245,18 +227,20 @@ class _Flow:
         assert form is not None
         device: Amount = self.depth - 1 if stage.last else 0 if stage.first else 1 if stage.index is None else stage.index
         put = {"p": self.depth, "m": self.batches, "v": self.chunks, "d": device}
-        at = form.subs({sympy.Symbol(n): v for n, v in put.items()}, simultaneous=True)
-        kept, late = sympy.Symbol("M_B"), sympy.Symbol("M_W")
-        return at.subs({kept: 1, late: 0}), at.subs({kept: 0, late: 1})
+
+        def at(kept: int, late: int) -> Amount:
+            values = {**put, "M_B": kept, "M_W": late}
+            return form.xreplace({sympy.Symbol(n): sympy.sympify(v) for n, v in values.items()})
+
+        return at(1, 0), at(0, 1) if form.has(sympy.Symbol("M_W")) else 0
 
 
 def _cost(stage: Stage, base: Base, at: At, flow: _Flow, pipeline: str | None) -> StageCost:
     import sympy
 
     counted = _parameters(stage, at)
-    total = sympy.Add(*counted.values())
-    unit = sympy.Max(*(sympy.Add(*(r.elements for r in p.bytes(tuple(w for _, w in p.weights), at))) for p, _ in stage.held))
-    states = {state: base.of(base.memory[state], total, unit) for state in MODEL_STATES}
+    shares = [Share(one, counted, base, stage, at) for one in base.every]
+    states = {state: sympy.Add(*(s.of(s.base.memory[state]) for s in shares)) for state in MODEL_STATES}
     held = tuple(Held(part=p.name, row=r, times=sympy.sympify(n)) for p, n in stage.held for r in p.bytes(p.kept, at))
     working = sympy.Max(0, *(sympy.Add(*(r.bytes for r in p.bytes(p.working, at))) for p, _ in stage.held))
     kept, deferred = flow.in_flight(stage)
@@ -272,10 +256,23 @@ def _cost(stage: Stage, base: Base, at: At, flow: _Flow, pipeline: str | None) -
         in_flight=sympy.sympify(kept),
         deferred=sympy.sympify(deferred),
         working=working,
-        transient=base.of(base.memory["transient"], total, unit),
-        sent=tuple(_sent(stage, base, at, flow, pipeline, total, unit)),
+        transient=_transient(shares),
+        sent=(
+            *sent_of_activations(stage, at, flow.batches, flow.chunks, pipeline),
+            *(one for s in shares if s.total != 0 for one in synchronised(stage, s)),
+        ),
         flops=_flops(stage, at),
     )
+
+
+def _transient(shares: Sequence[Share]) -> sympy.Expr:
+    """What is gathered at once, of all shares together: the most of any part."""
+    import sympy
+
+    if len(shares) == 1:
+        return shares[0].of(shares[0].base.memory["transient"])
+    together = zip(*(s.units for s in shares), strict=True)
+    return sympy.Max(*(sympy.Add(*(s.of(s.base.memory["transient"], n) for s, n in zip(shares, units, strict=True))) for units in together))
 
 
 def _parameters(stage: Stage, at: At) -> dict[str, sympy.Expr]:
@@ -298,90 +295,3 @@ def _flops(stage: Stage, at: At) -> Work:
     each = [(part.flops(at), times) for part, times in stage.held]
     totals = {k: sum(n * getattr(w, k) for w, n in each) for k in ("forward", "again", "inputs", "weights")}
     return Work(**totals)
-
-
-def _sent(stage: Stage, base: Base, at: At, flow: _Flow, pipeline: str | None, total: sympy.Expr, unit: sympy.Expr) -> list[Sent]:
-    import sympy
-
-    found = []
-    for part, times in stage.held:
-        for one, each in part.exchanges(at):
-            group = sympy.Mul(*(at.degrees[a] for a in one.axes))
-            found.append(
-                Sent(
-                    kind=one.kind,
-                    axes=one.axes,
-                    about=f"activations of `{part.name}`",
-                    phase=one.phase,
-                    size=sympy.sympify(one.bytes),
-                    bytes=_ring_bytes(one.kind, group, sympy.sympify(one.bytes)),
-                    times=times * each * flow.batches,
-                )
-            )
-    if pipeline is not None:
-        found += _between(stage, at, flow, pipeline)
-        found += _tied(stage, at, pipeline)
-    for message in base.messages:
-        whole, loops = base.of(message.bytes, total, unit), base.loops(message)
-        found.append(
-            Sent(
-                kind=message.collective,
-                axes=message.axes,
-                about=message.state,
-                phase=message.phase,
-                size=base.of(base.size(message), total, unit),
-                bytes=whole,
-                times=base.of(message.count, total, unit),
-                calls=sum(times for _, times in stage.held) if loops & {"units", "layers"} else 1,
-                each="microbatches" in loops,
-            )
-        )
-    return found
-
-
-def _ring_bytes(kind: str, group: sympy.Expr, size: sympy.Expr) -> sympy.Expr:
-    """Bytes that one device sends for a collective about a tensor of that size, by a ring."""
-    return size if kind == "shift" else COLLECTIVES[kind].sent(group, size)
-
-
-def _between(stage: Stage, at: At, flow: _Flow, pipeline: str) -> list[Sent]:
-    """What goes to the neighbouring stages: the stream as it lies between layers, and its gradient."""
-    import sympy
-
-    part = next(p for p, _ in stage.held if str(p.times) != "1")
-    stream = next(t for t in part.layer.program.tensors if part.layer.origin(t.name).block == "input")
-    split: dict[str, Amount] = {}
-    size = at.width * sympy.Mul(*(at.sizes[d] for d in stream.dims))
-    for axis, _ in stream.split:
-        size = size / at.degrees[axis]
-        split[axis] = at.degrees[axis]
-    found = []
-    for phase, there in (("forward", not stage.last), ("backward", not stage.first)):
-        if there:
-            found.append(
-                Sent(
-                    kind="send",
-                    axes=(pipeline,),
-                    about="activations between stages",
-                    phase=phase,
-                    size=size,
-                    bytes=size,
-                    times=sympy.sympify(flow.batches * flow.chunks),
-                )
-            )
-    return found
-
-
-def _tied(stage: Stage, at: At, pipeline: str) -> list[Sent]:
-    """What the first and the last stage add of the gradient of a table that both have: two devices, each of which sends it once."""
-    import sympy
-
-    if stage.first == stage.last:
-        return []
-    end = stage.held[0 if stage.first else -1][0]
-    rows = [r for r in end.bytes(tuple(w for _, w in end.weights), at) if r.stored.name in end.shared]
-    size = symbol("b_g") * sympy.Add(*(r.elements for r in rows))
-    if not rows:
-        return []
-    about = "gradients of the tied table"
-    return [Sent(kind="tied_reduce", axes=(pipeline,), about=about, phase="backward", size=size, bytes=size, times=sympy.Integer(1))]

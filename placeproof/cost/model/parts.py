@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from placeproof.core.exchange import Exchange
 from placeproof.core.strategy import Strategy
@@ -20,7 +20,7 @@ from placeproof.cost.tensor_shapes import POSITIONS
 from placeproof.cost.tensors import Amount, exchanges
 from placeproof.models import Block, Model, Segment
 from placeproof.models.expressions import Expression
-from placeproof.semantics.blocks import Plan, combined, context_parallel, lower_block, tensor_parallel
+from placeproof.semantics.blocks import Plan, combined, context_parallel, expert_parallel, lower_block, tensor_parallel
 from placeproof.semantics.lower.facts import Facts
 
 #: What is computed again in backward: nothing; what attention makes between keys and values and its output; everything.
@@ -42,6 +42,8 @@ def plan_of(strategy: Strategy) -> Plan:
         elif axis.splits.name == "sequence":
             by: Literal["gather", "ulysses"] = "ulysses" if strategy.schedule.attention == "ulysses" else "gather"
             plans.append(context_parallel(axis.name, axis.degree, by=by))
+        elif axis.name == facts.experts:
+            plans.append(expert_parallel(axis.name, axis.degree))
     return combined(*plans) if plans else Plan(())
 
 
@@ -80,21 +82,19 @@ class Part:
 
     def bytes(self, stored: tuple[Stored, ...], at: At) -> tuple[Row, ...]:
         """Each tensor with its elements and bytes."""
-        return self.layer.rows(stored, at.sizes, at.degrees, at.width, at.widths)
+        return self.layer.rows(stored, at.sizes, at.degrees, at.width, at.widths, at.load)
 
     def flops(self, at: At) -> Work:
         """Floating-point operations of one repetition."""
-        found = at.known.setdefault("flops", {})
-        if self.name not in found:
-            found[self.name] = self.layer.flops(at.sizes, at.degrees)
-        return found[self.name]
+        if self.name not in at.flops:
+            at.flops[self.name] = self.layer.flops(at.sizes, at.degrees, load=at.load)
+        return at.flops[self.name]
 
     def exchanges(self, at: At) -> tuple[tuple[Exchange, Amount], ...]:
         """The collectives of activations, each with how often it comes in one repetition."""
-        found = at.known.setdefault("exchanges", {})
-        if self.name not in found:
-            found[self.name] = tuple(self._exchanges(at))
-        return found[self.name]
+        if self.name not in at.exchanges:
+            at.exchanges[self.name] = tuple(self._exchanges(at))
+        return at.exchanges[self.name]
 
     def _exchanges(self, at: At) -> Iterator[tuple[Exchange, Amount]]:
         """The collectives of activations.
@@ -102,7 +102,7 @@ class Part:
         Where keys and values go round a ring, an all-gather of n parts is n - 1 steps of a part each, and a reduce-scatter n: gradients
         that travel have one more step to be home (the program ring_attention of ``placeproof.blocks``).
         """
-        found = zip(exchanges(self.layer.program), self.layer.exchanges(at.sizes, at.degrees, at.width), strict=True)
+        found = zip(exchanges(self.layer.program), self.layer.exchanges(at.sizes, at.degrees, at.width, at.load), strict=True)
         for shape, one in found:
             if POSITIONS.isdisjoint(shape.dims):
                 continue
@@ -110,7 +110,7 @@ class Part:
                 (axis,) = one.axes
                 degree = at.degrees[axis]
                 part = _part(one.bytes, degree)
-                steps = degree - 1 if one.kind == "all_gather" else degree
+                steps = degree - 1 if one.kind == "all_gather" else degree * _any_other(degree)
                 yield Exchange(kind="shift", axes=one.axes, bytes=part, op="", phase=one.phase), steps
             else:
                 yield one, 1
@@ -118,14 +118,28 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class At:
-    """Where amounts are worked out: sizes of dimensions, degrees of axes, bytes of an element, and of the elements of named values."""
+    """Where amounts are worked out: sizes of dimensions, degrees of axes, bytes of an element, and of the elements of named values.
+
+    ``load``: tokens that a device's experts get, over the mean of all devices.
+    """
 
     sizes: Mapping[str, Amount]
     degrees: Mapping[str, Amount]
     width: Amount
     widths: Mapping[str, Amount]
-    #: What was worked out for parts, by what it is and the part's name: several stages have the same part.
-    known: dict[str, dict[str, Any]] = field(default_factory=dict, compare=False, repr=False)
+    load: Amount = 1
+    #: What was worked out for parts, by their names: several stages have the same part.
+    flops: dict[str, Work] = field(default_factory=dict, compare=False, repr=False)
+    exchanges: dict[str, tuple[tuple[Exchange, Amount], ...]] = field(default_factory=dict, compare=False, repr=False)
+
+
+def _any_other(degree: Amount) -> Amount:
+    """1 where there is another device, 0 where a device is alone: it has nobody to send to."""
+    if isinstance(degree, int):
+        return min(1, degree - 1)
+    import sympy
+
+    return sympy.Min(1, degree - 1)
 
 
 def _part(whole: Amount, degree: Amount) -> Amount:

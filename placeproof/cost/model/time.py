@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from placeproof.clusters import Cluster
 from placeproof.core.diagnostics import InputError, Problems, suggestion
 from placeproof.core.symbols import info, symbol
-from placeproof.cost.model.derivation import ModelDerivation, Sent, StageCost, derive_model
+from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_model
 from placeproof.cost.model.prices import Exact, Symbols, layout
+from placeproof.cost.model.sent import Sent
 from placeproof.cost.model.stages import pipeline_axis
 from placeproof.cost.tensors import Amount
-from placeproof.schedules import Times, formula, load, simulate
+from placeproof.schedules import Times, Timetable, formula, load, simulate
 from placeproof.schedules import step as makespan
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ def batches(d: ModelDerivation) -> Amount:
 
 def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, overlap: Overlap) -> StageTime:
     """What a stage takes; in symbols or in numbers, as the prices are."""
+    import sympy
+
     forward, again, inputs, weights = (
         price.compute(n) for n in (cost.flops.forward, cost.flops.again, cost.flops.inputs, cost.flops.weights)
     )
@@ -91,7 +94,7 @@ def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, over
             send = price.exchange(sent)
             continue
         kind, backward = _kind(sent), sent.phase == "backward"
-        often = sent.times if kind == "once" else sent.times / batches(d)
+        often = sympy.sympify(sent.times) / (1 if kind == "once" else batches(d))
         sums[kind][backward] += price.exchange(sent) * price.amount(often)
     inside, data, once = (tuple(sums[key]) for key in ("inside", "data", "once"))
     return StageTime(
@@ -287,10 +290,15 @@ def _passes(d: ModelDerivation, stages: Sequence[StageTime], price: Exact) -> Fr
     count = int(price.amount(batches(d)))
     if pipeline_axis(d.strategy) is None:
         return count * sum((Fraction(t) for t in stages[0].passes), Fraction(0))
-    send = max(Fraction(s.send) for s in stages)
-    rows = [Times(forward=f, backward=b, weight=w, send=send) for f, b, w in (s.passes for s in stages)]  # type: ignore[arg-type]
+    rows = _times(stages)
     every = rows[0] if len(set(rows)) == 1 else rows
     return makespan(d.schedule, p=len(stages), m=count, v=None if d.chunks == 1 else d.chunks, times=every)
+
+
+def _times(stages: Sequence[StageTime]) -> list[Times]:
+    """What the schedule is given: each stage's passes, and a message."""
+    send = max(Fraction(s.send) for s in stages)
+    return [Times(forward=f, backward=b, weight=w, send=send) for f, b, w in (s.passes for s in stages)]
 
 
 def told(d: ModelDerivation, values: Mapping[str, Fraction]) -> ModelDerivation:
@@ -300,16 +308,26 @@ def told(d: ModelDerivation, values: Mapping[str, Fraction]) -> ModelDerivation:
         return d
     depth = int(values[str(d.at.degrees[axis])])
     axes = tuple(replace(a, degree=depth) if a.name == axis else a for a in d.strategy.axes)
-    return derive_model(d.model, replace(d.strategy, axes=axes), recompute=d.recompute, widths=d.at.widths)  # type: ignore[arg-type]
+    return derive_model(d.model, replace(d.strategy, axes=axes), recompute=d.recompute, widths=d.at.widths)
 
 
-def timeline(step: StepTime) -> object:
-    """Who does what when, as :class:`placeproof.schedules.Timetable`; None without a pipeline."""
+def timeline(step: StepTime) -> Timetable | None:
+    """Who does what when; None without a pipeline."""
     if pipeline_axis(step.d.strategy) is None:
         return None
-    send = max(Fraction(s.send) for s in step.stages)
-    rows = [Times(forward=f, backward=b, weight=w, send=send) for f, b, w in (s.passes for s in step.stages)]  # type: ignore[arg-type]
+    rows = _times(step.stages)
     return simulate(load(step.d.schedule), p=len(rows), m=int(step.price.amount(batches(step.d))), times=rows)
+
+
+def work_timeline(d: ModelDerivation, values: Mapping[str, Fraction]) -> Timetable | None:
+    """The same without a cluster, in floating-point operations; None without a pipeline, or where its stages or m have no number."""
+    axis = pipeline_axis(d.strategy)
+    count = d.value(batches(d), values)
+    if axis is None or count is None or not isinstance(d.at.degrees[axis], int):
+        return None
+    work = [tuple(d.value(n, values) for n in (c.flops.forward, c.flops.again + c.flops.inputs, c.flops.weights)) for c in d.costs]
+    rows = [Times(forward=f, backward=b, weight=w) for f, b, w in work if f is not None and b is not None and w is not None]
+    return simulate(load(d.schedule), p=len(rows), m=int(count), times=rows) if len(rows) == len(work) else None
 
 
 def utilisation(d: ModelDerivation, values: Mapping[str, Fraction], seconds: Fraction, peak: Fraction) -> tuple[Fraction, Fraction]:

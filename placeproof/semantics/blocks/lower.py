@@ -9,7 +9,10 @@ A partial sum is reduced where it is made, for the first statement that needs it
 The greatest value over a split dimension is reduced at once. `contract(hot(same), k, over=tokens)` is k under another name: it is gathered
 (or moved) before that, and a partial sum stays one.
 
-A lowered program need not be the one that sends least. Proofs and costs are asked about it like about any other.
+A lowered program need not be the one that sends least. Context parallelism gathers the keys and values of latent attention, and not what
+they are made of, which is smaller. Tensor and sequence parallelism gather what was sent to experts, a row for each choice, and not the
+tokens. A gradient that lies otherwise than its weight is laid out by one more collective. Proofs and costs are asked about a lowered
+program like about any other.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from placeproof.core.program import Assign, Binary, Call, Do, Expr, Number, Prog
 from placeproof.core.program.ir import Tensor
 from placeproof.semantics.blocks.align import Kind, Together, aligned, merged, reduced, summed
 from placeproof.semantics.blocks.buffers import Buffers, Made, free_name
-from placeproof.semantics.blocks.layout import POSITIONS, Layout, State
+from placeproof.semantics.blocks.layout import PARTIAL, POSITIONS, Layout, State
 from placeproof.semantics.blocks.plan import Plan
 from placeproof.semantics.blocks.text import names, placed, renamed, written_names
 from placeproof.semantics.blocks.wanted import ANYHOW, Want, adjoints, backward, lasting, wanted
@@ -140,8 +143,9 @@ class _Walk:
         self.buffers.emit(Do(call=replace(call, args=(self._laid(made, want).expr,))))
 
     def _laid(self, made: Made, want: Layout) -> Made:
-        """As another value of the same dimensions lies."""
-        return self.buffers.fixed(made, made.layout.put(want.states, self.rules))
+        """As another value of the same dimensions lies, and no partial sum."""
+        states = {axis: state for axis, state in want.states.items() if state != PARTIAL}
+        return self.buffers.fixed(made, made.layout.put(states, self.rules))
 
     # Expressions.
 

@@ -92,7 +92,7 @@ class Plan:
             if times > 1:
                 help = "give each axis a name of its own, or name its dimensions in one axis"
                 problems.add("PP106", f"this plan has {times} axes `{name}`", help=help)
-            if not name.isidentifier() or name in RESERVED:
+            if not name.isidentifier() or name in RESERVED or name == "picks":
                 problems.add("PP306", f"`{name}` cannot be the name of an axis", help="for example `tp`")
         for axis in self.axes:
             if axis.degree is not None and axis.degree < 1:

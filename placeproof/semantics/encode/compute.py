@@ -23,7 +23,7 @@ def reads_parameters(ctx: Context, w: Tensor, what: str, *, gathered: bool = Fal
 
     ``gathered``: a whole pass, which brings together the parts that the axes of the computation hold.
     """
-    fine = True
+    fine = all(_sends_tokens(ctx, group, piece, w, gathered=gathered) for group, piece in w.pieces.items())
     for group, piece in w.pieces.items():
         for at in _parts_read(ctx, group, piece, w, gathered=gathered):
             name = f"{what} reads the parameters of this step" + ("" if len(w.pieces) == 1 and group == "all" else f" ({group})")
@@ -41,9 +41,28 @@ def _parts_read(ctx: Context, group: str, piece: Piece, w: Tensor, *, gathered: 
         assert axis is not None
         if axis.splits.compute and (gathered or w.group is not None):
             apart.add(factor)
-        if gathered and world.is_expert_axis(group, axis.name):
+        if world.is_expert_axis(group, axis.name):
             apart.add(factor)
     return ctx.owner_of(group, [h for h in piece.held if h[0] in apart])
+
+
+def _sends_tokens(ctx: Context, group: str, piece: Piece, w: Tensor, *, gathered: bool) -> bool:
+    """Whether a computation that reads a group can send tokens to its experts: all devices among which they lie take part, and in a
+    layer each one has exactly its own."""
+    world = ctx.world
+    if group not in world.expert_groups:
+        return True
+    along = [(f, v) for f, v in world.here.items() if isinstance(v, Var) and _is_expert_factor(world, group, f)]
+    names = {v.name for _, v in along}
+    if any(names & (left.free | right.free) for left, right, _ in ctx.conditions):
+        return False
+    held = {f for f, _ in piece.held}
+    return gathered or (w.group is None and all(f in held for f, _ in along))
+
+
+def _is_expert_factor(world: World, group: str, factor: str) -> bool:
+    axis = world.program.axis(factor)
+    return axis is not None and world.is_expert_axis(group, axis.name)
 
 
 def sample_read(ctx: Context, x: Stream, name: str, at: tuple[Index, ...]) -> tuple[Index, ...] | None:
@@ -145,7 +164,7 @@ def gradient_of(ctx: Context, w: Tensor, saved: Saved, dx: Stream, whole: Stream
         if factor is None:
             return ctx.unknown_tensor(w)
         bodies = {g: product(factor, app(f"g.{g}", *saved.sample, *ctx.world.element(g))) for g in w.pieces}
-        return _gradients(ctx, w, bodies)
+        return _gradients(ctx, w, {g: _of_all_senders(ctx.world, g, body) for g, body in bodies.items()})
     jacobian = _norm_jacobian if w.group == NORM else _matrix_jacobian
     held = jacobian(ctx, w, saved, dx, whole)
     return ctx.unknown_tensor(w) if held is None else _gradients(ctx, w, {w.group: held})
@@ -251,7 +270,12 @@ def pass_gradient(world: World, group: str, sample: tuple[Index, ...], at: Mappi
         parts = [product(same(stage, end), app(f"g.{group}.{name}", *sample, *element, *more)) for end, name in ends]
         return parts[0] + parts[1]
     extra = () if declared.partial is None else tuple(at[f] for f in world.factors((declared.partial,)))
-    body = app(f"g.{group}", *sample, *extra, *element, *more)
+    return _of_all_senders(world, group, app(f"g.{group}", *sample, *extra, *element, *more))
+
+
+def _of_all_senders(world: World, group: str, body: Poly) -> Poly:
+    """What the owner of an expert finds for it: the sum over the devices whose tokens were sent to it, each with samples of its own."""
+    declared = next(g for g in world.program.groups if g.name == group)
     if declared.experts is None:
         return body
     sent = [f for f in world.factors((declared.experts,)) if f in world.sample_factors]

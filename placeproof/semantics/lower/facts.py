@@ -8,7 +8,7 @@ from functools import cached_property
 from placeproof.collectives import Layout
 from placeproof.core.modes import Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, OPTIMIZER, PARAMETERS, State
-from placeproof.core.strategy import INNER, MATRIX, NORM, OUTER, Strategy
+from placeproof.core.strategy import DENSE, EXPERT, INNER, MATRIX, NORM, OUTER, Strategy
 from placeproof.semantics.redistribute import cheapest
 
 
@@ -39,6 +39,19 @@ class Facts:
     def stages(self) -> str | None:
         """The axis that splits the layers."""
         return next((a.name for a in self.strategy.axes if a.splits.name == "layers"), None)
+
+    @cached_property
+    def experts(self) -> str | None:
+        """The axis over which experts lie in parts, while everything else lies as other strategies say."""
+        return next((e.axis for e in self.strategy.entries if EXPERT in e.groups), None)
+
+    def among(self, axes: tuple[str, ...], group: str | None) -> tuple[str, ...]:
+        """Of some axes those that matter to a group: no device needs, or adds anything to, another one's experts."""
+        return tuple(a for a in axes if a != self.experts) if group == EXPERT else axes
+
+    def apart(self, *axes: tuple[str, ...]) -> tuple[str | None, ...]:
+        """The groups for which an operation over axes is written one by one; (None,) where one serves all."""
+        return (DENSE, EXPERT) if self.experts is not None and any(self.experts in a for a in axes) else (None,)
 
     @cached_property
     def gather(self) -> tuple[str, ...]:
@@ -149,6 +162,8 @@ class Facts:
     @cached_property
     def groups(self) -> tuple[str | None, ...]:
         """Parameter groups that are placed differently; (None,) when all lie alike."""
+        if self.experts is not None:
+            return (DENSE, EXPERT)
         return (MATRIX, NORM) if self.hidden is not None else (None,)
 
     @cached_property

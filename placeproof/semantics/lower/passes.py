@@ -8,7 +8,7 @@ from functools import cached_property
 from placeproof.core.program import FIRST_UNIT, Binary, Expr, Ref, Stmt
 from placeproof.core.strategy import INNER, MATRIX, NORM, OUTER
 from placeproof.semantics.lower.facts import Facts
-from placeproof.semantics.lower.write import branch, call, do, end, let, loop, num, plus, ref
+from placeproof.semantics.lower.write import branch, call, do, end, let, loop, num, of, plus, ref
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,18 @@ class Passes:
 
     # Gathering parameters for use.
 
-    def _gathered(self, shard: Ref) -> Expr:
+    def _gathered(self, shard: Ref, group: str | None = None) -> Expr:
         f = self.facts
-        source: Expr = call("to_device", shard) if f.fetch else shard
-        width = f.strategy.schedule.gather_width
+        source: Expr = call("to_device", of(shard, group)) if f.fetch else of(shard, group)
+        axes, width = f.among(f.gather, group), f.strategy.schedule.gather_width
         if width is None or width == "b_theta":
-            return call("all_gather", source, axes=f.gather)
-        return call("dequantize", call("all_gather", call("quantize", source, ref(width)), axes=f.gather))
+            return call("all_gather", source, axes=axes)
+        return call("dequantize", call("all_gather", call("quantize", source, ref(width)), axes=axes))
+
+    def _gathers(self, index: str | None) -> list[Stmt]:
+        """The statements that gather a unit's parameters into ``w``: one, or one for each group that is gathered over other axes."""
+        shard = ref("parameters", None, "u")
+        return [let(ref("w", group, index), self._gathered(shard, group)) for group in self.facts.apart(self.facts.gather)]
 
     def _with_weights(self, body: list[Stmt], *, reverse: bool) -> list[Stmt]:
         """The loop over units, with parameters gathered before and dropped after each, or the body as it is."""
@@ -133,10 +138,10 @@ class Passes:
     def _before(self, reverse: bool) -> list[Stmt]:
         f = self.facts
         if f.reshard is False:
-            return [] if reverse else [let(ref("w", None, "u"), self._gathered(ref("parameters", None, "u")))]
+            return [] if reverse else self._gathers("u")
         if reverse and f.sub_group is not None:
             return [let(ref("w"), call("all_gather", ref("secondary", None, "u"), axes=[f.sub_group]))]
-        return [let(ref("w"), self._gathered(ref("parameters", None, "u")))]
+        return self._gathers(None)
 
     def _after(self, reverse: bool) -> list[Stmt]:
         f = self.facts
@@ -232,65 +237,77 @@ class Passes:
             body.append(let(dz, call("all_gather", dx, axes=[f.hidden])))
             x = (call("all_gather", call("output", outer), axes=[f.hidden]),)
         join = "reduce_scatter" if f.sequence_parallel else "all_reduce"
-        body.append(self._gradient(MATRIX, call("backward_weight", self._weights(MATRIX), inner, dz, *x)))
+        body += self._gradient(MATRIX, call("backward_weight", self._weights(MATRIX), inner, dz, *x))
         into = call("backward_input", self._weights(MATRIX), inner, dz)
         body.append(let(dy, call(join, into, axes=[f.hidden])))
-        body.append(self._gradient(NORM, call("backward_weight", self._weights(NORM), outer, dy)))
+        body += self._gradient(NORM, call("backward_weight", self._weights(NORM), outer, dy))
         body.append(let(dx, plus(dx, call("backward_input", self._weights(NORM), outer, dy))))
         return body
 
     def _plain_backward(self, saved: str) -> list[Stmt]:
         kept, dx, w = self._saved(saved, None), ref("dx"), self._weights(None)
         if not self.facts.loops and self.facts.stages is None:
-            return [self._gradient(None, call("backward", w, kept, dx))]
+            return self._gradient(None, call("backward", w, kept, dx))
         return [
-            self._gradient(None, call("backward_weight", w, kept, dx)),
+            *self._gradient(None, call("backward_weight", w, kept, dx)),
             let(dx, call("backward_input", w, kept, dx)),
         ]
 
     # Gradients.
 
-    def _gradient(self, group: str | None, produced: Expr) -> Stmt:
+    def _gradient(self, group: str | None, produced: Expr) -> list[Stmt]:
         """Where a gradient goes: reduced as it is produced, or into the unit's bucket."""
         if group == NORM and self.facts.norms_each and self.facts.hidden is not None:
             produced = call("all_reduce", produced, axes=[self.facts.hidden])
         if self.facts.bucketed:
             below = [v for v, d in self._loops if d != "units"]
-            return let(ref(self._own("bucket"), group, below[-1] if below else None), produced)
-        target = ref("gradients", group, self._inner)
-        return let(target, self._reduced(produced), add=self.facts.microbatches)
+            return [let(ref(self._own("bucket"), group, below[-1] if below else None), produced)]
+        groups = self._reduced_apart
+        if groups == (None,):
+            return [let(ref("gradients", group, self._inner), self._reduced(produced), add=self.facts.microbatches)]
+        name = self._own("g")
+        return [let(ref(name), produced), *self._reductions(ref(name), self._inner), do("free", ref(name))]
+
+    @property
+    def _reduced_apart(self) -> tuple[str | None, ...]:
+        """The groups whose gradients are reduced apart as they are produced."""
+        f = self.facts
+        return f.apart(f.early, *(axes for _, axes in f.late if f.gradients_on_host))
+
+    def _reductions(self, produced: Ref, index: str | None) -> list[Stmt]:
+        add = self.facts.microbatches
+        return [let(ref("gradients", g, index), self._reduced(of(produced, g), g), add=add) for g in self._reduced_apart]
 
     def _bucketed(self, body: list[Stmt]) -> list[Stmt]:
         if not self.facts.bucketed:
             return body
-        reduce = let(ref("gradients", None, self._unit), self._reduced(ref(self._own("bucket"))), add=self.facts.microbatches)
-        return [*body, reduce, do("free", ref(self._own("bucket")))]
+        return [*body, *self._reductions(ref(self._own("bucket")), self._unit), do("free", ref(self._own("bucket")))]
 
-    def _reduced(self, produced: Expr) -> Expr:
+    def _reduced(self, produced: Expr, group: str | None = None) -> Expr:
         f = self.facts
-        value = produced
-        if f.early:
-            value = self._quantised(produced) or self._scattered(produced)
+        value, early = produced, f.among(f.early, group)
+        if early:
+            value = self._quantised(produced, early) or self._scattered(produced, early)
         if not f.gradients_on_host:
             return value
         for op, axes in f.late:  # on the host nothing reduces them later
-            value = call(op, value, axes=axes)
+            if over := f.among(axes, group):
+                value = call(op, value, axes=over)
         return call("to_host", value)
 
-    def _scattered(self, produced: Expr) -> Expr:
-        f = self.facts
-        if f.all_reduces:
-            return call("part", call("all_reduce", produced, axes=f.early), axes=f.early)
-        return call("reduce_scatter", produced, axes=f.early)
+    def _scattered(self, produced: Expr, axes: tuple[str, ...]) -> Expr:
+        if self.facts.all_reduces:
+            return call("part", call("all_reduce", produced, axes=axes), axes=axes)
+        return call("reduce_scatter", produced, axes=axes)
 
-    def _quantised(self, produced: Expr) -> Expr | None:
+    def _quantised(self, produced: Expr, axes: tuple[str, ...]) -> Expr | None:
         """qgZ: one all-to-all inside each node, then one between nodes, each with quantised gradients."""
         f = self.facts
         width = f.strategy.schedule.reduce_width
         if width is None or width == "b_g":
             return None
         value = produced
-        for axis in reversed([factor for name in f.early for factor in _factors(f, name)]):
+        for axis in reversed([factor for name in axes for factor in _factors(f, name)]):
             sent = call("reduce_scatter", call("quantize", value, ref(width)), axes=[axis], via="all_to_all")
             value = call("dequantize", sent)
         return value

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from placeproof.core.modes import Mode
 from placeproof.core.program import (
     DEFAULT_GROUP,
@@ -11,15 +14,16 @@ from placeproof.core.program import (
     Group,
     Placed,
     Program,
+    Ref,
     Stmt,
     read,
     render,
 )
 from placeproof.core.states import ACTIVATIONS, MODEL_STATES, State
-from placeproof.core.strategy import MATRIX, NORM, Strategy
+from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, Strategy
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.passes import Passes
-from placeproof.semantics.lower.write import call, do, let, num, ref
+from placeproof.semantics.lower.write import call, do, let, num, of, ref
 from placeproof.semantics.usable import require_usable
 
 
@@ -45,6 +49,9 @@ def lower(strategy: Strategy) -> Program:
 
 
 def _groups(facts: Facts) -> tuple[Group, ...]:
+    if facts.experts is not None:
+        rest = Binary(op="-", left=ref("P"), right=ref("P_expert"))
+        return (Group(name=DENSE, size=rest), Group(name=EXPERT, size=ref("P_expert"), experts=facts.experts))
     if facts.hidden is None:
         return (Group(name=DEFAULT_GROUP, size=ref("P")),)
     matrix = Binary(op="-", left=ref("P"), right=ref("P_norm"))
@@ -92,17 +99,28 @@ def _late_reductions(facts: Facts) -> list[Stmt]:
     body: list[Stmt] = []
     for op in ("reduce_scatter", "part"):
         if op in late:
-            body.append(let(gradients, call(op, gradients, axes=late[op])))
+            body += _each(facts, op, gradients, gradients, late[op])
     if facts.sequence_parallel and facts.hidden is not None and not facts.norms_each:
         norms = ref("gradients", NORM)
         body.append(let(norms, call("all_reduce", norms, axes=[facts.hidden])))
     if "all_reduce" in late:
-        body.append(let(gradients, call("all_reduce", gradients, axes=late["all_reduce"])))
+        body += _each(facts, "all_reduce", gradients, gradients, late["all_reduce"])
     divisor = _product([*facts.samples, *(["microbatches"] if facts.microbatches else [])])
     if divisor is not None:
         body.append(let(gradients, call("scale", gradients, Binary(op="/", left=num(1), right=divisor))))
     if "all_gather" in late:
-        body.append(let(ref("full"), call("all_gather", gradients, axes=late["all_gather"])))
+        body += _each(facts, "all_gather", ref("full"), gradients, late["all_gather"])
+    return body
+
+
+def _each(facts: Facts, op: str, target: Ref, source: Ref, axes: tuple[str, ...]) -> list[Stmt]:
+    """A collective of a whole buffer, or of each group over the axes that matter to it."""
+    body: list[Stmt] = []
+    for group in facts.apart(axes):
+        over = facts.among(axes, group)
+        if over or target != source:
+            taken = of(source, group)
+            body.append(let(replace(target, group=group), call(op, taken, axes=over) if over else taken))
     return body
 
 
@@ -126,20 +144,31 @@ def _update(facts: Facts) -> list[Stmt]:
     moved = facts.fetch != host
     if not moved and not shrink:
         update = let((parameters, optimizer), call("update", parameters, optimizer, gradients))
-        return [update, let(parameters, _back(facts, parameters, regather))] if regather else [update]
+        return [update, *_brought_back(facts, parameters, regather)]
     # Beside the optimizer state lie all the parameters that it updates: its own full-precision copy.
     old = call("master", optimizer) if host or shrink else call("to_device", parameters)
     new = ref("updated")
-    back: Expr = call("part", new, axes=shrink) if shrink else new
-    if moved:
-        back = call("to_device" if host else "to_host", back)
-    if regather:
-        back = _back(facts, back, regather)
-    return [let((new, optimizer), call("update", old, optimizer, gradients)), let(parameters, back)]
+    way = ("to_device" if host else "to_host") if moved else None
+    return [let((new, optimizer), call("update", old, optimizer, gradients)), *_brought_back(facts, new, regather, shrink, way)]
 
 
-def _back(facts: Facts, parts: Expr, axes: list[str]) -> Expr:
-    """Updated parts brought back to every device that holds all parameters."""
+def _brought_back(facts: Facts, new: Ref, regather: list[str], shrink: Iterable[str] = (), way: str | None = None) -> list[Stmt]:
+    """Updated parts brought to where parameters lie: cut down to a part, over the host link, to every device that holds all."""
+    body: list[Stmt] = []
+    for group in facts.apart(tuple(regather), tuple(shrink)):
+        back = of(new, group)
+        if cut := facts.among(tuple(shrink), group):
+            back = call("part", back, axes=cut)
+        if way is not None:
+            back = call(way, back)
+        if over := facts.among(tuple(regather), group):
+            back = _back(facts, back, over)
+        if back != of(ref("parameters"), group):
+            body.append(let(ref("parameters", group), back))
+    return body
+
+
+def _back(facts: Facts, parts: Expr, axes: tuple[str, ...]) -> Expr:
     if facts.strategy.schedule.back == "broadcast":
         return call("broadcast", parts, axes=axes, root="owner")
     return call("all_gather", parts, axes=axes)

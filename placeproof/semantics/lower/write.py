@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Index, Number, Ref, Stmt
 
@@ -24,6 +25,11 @@ def ref(name: str, group: str | None = None, index: str | None = None, offset: i
 def end(name: str, offset: int) -> Ref:
     """The first (0) or last (-1) part of a buffer."""
     return Ref(name=name, index=Index(var=None, offset=offset))
+
+
+def of(source: Expr, group: str | None) -> Expr:
+    """The elements of one group of a buffer, or the whole of it (None)."""
+    return replace(source, group=group) if group is not None and isinstance(source, Ref) else source
 
 
 def call(op: str, *args: Expr, axes: Iterable[str] = (), **options: str) -> Call:

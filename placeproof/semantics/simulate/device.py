@@ -11,6 +11,7 @@ from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, 
 from placeproof.core.program.ops import OPS
 from placeproof.core.states import STATES
 from placeproof.semantics.simulate import compute
+from placeproof.semantics.simulate.experts import LAYERS, LayerCall
 from placeproof.semantics.simulate.layout import Element, Layout
 from placeproof.semantics.simulate.numbers import HERE
 from placeproof.semantics.simulate.problem import Number as Exact
@@ -109,13 +110,18 @@ class Device:
         assert isinstance(value, Part)
         return value
 
+    def _kept(self, state: str, value: Any) -> Any:
+        """A state has room for what is placed on the device, from one step to the next."""
+        room = set(self.layout.extent(self.at, state))
+        return value.only(lambda e: e in room, None) if isinstance(value, Part) and not room.issuperset(value.extent) else value
+
     # Running.
 
     def step(self, number: int) -> Waits:
         """One training step."""
         self.number = number
         self.past.append({s: self.env[s] for s in ("parameters", "optimizer")})
-        self.env = {k: v for k, v in self.env.items() if k in STATES and k != "activations"}
+        self.env = {k: self._kept(k, v) for k, v in self.env.items() if k in STATES and k != "activations"}
         yield from self._body(self.program.body, Frame())
 
     def _body(self, body: tuple[Stmt, ...], frame: Frame) -> Waits:
@@ -277,6 +283,9 @@ class Device:
             return (yield self._rendezvous(call, operands[0]))
         if call.op in ("backward", "backward_with") and not self.layout.network:
             return (yield self._pass(call, operands))
+        if call.op in LAYERS and self.layout.experts is not None:
+            together = replace(call, axes=(self.layout.experts,))
+            return (yield self._rendezvous(together, LayerCall(operands, results)))
         return compute.local(self, call, operands, results)
 
     def _pinned(self, expr: Expr, frame: Frame) -> Frame:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from placeproof.core.program import Call
+from placeproof.semantics.simulate.experts import LayerCall, layer
 from placeproof.semantics.simulate.layout import Element
 from placeproof.semantics.simulate.numbers import Recorded, Residue
 from placeproof.semantics.simulate.values import Part, Saved, garbage
@@ -19,6 +21,8 @@ Members = list[tuple["Device", Any]]
 def exchange(call: Call, members: Members) -> list[Any]:
     """The result of a collective on each member, in the order given."""
     first = members[0][1]
+    if isinstance(first, LayerCall):
+        return layer(call, members)
     if call.op in ("backward", "backward_with"):
         return [_pass_of(device, members) for device, _ in members]
     if isinstance(first, Part):
@@ -131,7 +135,8 @@ def _part(call: Call, device: Device, members: Members) -> Part:
     own: Part = next(value for other, value in members if other is device)
     elements = own.extent
     if call.op in ("all_gather", "broadcast") and call.option("root", "owner") == "owner":
-        return own.with_data(_collected(call, elements, members))
+        extent = _with_others_experts(call, own, device, members)
+        return replace(own, extent=extent, data=_collected(call, extent, members))
     if call.op == "broadcast":
         root = _from_root(call, members)
         return own.with_data({e: root.data[e] for e in elements if e in root.data})
@@ -149,6 +154,16 @@ def _part(call: Call, device: Device, members: Members) -> Part:
             return own.with_data({e: v for e, v in reduced.items() if device.owns(e, call.axes)})
         return own.with_data(reduced if device.place(call.axes) == int(root) else {})
     raise TypeError(f"`{call.op}` of parameters has no meaning in the simulator")
+
+
+def _with_others_experts(call: Call, own: Part, device: Device, members: Members) -> tuple[Element, ...]:
+    """What a device has after a gather: in a network also the experts of the devices that it gathers from."""
+    layout = device.layout
+    if not layout.network or layout.experts is None or not set(layout.factors((layout.experts,))) & set(layout.factors(call.axes)):
+        return own.extent
+    blocks, groups = set(own.blocks), {layout.group_of(e) for e in own.extent}
+    theirs = (e for _, value in members for e in value.extent if e[0] in blocks and layout.group_of(e) in groups)
+    return tuple(dict.fromkeys((*own.extent, *theirs)))
 
 
 def _collected(call: Call, elements: tuple[Element, ...], members: list[tuple[Device, Part]]) -> dict[Any, Any]:

@@ -73,6 +73,12 @@ class Layout:
         """Axis factors whose devices have different samples."""
         return tuple(f for a in self.program.axes if a.splits.samples for f in self.factors((a.name,)))
 
+    @cached_property
+    def experts(self) -> str | None:
+        """The axis over which experts are spread. In the network, an expert is a column of a block's matrices, and every token is sent
+        to all of them; the norms are what is not an expert."""
+        return next((g.experts for g in self.program.groups if g.experts), None)
+
     # The model's elements.
 
     @property
@@ -111,19 +117,21 @@ class Layout:
     def slices(self, group: str) -> int:
         """How many slices a group has: more than devices, so that shares are uneven."""
         axis = self.slice_axis(group)
-        if self.network:
+        if self.network and self.experts is None:
             return 2 * self.sizes.factors[self.hidden] if self.hidden else 2
+        if self.network:
+            axis = self.experts
         if axis is None:
             return 1
-        degree = 1
-        for factor in self.factors((axis,)):
-            degree *= self.sizes.factors[factor]
-        return degree + 1 if degree > 1 else 1
+        degree = self._degree(axis)
+        return degree + 1 if degree > 1 else 2 if self.network else 1
 
     def group_of(self, element: Element) -> str:
         """The parameter group of an element."""
         names = [g.name for g in self.program.groups]
         if self.network:
+            if self.experts is not None:
+                return next(g.name for g in self.program.groups if bool(g.experts) is (element[1] != "n"))
             kind = "norm" if element[1] == "n" else "matrix"
             return kind if kind in names else names[0]
         return element[1]

@@ -12,6 +12,7 @@ from placeproof.core.mesh import Axis
 from placeproof.core.program import Program
 from placeproof.semantics.simulate.device import Device, Message, Rendezvous
 from placeproof.semantics.simulate.exchange import exchange
+from placeproof.semantics.simulate.experts import MisfitError
 from placeproof.semantics.simulate.layout import Element, Layout, Sizes
 from placeproof.semantics.simulate.numbers import HERE
 from placeproof.semantics.simulate.problem import Problem
@@ -167,7 +168,12 @@ def _meet(devices: list[Device], waiting: dict[int, Rendezvous | Message], answe
         if any(isinstance(r, Rendezvous) and r.what != first.what for r in requests):
             return Fault("devices of one group meet in different collectives", tuple(devices[i].at for i in members))
         HERE.device = "all devices of the group"
-        results = exchange(first.call, [(devices[i], r.value) for i, r in zip(members, requests, strict=True)])
+        try:
+            results = exchange(first.call, [(devices[i], r.value) for i, r in zip(members, requests, strict=True)])
+        except MisfitError as why:
+            return Fault(str(why), tuple(devices[i].at for i in members))
+        except KeyError as missing:
+            return Fault(f"shapes do not fit: nothing is at {missing}", tuple(devices[i].at for i in members))
         for index, result in zip(members, results, strict=True):
             answers[index] = result
             del waiting[index]

@@ -1,0 +1,162 @@
+"""What a device of a stage sends: exchanges of activations, messages between stages, and what data parallelism makes of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from placeproof.collectives import COLLECTIVES
+from placeproof.core.symbols import symbol
+from placeproof.cost.model.base import Base
+from placeproof.cost.model.parts import At
+from placeproof.cost.model.stages import Stage
+from placeproof.cost.tensors import Amount
+
+if TYPE_CHECKING:
+    import sympy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A collective that a device of a stage takes part in: ``bytes`` sent by it a time, ``times`` a step. ``about``: what is sent.
+
+    ``size``: bytes of the tensor that it is about, by the convention of :class:`placeproof.core.exchange.Exchange`; they are sent in
+    ``calls`` equal parts. ``each``: whether it comes for each micro-batch.
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    about: str
+    phase: str
+    size: sympy.Expr
+    bytes: sympy.Expr
+    times: sympy.Expr
+    calls: Amount = 1
+    each: bool = True
+
+    @property
+    def total(self) -> sympy.Expr:
+        """Bytes a step."""
+        return self.bytes * self.times
+
+
+class Share:
+    """The parameters of one device that follow the same formulas: how many, and how many of them each part has."""
+
+    def __init__(self, base: Base, counted: Mapping[str, sympy.Expr], whole: Base, stage: Stage, at: At) -> None:
+        import sympy
+
+        self.base = base
+        self.total = sympy.Add(*(n for g, n in counted.items() if whole.speaks_of(g) is base))
+        weights = [(p, tuple(w for g, w in p.weights if whole.speaks_of(g) is base)) for p, _ in stage.held]
+        self.units = [sympy.Add(*(r.elements for r in p.bytes(w, at))) for p, w in weights]
+
+    @cached_property
+    def largest(self) -> sympy.Expr:
+        """Parameters in the largest unit. SymPy takes long to compare, so it is asked once, and only where a formula speaks of it."""
+        import sympy
+
+        return sympy.Max(*self.units)
+
+    def of(self, expr: sympy.Expr, unit: sympy.Expr | None = None) -> sympy.Expr:
+        """A formula for these parameters; ``unit``: those of the unit that it is about, the largest unless it is given."""
+        named = self.largest if unit is None and symbol("U") in expr.free_symbols else unit
+        return self.base.of(expr, self.total, self.total if named is None else named)
+
+
+def sent_of_activations(stage: Stage, at: At, batches: Amount, chunks: int, pipeline: str | None) -> list[Sent]:
+    """Collectives inside layers, and messages to the neighbouring stages: of so many micro-batches, in so many chunks."""
+    import sympy
+
+    found = []
+    for part, times in stage.held:
+        for one, each in part.exchanges(at):
+            group = sympy.Mul(*(at.degrees[a] for a in one.axes))
+            found.append(
+                Sent(
+                    kind=one.kind,
+                    axes=one.axes,
+                    about=f"activations of `{part.name}`",
+                    phase=one.phase,
+                    size=sympy.sympify(one.bytes),
+                    bytes=_ring_bytes(one.kind, group, sympy.sympify(one.bytes)),
+                    times=sympy.sympify(times * each * batches),
+                )
+            )
+    if pipeline is not None:
+        found += _between(stage, at, batches, chunks, pipeline)
+        found += _tied(stage, at, pipeline)
+    return found
+
+
+def synchronised(stage: Stage, share: Share) -> list[Sent]:
+    """What is sent of parameters and of their gradients."""
+    import sympy
+
+    found, base = [], share.base
+    for message in base.messages:
+        whole, loops = share.of(message.bytes), base.loops(message)
+        found.append(
+            Sent(
+                kind=message.collective,
+                axes=message.axes,
+                about=message.state,
+                phase=message.phase,
+                size=share.of(base.size(message)),
+                bytes=whole,
+                times=share.of(message.count),
+                calls=sympy.Add(*(times for _, times in stage.held)) if loops & {"units", "layers"} else 1,
+                each="microbatches" in loops,
+            )
+        )
+    return found
+
+
+def _ring_bytes(kind: str, group: sympy.Expr, size: sympy.Expr) -> sympy.Expr:
+    """Bytes that one device sends for a collective about a tensor of that size, by a ring."""
+    return size if kind == "shift" else COLLECTIVES[kind].sent(group, size)
+
+
+def _between(stage: Stage, at: At, batches: Amount, chunks: int, pipeline: str) -> list[Sent]:
+    """What goes to the neighbouring stages: the stream as it lies between layers, and its gradient."""
+    import sympy
+
+    part = next(p for p, _ in stage.held if str(p.times) != "1")
+    stream = next(t for t in part.layer.program.tensors if part.layer.origin(t.name).block == "input")
+    split: dict[str, Amount] = {}
+    size = at.width * sympy.Mul(*(at.sizes[d] for d in stream.dims))
+    for axis, _ in stream.split:
+        size = size / at.degrees[axis]
+        split[axis] = at.degrees[axis]
+    found = []
+    for phase, there in (("forward", not stage.last), ("backward", not stage.first)):
+        if there:
+            found.append(
+                Sent(
+                    kind="send",
+                    axes=(pipeline,),
+                    about="activations between stages",
+                    phase=phase,
+                    size=size,
+                    bytes=size,
+                    times=sympy.sympify(batches * chunks),
+                )
+            )
+    return found
+
+
+def _tied(stage: Stage, at: At, pipeline: str) -> list[Sent]:
+    """What the first and the last stage add of the gradient of a table that both have: two devices, each of which sends it once."""
+    import sympy
+
+    if stage.first == stage.last:
+        return []
+    end = stage.held[0 if stage.first else -1][0]
+    rows = [r for r in end.bytes(tuple(w for _, w in end.weights), at) if r.stored.name in end.shared]
+    size = symbol("b_g") * sympy.Add(*(r.elements for r in rows))
+    if not rows:
+        return []
+    about = "gradients of the tied table"
+    return [Sent(kind="tied_reduce", axes=(pipeline,), about=about, phase="backward", size=size, bytes=size, times=sympy.Integer(1))]

@@ -1,0 +1,33 @@
+"""Pipeline schedules as data: the orders of their passes, an exact simulation, and closed forms that equal it."""
+
+from placeproof.schedules.catalogue import load, names
+from placeproof.schedules.closed import bubble, evaluate, form, formula, messages, peak, step
+from placeproof.schedules.order import Pass, orders, slots
+from placeproof.schedules.schedule import Kind, Layout, Schedule
+from placeproof.schedules.simulation import UNIT, Times, simulate
+from placeproof.schedules.timetable import Bubble, Run, Timetable, kept_at_most
+
+__all__ = [
+    "UNIT",
+    "Bubble",
+    "Kind",
+    "Layout",
+    "Pass",
+    "Run",
+    "Schedule",
+    "Times",
+    "Timetable",
+    "bubble",
+    "evaluate",
+    "form",
+    "formula",
+    "kept_at_most",
+    "load",
+    "messages",
+    "names",
+    "orders",
+    "peak",
+    "simulate",
+    "slots",
+    "step",
+]

@@ -1,0 +1,139 @@
+"""The order in which each device runs its passes, made from a schedule's phases, and whether it is one."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple, NoReturn, TypeAlias
+
+from placeproof.core.diagnostics import Problems
+from placeproof.schedules.expression import Expression, Number
+from placeproof.schedules.schedule import Kind, Schedule, Token
+
+
+class Pass(NamedTuple):
+    """One pass of one micro-batch through one stage."""
+
+    kind: Kind
+    microbatch: int
+    stage: int
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} of micro-batch {self.microbatch}, stage {self.stage}"
+
+
+#: What a device runs at a time: a pass, or a forward and a full backward of another micro-batch that overlap.
+Slot: TypeAlias = tuple[Pass, ...]
+Order: TypeAlias = tuple[Slot, ...]
+
+
+@lru_cache(maxsize=1024)
+def slots(schedule: Schedule, p: int, m: int, v: int | None = None) -> tuple[Order, ...]:
+    """What each of p devices runs for m micro-batches, one slot after the other.
+
+    Raises InputError: PP202 for what the schedule does not admit, PP112 if its phases do not give each pass once, or no order at all.
+    """
+    chunks = schedule.counts(p, m, v)
+    found = tuple(tuple(_Device(schedule, p, m, chunks, d).slots()) for d in range(p))
+    _check(schedule, p, m, chunks, found)
+    return found
+
+
+def orders(schedule: Schedule, p: int, m: int, v: int | None = None) -> tuple[tuple[Pass, ...], ...]:
+    """The passes of each of p devices in their order; of two that overlap, the forward stands first. Raises InputError as :func:`slots`."""
+    return tuple(tuple(one for slot in order for one in slot) for order in slots(schedule, p, m, v))
+
+
+@dataclass(slots=True)
+class _Device:
+    """One device while its order is written down: which micro-batch is next, and whose weight gradients are still to come."""
+
+    schedule: Schedule
+    p: int
+    m: int
+    v: int
+    d: int
+    done: Counter[tuple[bool, int]] = field(default_factory=Counter)
+    open: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def slots(self) -> Iterator[Slot]:
+        schedule, values = self.schedule, {"p": self.p, "m": self.m, "v": self.v, "d": self.d}
+        made_for = self.m if schedule.made_for is None else self._count(schedule.made_for, values)
+        values["m"] = made_for
+        turn = made_for if schedule.turn is None else self._count(schedule.turn, values)
+        turns = {forward: self._turns(made_for // schedule.copies, turn, forward) for forward in (True, False)}
+        for name, expression in schedule.let:
+            values[name] = expression.value(values)
+        for phase in schedule.phases:
+            for _ in range(self._count(phase.times, values)):
+                for tokens in phase.run:
+                    slot = tuple(self._next(token, turns, made_for) for token in tokens)
+                    kept = tuple(one for one in slot if one.microbatch < self.m)
+                    if kept:
+                        yield kept
+
+    def _count(self, expression: Expression, values: Mapping[str, Number]) -> int:
+        found = expression.value(values)
+        if not isinstance(found, int) or found < 0:
+            self._wrong(f"{expression.text} = {found} is no count")
+        return found
+
+    def _turns(self, made_for: int, turn: int, forward: bool) -> Iterator[int]:
+        """The chunks, as they take turns: forward from the first to the last, backward from the last to the first."""
+        for start in range(0, made_for, max(1, turn)):
+            for chunk in range(self.v) if forward else reversed(range(self.v)):
+                yield from [chunk] * (min(start + turn, made_for) - start)
+
+    def _next(self, token: Token, turns: dict[bool, Iterator[int]], made_for: int) -> Pass:
+        if token.kind is Kind.W:
+            chunk, microbatch = self._oldest(token.chunk)
+        else:
+            forward = token.kind is Kind.F
+            chunk = next(turns[forward], -1) if token.chunk is None else token.chunk
+            if not 0 <= chunk < self.v or self.done[forward, chunk] >= made_for:
+                self._wrong(f"there is no further {token.kind.value} to run")
+            microbatch = self.schedule.first(chunk, self.d, self.p, self.m) + self.done[forward, chunk]
+            self.done[forward, chunk] += 1
+            if token.kind is Kind.B:
+                self.open.append((chunk, microbatch))
+        return Pass(token.kind, microbatch, self.schedule.stage(chunk, self.d, self.p))
+
+    def _oldest(self, chunk: int | None) -> tuple[int, int]:
+        """The B whose W is due: that which waits longest, of a chunk or of all."""
+        found = next((one for one in self.open if chunk in (None, one[0])), None)
+        if found is None:
+            self._wrong("there is no B whose W is still to run")
+        self.open.remove(found)
+        return found
+
+    def _wrong(self, what: str) -> NoReturn:
+        problems = Problems()
+        said = f"`{self.schedule.name}` with p = {self.p}, m = {self.m}, v = {self.v}: on device {self.d}, {what}"
+        problems.add("PP112", said, help="mend the phases: their counts and passes")
+        problems.raise_if_any()
+        raise AssertionError("unreachable")
+
+
+def _check(schedule: Schedule, p: int, m: int, v: int, found: tuple[Order, ...]) -> None:
+    """Every pass once, on its own device, W after B after F. What one device waits for from others is seen when they run."""
+    problems = Problems()
+    wanted = {(microbatch, stage) for microbatch in range(m) for stage in range(schedule.depth(p, v))}
+    ran: set[tuple[str, int, int]] = set()
+    for d, order in enumerate(found):
+        for one in (one for slot in order for one in slot):
+            at = (one.microbatch, one.stage)
+            if at not in wanted or schedule.device(one.stage, one.microbatch, p, m) != d:
+                problems.add("PP112", f"`{schedule.name}`: device {d} runs {one}, which is not its own", help="mend the phases")
+            for part in one.kind.value:
+                if (part, *at) in ran:
+                    problems.add("PP112", f"`{schedule.name}`: device {d} runs {one} a second time", help="mend the phases")
+                if part != "F" and ({"B": "F", "W": "B"}[part], *at) not in ran:
+                    problems.add("PP112", f"`{schedule.name}`: device {d} runs {one} too early", help="W comes after B, and B after F")
+                ran.add((part, *at))
+    missing = [f"{part} of micro-batch {i}, stage {s}" for part in "FBW" for i, s in sorted(wanted) if (part, i, s) not in ran]
+    if missing:
+        shown = f"`{schedule.name}` with p = {p}, m = {m}, v = {v}: {missing[0]} is not run by any device"
+        problems.add("PP112", shown, help="mend the phases", notes=[f"{len(missing)} passes are missing"])
+    problems.raise_if_any()

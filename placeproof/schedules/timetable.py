@@ -1,0 +1,135 @@
+"""What came of a simulation: when each device runs what, how long it waits, and what it keeps meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+from placeproof.schedules.expression import Number
+from placeproof.schedules.order import Order, Slot
+from placeproof.schedules.schedule import Kind, Schedule
+
+
+class Tick(NamedTuple):
+    """A slot with its beginning and end in whole units of a timetable."""
+
+    slot: Slot
+    start: int
+    end: int
+
+
+class Run(NamedTuple):
+    """A slot with the time at which it began and ended, from the beginning of the step."""
+
+    slot: Slot
+    start: Fraction
+    end: Fraction
+
+
+class Bubble(NamedTuple):
+    """Time for which a device computes nothing: itself, as a share of the time for which it computes, and as one of both together.
+
+    Papers print either share: Narayanan et al. 2021 the first, Huang et al. 2019 the second.
+    """
+
+    time: Fraction
+    of_ideal: Fraction
+    of_total: Fraction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timetable:
+    """A step of m micro-batches on p devices with v chunks each.
+
+    ``ticks``: what each device ran, in its order; ``unit`` of them are one unit of time.
+    """
+
+    schedule: Schedule
+    p: int
+    m: int
+    v: int
+    unit: int
+    ticks: tuple[tuple[Tick, ...], ...]
+
+    @cached_property
+    def runs(self) -> tuple[tuple[Run, ...], ...]:
+        """What each device ran, in its order, with exact times."""
+        return tuple(tuple(Run(t.slot, Fraction(t.start, self.unit), Fraction(t.end, self.unit)) for t in device) for device in self.ticks)
+
+    @property
+    def step(self) -> Fraction:
+        """When the last device ends; the first begins at 0."""
+        return Fraction(self._end, self.unit)
+
+    @property
+    def _end(self) -> int:
+        return max(device[-1].end for device in self.ticks)
+
+    def busy(self, d: int) -> Fraction:
+        """The time for which a device computes."""
+        return Fraction(self._busy(d), self.unit)
+
+    def _busy(self, d: int) -> int:
+        return sum(tick.end - tick.start for tick in self.ticks[d])
+
+    def idle(self, d: int) -> Fraction:
+        """The time for which a device computes nothing, from the beginning of the step to its end."""
+        return Fraction(self._end - self._busy(d), self.unit)
+
+    def wait(self, d: int) -> Fraction:
+        """The time for which a device computes nothing between the beginning of its first pass and the end of its last."""
+        return Fraction(self.ticks[d][-1].end - self.ticks[d][0].start - self._busy(d), self.unit)
+
+    def bubble(self) -> Bubble:
+        """Of the device that idles longest in the step."""
+        idle, d = max((self.idle(d), -d) for d in range(self.p))
+        return shares(idle, self.busy(-d))
+
+    def held(self, d: int, M_B: Number = 1, M_W: Number = 1) -> tuple[tuple[Fraction, Fraction], ...]:  # noqa: N803
+        """What a device keeps of activations, and from when on. A forward allocates M_B as it begins; the end of its B leaves M_W of it,
+        and that of its W nothing."""
+        found, kept, change = [], Fraction(0), _released(M_B, M_W)
+        for run in self.runs[d]:
+            begun = kept + _allocated(run.slot) * Fraction(M_B)
+            kept = begun + sum(change[one.kind] for one in run.slot)
+            found += [(run.start, begun), (run.end, kept)]
+        return tuple(found)
+
+    def messages(self, d: int) -> int:
+        """How many activations and gradients a device sends to others in a step."""
+        sent, depth = 0, self.schedule.depth(self.p, self.v)
+        for one in (one for tick in self.ticks[d] for one in tick.slot):
+            to = {Kind.F: one.stage + 1, Kind.W: -1}.get(one.kind, one.stage - 1)
+            sent += 0 <= to < depth and self.schedule.device(to, one.microbatch, self.p, self.m) != d
+        return sent
+
+
+def shares(idle: Fraction, busy: Fraction) -> Bubble:
+    """A bubble with its shares, which are 0 where nothing takes time."""
+    return Bubble(idle, idle / busy if busy else Fraction(0), idle / (idle + busy) if idle + busy else Fraction(0))
+
+
+def kept_at_most(order: Order, M_B: Number = 1, M_W: Number = 1) -> Fraction:  # noqa: N803
+    """The most that a device keeps of its chunks' activations at a time, which follows from its order alone.
+
+    M_B: what a chunk keeps from F until B, for one micro-batch; M_W: from B until W.
+    """
+    most: Number = 0
+    kept: Number = 0
+    change = _released(M_B, M_W)
+    for slot in order:
+        kept += _allocated(slot) * M_B
+        after = kept + sum(change[one.kind] for one in slot)
+        most, kept = max(most, kept, after), after
+    return Fraction(most)
+
+
+def _allocated(slot: Slot) -> int:
+    return sum(one.kind is Kind.F for one in slot)
+
+
+def _released(m_b: Number, m_w: Number) -> dict[Kind, Number]:
+    """By how much the end of a pass changes what is kept."""
+    return {Kind.F: 0, Kind.B: m_w - m_b, Kind.W: -m_w, Kind.BW: -m_b}

@@ -1,0 +1,306 @@
+"""Expert parallelism: layers whose experts lie on several devices, proved and refuted, and against runs that share no code with the proof.
+
+Costs are compared with formulas that are worked out by hand from the definition of each collective.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cache
+
+import pytest
+import sympy
+from published import Row, rows
+from test_prove_against_brute_force import agree, differs, edits
+
+from placeproof.core.assumptions import ASSUMPTIONS
+from placeproof.core.diagnostics import InputError
+from placeproof.core.program import Program, check, parse, read, render
+from placeproof.cost.derive import derive
+from placeproof.cost.model import derive_model
+from placeproof.cost.model.checks import require_fit
+from placeproof.cost.model.parts import parts, plan_of
+from placeproof.models import load
+from placeproof.semantics.blocks import lower_block
+from placeproof.semantics.lower import lower
+from placeproof.semantics.simulate import Fault, Setup, simulate
+from placeproof.semantics.trace import trace
+from placeproof.semantics.verdict import judge
+from placeproof.strategies import parse_strategy
+
+STRATEGIES = [
+    "ep",
+    "ddp * ep",
+    "zero1 * ep",
+    "zero1 * zero1(dp=ep) * ep",
+    "fsdp * ep",
+    "fsdp * fsdp(dp=ep) * ep",
+    "zero2 * zero1(dp=ep) * ep * accumulate",
+    "zero3(bucket=unit) * zero3(dp=ep, bucket=unit) * ep",
+    "zero_offload * zero_offload(dp=ep) * ep",
+    "ddp * ep * checkpoint",
+    "ddp * ep * pp",
+    "hsdp * ep * cp",
+]
+
+
+@cache
+def program(strategy: str) -> Program:
+    return lower(parse_strategy(strategy))
+
+
+def changed(strategy: str, *pairs: tuple[str, str]) -> Program:
+    """A lowered program with pieces of its text replaced."""
+    text = render(program(strategy))
+    for old, new in pairs:
+        assert old in text, f"{old!r} is not in\n{text}"
+        text = text.replace(old, new)
+    return read(text)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_strategies_with_experts_are_proved(strategy: str) -> None:
+    assert judge(program(strategy)).word == "proved"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_run_agrees(strategy: str) -> None:
+    placed = trace(program(strategy)).program
+    degrees = {a.name: 2 for a in placed.axes if a.name in ("ep", "pp", "cp")} | {a.name: 1 for a in placed.axes if a.name == "shard"}
+    for ep in (2, 3):
+        others = {a.name: degrees.get(a.name, 2) for a in placed.axes}
+        assert simulate(placed, Setup(degrees={**others, "ep": ep}, exact=False)) is None, ep
+
+
+DENSE = "gradients.dense = all_reduce(gradients.dense, ep)"
+GATHER = "w = all_gather(parameters[u], dp)"
+ALL, OWN = "gradients = scale(gradients, 1 / (dp * ep))", "gradients.expert = scale(gradients.expert, {})"
+REST = "gradients.dense = scale(gradients.dense, 1 / (dp * ep))"
+MUTANTS = [
+    ("ep", "expert gradients reduced over the experts' axis, too", DENSE, "gradients = all_reduce(gradients, ep)"),
+    ("ep", "dense gradients not reduced", DENSE + "\n", ""),
+    (
+        "zero1 * ep",
+        "experts not reduced over copies",
+        "gradients = reduce_scatter(gradients, dp)",
+        "gradients.dense = reduce_scatter(gradients.dense, dp)",
+    ),
+    ("ep", "experts not divided", "gradients = scale(gradients, 1 / ep)", "gradients.dense = scale(gradients.dense, 1 / ep)"),
+    ("zero1 * ep", "experts divided by the number of copies", ALL, f"{REST}\n{OWN.format('1 / dp')}"),
+    ("zero1 * ep", "experts divided by the number of parts", ALL, f"{REST}\n{OWN.format('1 / ep')}"),
+    (
+        "zero1 * ep",
+        "experts not brought back",
+        "parameters = all_gather(parameters, dp)",
+        "parameters.dense = all_gather(parameters.dense, dp)",
+    ),
+    ("fsdp * ep", "experts gathered over their own axis", GATHER, "w = all_gather(parameters[u], dp, ep)"),
+    ("fsdp * ep", "experts gathered for forward alone", f"{GATHER}\n    x,", "w = all_gather(parameters[u], dp, ep)\n    x,"),
+    ("fsdp * ep", "experts not gathered", GATHER, "w.dense = all_gather(parameters.dense[u], dp)\n    w.expert = parameters.expert[u]"),
+    (
+        "fsdp * fsdp(dp=ep) * ep",
+        "expert gradients scattered over both axes",
+        "reduce_scatter(g.expert, dp)",
+        "reduce_scatter(g.expert, dp, ep)",
+    ),
+    ("ddp * ep", "experts' gradients averaged twice", "all_reduce(gradients.expert, dp)", "all_reduce(gradients.expert, dp, op=mean)"),
+]
+
+
+@pytest.mark.parametrize(("strategy", "what", "old", "new"), MUTANTS, ids=[m[1] for m in MUTANTS])
+def test_mistakes_are_refuted(strategy: str, what: str, old: str, new: str) -> None:
+    assert judge(changed(strategy, (old, new))).word == "refuted", what
+
+
+def test_a_layer_cannot_be_given_the_experts_of_others() -> None:
+    mutant = changed("fsdp * ep", ("w = all_gather(parameters[u], dp)", "w = all_gather(parameters[u], dp, ep)"))
+    found = simulate(trace(mutant).program, Setup(degrees={"dp": 1, "ep": 2}))
+    assert isinstance(found, Fault)
+    assert "another device's experts" in found.why
+
+
+def test_all_devices_of_the_experts_take_part() -> None:
+    text = "    x, activations[u] = forward(w, x)\n"
+    alone = "    if rank(ep) == 0:\n        x, activations[u] = forward(w, x)\n    else:\n        x, activations[u] = forward(w, x)\n"
+    mutant = changed("fsdp * ep", (text, alone))
+    judged = judge(mutant)
+    assert judged.word == "refuted"
+    assert isinstance(judged.found.what, Fault)  # type: ignore[union-attr]
+
+
+def test_copies_may_branch() -> None:
+    text = "    x, activations[u] = forward(w, x)\n"
+    alone = "    if rank(dp) == 0:\n        x, activations[u] = forward(w, x)\n    else:\n        x, activations[u] = forward(w, x)\n"
+    mutant = changed("fsdp * ep", (text, alone))
+    assert not differs(mutant, most=4)
+    assert judge(mutant).word != "refuted"
+
+
+ROUTER = """
+mesh(dp, ep)
+splits(ep="batch")
+group(rest, P - P_expert - P_norm)
+group(router, P_norm)
+group(expert, P_expert, experts=ep)
+place(parameters.expert, ep="S")
+place(optimizer.expert, ep="S")
+place(gradients.expert, ep="S")
+G = backward(parameters)
+G.rest = all_reduce(G.rest, dp, ep)
+G.router = all_reduce(G.router, dp, ep)
+G.expert = all_reduce(G.expert, dp)
+G = scale(G, 1 / (dp * ep))
+parameters, optimizer = update(parameters, optimizer, G)
+"""
+
+
+def test_the_router_is_reduced_like_everything_dense() -> None:
+    assert agree(read(ROUTER)) == "proved"
+    assert agree(read(ROUTER.replace("G.router = all_reduce(G.router, dp, ep)\n", ""))) == "refuted"
+    assert agree(read(ROUTER.replace("G.router = all_reduce(G.router, dp, ep)", "G.router = all_reduce(G.router, dp)"))) == "refuted"
+
+
+def _edited(strategy: str, number: int) -> Program:
+    found = edits(program(strategy))
+    return found[number % len(found)][1]
+
+
+@pytest.mark.parametrize("number", range(24))
+def test_edits_agree_with_brute_force(number: int) -> None:
+    strategy = ("ep", "zero1 * ep", "zero1 * zero1(dp=ep) * ep")[number % 3]
+    mutant = _edited(strategy, number)
+    try:
+        check(mutant)
+        agree(mutant, "experts against brute force")
+    except InputError:  # a value of another kind than the operation takes
+        return
+
+
+def test_the_assumption_is_listed_where_there_are_experts() -> None:
+    one = ASSUMPTIONS["exchanged-tokens"]
+    assert one.concerns(program("ep"))
+    assert not one.concerns(program("zero1"))
+
+
+REFUSED = [
+    ("tp * ep", "splits the hidden dimension beside"),
+    ("fsdp(dp=ep) * ep", "gathered over `ep` alone"),
+    ("fsdp(prefetch=true) * fsdp(dp=ep, prefetch=true) * ep", "prefetching"),
+    ("ep * ep(ep=ep2)", "one axis can be lowered"),
+    ("ep(ep=tp) * tp", "an axis divides one thing"),
+]
+
+
+@pytest.mark.parametrize(("strategy", "why"), REFUSED)
+def test_what_is_not_lowered_says_why(strategy: str, why: str) -> None:
+    with pytest.raises(InputError) as refused:
+        lower(parse_strategy(strategy))
+    assert any(why in f"{d.message} {d.help}" for d in refused.value.diagnostics)
+
+
+def test_programs_with_experts_are_read_again_as_they_were() -> None:
+    for strategy in STRATEGIES:
+        assert parse(render(program(strategy))) == program(strategy)
+
+
+# Costs.
+
+
+def _at(expr: sympy.Expr, **values: int) -> Fraction:
+    return Fraction(str(sympy.nsimplify(expr.subs({sympy.Symbol(k): v for k, v in values.items()}))))
+
+
+P, X, DP, EP = 1000, 600, 4, 3  # parameters, those of experts, degrees
+EVERY, COPIES = Fraction(11, 12), Fraction(3, 4)  # what a ring sends of 400 dense parameters over 12, and of 200 experts' over 4
+
+
+@pytest.mark.parametrize(
+    ("strategy", "parameters", "optimizer", "gradients", "sent"),
+    [
+        ("ddp * ep", 600, 600, 600, 2 * (400 * EVERY + 200 * COPIES)),
+        ("fsdp * fsdp(dp=ep) * ep", Fraction(P, 12), Fraction(P, 12), Fraction(P, 12), 3 * (400 * EVERY + 200 * COPIES)),
+        ("zero1 * zero1(dp=ep) * ep", 600, Fraction(P, 12), 600, 2 * (400 * EVERY + 200 * COPIES)),
+        # Parts over dp alone: the rest is copied over ep, where its shard of 100 is all-reduced.
+        ("fsdp * ep", Fraction(600, 4), Fraction(600, 4), Fraction(600, 4), 3 * 600 * COPIES + 2 * 100 * Fraction(2, 3)),
+    ],
+)
+def test_costs_of_experts(strategy: str, parameters: Fraction, optimizer: Fraction, gradients: Fraction, sent: Fraction) -> None:
+    d = derive(parse_strategy(strategy))
+    values = {"P": P, "P_expert": X, "N_dp": DP, "N_ep": EP, "b_theta": 1, "b_g": 1, "b_omega": 1, "n_u": 1, "U": P}
+    assert _at(d.memory["parameters"], **values) == parameters
+    assert _at(d.memory["optimizer"], **values) == optimizer
+    assert _at(d.memory["gradients"], **values) == gradients
+    assert _at(sympy.Add(*(m.total for m in d.messages.messages if m.state != "activations")), **values) == sent
+
+
+def test_a_published_unit_test_of_expert_and_dense_optimizer_parts() -> None:
+    """Row megatron-ut-ep: 388 dense parameters of a device over 16 data-parallel devices, and 64 of its experts over 4.
+
+    What a device has is given there. Here its 64 are a quarter of 256, as on an axis of 4 of the 16 devices.
+    """
+    row = published("megatron-ut-ep")
+    d = derive(parse_strategy("zero1(4) * zero1(dp=ep) * ep(4)"))
+    found = _at(d.memory["model_states"], P=388 + 256, P_expert=256, b_theta=2, b_g=4, b_omega=12)
+    assert found == Fraction(str(row["value"]))
+
+
+def published(name: str) -> Row:
+    """A row of the published figures."""
+    (row,) = (r for r in rows() if r["id"] == name)
+    return row
+
+
+# Of models.
+
+
+def test_tokens_after_dispatch_do_not_depend_on_the_experts_axis() -> None:
+    """Row moe-megatron-tokens: a device's experts get k tokens for each of its b * s, however many devices share the experts."""
+    assert published("moe-megatron-tokens")["formula"].startswith("routed tokens per rank after dispatch = topk*s*b*ETP/TP; EP cancels")
+    d = derive_model(load("mixtral"), parse_strategy("ddp * ep"))
+    (layers,) = (p for p in d.parts if p.name == "layers")
+    (sent,) = (h.row for h in d.costs[0].held if h.row.stored.name.endswith("sent_by_experts"))
+    b, s, k, h, c = sympy.symbols("b s k h c")
+    assert sympy.simplify(sent.elements - c * b * s * k * h) == 0
+    assert {e.kind for e, _ in layers.exchanges(d.at)} == {"all_to_all"}
+
+
+def test_states_of_a_model_follow_their_own_domains() -> None:
+    d = derive_model(load("mixtral-8x7b"), parse_strategy("zero1(dp=4) * zero1(dp=ep) * ep(8)"))
+    (cost,) = d.costs
+    counted = load("mixtral-8x7b").parameters()
+    experts = counted.groups["expert"]
+    dense = counted.total - experts
+    assert d.value(cost.states["parameters"], {"b_theta": Fraction(2)}) == 2 * (dense + Fraction(experts, 8))
+    assert d.value(cost.states["optimizer"], {"b_omega": Fraction(12)}) == 12 * Fraction(dense + experts, 32)
+    sent = {one.axes: one for one in cost.sent if one.about == "gradients"}
+    assert set(sent) == {("dp", "ep"), ("dp",)}
+    assert d.value(sent["dp", "ep"].bytes, {"b_g": Fraction(4)}) == 4 * dense * Fraction(31, 32)
+    assert d.value(sent["dp",].bytes, {"b_g": Fraction(4)}) == 4 * Fraction(experts, 8) * Fraction(3, 4)
+
+
+def test_deepseek_v3_as_it_was_trained() -> None:
+    """Row dsv3-config: 16 stages, experts over 64 devices, ZeRO stage 1 over 2048 / 16 = 128 of them for everything else."""
+    inputs = published("dsv3-config")["inputs"]
+    copies = inputs["gpus"] // inputs["PP"] // inputs["EP"]
+    strategy = parse_strategy(f"zero1({copies}) * zero1(dp=ep) * ep({inputs['EP']}) * pp({inputs['PP']})")
+    d = derive_model(load("deepseek-v3"), strategy, layers=[3, *[4] * 14, 2])
+    parameters = [sum((d.value(n) or 0 for g, n in c.parameters.items()), Fraction(0)) for c in d.costs]
+    every = load("deepseek-v3").parameters()
+    experts = sum((d.value(c.parameters["expert"]) or 0 for c in d.costs if "expert" in c.parameters), Fraction(0))
+    assert experts == Fraction(every.groups["expert"], inputs["EP"])
+    assert sum(parameters) == every.total - every.groups["expert"] + experts
+    optimizer = sum((d.value(c.states["optimizer"], {"b_omega": Fraction(1)}) or 0 for c in d.costs), Fraction(0))
+    assert optimizer == Fraction(every.total, copies * inputs["EP"])
+
+
+@pytest.mark.parametrize("strategy", ["ddp * ep * tp", "zero1 * ep * tp * sp", "ddp * ep * cp", "fsdp * fsdp(dp=ep) * ep * pp"])
+def test_blocks_of_models_with_experts_are_proved_on_every_mesh(strategy: str) -> None:
+    for part in parts(load("mixtral"), parse_strategy(strategy)):
+        for block in part.blocks:
+            lowered = lower_block(block.program, plan_of(parse_strategy(strategy)))
+            assert judge(lowered).word == "proved", block.name
+
+
+def test_experts_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(InputError, match="dimension `experts` of size 8"):
+        require_fit(derive_model(load("mixtral-8x7b"), parse_strategy("ddp * ep(3)")), {})
