@@ -9,7 +9,6 @@ import pytest
 
 from placeproof.core.diagnostics import InputError
 from placeproof.core.program import Program, read, render
-from placeproof.cost.tensor_shapes import POSITIONS
 from placeproof.semantics.blocks import (
     Plan,
     PlanAxis,
@@ -20,7 +19,6 @@ from placeproof.semantics.blocks import (
     lower_block,
     tensor_parallel,
 )
-from placeproof.semantics.blocks.layout import POSITIONS as LOWERED
 from placeproof.semantics.tensors import judge_tensors
 
 TP, SP, CP = tensor_parallel(), tensor_parallel(sequence=True), context_parallel()
@@ -216,7 +214,3 @@ def test_degrees_and_what_axes_split_are_in_the_mesh() -> None:
         ("owners", 4, "experts"),
         ("tp", 5, "hidden"),
     ]
-
-
-def test_dimensions_of_positions_are_those_that_costs_know() -> None:
-    assert LOWERED == POSITIONS

@@ -13,7 +13,7 @@ from placeproof.core.program.ir import calls
 from placeproof.cost import tensor_shapes
 from placeproof.cost.tensors import kept
 from placeproof.models.family import families, family
-from placeproof.models.programs import POSITIONS, block_program, blocks, output, rows_reached, weights, without
+from placeproof.models.programs import block_program, blocks, output, rows_reached, weights, without
 from placeproof.semantics.tensors import Setup, judge_tensors, simulate
 from placeproof.semantics.tensors.numbers import NotComputedError
 from placeproof.semantics.tensors.simulate import Difference
@@ -188,10 +188,6 @@ def test_factors_are_left_out_wherever_they_stand() -> None:
 
 
 # What is a weight, and how much of it a token meets.
-
-
-def test_positions_are_those_that_costs_know() -> None:
-    assert POSITIONS == tensor_shapes.POSITIONS
 
 
 @pytest.mark.parametrize("name", blocks())

@@ -16,10 +16,10 @@ from block_oracle import collectives_taken_away, swapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placeproof.core.program import Assign, Program, read
+from placeproof.core.program import POSITIONS, Assign, Program, read
 from placeproof.core.program.ir import calls
 from placeproof.core.program.ops import OPS
-from placeproof.cost.tensors import POSITIONS, Kept, exchanges, kept, kept_bytes
+from placeproof.cost.tensors import Kept, exchanges, kept, kept_bytes
 from placeproof.semantics.tensors import Found, Searched, Setup, encode_tensors, judge_tensors, search, simulate
 from placeproof.semantics.tensors.numbers import NotComputedError
 

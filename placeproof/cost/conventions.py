@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from placeproof.core.program import For, statements
+from placeproof.core.program import For, render_expression, statements
 from placeproof.core.symbols import symbol
 from placeproof.cost.derive import Derivation
 from placeproof.semantics.lower.facts import Facts
+from placeproof.semantics.scheduled import schedule_of
 
 
 def conventions(d: Derivation) -> tuple[str, ...]:
@@ -20,7 +21,10 @@ def _conventions(d: Derivation) -> Iterator[str]:
     ops = {m.collective for m in d.messages.messages}
     if ops & {"all_reduce", "reduce_scatter", "all_gather"}:
         yield "ring algorithms; bytes are those that one device sends"
-    if "send" in ops:
+    handed = [s.hops for s in statements(d.program.body) if isinstance(s, For) and s.hops is not None]
+    if "send" in ops and handed:
+        yield f"messages between stages: the mean over the axis, whose devices hand each micro-batch on {render_expression(handed[0])} times"
+    elif "send" in ops:
         yield "messages between stages: the mean over the axis, of whose n devices n-1 send; an interior stage sends n/(n-1) times as much"
     if d.memory["activations"].has(symbol("A")):
         yield "A counts the whole model's activations for one device's local batch, before any axis other than the batch divides it"
@@ -32,6 +36,10 @@ def _conventions(d: Derivation) -> Iterator[str]:
         yield "what attention exchanges of keys and values is not counted until a model is given"
     if any(isinstance(s, For) and s.in_flight is not None for s in statements(d.program.body)):
         yield "the first stage, which has the most micro-batches in flight; stages are taken as equal in size"
+    if d.strategy is not None and any(a.splits.name == "layers" for a in d.strategy.axes):
+        schedule = schedule_of(d.strategy)
+        for need in schedule.needs:
+            yield f"`{schedule.name}` needs {need.rule.text}, of p devices and m micro-batches: {need.because}"
     for text in d.program.approximates:
         yield f"an approximation, not the same step: {text}"
 

@@ -23,6 +23,7 @@ from placeproof.cost.step import Step
 from placeproof.cost.traffic import Traffic, traffic
 from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.lower import lower
+from placeproof.semantics.scheduled import schedule_of
 from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Kind, Trace, Value
 
@@ -176,6 +177,18 @@ def evaluate(expr: sympy.Expr, values: Mapping[str, Fraction]) -> Fraction | Non
     return Fraction(int(number.p), int(number.q))
 
 
+def _require_one_copy(strategy: Strategy) -> None:
+    """Raise InputError for a schedule that holds the model twice: its program tells what one of the two copies does."""
+    if not any(a.splits.name == "layers" for a in strategy.axes):
+        return
+    schedule = schedule_of(strategy)
+    if schedule.copies > 1:
+        problems = Problems()
+        message = f"`{schedule.name}` holds {schedule.copies} copies of each stage, and adds their gradients up: its program tells of one"
+        problems.add("PP122", message, help="derive it for a model, `--model llama3-8b`, or take `dualpipe-v`, which holds one copy")
+        problems.raise_if_any()
+
+
 def derive(subject: Strategy | Program, *, groups: bool = False) -> Derivation:
     """Derive the costs of a strategy (lowered first) or of a step program as it is written.
 
@@ -184,6 +197,8 @@ def derive(subject: Strategy | Program, *, groups: bool = False) -> Derivation:
     """
     strategy = subject if isinstance(subject, Strategy) else None
     program = lower(subject) if isinstance(subject, Strategy) else subject
+    if strategy is not None:
+        _require_one_copy(strategy)
     if program.tensors:
         problems = Problems()
         place = program.tensors[0].place

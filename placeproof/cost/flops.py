@@ -32,9 +32,9 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from placeproof.core.diagnostics import Diagnostic
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
+from placeproof.core.program import POSITIONS, Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
 from placeproof.core.program.ops import COLLECTIVES
-from placeproof.cost.tensor_shapes import POSITIONS, Held, Line, adjoints, lines
+from placeproof.cost.tensor_shapes import Held, Line, adjoints, lines
 from placeproof.cost.tensors import Amount, SizeError, Splits, elements
 
 __all__ = ["Operation", "Work", "amount", "element_operations", "flops", "matrices", "operations", "storage", "weights"]

@@ -11,13 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
+from placeproof.core.program import POSITIONS, Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
 from placeproof.core.program.ir import Tensor
 from placeproof.core.program.ops import COLLECTIVES, ROUNDS
-
-#: Dimensions along which samples and their tokens lie. A tensor of the header that has one of them is an activation (or a gradient
-#: that comes in); one that has none belongs to the model. Nothing else in a program tells the two operands of a product apart.
-POSITIONS = frozenset({"batch", "tokens", "queries", "keys"})
 
 #: Dimensions that are split -> the axes that split them, the outermost first.
 Split = Mapping[str, tuple[str, ...]]

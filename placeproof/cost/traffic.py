@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.program import For, Index, Stmt, render_expression, render_head, walked
+from placeproof.core.program import Expr, For, Index, Stmt, render_expression, render_head, walked
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.step import Step
 from placeproof.semantics.values import Event, Kind, Trace, Value, factors
@@ -162,8 +162,12 @@ def _repeated(event: Event, operand: Value, sent: object, amounts: Amounts) -> t
     """Bytes a time and times a step. What is sent part by part is counted as one pass over the whole."""
     assert callable(sent)
     count = amounts.count("microbatches") if any(loop.domain == "microbatches" for loop in event.loops) else amounts.one
+    hops = _hops(event)
     for branch, taken in event.branches:
-        count = count * amounts.share(branch, taken)
+        if hops is None or branch.axis not in event.call.axes:
+            count = count * amounts.share(branch, taken)
+    if hops is not None:
+        count = count * amounts.scalar(hops) / amounts.devices(event.call.axes)
     loops = _partition(event)
     if operand.index is not None and operand.index.var is None:
         return sent(operand), count
@@ -179,6 +183,11 @@ def _repeated(event: Event, operand: Value, sent: object, amounts: Amounts) -> t
     return sent(operand), count * amounts.passes(loops)
 
 
+def _hops(event: Event) -> Expr | None:
+    """How often, over all devices, something is handed on for each micro-batch; None where the branches around it say so."""
+    return next((loop.hops for loop in event.loops if loop.hops is not None), None) if event.call.op == "send" else None
+
+
 def _why(event: Event, operand: Value) -> str:
     place = event.stmt.place
     line = f"line {place.line}: " if place else ""
@@ -192,5 +201,8 @@ def _times(event: Event) -> str:
     parts = ["once for each micro-batch" for loop in event.loops if loop.domain == "microbatches"]
     if _partition(event) and event.operands[0].part is None:
         parts.append(f"once for each of a device's {_partition(event)[-1].domain}")
+    if (hops := _hops(event)) is not None:
+        parts.append(f"{render_expression(hops)} times over all devices: a schedule hands it on so often")
+        return " and ".join(parts)
     parts += [f"by the devices with {'' if t else 'not '}rank({b.axis}) {b.op} {render_expression(b.bound)}" for b, t in event.branches]
     return " and ".join(parts) or "once a step"

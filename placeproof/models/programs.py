@@ -10,12 +10,8 @@ from pathlib import Path
 
 from placeproof.core import files as texts
 from placeproof.core.diagnostics import Diagnostic, InputError
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, Program, Ref, Stmt, parse, read
+from placeproof.core.program import POSITIONS, Assign, Binary, Call, Do, Expr, Program, Ref, Stmt, parse, read
 from placeproof.core.program.ir import Tensor, calls, own_expressions
-
-#: Dimensions along which samples and their tokens lie: a tensor of the header that has one of them is no weight. The same as
-#: ``placeproof.cost.tensor_shapes.POSITIONS``, which is above this layer.
-POSITIONS = frozenset({"batch", "tokens", "queries", "keys"})
 
 #: What a block gives: the new stream, or what the next block reads as ``n``.
 OUTPUTS = ("y", "n")

@@ -3,6 +3,7 @@
 from placeproof.core.program.ir import (
     DEFAULT_GROUP,
     FIRST_UNIT,
+    POSITIONS,
     Assign,
     Binary,
     Call,
@@ -32,6 +33,7 @@ from placeproof.core.program.wellformed import check
 __all__ = [
     "DEFAULT_GROUP",
     "FIRST_UNIT",
+    "POSITIONS",
     "Assign",
     "Binary",
     "Call",

@@ -102,7 +102,8 @@ class For:
     (``blocks[0]``, :data:`FIRST_UNIT`).
 
     ``start`` is 1 where the first part is left out (``units[1:]``): it is computed apart, as a root unit that stays gathered is.
-    ``in_flight`` is the number of micro-batches whose activations coexist (1 unless a schedule overlaps them).
+    ``in_flight`` is the number of micro-batches whose activations coexist (1 unless a schedule overlaps them). ``hops``: how often each
+    micro-batch is handed on from device to device, and its gradient back, where a device has several runs of layers.
     """
 
     var: str
@@ -112,6 +113,7 @@ class For:
     start: int = 0
     reverse: bool = False
     in_flight: Expr | None = None
+    hops: Expr | None = None
     place: Place | None = field(default=None, compare=False, repr=False)
 
 
@@ -206,6 +208,10 @@ class Program:
 
 DEFAULT_GROUP = "all"
 
+#: Dimensions along which samples and their tokens lie. A tensor of the header that has one of them is an activation (or a gradient
+#: that comes in); one that has none belongs to the model. Nothing else in a program tells the two operands of a product apart.
+POSITIONS = frozenset({"batch", "tokens", "queries", "keys"})
+
 
 def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """Every statement of a body in order, loops and branches before what they contain."""
@@ -236,7 +242,7 @@ def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
     if isinstance(stmt, Do):
         return (stmt.call,)
     if isinstance(stmt, For):
-        return (stmt.in_flight,) if stmt.in_flight is not None else ()
+        return tuple(e for e in (stmt.in_flight, stmt.hops) if e is not None)
     return (stmt.bound,)
 
 

@@ -10,12 +10,12 @@ from math import prod
 
 from placeproof.collectives import COLLECTIVES, Layout
 from placeproof.core.exchange import Exchange
-from placeproof.core.program import FIRST_UNIT, Binary, Call, Expr, For, If, Number, Program, Ref, Stmt, calls, read, statements
+from placeproof.core.program import FIRST_UNIT, POSITIONS, Binary, Call, Expr, For, If, Number, Program, Ref, Stmt, calls, read, statements
 from placeproof.core.shapes import Unit, Weight
 from placeproof.core.strategy import MATRIX, NORM
 from placeproof.cost.exact.cuts import buckets, dealt, local_shape, padded
 from placeproof.cost.exact.setting import Setting
-from placeproof.cost.tensors import POSITIONS, BlockExchange, exchanges
+from placeproof.cost.tensors import BlockExchange, exchanges
 from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Event, Kind
 

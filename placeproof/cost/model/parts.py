@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Literal
 
 from placeproof.core.exchange import Exchange
+from placeproof.core.program import POSITIONS
 from placeproof.core.strategy import Strategy
 from placeproof.cost.flops import Work
 from placeproof.cost.layer import Layer, Row, Stored, layer
-from placeproof.cost.tensor_shapes import POSITIONS
 from placeproof.cost.tensors import Amount, exchanges
 from placeproof.models import Block, Model, Segment
 from placeproof.models.expressions import Expression

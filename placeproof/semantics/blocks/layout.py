@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from placeproof.core.program import Call, Expr
 from placeproof.semantics.blocks.plan import PlanAxis
 
-#: Dimensions along which samples and their tokens lie: a tensor with none of them belongs to the model.
-POSITIONS = frozenset({"batch", "tokens", "queries", "keys"})
 #: Tokens that are attended to: `contract(hot(same), k, over=tokens)` calls the tokens of k so.
 ATTENDED = "keys"
 #: On an axis a value is a partial sum. Otherwise it is split by a dimension, whose name stands there, or replicated: None.

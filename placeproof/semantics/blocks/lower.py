@@ -22,11 +22,11 @@ from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import axis_order
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, Number, Program, Ref, Stmt, expressions
+from placeproof.core.program import POSITIONS, Assign, Binary, Call, Do, Expr, Number, Program, Ref, Stmt, expressions
 from placeproof.core.program.ir import Tensor
 from placeproof.semantics.blocks.align import Kind, Together, aligned, merged, reduced, summed
 from placeproof.semantics.blocks.buffers import Buffers, Made, free_name
-from placeproof.semantics.blocks.layout import PARTIAL, POSITIONS, Layout, State
+from placeproof.semantics.blocks.layout import PARTIAL, Layout, State
 from placeproof.semantics.blocks.plan import Plan
 from placeproof.semantics.blocks.text import names, placed, renamed, written_names
 from placeproof.semantics.blocks.wanted import ANYHOW, Want, adjoints, backward, lasting, wanted
