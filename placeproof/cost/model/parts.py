@@ -13,10 +13,11 @@ from functools import cached_property
 from typing import Literal
 
 from placeproof.core.exchange import Exchange
-from placeproof.core.program import POSITIONS
+from placeproof.core.program import POSITIONS, Assign
 from placeproof.core.strategy import Strategy
 from placeproof.cost.flops import Work
 from placeproof.cost.layer import Layer, Row, Stored, layer
+from placeproof.cost.tensor_shapes import lines
 from placeproof.cost.tensors import Amount, exchanges
 from placeproof.models import Block, Model, Segment
 from placeproof.models.expressions import Expression
@@ -165,8 +166,20 @@ def _part_of(segment: Segment, plan: Plan, ring: tuple[str, ...], recompute: Rec
         names = [f"{s.block}.{s.name}" for s in between]
         drawn = tuple(dict.fromkeys(n for n in names if n in given))
         again = tuple(dict.fromkeys(n for n in names if n not in given))
-        chosen = plain.recomputed(*again) if again else plain
+        chosen = plain.recomputed(*again, rerun=_made_of(plain, again)) if again else plain
     elif recompute == "full" and repeated:
         chosen = plain.full()
         drawn = tuple(f"{s.block}.{s.name}" for s in chosen.kept() if s.block != "input" and s.picks is None)
     return Part(name=segment.name, times=segment.times, blocks=segment.blocks, plain=plain, layer=chosen, drawn=drawn, ring=ring)
+
+
+def _made_of(chain: Layer, values: tuple[str, ...]) -> tuple[str, ...]:
+    """What forward makes directly of some values: a checkpoint runs to its end, the output of attention included."""
+    inside = set(chain.named(values))
+    found = []
+    for line in lines(chain.program):
+        if isinstance(line.stmt, Assign) and not line.backward and inside & {held.name for held in line.reads}:
+            name = line.stmt.targets[0].name
+            found += [name] if name not in inside else []
+    origins = [chain.origin(name) for name in found]
+    return tuple(dict.fromkeys(f"{o.block}.{o.name}" for o in origins if f"{o.block}.{o.name}" not in values))
