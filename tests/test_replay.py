@@ -22,20 +22,19 @@ from block_oracle import block, collectives_taken_away
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from replaying import Data, anything, assert_reproduced, replayed
 
 from placeproof.cli import replay as cli
 from placeproof.cli.main import run as command
 from placeproof.core.diagnostics import InputError
 from placeproof.core.program import Program, read
-from placeproof.measure.replay import Replayed, replay
 from placeproof.measure.replay_file import parse
 from placeproof.measure.replay_simulator import simulated
 from placeproof.report.proof_data import judgement
-from placeproof.report.proof_run import number, of_step
+from placeproof.report.proof_run import number
 from placeproof.semantics.catalogue import not_equivalent, read_not_equivalent
 from placeproof.semantics.lower import lower
-from placeproof.semantics.simulate import Difference, Fault, Setup, simulate
-from placeproof.semantics.trace import trace
+from placeproof.semantics.simulate import Setup
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
@@ -49,7 +48,6 @@ HERE = Path(__file__).parent
 SCHEMA = json.loads((HERE.parent / "docs" / "reference" / "prove.schema.json").read_text(encoding="utf-8"))
 MUTANTS = sorted(p.name.removesuffix(".mutant.step") for p in (HERE / "bugs").glob("*.mutant.step"))
 NIGHTLY = bool(os.environ.get("PLACEPROOF_PROFILE") == "nightly")
-Data = dict[str, Any]
 
 
 def refuted(name: str) -> Program:
@@ -70,14 +68,6 @@ def text_of(name: str) -> str:
 def data_of(name: str) -> Data:
     found: Data = json.loads(text_of(name))
     return found
-
-
-def replayed(data: Data, **options: float) -> Replayed:
-    return replay(parse(json.dumps(data)), **options)
-
-
-def assert_reproduced(one: Replayed) -> None:
-    assert one.word == "reproduced", (one.why, one.wrong[:3], [o.error for o in one.outcomes])
 
 
 # What proofs refute.
@@ -136,6 +126,8 @@ OF_TENSORS = {
     "one device's": "p = contract(contract(x, w1, over=hidden), w2, over=ffn)\nreturns(broadcast(reduce(p, tp), tp) / tp)",
     "on one device alone": "p = contract(contract(x, w1, over=hidden), w2, over=ffn)\nreturns(reduce(p, tp))",
     "dropout": "p = contract(contract(x, w1, over=hidden), w2, over=ffn)\nreturns(dropout(all_reduce(p, tp), random(tp)))",
+    "the larger of two": "returns(max(x, x * tp - 2))",
+    "a derivative of the larger of two": "y = max(x, x * x - x)\nreturns(dy, gradient_of=y, by=x, at=dy)",
     "a part of a whole": "returns(part(x, tp, dim=tokens) * tp)",
     "a branch": "y = copy(x)\nif rank(tp) == 0:\n    y = y + y\nreturns(y)",
 }
@@ -153,18 +145,6 @@ def test_operations_on_tensors_come_out_bit_for_bit(what: str) -> None:
 # Any program, on a mesh of our choice: what devices end with, right or wrong.
 
 
-def anything(program: Program, setup: Setup, steps: int = 1) -> Data:
-    """A run as the file of a counterexample, whether or not it differs from one device's."""
-    placed = trace(program).program
-    what = simulate(placed, setup)
-    if not isinstance(what, Fault):
-        what = Difference(step=steps - 1, device={}, state="parameters", element=(0, "", 0, 0), expected=Fraction(0), actual=None)
-    why = what.why if isinstance(what, Fault) else None
-    shown = {"device": {}, "element": None, "expected": None, "actual": why, "run": of_step(placed, setup, what)}
-    found = {"degrees": setup.degrees, "microbatches": setup.microbatches} | shown
-    return {"schema": "placeproof.prove/1", "subject": "a run", "verdict": "refuted", "counterexample": found}
-
-
 STRATEGIES = {
     "zero3 * tp": {"dp": 2, "tp": 2},
     "tp * sp * zero1": {"dp": 1, "tp": 3},
@@ -174,6 +154,8 @@ STRATEGIES = {
     "hsdp * accumulate": {"rep": 2, "shard": 2},
     "tp * zero_r(checkpoints=host)": {"tp": 2},
     "zero3(prefetch=true)": {"dp": 3},
+    "zero1 * ep": {"dp": 2, "ep": 2},
+    "fsdp * fsdp(dp=ep) * ep": {"dp": 1, "ep": 3},
 }
 
 
@@ -193,6 +175,8 @@ LINES = {
     "by messages": "g = all_gather(reduce_scatter(backward(parameters), dp, op=mean, via=all_to_all), dp)",
     "the greatest by messages": "g = all_gather(reduce_scatter(backward(parameters), dp, op=max, via=all_to_all), dp)",
     "to the second": "g = broadcast(reduce(backward(parameters), dp, root=1), dp, root=1)",
+    "to owners without a name": "g = broadcast(reduce(backward(parameters), dp), dp)",
+    "of what copies have": "g = broadcast(backward(parameters), dp)",
     "to the owners": "g = broadcast(reduce(backward(parameters), dp, op=mean), dp, root=owner)",
     "missing": "g = all_reduce(part(backward(parameters), dp), dp)",
     "interleaved": "g = all_gather(part(backward(parameters), dp, order=interleaved), dp)",

@@ -156,13 +156,16 @@ def _judged(found: Counterexample, outcomes: list[Outcome[Held]], arithmetics: l
 
 
 def _as_predicted(found: Counterexample, outcomes: list[Outcome[Held]]) -> bool:
-    """Whether the run failed in the way that was predicted: devices wait for ever, meet in different collectives, or lack something."""
+    """Whether the run failed in the way that was predicted: devices wait for ever, meet in different collectives, lack
+    something, or hold what is not theirs."""
     why = found.shown.why or ""
     errors = " ".join(o.error or "" for o in outcomes)
     if "different collectives" in why:
         return "DifferentCollectivesError" in errors
     if "shapes do not fit" in why or "nothing to gather" in why:
         return "NothingThereError" in errors
+    if "not home" in why:
+        return "NotHomeError" in errors
     stuck = {tuple(at.values()) for at in found.stuck}
     left = {place for place, o in zip(found.places, outcomes, strict=True) if o.kind != "ok"}
     return stuck == left and any(o.kind == "timeout" for o in outcomes)

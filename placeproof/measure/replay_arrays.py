@@ -126,8 +126,7 @@ class Array:
 
     def cut(self, dim: str, axis: str, coordinate: int, degree: int) -> Array:
         """One of so many contiguous blocks, which differ in length by at most one."""
-        n = len(self.places[dim])
-        mine = self.kept(dim, range(n * coordinate // degree, n * (coordinate + 1) // degree))
+        mine = self.kept(dim, block(range(len(self.places[dim])), coordinate, degree))
         return replace(mine, cuts={**self.cuts, dim: (*self.cuts.get(dim, ()), axis)}, loose=self.loose - {dim})
 
     def reduced(self, dim: str, combine: Callable[[Content, int], Content]) -> Array:
@@ -183,6 +182,21 @@ def greatest(content: Content, dim: int) -> Content:
     return front[(index, *grid)]
 
 
+def larger(a: Content, b: Content) -> Content:
+    """The larger of two numbers, position by position, with its derivative; of equal ones the first's."""
+    shape = torch.broadcast_shapes(a.shape, b.shape)
+    first, second = (_wide(value_of(n), shape) for n in (a, b))
+    mask = torch.tensor([m >= n for m, n in zip(first.fractions(), second.fractions(), strict=True)]).reshape(shape)
+    if isinstance(a, Dual) and isinstance(b, Dual):
+        return Dual(first.where(mask, second), _wide(a.slope, shape).where(mask, _wide(b.slope, shape)))
+    return first.where(mask, second)
+
+
+def _wide(numbers: Numbers, shape: Sequence[int]) -> Numbers:
+    """Repeated along dimensions of length 1, to a shape."""
+    return Numbers(numbers.of, numbers.data.expand(*shape, *[-1] * numbers.of.extra))
+
+
 def one_hot(picks: Array, size: int, of: Arithmetic) -> Array:
     """1 at each position that is picked, along a new last dimension."""
     if picks.picks is None:
@@ -191,3 +205,27 @@ def one_hot(picks: Array, size: int, of: Arithmetic) -> Array:
     content = Numbers.make(of, hot.flatten().tolist(), *hot.shape)
     places = {**picks.places, picks.picks: tuple(range(size))}
     return Array(places=places, content=content, cuts=picks.cuts, loose=frozenset({picks.picks}))
+
+
+def block(positions: range, coordinate: int, degree: int) -> range:
+    """One of so many contiguous blocks, which differ in length by at most one."""
+    n = len(positions)
+    return positions[n * coordinate // degree : n * (coordinate + 1) // degree]
+
+
+def places_of(places: Mapping[str, Sequence[int]]) -> list[tuple[int, ...]]:
+    """The places of every position, row by row."""
+    found: list[tuple[int, ...]] = [()]
+    for along in places.values():
+        found = [(*at, place) for at in found for place in along]
+    return found
+
+
+def spot(at: Mapping[str, int]) -> str:
+    """A place in a tensor, dimensions by name."""
+    return "[" + ", ".join(f"{dim} {n}" for dim, n in sorted(at.items())) + "]"
+
+
+def spots(array: Array) -> list[str]:
+    """The names of the places of an array's numbers, row by row."""
+    return [spot(dict(zip(array.dims, at, strict=True))) for at in places_of(array.places)]

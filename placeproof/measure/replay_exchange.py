@@ -65,12 +65,14 @@ class _Exchange:
 
     @property
     def root(self) -> str:
-        return self.call.option("root", "owner" if self.call.op == "reduce" else "0") or "0"
+        """Of parts of the parameters: without a name, each part's owner."""
+        return self.call.option("root", "owner") or "owner"
 
     def rank_of_root(self) -> int:
-        """The rank of the device whose number within the group is the root; counted around."""
+        """The rank of the device whose number within the group is the root, without a name the first; counted around."""
+        number = int(self.call.option("root", "0") or "0")
         places = [self.here.model.place(at, self.call.axes) for at in self.group.at]
-        return self.group.ranks[places.index(int(self.root) % self.group.size)]
+        return self.group.ranks[places.index(number % self.group.size)]
 
     def owned(self, at: Coordinates) -> Tensor:
         return self.here.model.owns(at, self.call.axes)
@@ -141,7 +143,20 @@ def _from_owners(do: _Exchange, own: Part, rows: Tensor, masks: list[Tensor], sh
         given = mask[real]
         found = found.put(real[given], shard[: len(real)][given])
         held[real[given]] = True
-    return own.with_numbers(found[:-1], held & own.extent)
+    extent = _with_others_experts(do, own)
+    return replace(own, extent=extent, numbers=found[:-1], held=held & extent)
+
+
+def _with_others_experts(do: _Exchange, own: Part) -> Tensor:
+    """The extent of what a device has gathered: in a network also the experts of the devices that it gathers from."""
+    model = do.here.model
+    apart = () if model.experts is None else model.factors((model.experts,))
+    if not model.network or not set(apart) & set(model.factors(do.call.axes)):
+        return own.extent
+    theirs = torch.stack(do.masks(own.extent)).any(0)
+    blocks = model.blocks_in(own.extent)
+    groups = {e.group for e, there in zip(model.elements, own.extent.tolist(), strict=True) if there}
+    return own.extent | theirs & model.mask([e.block in blocks and e.group in groups for e in model.elements])
 
 
 def _broadcast(do: _Exchange, own: Part) -> Part:

@@ -23,9 +23,6 @@ T = TypeVar("T")
 Result = Value | tuple[Value, Value]
 Rule = Callable[[Here, Call, list[Value]], Result]
 
-#: What runs a layer of the network, by itself on each device.
-_LAYERS = ("forward", "backward", "backward_weight", "backward_input")
-
 _OPERATORS: dict[str, Callable[[Numbers, Numbers | Fraction], Numbers]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -47,8 +44,6 @@ def local(here: Here, call: Call, operands: list[Value], results: int) -> Result
         return operands[0]
     if call.op not in _RULES:
         raise NotReplayedError(f"`{call.op}`")
-    if call.op in _LAYERS and any(g.experts for g in here.model.program.groups):
-        raise NotReplayedError(f"`{call.op}` of a layer that sends tokens to the experts of other devices")
     found = _RULES[call.op](here, call, operands)
     return found[0] if isinstance(found, tuple) and results == 1 else found
 

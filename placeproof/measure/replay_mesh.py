@@ -182,7 +182,23 @@ class Mesh:
             self._done(call, lambda: dist.broadcast(found, root, group=group.handle))
         return found
 
+    def told(self, group: Group, text: str, call: Call) -> list[str]:
+        """Every device's text, by rank."""
+        mine = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        lengths = [int(n) for n in self.collect(group, torch.tensor([len(mine)]), call)]
+        row = torch.nn.functional.pad(mine, (0, max(lengths) - len(mine)))
+        return [bytes(r[:n].tolist()).decode() for r, n in zip(self.collect(group, row, call), lengths, strict=True)]
+
     # Messages.
+
+    def passed(self, group: Group, mine: Tensor, shape: Sequence[int], by: int, call: Call) -> Tensor:
+        """Send to the device ``by`` steps on in the group, around its end, and wait for a tensor of the shape from the one as many
+        steps before. All do so at once; nobody waits before it has sent."""
+        if group.handle is None:
+            return mine
+        to, source = (group.ranks[(group.me + steps) % group.size] for steps in (by, -by))
+        self._post(mine, to, call)
+        return self._fetch(mine.new_empty(tuple(shape)), source, call)
 
     def send(self, axis: str, steps: int, tensors: Sequence[Tensor], call: Call) -> None:
         """Send to the device some steps along an axis, without waiting for it; beyond the ends of the mesh nobody receives."""
@@ -190,9 +206,7 @@ class Mesh:
         if other is None or other == self.rank:
             return
         for tensor in tensors:
-            data = tensor.contiguous()
-            work = self._done(call, lambda d=data: dist.isend(d, other, tag=self._next(self.rank, other)))  # type: ignore[misc]
-            _UNDER_WAY.append((work, data))
+            self._post(tensor, other, call)
 
     def receive(self, axis: str, steps: int, shape: Tensor, call: Call) -> Tensor:
         """Wait for one tensor of the shape and type of another, from the device some steps along an axis."""
@@ -200,8 +214,14 @@ class Mesh:
         if other is None or other == self.rank:
             time.sleep(self._waits.total_seconds())
             raise ExchangeError(f"Timed out waiting {self._waits // timedelta(milliseconds=1)}ms for a device that is not there")
-        found = torch.empty_like(shape)
-        self._done(call, lambda: dist.recv(found, other, tag=self._next(other, self.rank)))
+        return self._fetch(torch.empty_like(shape), other, call)
+
+    def _post(self, tensor: Tensor, to: int, call: Call) -> None:
+        data = tensor.contiguous()
+        _UNDER_WAY.append((self._done(call, lambda: dist.isend(data, to, tag=self._next(self.rank, to))), data))
+
+    def _fetch(self, found: Tensor, source: int, call: Call) -> Tensor:
+        self._done(call, lambda: dist.recv(found, source, tag=self._next(source, self.rank)))
         return found
 
     def _beside(self, axis: str, steps: int) -> int | None:

@@ -72,6 +72,7 @@ class Model:
         self._owners = {(o.along, o.order, o.stage): torch.tensor(o.of, dtype=torch.int64) for o in found.owners}
         self.network = any(c.op == "forward" for s in statements(self.program.body) for c in calls(s))
         self.hidden = next((a.name for a in self.program.axes if a.splits.name == "hidden"), None)
+        self.experts = next((g.experts for g in self.program.groups if g.experts), None)
         self.stages = next((a.name for a in self.program.axes if a.splits.name == "layers"), None)
         self.sample_factors = tuple(f for a in self.program.axes if a.splits.samples for f in self.factors((a.name,)))
         self.tensors = list(dict.fromkeys((e.block, e.group) for e in self.elements))

@@ -87,7 +87,7 @@ def backward(
         if group is None or group not in ("norm", "matrix"):
             x.needs(dx.there, "the gradient of a block's input")
         there = x.there if group != "norm" else dx.there
-        through, own = _block_backward(w, block, group, _cut(x, x.there), _cut(dx, x.there))
+        through, own = _block_backward(w, block, group, only_there(x, x.there), only_there(dx, x.there))
         dx = Stream(there=there, numbers=through if group != "norm" else dx.numbers * w(block, "n"))
         for part, value in own.items():
             index = w.index(block, part)
@@ -95,8 +95,8 @@ def backward(
     return grads, dx
 
 
-def _cut(x: Stream, tokens: Tensor) -> Numbers:
-    """Zero for tokens that are not there, so that sums over tokens leave them out."""
+def only_there(x: Stream, tokens: Tensor) -> Numbers:
+    """The numbers of some tokens, and zero for the others, so that sums over tokens leave them out."""
     return x.numbers.where(tokens, zeros(x.numbers.of, *x.numbers.shape))
 
 

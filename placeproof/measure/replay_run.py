@@ -9,7 +9,7 @@ from torch import Tensor
 from placeproof.core.program import Do
 from placeproof.measure import replay_blocks as blocks
 from placeproof.measure.replay import DERIVATIVE, Held, Table, Tables
-from placeproof.measure.replay_arrays import Array, value_of
+from placeproof.measure.replay_arrays import Array, spots, value_of
 from placeproof.measure.replay_file import Counterexample
 from placeproof.measure.replay_mesh import Mesh
 from placeproof.measure.replay_model import Model
@@ -43,6 +43,7 @@ def _blocks(found: Counterexample, rank: int, arithmetics: Sequence[Arithmetic],
     mesh = Mesh(found.factors, rank, sets, [], timeout)
     tables, reference = {}, {}
     for of in arithmetics:
+        mesh.begin()
         tables[of.name] = _results(blocks.BlockProcess(found, mesh, of).run())
         if not rank:
             alone = Mesh(dict.fromkeys(found.factors, 1), 0, sets, [], timeout)
@@ -51,7 +52,7 @@ def _blocks(found: Counterexample, rank: int, arithmetics: Sequence[Arithmetic],
 
 
 def _results(arrays: Sequence[Array]) -> dict[str, Table]:
-    return {f"result {n + 1}": Table(blocks.spots(array), value_of(array.content).flat().data) for n, array in enumerate(arrays)}
+    return {f"result {n + 1}": Table(spots(array), value_of(array.content).flat().data) for n, array in enumerate(arrays)}
 
 
 def _derivative(found: Counterexample, alone: Mesh, of: Arithmetic) -> dict[str, Table]:

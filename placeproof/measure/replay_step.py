@@ -14,6 +14,7 @@ from placeproof.core.program.ir import FIRST_UNIT
 from placeproof.core.program.ops import OPS
 from placeproof.core.states import STATES
 from placeproof.measure.replay_exchange import exchange, receive, send
+from placeproof.measure.replay_experts import LAYERS, layer
 from placeproof.measure.replay_flat import axes_together, gradient
 from placeproof.measure.replay_local import a, arithmetic, local, plain
 from placeproof.measure.replay_mesh import Mesh
@@ -48,6 +49,8 @@ class Ended:
 def groups_of(model: Model) -> tuple[list[frozenset[str]], list[str]]:
     """The sets of factors along which the program exchanges, and the axes between whose ends it does."""
     sets, ends = [frozenset(model.factors(axes_together(model)))], []
+    if model.experts is not None:
+        sets.append(frozenset(model.factors((model.experts,))))
     for stmt in statements(model.program.body):
         for call in calls(stmt):
             if call.op == "tied_reduce":
@@ -260,6 +263,8 @@ class Process(Here):
             return exchange(self, call, operands[0])
         if call.op in ("backward", "backward_with") and not self.model.network:
             return self._pass(call, operands)
+        if call.op in LAYERS and self.model.experts is not None:
+            return layer(self, call, operands, results)
         return local(self, call, operands, results)
 
     def _pinned(self, expr: Expr, frame: Frame) -> Frame:

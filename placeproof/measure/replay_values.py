@@ -20,6 +20,10 @@ class NothingThereError(Exception):
     """A computation reads a token, or a buffer, that the device does not have: shapes do not fit."""
 
 
+class NotHomeError(Exception):
+    """A device would return what is another device's part: it has not come home from its way round the ring."""
+
+
 class NotReplayedError(Exception):
     """The program does something that this replay gives no meaning."""
 

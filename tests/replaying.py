@@ -1,0 +1,55 @@
+"""Runs as files of counterexamples, for the tests that replay them: those that proofs find, and any run on a mesh of our choice."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import Any
+
+from placeproof.core.program import Program
+from placeproof.measure.replay import Replayed, replay
+from placeproof.measure.replay_file import parse
+from placeproof.report.proof_run import of_block, of_step
+from placeproof.semantics import tensors
+from placeproof.semantics.simulate import Difference, Fault, Setup, simulate
+from placeproof.semantics.tensors.arrays import FaultError
+from placeproof.semantics.tensors.machine import Machine
+from placeproof.semantics.trace import trace
+
+Data = dict[str, Any]
+
+
+def replayed(data: Data, **options: float) -> Replayed:
+    return replay(parse(json.dumps(data)), **options)
+
+
+def assert_reproduced(one: Replayed) -> None:
+    assert one.word == "reproduced", (one.why, one.wrong[:3], [o.error for o in one.outcomes])
+
+
+def anything(program: Program, setup: Setup, steps: int = 1) -> Data:
+    """A run as the file of a counterexample, whether or not it differs from one device's."""
+    placed = trace(program).program
+    what = simulate(placed, setup)
+    if not isinstance(what, Fault):
+        what = Difference(step=steps - 1, device={}, state="parameters", element=(0, "", 0, 0), expected=Fraction(0), actual=None)
+    why = what.why if isinstance(what, Fault) else None
+    return _file(setup.degrees, setup.microbatches, of_step(placed, setup, what), why)
+
+
+def anything_of_tensors(program: Program, setup: tensors.Setup) -> Data:
+    """The same of a program over tensors: the first result is the one that is shown."""
+    first = Machine(program, dict.fromkeys(setup.degrees, 1), setup.sizes, setup.seed, fine=setup.fine).run()[0]
+    what = tensors.Difference(line=first.line, device={}, name=first.name, index={}, expected=None, actual=None)
+    why = None
+    try:
+        Machine(program, setup.degrees, setup.sizes, setup.seed, fine=setup.fine).run()
+    except FaultError as fault:
+        why = str(fault)
+    return _file(setup.degrees, 1, of_block(program, tensors.Found(setup=setup, what=what)), why)
+
+
+def _file(degrees: dict[str, int], microbatches: int, run: Data, why: str | None) -> Data:
+    shown = {"device": {}, "element": None, "expected": None, "actual": why, "run": run}
+    found = {"degrees": degrees, "microbatches": microbatches} | shown
+    return {"schema": "placeproof.prove/1", "subject": "a run", "verdict": "refuted", "counterexample": found}
