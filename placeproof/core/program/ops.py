@@ -67,9 +67,10 @@ _OPS = (
     Op(name="shift", operands=("x",), axes=Axes.ONE, options=(("by", ("1", "-1")),), collective=True,
        doc="what the device before it along the axis has; the first has what the last had (`by=-1`: the other way round)"),
     Op(name="broadcast", operands=("x",), axes=Axes.SOME, options=(("root", ()),), collective=True,
-       doc="copy the value of the root (a rank, or `owner`: each part from its owner) to all"),
+       doc="copy the value of the root (a rank, or `owner`: each part from its owner) to all; without one, of parameters the owners', "
+       "of anything else the first device's"),
     Op(name="reduce", operands=("x",), axes=Axes.SOME, options=(_REDUCE, ("root", ())), collective=True,
-       doc="combine over the axes on the root alone (a rank, or `owner`: each part at its owner)"),
+       doc="combine over the axes on the root alone (a rank, or `owner`: each part at its owner); the default is that of `broadcast`"),
     Op(name="send", operands=("x",), axes=Axes.ONE, options=(("to", ()),), results=(0, 0), collective=True,
        doc="send to the device `to` steps along the axis"),
     Op(name="recv", operands=(), axes=Axes.ONE, options=(("source", ()),), collective=True,
@@ -127,7 +128,7 @@ _OPS = (
     Op(name="tokens", operands=("microbatch",), optional=1, doc="the number of tokens that count in the device's own samples"),
     Op(name="square_norm", operands=("x",), doc="sum of squares of what this device holds"),
     Op(name="min", operands=("a", "b"), doc="the smaller of two scalars"),
-    Op(name="max", operands=("a", "b"), doc="the larger of two scalars"),
+    Op(name="max", operands=("a", "b"), doc="the larger of two numbers, element by element"),
     Op(name="sqrt", operands=("scalar",), doc="square root"),
     Op(name="clip_factor", operands=("norm", "limit"), optional=1, doc="min(1, limit / norm)"),
     # Flags that must agree between devices.
