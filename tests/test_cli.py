@@ -184,7 +184,23 @@ def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
     assert {f["key"]: f["crossover"]["at"] for f in symbolic}["memory.model_states"] == ["N_shard"]
 
 
-@pytest.mark.parametrize("kind", ["strategies", "collectives", "modes", "states", "symbols", "precisions", "operations", "errors"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "strategies",
+        "collectives",
+        "modes",
+        "states",
+        "symbols",
+        "precisions",
+        "operations",
+        "errors",
+        "models",
+        "families",
+        "schedules",
+        "clusters",
+    ],
+)
 def test_whatever_is_listed_is_explained(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     listed = out(capsys, "list", kind).splitlines()
     assert listed
@@ -207,7 +223,18 @@ def imported(*arguments: str) -> set[str]:
     return {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["derive", "--help"], ["list", "strategies"], ["explain", "zero3"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["derive", "--help"],
+        ["list", "strategies"],
+        ["explain", "zero3"],
+        ["explain", "zb-h1"],
+        ["list", "models"],
+    ],
+)
 def test_light_commands_import_neither_sympy_nor_a_solver(arguments: list[str]) -> None:
     assert not imported(*arguments) & {"sympy", "z3", "cvc5", "numpy"}
 

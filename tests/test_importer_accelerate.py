@@ -186,3 +186,35 @@ def test_sizes_give_the_number_of_processes_where_nothing_else_does():
     assert written(text).expression == "hsdp(rep=4, shard=8, prefetch=true)"
     with pytest.raises(InputError, match="4 \\* 8 \\* 1 \\* 1 is 32, and 64 processes"):
         written(text, 64)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "expression"),
+    [
+        (
+            "FSDP",
+            {"fsdp_config": {"fsdp_version": 2}, "parallelism_config": {"cp_size": 4, "cp_comm_strategy": "alltoall"}},
+            "fsdp(dp=cp, reshard_after_forward=false, unit=model, prefetch=true) * cp(cp=4)",
+        ),
+        (
+            "DEEPSPEED",
+            {"num_processes": 8, "deepspeed_config": {"zero_stage": 3}, "parallelism_config": {"sp_size": 4}},
+            "zero3(dp=2) * zero3(dp=cp) * cp(cp=4, attention=ulysses)",
+        ),
+        (
+            "MEGATRON_LM",
+            {"num_processes": 4, "megatron_lm_config": {"context_parallel_size": 4, "use_distributed_optimizer": True}},
+            "zero1(dp=cp) * cp(cp=4)",
+        ),
+    ],
+)
+def test_split_sequences_are_an_axis(kind: str, said: dict[str, Any], expression: str):
+    prefixes = {"parallelism_config": "parallelism_config_", "megatron_lm_config": "megatron_lm_"}
+    named = {
+        key: {f"{prefixes.get(key, '')}{name}": one for name, one in value.items()} if isinstance(value, dict) else value
+        for key, value in said.items()
+    }
+    found = read_config(yaml.safe_dump({"distributed_type": kind, **named}, sort_keys=False), system="accelerate")
+    assert found.expression == expression
+    assert not [r for r in found.of(Role.NOT_MODELLED) if "_size" in r.name]
+    lower(found.strategy())

@@ -93,6 +93,19 @@ def test_no_setting_is_in_the_table_twice() -> None:
         ('{"zero_optimization": false}', "ddp"),
         ('{"zero_optimization": {"stage": 3}, "tensor_parallel": {"autotp_size": "auto"}}', "zero3 * tp"),
         ('{"zero_optimization": {"stage": 3}, "pipeline": {"stages": 1}}', "zero3"),
+        ('{"sequence_parallel_size": 4}', "ddp * cp(cp=4, attention=ulysses)"),
+        (
+            '{"zero_optimization": {"stage": 3}, "sequence_parallel_size": 4, "data_parallel_size": 2}',
+            "zero3(dp=2) * zero3(dp=cp) * cp(cp=4, attention=ulysses)",
+        ),
+        (
+            '{"zero_optimization": {"stage": 2}, "sequence_parallel_size": 4, "data_parallel_size": 1}',
+            "zero2(dp=cp) * cp(cp=4, attention=ulysses)",
+        ),
+        (
+            '{"zero_optimization": {"stage": 3, "zero_quantized_weights": true}, "sequence_parallel_size": 4}',
+            "zeropp(node=true, qwz=b_qw, qgz=b_g)",
+        ),
         ('{"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "nvme"}}}', "zero1"),
         ('{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}', "zero_offload"),
         ('{"zero_optimization": {"stage": 3, "cpu_offload": true, "cpu_offload_params": true}}', "zero_infinity"),

@@ -111,6 +111,29 @@ STEP = "--micro-batch-size 1 --global-batch-size 8 "
         ("--recompute-activations", 8, "ddp(dp=8)"),
         ("--generalized-tensor-parallel-remat-size 2 --pipeline-model-parallel-size 2", 8, "ddp(dp=2) * pp(pp=2)"),
         ("--tensor-model-parallel-size 2 --tensor-parallel-num-weight-shards 4", 8, "ddp(dp=2) * tp(tp=2)"),
+        ("--context-parallel-size 2", 8, "ddp(dp=4) * cp(cp=2)"),
+        ("--context-parallel-size 8", 8, "cp(cp=8)"),
+        ("--context-parallel-size 8 --use-distributed-optimizer", 8, "zero1(dp=cp) * cp(cp=8)"),
+        ("--context-parallel-size 2 --use-distributed-optimizer", 8, "zero1(dp=4) * zero1(dp=cp) * cp(cp=2)"),
+        ("--context-parallel-size 2 --use-distributed-optimizer", None, "zero1 * zero1(dp=cp) * cp(cp=2)"),
+        ("--context-parallel-size 4 --cp-comm-type all_gather", 4, "cp(cp=4, attention=gather)"),
+        ("--context-parallel-size 4 --cp-comm-type a2a", 4, "cp(cp=4, attention=ulysses)"),
+        (
+            "--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2",
+            8,
+            "ddp(dp=2) * pp(pp=4, schedule=interleaved, chunks=2)",
+        ),
+        (
+            "--num-layers 24 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2",
+            8,
+            "ddp(dp=2) * pp(pp=4, schedule=interleaved, chunks=3)",
+        ),
+        (
+            f"--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2 {STEP}"
+            "--microbatch-group-size-per-virtual-pipeline-stage 8",
+            4,
+            "pp(pp=4, microbatches=8)",
+        ),
     ],
 )
 def test_strategy(text: str, world: int | None, expression: str) -> None:
@@ -176,7 +199,21 @@ def test_assumptions(text: str, without: list[str]) -> None:
         ("--clip-grad 0", "clip_grad", Role.NO_MATTER, "switched off"),
         ("--optimizer muon", "optimizer", Role.NOT_MODELLED, "whole matrices"),
         ("--context-parallel-size 1", "context_parallel_size", Role.NO_MATTER, "the default"),
-        ("--context-parallel-size 2", "context_parallel_size", Role.NOT_MODELLED, "dp is divided"),
+        ("--context-parallel-size 2", "context_parallel_size", Role.READ, "the axis cp"),
+        (
+            "--context-parallel-size 2 --hybrid-context-parallel --calculate-per-token-loss",
+            "context_parallel_size", Role.NOT_MODELLED, "dp is divided",
+        ),
+        ("--context-parallel-size 2 --cp-comm-type p2p a2a", "cp_comm_type", Role.NOT_MODELLED, "several ways"),
+        ("--cp-comm-type a2a", "cp_comm_type", Role.NO_MATTER, "not split"),
+        (
+            "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
+            "num_virtual_stages_per_pipeline_rank", Role.READ, "2 runs of layers",
+        ),
+        (
+            "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2",
+            "num_layers_per_virtual_pipeline_stage", Role.NOT_MODELLED, "more messages",
+        ),
         ("--recompute-granularity selective", "recompute_granularity", Role.NOT_MODELLED, "parts of a layer"),
         ("--use-megatron-fsdp --num-distributed-optimizer-instances 2", "num_distributed_optimizer_instances", Role.READ, "rep"),
         (

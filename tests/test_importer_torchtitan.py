@@ -85,13 +85,27 @@ def test_an_empty_text_is_no_configuration_even_if_the_system_is_named():
             8,
             "fsdp(dp=4, prefetch=true) * pp(pp=2, schedule=gpipe)",
         ),
-        ("[parallelism]\ncontext_parallel_degree = 4\n[training]\nglobal_batch_size = 16\n", 4, "ddp(dp=1) * accumulate"),
+        (
+            "[parallelism]\ncontext_parallel_degree = 4\n[training]\nglobal_batch_size = 16\n",
+            4,
+            "fsdp(dp=cp, prefetch=true) * accumulate * cp(cp=4, attention=gather)",
+        ),
         (
             "[training]\nenable_cpu_offload = true\n[parallelism]\ndata_parallel_replicate_degree = 2\n",
             8,
             "hsdp(rep=2, shard=4, prefetch=true)",
         ),
         ("[training]\nlocal_batch_size = 4\nglobal_batch_size = 32\n", 8, "fsdp(dp=8, prefetch=true)"),
+        (
+            '[parallelism]\ncontext_parallel_degree = 2\ncontext_parallel_rotate_method = "alltoall"\n',
+            8,
+            "fsdp(dp=4, prefetch=true) * fsdp(dp=cp, prefetch=true) * cp(cp=2)",
+        ),
+        (
+            "[parallelism]\ncontext_parallel_degree = 2\ndata_parallel_replicate_degree = 2\n",
+            8,
+            "hsdp(rep=2, shard=2, prefetch=true) * fsdp(dp=cp, prefetch=true) * cp(cp=2, attention=gather)",
+        ),
     ],
 )
 def test_degrees_decide_the_strategy(settings, world, expression):
@@ -150,6 +164,45 @@ def test_a_pipeline_that_runs_twice_in_a_step_counts_all_micro_batches():
     assert found.expression == "fsdp(dp=4, reshard_after_forward=false) * pp(pp=2)"
     assert found.numbers == {"b": 1, "m": 16}
     assert reading(found, "training.global_batch_size").role is Role.NOT_MODELLED
+
+
+@pytest.mark.parametrize(
+    ("schedule", "more", "pp"),
+    [
+        ("Interleaved1F1B", "", "pp(pp=2, schedule=interleaved, chunks=2)"),
+        (
+            "Interleaved1F1B",
+            'module_fqns_per_model_part = [["a"], ["b"], ["c"], ["d"], ["e"], ["f"]]\n',
+            "pp(pp=2, schedule=interleaved, chunks=3)",
+        ),
+        ("ZBVZeroBubble", "", "pp(pp=2, schedule=zb-v)"),
+        ("DualPipeV", "", "pp(pp=2, schedule=dualpipe-v)"),
+        ("GPipe", "", "pp(pp=2, schedule=gpipe)"),
+        ("1F1B", "", "pp(pp=2)"),
+    ],
+)
+def test_schedules_are_those_of_the_catalogue(schedule, more, pp):
+    text = "[training]\nlocal_batch_size = 8\n[parallelism]\npipeline_parallel_degree = 2\n"
+    found = imported(f'{text}pipeline_parallel_schedule = "{schedule}"\n{more}', 2)
+    assert found.expression == pp
+    assert reading(found, "parallelism.pipeline_parallel_schedule").role is Role.READ
+    lower(found.strategy())
+
+
+@pytest.mark.parametrize(
+    ("schedule", "size", "more"),
+    [
+        ("InterleavedZeroBubble", 8, ""),
+        ("LoopedBFS", 8, ""),
+        ("Interleaved1F1B", 3, ""),
+        ("Interleaved1F1B", 8, "pipeline_parallel_layers_per_stage = 2\n"),
+    ],
+)
+def test_other_orders_are_not_modelled(schedule, size, more):
+    text = f"[training]\nlocal_batch_size = {size}\n[parallelism]\npipeline_parallel_degree = 2\n"
+    found = imported(f'{text}pipeline_parallel_schedule = "{schedule}"\n{more}', 2)
+    assert found.expression == "pp(pp=2)"
+    assert reading(found, "parallelism.pipeline_parallel_schedule").role is Role.NOT_MODELLED
 
 
 def test_copies_that_reduce_after_each_pass_are_not_modelled():

@@ -104,6 +104,7 @@ def test_what_cannot_be_asked(make: Callable[[], Any], code: str, says: str) -> 
         ("B W F", "B&F W", "PP112", "`B&F` cannot overlap"),
         ("phases", "phase", "PP113", "`phases` is missing"),
         ("[order]", '[[needs]]\nrule = "m"\n[order]', "PP112", "`m` is no relation"),
+        ("[order]", '[[closed]]\nwhat = "peak"\nform = "m"\nproved = "x"\n[order]', "PP112", "`proved` is a list of texts"),
         ("[order]", '[[closed]]\nwhat = "cost"\nform = "m"\n[order]', "PP112", "`cost` is no quantity"),
     ],
 )

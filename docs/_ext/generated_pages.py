@@ -11,6 +11,7 @@ from collections.abc import Callable
 import catalogue_pages
 import code_tables
 import command_pages
+import model_pages
 import profile_pages
 import proof_pages
 import rule_pages
@@ -49,6 +50,9 @@ MAKERS: dict[str, Callable[[], str]] = {
     "rule-disagreements": rule_pages.disagreements,
     "rule-validators": rule_pages.validators,
     "profiles": profile_pages.listed,
+    "models": model_pages.models,
+    "schedule-proofs": model_pages.schedule_proofs,
+    "cluster-figures": model_pages.cluster_figures,
     "sources": sources_page.sources,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,34 +13,80 @@ from placeproof.cli.model import (
     ClusterOption,
     EfficiencyOption,
     ModelOption,
+    ModelOptions,
     OverlapOption,
     PlotOption,
     RecomputeOption,
     StagesOption,
-    Timing,
-    degrees,
 )
-from placeproof.cli.model import derived as model_derived
-from placeproof.cli.model import rendered as model_rendered
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:
+    from placeproof.cost.derive import Derivation
+    from placeproof.cost.values import Numbers
     from placeproof.importers import Imported
 
-_SET = "Give a symbol a value, NAME=VALUE (P=70e9, P=70B, N=64); may be repeated. Numbers are shown beside the formulas."
+Subject = Annotated[
+    str,
+    typer.Argument(
+        help="A strategy such as `zero3`, `zero1(64) * tp(8) * pp(16)`, `mine.toml`; a program; or a configuration, `ds_config.json`."
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Give a symbol a value, NAME=VALUE (P=70e9, P=70B, N=64); may be repeated. Numbers are shown beside the formulas.",
+    ),
+]
+PrecisionOption = Annotated[
+    str | None, typer.Option("--precision", help="Byte widths for numbers: `placeproof list precisions`. [default: mixed-adam]")
+]
+GroupsOption = Annotated[bool, typer.Option("--groups", help="Count norms and biases apart, as P_norm.")]
+ProgramOption = Annotated[bool, typer.Option("--program", help="Print the step program alone.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON (schema placeproof.derive/1; with --model, placeproof.derive-model/1).")
+]
+LatexOption = Annotated[bool, typer.Option("--latex", help="Print the closed forms as LaTeX.")]
+MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print the closed forms as Markdown.")]
+PythonOption = Annotated[bool, typer.Option("--python", help="Print the closed forms as Python functions.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Exact:
+    """The options of exact bytes; ``profile`` and ``wanted`` speak of closed forms, too."""
+
+    profile: str | None
+    wanted: list[str]
+    shapes: str | None
+    rank: int
+    options: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The command line. ``imports``: --from and --world; ``forms``: options that choose a form of output."""
+
+    subject: str
+    given: list[str]
+    precision: str | None
+    imports: tuple[str | None, int | None]
+    exact: _Exact
+    about: ModelOptions
+    groups: bool
+    forms: list[str]
+
+    @property
+    def json(self) -> bool:
+        """Whether JSON is wanted."""
+        return "--json" in self.forms
 
 
 def command(
-    strategy: Annotated[
-        str,
-        typer.Argument(
-            help="A strategy such as `zero3`, `zero1(64) * tp(8) * pp(16)`, `mine.toml`; a program; or a configuration, `ds_config.json`."
-        ),
-    ],
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SET)] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="Byte widths for numbers: `placeproof list precisions`. [default: mixed-adam]")
-    ] = None,
+    strategy: Subject,
+    set_: SetOption = None,
+    precision: PrecisionOption = None,
     from_: From = None,
     world: World = None,
     profile: ProfileOption = None,
@@ -54,57 +101,100 @@ def command(
     efficiency: EfficiencyOption = None,
     overlap: OverlapOption = None,
     plot: PlotOption = None,
-    groups: Annotated[bool, typer.Option("--groups", help="Count norms and biases apart, as P_norm.")] = False,
-    program: Annotated[bool, typer.Option("--program", help="Print the step program alone.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.derive/1).")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print the closed forms as LaTeX.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the closed forms as Markdown.")] = False,
-    python: Annotated[bool, typer.Option("--python", help="Print the closed forms as Python functions.")] = False,
+    groups: GroupsOption = False,
+    program: ProgramOption = False,
+    json_: JsonOption = False,
+    latex: LatexOption = False,
+    markdown: MarkdownOption = False,
+    python: PythonOption = False,
 ) -> None:
     """Closed-form memory and traffic of a strategy or a step program, with their derivation."""
+    outputs = {"--json": json_, "--latex": latex, "--markdown": markdown, "--python": python, "--program": program}
+    forms = [name for name, on in outputs.items() if on]
+    of_exact = _Exact(profile, with_ or [], shapes, rank, option or [])
+    about = ModelOptions(model, recompute, stages, cluster, efficiency, overlap, plot)
+    asked = _Asked(strategy, set_ or [], precision, (from_, world), of_exact, about, groups, forms)
+    typer.echo(_answer(asked), nl=False)
+
+
+def _answer(asked: _Asked) -> str:
+    """What is printed. Raises InputError with every problem that can be found together."""
+    from placeproof.cost.values import read_numbers
+
+    problems = Problems()
+    _check(asked, problems)
+    with problems.collecting():
+        read_numbers(asked.given, asked.precision)
+    found: list[Imported | None] = [None]
+    expression = asked.subject
+    with problems.collecting():
+        found = read_subjects([asked.subject], *asked.imports)
+        (expression,) = expressions([asked.subject], found)
+        if asked.exact.shapes is None:
+            expression = realised(expression, asked.exact.profile, asked.exact.wanted)
+    if asked.exact.shapes is not None:
+        problems.raise_if_any()
+        return _exact(asked, expression, found)
+    return (_of_model if asked.about.model is not None else _of_strategy)(asked, expression, found, problems)
+
+
+def _check(asked: _Asked, problems: Problems) -> None:
+    """Options that exclude one another, or have nothing to act on."""
+    if len(asked.forms) > 1:
+        problems.add("PP104", f"{' and '.join(asked.forms)} exclude one another", help="choose one form of output")
+    only_formulas = [name for name in asked.forms if name != "--json"]
+    groups = ["--groups"] if asked.groups else []
+    asked.about.check([*only_formulas, *groups, *(["--shapes"] if asked.exact.shapes is not None else [])], problems)
+    unused = [*only_formulas, *(["--precision"] if asked.precision else []), *groups]
+    with problems.collecting():
+        require_profile(
+            asked.exact.profile, asked.exact.wanted, asked.exact.shapes, asked.exact.rank, asked.exact.options, exclusive=unused
+        )
+
+
+def _exact(asked: _Asked, expression: str, found: list[Imported | None]) -> str:
+    told = exact(
+        expression,
+        asked.exact.shapes or "",
+        profile=asked.exact.profile,
+        wanted=asked.exact.wanted,
+        given=asked.given,
+        rank=asked.exact.rank,
+        options=asked.exact.options,
+        json_=asked.json,
+    )
+    return told if asked.json else shown(found) + told
+
+
+def _of_model(asked: _Asked, expression: str, found: list[Imported | None], problems: Problems) -> str:
+    from placeproof.cli.model import degrees, derived, read_options, read_strategy, rendered
+    from placeproof.cost.values import read_numbers
+
+    with problems.collecting():
+        run = read_options(asked.about, asked.given)
+    with problems.collecting():
+        strategy = read_strategy(expression)
+    problems.raise_if_any()
+    d = derived(strategy, run)
+    numbers = read_numbers(settings(asked.given, found), precision_of(asked.precision, found), degrees=degrees(d))
+    told = rendered(d, numbers, run, as_data(found), json_=asked.json)
+    return told if asked.json else shown(found) + told
+
+
+def _of_strategy(asked: _Asked, expression: str, found: list[Imported | None], problems: Problems) -> str:
     from placeproof.cli.common import derive_all
     from placeproof.cost.values import read_numbers
 
-    chosen = [
-        n for n, on in (("--json", json_), ("--latex", latex), ("--markdown", markdown), ("--python", python), ("--program", program)) if on
-    ]
-    unused = [n for n, on in (("--precision", precision), ("--groups", groups)) if on]
-    problems = Problems()
-    if len(chosen) > 1:
-        problems.add("PP104", f"{' and '.join(chosen)} exclude one another", help="choose one form of output")
-    timing = Timing(cluster=cluster, efficiency=efficiency, overlap=overlap, plot=plot)
-    if timing.given and model is None:
-        problems.add("PP104", f"{' and '.join(timing.given)} speak of a model", help="for example `--model llama3-8b`")
     with problems.collecting():
-        read_numbers(set_ or (), precision)
-    found: list[Imported | None] = [None]
-    with problems.collecting():
-        require_profile(profile, with_, shapes, rank, option, exclusive=[*(n for n in chosen if n != "--json"), *unused])
-        found = read_subjects([strategy], from_, world)
-        (expression,) = expressions([strategy], found)
-        if shapes is not None:
-            problems.raise_if_any()
-            told = exact(
-                expression, shapes, profile=profile, wanted=with_ or [], given=set_ or [], rank=rank, options=option or [], json_=json_
-            )
-            typer.echo(("" if json_ else shown(found)) + told, nl=False)
-            return
-        if model is not None:
-            problems.raise_if_any()
-            d = model_derived(realised(expression, profile, with_ or []), model, recompute, stages)
-            numbers = read_numbers(settings(set_ or [], found), precision_of(precision, found), degrees=degrees(d))
-            typer.echo(("" if json_ else shown(found)) + model_rendered(d, numbers, timing, json_=json_), nl=False)
-            return
-        (derived,) = derive_all([realised(expression, profile, with_ or [])], groups=groups)
+        (derived,) = derive_all([expression], groups=asked.groups)
     problems.raise_if_any()
-    numbers = read_numbers(settings(set_ or [], found), precision_of(precision, found), degrees=derived.degree_values)
-    if set_:
+    numbers = read_numbers(settings(asked.given, found), precision_of(asked.precision, found), degrees=derived.degree_values)
+    if asked.given:
         require_numbers(derived, numbers)
-    before = shown(found) if not chosen else ""
-    typer.echo(before + _rendered(derived, numbers, chosen, as_data(found)), nl=False)
+    return ("" if asked.forms else shown(found)) + _rendered(derived, numbers, asked.forms, as_data(found))
 
 
-def require_numbers(derived: Derivation, numbers: Numbers) -> None:  # type: ignore[name-defined]  # noqa: F821
+def require_numbers(derived: Derivation, numbers: Numbers) -> None:
     """Numbers were asked for: the model states, at least, must have one."""
     problems = Problems()
     expr = derived.memory["model_states"] + derived.memory["host"]
@@ -115,7 +205,7 @@ def require_numbers(derived: Derivation, numbers: Numbers) -> None:  # type: ign
     problems.raise_if_any()
 
 
-def _with_degree(derived: Derivation, axis: str) -> str:  # type: ignore[name-defined]  # noqa: F821
+def _with_degree(derived: Derivation, axis: str) -> str:
     from placeproof.strategies import names
 
     if derived.strategy is None:
@@ -127,7 +217,7 @@ def _with_degree(derived: Derivation, axis: str) -> str:  # type: ignore[name-de
     return " * ".join(f"{p}(8)" if p in owners and "(" not in p else p for p in parts)
 
 
-def _rendered(derived: Derivation, numbers: Numbers, chosen: list[str], read: dict[str, Any]) -> str:  # type: ignore[name-defined]  # noqa: F821
+def _rendered(derived: Derivation, numbers: Numbers, chosen: list[str], read: dict[str, Any]) -> str:
     if "--program" in chosen:
         from placeproof.core.program import render
 

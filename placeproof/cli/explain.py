@@ -185,6 +185,31 @@ def _profile(name: str) -> list[str] | None:
     return [*lines, "", f"`placeproof compare ideal {name} --of STRATEGY` shows what that makes"]
 
 
+def _model(name: str) -> list[str] | None:
+    from placeproof.models import load, presets
+    from placeproof.models.family import families, family
+    from placeproof.report import described
+
+    if name in presets():
+        return list(described.model(load(name)))
+    return list(described.family(family(name), load(name))) if name in families() else None
+
+
+def _schedule(name: str) -> list[str] | None:
+    from placeproof.report import described
+    from placeproof.schedules import load, names
+
+    found = name if name in names() else name.replace("_", "-")
+    return list(described.schedule(load(found))) if found in names() else None
+
+
+def _cluster(name: str) -> list[str] | None:
+    from placeproof.clusters import cluster, names
+    from placeproof.report import described
+
+    return list(described.cluster(cluster(name))) if name in names() else None
+
+
 #: Where a name is looked up; the first that knows it explains it.
 EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _code,
@@ -201,6 +226,9 @@ EXPLAINERS: tuple[Callable[[str], list[str] | None], ...] = (
     _framework_rule,
     _block,
     _profile,
+    _model,
+    _schedule,
+    _cluster,
     _theorem,
 )
 
@@ -214,9 +242,11 @@ def _known() -> Iterator[str]:
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="A strategy, mode, symbol, collective, operation, assumption, error code, ...")],
+    name: Annotated[
+        str, typer.Argument(help="A strategy, mode, symbol, collective, assumption, model, schedule, cluster, error code, ...")
+    ],
 ) -> None:
-    """A strategy, mode, state, symbol, collective, operation, precision, assumption or error code in words."""
+    """A strategy, mode, symbol, collective, operation, assumption, model, schedule, cluster or error code in words."""
     for explain in EXPLAINERS:
         lines = explain(name.strip())
         if lines is not None:

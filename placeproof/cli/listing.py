@@ -107,6 +107,31 @@ def _profiles() -> Rows:
     return [(name, one.name, " ".join(one.of), one.title) for name in names() for one in profile(name).implementations]
 
 
+def _models() -> Rows:
+    from placeproof.models import load, presets
+
+    found = [load(name) for name in presets()]
+    return [(m.name, f"{m.parameters().total:,}", m.family, m.title) for m in sorted(found, key=lambda m: (m.family, m.name))]
+
+
+def _families() -> Rows:
+    from placeproof.models.family import families, family
+
+    return [(name, family(name).title) for name in families()]
+
+
+def _schedules() -> Rows:
+    from placeproof.schedules import load, names
+
+    return [(one.name, one.title) for one in map(load, names())]
+
+
+def _clusters() -> Rows:
+    from placeproof.clusters import cluster, names
+
+    return [(one.name, one.title) for one in map(cluster, names())]
+
+
 def _theorems() -> Rows:
     from placeproof.theory.load import load
 
@@ -127,6 +152,10 @@ KINDS: dict[str, Callable[[], Rows]] = {
     "blocks": _blocks,
     "rules": _rules,
     "profiles": _profiles,
+    "models": _models,
+    "families": _families,
+    "schedules": _schedules,
+    "clusters": _clusters,
     "theorems": _theorems,
 }
 
@@ -135,7 +164,7 @@ def command(
     kind: Annotated[str, typer.Argument(help="One of: " + ", ".join(KINDS) + ".")],
     system: Annotated[str | None, typer.Option(metavar="NAME", help="Of `rules`, those of one training framework: `megatron`.")] = None,
 ) -> None:
-    """What there is: strategies, collectives, operations, assumptions, programs that are not equivalent, and more."""
+    """What there is: strategies, collectives, operations, assumptions, models, schedules, clusters, and more."""
     problems = Problems()
     if kind not in KINDS:
         hint = suggestion(kind, KINDS) or "one of " + ", ".join(KINDS)

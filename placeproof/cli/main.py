@@ -81,7 +81,7 @@ def run(arguments: list[str]) -> int:
 #: Options of ours whose value may hold spaces.
 _VALUED = re.compile(
     r"--(?:set|precision|for-all|without|smtlib|replay-script|from|world|budget"
-    r"|against|axis|shapes|with|of|profile|option)="
+    r"|against|axis|shapes|with|of|profile|option|model|recompute|stages|cluster|efficiency|overlap|plot)="
 )
 
 

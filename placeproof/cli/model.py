@@ -1,20 +1,22 @@
-"""``placeproof derive --model``: what a model costs under a strategy."""
+"""``--model`` of ``placeproof derive`` and ``compare``: what a model costs under a strategy."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placeproof.cli.common import picture_path, write_picture
-from placeproof.core.diagnostics import InputError, Problems, suggestion
+from placeproof.cli.common import is_program, picture_path, write_picture
+from placeproof.core.diagnostics import Problems, suggestion
 
 if TYPE_CHECKING:
     from placeproof.clusters import Cluster
+    from placeproof.core.strategy import Strategy
     from placeproof.cost.model import ModelDerivation
     from placeproof.cost.model.time import StepTime
     from placeproof.cost.values import Numbers
@@ -47,10 +49,13 @@ PlotOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """What the command line says of time and of pictures."""
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What the command line says of a model, as it was written."""
 
+    model: str | None = None
+    recompute: str | None = None
+    stages: str | None = None
     cluster: str | None = None
     efficiency: str | None = None
     overlap: str | None = None
@@ -58,8 +63,31 @@ class Timing:
 
     @property
     def given(self) -> list[str]:
-        """The options that were given."""
-        return [f"--{name}" for name in ("cluster", "efficiency", "overlap", "plot") if getattr(self, name) is not None]
+        """The options that say something of the model, as they are written."""
+        return [f"--{f.name}" for f in fields(self) if f.name != "model" and getattr(self, f.name) is not None]
+
+    def check(self, others: Sequence[str], problems: Problems) -> None:
+        """Options without a model; and ``others`` that a model does not go with."""
+        if self.model is None and self.given:
+            listed = ", ".join(f"`{name}`" for name in self.given)
+            problems.add("PP104", f"options that speak of a model need one: {listed}", help="for example `--model llama3-8b`")
+        if self.model is not None and others:
+            listed = " and ".join(f"`{name}`" for name in others)
+            verb = "does" if len(others) == 1 else "do"
+            problems.add("PP104", f"{listed} {verb} not go with `--model`", help="leave one of them out; `--json` goes with it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A model, and how it is run. ``layers``: of each pipeline stage; ``eta``: the share of the peak, where it was given."""
+
+    model: Model
+    recompute: str
+    layers: list[int] | None
+    cluster: Cluster | None
+    eta: Fraction | None
+    overlap: str
+    picture: Path | None
 
 
 def read_model(text: str) -> Model:
@@ -73,23 +101,33 @@ def read_model(text: str) -> Model:
     return load(text)
 
 
-def derived(expression: str, model: str, recompute: str | None, stages: str | None) -> ModelDerivation:
-    """Derive for a model. Raises InputError with every problem of the arguments."""
-    from placeproof.cost.model import RECOMPUTE, derive_model
-    from placeproof.strategies import parse_strategy
+def read_options(options: ModelOptions, settings: Sequence[str]) -> Run:
+    """What the options say. ``settings``: the NAME=VALUE texts beside them. Raises InputError with every problem."""
+    from placeproof.cost.model import RECOMPUTE
+    from placeproof.cost.model.time import DEFAULT_OVERLAP, OVERLAP
 
+    assert options.model is not None
     problems = Problems()
-    if recompute is not None and recompute not in RECOMPUTE:
-        problems.add(
-            "PP104", f"there is no recomputation `{recompute}`", help=suggestion(recompute, RECOMPUTE) or "none, selective or full"
-        )
-    layers = _layers(stages, problems)
+    for what, text, known in (("recomputation", options.recompute, RECOMPUTE), ("overlap", options.overlap, OVERLAP)):
+        if text is not None and text not in known:
+            problems.add("PP104", f"there is no {what} `{text}`", help=suggestion(text, known) or f"one of {', '.join(known)}")
+    layers = _layers(options.stages, problems)
+    alone = [name for name in options.given if name in ("--efficiency", "--overlap")]
+    if options.cluster is None and alone:
+        verb = "speaks" if len(alone) == 1 else "speak"
+        problems.add("PP104", f"{' and '.join(alone)} {verb} of time, which needs a cluster", help="for example `--cluster dgx-h100`")
+    eta = _efficiency(options.efficiency, settings, problems)
+    model, cluster, picture = None, None, None
     with problems.collecting():
-        chosen = read_model(model)
+        model = read_model(options.model)
     with problems.collecting():
-        strategy = parse_strategy(expression)
+        cluster = _cluster(options.cluster)
+    with problems.collecting():
+        picture = picture_path(options.plot)
     problems.raise_if_any()
-    return derive_model(chosen, strategy, recompute=recompute or "none", layers=layers)  # type: ignore[arg-type]
+    assert model is not None
+    overlap, recompute = options.overlap or DEFAULT_OVERLAP, options.recompute or "none"
+    return Run(model=model, recompute=recompute, layers=layers, cluster=cluster, eta=eta, overlap=overlap, picture=picture)
 
 
 def _layers(stages: str | None, problems: Problems) -> list[int] | None:
@@ -102,61 +140,21 @@ def _layers(stages: str | None, problems: Problems) -> list[int] | None:
     return None
 
 
-def rendered(d: ModelDerivation, numbers: Numbers, timing: Timing | None = None, *, json_: bool) -> str:
-    """As text or as JSON; with a picture written, if one is wanted. Raises InputError for numbers that do not fit together."""
-    from placeproof.cost.model.checks import require_fit
-    from placeproof.report.model import model_data, model_text
+def _cluster(name: str | None) -> Cluster | None:
+    if name is None:
+        return None
+    from placeproof.clusters import find
 
-    timing = timing or Timing()
-    path = picture_path(timing.plot)
-    cluster = _cluster(timing, numbers)
-    require_fit(d, {n: v for n, v in numbers.values.items() if n in numbers.given})
-    step = None
-    if cluster is not None:
-        from placeproof.cost.model.time import step_time
-
-        numbers = replace(numbers, values=_with_efficiency(timing.efficiency, numbers), asked=True)
-        step = step_time(d, numbers.values, cluster, overlap=timing.overlap or "data")  # type: ignore[arg-type]
-    if path is not None:
-        write_picture(path, _picture(d, numbers, step))
-    if json_:
-        import json
-
-        found = model_data(d, numbers) | ({} if step is None else {"time": _time_data(d, step)})
-        return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
-    return model_text(d, numbers) + ("" if step is None else "\n" + _time_text(d, step))
+    return find(name)
 
 
-def _cluster(timing: Timing, numbers: Numbers) -> Cluster | None:
-    """The cluster, after all options of time were looked at. Raises InputError with every problem."""
-    from placeproof.cost.model.time import OVERLAP
-
-    problems = Problems()
-    alone = [o for o in timing.given if o in ("--efficiency", "--overlap")]
-    if timing.cluster is None and alone:
-        problems.add("PP104", f"{' and '.join(alone)} speak of time, which needs a cluster", help="for example `--cluster dgx-h100`")
-    if timing.overlap is not None and timing.overlap not in OVERLAP:
-        problems.add("PP104", f"there is no overlap `{timing.overlap}`", help=suggestion(timing.overlap, OVERLAP) or "none, data or all")
-    with problems.collecting():
-        _with_efficiency(timing.efficiency, numbers)
-    found = None
-    if timing.cluster is not None:
-        from placeproof.clusters import find
-
-        with problems.collecting():
-            found = find(timing.cluster)
-    problems.raise_if_any()
-    return found
-
-
-def _with_efficiency(text: str | None, numbers: Numbers) -> dict[str, Fraction]:
-    """The values, eta among them. Raises InputError where it is given twice, or is no share."""
+def _efficiency(text: str | None, settings: Sequence[str], problems: Problems) -> Fraction | None:
+    """The share of the peak; a problem where it is given twice, or is no share."""
     from placeproof.cost.model.time import EFFICIENCY
 
     if text is None:
-        return dict(numbers.values)
-    problems = Problems()
-    if "eta" in numbers.given:
+        return None
+    if any(setting.partition("=")[0].strip() == "eta" for setting in settings):
         problems.add("PP205", "`--efficiency` and `--set eta` say the same thing", help="say it once")
     value = EFFICIENCY[text][0] if text in EFFICIENCY else None
     if re.fullmatch(r"[0-9]{0,6}\.?[0-9]{1,9}|[0-9]{1,9}/[1-9][0-9]{0,8}", text):
@@ -164,9 +162,84 @@ def _with_efficiency(text: str | None, numbers: Numbers) -> dict[str, Fraction]:
     if value is None or not 0 < value <= 1:
         help = suggestion(text, EFFICIENCY) or "half, peak, or a number above 0 and up to 1, such as 0.4"
         problems.add("PP104", f"`--efficiency {text}` is no share of the peak", help=help)
+    return value
+
+
+def read_strategy(expression: str) -> Strategy:
+    """The strategy. Raises InputError, also for a step program."""
+    from placeproof.strategies import parse_strategy
+
+    if is_program(expression):
+        problems = Problems()
+        message = f"`{expression}` is a step program, which says nothing of a model's blocks"
+        problems.add("PP104", message, help="give a strategy, or leave out `--model`")
+        problems.raise_if_any()
+    return parse_strategy(expression)
+
+
+def derived(strategy: Strategy, run: Run) -> ModelDerivation:
+    """Derive for a model. Raises InputError where the model cannot be run that way."""
+    from placeproof.cost.model import derive_model
+
+    _check_stages(strategy, run.layers)
+    return derive_model(run.model, strategy, recompute=run.recompute, layers=run.layers)  # type: ignore[arg-type]
+
+
+def _check_stages(strategy: Strategy, layers: list[int] | None) -> None:
+    """Raise InputError where stages are told, and there are none, or nobody knows how many."""
+    from placeproof.cost.model.stages import pipeline_axis
+
+    name = pipeline_axis(strategy)
+    axis = next((a for a in strategy.axes if a.name == name), None)
+    problems = Problems()
+    if layers is not None and axis is None:
+        message = f"`--stages` lists the layers of pipeline stages, and `{strategy.name}` has none"
+        problems.add("PP104", message, help=f"`{strategy.name} * pp({len(layers)})` has {len(layers)} stages")
+    elif layers is not None and axis is not None and axis.degree is None:
+        message = f"`--stages` lists {len(layers)} stages, and the degree of axis `{name}` is open"
+        problems.add("PP203", message, help=f"say it in the strategy: `pp({len(layers)})`")
     problems.raise_if_any()
-    assert value is not None
-    return {**numbers.values, "eta": value}
+
+
+def timed(d: ModelDerivation, numbers: Numbers, run: Run) -> tuple[Numbers, StepTime | None]:
+    """The numbers with what a cluster adds, and the step on it. Raises InputError where numbers do not fit together or are missing."""
+    from placeproof.cost.model.checks import require_fit
+
+    require_sizes(d, numbers)
+    require_fit(d, {n: v for n, v in numbers.values.items() if n in numbers.given})
+    if run.cluster is None:
+        return numbers, None
+    from placeproof.cost.model.time import step_time
+
+    eta = {} if run.eta is None else {"eta": run.eta}
+    numbers = replace(numbers, values={**numbers.values, **eta}, asked=True)
+    return numbers, step_time(d, numbers.values, run.cluster, overlap=run.overlap)  # type: ignore[arg-type]
+
+
+def require_sizes(d: ModelDerivation, numbers: Numbers) -> None:
+    """Raise InputError for a size of the model that is set otherwise where no formula has it any more: layers of stages that were told."""
+    used = {str(s) for e in d.forms.values() for s in e.free_symbols}
+    problems = Problems()
+    for name, size in d.model.sizes.items():
+        if name in numbers.given and name not in used and numbers.values[name] != size:
+            message = f"`{name}` is {size} in {d.model.name}, and the stages of `{d.strategy.name}` were told with it"
+            problems.add("PP205", message, help=f"leave `{name}` out, or write a model of your own")
+    problems.raise_if_any()
+
+
+def rendered(d: ModelDerivation, numbers: Numbers, run: Run, read: dict[str, Any], *, json_: bool) -> str:
+    """As text or as JSON, which ``read`` is added to; with a picture written, if one is wanted. Raises InputError as :func:`timed`."""
+    from placeproof.report.model import model_data, model_text
+
+    numbers, step = timed(d, numbers, run)
+    if run.picture is not None:
+        write_picture(run.picture, _picture(d, numbers, step))
+    if json_:
+        import json
+
+        found = model_data(d, numbers) | ({} if step is None else {"time": _time_data(d, step)}) | read
+        return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    return model_text(d, numbers) + ("" if step is None else "\n" + _time_text(d, step))
 
 
 def _time_text(d: ModelDerivation, step: StepTime) -> str:
@@ -195,27 +268,10 @@ def _picture(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> str
 
 
 def degrees(d: ModelDerivation) -> dict[str, int | None]:
-    """Every degree by its symbol, None where it is open."""
+    """Every degree by its symbol, None where it is open; and m, where the strategy fixes it."""
     from placeproof.core.mesh import degree_symbol
 
     only = len(d.strategy.axes) == 1
     found: dict[str, int | None] = {degree_symbol(a.name, only=only): a.degree for a in d.strategy.axes}
     fixed = d.strategy.schedule.microbatches
     return found | ({"m": fixed} if isinstance(fixed, int) else {})
-
-
-__all__ = [
-    "ClusterOption",
-    "EfficiencyOption",
-    "InputError",
-    "ModelOption",
-    "OverlapOption",
-    "PlotOption",
-    "RecomputeOption",
-    "StagesOption",
-    "Timing",
-    "degrees",
-    "derived",
-    "read_model",
-    "rendered",
-]

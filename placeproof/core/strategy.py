@@ -40,8 +40,9 @@ class Entry:
 class Schedule:
     """What a strategy says of time rather than of place. None: it says nothing, and another strategy may.
 
-    ``microbatches``: passes per update, a number or "symbolic". ``in_flight``: the order of micro-batches in a pipeline;
-    "1f1b" keeps the activations of at most as many as there are stages, "gpipe" of all. ``unit``: what is gathered at
+    ``microbatches``: passes per update, a number or "symbolic". ``in_flight``: the order of micro-batches in a pipeline, by the name of a
+    schedule; "1f1b" keeps the activations of at most as many as there are stages, "gpipe" of all. ``chunks``: runs of layers on a device,
+    where the schedule leaves their number open. ``unit``: what is gathered at
     once: "unit", "model", or a number of parameters. ``prefetch``: gather the next unit while this one computes.
     ``reshard``: after forward, drop gathered parameters (True), keep them (False), or keep a shard over a sub-group of
     that many devices. ``root``: what no other unit wraps is dropped after forward like every unit ("reshard"), or stays
@@ -57,6 +58,7 @@ class Schedule:
 
     microbatches: int | str | None = None
     in_flight: str | None = None
+    chunks: int | None = None
     unit: int | str | None = None
     prefetch: bool | None = None
     reshard: bool | int | str | None = None

@@ -23,7 +23,7 @@ def _conventions(d: Derivation) -> Iterator[str]:
         yield "ring algorithms; bytes are those that one device sends"
     handed = [s.hops for s in statements(d.program.body) if isinstance(s, For) and s.hops is not None]
     if "send" in ops and handed:
-        yield f"messages between stages: the mean over the axis, whose devices hand each micro-batch on {render_expression(handed[0])} times"
+        yield f"messages between stages: the mean over the axis, which hands each micro-batch on {render_expression(handed[0])} times"
     elif "send" in ops:
         yield "messages between stages: the mean over the axis, of whose n devices n-1 send; an interior stage sends n/(n-1) times as much"
     if d.memory["activations"].has(symbol("A")):

@@ -9,7 +9,7 @@ from placeproof.core.diagnostics import Problems
 from placeproof.importers.accelerate_fields import FIELDS, MULTI, OWNED, SHARDING, Run, without_empty
 from placeproof.importers.document import Document
 from placeproof.importers.fields import AUTO, Reader
-from placeproof.importers.imported import Imported, Reading, Role, expression
+from placeproof.importers.imported import Imported, Reading, Role, expression, over_tokens
 
 _DS, _FSDP, _MG, _PC = "deepspeed_config.", "fsdp_config.fsdp_", "megatron_lm_config.megatron_lm_", "parallelism_config.parallelism_config_"
 #: What a DeepSpeed file decides: Accelerate refuses these beside `deepspeed_config_file`.
@@ -31,14 +31,15 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     _check_names(run)
     build = {"FSDP": _fsdp, "DEEPSPEED": _deepspeed, "MEGATRON_LM": _megatron, "TP": _tensor}.get(run.kind, _plain)
     parts = build(run, sizes)
-    if not any(name not in ("accumulate", "checkpoint") for name in parts):
+    tokens, attention = _tokens(run, sizes)
+    if tokens == 1 and not any(name not in ("accumulate", "checkpoint") for name in parts):
         parts = {"ddp": {"dp": 1}, **parts}
     _check_others(run)
     precision = _precision(run)
     return Imported(
         system="accelerate",
         source=document.source,
-        expression=expression(parts),
+        expression=expression(over_tokens(parts, tokens, attention)),
         readings=_readings(run, empty),
         precision=precision,
         numbers=run.numbers,
@@ -151,13 +152,20 @@ def _sizes(run: Run) -> dict[str, int]:
     return dict(zip((_PC + n for n in names), (rep, shard, cp, sp, tp), strict=True))
 
 
+def _tokens(run: Run, sizes: dict[str, int]) -> tuple[int, str | None]:
+    """Over how many devices each sample is split, and how attention reaches the tokens of the others."""
+    if run.kind == "MEGATRON_LM":
+        return run.get(_MG + "context_parallel_size"), None
+    if (sp := sizes.get(_PC + "sp_size", 1)) > 1:
+        return sp, "ulysses"
+    return sizes.get(_PC + "cp_size", 1), None if run.get(_PC + "cp_comm_strategy") == "alltoall" else "gather"
+
+
 def _split_sequence(run: Run, cp: int, sp: int) -> None:
     if cp > 1:
-        note = f"splits each sample over {cp} devices, which data parallelism leaves out here; FSDP shards over them too"
-        run.mark(_PC + "cp_size", note, Role.NOT_MODELLED)
+        run.mark(_PC + "cp_size", f"splits each sample over {cp} devices, the axis cp; FSDP shards over them too")
     if sp > 1:
-        note = f"splits each sample over {sp} devices (Ulysses), which data parallelism leaves out here; ZeRO shards over them too"
-        run.mark(_PC + "sp_size", note, Role.NOT_MODELLED)
+        run.mark(_PC + "sp_size", f"splits each sample over {sp} devices (Ulysses), the axis cp; ZeRO shards over them too")
     if run.said(_PC + "sp_seq_length") and run.get(_PC + "sp_seq_length_is_variable") is False:
         run.numbers["s"] = Fraction(run.get(_PC + "sp_seq_length"))
         run.mark(_PC + "sp_seq_length", "tokens of a sample: s")
@@ -166,6 +174,11 @@ def _split_sequence(run: Run, cp: int, sp: int) -> None:
 def _axis(name: str, **degree: int | None) -> _Parts:
     """A strategy with one axis; nothing where its degree is 1."""
     return {} if 1 in degree.values() else {name: dict(degree)}
+
+
+def _data(name: str, dp: int | None, tokens: int) -> _Parts:
+    """Data parallelism; nothing over one device, unless it shards over those that samples are split over, too."""
+    return {name: {"dp": dp}} if tokens > 1 and name != "ddp" else _axis(name, dp=dp)
 
 
 def _plain(run: Run, sizes: dict[str, int]) -> _Parts:
@@ -195,7 +208,7 @@ def _fsdp(run: Run, sizes: dict[str, int]) -> _Parts:
     if _prefetches(run, version):
         options["prefetch"] = True
     rep, shard = _groups(run, sizes, strategy)
-    if strategy == "NO_SHARD" or shard == 1:
+    if strategy == "NO_SHARD" or (shard == 1 and sizes.get(_PC + "cp_size", 1) == 1):
         parts = _axis("ddp", dp=run.over({}) if strategy == "NO_SHARD" else rep)
     elif rep != 1:
         parts = {"hsdp": {"rep": rep, "shard": shard, **options}}
@@ -303,16 +316,13 @@ def _stage(run: Run, dp: int | None) -> _Parts:
         run.mark(optimizer, note, Role.NO_MATTER if stage == 0 else Role.NOT_MODELLED)
     if stage == 3 and weights:
         run.mark(params, "keeps shards of the parameters on the host", Role.NOT_MODELLED)
-    return _axis("zero" + str(stage) if stage else "ddp", dp=dp)
+    return _data("zero" + str(stage) if stage else "ddp", dp, run.get(_PC + "sp_size"))
 
 
 def _megatron(run: Run, sizes: dict[str, int]) -> _Parts:
     degrees = {_MG + n: run.get(_MG + n) for n in ("tp_degree", "pp_degree", "context_parallel_size")}
     tp, pp, cp = degrees.values()
-    if cp > 1:
-        note = f"splits each sample over {cp} devices, which data parallelism leaves out here"
-        run.mark(_MG + "context_parallel_size", note, Role.NOT_MODELLED)
-    parts = _axis("zero1" if run.get(_MG + "use_distributed_optimizer") else "ddp", dp=run.over(degrees))
+    parts = _data("zero1" if run.get(_MG + "use_distributed_optimizer") else "ddp", run.over(degrees), cp)
     parts |= _axis("tp", tp=tp)
     if tp > 1 and run.get(_MG + "sequence_parallelism"):
         parts["sp"] = {"tp": tp}

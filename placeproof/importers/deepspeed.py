@@ -12,7 +12,7 @@ from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.importers.deepspeed_fields import FIELDS, HARMLESS, SWITCHES, WIDTHS
 from placeproof.importers.document import Document, Path
 from placeproof.importers.fields import Field, Reader, field
-from placeproof.importers.imported import Imported, Reading, Role, expression
+from placeproof.importers.imported import Imported, Reading, Role, expression, over_tokens
 
 _ZERO = "zero_optimization"
 _BATCH, _MICRO, _STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
@@ -33,7 +33,7 @@ _TESTED = ("", "adam", "adamw", "adagrad", "lion", "muon")
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
     """Read a configuration of DeepSpeed. Problems are collected; with any, what is returned must not be used."""
     config = _Config(Reader(document, (*FIELDS, *_forms(document.data)), problems, auto=True), world)
-    parts, precision = config.parts(), config.precision()
+    parts, precision = over_tokens(config.parts(), config.sp, "ulysses"), config.precision()
     config.check()
     numbers = {"b": config.micro, "m": config.steps if config.split else None, "V": config.get("vocabulary_size")}
     return Imported(
@@ -70,6 +70,8 @@ class _Config:
         self.stage = self._stage()
         self.tp, self.pp = self._tp(), self.get("pipeline.stages") or 1
         self.dp = self._dp()
+        #: Devices that sequences are split over, where the strategy has them.
+        self.sp: int = self.get("sequence_parallel_size")
         self._batches()
         #: Whether an update has several micro-batches, or may have.
         self.split = self.pp > 1 or self.steps != 1
@@ -182,8 +184,12 @@ class _Config:
         """The strategies with their arguments."""
         found: dict[str, dict[str, object]] = {}
         name, arguments = self._data()
-        rest = self.tp != 1 or self.pp > 1
-        if self.dp != 1 or name in ("zero_offload", "zero_infinity"):
+        if name == "zeropp" and self.sp > 1:
+            note = "sequences are split too (Ulysses): dp is divided by it and the axis left out, since ZeRO++ has no axis beside its nodes"
+            self.note("sequence_parallel_size", note, Role.NOT_MODELLED)
+            self.sp = 1
+        rest = self.tp != 1 or self.pp > 1 or (self.sp > 1 and self.stage == 0)
+        if self.dp != 1 or (self.sp > 1 and self.stage) or name in ("zero_offload", "zero_infinity"):
             found[name] = {"dp": self.dp, **arguments}
         elif not rest:
             found["ddp"] = {"dp": 1}

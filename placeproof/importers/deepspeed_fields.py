@@ -66,8 +66,8 @@ _BATCH = (
     field(
         "sequence_parallel_size",
         "count",
-        _OPEN,
-        "sequences are split too (Ulysses): dp is divided by it and the axis left out, though ZeRO shards over both",
+        _READ,
+        "sequences are split too (Ulysses): the axis cp, over which ZeRO shards, too",
         default=1,
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
@@ -75,10 +75,31 @@ class ImportedShapes:
         return tuple(r for r in self.readings if r.role is role)
 
 
-def expression(parts: Mapping[str, Mapping[str, object]]) -> str:
+#: Strategies that shard over data-parallel devices -> the same one over another axis alone.
+_SHARDING = {name: name for name in ("zero1", "zero2", "zero3", "fsdp", "zero_offload", "zero_infinity")} | {"hsdp": "fsdp"}
+
+
+def over_tokens(parts: Mapping[str, Mapping[str, object]], degree: int, attention: str | None) -> list[tuple[str, Mapping[str, object]]]:
+    """The strategies with sequences split over so many devices, the axis cp. What is sharded over dp is sharded over these devices, too.
+
+    ``attention``: as the option of the strategy `cp`, None for its default.
+    """
+    found: list[tuple[str, Mapping[str, object]]] = []
+    for name, arguments in parts.items():
+        split = degree > 1 and name in _SHARDING
+        if not split or arguments.get("dp") != 1:
+            found.append((name, arguments))
+        if split:
+            found.append((_SHARDING[name], {"dp": "cp", **{k: v for k, v in arguments.items() if k not in ("dp", "rep", "shard")}}))
+    if degree > 1:
+        found.append(("cp", {"cp": degree, "attention": attention}))
+    return found
+
+
+def expression(parts: Mapping[str, Mapping[str, object]] | Iterable[tuple[str, Mapping[str, object]]]) -> str:
     """Strategies by name with their arguments, as one expression: ``zero1(dp=8) * tp(tp=2)``. Arguments that are None are left open."""
     written = []
-    for name, arguments in parts.items():
+    for name, arguments in parts.items() if isinstance(parts, Mapping) else parts:
         said = {k: str(v).lower() if isinstance(v, bool) else v for k, v in arguments.items() if v is not None}
         written.append(f"{name}({', '.join(f'{k}={v}' for k, v in said.items())})" if said else name)
     return " * ".join(written)

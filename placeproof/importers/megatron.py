@@ -10,7 +10,7 @@ from math import prod
 from placeproof.core.diagnostics import Place, Problems
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Imported, Reading, Role, expression
+from placeproof.importers.imported import Imported, Reading, Role, expression, over_tokens
 from placeproof.importers.megatron_fields import FIELDS
 from placeproof.importers.megatron_rules import Sizes, check, first, flag, full_recompute, own_fsdp
 
@@ -26,6 +26,16 @@ _MODEL_AXES = (
 )
 _DEGREES = (*_MODEL_AXES, "tensor_parallel_num_weight_shards", "expert_model_parallel_size", "num_distributed_optimizer_instances")
 _SHARDED = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2", "optim_grads_params": "zero3"}
+#: What makes stages of different sizes.
+_UNEVEN = (
+    "pipeline_model_parallel_layout",
+    "decoder_first_pipeline_num_layers",
+    "decoder_last_pipeline_num_layers",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+    "standalone_embedding_stage",
+)
+_EXCHANGES = {"p2p": None, "all_gather": "gather", "a2a": "ulysses"}
 _ELEMENTWISE = ("adam", "sgd", "lion")
 
 
@@ -74,7 +84,36 @@ def _sizes(reader: Reader, world: int | None) -> Sizes:
         interleaved = layers is None or layers // pp > by_layers or pp == 1
     m = _micro_batches(reader, dp)
     ep = reader.get("expert_model_parallel_size")
-    return Sizes(tp=tp, pp=pp, cp=cp, ep=ep, dp=dp, m=m, world=world, interleaved=interleaved)
+    chunks = _chunks(reader, pp, m) if interleaved and pp > 1 else 1
+    return Sizes(tp=tp, pp=pp, cp=cp, ep=ep, dp=dp, m=m, world=world, interleaved=interleaved, chunks=chunks)
+
+
+def _chunks(reader: Reader, pp: int, m: int | None) -> int:
+    """Runs of layers on a device; 1 where stages are uneven, or where micro-batches do not go round in groups of pp."""
+    group = reader.get("microbatch_group_size_per_virtual_pipeline_stage") or pp
+    if group != pp or (m is not None and m % pp) or any(reader.said(name) or flag(reader, name) for name in _UNEVEN):
+        return 1
+    by_stages, by_layers = reader.get("num_virtual_stages_per_pipeline_rank"), reader.get("num_layers_per_virtual_pipeline_stage")
+    if by_stages is not None:
+        return int(by_stages)
+    layers = reader.get("num_layers")
+    return layers // (pp * by_layers) if layers is not None and layers % (pp * by_layers) == 0 else 1
+
+
+def _attention(reader: Reader) -> tuple[str | None, str]:
+    """How attention reaches the tokens of other devices, as an option of `cp`, and why it is not that of the arguments."""
+    said = dict.fromkeys(reader.get("cp_comm_type") or ["p2p"])
+    if len(said) > 1:
+        return None, "layers exchange keys and values in several ways: all are counted as a ring"
+    kind = next(iter(said))
+    if kind not in _EXCHANGES:
+        return None, "messages of two kinds, in two levels: counted as a ring of all devices"
+    return _EXCHANGES[kind], ""
+
+
+def _splits_tokens(reader: Reader, sizes: Sizes) -> bool:
+    """Whether sequences are split over the same devices in all steps."""
+    return sizes.cp > 1 and not flag(reader, "hybrid_context_parallel", "dynamic_context_parallel")
 
 
 def _gathered(reader: Reader, degrees: list[int]) -> int:
@@ -110,24 +149,28 @@ def _micro_batches(reader: Reader, dp: int | None) -> int | None:
     return int(m) if dp is not None else None
 
 
-def _parts(reader: Reader, sizes: Sizes) -> Mapping[str, Mapping[str, object]]:
+def _parts(reader: Reader, sizes: Sizes) -> list[tuple[str, Mapping[str, object]]]:
     """The strategies with their degrees. Axes of one device are left out."""
     parts: dict[str, Mapping[str, object]] = {}
-    if sizes.dp != 1 or sizes.tp == sizes.pp == 1:
-        parts.update(_data_part(reader, sizes.dp))
+    tokens = sizes.cp if _splits_tokens(reader, sizes) else 1
+    if sizes.dp != 1 or sizes.tp == sizes.pp == 1 or tokens > 1:
+        parts.update(_data_part(reader, sizes.dp, tokens))
+    if tokens > 1 and parts.get("ddp") == {"dp": 1}:
+        parts = {}
     if sizes.tp > 1:
         parts["tp"] = {"tp": sizes.tp}
     if sizes.tp > 1 and flag(reader, "sequence_parallel"):
         parts["sp"] = {"tp": sizes.tp}
     if sizes.pp > 1:
-        parts["pp"] = {"pp": sizes.pp, "microbatches": sizes.m}
+        rounds = {"schedule": "interleaved", "chunks": sizes.chunks} if sizes.chunks > 1 else {}
+        parts["pp"] = {"pp": sizes.pp, "microbatches": sizes.m, **rounds}
     elif (sizes.m or 1) > 1 or (sizes.m is None and _several(reader)):
         parts["accumulate"] = {"microbatches": sizes.m}
     if full_recompute(reader):
         parts["checkpoint"] = {}
     if flag(reader, "distribute_saved_activations", "distribute_checkpointed_activations") and sizes.tp > 1:
         parts["zero_r"] = {"tp": sizes.tp}
-    return parts
+    return over_tokens(parts, tokens, _attention(reader)[0])
 
 
 def _several(reader: Reader) -> bool:
@@ -136,8 +179,9 @@ def _several(reader: Reader) -> bool:
     return reader.said("step_batch_size_schedule") or (batch is not None and batch != reader.get("micro_batch_size"))
 
 
-def _data_part(reader: Reader, dp: int | None) -> Mapping[str, Mapping[str, object]]:
-    if dp == 1:
+def _data_part(reader: Reader, dp: int | None, tokens: int) -> Mapping[str, Mapping[str, object]]:
+    """``tokens``: devices that sequences are split over, over which is sharded, too."""
+    if dp == 1 and tokens == 1:
         return {"ddp": {"dp": 1}}
     if flag(reader, "use_torch_fsdp2"):
         return {"fsdp": {"dp": dp, "reshard_after_forward": False if flag(reader, "torch_fsdp2_no_reshard_after_forward") else None}}
@@ -235,6 +279,7 @@ def _notes(reader: Reader, sizes: Sizes, why: str) -> dict[str, tuple[Role, str]
         notes["optimizer"] = (Role.NOT_MODELLED, "it updates whole matrices: its state and its messages are not those of the formulas")
     if reader.get("recompute_granularity") == "selective" or flag(reader, "recompute_activations"):
         notes["recompute_granularity"] = (Role.NOT_MODELLED, "parts of a layer are recomputed: less memory, more work")
+    notes.update(_split_notes(reader, sizes))
     if full_recompute(reader):
         notes.update(_recompute_notes(reader, sizes))
     if why:
@@ -243,6 +288,24 @@ def _notes(reader: Reader, sizes: Sizes, why: str) -> dict[str, tuple[Role, str]
                 notes[name] = (Role.READ, why)
         if not flag(reader, "bf16", "fp16") and reader.get("optimizer") in _ELEMENTWISE and _precision(reader)[0] is None:
             notes["optimizer"] = (Role.READ, why)
+    return notes
+
+
+def _split_notes(reader: Reader, sizes: Sizes) -> dict[str, tuple[Role, str]]:
+    """What became of split sequences, and of several runs of layers on a device."""
+    notes: dict[str, tuple[Role, str]] = {}
+    if _splits_tokens(reader, sizes):
+        notes["context_parallel_size"] = (Role.READ, "sequences split over devices: the axis cp, over which is sharded what dp shards")
+        why = _attention(reader)[1]
+        notes["cp_comm_type"] = (Role.NOT_MODELLED, why) if why else (Role.READ, "how attention reaches the tokens of other devices")
+    elif sizes.cp == 1:
+        notes["cp_comm_type"] = (Role.NO_MATTER, "sequences are not split")
+    if sizes.chunks > 1:
+        for name in ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank"):
+            notes[name] = (Role.READ, f"{sizes.chunks} runs of layers on each device: the schedule `interleaved`")
+        notes["microbatch_group_size_per_virtual_pipeline_stage"] = (Role.NO_MATTER, "as many as stages, as the schedule has them")
+    elif not sizes.interleaved:
+        notes["num_virtual_stages_per_pipeline_rank"] = (Role.NO_MATTER, "one run of layers on each device: 1F1B")
     return notes
 
 

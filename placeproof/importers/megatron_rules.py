@@ -10,7 +10,10 @@ from placeproof.importers.fields import Reader
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Degrees and micro-batches. ``dp``, ``m``: None where the arguments leave them open. ``interleaved``: several stages on a device."""
+    """Degrees and micro-batches. ``dp``, ``m``: None where the arguments leave them open. ``interleaved``: several stages on a device.
+
+    ``chunks``: how many, where their number follows, and micro-batches go round as the schedule `interleaved` has them; else 1.
+    """
 
     tp: int
     pp: int
@@ -20,6 +23,7 @@ class Sizes:
     m: int | None
     world: int | None
     interleaved: bool
+    chunks: int = 1
 
 
 def flag(reader: Reader, *names: str) -> bool:

@@ -1,6 +1,6 @@
-"""torchtitan's TOML files: FSDP2, tensor, sequence and pipeline parallelism by their degrees.
+"""torchtitan's TOML files: FSDP2, tensor, sequence, context and pipeline parallelism by their degrees.
 
-Context and expert parallelism are read for the degrees alone. What torchtitan refuses is refused, with its reason.
+Expert parallelism is read for the degrees alone. What torchtitan refuses is refused, with its reason.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from typing import Any
 from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Imported, Reading, Role, expression
+from placeproof.importers.imported import Imported, Reading, Role, expression, over_tokens
 from placeproof.importers.torchtitan_fields import FIELDS, OLD_NAMES
 from placeproof.importers.torchtitan_notes import Facts, amendments
 
 _SINGLE = ("1f1b", "gpipe")
 _LOOPED = ("Interleaved1F1B", "InterleavedZeroBubble", "LoopedBFS", "FlexibleInterleaved1F1B", "ZBVZeroBubble", "DualPipeV")
 _V_SHAPED = ("zbvzerobubble", "dualpipev")
+#: Schedules -> as the strategy `pp` names them. The others have orders of their own, which no data file here tells.
+_ORDERS = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved", "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v"}
+#: How keys and values reach other devices -> as the strategy `cp` says it. torchtitan gathers them unless it is told otherwise.
+_ROTATES = {None: "gather", "allgather": "gather", "alltoall": None}
 _NAMED = {s.lower(): s for s in ("1F1B", "GPipe", *_LOOPED, "PipelineScheduleSingle", "PipelineScheduleMulti")}
 _DEGREES = {
     "replicate": "data_parallel_replicate_degree",
@@ -28,6 +32,7 @@ _DEGREES = {
     "pp": "pipeline_parallel_degree",
     "cp": "context_parallel_degree",
 }
+_ROTATE = "parallelism.context_parallel_rotate_method"
 _WORLD = "the degrees multiply to the number of devices"
 
 
@@ -87,7 +92,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     return Imported(
         system="torchtitan",
         source=document.source,
-        expression=expression(_strategy(settings, facts)),
+        expression=expression(over_tokens(_strategy(settings, facts), facts.cp, _ROTATES[settings.get(_ROTATE)])),
         readings=_readings(settings, facts),
         precision=facts.precision,
         numbers=_numbers(settings, facts),
@@ -114,9 +119,23 @@ def _facts(settings: Settings, world: int | None) -> Facts:
         elementwise=str(settings.get("optimizer.name")).lower() in ("adam", "adamw", "sgd", "lion"),
         max_norm=float(settings.get("training.max_norm")),
     )
+    order, chunks = _order(settings, facts)
     precision, widths = _precision(settings, facts)
     offloaded = settings.get("training.enable_cpu_offload") and shard != 1 and facts.replicate == 1 and _reshards(settings)
-    return dataclasses.replace(facts, precision=precision, widths=widths, offloaded=offloaded)
+    return dataclasses.replace(facts, precision=precision, widths=widths, offloaded=offloaded, order=order, chunks=chunks)
+
+
+def _order(settings: Settings, facts: Facts) -> tuple[str | None, int | None]:
+    """The schedule as the strategy `pp` names it, and runs of layers on a device where it leaves them open. None for what it has not."""
+    order, stages = _ORDERS.get(facts.schedule), _stages(settings)
+    if order != "interleaved":
+        return order, None
+    if facts.microbatches is not None and facts.microbatches % facts.pp:
+        return None, None  # torch then takes other groups of micro-batches than as many as devices
+    if stages is not None:
+        number = stages[1]
+        return (order, number // facts.pp) if number % facts.pp == 0 and number > facts.pp else (None, None)
+    return (None, None) if settings.said("parallelism.pipeline_parallel_layers_per_stage") else (order, 2)
 
 
 def _shard(settings: Settings, world: int | None) -> int | None:
@@ -210,14 +229,14 @@ def _strategy(settings: Settings, facts: Facts) -> dict[str, dict[str, object]]:
         parts["hsdp"] = {"rep": facts.replicate, "shard": facts.shard, "reshard_after_forward": kept, "prefetch": ahead}
     elif facts.offloaded:
         parts["zero_infinity"] = {"dp": facts.shard}
-    elif facts.shard != 1:
+    elif facts.shard != 1 or facts.cp > 1:
         parts["fsdp"] = {"dp": facts.shard, "reshard_after_forward": kept, "prefetch": ahead}
     elif facts.replicate > 1:
         parts["ddp"] = {"dp": facts.replicate}
     if facts.tp > 1:
         parts["tp"] = parts["sp"] = {"tp": facts.tp}
     if facts.pp > 1:
-        parts["pp"] = {"pp": facts.pp, "schedule": "gpipe" if facts.schedule == "gpipe" else None}
+        parts["pp"] = {"pp": facts.pp, "schedule": facts.order if facts.order != "1f1b" else None, "chunks": facts.chunks}
     if not parts:
         parts["ddp"] = {"dp": 1}
     if facts.mode == "full":

@@ -28,7 +28,7 @@ OLD_NAMES: dict[str, tuple[str, ...]] = {
     "compile.enable": ("training.compile",),
 }
 
-_CONTEXT = "the sequence is split over these devices: left out of the strategy, dp is divided by it"
+_CONTEXT = "the sequence is split over these devices: the axis cp"
 _EXPERTS = "experts are split over the data parallel devices and tokens are sent to them: left out of the strategy"
 _STAGES = "which layers a stage has: the formulas take equal stages"
 _EIGHT_BITS = "linear layers compute in 8 bits: precision is left open"
@@ -65,8 +65,8 @@ def _pipeline(table: str) -> list[Field]:
         field(f"{table}.pipeline_parallel_schedule_csv", "text", OPEN, "a schedule from a file", default=""),
         field(f"{table}.pipeline_parallel_split_points", "list", OPEN, _STAGES, default=[]),
         field(f"{table}.pipeline_parallel_microbatches", "count", READ, "parts that a device's batch is cut into"),
-        field(f"{table}.context_parallel_degree", "count", OPEN, _CONTEXT, default=1),
-        field(f"{table}.context_parallel_rotate_method", "", OPEN, "how keys and values go round", "allgather", "alltoall"),
+        field(f"{table}.context_parallel_degree", "count", READ, _CONTEXT, default=1),
+        field(f"{table}.context_parallel_rotate_method", "", READ, "how keys and values reach other devices", "allgather", "alltoall"),
         field(f"{table}.enable_async_tensor_parallel", "bool", PLAIN, "the same bytes, sent while matrices multiply"),
         field(f"{table}.enable_compiled_autograd", "bool", PLAIN, "compiles the backward pass, same result"),
     ]

@@ -13,8 +13,10 @@ from placeproof.importers.imported import Reading, Role
 class Facts:
     """What follows from the settings. ``shard``, ``steps`` and ``microbatches`` are None where the file leaves them open.
 
-    ``steps``: passes over the local batch before an update. ``microbatches``: parts of the local batch in a pipeline.
-    ``offloaded``: whether the strategy says that FSDP's shards lie in host memory. ``widths``: what is kept in how many bytes.
+    ``steps``: passes over the local batch before an update. ``microbatches``: parts of the local batch in a pipeline. ``order``: the
+    schedule as the strategy `pp` names it, None where it has none of that kind; ``chunks``: runs of layers on a device, where the schedule
+    leaves them open. ``offloaded``: whether the strategy says that FSDP's shards lie in host memory. ``widths``: what is kept in how many
+    bytes.
     """
 
     replicate: int
@@ -30,6 +32,8 @@ class Facts:
     eight_bits: bool
     elementwise: bool
     max_norm: float
+    order: str | None = None
+    chunks: int | None = None
     offloaded: bool = False
     precision: str | None = None
     widths: str = ""
@@ -111,16 +115,18 @@ def _changed(name: str, known: Facts) -> tuple[Role, str] | None:
             return Role.NOT_MODELLED, "not known to update each element from its own gradient and state"
         case "parallelism.pipeline_parallel_schedule" if known.schedule == "csv":
             return Role.NO_MATTER, "the schedule comes from a file"
-        case "parallelism.pipeline_parallel_schedule" if known.schedule not in ("1f1b", "gpipe"):
-            return Role.NOT_MODELLED, "stages go round or run backwards: the strategy has 1F1B in its place, messages and memory differ"
+        case "parallelism.pipeline_parallel_schedule" if known.order is None:
+            return (
+                Role.NOT_MODELLED,
+                "stages go round in an order of its own: the strategy has 1F1B in its place, messages and memory differ",
+            )
         case "parallelism.pipeline_parallel_degree" if known.pp > 1 and known.sharded:
             note = "stages; torch reduces gradients once in a step and keeps them whole meanwhile, and weights too that are not dropped"
             return Role.READ, f"{note}: the formulas gather and reduce for each micro-batch"
         case "parallelism.data_parallel_replicate_degree":
             return _copies(known)
         case "parallelism.context_parallel_degree" if known.cp > 1:
-            note = f"the sequence is split over {known.cp} devices: left out of the strategy, dp is divided by it"
-            return Role.NOT_MODELLED, f"{note}; torchtitan shards parameters over dp and these devices together"
+            return Role.READ, f"the sequence is split over {known.cp} devices, the axis cp, over which parameters are sharded, too"
         case "parallelism.data_parallel_shard_degree" if known.cp > 1:
             return Role.READ, f"parameters are sharded over {known.cp} times as many devices, those of the sequence too"
         case _:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from placeproof.core.symbols import info
 from placeproof.cost.closed import tidy
 from placeproof.cost.model import RECOMPUTE, ModelDerivation, StageCost
+from placeproof.cost.model.derivation import Held
+from placeproof.cost.model.sent import Sent
+from placeproof.cost.model.stages import pipeline_axis
+from placeproof.cost.tensors import Amount
 from placeproof.cost.values import Numbers
+from placeproof.report.compare import plain
 from placeproof.report.text import table
 from placeproof.report.units import bytes_text, figure
 
@@ -25,19 +30,35 @@ _ROWS = {
     "transient": "gathered",
     "peak": "peak",
 }
+#: Symbols of a device that only times speak of.
+_OF_TIME = ("eta", "F_peak", "B_mem")
 
 
 def model_text(d: ModelDerivation, numbers: Numbers) -> str:
     """Everything that was derived, formulas first and numbers second."""
     first = d.costs[0]
-    blocks = [_title(d), _mesh(d), _counted(d), _states(d, first), _kept(d, first, numbers), _sent(d, first, numbers), _work(d, first)]
-    blocks += [_stages(d, numbers), _where(d), _conventions(d)]
+    blocks = [
+        _title(d, numbers),
+        _mesh(d),
+        _counted(d),
+        _states(d, first),
+        _kept(d, first, numbers),
+        _sent(d, first, numbers),
+        _work(d, first),
+    ]
+    blocks += [_stages(d, numbers), _where(d), ["conventions", *(f"  - {line}" for line in conventions(d))]]
     return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
 
 
-def _title(d: ModelDerivation) -> list[str]:
-    sizes = ", ".join(f"{n} = {v}" for n, v in d.model.sizes.items())
-    return [f"{d.model.name} under {d.strategy.name}", d.model.title, *([f"sizes: {sizes}"] if sizes else []), f"source: {d.model.source}"]
+def _title(d: ModelDerivation, numbers: Numbers) -> list[str]:
+    set_ = {name: numbers.values[name] for name in numbers.given}
+    return [f"{d.model.name} under {d.strategy.name}", d.model.title, *sizes_of(d, set_), f"source: {d.model.source}"]
+
+
+def sizes_of(d: ModelDerivation, values: Mapping[str, Fraction]) -> list[str]:
+    """The model's sizes; ``values`` may set one otherwise."""
+    rows = [f"{n} = {v}" if values.get(n, v) == v else f"{n} = {values[n]} (set; {v} in the model)" for n, v in d.model.sizes.items()]
+    return [f"sizes: {', '.join(rows)}"] if rows else []
 
 
 def _mesh(d: ModelDerivation) -> list[str]:
@@ -46,11 +67,18 @@ def _mesh(d: ModelDerivation) -> list[str]:
 
 
 def _counted(d: ModelDerivation) -> list[str]:
-    """Parameters of one device by group, and P, which the formulas of model states speak of."""
-    rows = []
+    """Parameters of one device by group, and P, which the formulas of model states speak of; neighbours that have as many share rows."""
+    runs: list[tuple[list[StageCost], Mapping[str, sympy.Expr]]] = []
     for cost in d.costs:
-        rows += [(cost.stage.name, group, str(tidy(n))) for group, n in cost.parameters.items()]
-    return table("parameters of one device, by group (P: all of them)", rows)
+        if runs and runs[-1][1] == cost.parameters:
+            runs[-1][0].append(cost)
+        else:
+            runs.append(([cost], cost.parameters))
+    rows = []
+    for costs, counted in runs:
+        stage = costs[0].stage.name if len(costs) == 1 else f"{costs[0].stage.name} to {costs[-1].stage.index}"
+        rows += [(stage, group, str(tidy(n))) for group, n in counted.items()]
+    return table("parameters of one device, by group (P: all of them)", [r if len(d.costs) > 1 else r[1:] for r in rows])
 
 
 def _states(d: ModelDerivation, cost: StageCost) -> list[str]:
@@ -68,13 +96,13 @@ def _kept(d: ModelDerivation, cost: StageCost, numbers: Numbers) -> list[str]:
         stored = held.row.stored
         split = ", ".join(f"{dim} by {' and '.join(axes)}" for dim, axes in stored.split)
         what = f"{stored.block}.{stored.name}" if stored.block != "input" else f"input {stored.name}"
-        rows.append((held.part, what, str(tidy(held.bytes)), split, *_number(d, held.bytes, numbers)))
-    rows.append(("all", "", str(tidy(cost.kept)), "", *_number(d, cost.kept, numbers)))
+        rows.append((held.part, what, split, str(tidy(held.bytes)), *_number(d, held.bytes, numbers)))
     title = f"activations that {cost.stage.name} keeps of one micro-batch, bytes (recomputation: {d.recompute})"
+    whole = [("in all", str(tidy(cost.kept)), *_number(d, cost.kept, numbers))]
     flight = [f"  micro-batches in flight: {cost.in_flight} ({d.schedule})"] if d.schedule and cost.in_flight != 1 else []
     late = [f"  and of {cost.deferred} more what gradients by weights need: {tidy(cost.late)}"] if cost.deferred != 0 else []
     again = [f"  computed again of one layer: {tidy(cost.working)}"] if cost.working != 0 else []
-    return [*table(title, rows), *flight, *late, *again]
+    return [*table(title, rows), *table("", whole)[1:], *flight, *late, *again]
 
 
 def _sent(d: ModelDerivation, cost: StageCost, numbers: Numbers) -> list[str]:
@@ -114,7 +142,9 @@ def _stages(d: ModelDerivation, numbers: Numbers) -> list[str]:
     lines = ["memory of a device by stage, GB"]
     lines += ["  " + "  ".join([r[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(r[1:], widths[1:], strict=True))]) for r in shown]
     missing = sorted({str(s) for c in d.costs for s in c.peak.free_symbols if str(s) not in {**d.values, **numbers.values}})
-    return [*lines, *(f"  not set: {n} ({info(n).meaning})" for n in missing)]
+    unused = [n for n in numbers.given if n not in {*_used(d), *d.model.sizes, *_OF_TIME}]
+    said = [f"  set, but in no formula: {', '.join(unused)}"] if unused else []
+    return [*lines, *(f"  not set: {n} ({info(n).meaning})" for n in missing), *said]
 
 
 def _giga(value: Fraction) -> str:
@@ -127,7 +157,8 @@ def _where(d: ModelDerivation) -> list[str]:
     return table("where", [(n, info(n).meaning) for n in sorted(used)])
 
 
-def _conventions(d: ModelDerivation) -> list[str]:
+def conventions(d: ModelDerivation) -> list[str]:
+    """What the formulas and numbers take for granted, a sentence each."""
     lines = [
         "GB = 1e9 bytes, GiB = 2**30 bytes",
         "ring algorithms; bytes are those that one device sends",
@@ -140,7 +171,7 @@ def _conventions(d: ModelDerivation) -> list[str]:
         lines.append("the loss is computed on the last stage, the embedding on the first; a table that both use lies on both")
     if d.model.note:
         lines.append(d.model.note)
-    return ["conventions", *(f"  - {line}" for line in lines)]
+    return lines
 
 
 def _number(d: ModelDerivation, expr: sympy.Expr, numbers: Numbers) -> tuple[str, ...]:
@@ -149,49 +180,71 @@ def _number(d: ModelDerivation, expr: sympy.Expr, numbers: Numbers) -> tuple[str
 
 
 def model_data(d: ModelDerivation, numbers: Numbers) -> dict[str, Any]:
-    """The same as data; expressions as texts that ``sympy.sympify`` reads."""
+    """The same as data, schema ``placeproof.derive-model/1``; expressions as texts that ``sympy.sympify`` reads. Values are null where
+    none were asked for, and while a symbol is not set."""
 
-    def both(expr: sympy.Expr) -> dict[str, Any]:
-        value = d.value(expr, numbers.values)
-        return {"formula": str(tidy(expr)), "value": None if value is None else _plain(value)}
+    from sympy import sympify
+
+    def both(expr: Amount) -> dict[str, Any]:
+        value = d.value(expr, numbers.values) if numbers.asked else None
+        return {"formula": str(tidy(sympify(expr))), "value": None if value is None else plain(value)}
 
     return {
         "schema": "placeproof.derive-model/1",
         "model": d.model.name,
+        "source": d.model.source,
         "strategy": d.strategy.name,
+        "axes": [{"name": a.name, "splits": a.splits.name, "degree": str(d.at.degrees[a.name])} for a in d.strategy.axes],
         "recompute": d.recompute,
-        "schedule": d.schedule,
+        "schedule": d.schedule if pipeline_axis(d.strategy) is not None else None,
         "sizes": {n: int(v) for n, v in d.model.sizes.items()},
         "stages": [_stage_data(c, both) for c in d.costs],
-        "symbols": {n: info(n).meaning for n in sorted({str(s) for e in d.forms.values() for s in e.free_symbols})},
+        "symbols": {n: info(n).meaning for n in sorted(_used(d))},
+        "conventions": conventions(d),
+        "precision": numbers.precision,
     }
 
 
-def _stage_data(cost: StageCost, both: Any) -> dict[str, Any]:
+def _used(d: ModelDerivation) -> set[str]:
+    """Every symbol of the data."""
+    exprs: list[Amount] = [*d.forms.values(), *d.at.degrees.values()]
+    for cost in d.costs:
+        exprs += [cost.kept, cost.in_flight, *(amount for one in cost.sent for amount in (one.bytes, one.times))]
+    return {str(s) for e in exprs for s in getattr(e, "free_symbols", ())}
+
+
+def _stage_data(cost: StageCost, both: Callable[[Amount], dict[str, Any]]) -> dict[str, Any]:
     return {
         "name": cost.stage.name,
         "index": cost.stage.index,
         "parameters": {g: both(n) for g, n in cost.parameters.items()},
         "memory": {key: both(cost.states[key] if key in cost.states else getattr(cost, key)) for key in _ROWS},
         "in_flight": both(cost.in_flight),
-        "kept": list(_kept_data(cost, both)),
+        "kept": [_kept_data(held, both) for held in cost.held],
+        "sent": [_sent_data(one, both) for one in cost.sent],
         "traffic": {axes: both(n) for axes, n in cost.traffic().items()},
         "flops": {key: both(getattr(cost.flops, key)) for key in ("forward", "again", "inputs", "weights")},
     }
 
 
-def _kept_data(cost: StageCost, both: Any) -> Iterator[Mapping[str, Any]]:
-    for held in cost.held:
-        stored = held.row.stored
-        yield {
-            "part": held.part,
-            "block": stored.block,
-            "value": stored.name,
-            "dims": list(stored.dims),
-            "split": {dim: list(axes) for dim, axes in stored.split},
-            "bytes": both(held.bytes),
-        }
+def _kept_data(held: Held, both: Callable[[Amount], dict[str, Any]]) -> dict[str, Any]:
+    stored = held.row.stored
+    return {
+        "part": held.part,
+        "block": stored.block,
+        "value": stored.name,
+        "dims": list(stored.dims),
+        "split": {dim: list(axes) for dim, axes in stored.split},
+        "bytes": both(held.bytes),
+    }
 
 
-def _plain(value: Fraction) -> int | str:
-    return int(value) if value.denominator == 1 else figure(value, 17)
+def _sent_data(one: Sent, both: Callable[[Amount], dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "collective": one.kind,
+        "about": one.about,
+        "axes": list(one.axes),
+        "phase": one.phase,
+        "bytes": both(one.bytes),
+        "times": both(one.times),
+    }

@@ -65,7 +65,7 @@ class _Reader:
             made_for=self._optional(order, "made_for", ("p", "m", "v")),
             phases=tuple(self._phases(order)),
             needs=tuple(self._need(row) for row in self._rows(data, "needs")),
-            closed=tuple(self._form(row, "closed", ("what", "form", "when")) for row in self._rows(data, "closed")),
+            closed=tuple(self._form(row, "closed", ("what", "form", "when", "proved")) for row in self._rows(data, "closed")),
             printed=tuple(self._printed(row) for row in self._rows(data, "printed")),
         )
 
@@ -172,7 +172,14 @@ class _Reader:
         if what and what not in QUANTITIES:
             self.refuse("PP112", f"`{what}` is no quantity of a schedule", table, "what", help=f"write one of {', '.join(QUANTITIES)}")
         form = self._expression(row.get("form", ""), _FORMS, table, "form")
-        return Form(what=what, form=form, when=self._conditions(row, "when", _FORMS, table))
+        return Form(what=what, form=form, when=self._conditions(row, "when", _FORMS, table), proved=self._texts(row, "proved", table))
+
+    def _texts(self, row: Mapping[str, Any], key: str, *path: str) -> tuple[str, ...]:
+        texts = row.get(key, [])
+        if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
+            return tuple(texts)
+        self.refuse("PP112", f"`{key}` is a list of texts", *path, key)
+        return ()
 
     def _printed(self, row: Mapping[str, Any]) -> Printed:
         form = self._form(row, "printed", ("what", "form", "when", "source", "note"))

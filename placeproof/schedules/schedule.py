@@ -77,11 +77,15 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """An expression for one of :data:`QUANTITIES`, and the relations under which it is one."""
+    """An expression for one of :data:`QUANTITIES`, and the relations under which it is one.
+
+    ``proved``: theorems that say it for all p and m, each by its name, with a colon and what it leaves out where it says less.
+    """
 
     what: str
     form: Expression
     when: tuple[Expression, ...] = ()
+    proved: tuple[str, ...] = ()
 
     def holds(self, values: Mapping[str, Number]) -> bool:
         """Whether the form speaks of these values."""

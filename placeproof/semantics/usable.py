@@ -10,6 +10,7 @@ from placeproof.core.mesh import Axis
 from placeproof.core.modes import Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
 from placeproof.core.strategy import EXPERT, MATRIX, Strategy
+from placeproof.semantics.scheduled import problems as unscheduled
 
 Check = Callable[[Strategy], Iterator[Diagnostic]]
 
@@ -285,4 +286,5 @@ RULES: tuple[Usability, ...] = (
     Usability(code="PP122", demands="groups differ where the computation is split", check=_groups_differ_by_computation),
     Usability(code="PP103", demands="sub-groups divide their axis", check=_sub_groups_divide),
     Usability(code="PP104", demands="options have something to act on", check=_has_something),
+    Usability(code="PP104", demands="the schedule admits its chunks, its stages and its micro-batches", check=unscheduled),
 )

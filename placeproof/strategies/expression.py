@@ -18,7 +18,7 @@ _TOKEN = re.compile(
       | (?P<quoted>"[^"]*"|'[^']*')
       | (?P<word>(?!\d+[eE]\d+\b)\d+[A-Za-z]\w*)
       | (?P<number>[-+]?(?:\d[\d_]*)(?:\.\d*)?(?:[eE][-+]?\d+)?)
-      | (?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\+\+)?)
+      | (?P<name>[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*(?:\+\+)?)
       | (?P<punct>[*(),=])
     )""",
     re.VERBOSE,

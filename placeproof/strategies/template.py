@@ -40,10 +40,17 @@ class Option:
             return "integer" in self.kinds and value >= 1
         return value in self.kinds or ("name" in self.kinds and value.isidentifier())
 
+    def meant(self, value: Value) -> Value:
+        """The value as one of the texts listed, which may be written with ``_`` for ``-``, as a Python name; or the value itself."""
+        if isinstance(value, str) and value not in self.kinds and (text := value.replace("_", "-")) in self.kinds:
+            return text
+        return value
+
     def expects(self) -> str:
         """The kinds in words."""
         words = {"integer": "a whole number of at least 1", "name": "a name"}
-        return " or ".join(words.get(k, f"`{k}`") for k in self.kinds)
+        *others, last = [words.get(k, f"`{k}`") for k in self.kinds]
+        return f"{', '.join(others)} or {last}" if others else last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +114,7 @@ class Template:
             if name in given:
                 problems.add("PP104", f"`{name}` is given twice", place=where.get(name))
             given[name], spots[name] = value, where.get(name)
+        given = {n: value if (option := self._option(n)) is None else option.meant(value) for n, value in given.items()}
         checked = {n: v for n, v in given.items() if self._accepts(n, v, spots[n], problems)}
         return self._build(checked, given)
 

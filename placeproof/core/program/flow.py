@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from placeproof.core.diagnostics import Place, Problems, suggestion
-from placeproof.core.program.ir import Assign, Binary, Call, Do, Expr, For, If, Program, Ref, Stmt, statements
+from placeproof.core.program.ir import Assign, Binary, Call, Do, Expr, For, If, Program, Ref, Stmt, own_expressions, statements
 from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.states import STATES
 from placeproof.core.symbols import info
@@ -53,8 +53,8 @@ class _Flow:
             case Do(call=call):
                 self._effect(call, known, loops)
             case For():
-                if stmt.in_flight is not None:
-                    self.read(stmt.in_flight, known, loops)
+                for own in own_expressions(stmt):
+                    self.read(own, known, loops)
                 self._loop(stmt, known, (*loops, stmt.var))
             case If():
                 self._branch(stmt, known, loops)

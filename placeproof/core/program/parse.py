@@ -113,6 +113,11 @@ def _header_name(node: ast.stmt) -> str | None:
     return None
 
 
+def _flows(said: list[ast.keyword]) -> bool:
+    """Whether a loop over micro-batches says how they flow: `in_flight`, and after it `hops` or nothing."""
+    return [k.arg for k in said] in (["in_flight"], ["in_flight", "hops"])
+
+
 class _Reader:
     """Turns nodes of Python's syntax tree into nodes of a program; what it cannot read becomes a problem."""
 
@@ -179,12 +184,11 @@ class _Reader:
         match iterable:
             case ast.Call(func=ast.Name(id="reversed"), args=[inner]):
                 iterable, reverse = inner, True
-        in_flight: Expr | None = None
-        within: str | None = None
-        start = 0
+        within, start = None, 0
+        batches: dict[str, Expr | None] = {}
         match iterable:
-            case ast.Call(func=ast.Name(id="microbatches") as name, args=[], keywords=[ast.keyword(arg="in_flight", value=v)]):
-                in_flight, iterable = self.expression(v), name
+            case ast.Call(func=ast.Name(id="microbatches") as name, args=[], keywords=said) if _flows(said):
+                batches, iterable = {str(k.arg): self.expression(k.value) for k in said}, name
             case ast.Subscript(value=ast.Name() as name, slice=ast.Name(id=outer)):
                 within, iterable = outer, name
             case ast.Subscript(value=ast.Name() as name, slice=ast.Constant(value=0)):
@@ -192,26 +196,15 @@ class _Reader:
             case ast.Subscript(value=ast.Name() as name, slice=ast.Slice(lower=ast.Constant(value=1), upper=None, step=None)):
                 start, iterable = 1, name
         domain = iterable.id if isinstance(iterable, ast.Name) else None
-        if domain not in LOOPS or not isinstance(node.target, ast.Name) or node.orelse:
+        if domain is None or domain not in LOOPS or not isinstance(node.target, ast.Name) or node.orelse:
             self.refuse(
                 node.iter,
                 "a loop walks over " + ", ".join(f"`{d}`" for d in LOOPS) + " with one variable",
                 suggestion(domain, LOOPS) if domain and domain not in LOOPS else "for example `for u in reversed(units):`",
             )
             return []
-        assert domain is not None
-        return [
-            For(
-                var=node.target.id,
-                domain=domain,
-                body=body,
-                within=within,
-                start=start,
-                reverse=reverse,
-                in_flight=in_flight,
-                place=self.place(node),
-            )
-        ]
+        var, place = node.target.id, self.place(node)
+        return [For(var=var, domain=domain, body=body, within=within, start=start, reverse=reverse, place=place, **batches)]
 
     def _branch(self, node: ast.If) -> list[Stmt]:
         then, orelse = self._body(node.body), self._body(node.orelse)

@@ -120,7 +120,8 @@ def _domain(stmt: For) -> str:
     if stmt.start:
         domain = f"{domain}[{stmt.start}:]"
     if stmt.in_flight is not None:
-        domain = f"{domain}(in_flight={expression(stmt.in_flight)})"
+        hops = "" if stmt.hops is None else f", hops={expression(stmt.hops)}"
+        domain = f"{domain}(in_flight={expression(stmt.in_flight)}{hops})"
     return f"reversed({domain})" if stmt.reverse else domain
 
 

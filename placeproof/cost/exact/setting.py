@@ -11,7 +11,7 @@ from typing import TypeAlias
 from placeproof.core.diagnostics import Problems
 from placeproof.core.program import For, Program, statements
 from placeproof.core.shapes import Shapes, Unit, Weight
-from placeproof.core.strategy import Strategy
+from placeproof.core.strategy import EXPERT, Strategy
 from placeproof.profiles.profile import Implementation
 from placeproof.semantics.lower import lower
 
@@ -182,8 +182,14 @@ def settled(system: str, defaults: Mapping[str, Value], options: Mapping[str, Va
 
 
 def check_degrees(strategy: Strategy, mesh: Mapping[str, int]) -> None:
-    """Raise InputError unless every axis of the strategy has a degree on the mesh, the same one where it says one itself."""
+    """Raise InputError unless every axis of the strategy has a degree on the mesh, the same one where it says one itself; and for experts
+    that lie otherwise than the rest of the model: exact bytes ask for one mode of a state on an axis."""
     problems = Problems()
+    experts = next((e for e in strategy.entries if EXPERT in e.groups), None)
+    if experts is not None:
+        message = f"exact bytes of experts that `{experts.owner}` places apart over axis `{experts.axis}` were not measured"
+        help_ = f"leave out `{experts.owner}`, or derive closed forms of a model: `--model mixtral-8x7b`"
+        problems.add("PP101", message, help=help_)
     for axis in strategy.axes:
         if axis.name not in mesh:
             problems.add("PP203", f"exact bytes need the degree of axis `{axis.name}`", help=f"give it: `--set N_{axis.name}=8`")

@@ -19,10 +19,11 @@ from placeproof.cost.derive import evaluate
 from placeproof.cost.flops import Work
 from placeproof.cost.layer import Row
 from placeproof.cost.model.base import Base
+from placeproof.cost.model.chunks import Flow
 from placeproof.cost.model.compiled import compiled
 from placeproof.cost.model.parts import At, Part, Recompute, parts
-from placeproof.cost.model.sent import Sent, Share, sent_of_activations, synchronised
-from placeproof.cost.model.stages import Stage, pipeline_axis, stages
+from placeproof.cost.model.sent import Sent, Share, sent_between_copies, sent_of_activations, synchronised
+from placeproof.cost.model.stages import Stage, pipeline_axis
 from placeproof.cost.tensors import Amount
 from placeproof.models import Model
 from placeproof.models.family import GROUPS
@@ -169,8 +170,8 @@ def derive_model(
     depth = None if pipeline is None else degrees[pipeline]
     if isinstance(depth, int):  # stages are told one by one
         times = {**times, **{p.name: n for p in held if isinstance(n := _number(model, p), int)}}
-    found = stages(held, times, depth, layers)
-    flow = _Flow(strategy, depth)
+    flow = Flow(strategy=strategy, depth=depth)
+    found = flow.stages(held, times, layers)
     costs = tuple(_cost(stage, base, at, flow, pipeline) for stage in found)
     return ModelDerivation(
         model=model,
@@ -205,37 +206,7 @@ def _values(model: Model, strategy: Strategy) -> dict[str, Fraction]:
     return found | ({"m": Fraction(fixed)} if isinstance(fixed, int) else {})
 
 
-class _Flow:
-    """How micro-batches flow through the stages. ``batches``: their number; ``chunks``: runs of layers on one device."""
-
-    def __init__(self, strategy: Strategy, depth: Amount | None) -> None:
-        fixed = strategy.schedule.microbatches
-        self.depth = depth
-        self.batches: Amount = 1 if fixed is None else fixed if isinstance(fixed, int) else symbol("m")
-        self.name = strategy.schedule.in_flight or "1f1b"
-        self.chunks = 1
-
-    def in_flight(self, stage: Stage) -> tuple[Amount, Amount]:
-        """Micro-batches whose activations a device keeps, and those of which it keeps only what gradients by weights need."""
-        import sympy
-
-        if self.depth is None:
-            return 1, 0
-        from placeproof.schedules import formula
-
-        form = formula(self.name, "peak")
-        assert form is not None
-        device: Amount = self.depth - 1 if stage.last else 0 if stage.first else 1 if stage.index is None else stage.index
-        put = {"p": self.depth, "m": self.batches, "v": self.chunks, "d": device}
-
-        def at(kept: int, late: int) -> Amount:
-            values = {**put, "M_B": kept, "M_W": late}
-            return form.xreplace({sympy.Symbol(n): sympy.sympify(v) for n, v in values.items()})
-
-        return at(1, 0), at(0, 1) if form.has(sympy.Symbol("M_W")) else 0
-
-
-def _cost(stage: Stage, base: Base, at: At, flow: _Flow, pipeline: str | None) -> StageCost:
+def _cost(stage: Stage, base: Base, at: At, flow: Flow, pipeline: str | None) -> StageCost:
     import sympy
 
     counted = _parameters(stage, at)
@@ -258,8 +229,9 @@ def _cost(stage: Stage, base: Base, at: At, flow: _Flow, pipeline: str | None) -
         working=working,
         transient=_transient(shares),
         sent=(
-            *sent_of_activations(stage, at, flow.batches, flow.chunks, pipeline),
+            *sent_of_activations(stage, at, flow.batches, flow.hops(stage), pipeline),
             *(one for s in shares if s.total != 0 for one in synchronised(stage, s)),
+            *sent_between_copies(stage, states["gradients"], pipeline),
         ),
         flops=_flops(stage, at),
     )
@@ -287,7 +259,7 @@ def _parameters(stage: Stage, at: At) -> dict[str, sympy.Expr]:
             if weight.name in seen:  # a table that the stage has for both of its ends
                 continue
             seen |= {weight.name} & set(part.shared)
-            found[group] = found.get(group, sympy.Integer(0)) + times * row.elements
+            found[group] = found.get(group, sympy.Integer(0)) + stage.copies * times * row.elements
     return {g: found[g] for g in GROUPS if g in found}
 
 

@@ -66,8 +66,8 @@ class Share:
         return self.base.of(expr, self.total, self.total if named is None else named)
 
 
-def sent_of_activations(stage: Stage, at: At, batches: Amount, chunks: int, pipeline: str | None) -> list[Sent]:
-    """Collectives inside layers, and messages to the neighbouring stages: of so many micro-batches, in so many chunks."""
+def sent_of_activations(stage: Stage, at: At, batches: Amount, hops: tuple[Amount, Amount], pipeline: str | None) -> list[Sent]:
+    """Collectives inside layers, and messages to other stages: of so many micro-batches, each handed on and back so often."""
     import sympy
 
     found = []
@@ -86,7 +86,7 @@ def sent_of_activations(stage: Stage, at: At, batches: Amount, chunks: int, pipe
                 )
             )
     if pipeline is not None:
-        found += _between(stage, at, batches, chunks, pipeline)
+        found += _between(stage, at, batches, hops, pipeline)
         found += _tied(stage, at, pipeline)
     return found
 
@@ -107,7 +107,7 @@ def synchronised(stage: Stage, share: Share) -> list[Sent]:
                 size=share.of(base.size(message)),
                 bytes=whole,
                 times=share.of(message.count),
-                calls=sympy.Add(*(times for _, times in stage.held)) if loops & {"units", "layers"} else 1,
+                calls=stage.copies * sympy.Add(*(times for _, times in stage.held)) if loops & {"units", "layers"} else 1,
                 each="microbatches" in loops,
             )
         )
@@ -119,7 +119,7 @@ def _ring_bytes(kind: str, group: sympy.Expr, size: sympy.Expr) -> sympy.Expr:
     return size if kind == "shift" else COLLECTIVES[kind].sent(group, size)
 
 
-def _between(stage: Stage, at: At, batches: Amount, chunks: int, pipeline: str) -> list[Sent]:
+def _between(stage: Stage, at: At, batches: Amount, hops: tuple[Amount, Amount], pipeline: str) -> list[Sent]:
     """What goes to the neighbouring stages: the stream as it lies between layers, and its gradient."""
     import sympy
 
@@ -131,8 +131,8 @@ def _between(stage: Stage, at: At, batches: Amount, chunks: int, pipeline: str) 
         size = size / at.degrees[axis]
         split[axis] = at.degrees[axis]
     found = []
-    for phase, there in (("forward", not stage.last), ("backward", not stage.first)):
-        if there:
+    for phase, often in zip(("forward", "backward"), hops, strict=True):
+        if often != 0:
             found.append(
                 Sent(
                     kind="send",
@@ -141,10 +141,31 @@ def _between(stage: Stage, at: At, batches: Amount, chunks: int, pipeline: str) 
                     phase=phase,
                     size=size,
                     bytes=size,
-                    times=sympy.sympify(batches * chunks),
+                    times=sympy.sympify(batches * often),
                 )
             )
     return found
+
+
+def sent_between_copies(stage: Stage, gradients: sympy.Expr, pipeline: str | None) -> list[Sent]:
+    """What two devices that hold the same two stages add up of their gradients: each sends its own once."""
+    import sympy
+
+    if stage.copies == 1 or pipeline is None:
+        return []
+    about = "gradients of the two copies"
+    return [
+        Sent(
+            kind="tied_reduce",
+            axes=(pipeline,),
+            about=about,
+            phase="backward",
+            size=gradients,
+            bytes=gradients,
+            times=sympy.Integer(1),
+            each=False,
+        )
+    ]
 
 
 def _tied(stage: Stage, at: At, pipeline: str) -> list[Sent]:

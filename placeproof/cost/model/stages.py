@@ -18,13 +18,19 @@ from placeproof.cost.tensors import Amount
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What one device of a pipeline has: parts with how often each is repeated. ``index``: from 0, or None where it stands for many."""
+    """What one device of a pipeline has: parts with how often each is repeated. ``index``: from 0, or None where it stands for many.
+
+    ``first``, ``last``: whether it has what is before the layers, and what is behind them. ``end``: whether it is the last device.
+    ``copies``: how often the model is held; ``held`` is then a share of what the device has, that of one copy on average.
+    """
 
     name: str
     index: int | None
     held: tuple[tuple[Part, Amount], ...]
     first: bool = False
     last: bool = False
+    end: bool = False
+    copies: int = 1
 
 
 def pipeline_axis(strategy: Strategy) -> str | None:

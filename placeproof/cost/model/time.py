@@ -183,7 +183,10 @@ class ModelTime:
 
     @cached_property
     def shape(self) -> sympy.Expr:
-        """The step in T_F, T_B, T_W, T_send, and p, m: what the schedule makes of passes. Without a pipeline p is 1."""
+        """The step in T_F, T_B, T_W, T_send, and p, m: what the schedule makes of passes. Without a pipeline p is 1.
+
+        Times are those of all layers of a device; passes that overlap take as long as one after the other.
+        """
         import sympy
 
         if pipeline_axis(self.d.strategy) is None:
@@ -191,7 +194,9 @@ class ModelTime:
         busy, idle = (formula(self.d.schedule, what) for what in ("busy", "idle"))
         assert busy is not None
         assert idle is not None
-        return (busy + idle).xreplace({sympy.Symbol("v"): sympy.Integer(self.d.chunks)})
+        share, passes = sympy.sympify(_chunk(self.d)), sympy.symbols("T_F T_B T_W")
+        each = {name: name * share for name in passes} | {sympy.Symbol("T_FB"): sympy.Add(*passes) * share}
+        return (busy + idle).xreplace({sympy.Symbol("v"): sympy.Integer(self.d.chunks), **each})
 
     @cached_property
     def form(self) -> sympy.Expr:
@@ -290,15 +295,27 @@ def _passes(d: ModelDerivation, stages: Sequence[StageTime], price: Exact) -> Fr
     count = int(price.amount(batches(d)))
     if pipeline_axis(d.strategy) is None:
         return count * sum((Fraction(t) for t in stages[0].passes), Fraction(0))
-    rows = _times(stages)
+    rows = _times(d, stages)
     every = rows[0] if len(set(rows)) == 1 else rows
-    return makespan(d.schedule, p=len(stages), m=count, v=None if d.chunks == 1 else d.chunks, times=every)
+    return makespan(d.schedule, p=len(stages), m=count, v=d.chunks, times=every)
 
 
-def _times(stages: Sequence[StageTime]) -> list[Times]:
-    """What the schedule is given: each stage's passes, and a message."""
+def _chunk(d: ModelDerivation) -> Fraction:
+    """The share of a device's pass that is one of its runs of layers."""
+    return Fraction(load(d.schedule).copies, d.chunks)
+
+
+def _times(d: ModelDerivation, stages: Sequence[StageTime]) -> list[Times]:
+    """What the schedule is given: the passes of each stage of the model, and a message."""
     send = max(Fraction(s.send) for s in stages)
-    return [Times(forward=f, backward=b, weight=w, send=send) for f, b, w in (s.passes for s in stages)]
+    return _by_stage(d, [(Fraction(f), Fraction(b), Fraction(w)) for f, b, w in (s.passes for s in stages)], send)
+
+
+def _by_stage(d: ModelDerivation, devices: Sequence[tuple[Fraction, ...]], send: Fraction | int = 0) -> list[Times]:
+    """Of each stage of the model, in the order of its layers, an equal share of what its device takes."""
+    schedule, p, share = load(d.schedule), len(devices), _chunk(d)
+    each = [Times(forward=f * share, backward=b * share, weight=w * share, send=send) for f, b, w in devices]
+    return [each[schedule.device(stage, 0, p, 2)] for stage in range(schedule.depth(p, d.chunks))]
 
 
 def told(d: ModelDerivation, values: Mapping[str, Fraction]) -> ModelDerivation:
@@ -315,8 +332,8 @@ def timeline(step: StepTime) -> Timetable | None:
     """Who does what when; None without a pipeline."""
     if pipeline_axis(step.d.strategy) is None:
         return None
-    rows = _times(step.stages)
-    return simulate(load(step.d.schedule), p=len(rows), m=int(step.price.amount(batches(step.d))), times=rows)
+    rows, count = _times(step.d, step.stages), int(step.price.amount(batches(step.d)))
+    return simulate(load(step.d.schedule), p=len(step.stages), m=count, v=step.d.chunks, times=rows)
 
 
 def work_timeline(d: ModelDerivation, values: Mapping[str, Fraction]) -> Timetable | None:
@@ -326,8 +343,10 @@ def work_timeline(d: ModelDerivation, values: Mapping[str, Fraction]) -> Timetab
     if axis is None or count is None or not isinstance(d.at.degrees[axis], int):
         return None
     work = [tuple(d.value(n, values) for n in (c.flops.forward, c.flops.again + c.flops.inputs, c.flops.weights)) for c in d.costs]
-    rows = [Times(forward=f, backward=b, weight=w) for f, b, w in work if f is not None and b is not None and w is not None]
-    return simulate(load(d.schedule), p=len(rows), m=int(count), times=rows) if len(rows) == len(work) else None
+    known = [(f, b, w) for f, b, w in work if f is not None and b is not None and w is not None]
+    if len(known) < len(work):
+        return None
+    return simulate(load(d.schedule), p=len(work), m=int(count), v=d.chunks, times=_by_stage(d, known))
 
 
 def utilisation(d: ModelDerivation, values: Mapping[str, Fraction], seconds: Fraction, peak: Fraction) -> tuple[Fraction, Fraction]:

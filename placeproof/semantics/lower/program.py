@@ -22,6 +22,7 @@ from placeproof.core.program import (
 from placeproof.core.states import ACTIVATIONS, MODEL_STATES, State
 from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, Strategy
 from placeproof.semantics.lower.facts import Facts
+from placeproof.semantics.lower.flight import flow
 from placeproof.semantics.lower.passes import Passes
 from placeproof.semantics.lower.write import call, do, let, num, of, ref
 from placeproof.semantics.usable import require_usable
@@ -83,13 +84,10 @@ def _counts(facts: Facts) -> tuple[tuple[str, int], ...]:
 def _passes(facts: Facts) -> list[Stmt]:
     if not facts.microbatches:
         return Passes(facts, None).both()
-    in_flight: Expr | None = None
-    if facts.stages is not None:
-        every = ref("microbatches")
-        overlap = facts.strategy.schedule.in_flight
-        in_flight = every if overlap == "gpipe" else call("min", every, ref(facts.stages))
+    flows = None if facts.stages is None else flow(facts.strategy, facts.stages)
+    kept, hops = (None, None) if flows is None else (flows.in_flight, flows.hops)
     body = tuple(Passes(facts, "i").both())
-    return [do("zero", ref("gradients")), For(var="i", domain="microbatches", body=body, in_flight=in_flight)]
+    return [do("zero", ref("gradients")), For(var="i", domain="microbatches", body=body, in_flight=kept, hops=hops)]
 
 
 def _late_reductions(facts: Facts) -> list[Stmt]:

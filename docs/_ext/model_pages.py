@@ -1,0 +1,61 @@
+"""Tables of models, of what is proved of schedules, and of the figures of clusters, made from their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipe_tables import code, formula, plain, table
+
+from placeproof.clusters import cluster
+from placeproof.clusters import names as clusters
+from placeproof.models import families, load, presets
+from placeproof.models.family import GROUPS, family
+from placeproof.report.described import figures
+from placeproof.schedules import load as load_schedule
+from placeproof.schedules import names as schedules
+
+
+def models() -> str:
+    """Every family with its formulas of parameters, and the presets of it with their counts."""
+    return "\n".join(_family(name) for name in families())
+
+
+def _family(name: str) -> str:
+    one, count = family(name), load(name).parameters()
+    options = "".join(
+        f" Option {code(o.name)}: {', '.join(code(v) for v in o.choices)}; {code(o.default)} if nothing is said."
+        for o in one.options.values()
+    )
+    head = f"## {name}\n\n{plain(one.title)}. Source: {plain(one.source)}. {plain(one.note)}{options}\n"
+    formulas = [(group, formula(count.groups[group])) for group in GROUPS if group in count.groups]
+    rows = [_preset(preset) for preset in presets() if load(preset).family == name]
+    listed = table(["preset", "title", "parameters", "one token meets", "sizes", "source"], rows) if rows else ""
+    return f"{head}\n{table(['parameters', 'as a formula'], [*formulas, ('all', formula(count.total))])}\n{listed}"
+
+
+def _preset(name: str) -> tuple[str, ...]:
+    one = load(name)
+    count = one.parameters()
+    sizes = ", ".join(f"{symbol} = {size}" for symbol, size in one.given.items())
+    return code(name), plain(one.title), f"{count.total:,}", f"{count.active:,}", code(sizes), plain(one.source)
+
+
+def schedule_proofs() -> str:
+    """Of each closed form what is proved of it, for all devices and micro-batches."""
+    return table(["schedule", "form of", "theorem", "what it leaves out"], _proofs())
+
+
+def _proofs() -> Iterator[tuple[str, ...]]:
+    for name in schedules():
+        for form in load_schedule(name).closed:
+            for text in form.proved:
+                theorem, _, limits = text.partition(": ")
+                yield code(name), form.what, f"[{theorem}](theorems/{theorem}.md)", plain(limits)
+            if not form.proved:
+                yield code(name), form.what, "", "not proved: checked against the simulation"
+
+
+def cluster_figures() -> str:
+    """Every figure of every cluster with where it is from."""
+    rows = [(code(name), what, number, plain(origin)) for name in clusters() for what, number, origin in figures(cluster(name))]
+    return table(["cluster", "figure", "value", "from"], rows)

@@ -1,0 +1,176 @@
+"""Models, families, schedules and clusters in words, as ``placeproof explain`` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from placeproof.clusters import Cluster
+    from placeproof.models import Count, Model
+    from placeproof.models.family import Family
+    from placeproof.schedules import Kind, Schedule, Timetable
+    from placeproof.schedules.order import Pass
+
+#: Devices, micro-batches and, where they are open, chunks of the timetable that explains a schedule.
+SHOWN = {"p": 4, "m": 8, "v": 2}
+
+
+def model(one: Model) -> Iterator[str]:
+    """A model with its sizes, and its parameters counted."""
+    yield f"model {one.name}: {one.title}"
+    yield ""
+    yield f"family: {one.family}" + "".join(f", {name} {value}" for name, value in one.options.items())
+    yield f"source: {one.source}"
+    yield from ([one.note] if one.note else [])
+    yield from _sizes(one)
+    yield from _stack(one)
+    yield from _count(one.parameters())
+    yield ""
+    yield f"`placeproof derive STRATEGY --model {one.name}` derives what each stage of it holds, computes and sends"
+
+
+def _sizes(one: Model) -> Iterator[str]:
+    from placeproof.core.symbols import SYMBOLS
+
+    yield from ("", "sizes")
+    for name, value in sorted(one.sizes.items(), key=lambda size: list(SYMBOLS).index(size[0])):
+        follows = "" if name in one.given else f" (follows: {one.defaults[name]})" if name in one.defaults else ""
+        yield f"  {name:<5} {value:<8} {SYMBOLS[name].meaning}{follows}".rstrip()
+
+
+def _stack(one: Model) -> Iterator[str]:
+    yield from ("", "blocks, in the order of forward")
+    for segment in one.segments:
+        times = "" if str(segment.times) == "1" else f", {segment.times} times"
+        yield f"  {segment.name}{times}: {', '.join(block.name for block in segment.blocks)}"
+
+
+def _count(count: Count) -> Iterator[str]:
+    yield from ("", "parameters by group")
+    rows = {**count.groups, "all": count.total, "active": count.active}
+    for name, number in rows.items():
+        said = "  what one token meets" if name == "active" else ""
+        yield f"  {name:<10} {number:,}{said}" if isinstance(number, int) else f"  {name:<10} {number}{said}"
+
+
+def family(one: Family, open_: Model) -> Iterator[str]:
+    """A family: its symbols, options and blocks, and its parameters as formulas. ``open_``: the model of it without sizes."""
+    yield f"family {one.name}: {one.title}"
+    yield ""
+    yield f"source: {one.source}"
+    yield from ([one.note] if one.note else [])
+    yield f"symbols: {', '.join(one.symbols)}"
+    yield from (f"  {name} = {default} unless it is given" for name, default in one.defaults.items())
+    for option in one.options.values():
+        yield f"option {option.name}: {', '.join(option.choices)}; default {option.default}"
+    yield from _stack(open_)
+    yield from _count(open_.parameters())
+    yield ""
+    yield f"`placeproof derive STRATEGY --model {one.name}` derives formulas in these symbols"
+
+
+def schedule(one: Schedule) -> Iterator[str]:
+    """A schedule: what it needs, its closed forms with what stands behind each, and a step of it."""
+    chunks = "any number of" if one.chunks is None else one.chunks
+    yield f"schedule {one.name}: {one.title}"
+    yield ""
+    yield one.summary
+    yield f"source: {one.source}"
+    yield f"on each device: {chunks} run{'' if one.chunks == 1 else 's'} of layers" + (", the model twice" if one.copies > 1 else "")
+    yield from (f"needs {need.rule.text}: {need.because} ({need.source})" for need in one.needs)
+    yield from _forms(one)
+    yield from _timetable(one)
+    yield ""
+    options = f"schedule={one.name}" + (", chunks=2" if one.chunks is None else "")
+    yield f'`placeproof derive "pp({options})" --model llama3-8b` derives what it costs'
+
+
+def _forms(one: Schedule) -> Iterator[str]:
+    from placeproof.schedules.schedule import QUANTITIES
+
+    yield from ("", "closed forms, of p devices, m micro-batches, v runs of layers on a device; times and sizes are those of one run")
+    for form in one.closed:
+        yield f"  {form.what}: {QUANTITIES[form.what]}"
+        yield f"    {form.form.text}"
+        yield from ([f"    if {', '.join(c.text for c in form.when)}"] if form.when else [])
+        for theorem, _, limits in (text.partition(": ") for text in form.proved):
+            yield f"    theorem {theorem}, for all p and m" + (f"; {limits}" if limits else "")
+        yield from ([] if form.proved else ["    not proved; equal to the simulation wherever that was tried"])
+
+
+def _timetable(one: Schedule) -> Iterator[str]:
+    from placeproof.schedules import simulate
+
+    v = SHOWN["v"] if one.chunks is None else one.chunks
+    table = simulate(one, p=SHOWN["p"], m=SHOWN["m"], v=v)
+    kinds = {token.kind for phase in one.phases for slot in phase.run for token in slot}
+    yield ""
+    yield f"a step of p = {table.p}, m = {table.m}" + (f", v = {v}" if v > 1 else "") + ", if every pass takes one unit of time"
+    yield from (f"  {line}".rstrip() for line in timetable(table))
+    yield "  F: forward, B: gradient of the input, W: gradient of the weights, each with its micro-batch" + _legend(kinds, v)
+
+
+def _legend(kinds: set[Kind], v: int) -> str:
+    whole = "; a full backward is B and W in one" if any(k.value == "BW" for k in kinds) else ""
+    return whole + ("; small letters: the device's second run of layers" if v > 1 else "")
+
+
+def timetable(table: Timetable) -> Iterator[str]:
+    """A step as text: a row for each device, a column for each unit of time. Every pass takes one unit, and a full backward two."""
+    units = int(table.step)
+    width = 1 + len(str(table.m - 1))
+    for d, device in enumerate(table.runs):
+        cells = ["." * width] * units
+        for run in device:
+            said = [cell for one in run.slot for cell in _cells(one, table, d)]
+            cells[int(run.start) : int(run.end)] = [cell.ljust(width) for cell in said]
+        yield f"device {d}  {' '.join(cells)}"
+
+
+def _cells(one: Pass, table: Timetable, d: int) -> Iterator[str]:
+    own = table.schedule.stages(table.p, table.v)[d]
+    for kind in one.kind.value:
+        yield (kind if own.index(one.stage) == 0 else kind.lower()) + str(one.microbatch)
+
+
+def cluster(one: Cluster) -> Iterator[str]:
+    """A cluster with all its figures and where each is from; nothing where it is the same as for the figure above."""
+    yield f"cluster {one.name}: {one.title}"
+    yield ""
+    yield f"device {one.device.name}, {one.node} of them share a host"
+    for level in one.levels:
+        joined = "all devices" if level.joins is None else f"{level.joins} devices"
+        links = f", {level.ports} links a device" if level.ports > 1 else ""
+        yield f"level {level.name} joins {joined}{links}{', in rings' if level.ring else ''}"
+    yield ""
+    rows, before = list(figures(one)), ""
+    width = max(len(what) for what, _, _ in rows)
+    for what, number, origin in rows:
+        yield f"  {what:<{width}}  {number:<14}  {origin if origin != before else ''}".rstrip()
+        before = origin
+    yield ""
+    yield f"`placeproof derive STRATEGY --model MODEL --cluster {one.name}` times a step on it"
+
+
+def figures(one: Cluster) -> Iterator[tuple[str, str, str]]:
+    """What is said of a cluster in numbers: what it is about, the number, and where it is from."""
+    device = one.device
+    yield "memory", _unit(device.memory, "B"), device.origin("memory")
+    yield "memory bandwidth", _unit(device.memory_bandwidth, "B/s"), device.origin("memory_bandwidth")
+    for name, peak in device.peak.items():
+        yield f"peak {name}", _unit(peak, "FLOP/s"), device.origin(name)
+    links = [(level.name, level.bandwidth, level.latency, level) for level in one.levels]
+    for name, bandwidth, latency, said in [*links, *([("host", one.host.bandwidth, one.host.latency, one.host)] if one.host else [])]:
+        yield f"{name} bandwidth", _unit(bandwidth, "B/s"), said.origin("bandwidth")
+        yield f"{name} latency", _unit(latency, "s"), said.origin("latency")
+
+
+_PREFIXES = {Fraction(10) ** 12: "T", Fraction(10) ** 9: "G", Fraction(10) ** 6: "M", Fraction(1): "", Fraction(1, 10**3): "m"}
+
+
+def _unit(number: Fraction, unit: str) -> str:
+    """A figure with the prefix that makes it a short number."""
+    scale, prefix = next(((s, p) for s, p in _PREFIXES.items() if number >= s), (Fraction(1, 10**6), "u"))
+    return f"{float(number / scale):.6g} {prefix}{unit}"

@@ -1,0 +1,131 @@
+"""How micro-batches flow through the stages: what a schedule's closed forms say, as expressions of a step program.
+
+The order of micro-batches changes nothing in what is trained, so that a schedule decides two numbers of the program alone: of how many
+micro-batches the first device keeps activations, and how often a micro-batch is handed on between devices.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.program import Binary, Expr, Number
+from placeproof.core.strategy import Strategy
+from placeproof.schedules import Schedule, form
+from placeproof.semantics.lower.write import call, num, ref
+from placeproof.semantics.scheduled import chunks_of, schedule_of
+
+_OPS: Mapping[type[ast.operator], tuple[str, Callable[[Fraction, Fraction], Fraction]]] = {
+    ast.Add: ("+", lambda a, b: a + b),
+    ast.Sub: ("-", lambda a, b: a - b),
+    ast.Mult: ("*", lambda a, b: a * b),
+    ast.Div: ("/", lambda a, b: a / b),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """A schedule of the devices along the axis ``stages``, with so many runs of layers (chunks) on each."""
+
+    schedule: Schedule
+    chunks: int
+    stages: str
+
+    @property
+    def in_flight(self) -> Expr:
+        """Micro-batches of which the first device keeps the activations of all its layers, or as much in those of some.
+
+        Of schedules that put gradients of weights off, activations count in full until those are computed. Raises InputError (PP122)
+        where the closed form cannot be said in a step program.
+        """
+        share = Fraction(self.schedule.copies, self.chunks)  # a device's layers are so many chunks; of two copies a micro-batch has one
+        return _over(self._said("peak", {"d": num(0), "M_B": num(1), "M_W": num(1), "m": ref("microbatches")}), share)
+
+    @property
+    def hops(self) -> Expr | None:
+        """How often a micro-batch is handed on to another device, and its gradient back; None where that is once for each neighbour.
+
+        All closed forms of messages are proportional to the micro-batches. Raises InputError as :attr:`in_flight`.
+        """
+        if self.chunks == self.schedule.copies:
+            return None
+        return _over(self._said("messages", {"m": num(1)}), Fraction(1, 2))
+
+    def _said(self, what: str, known: Mapping[str, Expr]) -> Expr:
+        found = form(self.schedule, what)
+        if found is None:
+            raise InputError([_cannot(self.schedule, f"no closed form of its {what} is known")])
+        return said(found.form.tree, {"p": ref(self.stages), "v": num(self.chunks), **known}, self.schedule)
+
+
+def flow(strategy: Strategy, stages: str) -> Flow:
+    """How the strategy's micro-batches flow, which was found usable (:func:`placeproof.semantics.scheduled.problems`)."""
+    return Flow(schedule=schedule_of(strategy), chunks=chunks_of(strategy), stages=stages)
+
+
+def _cannot(schedule: Schedule, why: str) -> Diagnostic:
+    message = f"the schedule `{schedule.name}` cannot be written as a step program: {why}"
+    return Diagnostic(code="PP122", message=message, help="derive it for a model, `--model`, where a schedule is more than its program")
+
+
+def said(tree: ast.expr, known: Mapping[str, Expr], schedule: Schedule) -> Expr:
+    """An expression of a schedule's file as one of a step program, which has no division that rounds down. Raises InputError (PP122)."""
+    match tree:
+        case ast.Constant(value=int() as value):
+            return num(value)
+        case ast.Name(id=name) if name in known:
+            return known[name]
+        case ast.UnaryOp(operand=one):
+            return _joined(ast.Mult, num(-1), said(one, known, schedule))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPS:
+            return _joined(type(op), said(left, known, schedule), said(right, known, schedule))
+        case ast.Call(func=ast.Name(id=extreme), args=parts):
+            return _extreme(extreme, [said(part, known, schedule) for part in parts])
+    raise InputError([_cannot(schedule, f"it has no `{ast.unparse(tree)}`")])
+
+
+def _joined(op: type[ast.operator], left: Expr, right: Expr) -> Expr:
+    """Two expressions joined, with what is plainly 0 or 1 left out."""
+    sign, meaning = _OPS[op]
+    a, b = _number(left), _number(right)
+    if a is not None and b is not None:
+        return Number(value=meaning(a, b))
+    if (sign in "+-" and b == 0) or (sign in "*/" and b == 1):
+        return left
+    if (sign == "+" and a == 0) or (sign == "*" and a == 1):
+        return right
+    if (sign == "*" and 0 in (a, b)) or (sign == "-" and left == right):
+        return num(0)
+    if sign == "*" and b is not None:
+        left, right = right, left
+    return Binary(op=sign, left=left, right=right)
+
+
+def _extreme(name: str, parts: list[Expr]) -> Expr:
+    """The least or the greatest; micro-batches stand first, as in 1F1B's `min(microbatches, pp)`."""
+    first, *rest = sorted(dict.fromkeys(parts), key=lambda e: e != ref("microbatches"))
+    for part in rest:
+        first = call(name, first, part)
+    return first
+
+
+def _over(expr: Expr, share: Fraction) -> Expr:
+    """An expression times a number, which goes into a product where it divides the number that is there."""
+    match expr:
+        case Number(value=value):
+            return Number(value=value * share)
+        case Binary(op="*", left=left, right=right):
+            for one, other in ((left, right), (right, left)):
+                inner = _number(one)
+                if inner is not None and (inner * share).denominator == 1:
+                    return _joined(ast.Mult, Number(value=inner * share), other)
+            if isinstance(left, Binary):
+                return _joined(ast.Mult, _over(left, share), right)
+    return _joined(ast.Div, _joined(ast.Mult, num(share.numerator), expr), num(share.denominator))
+
+
+def _number(expr: Expr) -> Fraction | None:
+    return expr.value if isinstance(expr, Number) else None

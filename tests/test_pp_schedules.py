@@ -1,0 +1,214 @@
+"""Schedules in the strategy `pp`: what its program says, and what a model's stages get, against the simulation of each schedule."""
+
+from __future__ import annotations
+
+import ast
+from fractions import Fraction
+
+import pytest
+import sympy
+
+import placeproof
+from placeproof import schedules
+from placeproof.core.diagnostics import InputError
+from placeproof.core.program import read, render
+from placeproof.core.symbols import symbol
+from placeproof.cost.model import derive_model
+from placeproof.cost.model.derivation import ModelDerivation
+from placeproof.cost.model.time import _by_stage
+from placeproof.models import load
+from placeproof.semantics.lower import lower
+from placeproof.semantics.lower.flight import said
+from placeproof.semantics.verdict import judge
+from placeproof.strategies import parse_strategy
+
+#: Every schedule, and chunks where it leaves them open.
+EVERY = [(name, v) for name in schedules.names() for v in ((2, 3) if schedules.load(name).chunks is None else (None,))]
+ONE_COPY = [(name, v) for name, v in EVERY if schedules.load(name).copies == 1]
+
+
+def written(name: str, v: int | None, p: int | None = None, **more: object) -> str:
+    options = {"schedule": name, **({} if v is None else {"chunks": v}), **more}
+    listed = ", ".join(([] if p is None else [str(p)]) + [f"{k}={x}" for k, x in options.items()])
+    return f"pp({listed})"
+
+
+def admitted(name: str, v: int | None) -> list[tuple[int, int]]:
+    """Devices and micro-batches that a schedule admits."""
+    found = []
+    for p in range(1, 7):
+        for m in range(1, 13):
+            try:
+                schedules.load(name).counts(p, m, v)
+            except InputError:
+                continue
+            found.append((p, m))
+    return found
+
+
+def refused(text: str) -> list[tuple[str, str]]:
+    with pytest.raises(InputError) as caught:
+        placeproof.derive(text)
+    assert all(d.help for d in caught.value.diagnostics)
+    return [(d.code, d.message) for d in caught.value.diagnostics]
+
+
+@pytest.mark.parametrize(("name", "v"), EVERY)
+def test_the_program_is_that_of_1f1b_but_for_two_numbers(name: str, v: int | None) -> None:
+    program = lower(parse_strategy(written(name, v)))
+    lines, usual = render(program).splitlines(), render(lower(parse_strategy("pp"))).splitlines()
+    differ = [one for one, other in zip(lines, usual, strict=True) if one != other and not one.startswith("program(")]
+    assert all(one.startswith("for i in microbatches(in_flight=") for one in differ)
+    assert len(differ) <= 1
+    assert read(render(program)) == program
+
+
+@pytest.mark.parametrize(("name", "v"), EVERY)
+def test_it_is_proved_and_its_expression_is_read_again(name: str, v: int | None) -> None:
+    strategy = parse_strategy(f"zero1 * {written(name, v)}")
+    assert judge(lower(strategy)).word == "proved"
+    assert parse_strategy(strategy.name) == strategy
+
+
+@pytest.mark.parametrize(("name", "v"), ONE_COPY)
+def test_activations_of_the_first_device_are_the_peak_of_its_order(name: str, v: int | None) -> None:
+    derived = placeproof.derive(written(name, v))
+    for p, m in admitted(name, v):
+        found = derived.value("memory.activations", {"A": Fraction(1), "b_a": Fraction(1), "N": Fraction(p), "m": Fraction(m)})
+        chunks = schedules.load(name).counts(p, m, v)
+        assert found == schedules.peak(name, p=p, m=m, v=v) / chunks / p / m, (p, m)
+
+
+@pytest.mark.parametrize(("name", "v"), ONE_COPY)
+def test_devices_send_as_many_messages_as_in_the_simulation(name: str, v: int | None) -> None:
+    derived = placeproof.derive(written(name, v))
+    for p, m in admitted(name, v):
+        values = {n: Fraction(1) for n in ("b", "s", "h", "b_a")} | {"N": Fraction(p), "m": Fraction(m)}
+        table = schedules.simulate(schedules.load(name), p=p, m=m, v=v)
+        assert derived.value("traffic.by_axis.pp", values) * p == sum(table.messages(d) for d in range(p)), (p, m)
+
+
+def test_what_it_says_of_its_traffic() -> None:
+    lines = "\n".join(str(step.why) for step in placeproof.derive(written("interleaved", 2)).traffic_steps())
+    assert "(2 * pp - 1) * min(1, pp - 1) times over all devices" in lines
+
+
+def test_a_loop_says_hops_beside_in_flight_alone() -> None:
+    text = render(lower(parse_strategy(written("zb-v", None))))
+    for wrong in ("hops=2 * (pp - 1), hops=1", "skips=1", "hops=1, more=2"):
+        with pytest.raises(InputError):
+            read(text.replace("hops=2 * (pp - 1)", wrong))
+    with pytest.raises(InputError, match="stages"):
+        read(text.replace("hops=2 * (pp - 1)", "hops=stages"))
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("pp(schedule=interleaved)", "PP104", "it is not said how many"),
+        ("pp(chunks=2)", "PP104", "`1f1b` has 1 run of layers on each device, not 2"),
+        ("pp(schedule=zb-v, chunks=3)", "PP104", "`zb-v` has 2 runs of layers on each device, not 3"),
+        ("pp(schedule=zb-h9)", "PP104", "`schedule` is"),
+        ("pp(4, schedule=interleaved, chunks=2, microbatches=6)", "PP202", "m % p == 0"),
+        ("pp(4, schedule=dualpipe-v, microbatches=7)", "PP202", "m >= 2 * p"),
+        ("pp(3, schedule=dualpipe)", "PP202", "p % 2 == 0"),
+        ("pp(schedule=dualpipe)", "PP122", "holds 2 copies of each stage"),
+    ],
+)
+def test_what_cannot_run_is_refused(text: str, code: str, message: str) -> None:
+    ((found, shown),) = refused(text)
+    assert found == code
+    assert message in shown
+
+
+def test_a_name_may_be_written_as_in_python() -> None:
+    assert parse_strategy("pp(schedule=zb_h1)").schedule == parse_strategy('pp(schedule="zb-h1")').schedule
+    assert parse_strategy("pp(schedule=zb_h1)").schedule.in_flight == "zb-h1"
+
+
+def test_a_form_that_rounds_down_is_no_step_program() -> None:
+    with pytest.raises(InputError, match=r"it has no `m // 2`"):
+        said(ast.parse("m // 2", mode="eval").body, {}, schedules.load("1f1b"))
+
+
+# For a model.
+
+
+def numbers(p: int, m: int, **more: int) -> dict[str, Fraction]:
+    return {k: Fraction(n) for k, n in {"N": p, "m": m, "b": 1, "b_a": 2, "b_g": 2, "b_theta": 2, "b_omega": 12, **more}.items()}
+
+
+def of_llama(name: str, v: int | None, p: int | None = 4) -> ModelDerivation:
+    return derive_model(load("llama3-8b"), parse_strategy(written(name, v, p)))
+
+
+#: 32 layers have no 12 equal parts.
+DIVIDES = [(name, v) for name, v in EVERY if v != 3]
+
+
+@pytest.mark.parametrize(("name", "v"), DIVIDES)
+def test_each_device_of_a_model_is_as_in_the_simulation(name: str, v: int | None) -> None:
+    p, m, schedule = 4, 8, schedules.load(name)
+    found, values = of_llama(name, v), numbers(4, 8)
+    table = schedules.simulate(schedule, p=p, m=m, v=v)
+    for d, cost in enumerate(found.costs):
+        sent = sum(found.value(s.times, values) for s in cost.sent if s.kind == "send")
+        assert sent == table.messages(d)
+        in_flight, deferred = (found.value(n, values) for n in (cost.in_flight, cost.deferred))
+        share = Fraction(schedule.copies, found.chunks)
+        assert in_flight == schedules.peak(name, p=p, m=m, v=v, d=d, M_W=0) * share
+        assert in_flight + deferred == schedules.peak(name, p=p, m=m, v=v, d=d) * share
+    held = sum(found.value(n, values) for cost in found.costs for n in cost.parameters.values())
+    assert held == load("llama3-8b").parameters().total * schedule.copies
+
+
+@pytest.mark.parametrize(("name", "v"), DIVIDES)
+def test_an_open_pipeline_has_the_ends_of_one_with_a_number(name: str, v: int | None) -> None:
+    open_, told, values = of_llama(name, v, None), of_llama(name, v), numbers(4, 8)
+    for one, other in zip(open_.costs, (told.costs[0], told.costs[1], told.costs[-1]), strict=True):
+        for key in ("model_states", "kept", "in_flight", "peak"):
+            assert open_.value(getattr(one, key), values) == told.value(getattr(other, key), values), key
+        sent = [{axes: open_.value(n, values) for axes, n in cost.traffic().items()} for cost in (one, other)]
+        assert sent[0] == sent[1]
+
+
+def test_two_copies_add_their_gradients_up() -> None:
+    found = of_llama("dualpipe", None)
+    for cost in found.costs:
+        ((bytes_, times),) = {(s.bytes, s.times) for s in cost.sent if s.about == "gradients of the two copies"}
+        assert (bytes_, times) == (cost.states["gradients"], 1)
+    single = of_llama("1f1b", None)
+    assert not [s for c in single.costs for s in c.sent if s.about == "gradients of the two copies"]
+    assert sympy.simplify(found.costs[1].states["parameters"] - 2 * single.costs[1].states["parameters"]) == 0
+
+
+def test_the_first_device_of_a_folded_pipeline_has_both_ends_of_the_model() -> None:
+    first, *others = of_llama("zb-v", None).costs
+    assert first.stage.held[0][0].name == "before"
+    assert {"before", "layers", "after"} == {h.name for h, _ in first.stage.held}
+    assert all({h.name for h, _ in cost.stage.held} == {"layers"} for cost in others)
+
+
+def test_layers_that_chunks_cannot_share_are_refused() -> None:
+    with pytest.raises(InputError, match="over 12 stages"):
+        of_llama("interleaved", 3)
+    layers = [3, 3, 3, 3, 3, 3, 3, 3, 2, 2, 2, 2]
+    found = derive_model(load("llama3-8b"), parse_strategy(written("interleaved", 3, 4)), layers=layers)
+    assert [{p.name: n for p, n in c.stage.held}["layers"] for c in found.costs] == [8, 8, 8, 8]
+
+
+@pytest.mark.parametrize(("name", "v"), DIVIDES)
+def test_passes_of_chunks_are_those_of_the_devices(name: str, v: int | None) -> None:
+    """The time for which the simulation has a device compute is that of its own passes, whatever it takes."""
+    found = of_llama(name, v)
+    devices = [(Fraction(3 + d % 2), Fraction(5), Fraction(2)) for d in range(4)]
+    if found.strategy.schedule.in_flight == "dualpipe":  # its two ends have the same stages
+        devices = [devices[min(d, 3 - d)] for d in range(4)]
+    table = schedules.simulate(schedules.load(name), p=4, m=8, v=v, times=_by_stage(found, devices))
+    assert [table.busy(d) for d in range(4)] == [8 * sum(times) for times in devices]
+
+
+def test_a_model_without_a_pipeline_has_no_chunks() -> None:
+    found = derive_model(load("llama3-8b"), parse_strategy("zero3(8)"))
+    assert (found.chunks, found.costs[0].in_flight, found.costs[0].stage.copies) == (1, 1, 1)
+    assert symbol("m") not in found.costs[0].peak.free_symbols
