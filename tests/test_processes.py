@@ -187,6 +187,7 @@ def test_an_interrupt_of_the_caller_ends_everything_first(number):
 
     before = signal.getsignal(signal.SIGTERM)
     others = children()  # of other tests of this process: a resource tracker, for one
+    interrupts = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is started without them
     came = []
     signal.signal(signal.SIGTERM, lambda n, frame: came.append((n, children() - others)))
     timer = threading.Timer(0.3, os.kill, (os.getpid(), number))
@@ -198,6 +199,7 @@ def test_an_interrupt_of_the_caller_ends_everything_first(number):
     finally:
         timer.join()
         signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, interrupts)
 
 
 def test_processes_end_with_a_parent_that_is_killed(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -200,12 +201,14 @@ def test_every_query_can_be_asked_again(solver: str, tmp_path: Path, capsys: pyt
 
 
 def test_a_second_opinion_on_the_whole_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every composition's obligations are confirmed by the second solver, or listed as silent; none is denied."""
+    """Obligations are confirmed by the second solver, or listed as silent; none is denied. Of every composition in a nightly run, else of
+    every fifth."""
     pytest.importorskip("cvc5")
     from compositions import compositions
 
     asked: set[str] = set()
-    for subject in [*compositions(), *BLOCKS]:
+    every = 1 if os.environ.get("PLACEPROOF_PROFILE") == "nightly" else 5
+    for subject in [*list(compositions())[::every], *BLOCKS]:
         found = data(capsys, subject, "--second-opinion")
         for opinion in found["second_opinion"]:
             assert opinion["answer"] in ("unsat", "silent"), (subject, opinion)

@@ -116,7 +116,7 @@ def test_one_device_has_no_rounds() -> None:
 EDITS = edits(RING)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(st.integers(0, len(EDITS) - 1))
 def test_no_edit_of_the_ring_is_proved_that_a_run_denies(number: int) -> None:
     _, make = EDITS[number]
