@@ -66,6 +66,7 @@ WRONG = {
     "doubled on the way": "s = 2 * s + total(visiting, over=tokens)",
     "overwritten": "s = s * 0 + total(visiting, over=tokens)",
     "multiplied by this device's weights": "s += total(visiting * w, over=tokens)",
+    "made anew after it was added": "s += total(visiting, over=tokens); visiting = copy(x)",
     "passed on twice a round": "visiting = shift(visiting, cp); s += total(visiting, over=tokens)",
     "with what is carried": "s += total(visiting, over=tokens) * (1 + t - t) + t",
 }
@@ -85,6 +86,16 @@ def test_wrong_sums_are_refuted(name: str) -> None:
     assert differs(program)
     assert judge_tensors(program).word == "refuted"
     assert isinstance(search(program), Found)
+
+
+def test_what_a_round_makes_anew_and_then_passes_on_is_no_visitor() -> None:
+    """It is the neighbour's part in every round: right for two devices, and for no more."""
+    text = SUM.format(before="", body="    s += total(visiting, over=tokens)", after="")
+    made = "    visiting = copy(x)\n    visiting = shift"
+    program = read(text.replace("    visiting = shift", made))
+    assert not differs(program, most=2)
+    assert differs(program, most=3)
+    assert judge_tensors(program).word == "refuted"
 
 
 def test_a_sum_that_travels_comes_home_by_one_more_step() -> None:

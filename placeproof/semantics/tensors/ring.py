@@ -104,20 +104,21 @@ class Ring:
         return _Carried(name=name, began=began, atom=atom, travels=travels)
 
     def _round(self, before: Mapping[str, Value | Picks], carried: Mapping[str, _Carried]) -> None:
-        seen: set[str] = set()
+        written: set[str] = set()
         for stmt in self.loop.body:
             if not isinstance(stmt, Assign):
                 raise NoMeaningError("a round of a ring consists of assignments", stmt.place)
+            name = stmt.targets[0].name
+            # What is passed on is what the round before left: a visitor's part only if this round has not written it yet.
+            anew = name in written
+            written.add(name)
             if not self._passes_on(stmt):
                 self._no_shift(stmt)
                 self.run_.body((stmt,))
                 continue
-            name = stmt.targets[0].name
             value = before.get(name)
-            if not isinstance(value, Value) or value.turns or name in seen:
-                raise NoMeaningError(f"`{name}` is passed on twice in a round, or is no number", stmt.place)
-            seen.add(name)
-            assert isinstance(stmt, Assign)
+            if not isinstance(value, Value) or value.turns or anew:
+                raise NoMeaningError(f"`{name}` is written before it is passed on in a round, or is no number", stmt.place)
             assert isinstance(stmt.value, Call)
             visitor = self.visitor if _way(stmt.value) == self.by else self.other_way
             body = substitute(value.body, {self.here.name: visitor})
