@@ -13,7 +13,10 @@ from placeproof.blocks import text
 from placeproof.core.diagnostics import InputError
 from placeproof.core.program import Program, read, render
 from placeproof.cost.tensors import exchanges, kept
+from placeproof.prove import Proved, settle
+from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.tensors import Found, judge_tensors, search
+from placeproof.semantics.tensors.encode import encode_tensors
 from placeproof.semantics.tensors.numbers import NotComputedError
 from placeproof.semantics.tensors.simulate import Setup, simulate
 
@@ -134,6 +137,83 @@ def test_no_edit_of_the_ring_is_proved_that_a_run_denies(number: int) -> None:
     mutant = make()
     if sensible(mutant) and judge_tensors(mutant).word == "proved":
         assert not differs(mutant, most=3)
+
+
+ANY = """\
+mesh(cp)
+tensor(x, tokens, hidden, cp=tokens)
+tensor(w, tokens, hidden, cp=tokens)
+k = copy(x)
+g = {g}
+p = total(x, over=tokens)
+q = total(w, over=tokens)
+z = {z}
+for r in rounds[cp]:
+{body}
+{after}
+returns({returned})
+"""
+BUFFERS = {"g": ("copy(x)", "x + total(w, over=tokens)", "copy(w)"), "z": ("total(x * x, over=tokens)", "q", "p * 0")}
+LINES = """\
+k = shift(k, cp)
+k = shift(k, cp, by=-1)
+g = shift(g, cp)
+x = shift(x, cp)
+p += total(k, over=tokens)
+p += total(x, over=tokens)
+p += total(k * w, over=tokens)
+p = p + q
+p = p * elementwise(exp, q - z) + total(k, over=tokens)
+p += p
+q = total(k, over=tokens)
+q = z
+z = z + total(k * k, over=tokens)
+z = max(z, total(k, over=tokens))
+g += total(w, over=tokens)
+g += k
+g = copy(w)
+k = copy(x)
+k = copy(g)
+k = k * 1
+k = k + q""".splitlines()
+
+#: Bodies in which parts of different devices meet: no result where the parts are of different sizes, though nobody returns it.
+UNEQUAL = {
+    "a visitor plus the device's own": "k = shift(k, cp); g += k",
+    "a visitor times the device's own": "k = shift(k, cp); p += total(k * w, over=tokens)",
+    "what went round is made anew at the end of the round": "g = shift(g, cp); k = shift(k, cp); g += k; g = copy(w); k = k * 1",
+    "the other one is made anew": "k = shift(k, cp); g = shift(g, cp); g += k; k = copy(x)",
+    "what is carried holds a visitor from the second round on": "p += total(k * w, over=tokens); g = shift(g, cp); k = copy(g)",
+}
+
+
+def any_ring(lines: list[str], g: str, z: str, after: str, returned: str) -> Program:
+    return read(ANY.format(body="\n".join(f"    {line}" for line in lines), g=g, z=z, after=after, returned=returned))
+
+
+@pytest.mark.parametrize("name", UNEQUAL)
+def test_parts_of_different_devices_do_not_fit(name: str) -> None:
+    program = any_ring(UNEQUAL[name].split("; "), "copy(x)", "q", "", "z")
+    assert differs(program)
+    assert judge_tensors(program).word == "refuted"
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.sampled_from(LINES), min_size=1, max_size=6),
+    st.sampled_from(BUFFERS["g"]),
+    st.sampled_from(BUFFERS["z"]),
+    st.sampled_from(("", "g = shift(g, cp)", "k = shift(k, cp)", "g = shift(g, cp, by=-1)")),
+    st.sampled_from("pqzgk"),
+)
+def test_no_ring_is_proved_that_a_run_denies(lines: list[str], g: str, z: str, after: str, returned: str) -> None:
+    program = any_ring([LINES[0], *lines], g, z, after, returned)
+    try:
+        claims = [settle(o.claim) for o in encode_tensors(program)]
+    except NoMeaningError:
+        return
+    if all(isinstance(c, Proved) for c in claims):
+        assert not differs(program)
 
 
 def test_a_ring_prints_and_reads_back() -> None:

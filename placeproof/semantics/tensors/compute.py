@@ -44,12 +44,15 @@ class Local:
             Edge(side, lambda adjoint, s=slope, missing=dims - side.dims: over(missing, product(adjoint, s)))  # type: ignore[misc]
             for side, slope in zip((a, b), slopes, strict=True)
         )
-        return self._joined(Value(body=body, dims=dims, cuts=cuts, loose=loose, edges=edges), a, b)
+        return self._joined(Value(body=body, dims=dims, cuts=cuts, loose=loose, edges=edges), a, b, place)
 
-    def _joined(self, result: Value, a: Value, b: Value) -> Value:
-        """What came of two operands; of parts of different devices comes nothing that is known."""
+    def _joined(self, result: Value, a: Value, b: Value, place: Place | None) -> Value:
+        """What came of two operands; of parts of different devices, which may be of different sizes, comes nothing that is known."""
         turns, fit = turned((a, b), result.cuts)
-        return replace(result, turns=turns, body=result.body if fit else self.space.unknown(result.dims))
+        if fit:
+            return replace(result, turns=turns)
+        self.space.misfits.append(place)
+        return replace(result, turns=turns, body=self.space.unknown(result.dims))
 
     def _arithmetic(self, op: str, x: Poly, y: Poly, place: Place | None) -> tuple[Poly, tuple[Poly, Poly]]:
         """The result, and its derivatives by both operands."""
@@ -131,7 +134,7 @@ class Local:
         loose = frozenset(d for d in dims if all(d in v.loose for v in (a, b) if d in v.dims))
         body = by_cases(lambda *sides: app("larger", *sorted(sides)), a.body, b.body)
         edges = tuple(Edge(side, lambda adjoint: _no_slope(adjoint, "max", place)) for side in (a, b))
-        return self._joined(Value(body=body, dims=dims, cuts=cuts, loose=loose, edges=edges), a, b)
+        return self._joined(Value(body=body, dims=dims, cuts=cuts, loose=loose, edges=edges), a, b, place)
 
     def elementwise(self, name: str, x: Value, place: Place | None) -> Value:
         """A function of each element."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program
 from placeproof.prove import Equal, Equation, Given, Order
 from placeproof.prove.terms import ZERO, Poly, Var, product
@@ -24,6 +25,7 @@ def encode_tensors(program: Program) -> tuple[Obligation, ...]:
         raise NoMeaningError(str(error), None) from None
     given = (*mesh.space.given(), *_defined(alone, mesh))
     claims = [_equal(mesh, many, one, given) for many, one in pairs]
+    claims += [_fitting(mesh.space, place, given) for place in dict.fromkeys(mesh.space.misfits)]
     claims += [_derived(alone, one, right, given) for (_, one), right in zip(pairs, derivatives, strict=True) if right is not None]
     return tuple(claims)
 
@@ -75,6 +77,13 @@ def _equal(mesh: Run, many: Returned, one: Returned, given: tuple[Order, ...]) -
     claim = Equation(name=name, left=many.value.body, right=one.value.body, given=(*given, *where), divisors=divisors)
     condition = GRADIENT if many.of is not None else CONSISTENCY
     return Obligation(name=name, condition=condition, place=many.call.place, claim=claim)
+
+
+def _fitting(space: Space, place: Place | None, given: tuple[Order, ...]) -> Obligation:
+    """Parts of different devices may be of different sizes, and then there is no result: a claim that nothing can prove."""
+    name = "operands hold parts of the same devices"
+    claim = Equation(name=name, left=space.unknown(()), right=ZERO, given=given, divisors=())
+    return Obligation(name=name, condition=CONSISTENCY, place=place, claim=claim)
 
 
 def _derived(alone: Run, one: Returned, right: Poly, given: tuple[Order, ...]) -> Obligation:

@@ -21,12 +21,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from placeproof.core.program import Assign, Call, For, Ref, Stmt, calls, expressions, own_expressions, statements
-from placeproof.prove.terms import ONE, Poly, Var, app, by_cases, inverse, product, substitute, total
+from placeproof.prove.terms import ONE, Index, Poly, Var, app, by_cases, inverse, product, substitute, total
 from placeproof.prove.terms.nodes import App, Mono
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.tensors.around import moved_turns, neighbour
 from placeproof.semantics.tensors.functions import applied
-from placeproof.semantics.tensors.values import Picks, Value, dimension
+from placeproof.semantics.tensors.values import Picks, Turns, Value, dimension
 
 if TYPE_CHECKING:
     from placeproof.semantics.tensors.execute import Run
@@ -124,12 +124,15 @@ class Ring:
             body = substitute(value.body, {self.here.name: visitor})
             if name in carried:
                 body = _of(carried[name].atom) if visitor is self.visitor else self.run_.space.unknown(value.dims)
-            turns = moved_turns(value, self.axis, dict.fromkeys(value.cuts, visitor))
-            self.run_.env[name] = value.moved(body, turns=turns)
+            self.run_.env[name] = value.moved(body, turns=self._turned(value, visitor))
 
     def _no_shift(self, stmt: Stmt) -> None:
         if any(c.op == "shift" and self.axis in c.axes for c in calls(stmt)):
             raise NoMeaningError("in a ring's rounds a shift is a statement of its own: `k = shift(k, cp)`", stmt.place)
+
+    def _turned(self, value: Value, whose: Index) -> Turns:
+        """Turns of what was a device's own and is another device's part."""
+        return moved_turns(value, self.axis, dict.fromkeys(value.cuts, whose))
 
     # All rounds.
 
@@ -139,6 +142,8 @@ class Ring:
             value = ended.get(one.name)
             if not isinstance(value, Value) or (value.dims, value.cuts, value.loose) != (one.began.dims, one.began.cuts, one.began.loose):
                 raise NoMeaningError(f"`{one.name}` has another shape after a round of the ring than before it", self.loop.place)
+            if value.turns != (self._turned(one.began, self.visitor) if one.travels else {}):
+                raise NoMeaningError(f"`{one.name}` holds another device's part after a round of the ring than before it", self.loop.place)
             kept, added = _linear(value.body, one.atom)
             if one.travels:
                 found[one.name] = self._home(one, kept, added)
@@ -153,7 +158,7 @@ class Ring:
     def _home(self, one: _Carried, kept: Poly | None, added: Poly) -> Value:
         """What travelled, one step before it is home again: everybody has added to it."""
         there = neighbour(self.sort, self.here, self.by, other=True)
-        turns = moved_turns(replace(one.began, turns={}), self.axis, dict.fromkeys(one.began.cuts, there))
+        turns = self._turned(one.began, there)
         if kept != ONE or self._depends(added):
             return replace(self._unknown(one), turns=turns)
         visitor = self.visitor.name

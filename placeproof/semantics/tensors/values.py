@@ -75,10 +75,11 @@ def over(dims: Iterable[str], body: Poly) -> Poly:
 
 @dataclass
 class Space:
-    """The mesh of one run: coordinates and owners."""
+    """The mesh of one run: coordinates and owners. ``misfits``: where operands hold parts of different devices."""
 
     program: Program
     world: World
+    misfits: list[Place | None] = field(default_factory=list)
     _names: Iterator[int] = field(default_factory=itertools.count)
 
     def unknown(self, dims: Iterable[str]) -> Poly:
