@@ -41,6 +41,12 @@ STRATEGIES = [
     "ddp * ep * checkpoint",
     "ddp * ep * pp",
     "hsdp * ep * cp",
+    "tp * ep",
+    "tp * ep(experts=whole)",
+    "tp * sp(norms=each) * ep",
+    "tp * sp * ep(experts=whole)",
+    "fsdp * fsdp(dp=ep) * tp * sp * ep * checkpoint",
+    "zero1 * zero1(dp=ep) * tp * sp * ep(experts=whole) * accumulate",
 ]
 
 
@@ -102,6 +108,39 @@ MUTANTS = [
         "expert gradients scattered over both axes",
         "reduce_scatter(g.expert, dp)",
         "reduce_scatter(g.expert, dp, ep)",
+    ),
+    ("tp * ep", "experts' part of a block's output not added up", "all_reduce(z + e, tp)", "all_reduce(z, tp) + e"),
+    (
+        "tp * ep",
+        "experts that are split, of which each is taken as whole",
+        'parameters.expert, ep="S", tp="S"',
+        'parameters.expert, ep="S", tp="R"',
+    ),
+    ("tp * ep(experts=whole)", "whole experts added up", "all_reduce(z, tp) + e", "all_reduce(z + e, tp)"),
+    (
+        "tp * ep",
+        "experts' part of the gradient of a norm left out",
+        " + backward_input(parameters.expert[k], activations.expert[k], dx)",
+        "",
+    ),
+    (
+        "tp * sp * ep",
+        "experts reduced with the norms",
+        "gradients.norm, tp)",
+        "gradients.norm, tp)\ngradients.expert = all_reduce(gradients.expert, tp)",
+    ),
+    ("tp * sp * ep(experts=whole)", "experts not reduced with the norms", "gradients.expert = all_reduce(gradients.expert, tp)\n", ""),
+    (
+        "tp * sp * ep(experts=whole)",
+        "whole experts that are given all tokens",
+        "forward(parameters.expert[k], y)",
+        "forward(parameters.expert[k], all_gather(y, tp))",
+    ),
+    (
+        "tp * ep",
+        "experts reduced over their own axis",
+        "gradients.matrix = all_reduce(gradients.matrix, ep)",
+        "gradients = all_reduce(gradients, ep)",
     ),
     ("ddp * ep", "experts' gradients averaged twice", "all_reduce(gradients.expert, dp)", "all_reduce(gradients.expert, dp, op=mean)"),
 ]
@@ -183,7 +222,6 @@ def test_the_assumption_is_listed_where_there_are_experts() -> None:
 
 
 REFUSED = [
-    ("tp * ep", "splits the hidden dimension beside"),
     ("fsdp(dp=ep) * ep", "gathered over `ep` alone"),
     ("fsdp(prefetch=true) * fsdp(dp=ep, prefetch=true) * ep", "prefetching"),
     ("ep * ep(ep=ep2)", "one axis can be lowered"),

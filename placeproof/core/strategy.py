@@ -52,8 +52,9 @@ class Schedule:
     ("scatter"), or all-reduced ("all_reduce"). ``back``: updated parts of parameters that every device holds are all-gathered
     ("gather"), or broadcast by their owners ("broadcast"). ``norms``: gradients of norms under sequence parallelism are summed
     "once" a step, or "each" time they are produced. ``attention``: how tokens that an axis splits attend to one another: keys and values
-    go round a "ring", are all-gathered ("gather"), or heads and tokens change places ("ulysses"). ``gather_width``, ``reduce_width``:
-    symbols of quantised bytes a parameter.
+    go round a "ring", are all-gathered ("gather"), or heads and tokens change places ("ulysses"). ``experts``: where an axis splits the
+    hidden dimension, experts are "split" like other matrices, or each is "whole". ``gather_width``, ``reduce_width``: symbols of quantised
+    bytes a parameter.
     """
 
     microbatches: int | str | None = None
@@ -70,6 +71,7 @@ class Schedule:
     back: str | None = None
     norms: str | None = None
     attention: str | None = None
+    experts: str | None = None
     gather_width: str | None = None
     reduce_width: str | None = None
 
@@ -87,6 +89,7 @@ NEUTRAL: dict[str, object] = {
     "reduce": "scatter",
     "back": "gather",
     "norms": "once",
+    "experts": "split",
 }
 SCHEDULE_FIELDS = tuple(f.name for f in fields(Schedule))
 
@@ -118,7 +121,12 @@ class Strategy:
         raise KeyError(name)
 
     def mode(self, state: State, axis: str, group: str | None = None) -> Mode:
-        """The placement, total: what no strategy places lies as the axis leaves it (see :func:`usual_mode`)."""
+        """The placement, total: what no strategy places lies as the axis leaves it (see :func:`usual_mode`).
+
+        Experts that nobody places on an axis which splits the hidden dimension lie there as other matrices, or each is whole.
+        """
+        if group == EXPERT and not any(e.axis == axis and EXPERT in e.groups for e in self.entries):
+            group = (NORM if self.schedule.experts == "whole" else MATRIX) if self.axis(axis).splits.name == "hidden" else group
         fallback: Mode | None = None
         for entry in self.entries:
             if entry.state == state.name and entry.axis == axis:

@@ -36,9 +36,10 @@ def layer(here: Here, call: Call, operands: list[Value], results: int) -> Value 
     if call.op == "forward":
         out, saved = do.forward(a(Stream, operands[1], call))
         return (out, saved) if results > 1 else out
-    if len(operands) != 3:
+    if len(operands) not in (3, 4):
         raise NotReplayedError(f"`{call.op}` of a layer with experts, of other operands than parameters, what forward kept and a gradient")
-    gradients, through = do.backward(a(Saved, operands[1], call), a(Stream, operands[2], call))
+    whole = a(Stream, operands[3], call) if len(operands) > 3 else None
+    gradients, through = do.backward(a(Saved, operands[1], call), a(Stream, operands[2], call), whole)
     if call.op == "backward_input":
         return through
     return (gradients, through) if call.op == "backward" and results > 1 else gradients
@@ -54,25 +55,27 @@ class _Through:
 
 
 class _Layer:
-    """One call on one device. ``experts``: the mask of all experts' elements."""
+    """One call on one device: of whole blocks, or of experts ``alone``, where blocks are computed group by group."""
 
     def __init__(self, here: Here, call: Call, group: Group, part: Part) -> None:
         self.here, self.call, self.group, self.part = here, call, group, part
         self.weights = Weights.of(here, part)
         self.blocks = here.model.blocks_in(part.extent)
+        self.alone = part.group is not None
         self._together()
 
     def _together(self) -> None:
         """The devices of the group have the experts of the same blocks, each its own, and all of them together."""
         model, axis = self.here.model, self.here.model.experts or ""
-        sliced = {g for g in {e.group for e in model.elements} if model.slice_axis(g) is not None}
         extents = [m.to(torch.bool) for m in self.here.mesh.collect(self.group, self.part.extent.to(torch.int64), self.call)]
-        experts = model.mask([e.group in sliced for e in model.elements])
+        experts = model.of_experts
         if any(bool((m & experts & ~model.owns(at, (axis,))).any()) for at, m in zip(self.group.at, extents, strict=True)):
             raise NothingThereError("shapes do not fit: a layer that sends tokens to their experts is given another device's experts")
         if any(model.blocks_in(m) != self.blocks for m in extents):
             raise NotReplayedError("a layer with experts whose devices compute with different blocks")
-        if bool((self._in_blocks() & experts & ~torch.stack(extents).any(0)).any()):
+        beside = [x for g in model.program.groups if g.experts for x in model.slice_axes(g.name) if x != axis]
+        wanted = self._in_blocks() & experts & model.owns(self.here.at, beside)
+        if bool((wanted & ~torch.stack(extents).any(0)).any()):
             raise NotReplayedError("a layer without some of its experts")
 
     def _in_blocks(self) -> Tensor:
@@ -93,38 +96,41 @@ class _Layer:
         inputs, outputs = {}, {}
         for block in self.blocks:
             inputs[block] = x
-            normed = only_there(x, x.there) * self.weights(block, "n")
-            x = Stream(there=x.there, numbers=x.numbers + self._back([self._out(block, y) for y in self._given(normed)]))
+            normed = only_there(x, x.there) * self._scale(block)
+            added = self._back([self._out(block, y) for y in self._given(normed)])
+            x = Stream(there=x.there, numbers=added if self.alone else x.numbers + added)
             outputs[block] = x
         return x, Saved(inputs=inputs, outputs=outputs)
+
+    def _scale(self, block: int) -> Numbers | int:
+        """What a block's input is multiplied with before experts see it: where they are computed alone it comes from the norm."""
+        return 1 if self.alone else self.weights(block, "n")
 
     def _out(self, block: int, y: Numbers) -> Numbers:
         """The sum of the outputs of this device's experts."""
         inner = y @ self.weights(block, "W1")
         return (inner * inner) @ self.weights(block, "W2")
 
-    def backward(self, saved: Saved, dx: Stream) -> tuple[Part, Stream]:
-        """The gradients of this device's parameters, and of the layer's input."""
+    def backward(self, saved: Saved, dx: Stream, whole: Stream | None) -> tuple[Part, Stream]:
+        """The gradients of this device's parameters, and of the layer's input. ``whole``: read instead of what forward kept."""
         grads = zeros(self.here.of, len(self.here.model.elements))
         for block in reversed(self.blocks):
-            if block not in saved.inputs:
+            if whole is None and block not in saved.inputs:
                 raise NothingThereError(f"backward through block {block}, of which forward kept nothing on this device")
-            x, n = saved.inputs[block], self.weights(block, "n")
+            x, n = whole if whole is not None else saved.inputs[block], self._scale(block)
             dx.needs(x.there, "the gradient of a block")
-            x.needs(dx.there, "the gradient of a block's input")
+            if not self.alone:
+                x.needs(dx.there, "the gradient of a block's input")
             mine, behind = only_there(x, x.there), only_there(dx, x.there)
             pairs = zip(self._given(mine * n), self._given(behind), strict=True)
             found = [self._through(block, y, d) for y, d in pairs]
             dy = self._back([f.tokens for f in found])
             counted = [f for f, counts in zip(found, self._counted(), strict=True) if counts]
-            own = {
-                "n": (mine * dy).sum(),
-                "W1": stacked([f.first for f in counted]).sum(),
-                "W2": stacked([f.second for f in counted]).sum(),
-            }
+            own = {} if self.alone else {"n": (mine * dy).sum()}
+            own |= {"W1": stacked([f.first for f in counted]).sum(), "W2": stacked([f.second for f in counted]).sum()}
             for part, value in own.items():
                 grads = grads.put(self.weights.index(block, part), value)
-            dx = Stream(there=x.there, numbers=behind + dy * n)
+            dx = Stream(there=x.there, numbers=dy if self.alone else behind + dy * n)
         return self.part.with_numbers(grads, self.part.extent & self._in_blocks()), dx
 
     def _through(self, block: int, y: Numbers, d: Numbers) -> _Through:

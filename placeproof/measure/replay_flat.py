@@ -75,8 +75,8 @@ class _Memories:
         """Whose copy of an element the i-th device sees: its own, or that of the device which is apart by stage and slice alone."""
         if self.extents[i][n]:
             return i
-        axis = self.model.slice_axis(e.group)
-        apart = {*self.model.factors((axis,) if axis else ()), *self.model.factors((self.model.stages,) if self.model.stages else ())}
+        axes = self.model.slice_axes(e.group)
+        apart = {*self.model.factors(axes), *self.model.factors((self.model.stages,) if self.model.stages else ())}
         for other, at in enumerate(self.group.at):
             if self.extents[other][n] and all(at[f] == c for f, c in self.group.at[i].items() if f not in apart):
                 return other

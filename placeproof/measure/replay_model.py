@@ -136,14 +136,18 @@ class Model:
         modes = {axis: mode for p in self.program.placed if p.state == state and p.group in (None, group) for axis, mode in p.modes}
         return tuple(axis for axis, mode in modes.items() if mode.split)
 
-    def slice_axis(self, group: str) -> str | None:
-        """The axis along which a group's slices or experts are spread."""
+    def slice_axes(self, group: str) -> tuple[str, ...]:
+        """The axes along which a group's slices or experts are spread, that of the experts first."""
         experts = next((g.experts for g in self.program.groups if g.name == group), None)
-        if experts:
-            return experts
         kinds = {a.name: a.splits.name for a in self.program.axes}
-        modes = [m for p in self.program.placed if p.state == "parameters" and p.group in (None, group) for m in p.modes]
-        return next((axis for axis, mode in modes if mode.split and kinds.get(axis) in ("hidden", "experts")), None)
+        split = [a for a in self.split_axes("parameters", group) if kinds.get(a) in ("hidden", "experts") and a != experts]
+        return (*((experts,) if experts else ()), *split)
+
+    @cached_property
+    def of_experts(self) -> Tensor:
+        """The elements of experts."""
+        groups = {g.name for g in self.program.groups if g.experts}
+        return self.mask([e.group in groups for e in self.elements])
 
     @property
     def keys(self) -> list[tuple[int, str, int, int]]:
@@ -172,8 +176,8 @@ class Model:
         blocks, ends = self.stage_blocks(at), self.stage(at) in (0, self.last_stage)
         found = self.mask([ends if e.tied else e.block in blocks for e in self.elements])
         for group in {e.group for e in self.elements if not e.tied}:
-            axis = self.slice_axis(group)
-            if axis is not None and axis in self.split_axes(state, group) and not (self.network and group == "norm"):
+            split = self.split_axes(state, group)
+            for axis in (a for a in self.slice_axes(group) if a in split and not (self.network and group == "norm")):
                 found &= self.owns(at, (axis,)) | ~self.of_group(group)
         return found
 
@@ -186,7 +190,7 @@ class Model:
         found = self.extent(at, state)
         norms = self.mask([self.network and e.part == "n" for e in self.elements])
         for group in {e.group for e in self.elements}:
-            axes = [a for a in self.split_axes(state, group) if a not in (self.stages, self.slice_axis(group))]
+            axes = [a for a in self.split_axes(state, group) if a != self.stages and a not in self.slice_axes(group)]
             mine = self.owns(at, axes)
             if self.hidden in axes:
                 mine &= ~norms

@@ -263,9 +263,13 @@ class Process(Here):
             return exchange(self, call, operands[0])
         if call.op in ("backward", "backward_with") and not self.model.network:
             return self._pass(call, operands)
-        if call.op in LAYERS and self.model.experts is not None:
+        if call.op in LAYERS and self.model.experts is not None and self._meets_experts(operands[0]):
             return layer(self, call, operands, results)
         return local(self, call, operands, results)
+
+    def _meets_experts(self, w: Value) -> bool:
+        """Whether a computation sends tokens to experts: a layer that has some, and the experts of a block."""
+        return isinstance(w, Part) and (w.group is None or any(g.name == w.group and g.experts for g in self.model.program.groups))
 
     def _pinned(self, expr: Expr, frame: Frame) -> Frame:
         """The loop variables as they are now; an index without a part is noticed now."""

@@ -203,14 +203,7 @@ def _experts_lie(strategy: Strategy) -> Iterator[Diagnostic]:
 
 
 def _beside_experts(strategy: Strategy, name: str) -> Iterator[Diagnostic]:
-    """What the other parameters may do on the axis of the experts, and on the others."""
-    hidden = next((a.name for a in strategy.axes if a.splits.name == "hidden"), None)
-    if hidden is not None:
-        yield _bad(
-            "PP122",
-            f"`{hidden}` splits the hidden dimension beside `{name}`, which splits the experts: a block that does both is not lowered",
-            "derive for a model, which lowers each block: `--model`; or leave one of the two out",
-        )
+    """What the other parameters may do on the axis of the experts."""
     gathers = [a.name for a in strategy.axes if _mode(strategy, PARAMETERS, a).gathers]
     if name not in gathers:
         return

@@ -13,9 +13,7 @@ from placeproof.prove.terms import App, Fn, Index, Mono, Poly, Var, app, by_case
 from placeproof.prove.terms.algebra import substitute_index
 from placeproof.semantics.encode.context import CONSISTENCY, Context
 from placeproof.semantics.encode.values import Piece, Saved, Stream, Tensor
-from placeproof.semantics.encode.world import CHANNEL, CHANNEL_AT, E_BLOCK, E_ENTRY, E_SLICE, TOKEN_AT, World
-
-NORM = "norm"
+from placeproof.semantics.encode.world import CHANNEL, CHANNEL_AT, E_BLOCK, E_ENTRY, E_SLICE, NORM, TOKEN_AT, World
 
 
 def reads_parameters(ctx: Context, w: Tensor, what: str, *, gathered: bool = False) -> bool:
@@ -57,7 +55,7 @@ def _sends_tokens(ctx: Context, group: str, piece: Piece, w: Tensor, *, gathered
     if any(names & (left.free | right.free) for left, right, _ in ctx.conditions):
         return False
     held = {f for f, _ in piece.held}
-    return gathered or (w.group is None and all(f in held for f, _ in along))
+    return gathered or (w.group in (None, group) and all(f in held for f, _ in along))
 
 
 def _is_expert_factor(world: World, group: str, factor: str) -> bool:
@@ -109,15 +107,35 @@ def forward(ctx: Context, w: Tensor, x: Stream) -> tuple[Stream, Saved]:
         sample = sample_read(ctx, x, "x", (world.start(region.domain, region.index),))
         body = app("y", *sample, region.index, TOKEN_AT, CHANNEL_AT) if fine and sample else None
     else:
-        sample = sample_read(ctx, x, "y", (region.index,)) if x.held is None else None
-        body = _slices(ctx, w, app("q", *sample, region.index, E_SLICE, TOKEN_AT, CHANNEL_AT)) if fine and sample else None
-    held = x.held if w.group is None or w.group == NORM else None
+        fits = x.held is None or _token_by_token(ctx, w)
+        sample = sample_read(ctx, x, "y", (region.index,)) if fits else None
+        body = (
+            _slices(ctx, w, app(world.slice_output(w.group), *sample, region.index, E_SLICE, TOKEN_AT, CHANNEL_AT))
+            if fine and sample
+            else None
+        )
+    held = _tokens_of(ctx, w, x)
     out = held_stream(ctx, body, held) if body is not None else ctx.unknown_stream(held)
     return out, Saved(group=w.group, region=region, sample=sample if fine else None, held=x.held, output=out)
 
 
+def _token_by_token(ctx: Context, w: Tensor) -> bool:
+    """Whether a computation needs no other tokens than those that it makes: a norm, and experts that are whole.
+
+    Experts that are split over the axis that splits the tokens would each see a part of their tokens.
+    """
+    if w.group is None or w.group == NORM:
+        return True
+    return w.group in ctx.world.expert_groups and all(f != ctx.world.hidden for f, _ in w.pieces[w.group].held)
+
+
+def _tokens_of(ctx: Context, w: Tensor, x: Stream) -> str | None:
+    """Along which axis factor the tokens of a computation's result lie in parts."""
+    return x.held if _token_by_token(ctx, w) else None
+
+
 def _slices(ctx: Context, w: Tensor, body: Poly) -> Poly:
-    """The sum over the slices whose weights the device holds: what it adds to the block's output."""
+    """The sum over the slices whose weights the device holds, and of experts those to which it sends tokens: what it adds to the output."""
     (piece,) = w.pieces.values()
     return total([E_SLICE], product(_slices_held(ctx, w, piece), body))
 
@@ -165,9 +183,9 @@ def gradient_of(ctx: Context, w: Tensor, saved: Saved, dx: Stream, whole: Stream
             return ctx.unknown_tensor(w)
         bodies = {g: product(factor, app(f"g.{g}", *saved.sample, *ctx.world.element(g))) for g in w.pieces}
         return _gradients(ctx, w, {g: _of_all_senders(ctx.world, g, body) for g, body in bodies.items()})
-    jacobian = _norm_jacobian if w.group == NORM else _matrix_jacobian
+    jacobian = _norm_jacobian if w.group == NORM else _expert_jacobian if w.group in ctx.world.expert_groups else _matrix_jacobian
     held = jacobian(ctx, w, saved, dx, whole)
-    return ctx.unknown_tensor(w) if held is None else _gradients(ctx, w, {w.group: held})
+    return ctx.unknown_tensor(w) if held is None else _gradients(ctx, w, {w.group: _of_all_senders(ctx.world, w.group, held)})
 
 
 def _same_part(w: Tensor, saved: Saved) -> bool:
@@ -195,6 +213,30 @@ def _norm_jacobian(ctx: Context, w: Tensor, saved: Saved, dy: Stream, whole: Str
     return norm_gradient(ctx.world, saved.sample, w.region.index, ctx.here(dy.body), _tokens_held(ctx, saved.held))
 
 
+def _expert_jacobian(ctx: Context, w: Tensor, saved: Saved, dz: Stream, whole: Stream | None) -> Poly | None:
+    """Of the device's own tokens, as far as it has them."""
+    assert saved.sample is not None
+    assert w.group is not None
+    if dz.held is not None and not (_token_by_token(ctx, w) and whole is None and dz.held == saved.held):
+        return None
+    if dz.held is None and not _all_tokens(ctx, w, saved, whole):
+        return None
+    return expert_gradient(w.group, saved.sample, w.region.index, ctx.here(dz.body), _tokens_held(ctx, dz.held))
+
+
+def _all_tokens(ctx: Context, w: Tensor, saved: Saved, whole: Stream | None) -> bool:
+    """Whether backward has all tokens of a block's input: kept by forward, or brought together again."""
+    if whole is None:
+        return saved.held is None
+    return whole.held is None and sample_read(ctx, whole, "y", (w.region.index,)) == saved.sample
+
+
+def expert_gradient(group: str, sample: tuple[Index, ...], block: Index, dz: Poly, tokens: Poly) -> Poly:
+    """The gradient of an element of a block's experts: a sum over tokens and channels, each token by itself."""
+    jacobian = app(f"jacobian {group}", *sample, block, E_SLICE, E_ENTRY, TOKEN_AT, CHANNEL_AT)
+    return total([TOKEN_AT, CHANNEL_AT], product(tokens, jacobian, dz))
+
+
 def _matrix_jacobian(ctx: Context, w: Tensor, saved: Saved, dz: Stream, whole: Stream | None) -> Poly | None:
     assert saved.sample is not None
     if dz.held is not None:
@@ -212,7 +254,7 @@ def matrix_gradient(sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:
 
 def input_gradient(ctx: Context, w: Tensor, saved: Saved, dx: Stream) -> Stream:
     """The gradient of a part's input."""
-    held = dx.held if w.group in (None, NORM) else None
+    held = _tokens_of(ctx, w, dx)
     if not (reads_parameters(ctx, w, "backward") and saved.sample is not None and _same_part(w, saved)):
         return ctx.unknown_stream(held)
     world, region = ctx.world, w.region
@@ -224,8 +266,10 @@ def input_gradient(ctx: Context, w: Tensor, saved: Saved, dx: Stream) -> Stream:
         return held_stream(ctx, product(factor, world.dx(saved.sample, world.start(region.domain, region.index))), held)
     if w.group == NORM:
         return Stream(body=norm_input(saved.sample, region.index, ctx.here(dx.body)), held=held)
-    if dx.held is not None:
+    if dx.held is not None and held is None:
         return ctx.unknown_stream(held)
+    if w.group in world.expert_groups:
+        return Stream(body=_slices(ctx, w, expert_input(w.group, saved.sample, region.index, ctx.here(dx.body))), held=held)
     return Stream(body=_slices(ctx, w, matrix_input(saved.sample, region.index, ctx.here(dx.body))))
 
 
@@ -234,6 +278,13 @@ def norm_input(sample: tuple[Index, ...], block: Index, dy: Poly) -> Poly:
     other = Var("other.channel", CHANNEL)
     moved = substitute(dy, {CHANNEL_AT.name: other})
     return total([other], product(app("jacobian norm input", *sample, block, TOKEN_AT, other, CHANNEL_AT), moved))
+
+
+def expert_input(group: str, sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:
+    """One slice of an expert's part of the gradient of a block's input: token by token, as that of a norm."""
+    other = Var("other.channel", CHANNEL)
+    moved = substitute(dz, {CHANNEL_AT.name: other})
+    return total([other], product(app(f"jacobian {group} input", *sample, block, E_SLICE, TOKEN_AT, other, CHANNEL_AT), moved))
 
 
 def matrix_input(sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:

@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from placeproof.prove.terms import ONE, Index, Poly, Var, app, by_cases, constant, inverse, product, total
+from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, constant, inverse, product, total
 from placeproof.prove.terms.extrema import greatest
 from placeproof.prove.terms.nodes import App
-from placeproof.semantics.encode.compute import NORM, matrix_gradient, matrix_input, norm_gradient, norm_input, pass_gradient
-from placeproof.semantics.encode.world import E_BLOCK, E_SLICE, World
+from placeproof.semantics.encode.compute import (
+    expert_gradient,
+    expert_input,
+    matrix_gradient,
+    matrix_input,
+    norm_gradient,
+    norm_input,
+    pass_gradient,
+)
+from placeproof.semantics.encode.world import E_BLOCK, E_SLICE, NORM, World
 
 
 @dataclass
@@ -36,6 +44,8 @@ class Reference:
             dz = self._dx(sample, world.end("blocks", E_BLOCK))
             if group == NORM:
                 return norm_gradient(world, sample, E_BLOCK, self._dy(sample, E_BLOCK, dz), ONE)
+            if group in world.expert_groups:
+                return expert_gradient(group, sample, E_BLOCK, dz, ONE)
             return matrix_gradient(sample, E_BLOCK, dz)
         more = () if not world.coupled or world.streams else (self.mean_statistic,)
         element = world.element(group)
@@ -57,7 +67,9 @@ class Reference:
         return self.world.dx(sample, at)
 
     def _dy(self, sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:
-        return total([E_SLICE], matrix_input(sample, block, dz))
+        world = self.world
+        parts = [total([E_SLICE], expert_input(g, sample, block, dz)) for g in sorted(world.expert_groups)]
+        return sum(parts, total([E_SLICE], matrix_input(sample, block, dz)) if world.has_matrices else ZERO)
 
     def mean_gradient(self, group: str) -> Poly:
         """The gradient of the mean over every token of the global batch."""
@@ -116,11 +128,15 @@ class Reference:
             sample, at = tuple(a for a in atom.args[:-3]), atom.args[-3]
             name, block = getattr(at, "name", ""), getattr(at, "args", (None,))[0]
             if atom.name == "x" and name == "end.blocks":
-                return world.x(sample, world.start("blocks", block)) + total([E_SLICE], app("q", *sample, block, E_SLICE, *atom.args[-2:]))  # type: ignore[arg-type]
+                return world.x(sample, world.start("blocks", block)) + self._added(sample, block, atom.args[-2:])  # type: ignore[arg-type]
             if atom.name == "dx" and name == "start.blocks":
                 dz = world.dx(sample, world.end("blocks", block))  # type: ignore[arg-type]
                 return dz + norm_input(sample, block, self._dy(sample, block, dz))  # type: ignore[arg-type]
         return of_atom(atom)  # type: ignore[arg-type]
+
+    def _added(self, sample: tuple[Index, ...], block: Index, at: tuple[Index, ...]) -> Poly:
+        """What a block adds to the stream: the sum over all slices, of matrices and of experts."""
+        return sum((total([E_SLICE], app(name, *sample, block, E_SLICE, *at)) for name in self.world.slice_outputs), ZERO)
 
 
 def update_value(world: World, state: str, group: str, operands: tuple[Poly, Poly, Poly], held: Poly) -> Poly:

@@ -25,6 +25,8 @@ CHANNEL = Sort("channel", "channels")
 POSITION = Sort("position", "positions")
 
 #: An element of a tensor: its block, the slice of the hidden dimension (or the expert), and its place there.
+#: The group of what a block's computation group by group has copied: norms (and what else works token by token, such as a router).
+NORM = "norm"
 #: Names of a stage's first and last part.
 FIRST_PART, LAST_PART = "first part of", "last part of"
 E_BLOCK, E_SLICE, E_ENTRY = Var("e.block", BLOCK), Var("e.slice", SLICE), Var("e.entry", ENTRY)
@@ -204,7 +206,10 @@ class World:
         if axis.splits.name == "layers":
             return fn("stage", (E_BLOCK,), sort)
         if self.sliced(group) and (axis.splits.name in ("hidden", "experts") or self.is_expert_axis(group, axis.name)):
-            return fn(f"owner.{factor}{suffix}", (E_BLOCK, E_SLICE), sort)
+            apart = (
+                f".{group}" if self.by_blocks and group in self.expert_groups else ""
+            )  # experts' slices are others than those of matrices
+            return fn(f"owner.{factor}{apart}{suffix}", (E_BLOCK, E_SLICE), sort)
         copy = () if self.tied(group) is None else (self.stage,)  # tied copies lie in partitions of their own
         return fn(f"owner.{factor}{suffix}", (*self.element(group), *copy), sort)
 
@@ -252,6 +257,20 @@ class World:
     def x(self, sample: tuple[Index, ...], at: Index) -> Poly:
         """The reference's activations at a position of the model."""
         return app("x", *sample, at, TOKEN_AT, CHANNEL_AT)
+
+    def slice_output(self, group: str) -> str:
+        """The name of what one slice of a group's matrices adds to a block's output."""
+        return f"q.{group}" if group in self.expert_groups else "q"
+
+    @cached_property
+    def has_matrices(self) -> bool:
+        """Whether a block computed group by group has matrices that are no experts."""
+        return any(g != NORM and g not in self.expert_groups for g in self.groups)
+
+    @cached_property
+    def slice_outputs(self) -> tuple[str, ...]:
+        """The names of what slices of all matrices add."""
+        return tuple(dict.fromkeys(self.slice_output(g) for g in self.groups if g != NORM))
 
     def dx(self, sample: tuple[Index, ...], at: Index) -> Poly:
         """The reference's gradient of a sample's loss with respect to the activations at a position."""

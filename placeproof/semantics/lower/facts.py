@@ -51,7 +51,17 @@ class Facts:
 
     def apart(self, *axes: tuple[str, ...]) -> tuple[str | None, ...]:
         """The groups for which an operation over axes is written one by one; (None,) where one serves all."""
-        return (DENSE, EXPERT) if self.experts is not None and any(self.experts in a for a in axes) else (None,)
+        return self.groups if self.experts is not None and any(self.experts in a for a in axes) else (None,)
+
+    @cached_property
+    def whole_experts(self) -> bool:
+        """Whether no expert is split over the hidden axis: it computes with the tokens that a device has, as norms do."""
+        return self.experts is not None and self.hidden is not None and not self.mode(PARAMETERS, self.hidden, EXPERT).split
+
+    @cached_property
+    def summed_with_norms(self) -> tuple[str, ...]:
+        """Groups of which each device of the hidden axis finds a part of the gradient: that of its own tokens."""
+        return (NORM, EXPERT) if self.whole_experts else (NORM,)
 
     @cached_property
     def gather(self) -> tuple[str, ...]:
@@ -162,9 +172,9 @@ class Facts:
     @cached_property
     def groups(self) -> tuple[str | None, ...]:
         """Parameter groups that are placed differently; (None,) when all lie alike."""
-        if self.experts is not None:
-            return (DENSE, EXPERT)
-        return (MATRIX, NORM) if self.hidden is not None else (None,)
+        if self.hidden is not None:
+            return (MATRIX, NORM) if self.experts is None else (MATRIX, NORM, EXPERT)
+        return (None,) if self.experts is None else (DENSE, EXPERT)
 
     @cached_property
     def reshard(self) -> bool | int | str:
@@ -187,4 +197,4 @@ class Facts:
 
     def activation_group(self, group: str | None) -> str | None:
         """The group of activations that a parameter group's forward keeps."""
-        return {None: None, MATRIX: INNER, NORM: OUTER}[group]
+        return {None: None, MATRIX: INNER, NORM: OUTER, EXPERT: EXPERT}[group]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from placeproof.core.program import FIRST_UNIT, Binary, Expr, Ref, Stmt
-from placeproof.core.strategy import INNER, MATRIX, NORM, OUTER
+from placeproof.core.strategy import EXPERT, INNER, MATRIX, NORM, OUTER
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.write import branch, call, do, end, let, loop, num, of, plus, ref
 
@@ -179,15 +179,32 @@ class Passes:
         f = self.facts
         if f.hidden is None:
             return [self._run("x", None, ref("x"), save)]
+        body = [self._run("y", NORM, ref("x"), save)]
         y: Expr = ref("y")
         if f.sequence_parallel:
             y = call("all_gather", y, axes=[f.hidden])
+            if self._experts_join:  # gathered once for both
+                body.append(let(ref("whole"), y))
+                y = ref("whole")
+        body.append(self._run("z", MATRIX, y, save))
+        if f.experts is not None:
+            body.append(self._run("e", EXPERT, y if self._experts_join else ref("y"), save))
+        return [*body, let(ref("x"), plus(ref("x"), self._joined(ref("z"), ref("e"))))]
+
+    @property
+    def _experts_join(self) -> bool:
+        """Whether what experts make is a partial sum over the hidden axis, as what other matrices make."""
+        return self.facts.experts is not None and not self.facts.whole_experts
+
+    def _joined(self, of_matrices: Expr, of_experts: Expr) -> Expr:
+        """The sum over the hidden axis of what matrices make, and what experts make, where there are some."""
+        f = self.facts
+        assert f.hidden is not None
         join = "reduce_scatter" if f.sequence_parallel else "all_reduce"
-        return [
-            self._run("y", NORM, ref("x"), save),
-            self._run("z", MATRIX, y, save),
-            let(ref("x"), plus(ref("x"), call(join, ref("z"), axes=[f.hidden]))),
-        ]
+        if self._experts_join:
+            return call(join, plus(of_matrices, of_experts), axes=[f.hidden])
+        joined = call(join, of_matrices, axes=[f.hidden])
+        return joined if f.experts is None else plus(joined, of_experts)
 
     def _run(self, out: str, group: str | None, x: Expr, save: str | None) -> Stmt:
         run = call("forward", self._weights(group), x)
@@ -236,10 +253,17 @@ class Passes:
             dz = ref("dz")
             body.append(let(dz, call("all_gather", dx, axes=[f.hidden])))
             x = (call("all_gather", call("output", outer), axes=[f.hidden]),)
-        join = "reduce_scatter" if f.sequence_parallel else "all_reduce"
+            if self._experts_join:
+                body.append(let(ref("whole"), x[0]))
+                x = (ref("whole"),)
         body += self._gradient(MATRIX, call("backward_weight", self._weights(MATRIX), inner, dz, *x))
         into = call("backward_input", self._weights(MATRIX), inner, dz)
-        body.append(let(dy, call(join, into, axes=[f.hidden])))
+        through: Expr = into
+        if f.experts is not None:
+            kept, dz, x = self._saved(saved, EXPERT), dz if self._experts_join else dx, x if self._experts_join else ()
+            body += self._gradient(EXPERT, call("backward_weight", self._weights(EXPERT), kept, dz, *x))
+            through = call("backward_input", self._weights(EXPERT), kept, dz)
+        body.append(let(dy, self._joined(into, through)))
         body += self._gradient(NORM, call("backward_weight", self._weights(NORM), outer, dy))
         body.append(let(dx, plus(dx, call("backward_input", self._weights(NORM), outer, dy))))
         return body
@@ -257,14 +281,14 @@ class Passes:
 
     def _gradient(self, group: str | None, produced: Expr) -> list[Stmt]:
         """Where a gradient goes: reduced as it is produced, or into the unit's bucket."""
-        if group == NORM and self.facts.norms_each and self.facts.hidden is not None:
+        if group in self.facts.summed_with_norms and self.facts.norms_each and self.facts.hidden is not None:
             produced = call("all_reduce", produced, axes=[self.facts.hidden])
         if self.facts.bucketed:
             below = [v for v, d in self._loops if d != "units"]
             return [let(ref(self._own("bucket"), group, below[-1] if below else None), produced)]
         groups = self._reduced_apart
-        if groups == (None,):
-            return [let(ref("gradients", group, self._inner), self._reduced(produced), add=self.facts.microbatches)]
+        if group is not None or groups == (None,):
+            return [let(ref("gradients", group, self._inner), self._reduced(produced, group), add=self.facts.microbatches)]
         name = self._own("g")
         return [let(ref(name), produced), *self._reductions(ref(name), self._inner), do("free", ref(name))]
 

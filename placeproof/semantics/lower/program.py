@@ -50,13 +50,18 @@ def lower(strategy: Strategy) -> Program:
 
 
 def _groups(facts: Facts) -> tuple[Group, ...]:
-    if facts.experts is not None:
-        rest = Binary(op="-", left=ref("P"), right=ref("P_expert"))
-        return (Group(name=DENSE, size=rest), Group(name=EXPERT, size=ref("P_expert"), experts=facts.experts))
+    experts = () if facts.experts is None else (Group(name=EXPERT, size=ref("P_expert"), experts=facts.experts),)
     if facts.hidden is None:
-        return (Group(name=DEFAULT_GROUP, size=ref("P")),)
-    matrix = Binary(op="-", left=ref("P"), right=ref("P_norm"))
-    return (Group(name=MATRIX, size=matrix), Group(name=NORM, size=ref("P_norm")))
+        rest = _minus(ref("P"), experts)
+        return (Group(name=DENSE if experts else DEFAULT_GROUP, size=rest), *experts)
+    norm = Group(name=NORM, size=ref("P_norm"))
+    return (Group(name=MATRIX, size=_minus(ref("P"), (norm, *experts))), norm, *experts)
+
+
+def _minus(whole: Expr, groups: Iterable[Group]) -> Expr:
+    for group in groups:
+        whole = Binary(op="-", left=whole, right=group.size)
+    return whole
 
 
 def _placed(facts: Facts) -> tuple[Placed, ...]:
@@ -99,8 +104,9 @@ def _late_reductions(facts: Facts) -> list[Stmt]:
         if op in late:
             body += _each(facts, op, gradients, gradients, late[op])
     if facts.sequence_parallel and facts.hidden is not None and not facts.norms_each:
-        norms = ref("gradients", NORM)
-        body.append(let(norms, call("all_reduce", norms, axes=[facts.hidden])))
+        for group in facts.summed_with_norms:
+            own = ref("gradients", group)
+            body.append(let(own, call("all_reduce", own, axes=[facts.hidden])))
     if "all_reduce" in late:
         body += _each(facts, "all_reduce", gradients, gradients, late["all_reduce"])
     divisor = _product([*facts.samples, *(["microbatches"] if facts.microbatches else [])])

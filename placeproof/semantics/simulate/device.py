@@ -283,10 +283,14 @@ class Device:
             return (yield self._rendezvous(call, operands[0]))
         if call.op in ("backward", "backward_with") and not self.layout.network:
             return (yield self._pass(call, operands))
-        if call.op in LAYERS and self.layout.experts is not None:
+        if self.layout.experts is not None and call.op in LAYERS and self._meets_experts(operands[0]):
             together = replace(call, axes=(self.layout.experts,))
             return (yield self._rendezvous(together, LayerCall(operands, results)))
         return compute.local(self, call, operands, results)
+
+    def _meets_experts(self, w: Part) -> bool:
+        """Whether a computation sends tokens to experts: a layer that has some, and the experts of a block."""
+        return w.group is None or w.group in self.layout.expert_groups
 
     def _pinned(self, expr: Expr, frame: Frame) -> Frame:
         """The loop variables as they are now; an index without a part is noticed now."""

@@ -71,8 +71,8 @@ def _seen(element: Element, device: Device, own: Part, members: Members) -> Any:
 
 def _near(device: Device, other: Device, element: Element) -> bool:
     """Whether the other device is the one whose part of an element a device's pass uses: alike but for the stage and the slices."""
-    axis = device.layout.slice_axis(device.layout.group_of(element))
-    apart = {*device.layout.factors((axis,) if axis else ()), *((device.layout.stages,) if device.layout.stages else ())}
+    axes = device.layout.slice_axes(device.layout.group_of(element))
+    apart = {*device.layout.factors(axes), *((device.layout.stages,) if device.layout.stages else ())}
     return all(other.at[f] == n for f, n in device.at.items() if f not in apart)
 
 

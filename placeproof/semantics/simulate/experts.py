@@ -57,11 +57,11 @@ def _result(call: Call, device: Device, one: LayerCall, members: Members, found:
 
 def _weights(device: Device, w: Part, members: Members) -> Reads:
     """The parameters that a device's tokens meet: its own, and of experts those of their owners."""
-    data = {e: v for e, v in w.data.items() if device.layout.slice_axis(device.layout.group_of(e)) is None}
+    data = {e: v for e, v in w.data.items() if not device.layout.is_expert(e)}
     for other, one in members:
         theirs: Part = one.operands[0]
         for element in theirs.extent:
-            if device.layout.slice_axis(device.layout.group_of(element)) is None:
+            if not device.layout.is_expert(element):
                 continue
             if not other.owns(element, (device.layout.experts or "",)):
                 raise MisfitError("shapes do not fit: a layer that sends tokens to their experts is given another device's experts as well")
@@ -74,22 +74,28 @@ def _forward(device: Device, one: LayerCall, members: Members) -> Any:
     reads, kept = _weights(device, w, members), Kept()
     for block in w.blocks:
         kept.inputs[block] = x
-        x = model.block_forward(reads, block, x, _columns(device))
+        forward = model.block_forward if w.group is None else model.matrix_forward
+        x = forward(reads, block, x, _columns(device, w, members))
         kept.outputs[block] = x
     return (x, Saved(kept, w.group)) if one.results > 1 else x
 
 
-def _columns(device: Device) -> range:
-    return range(device.layout.slices("matrix"))
+def _columns(device: Device, w: Part, members: Members) -> range | list[int]:
+    """The inner columns of a layer: all; of a block's experts those that the devices among which they lie have together."""
+    if w.group is None:
+        return range(device.layout.width)
+    return sorted({j for _, one in members for j in one.operands[0].columns})
 
 
 def _backward(device: Device, one: LayerCall, members: Members) -> tuple[dict[Element, Any], Stream]:
     """What the tokens of one device add to the gradient of every parameter that they met, and the gradient of the layer's input."""
-    w, saved, dx = one.operands[:3]
+    w, saved, dx, *whole = one.operands
     reads = _weights(device, w, members)
     grads: dict[Element, Any] = {}
     for block in reversed(w.blocks):
-        dx, own = model.block_backward(reads, block, saved.kept.inputs[block], dx, _columns(device))
+        x = whole[0] if whole else saved.kept.inputs[block]
+        backward = model.block_backward if w.group is None else model.matrix_backward
+        dx, own = backward(reads, block, x, dx, _columns(device, w, members))
         grads |= own
     return grads, dx
 
@@ -102,7 +108,7 @@ def _gathered_gradients(device: Device, w: Part, members: Members, found: dict[i
     data: dict[Element, Any] = {}
     for element in w.extent:
         senders = [device]
-        if layout.slice_axis(layout.group_of(element)) is not None:
+        if layout.is_expert(element):
             senders = [o for o, _ in members if all(o.at[f] == n for f, n in device.at.items() if f in along - apart)]
         data[element] = sum((found[id(o)][0][element] for o in senders), 0)
     return w.with_data(data)

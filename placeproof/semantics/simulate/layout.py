@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from placeproof.core.program import Program, calls, statements
+from placeproof.core.program import Group, Program, calls, statements
 
 #: (block, part, row, column): an element of the parameters. The part is a matrix of the network, or a group.
 Element: TypeAlias = tuple[int, str, int, int]
@@ -15,6 +16,11 @@ Coordinates: TypeAlias = dict[str, int]
 #: The block that tied weights are said to be in: none.
 TIED = -1
 CHANNELS = 2
+
+
+def _column(element: Element) -> int:
+    """The inner column of an element of the network's matrices."""
+    return element[3] if element[1] == "W1" else element[2]
 
 
 def in_words(element: Element) -> str:
@@ -76,7 +82,7 @@ class Layout:
     @cached_property
     def experts(self) -> str | None:
         """The axis over which experts are spread. In the network, an expert is a column of a block's matrices, and every token is sent
-        to all of them; the norms are what is not an expert."""
+        to all of them; where blocks are not computed group by group, only the norms are no experts."""
         return next((g.experts for g in self.program.groups if g.experts), None)
 
     # The model's elements.
@@ -101,40 +107,69 @@ class Layout:
         """All blocks."""
         return tuple(k for stage in range(self.stage_count) for k in self.stage_blocks(stage))
 
-    def slice_axis(self, group: str) -> str | None:
-        """The axis along which a group's slices (or experts) are spread, if it is."""
-        declared = next((g for g in self.program.groups if g.name == group), None)
-        if declared is not None and declared.experts:
-            return declared.experts
+    def is_expert(self, element: Element) -> bool:
+        """Whether an element belongs to an expert."""
+        return self.group_of(element) in self.expert_groups
+
+    @cached_property
+    def expert_groups(self) -> frozenset[str]:
+        """Groups of experts."""
+        return frozenset(g.name for g in self.program.groups if g.experts)
+
+    @cached_property
+    def _slice_axes(self) -> dict[str, tuple[str, ...]]:
+        return {g.name: tuple(self._axes_of_slices(g)) for g in self.program.groups}
+
+    def _axes_of_slices(self, group: Group) -> Iterator[str]:
+        if group.experts:
+            yield group.experts
         kinds = {a.name: a.splits.name for a in self.program.axes}
-        for placed in self.program.placed:
-            if placed.state == "parameters" and placed.group in (None, group):
-                for axis, mode in placed.modes:
-                    if mode.split and kinds.get(axis) in ("hidden", "experts"):
-                        return axis
-        return None
+        for axis in self.split_axes("parameters", group.name):
+            if kinds.get(axis) in ("hidden", "experts") and axis != group.experts:
+                yield axis
+
+    def slice_axes(self, group: str) -> tuple[str, ...]:
+        """The axes along which a group's slices (or experts) are spread, that of the experts first."""
+        return self._slice_axes.get(group, ())
 
     def slices(self, group: str) -> int:
-        """How many slices a group has: more than devices, so that shares are uneven."""
-        axis = self.slice_axis(group)
-        if self.network and self.experts is None:
-            return 2 * self.sizes.factors[self.hidden] if self.hidden else 2
-        if self.network:
-            axis = self.experts
-        if axis is None:
-            return 1
-        degree = self._degree(axis)
-        return degree + 1 if degree > 1 else 2 if self.network else 1
+        """How many slices a group of the flat model has: more than devices, so that shares are uneven."""
+        return self._uneven(self.slice_axes(group), 1)
+
+    def _uneven(self, axes: tuple[str, ...], alone: int) -> int:
+        """One more than there are devices along axes; ``alone`` where there is one."""
+        count = 1
+        for axis in axes:
+            count *= self._degree(axis)
+        return count + 1 if count > 1 else alone
+
+    @cached_property
+    def columns(self) -> dict[str, range]:
+        """The inner columns of the network's matrices, by the kind of what they belong to: ``matrix``, and behind them ``expert``."""
+        if self.experts is None:
+            return {"matrix": range(2 * self.sizes.factors[self.hidden] if self.hidden else 2), "expert": range(0)}
+        names = {g.name for g in self.program.groups}
+        dense = self._uneven((self.hidden,) if self.hidden else (), 1) if "matrix" in names else 0
+        (group,) = self.expert_groups
+        return {"matrix": range(dense), "expert": range(dense, dense + self._uneven(self.slice_axes(group), 2))}
+
+    @cached_property
+    def width(self) -> int:
+        """The number of inner columns."""
+        return sum(len(columns) for columns in self.columns.values())
 
     def group_of(self, element: Element) -> str:
         """The parameter group of an element."""
-        names = [g.name for g in self.program.groups]
-        if self.network:
-            if self.experts is not None:
-                return next(g.name for g in self.program.groups if bool(g.experts) is (element[1] != "n"))
-            kind = "norm" if element[1] == "n" else "matrix"
-            return kind if kind in names else names[0]
-        return element[1]
+        if not self.network:
+            return element[1]
+        in_matrices = "expert" if _column(element) in self.columns["expert"] else "matrix"
+        return self._group_of_kind["norm" if element[1] == "n" else in_matrices]
+
+    @cached_property
+    def _group_of_kind(self) -> dict[str, str]:
+        names = [g.name for g in self.program.groups if not g.experts]
+        found = {kind: kind if kind in names else names[0] for kind in ("norm", "matrix")} if names else {}
+        return found | {"expert": next(iter(self.expert_groups), "")}
 
     def tied(self, group: str) -> str | None:
         """The axis between whose ends a group is tied."""
@@ -143,13 +178,13 @@ class Layout:
     def _block_elements(self, block: int) -> list[Element]:
         if self.network:
             found: list[Element] = [(block, "n", i, 0) for i in range(CHANNELS)]
-            for j in range(self.slices("matrix")):
+            for j in range(self.width):
                 found += [(block, "W1", i, j) for i in range(CHANNELS)]
                 found += [(block, "W2", j, i) for i in range(CHANNELS)]
             return found
         found = []
         for group in (g.name for g in self.program.groups if not g.tied):
-            entries = 1 if self.slice_axis(group) is not None else 2
+            entries = 1 if self.slice_axes(group) else 2
             found += [(block, group, j, i) for j in range(self.slices(group)) for i in range(entries)]
         return found
 
@@ -175,10 +210,9 @@ class Layout:
 
     def _own_slice(self, element: Element, at: Coordinates, state: str) -> bool:
         group = self.group_of(element)
-        axis = self.slice_axis(group)
-        if axis is None or (self.network and group == "norm") or axis not in self.split_axes(state, group):
-            return True
-        return all(self.owner(element, f) == at[f] for f in self.factors((axis,)))
+        split = self.split_axes(state, group)
+        axes = () if self.network and element[1] == "n" else tuple(a for a in self.slice_axes(group) if a in split)
+        return all(self.owner(element, f) == at[f] for f in self.factors(axes))
 
     def split_axes(self, state: str, group: str) -> tuple[str, ...]:
         """The axes along which a state of a group lies in parts."""
@@ -193,12 +227,9 @@ class Layout:
         assert axis is not None
         if axis.splits.name == "layers":
             return self._stage_of(element)
-        sliced = self.slice_axis(group) == axis.name and not (self.network and element[1] == "n")
-        if sliced:
-            column = element[3] if element[1] == "W1" else element[2]
-            inner = list(self.factors((axis.name,)))
-            place = column * self._degree(axis.name) // self.slices(group) if order == "blocked" else (column + 1) % self._degree(axis.name)
-            for other in reversed(inner):
+        if axis.name in self.slice_axes(group) and not (self.network and element[1] == "n"):
+            place = self._slice_owner(element, group, axis.name, order)
+            for other in reversed(self.factors((axis.name,))):
                 if other == factor:
                     return place % self.sizes.factors[other]
                 place //= self.sizes.factors[other]
@@ -210,6 +241,17 @@ class Layout:
                 return number % size
             number //= count if other != self.hidden else 1
         raise AssertionError(factor)
+
+    def _slice_owner(self, element: Element, group: str, axis: str, order: str) -> int:
+        """The number along an axis of the device that owns an element's slice: ranges of slices, along a second axis one by one."""
+        degree, count = self._degree(axis), self.slices(group)
+        slice_ = element[2]
+        if self.network:
+            columns = self.columns["expert" if group in self.expert_groups else "matrix"]
+            slice_, count = _column(element) - columns.start, len(columns)
+        if order != "blocked":
+            return (slice_ + 1) % degree
+        return slice_ * degree // count if self.slice_axes(group)[0] == axis else slice_ % degree
 
     def _degree(self, axis: str) -> int:
         product = 1
@@ -240,8 +282,8 @@ class Layout:
         found = []
         for element in self.extent(at, state):
             group = self.group_of(element)
-            slices = self.slice_axis(group)
-            axes = tuple(a for a in self.split_axes(state, group) if a not in (self.stages, slices))
+            slices = self.slice_axes(group)
+            axes = tuple(a for a in self.split_axes(state, group) if a != self.stages and a not in slices)
             if not (self.network and self.hidden in axes and element[1] == "n") and self.owns(element, at, axes):
                 found.append(element)
         return found

@@ -125,7 +125,7 @@ def update(
 
 
 def _network_gradient(problem: Problem, theta: dict[Element, Number], sample: Sample, step: int, dropped: bool) -> dict[Element, Number]:
-    columns = range(problem.layout.slices("matrix"))
+    columns = range(problem.layout.width)
     x = problem.sample(sample, step, "input")
     inputs = []
     for block in problem.layout.blocks:
