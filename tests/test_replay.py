@@ -156,6 +156,8 @@ STRATEGIES = {
     "zero3(prefetch=true)": {"dp": 3},
     "zero1 * ep": {"dp": 2, "ep": 2},
     "fsdp * fsdp(dp=ep) * ep": {"dp": 1, "ep": 3},
+    "tp * sp * ep": {"ep": 2, "tp": 2},
+    "tp * sp * ep(experts=whole)": {"ep": 2, "tp": 2},
 }
 
 
