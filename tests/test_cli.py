@@ -12,9 +12,11 @@ import pytest
 import sympy
 
 import placeproof
+from placeproof.cli.listing import KINDS
 from placeproof.cli.main import run
 from placeproof.core.program import read
 from placeproof.core.symbols import SYMBOLS
+from placeproof.models import load
 from placeproof.strategies import names
 
 MEMORY = {"parameters", "optimizer", "gradients", "activations", "model_states", "transient", "peak", "host"}
@@ -208,6 +210,41 @@ def test_whatever_is_listed_is_explained(kind: str, capsys: pytest.CaptureFixtur
         name = line.split()[0].split("(")[0]
         name = "N_dp" if name == "N_<axis>" else name
         assert name in out(capsys, "explain", name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lists_are_the_same_as_data(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found, lines = data(capsys, "list", kind, "--json"), out(capsys, "list", kind).splitlines()
+    assert (found["schema"], found["kind"]) == ("placeproof.list/1", kind)
+    assert len(found["entries"]) == len(lines) > 1
+    for entry, line in zip(found["entries"], lines, strict=True):
+        assert list(entry) == list(found["entries"][0])
+        first, *_, last = entry.values()
+        assert line.startswith(first)
+        assert line.endswith(last)
+
+
+def test_numbers_and_lists_in_a_list_are_data(capsys: pytest.CaptureFixture[str]) -> None:
+    parameters = {entry["name"]: entry["parameters"] for entry in data(capsys, "list", "models", "--json")["entries"]}
+    assert parameters["gpt3-175b"] == load("gpt3-175b").parameters().total
+    assert f"{parameters['gpt3-175b']:,}" in out(capsys, "list", "models")
+    for entry in data(capsys, "list", "precisions", "--json")["entries"]:
+        assert entry["b_theta"] + entry["b_g"] + entry["b_omega"] == entry["total"]
+    lines = out(capsys, "list", "profiles").splitlines()
+    for entry, line in zip(data(capsys, "list", "profiles", "--json")["entries"], lines, strict=True):
+        assert set(entry["of"]) <= set(names())
+        assert f"  {' '.join(entry['of'])}  " in line
+    dropped = {entry["name"]: entry["without"] for entry in data(capsys, "list", "assumptions", "--json")["entries"]}
+    assert None in dropped.values()
+    assert "batch normalisation" in dropped["separable-loss"]
+
+
+def test_rules_of_one_system_as_data(capsys: pytest.CaptureFixture[str]) -> None:
+    found = data(capsys, "list", "rules", "--system", "megatron", "--json")["entries"]
+    every = data(capsys, "list", "rules", "--json")["entries"]
+    assert 0 < len(found) < len(every)
+    assert all(entry in every for entry in found)
+    assert all(entry["name"].startswith("megatron-") for entry in found)
 
 
 def test_symbols_have_everything_that_the_notation_table_needs() -> None:

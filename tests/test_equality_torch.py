@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
 import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from leftovers import no_process_left
 from script_mistakes import UPDATE, WRONG
 
 from placeproof import judge
@@ -124,21 +123,10 @@ def need_torch() -> Any:
     return pytest.importorskip("torch", reason="torch is not installed: scripts cannot be run")
 
 
-def children() -> set[str]:
-    """Processes whose parent this one is."""
-    found = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it may just have ended
-            if (process / "stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
-                found.add(process.name)
-    return found
-
-
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    before = children()
-    yield
-    assert children() <= before
+    with no_process_left():
+        yield
 
 
 def paths(names: list[str]) -> list[Path]:

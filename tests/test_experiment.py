@@ -6,19 +6,18 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
 import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from leftovers import no_process_left
 
 from placeproof.cli.main import run
 from placeproof.core.shapes import Shapes, transformer
@@ -40,21 +39,10 @@ def need_torch() -> Any:
     return pytest.importorskip("torch", reason="torch is not installed: experiments cannot be made")
 
 
-def children() -> set[str]:
-    """Processes whose parent this one is."""
-    found = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it may just have ended
-            if (process / "stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
-                found.add(process.name)
-    return found
-
-
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    before = children()
-    yield
-    assert children() <= before
+    with no_process_left():
+        yield
 
 
 # Without torch.

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from leftovers import no_process_left
 
 from placeproof.cli.main import run
 from placeproof.measure import experiments
@@ -28,21 +27,10 @@ def need_torch() -> Any:
     return pytest.importorskip("torch", reason="torch is not installed: experiments cannot be made")
 
 
-def children() -> set[str]:
-    """Processes whose parent this one is."""
-    found = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it may just have ended
-            if (process / "stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
-                found.add(process.name)
-    return found
-
-
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    before = children()
-    yield
-    assert children() <= before
+    with no_process_left():
+        yield
 
 
 def read_line(data: dict[str, Any]) -> Line:

@@ -6,17 +6,15 @@ Numbers written out here were measured by other means before: with counters of t
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from math import prod
-from pathlib import Path
 
 import pytest
+from leftovers import children
 
 from placeproof.core.diagnostics import InputError
 from placeproof.core.exchange import Exchange, tally
@@ -74,16 +72,6 @@ def totals(measured: Measured) -> Counter[tuple[str, tuple[str, ...], str]]:
 def seen(measured: Measured) -> tuple[object, ...]:
     """All that does not depend on the clock, the machine or the backend."""
     return measured.exchanges, measured.dtypes, measured.setup, dict(measured.memory), measured.rank
-
-
-def children() -> set[str]:
-    """Processes whose parent this one is."""
-    found = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it may just have ended
-            if (process / "stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
-                found.add(process.name)
-    return found
 
 
 # Every implementation.

@@ -143,8 +143,7 @@ def mesh_of(strategy: Strategy, given: list[str]) -> dict[str, int]:
 
     values = {text.partition("=")[0].strip(): text.partition("=")[2].strip() for text in given}
     problems, mesh = Problems(), {}
-    order = {"layers": 0, "batch": 1, "sequence": 2, "experts": 3, "hidden": 4}
-    for axis in sorted(strategy.axes, key=lambda a: order[a.splits.name]):
+    for axis in sorted(strategy.axes, key=lambda a: (a.splits.name != "layers", a.splits.order)):
         name = degree_symbol(axis.name, only=len(strategy.axes) == 1)
         text = str(axis.degree) if axis.degree is not None else values.get(name)
         if text is None:
@@ -155,15 +154,6 @@ def mesh_of(strategy: Strategy, given: list[str]) -> dict[str, int]:
             mesh[axis.name] = int(text)
     problems.raise_if_any()
     return mesh
-
-
-def degrees_of(strategy: Strategy, mesh: Mapping[str, int]) -> dict[str, int]:
-    """Degrees by axis and by factor of an axis with sub-groups."""
-    found = dict(mesh)
-    for axis in strategy.axes:
-        if isinstance(axis.inner, int):
-            found |= {axis.inner_name: axis.inner, axis.outer_name: mesh[axis.name] // axis.inner}
-    return found
 
 
 def where(mesh: Mapping[str, int], rank: int) -> str:
@@ -191,6 +181,7 @@ def exact(
 ) -> str:
     """The answer of `derive --shapes`. Raises InputError with every problem that is found before anything is computed."""
     from placeproof.cost.exact.choose import chosen, explained, realised_text
+    from placeproof.cost.exact.setting import degrees
     from placeproof.profiles.profile import profile as read_profile
     from placeproof.report import exact as report
     from placeproof.semantics.lower import lower
@@ -209,15 +200,16 @@ def exact(
         at = where(mesh, rank)
     problems.raise_if_any()
     _, changes, told = explained(strategy, implementations, model, mesh, rank=rank, options=settled)
-    program, degree = realised_text(strategy, implementations), degrees_of(strategy, mesh)
-    if [p.body for p in told.programs] != [lower(parse_strategy(program)).body]:  # a system's own rules say which programs it runs
-        program = "; ".join(dict.fromkeys(p.name for p in told.programs))
+    lowered, degree = realised_text(strategy, implementations), degrees(strategy, mesh)
+    programs = tuple(dict.fromkeys(p.name for p in told.programs))  # a system's own rules say which programs it runs
+    if [p.body for p in told.programs] == [lower(parse_strategy(lowered)).body]:
+        programs = (lowered,)
     if json_:
         import json
 
-        data = report.as_data(strategy.name, implementations, model, program, mesh, rank, told, changes, degree)
+        data = report.as_data(strategy.name, implementations, model, programs, mesh, rank, told, changes, degree)
         return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-    return report.prediction(strategy.name, implementations, model, program, at, told, changes, degree)
+    return report.prediction(strategy.name, implementations, model, programs, at, told, changes, degree)
 
 
 def realised(expression: str, profile: str | None, wanted: list[str]) -> str:
@@ -261,6 +253,7 @@ def compare_profiles(
 ) -> str:
     """The answer of `compare PROFILE ... --of STRATEGY`: exact bytes for a model, closed forms without one. Raises InputError."""
     from placeproof.cost.exact.choose import chosen, explained, realised_text
+    from placeproof.cost.exact.setting import degrees
     from placeproof.profiles.profile import profile as read_profile
     from placeproof.report import exact as report
     from placeproof.strategies import parse_strategy
@@ -283,13 +276,13 @@ def compare_profiles(
     if shapes is None:
         return _closed_forms(texts, every, given, precision, json_=json_)
     model, settled, mesh = shapes_of(shapes), options_of(options), mesh_of(strategy, given)
-    at, degree = where(mesh, rank), degrees_of(strategy, mesh)
+    at, degree = where(mesh, rank), degrees(strategy, mesh)
     told = {name: explained(strategy, one, model, mesh, rank=rank, options=settled) for name, one in every.items()}
     if json_:
         import json
 
         data = {
-            name: report.as_data(strategy.name, every[name], model, texts[name], mesh, rank, after, changes, degree)
+            name: report.as_data(strategy.name, every[name], model, (texts[name],), mesh, rank, after, changes, degree)
             for name, (_, changes, after) in told.items()
         }
         return json.dumps({"schema": "placeproof.exact-comparison/1", "profiles": data}, indent=2, ensure_ascii=False) + "\n"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -12,7 +14,10 @@ from placeproof.core.diagnostics import Problems, suggestion
 if TYPE_CHECKING:
     from placeproof.rules import Rule
 
-Rows = list[tuple[str, ...]]
+SCHEMA = "placeproof.list/1"
+#: Texts, whole numbers, tuples of texts, None; the first is a name.
+Row: TypeAlias = tuple[Any, ...]
+Rows: TypeAlias = list[Row]
 
 
 def _strategies() -> Rows:
@@ -50,7 +55,12 @@ def _symbols() -> Rows:
 def _precisions() -> Rows:
     from placeproof.core.precision import PRECISIONS
 
-    return [(p.name, f"{p.b_theta} + {p.b_g} + {p.b_omega} = {p.total} bytes", p.meaning) for p in PRECISIONS.values()]
+    return [(p.name, p.b_theta, p.b_g, p.b_omega, p.total, p.meaning) for p in PRECISIONS.values()]
+
+
+def _added_up(row: Row) -> tuple[str, ...]:
+    name, b_theta, b_g, b_omega, total, meaning = row
+    return (name, f"{b_theta} + {b_g} + {b_omega} = {total} bytes", meaning)
 
 
 def _operations() -> Rows:
@@ -68,7 +78,12 @@ def _errors() -> Rows:
 def _assumptions() -> Rows:
     from placeproof.core.assumptions import ASSUMPTIONS
 
-    return [(a.name, "can be dropped" if a.without else "always made", a.says) for a in ASSUMPTIONS.values()]
+    return [(a.name, a.without, a.says) for a in ASSUMPTIONS.values()]
+
+
+def _or_always(row: Row) -> tuple[str, ...]:
+    name, without, says = row
+    return (name, "can be dropped" if without else "always made", says)
 
 
 def _not_equivalent() -> Rows:
@@ -97,21 +112,21 @@ def _rules_of(system: str) -> Rows:
     return [_enforced(r) for r in of_system(system)]
 
 
-def _enforced(rule: Rule) -> tuple[str, ...]:
+def _enforced(rule: Rule) -> Row:
     return (rule.id, rule.kind.value, rule.says)
 
 
 def _profiles() -> Rows:
     from placeproof.profiles.profile import names, profile
 
-    return [(name, one.name, " ".join(one.of), one.title) for name in names() for one in profile(name).implementations]
+    return [(name, one.name, one.of, one.title) for name in names() for one in profile(name).implementations]
 
 
 def _models() -> Rows:
     from placeproof.models import load, presets
 
     found = [load(name) for name in presets()]
-    return [(m.name, f"{m.parameters().total:,}", m.family, m.title) for m in sorted(found, key=lambda m: (m.family, m.name))]
+    return [(m.name, m.parameters().total, m.family, m.title) for m in sorted(found, key=lambda m: (m.family, m.name))]
 
 
 def _families() -> Rows:
@@ -138,31 +153,49 @@ def _theorems() -> Rows:
     return [(t.id, t.expect.word, t.says) for t in load().theorems]
 
 
-KINDS: dict[str, Callable[[], Rows]] = {
-    "strategies": _strategies,
-    "collectives": _collectives,
-    "modes": _modes,
-    "states": _states,
-    "symbols": _symbols,
-    "precisions": _precisions,
-    "operations": _operations,
-    "errors": _errors,
-    "assumptions": _assumptions,
-    "not-equivalent": _not_equivalent,
-    "blocks": _blocks,
-    "rules": _rules,
-    "profiles": _profiles,
-    "models": _models,
-    "families": _families,
-    "schedules": _schedules,
-    "clusters": _clusters,
-    "theorems": _theorems,
+def _cells(row: Row) -> tuple[str, ...]:
+    return tuple(f"{v:,}" if isinstance(v, int) else " ".join(v) if isinstance(v, tuple) else v for v in row)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list. ``fields``: what the values of a row are, by name; ``cells``: a row as texts, of which there may be fewer."""
+
+    fields: tuple[str, ...]
+    rows: Callable[[], Rows]
+    cells: Callable[[Row], tuple[str, ...]] = _cells
+
+    def __call__(self) -> Rows:
+        """Its rows."""
+        return self.rows()
+
+
+KINDS: dict[str, Listing] = {
+    "strategies": Listing(("name", "title", "family"), _strategies),
+    "collectives": Listing(("name", "rule", "meaning"), _collectives),
+    "modes": Listing(("symbol", "name", "meaning"), _modes),
+    "states": Listing(("name", "symbol", "meaning"), _states),
+    "symbols": Listing(("name", "domain", "meaning"), _symbols),
+    "precisions": Listing(("name", "b_theta", "b_g", "b_omega", "total", "meaning"), _precisions, _added_up),
+    "operations": Listing(("signature", "meaning"), _operations),
+    "errors": Listing(("code", "title"), _errors),
+    "assumptions": Listing(("name", "without", "says"), _assumptions, _or_always),
+    "not-equivalent": Listing(("name", "about"), _not_equivalent),
+    "blocks": Listing(("name", "about"), _blocks),
+    "rules": Listing(("name", "class", "says"), _rules),
+    "profiles": Listing(("profile", "name", "of", "title"), _profiles),
+    "models": Listing(("name", "parameters", "family", "title"), _models),
+    "families": Listing(("name", "title"), _families),
+    "schedules": Listing(("name", "title"), _schedules),
+    "clusters": Listing(("name", "title"), _clusters),
+    "theorems": Listing(("id", "expected", "says"), _theorems),
 }
 
 
 def command(
     kind: Annotated[str, typer.Argument(help="One of: " + ", ".join(KINDS) + ".")],
     system: Annotated[str | None, typer.Option(metavar="NAME", help="Of `rules`, those of one training framework: `megatron`.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.list/1).")] = False,
 ) -> None:
     """What there is: strategies, collectives, operations, assumptions, models, schedules, clusters, and more."""
     problems = Problems()
@@ -172,10 +205,18 @@ def command(
     elif system is not None and kind != "rules":
         problems.add("PP204", f"there is no list of `{kind}` of one system", help=f"`placeproof list rules --system {system}`")
     problems.raise_if_any()
-    rows = KINDS[kind]() if system is None else _rules_of(system)
-    if not rows:
-        return
-    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]) - 1)]
-    for row in rows:
-        cells = [c.ljust(w) for c, w in zip(row, widths, strict=False)]
-        typer.echo("  ".join([*cells, row[-1]]).rstrip())
+    listing = KINDS[kind]
+    rows = listing.rows() if system is None else _rules_of(system)
+    typer.echo(_data(kind, listing, rows) if json_ else _text(listing, rows), nl=False)
+
+
+def _text(listing: Listing, rows: Rows) -> str:
+    cells = [listing.cells(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)][:-1]
+    aligned = ([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]] for row in cells)
+    return "".join("  ".join(row).rstrip() + "\n" for row in aligned)
+
+
+def _data(kind: str, listing: Listing, rows: Rows) -> str:
+    entries = [dict(zip(listing.fields, row, strict=True)) for row in rows]
+    return json.dumps({"schema": SCHEMA, "kind": kind, "entries": entries}, indent=2, ensure_ascii=False) + "\n"

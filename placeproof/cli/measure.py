@@ -98,11 +98,11 @@ def _subject(strategy: Strategy, wanted: tuple[str, ...]) -> Subject:
     """What can be measured of the implementations of a strategy. Raises InputError."""
     from placeproof.cost.exact.choose import chosen
     from placeproof.measure.predicted import PROFILE
-    from placeproof.measure.subjects import SUBJECTS, find
+    from placeproof.measure.subjects import SUBJECTS
     from placeproof.profiles.profile import profile
 
     names = [one.name for one in chosen(profile(PROFILE), strategy, wanted)]
-    subject = find("*".join(names)) if "*".join(names) in SUBJECTS else None
+    subject = SUBJECTS.get("*".join(names))
     problems = Problems()
     if subject is None:
         can = ", ".join(SUBJECTS)

@@ -82,27 +82,29 @@ _ROWS = (
     ),
     Code(
         code="PP111",
-        title="unknown key or name in a strategy file",
-        meaning="The file has a key that strategy files do not have, or names an axis, state or option that is not there.",
+        title="unknown key or name in a file",
+        meaning="The file of a strategy, a schedule or a cluster has a key that such files do not have, or names what is not there: an "
+        "axis, a state, an option, a number format.",
         kind="file",
         example='name = "mine"\n[axes.dp]\n[placement.dp]\nparametres = "R"\n',
         remedy="The message lists the keys that may stand there.",
     ),
     Code(
         code="PP112",
-        title="a value of the wrong kind in a strategy file",
-        meaning="A key has a value that it cannot have, such as a mode that does not exist.",
+        title="a value of the wrong kind in a file",
+        meaning="A key has a value that it cannot have: a mode that does not exist, phases that give no order, a level of links that joins "
+        "no whole nodes.",
         kind="file",
         example='name = "mine"\n[axes.dp]\n[placement.dp]\nparameters = "Q"\n',
-        remedy='Modes are "R", "S", "S*", "M" and "O".',
+        remedy='The message says what may stand there. Modes of a strategy are "R", "S", "S*", "M" and "O".',
     ),
     Code(
         code="PP113",
-        title="a key is missing in a strategy file",
-        meaning="A strategy file needs at least a name.",
+        title="a key is missing in a file",
+        meaning="The file lacks what it needs: a strategy its name, a schedule its phases, a cluster its device and links.",
         kind="file",
         example='title = "mine"\n',
-        remedy='Add `name = "..."` at the top.',
+        remedy='Add the key that the message names, such as `name = "..."` at the top of a strategy.',
     ),
     Code(
         code="PP120",

@@ -19,11 +19,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from placeproof.core.exchange import Exchange
 
-_NAMESPACES = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"))
+#: Of the operations that exchange data.
+NAMESPACES = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"))
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class Row:
     """What an operation exchanges: a kind, the argument that its bytes are read off, and whether that is one device's part of it."""
 
     kind: str
@@ -32,43 +33,43 @@ class _Row:
 
 
 #: By name, whichever namespace. What is counted is what :class:`Exchange` says.
-_TABLE: Mapping[str, _Row] = {
-    "all_gather_into_tensor": _Row("all_gather", "input", part=True),
-    "all_gather_into_tensor_coalesced": _Row("all_gather", "inputs", part=True),
-    "all_gather_into_tensor_out": _Row("all_gather", "input", part=True),
-    "all_reduce": _Row("all_reduce", "input"),
-    "all_reduce_": _Row("all_reduce", "input"),
-    "all_reduce_coalesced": _Row("all_reduce", "inputs"),
-    "all_reduce_coalesced_": _Row("all_reduce", "inputs"),
-    "all_to_all_single": _Row("all_to_all", "input"),
-    "allgather_": _Row("all_gather", "output_tensors"),
-    "allgather_coalesced_": _Row("all_gather", "output_lists"),
-    "_allgather_base_": _Row("all_gather", "output_tensor"),
-    "allgather_into_tensor_coalesced_": _Row("all_gather", "outputs"),
-    "allreduce_": _Row("all_reduce", "tensors"),
-    "allreduce_coalesced_": _Row("all_reduce", "tensors"),
-    "alltoall_": _Row("all_to_all", "input_tensors"),
-    "alltoall_base_": _Row("all_to_all", "input"),
-    "broadcast": _Row("broadcast", "input"),
-    "broadcast_": _Row("broadcast", "input"),
-    "gather_": _Row("gather", "input_tensors", part=True),
-    "irecv": _Row("recv", "tensor"),
-    "isend": _Row("send", "tensor"),
-    "recv_": _Row("recv", "tensors"),
-    "recv_any_source_": _Row("recv", "tensors"),
-    "reduce_": _Row("reduce", "tensors"),
-    "reduce_scatter_": _Row("reduce_scatter", "input_tensors"),
-    "_reduce_scatter_base_": _Row("reduce_scatter", "input_tensor"),
-    "reduce_scatter_tensor": _Row("reduce_scatter", "input"),
-    "reduce_scatter_tensor_coalesced": _Row("reduce_scatter", "inputs"),
-    "reduce_scatter_tensor_coalesced_": _Row("reduce_scatter", "inputs"),
-    "reduce_scatter_tensor_out": _Row("reduce_scatter", "input"),
-    "scatter_": _Row("scatter", "output_tensors", part=True),
-    "send": _Row("send", "tensors"),
-    "shard_dim_alltoall": _Row("all_to_all", "input"),
+TABLE: Mapping[str, Row] = {
+    "all_gather_into_tensor": Row("all_gather", "input", part=True),
+    "all_gather_into_tensor_coalesced": Row("all_gather", "inputs", part=True),
+    "all_gather_into_tensor_out": Row("all_gather", "input", part=True),
+    "all_reduce": Row("all_reduce", "input"),
+    "all_reduce_": Row("all_reduce", "input"),
+    "all_reduce_coalesced": Row("all_reduce", "inputs"),
+    "all_reduce_coalesced_": Row("all_reduce", "inputs"),
+    "all_to_all_single": Row("all_to_all", "input"),
+    "allgather_": Row("all_gather", "output_tensors"),
+    "allgather_coalesced_": Row("all_gather", "output_lists"),
+    "_allgather_base_": Row("all_gather", "output_tensor"),
+    "allgather_into_tensor_coalesced_": Row("all_gather", "outputs"),
+    "allreduce_": Row("all_reduce", "tensors"),
+    "allreduce_coalesced_": Row("all_reduce", "tensors"),
+    "alltoall_": Row("all_to_all", "input_tensors"),
+    "alltoall_base_": Row("all_to_all", "input"),
+    "broadcast": Row("broadcast", "input"),
+    "broadcast_": Row("broadcast", "input"),
+    "gather_": Row("gather", "input_tensors", part=True),
+    "irecv": Row("recv", "tensor"),
+    "isend": Row("send", "tensor"),
+    "recv_": Row("recv", "tensors"),
+    "recv_any_source_": Row("recv", "tensors"),
+    "reduce_": Row("reduce", "tensors"),
+    "reduce_scatter_": Row("reduce_scatter", "input_tensors"),
+    "_reduce_scatter_base_": Row("reduce_scatter", "input_tensor"),
+    "reduce_scatter_tensor": Row("reduce_scatter", "input"),
+    "reduce_scatter_tensor_coalesced": Row("reduce_scatter", "inputs"),
+    "reduce_scatter_tensor_coalesced_": Row("reduce_scatter", "inputs"),
+    "reduce_scatter_tensor_out": Row("reduce_scatter", "input"),
+    "scatter_": Row("scatter", "output_tensors", part=True),
+    "send": Row("send", "tensors"),
+    "shard_dim_alltoall": Row("all_to_all", "input"),
 }
 #: Operations that move no data between devices, or none of the program's.
-_SILENT = frozenset(
+SILENT = frozenset(
     ("_wrap_tensor_autograd", "barrier", "check_for_nan", "mesh_get_process_group", "monitored_barrier_", "wait_tensor"),
 )
 #: What PyTorch calls reductions, by what an :class:`Exchange` calls them.
@@ -117,27 +118,27 @@ class Recorder(TorchDispatchMode):
         """Note the operation if it is a collective, and run it."""
         if any(issubclass(t, DTensor) for t in types):
             return NotImplemented  # it comes back as operations on local tensors
-        if func.namespace in _NAMESPACES:
+        if func.namespace in NAMESPACES:
             self._note(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         name = func._schema.name.rpartition("::")[2]
-        if name in _SILENT:
+        if name in SILENT:
             return
         given = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | dict(kwargs)
         if name == "batch_p2p_ops":
             for what, tensor in zip(given["op_list"], given["tensors"], strict=True):
                 self._add(what.removeprefix("i"), given, [tensor])
-        elif name not in _TABLE:
+        elif name not in TABLE:
             raise LookupError(f"torch dispatched `{func}`, an operation of `{func.namespace}` that this recorder does not know")
         else:
-            row = _TABLE[name]
+            row = TABLE[name]
             argument = row.argument if row.argument in given else "tensors"  # `broadcast_` is in both namespaces
-            self._add(row.kind, given, list(_tensors(given[argument])), part=row.part)
+            self._add(row.kind, given, list(tensors_of(given[argument])), part=row.part)
 
     def _add(self, kind: str, given: Mapping[str, Any], tensors: list[Tensor], *, part: bool = False) -> None:
-        group = _group_name(given.get("process_group", given.get("group_name")))
+        group = group_name(given.get("process_group", given.get("group_name")))
         if group not in self.axes:
             known = ", ".join(f"{name!r} for {'*'.join(axes)}" for name, axes in self.axes.items())
             raise LookupError(f"a collective ({kind}) over the process group {group!r}, which is none of the mesh; known are {known}")
@@ -145,27 +146,27 @@ class Recorder(TorchDispatchMode):
         if part:
             size *= torch.distributed.distributed_c10d._resolve_process_group(group).size()
         phase = self._marks.get(_address(tensors[0]), self.phase) if tensors else self.phase
-        self.exchanges.append(Exchange(kind=kind, axes=self.axes[group], bytes=size, op=_op(given.get("reduce_op")), phase=phase))
+        self.exchanges.append(Exchange(kind=kind, axes=self.axes[group], bytes=size, op=reduction(given.get("reduce_op")), phase=phase))
         self.dtypes.append(str(tensors[0].dtype).removeprefix("torch.") if tensors else "")
 
 
-def _tensors(value: Any) -> Iterable[Tensor]:
+def tensors_of(value: Any) -> Iterable[Tensor]:
     """The tensors of an argument: itself, or those of a list, or of a list of lists."""
     if isinstance(value, Tensor):
         yield value
     else:
         for one in value:
-            yield from _tensors(one)
+            yield from tensors_of(one)
 
 
-def _group_name(group: Any) -> str:
+def group_name(group: Any) -> str:
     """The name of a group that is given by its name, as an object, or as the object's box."""
     if isinstance(group, torch.ScriptObject):
         group = ProcessGroup.unbox(group)
     return str(group.group_name if isinstance(group, ProcessGroup) else group)
 
 
-def _op(op: Any) -> str:
+def reduction(op: Any) -> str:
     """How a reduction combines, empty where there is none: given by name, or as the box of a ReduceOp."""
     if op is None:
         return ""

@@ -7,12 +7,14 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
 from placeproof.core.diagnostics import InputError, Problems
+from placeproof.core.files import read_text
 from placeproof.core.program import Program
 from placeproof.core.program import parse as parse_program
 from placeproof.core.program.wellformed import check_into
@@ -108,13 +110,10 @@ class Counterexample:
 
 def load(path: Path) -> Counterexample:
     """Read a file. Raises InputError for one that cannot be read, is not such JSON, or holds no counterexample."""
-    try:
+    with suppress(OSError, ValueError):  # what cannot be looked at cannot be read either, and that says why
         if path.stat().st_size > MOST_BYTES:
             _refuse(f"`{path}` is too large for a counterexample", "give the output of `placeproof prove SUBJECT --json`")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        _refuse(f"cannot read `{path}`: {reason}", "give a file with the output of `placeproof prove SUBJECT --json`")
+    text = read_text(path, code=CODE, help="give a file with the output of `placeproof prove SUBJECT --json`")
     return parse(text, str(path))
 
 

@@ -34,7 +34,7 @@ def alone(subject: Subject, shapes: Shapes, mesh: Mapping[str, int], *, rank: in
         problems.add("PP601", "this process already has a default process group", help="measure before it is made, or destroy it")
     problems.raise_if_any()
     began = time.perf_counter()
-    with _undisturbed():
+    with undisturbed():
         dist.init_process_group("fake", rank=rank, world_size=prod(mesh.values()), store=FakeStore())
         try:
             return _measured(Setting(subject, shapes, mesh, "fake", options), seed, began)
@@ -45,12 +45,12 @@ def alone(subject: Subject, shapes: Shapes, mesh: Mapping[str, int], *, rank: in
 def among_others(subject: Subject, shapes: Shapes, mesh: Mapping[str, int], *, seed: int, options: Mapping[str, Value]) -> Measured:
     """Measure this rank of the process group that exists, while all others do the same. ``options`` are settled."""
     began = time.perf_counter()
-    with _undisturbed():
+    with undisturbed():
         return _measured(Setting(subject, shapes, mesh, "gloo", options), seed, began)
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """What a measurement sets is as before after the block: random numbers, threads, warnings and what is logged (neither is
     shown), and how exceptions are shown. What torch remembers of layouts is forgotten: it would be kept for ever.
     """

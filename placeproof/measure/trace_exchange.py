@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from placeproof.measure.recorder import _SILENT, _TABLE, _group_name, _op, _tensors
+from placeproof.measure.recorder import SILENT, TABLE, group_name, reduction, tensors_of
 from placeproof.measure.trace_nodes import NOTHING, Node
 from placeproof.measure.trace_shadow import Shadows, mapped
 
@@ -34,26 +34,26 @@ class Exchanged:
 def read_exchange(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Exchanged | None:
     """What was exchanged; None for operations of these namespaces that move nothing. Raises LookupError for one that is not known."""
     name = func._schema.name.rpartition("::")[2]
-    if name in _SILENT:
+    if name in SILENT:
         return None
     given = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | dict(kwargs)
     if name == "batch_p2p_ops":
-        return _exchanged("send", given, tuple(_tensors(given["tensors"])), ())
-    if name not in _TABLE:
+        return _exchanged("send", given, tuple(tensors_of(given["tensors"])), ())
+    if name not in TABLE:
         raise LookupError(f"torch dispatched `{func}`, which cannot be followed")
-    reads = next((tuple(_tensors(given[n])) for n in _READS if n in given), ())
-    writes = next((tuple(_tensors(given[n])) for n in _WRITES if n in given), ())
+    reads = next((tuple(tensors_of(given[n])) for n in _READS if n in given), ())
+    writes = next((tuple(tensors_of(given[n])) for n in _WRITES if n in given), ())
     if not writes:
         functional = func.namespace != "c10d" and isinstance(out, (Tensor, list, tuple))
-        writes = tuple(_tensors(out)) if functional else reads
-    return _exchanged(_TABLE[name].kind, given, reads, writes)
+        writes = tuple(tensors_of(out)) if functional else reads
+    return _exchanged(TABLE[name].kind, given, reads, writes)
 
 
 def _exchanged(kind: str, given: Mapping[str, Any], reads: tuple[Tensor, ...], writes: tuple[Tensor, ...]) -> Exchanged:
-    group = dist.distributed_c10d._resolve_process_group(_group_name(given.get("process_group", given.get("group_name"))))
+    group = dist.distributed_c10d._resolve_process_group(group_name(given.get("process_group", given.get("group_name"))))
     ranks = tuple(dist.get_process_group_ranks(group))
     root = given.get("root_rank", given.get("src", -1))
-    return Exchanged(kind, ranks, _op(given.get("reduce_op")), ranks[root] if 0 <= root < len(ranks) else -1, reads, writes)
+    return Exchanged(kind, ranks, reduction(given.get("reduce_op")), ranks[root] if 0 <= root < len(ranks) else -1, reads, writes)
 
 
 def carry(done: Exchanged, shadows: Shadows, axes: tuple[str, ...], *, setup: bool, line: int) -> None:

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from placeproof.measure.recorder import _NAMESPACES
+from placeproof.measure.recorder import NAMESPACES
 from placeproof.measure.trace_arithmetic import Arithmetic
 from placeproof.measure.trace_exchange import Exchanged, carry, read_exchange
 from placeproof.measure.trace_nodes import NOTHING, ZERO, Node
@@ -209,7 +209,7 @@ class Follower:
         """Follow one operation, after it was done."""
         if self.frozen:
             return
-        if func.namespace in _NAMESPACES:
+        if func.namespace in NAMESPACES:
             done = read_exchange(func, args, kwargs, out)
             if done is not None:
                 self._exchange(done)

@@ -23,7 +23,7 @@ from torch.nn.modules import module as modules
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
 
-from placeproof.measure.session import _undisturbed
+from placeproof.measure.session import undisturbed
 from placeproof.measure.trace_follow import Called, Dispatched, Follower, digest
 from placeproof.measure.trace_loss import read_loss
 from placeproof.measure.trace_nodes import Nodes
@@ -37,7 +37,7 @@ def alone(script: Path, rank: int, world: int, step: int) -> Recording:
     """Follow one rank without the others: collectives of the fake backend return at once, with whatever data."""
     from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend
 
-    with _undisturbed(), _environment(script, rank, world):
+    with undisturbed(), _environment(script, rank, world):
         dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
         try:
             return _followed(script, rank, world, step, fake=True)
@@ -47,7 +47,7 @@ def alone(script: Path, rank: int, world: int, step: int) -> Recording:
 
 def among_others(script: Path, rank: int, world: int, step: int) -> Recording:
     """Follow this rank of the process group that exists, while all others do the same."""
-    with _undisturbed(), _environment(script, rank, world):
+    with undisturbed(), _environment(script, rank, world):
         return _followed(script, rank, world, step, fake=False)
 
 

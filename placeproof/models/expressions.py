@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from placeproof.core.formula import ARITHMETIC, ForeignError, Language, Meaning, parse
+
 #: A whole number, or a SymPy expression.
 Amount: TypeAlias = Any
 
-#: Longer expressions are refused: no size is so long, and the reader must not run out of stack.
+#: Longer expressions are refused: no size is so long, and a message repeats them.
 MOST_CHARACTERS = 200
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
+#: Whole numbers are fractions until the result, which alone has to be whole.
+_LANGUAGE = Language(
+    table={**ARITHMETIC, ast.Div: operator.truediv}, lifted=lambda value: Fraction(value) if isinstance(value, int) else value
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Expression:
 
     text: str
     names: tuple[str, ...]
-    node: ast.expr = field(compare=False, repr=False)
+    _meaning: Meaning = field(compare=False, repr=False)
 
     def at(self, values: Mapping[str, Amount]) -> Amount:
         """Its value: a whole number where all values are, a SymPy expression where one is.
@@ -37,7 +37,7 @@ class Expression:
         Raises KeyError where a symbol has no value, and ValueError where whole numbers give a fraction or are divided by 0.
         """
         try:
-            result = _value(self.node, values)
+            result = self._meaning(values)
         except ZeroDivisionError:
             raise ValueError(f"`{self.text}` divides by 0") from None
         if not isinstance(result, Fraction):
@@ -56,35 +56,10 @@ def expression(text: str) -> Expression:
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"an expression has at most {MOST_CHARACTERS} characters")
     try:
-        node = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = parse(text)
+        names = tuple(dict.fromkeys(_LANGUAGE.names(tree)))
+    except ForeignError as error:
+        raise ValueError(f"`{error}` in `{text}` is neither a symbol, a whole number, nor + - * / of these") from None
+    except ValueError:
         raise ValueError(f"`{text}` is no expression of symbols") from None
-    names: dict[str, None] = {}
-    _check(node, text, names)
-    return Expression(text=text.strip(), names=tuple(names), node=node)
-
-
-def _check(node: ast.expr, text: str, names: dict[str, None]) -> None:
-    match node:
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            _check(left, text, names)
-            _check(right, text, names)
-        case ast.Name(id=name):
-            names[name] = None
-        case ast.Constant(value=value) if type(value) is int:
-            pass
-        case _:
-            raise ValueError(f"`{ast.unparse(node)}` in `{text}` is neither a symbol, a whole number, nor + - * / of these")
-
-
-def _value(node: ast.expr, values: Mapping[str, Amount]) -> Amount:
-    """Whole numbers as fractions, so that only the result has to be whole."""
-    match node:
-        case ast.BinOp(left=left, op=op, right=right):
-            return _OPERATORS[type(op)](_value(left, values), _value(right, values))
-        case ast.Name(id=name):
-            value = values[name]
-            return Fraction(value) if isinstance(value, int) else value
-        case ast.Constant(value=int(number)):
-            return Fraction(number)
-    raise AssertionError(node)
+    return Expression(text=text.strip(), names=names, _meaning=_LANGUAGE.meaning(tree))

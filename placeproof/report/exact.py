@@ -33,16 +33,18 @@ def sent(exchanges: tuple[Exchange, ...], degree: Mapping[str, int]) -> Fraction
     return total
 
 
-def header(name: str, implementations: tuple[Implementation, ...], shapes: Shapes, program: str) -> str:
-    """What is told of: the strategy, who runs it how, the model."""
-    lines = [f"{name}: {'; '.join(dict.fromkeys(one.title for one in implementations))}"]
-    lines.append(f"model: {shapes.name}; {shapes.elements:,} parameters in {len(shapes.units)} units")
-    programs = program.split("; ")
+def header(name: str, implementations: tuple[Implementation, ...], shapes: Shapes, programs: tuple[str, ...]) -> str:
+    """What is told of: the strategy, who runs it how, the model, and the strategies whose step programs are run."""
     if len(programs) == 1:
-        lines.append(f'its step program: `placeproof prove "{program}"` proves it, `placeproof derive "{program}" --program` shows it')
+        one = programs[0]
+        proved = f'its step program: `placeproof prove "{one}"` proves it, `placeproof derive "{one}" --program` shows it'
     else:
-        lines.append(f"its step programs, each for some of the weights, and each proved by `placeproof prove`: {program}")
-    return "\n".join(lines) + "\n"
+        proved = f"its step programs, each for some of the weights, and each proved by `placeproof prove`: {'; '.join(programs)}"
+    return (
+        f"{name}: {'; '.join(dict.fromkeys(one.title for one in implementations))}\n"
+        f"model: {shapes.name}; {shapes.elements:,} parameters in {len(shapes.units)} units\n"
+        f"{proved}\n"
+    )
 
 
 def exchanged(exchanges: tuple[Exchange, ...], degree: Mapping[str, int]) -> str:
@@ -79,7 +81,7 @@ def prediction(
     name: str,
     implementations: tuple[Implementation, ...],
     shapes: Shapes,
-    program: str,
+    programs: tuple[str, ...],
     where: str,
     told: Predicted,
     changes: tuple[Change, ...],
@@ -87,7 +89,7 @@ def prediction(
 ) -> str:
     """The whole text."""
     return (
-        header(name, implementations, shapes, program)
+        header(name, implementations, shapes, programs)
         + f"\nwhat {where} exchanges in a step: bytes of the tensor that a call is about\n"
         + exchanged(told.exchanges, degree)
         + f"\nwhat {where} holds, bytes\n"
@@ -150,7 +152,7 @@ def as_data(
     name: str,
     implementations: tuple[Implementation, ...],
     shapes: Shapes,
-    program: str,
+    programs: tuple[str, ...],
     mesh: Mapping[str, int],
     rank: int,
     told: Predicted,
@@ -165,7 +167,7 @@ def as_data(
     return {
         "schema": SCHEMA,
         "strategy": name,
-        "program": program,
+        "program": "; ".join(programs),
         "implementations": [one.name for one in implementations],
         "model": {"name": shapes.name, "parameters": shapes.elements, "units": len(shapes.units)},
         "mesh": dict(mesh),

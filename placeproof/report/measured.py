@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from placeproof.core.exchange import Exchange
+from placeproof.core.exchange import tally
 from placeproof.cost.exact.predict import Predicted
 
 if TYPE_CHECKING:
@@ -13,11 +12,6 @@ if TYPE_CHECKING:
     from placeproof.measure.predicted import Differences
 
 SCHEMA = "placeproof.measure/1"
-Key = tuple[str, tuple[str, ...], int]
-
-
-def _counts(exchanges: tuple[Exchange, ...]) -> Counter[Key]:
-    return Counter((e.kind, e.axes, e.bytes) for e in exchanges)
 
 
 def text(name: str, title: str, told: Predicted, measured: Measured, found: Differences) -> str:
@@ -32,7 +26,7 @@ def text(name: str, title: str, told: Predicted, measured: Measured, found: Diff
         f"{measured.shapes.elements:,} parameters; {measured.seconds:.1f} s",
         "",
     ]
-    ours, theirs = _counts(told.exchanges), _counts(measured.exchanges)
+    ours, theirs = tally(told.exchanges), tally(measured.exchanges)
     rows = [["calls in a step", "", "bytes", "predicted", "measured"]]
     for key in dict.fromkeys((*ours, *theirs)):
         kind, axes, size = key
@@ -54,7 +48,7 @@ def text(name: str, title: str, told: Predicted, measured: Measured, found: Diff
 
 def as_data(name: str, told: Predicted, measured: Measured, found: Differences) -> dict[str, Any]:
     """The same for JSON."""
-    ours, theirs = _counts(told.exchanges), _counts(measured.exchanges)
+    ours, theirs = tally(told.exchanges), tally(measured.exchanges)
     calls = [
         {"kind": kind, "axes": list(axes), "bytes": size, "predicted": ours[kind, axes, size], "measured": theirs[kind, axes, size]}
         for kind, axes, size in dict.fromkeys((*ours, *theirs))

@@ -19,7 +19,7 @@ from placeproof.semantics.simulate.device import Device
 from placeproof.semantics.simulate.layout import Element, Layout, in_words
 from placeproof.semantics.simulate.problem import Problem
 from placeproof.semantics.simulate.reference import Reference
-from placeproof.semantics.simulate.run import _layout, _run_step
+from placeproof.semantics.simulate.run import layout_of, run_step
 from placeproof.semantics.simulate.script import shown_pair
 from placeproof.semantics.tensors.arrays import FaultError, Local
 from placeproof.semantics.tensors.machine import Machine, Output
@@ -66,7 +66,7 @@ def number(value: Fraction | int) -> str:
 
 def of_step(program: Program, setup: Setup, what: Difference | Fault) -> dict[str, Any]:
     """The run of a training step's counterexample, up to the step that differs."""
-    layout = _layout(program, setup)
+    layout = layout_of(program, setup)
     sizes = layout.sizes.factors
     problem = _Noted(layout=layout, seed=setup.seed, without=setup.without, small=setup.small)
     setup = replace(setup, exact=True, record=False)
@@ -97,7 +97,7 @@ def of_step(program: Program, setup: Setup, what: Difference | Fault) -> dict[st
 def _run(devices: list[Device], steps: int) -> tuple[int, Fault | None]:
     """Some steps on all devices: how many were begun, and what stopped them."""
     for step in range(steps):
-        fault = _run_step(devices, step)
+        fault = run_step(devices, step)
         if fault is not None:
             return step + 1, fault
     return steps, None

@@ -8,42 +8,24 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from placeproof.core.diagnostics import InputError, Problems, suggestion
+from placeproof.core.formula import MOST_CHARACTERS, NUMBERS, RELATIONS, ForeignError, Language, Meaning, Table, parse
 
 if TYPE_CHECKING:
     import sympy
 
 Number: TypeAlias = int | Fraction
-Meaning: TypeAlias = Callable[[Mapping[str, Number]], Any]
 
-
-def _quotient(a: Number, b: Number) -> Number:
-    return Fraction(a) / b
-
-
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: _quotient,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
-_SYMPY_COMPARE = {"==": "Eq", "!=": "Ne", "<": "Lt", "<=": "Le", ">": "Gt", ">=": "Ge"}
-_EXTREMES: dict[str, Callable[..., Any]] = {"min": min, "max": max}
+_NUMBERS: Table = {**NUMBERS, ast.Div: lambda a, b: Fraction(a) / b, "min": min, "max": max}
+_AT_LEAST_TWO = range(2, MOST_CHARACTERS)
+#: The parts of a comparison, of which there is one at most, are of the first language.
+_NUMBER = Language(table=_NUMBERS, arguments={"min": _AT_LEAST_TWO, "max": _AT_LEAST_TWO})
+_RELATION = Language(table={**_NUMBERS, **RELATIONS})
 
 
 class ExpressionError(ValueError):
@@ -83,92 +65,35 @@ class Expression:
 
     def sympy(self) -> sympy.Basic:
         """The same as a SymPy expression; its symbols have no assumptions."""
-        return _sympy(self.tree)
+        import sympy
+
+        table: Table = {
+            **_RELATION.table,
+            ast.Div: operator.truediv,
+            ast.FloorDiv: lambda a, b: sympy.floor(a / b),
+            ast.Mod: sympy.Mod,
+            ast.Eq: sympy.Eq,
+            ast.NotEq: sympy.Ne,
+            "min": sympy.Min,
+            "max": sympy.Max,
+        }
+        made = Language(table=table, lifted=sympy.sympify).meaning(self.tree)
+        return made({name: sympy.Symbol(name) for name in self.names})
 
 
 def read(text: str, names: Iterable[str]) -> Expression:
     """Read an expression about some names. Raises ExpressionError for other names, and for anything that is not in the language."""
+    known = frozenset(names)
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        parts = [tree := parse(text)]
+        if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and type(tree.ops[0]) in RELATIONS:
+            parts = [tree.left, *tree.comparators]
+        found = {name for part in parts for name in _NUMBER.names(part, known.__contains__)}
+    except ForeignError as error:
+        if isinstance(error.node, ast.Name):
+            hint = suggestion(error.node.id, known) or f"known are {', '.join(sorted(known))}"
+            raise ExpressionError(f"`{error}` is no number of a schedule here; {hint}") from None
+        raise ExpressionError(f"`{error}` is not in the language: whole numbers, names, + - * / // %, min and max") from None
+    except ValueError as error:
         raise ExpressionError(f"`{text}` is no expression") from error
-    if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and type(tree.ops[0]) in _COMPARE:
-        parts = [tree.left, *tree.comparators]
-    else:
-        parts = [tree]
-    found = {name for part in parts for name in _names(part, frozenset(names))}
-    return Expression(text=text.strip(), names=tuple(sorted(found)), tree=tree, _meaning=_meaning(tree))
-
-
-def _names(node: ast.expr, known: frozenset[str]) -> Iterator[str]:
-    """The names of an expression; every node is of a kind that is known."""
-    match node:
-        case ast.Name(id=name):
-            if name not in known:
-                hint = suggestion(name, known) or f"known are {', '.join(sorted(known))}"
-                raise ExpressionError(f"`{name}` is no number of a schedule here; {hint}")
-            yield name
-            return
-        case ast.Constant(value=int() as value) if not isinstance(value, bool):
-            parts: list[ast.expr] = []
-        case ast.UnaryOp(op=ast.USub(), operand=one):
-            parts = [one]
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            parts = [left, right]
-        case ast.Call(func=ast.Name(id="min" | "max"), args=[_, _, *_] as parts, keywords=[]):
-            pass
-        case _:
-            raise ExpressionError(f"`{ast.unparse(node)}` is not in the language: whole numbers, names, + - * / // %, min and max")
-    for part in parts:
-        yield from _names(part, known)
-
-
-def _meaning(node: ast.expr) -> Meaning:
-    """What an expression comes to, as a function of the values of its names."""
-    match node:
-        case ast.Constant(value=constant):
-            return lambda _: constant
-        case ast.Name(id=name):
-            return lambda values: values[name]
-        case ast.UnaryOp(operand=one):
-            inner = _meaning(one)
-            return lambda values: -inner(values)
-        case ast.BinOp(left=left, op=op, right=right):
-            return _joined(_BINARY[type(op)], left, right)
-        case ast.Compare(left=left, ops=[relation], comparators=[right]):
-            return _joined(_COMPARE[type(relation)], left, right)
-        case ast.Call(func=ast.Name(id=called), args=arguments):
-            extreme, made = _EXTREMES[called], [_meaning(a) for a in arguments]
-            return lambda values: extreme(one(values) for one in made)
-    raise AssertionError(ast.dump(node))
-
-
-def _joined(make: Callable[[Any, Any], Any], left: ast.expr, right: ast.expr) -> Meaning:
-    a, b = _meaning(left), _meaning(right)
-    return lambda values: make(a(values), b(values))
-
-
-def _sympy(node: ast.expr) -> Any:
-    import sympy
-
-    match node:
-        case ast.Constant(value=constant):
-            return sympy.Integer(constant)
-        case ast.Name(id=name):
-            return sympy.Symbol(name)
-        case ast.UnaryOp(operand=one):
-            return -_sympy(one)
-        case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
-            return sympy.floor(_sympy(left) / _sympy(right))
-        case ast.BinOp(left=left, op=ast.Div(), right=right):
-            return _sympy(left) / _sympy(right)
-        case ast.BinOp(left=left, op=ast.Mod(), right=right):
-            return sympy.Mod(_sympy(left), _sympy(right))
-        case ast.BinOp(left=left, op=op, right=right):
-            return _BINARY[type(op)](_sympy(left), _sympy(right))
-        case ast.Compare(left=left, ops=[relation], comparators=[right]):
-            word = ast.unparse(ast.Compare(ast.Name("a"), [relation], [ast.Name("b")])).split()[1]
-            return getattr(sympy, _SYMPY_COMPARE[word])(_sympy(left), _sympy(right))
-        case ast.Call(func=ast.Name(id=called), args=arguments):
-            return getattr(sympy, called.capitalize())(*map(_sympy, arguments))
-    raise AssertionError(ast.dump(node))
+    return Expression(text.strip(), tuple(sorted(found)), tree, _RELATION.meaning(tree))

@@ -84,16 +84,11 @@ class Setting:
 
     def degree(self, axes: Iterable[str]) -> int:
         """Devices of a group that spans these axis factors."""
-        return prod(self._factor(a) for a in axes)
+        return prod(self._degrees[a] for a in axes)
 
-    def _factor(self, name: str) -> int:
-        for axis in self.strategy.axes:
-            inner = axis.inner if isinstance(axis.inner, int) else 1
-            if name == axis.inner_name:
-                return inner
-            if name == axis.outer_name:
-                return self.mesh[axis.name] // inner
-        return self.mesh[name]
+    @cached_property
+    def _degrees(self) -> dict[str, int]:
+        return degrees(self.strategy, self.mesh)
 
     @cached_property
     def sample_axes(self) -> tuple[str, ...]:
@@ -169,6 +164,16 @@ class Setting:
         if stage == self.stages - 1:
             weights = (*weights, *root.weights[begins:])
         return (Unit(name=root.name, weights=weights, blocks=root.blocks), *mine)
+
+
+def degrees(strategy: Strategy, mesh: Mapping[str, int]) -> dict[str, int]:
+    """Degrees by axis, and by factor of each axis with sub-groups, whose size is 1 where it has no number."""
+    found = dict(mesh)
+    for axis in strategy.axes:
+        if axis.inner is not None:
+            inner = axis.inner if isinstance(axis.inner, int) else 1
+            found |= {axis.inner_name: inner, axis.outer_name: mesh[axis.name] // inner}
+    return found
 
 
 def settled(system: str, defaults: Mapping[str, Value], options: Mapping[str, Value]) -> dict[str, Value]:

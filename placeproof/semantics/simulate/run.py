@@ -78,7 +78,7 @@ def simulate(program: Program, setup: Setup) -> Difference | Fault | None:
 
     All states must be placed by the program (``trace(program).program`` places those that it leaves out).
     """
-    layout = _layout(program, setup)
+    layout = layout_of(program, setup)
     problem = Problem(
         layout=layout, seed=setup.seed, exact=setup.exact, without=setup.without, recorded={} if setup.record else None, small=setup.small
     )
@@ -91,7 +91,7 @@ def simulate(program: Program, setup: Setup) -> Difference | Fault | None:
     HERE.device, HERE.line, HERE.text = "one device", None, "the reference step"
     truth = Reference(problem, samples).run(setup.steps)
     for number in range(setup.steps):
-        hang = _run_step(devices, number)
+        hang = run_step(devices, number)
         if hang is not None:
             return hang
         differences = [d for device in devices for d in _differences(device, number, truth[number])]
@@ -106,7 +106,9 @@ def _shows_in_gradient(found: Difference) -> bool:
     return read is not None and bool(expected != read)
 
 
-def _layout(program: Program, setup: Setup) -> Layout:
+def layout_of(program: Program, setup: Setup) -> Layout:
+    """Where the elements of a run's model lie."""
+    """Where the elements of a run's model lie."""
     factors = {f: n for a in program.axes for f, n in factors_of(a, setup).items()}
     sizes = Sizes(
         factors=factors,
@@ -117,7 +119,7 @@ def _layout(program: Program, setup: Setup) -> Layout:
     return Layout(program=program, sizes=sizes)
 
 
-def _run_step(devices: list[Device], number: int) -> Fault | None:
+def run_step(devices: list[Device], number: int) -> Fault | None:
     """All devices in turn, each until it has to wait; then the exchanges whose group is complete."""
     running: dict[int, Generator[Any, Any, None]] = {i: d.step(number) for i, d in enumerate(devices)}
     waiting: dict[int, Rendezvous | Message] = {}
