@@ -60,19 +60,23 @@ def program(text: str, *, source: str = "<program>") -> Program:
     return read(text, source=source)
 
 
-def derive(subject: str | Strategy | Template | Program, *, groups: bool = False) -> Derivation:
+def derive(subject: str | Strategy | Template | Program, *, groups: bool = False, shards: Iterable[str] = ()) -> Derivation:
     """Closed-form costs of a strategy (an expression, a strategy or a catalogue entry) or of a step program.
 
-    Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
+    ``shards``: uneven parts of axes, as the command line takes them: ``["dp=2:1:1"]``. Raises
+    :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
     """
     from placeproof.cost.derive import derive as derive_subject
+    from placeproof.cost.derive import derive_shards
+    from placeproof.cost.uneven import read_shards
     from placeproof.strategies import Template, parse_strategy
 
     if isinstance(subject, str):
         subject = parse_strategy(subject)
     if isinstance(subject, Template):
         subject = subject()
-    return derive_subject(subject, groups=groups)
+    told = list(shards)
+    return derive_shards(subject, read_shards(told), groups=groups) if told else derive_subject(subject, groups=groups)
 
 
 def judge(subject: str | Strategy | Template | Program, *, without: Iterable[str] = ()) -> Judged:

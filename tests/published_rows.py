@@ -110,7 +110,7 @@ SAID_OTHERWISE: dict[str, dict[str, tuple[str, str]]] = {
 @lru_cache(maxsize=64)
 def model(strategy: str, recompute: str = "none", name: str = "gpt") -> ModelDerivation:
     """A model under a strategy."""
-    return derive_model(load(name), parse_strategy(strategy), recompute=recompute)  # type: ignore[arg-type]
+    return derive_model(load(name), parse_strategy(strategy), recompute=recompute)
 
 
 def layers(d: ModelDerivation) -> Part:

@@ -331,7 +331,10 @@ def test_deepseek_v3_as_it_was_trained() -> None:
     assert optimizer == Fraction(every.total, copies * inputs["EP"])
 
 
-@pytest.mark.parametrize("strategy", ["ddp * ep * tp", "zero1 * ep * tp * sp", "ddp * ep * cp", "fsdp * fsdp(dp=ep) * ep * pp"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["ddp * ep * tp", "zero1 * ep(experts=whole) * tp * sp", "zero1 * ep * tp * sp", "ddp * ep * cp", "fsdp * fsdp(dp=ep) * ep * pp"],
+)
 def test_blocks_of_models_with_experts_are_proved_on_every_mesh(strategy: str) -> None:
     for part in parts(load("mixtral"), parse_strategy(strategy)):
         for block in part.blocks:

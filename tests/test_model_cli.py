@@ -53,6 +53,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
         ("fsdp * ep(8)", "mixtral-8x7b", ["--set", "b=1", "--set", "N_dp=16", "--cluster", "dgx-h100"]),
         ("zero1 * tp * pp", "llama", []),
         ("ddp", "gpt3-125m", ["--recompute", "full", "--precision", "fp32-adam"]),
+        ("ddp", "gpt3-125m", ["--recompute", "norms+selective", "--set", "b=1", "--fp8", "--width", "attention_gpt.p=4", "--width", "u=1"]),
+        ("zero_offload(8) * checkpoint(checkpoints=host) * pp(4)", "llama3-8b", NUMBERS),
         ("zero1(8) * pp(4)", "llama3-8b", [*NUMBERS, "--stages", "7,8,8,9", "--cluster", "dgx-a100-80", "--overlap", "all"]),
     ],
 )
@@ -96,6 +98,7 @@ def test_values_are_exact_sums() -> None:
             rows = [one for one in stage["sent"] if "*".join(one["axes"]) == axes]
             assert total["value"] == sum(one["bytes"]["value"] * one["times"]["value"] for one in rows)
         parts = {key: amount["value"] for key, amount in stage["memory"].items()}
+        assert parts.pop("host") == 0
         assert parts.pop("peak") == sum(parts.values())
         assert stage["memory"]["activations"]["value"] == stage["in_flight"]["value"] * sum(k["bytes"]["value"] for k in stage["kept"])
 
@@ -112,6 +115,34 @@ def test_a_size_that_is_set_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 def test_stages_that_are_alike_share_rows(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, *DERIVE, "ddp * pp(8)").partition("model states of one device")[0]
     assert [line.split("  ")[1] for line in text.splitlines() if "  norm " in line] == ["stage 0", "stage 1 to 6", "stage 7"]
+
+
+def test_what_lies_on_the_host_is_told_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    near = printed(capsys, *DERIVE, "zero2(8) * checkpoint", *NUMBERS)
+    assert "on the host" not in near
+    far = printed(capsys, *DERIVE, "zero_offload(8) * checkpoint(checkpoints=host)", *NUMBERS)
+    for line in ("  on the host  P*(b_g + b_omega)/8", "  layers  input x, on the host  ", "is no part of the peak"):
+        assert line in far
+    heads, cells = (line.split() for line in far.partition("memory of a device by stage")[2].splitlines()[1:3])
+    assert heads[-4:] == ["peak", "on", "the", "host"]
+    assert float(cells[-1]) == pytest.approx((8030261248 * 14 / 8 + 32 * 8192 * 4096 * 2) / 1e9, rel=1e-3)
+
+
+def test_widths_and_fp8_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, *DERIVE, "ddp(8)", "--fp8", "--width", "lse=8", "--width", "swiglu.u=1")
+    assert "bytes of an element that were set: lse 8, swiglu.u 1" in text
+    assert "fp8: what layers keep for gradients by weights alone takes 1 byte" in text
+    plain = printed(capsys, *DERIVE, "ddp(8)", "--width", "lse=4")
+    assert "fp8" not in plain
+    assert "were set" not in plain
+
+
+def test_a_comparison_takes_the_same_options(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--recompute", "norms", "--fp8", "--width", "swiglu.u=1", *NUMBERS, "--json"]
+    side = json.loads(printed(capsys, *COMPARE, "fsdp(8)", "zero1(8) * pp(4)", *more))["strategies"]
+    alone = [json.loads(printed(capsys, *DERIVE, text, *more))["stages"] for text in ("fsdp(8)", "zero1(8) * pp(4)")]
+    for member, stages in zip(side, alone, strict=True):
+        assert member["figures"]["peak"]["value"] == max(stage["memory"]["peak"]["value"] for stage in stages)
 
 
 # Side by side.
@@ -195,6 +226,21 @@ def test_configurations_are_compared(capsys: pytest.CaptureFixture[str]) -> None
     [
         (["ddp(8)", "--model", "llama4-8b"], ["[PP101]: there is no model `llama4-8b`"]),
         (["ddp(8)", "--recompute", "ful"], ["[PP104]: there is no recomputation `ful`"]),
+        (
+            ["ddp(8)", "--recompute", "norms+full"],
+            ["[PP104]: recomputation `full` is of all of a layer, so that `norms` cannot go with it"],
+        ),
+        (["ddp(8)", "--recompute", "none+mlp"], ["[PP104]: recomputation `none` is of nothing, so that `mlp` cannot go with it"]),
+        (["ddp(8)", "--recompute", "norms+norms"], ["[PP104]: recomputation `norms+norms` says `norms` twice"]),
+        (["ddp(8)", "--recompute", "selectiv+nrms"], ["there is no recomputation `selectiv`", "there is no recomputation `nrms`"]),
+        (["ddp(8)", "--recompute", ""], ["[PP104]: there is no recomputation ``"]),
+        (["ddp * checkpoint", "--recompute", "none"], ["[PP104]: `ddp * checkpoint` computes each layer again, and recomputation `none`"]),
+        *(
+            (["ddp(8)", "--width", text], [f"[PP202]: `--width {text}` is not NAME=BYTES"])
+            for text in ("q=", "q=0", "q=-1", "q=.5", "=2", "q")
+        ),
+        (["ddp(8)", "--width", "q=1", "--width", "q=2"], ["[PP202]: `--width` says twice how wide `q` is"]),
+        (["ddp(8)", "--width", "swiglu.q=1", "--width", "ids=4"], ["keeps no value `swiglu.q`", "keeps no value `ids`"]),
         (["ddp(8)", "--cluster", "dgx-h10", "--set", "b=1"], ["[PP101]: there is no cluster `dgx-h10`"]),
         (["tp", "--set", "N=0"], ["[PP202]: `N` is integer >= 1"]),
         (["tp(0)"], ["[PP103]"]),
@@ -238,6 +284,12 @@ def test_options_of_a_model_need_one(option: str, capsys: pytest.CaptureFixture[
     assert told == f"[PP104]: options that speak of a model need one: `--{option}`"
     if option != "plot":
         assert refused(capsys, "compare", "ddp(8)", "fsdp(8)", f"--{option}", "full") == [told]
+
+
+def test_fp8_and_widths_need_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["derive", "ddp(8)"], ["compare", "ddp(8)", "fsdp(8)"]):
+        (told,) = refused(capsys, *command, "--fp8", "--width", "q=1")
+        assert told == "[PP104]: options that speak of a model need one: `--width`, `--fp8`"
 
 
 def test_options_that_need_a_model_are_named_together(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 
 import placeproof
 from placeproof.core.diagnostics import InputError
+from placeproof.core.program import read
 from placeproof.core.symbols import symbol
+from placeproof.cost.layer import layer
 from placeproof.cost.model import ModelDerivation, derive_model
 from placeproof.cost.model.checks import require_fit
+from placeproof.cost.model.derivation import WIDTHS as WIDTHS_OF_VALUES
+from placeproof.cost.model.parts import Part
 from placeproof.models import load
 from placeproof.strategies import parse_strategy
 
@@ -23,8 +27,10 @@ WIDTHS = {"b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2}
 
 
 @lru_cache(maxsize=64)
-def derived(model: str, strategy: str, recompute: str = "none", layers: tuple[int, ...] | None = None) -> ModelDerivation:
-    return derive_model(load(model), parse_strategy(strategy), recompute=recompute, layers=layers)  # type: ignore[arg-type]
+def derived(
+    model: str, strategy: str, recompute: str | None = None, layers: tuple[int, ...] | None = None, *, fp8: bool = False
+) -> ModelDerivation:
+    return derive_model(load(model), parse_strategy(strategy), recompute=recompute, layers=layers, fp8=fp8)
 
 
 def numbers(**values: int) -> dict[str, Fraction]:
@@ -149,6 +155,209 @@ def test_full_recomputation_keeps_inputs_and_computes_forward_again() -> None:
     assert again == forward - head + core
 
 
+# Recomputation in words.
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "tp(2) * sp"])
+def test_norms_that_are_computed_again_are_not_kept_and_multiply_nothing(strategy: str) -> None:
+    """Two tensors of the stream fewer in a layer, those of the head's norm left; as many floating-point operations and bytes sent."""
+    for more, less in (("none", "norms"), ("selective", "selective+norms")):
+        before, after = (derived("gpt3-175b", strategy, words).costs[0] for words in (more, less))
+        of_norms = {h.row.stored.number: h.bytes for h in before.held if h.part == "layers" and h.row.stored.block == "layer_norm"}
+        assert set(of_norms) == {1, 3}
+        assert sympy.simplify(before.kept - after.kept - sum(of_norms.values())) == 0
+        assert sympy.simplify(after.working - before.working - sum(of_norms.values()) / symbol("L")) == 0
+        assert (after.flops, after.traffic()) == (before.flops, before.traffic())
+
+
+def test_a_feed_forward_block_computed_again_keeps_what_it_reads() -> None:
+    values = numbers(b=1, N=1)
+    plain, again = (derived("llama3-8b", "ddp", words) for words in ("none", "mlp"))
+    kept = {f"{h.row.stored.number}.{h.row.stored.name}" for h in plain.costs[0].held if h.part == "layers"}
+    left = {f"{h.row.stored.number}.{h.row.stored.name}" for h in again.costs[0].held if h.part == "layers"}
+    assert kept - left == {"4.g", "4.u", "4.s", "4.a"}
+    assert left < kept
+    products = 3 * 2 * 8192 * 4096 * 14336 * 32
+    work = [d.value(d.costs[0].flops.again, values) for d in (again, plain)]
+    assert work[0] is not None
+    assert work[0] - products == work[1]
+    assert again.value(again.costs[0].working, values) == 4 * 8192 * 14336 * 2
+    experts = derived("mixtral-8x7b", "fsdp * ep(8)", "mlp")
+    assert {h.row.stored.name for h in experts.costs[0].held if h.row.stored.block == "moe"} == {"route"}
+
+
+def test_words_of_a_recomputation_have_one_order() -> None:
+    assert derived("llama3-8b", "ddp", "mlp + norms+selective").recompute == "selective+norms+mlp"
+
+
+def test_a_strategy_that_keeps_inputs_alone_says_how_a_model_is_run() -> None:
+    """Checkpoints as with `full`, and as many bytes as the strategy's own program says; another recomputation contradicts it."""
+    own, asked = derived("llama3-8b", "ddp * checkpoint"), derived("llama3-8b", "ddp", "full")
+    assert (own.recompute, own.costs[0].peak) == ("full", asked.costs[0].peak)
+    assert sympy.simplify(layers_of(own) - placeproof.derive("ddp * checkpoint").memory["activations"]) == 0
+    for words in ("none", "norms", "selective"):
+        with pytest.raises(InputError, match="was asked for"):
+            derived("llama3-8b", "ddp * checkpoint", words)
+
+
+def layers_of(d: ModelDerivation) -> sympy.Expr:
+    return sum(h.bytes for h in d.costs[0].held if h.part == "layers")
+
+
+# On the host.
+
+
+@pytest.mark.parametrize("strategy", ["zero_offload", "zero_infinity", "zero_offload(8)", "zero2", "ddp * accumulate"])
+def test_states_on_the_host_are_those_of_the_step_program(strategy: str) -> None:
+    d, step = derived("llama3-8b", strategy), placeproof.derive(strategy)
+    (cost,) = d.costs
+    values = numbers(b=1, N=8, m=4)
+    mine = {**values, "P": d.value(sum(cost.parameters.values()), values)}
+    assert d.value(cost.host, values) == step.value("memory.host", mine)
+    for state in ("parameters", "gradients", "optimizer"):
+        assert d.value(cost.states[state], values) == step.value(f"memory.{state}", mine)
+    assert (cost.host == 0) == (not strategy.startswith("zero_"))
+
+
+@pytest.mark.parametrize("strategy", ["ddp * checkpoint(checkpoints=host)", "zero1 * tp(2) * zero_r(checkpoints=host)"])
+def test_checkpoints_on_the_host_are_those_of_the_step_program(strategy: str) -> None:
+    d, step = derived("llama3-8b", strategy), placeproof.derive(strategy)
+    assert sympy.simplify(d.costs[0].host - step.memory["host"]) == 0
+    assert sympy.simplify(layers_of(d) - step.memory["host"]) == 0
+    assert step.memory["activations"] == 0
+    near = derived("llama3-8b", strategy.replace("host", "device")).costs[0]
+    assert near.host == 0
+    assert sympy.simplify(near.activations - d.costs[0].activations - d.costs[0].host) == 0
+
+
+def test_a_checkpoint_that_lies_elsewhere_is_there_while_its_layer_is_computed_again() -> None:
+    here, host = (derived("llama3-8b", f"ddp * checkpoint(checkpoints={place})").costs[0] for place in ("device", "host"))
+    assert sympy.simplify(host.working - here.working - symbol("b") * symbol("b_a") * S * H) == 0
+
+
+def test_checkpoints_in_parts_are_gathered_once() -> None:
+    """ZeRO-R keeps 1 / N of a checkpoint, and gathers it in backward: as its step program sends."""
+    d, step = derived("llama3-8b", "zero1 * tp * zero_r"), placeproof.derive("zero1 * tp * zero_r")
+    assert sympy.simplify(layers_of(d) - step.memory["activations"]) == 0
+    assert sympy.simplify(sum(s.total for s in d.costs[0].sent if s.about == "activations of `layers`") - step.by_axis["tp"]) == 0
+    cp = derived("llama3-8b", "tp(2) * cp(4) * zero_r")
+    assert layers_of(cp).subs(symbol("L"), 1) == symbol("b") * symbol("b_a") * S * H / 8
+
+
+def test_stages_hold_checkpoints_on_the_host_of_all_micro_batches_in_flight() -> None:
+    d = derived("llama3-8b", "zero_offload(8) * pp(4) * checkpoint(checkpoints=host)")
+    values = numbers(b=1, m=8)
+    for cost, flight in zip(d.costs, (4, 3, 2, 1), strict=True):
+        held = d.value(sum(cost.parameters.values()), values)
+        assert held is not None
+        assert d.value(cost.host, values) == flight * 8 * 8192 * 4096 * 2 + held * (2 + 12) / 8
+        assert cost.peak == cost.model_states + cost.activations + cost.transient + cost.working
+
+
+def test_two_copies_add_gradients_wherever_these_lie() -> None:
+    near, host = (derived("llama3-8b", f"{zero}(8) * pp(4, schedule=dualpipe)") for zero in ("zero2", "zero_offload"))
+    sent = [sum(s.total for s in d.costs[1].sent if s.about == "gradients of the two copies") for d in (near, host)]
+    assert sent[0] == sent[1] != 0
+
+
+# Operands in fp8.
+
+#: Tensors of a layer that only a product for a weight's gradient reads, by hand: what goes into each linear layer, unless something else
+#: reads it as well (attention's output in a fused kernel, what a router reads).
+NARROW = {
+    "llama3-8b": {"1.n", "3.n", "4.a"},
+    "gpt3-175b": {"1.n", "2.o", "3.n", "4.a"},
+    "mixtral-8x7b": {"1.n", "4.sent", "4.a"},
+    "deepseek-v3": {"1.n", "2.nq", "2.nkv", "4.sent", "4.a", "4.va"},
+}
+
+
+@pytest.mark.parametrize(("model", "strategy"), [*((model, "ddp") for model in NARROW), ("llama3-8b", "tp(2) * sp")])
+def test_operands_for_gradients_by_weights_take_one_byte(model: str, strategy: str) -> None:
+    """Also those that are gathered before they are multiplied."""
+    wide, narrow = (derived(model, strategy, fp8=fp8).costs[0] for fp8 in (False, True))
+    halved = set()
+    for before, after in zip(wide.held, narrow.held, strict=True):
+        if before.bytes != after.bytes:
+            assert after.bytes == after.times * after.row.elements
+            halved.add((before.part, f"{before.row.stored.number}.{before.row.stored.name}"))
+    (part,) = {p for p, _ in halved} - {"dense"}
+    assert {name for p, name in halved if p == part} == NARROW[model]
+    assert "1.n" not in {name for p, name in halved if p == "after"}
+
+
+def test_bytes_of_fp8_operands_by_hand() -> None:
+    """Of a Llama layer 2 n and a take half; of a GPT layer 2 n, o and a: 7 b s h bytes of the 34 (Korthikanti et al. 2022, table 2)."""
+    stream, f = S * B * H, symbol("f")
+    put = {symbol("b_a"): 2, symbol("d"): H / A}
+    llama = per_layer(derived("llama3-8b", "ddp")) - per_layer(derived("llama3-8b", "ddp", fp8=True))
+    assert sympy.simplify(llama.subs(put) - 2 * stream - S * B * f) == 0
+    gpt = per_layer(derived("korthikanti-175b", "ddp", fp8=True)).subs({**put, f: 4 * H})
+    assert sympy.simplify(gpt - stream * (34 - 7 + 5 * A * S / H)) == 0
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.sampled_from(["llama3-8b", "gpt3-175b", "mixtral-8x7b"]),
+    st.sampled_from(["ddp", "fsdp * tp(2)", "fsdp * tp(2) * sp", "tp(4) * sp * cp(2)", "zero1(2) * pp(4, schedule=zb-h1)"]),
+    st.sampled_from(["none", "norms", "selective+norms", "mlp", "full"]),
+)
+def test_fp8_takes_half_of_the_operands_and_of_nothing_else(model: str, strategy: str, recompute: str) -> None:
+    """At two bytes an element. What is computed again stays wide; what layers send and compute stays as it is."""
+    wide, narrow = (derived(model, strategy, recompute, fp8=fp8) for fp8 in (False, True))
+    values = numbers(b=1, m=4, N_dp=2, N=2, c=1)
+    operands = {(p.name, number, name) for p in narrow.parts for number, name in p.narrow}
+    for before, after in zip(wide.costs, narrow.costs, strict=True):
+        mine = [h for h in before.held if (h.part, h.row.stored.number, h.row.stored.name) in operands]
+        less = before.in_flight * sum(h.bytes for h in mine) / 2
+        late = before.deferred * sum(late_operands(p, wide) * n for p, n in before.stage.held) / 2
+        assert wide.value(before.activations - after.activations, values) == wide.value(less + late, values)
+        assert bool(mine) == (recompute != "full")
+        assert (after.working, after.flops, after.traffic()) == (before.working, before.flops, before.traffic())
+
+
+def late_operands(part: Part, d: ModelDerivation) -> sympy.Expr:
+    """Bytes of what one repetition still needs for gradients by weights, and would keep in fp8."""
+    late = part.layer.kept_for_weights()
+    return sum(r.bytes for r in part.bytes(late, d.at) if (r.stored.number, r.stored.name) in part.narrow)
+
+
+LINEAR = """\
+tensor(x, batch, tokens, hidden)
+tensor(n, batch, tokens, hidden)
+tensor(same, keys, picks=tokens)
+tensor(w1, hidden, ffn)
+tensor(w2, ffn, hidden)
+tensor(dy, batch, tokens, hidden)
+u = contract(n, w1, over=hidden)
+y = x + contract(u, w2, over=ffn)
+returns(y)
+returns(dy, gradient_of=y, by=x, at=dy)
+uu = contract(hot(same), u, over=tokens)
+dz = dy * x
+returns(total(contract(uu, contract(hot(same), dz, over=tokens), over=keys), over=batch), gradient_of=y, by=w2, at=dy)
+du = contract(dy, w2, over=hidden)
+returns(total(contract(n, du, over=tokens), over=batch), gradient_of=y, by=w1, at=dy)
+returns(contract(du, w1, over=ffn), gradient_of=y, by=n, at=dy)
+"""
+
+
+def test_what_computes_something_again_reads_it_at_full_width() -> None:
+    """A second name of an operand is no other read; a product that runs again is, though only gradients by weights need its result."""
+    chain = layer([read(LINEAR, source="linear.step")])
+    assert chain.operands() == {(0, "n"), (1, "u")}
+    assert chain.operands({(1, "w1")}) == {(1, "u")}
+    assert chain.recomputed("linear.u").operands() == frozenset()
+
+
+def test_widths_are_of_one_value_or_of_all_of_a_name() -> None:
+    """`block.value` goes before `value`, and what is said goes before fp8."""
+    widths = {**WIDTHS_OF_VALUES, "n": 7, "rms_norm.n": 3, "lse": 8}
+    (cost,) = derive_model(load("llama3-8b"), parse_strategy("ddp"), widths=widths, fp8=True).costs
+    each = {f"{h.row.stored.block}.{h.row.stored.name}": h.row.bytes / h.row.elements for h in cost.held if h.part == "layers"}
+    assert [each[name] for name in ("rms_norm.n", "attention_flash.lse", "swiglu.a", "swiglu.u")] == [3, 8, 1, symbol("b_a")]
+
+
 def plain_value(expr: sympy.Expr, values: dict[str, Fraction]) -> Fraction | None:
     return derived("llama3-8b", "ddp").value(expr, values)
 
@@ -184,3 +393,39 @@ def test_uneven_stages_add_up() -> None:
     assert sum(d.value(c.parameters["matrix"], numbers(b=1)) for c in d.costs) == load("llama3-405b").parameters().groups["matrix"]
     assert prod(1 for _ in d.costs) == 1
     assert len(d.costs) == 16
+
+
+# Gradients that the devices of tensor parallelism have in parts, against the step program.
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "ddp(4) * tp(8) * sp",
+        "zero1(4) * tp(8) * sp * accumulate(3)",
+        "fsdp(4) * tp(8) * sp",
+        "zero2(4) * tp(8) * sp(norms=each) * accumulate(3)",
+        "zero1(2) * zero1(dp=ep) * ep(4) * tp(8) * sp",
+        "zero1(2) * zero1(dp=ep) * ep(4, experts=whole) * tp(8) * sp",
+    ],
+)
+def test_gradients_summed_over_tensor_parallel_devices_are_those_of_the_step_program(strategy: str) -> None:
+    """Of Llama the norms; of Mixtral the routers, too, and experts that are whole."""
+    name = "mixtral-8x7b" if "ep" in strategy else "llama3-8b"
+    d = derived(name, strategy)
+    groups = load(name).parameters().groups
+    copied = Fraction(groups["norm"] + groups.get("router", 0))
+    (one,) = (s for s in d.costs[0].sent if s.about.startswith("gradients of norms"))
+    step = placeproof.derive(parse_strategy(strategy), groups=True)
+    messages = [m for m in step.messages.messages if m.state == "gradients" and m.axes == ("tp",)]
+    asked = numbers(P=sum(groups.values()), P_norm=int(copied), P_expert=groups.get("expert", 0), m=1, L=32)
+    told = {symbol(n): sympy.Rational(v.numerator, v.denominator) for n, v in asked.items()}
+    want = sum(sympy.nsimplify((m.bytes * m.count).subs(told)) for m in messages)
+    # Norms that are summed as they are produced come once for each block in the step program, all alike.
+    assert d.value(one.total, numbers()) == Fraction(str(want))
+    assert one.each == ("norms=each" in strategy)
+
+
+def test_without_sequence_parallelism_nothing_is_summed_over_tensor_parallel_devices() -> None:
+    assert not [s for s in derived("llama3-8b", "fsdp(4) * tp(8)").costs[0].sent if s.about.startswith("gradients of norms")]
+    assert not [s for s in derived("mixtral-8x7b", "ddp(4) * ep(2) * tp(2)").costs[0].sent if s.about.startswith("gradients of norms")]

@@ -37,7 +37,7 @@ def derived(model: str, strategy: str, recompute: str = "none", *, ends: bool = 
     shape = load(model)
     if not ends:
         shape = replace(shape, segments=tuple(s for s in shape.segments if str(s.times) != "1"))
-    return derive_model(shape, parse_strategy(strategy), recompute=recompute)  # type: ignore[arg-type]
+    return derive_model(shape, parse_strategy(strategy), recompute=recompute)
 
 
 def staged(strategy: str, depth: int, *, ends: bool = True) -> ModelDerivation:

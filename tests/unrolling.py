@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+from placeproof.collectives.patterns import pairwise, ring_all_gather, ring_reduce_scatter
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
 from placeproof.core.program.ops import OPS
 
@@ -21,13 +22,17 @@ Element = tuple[int, str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Sizes:
-    """Concrete sizes. Layers, units and degrees are counts; ``values`` has every other symbol of the formulas."""
+    """Concrete sizes. Layers, units and degrees are counts; ``values`` has every other symbol of the formulas.
+
+    ``parts``: what the devices of an axis own of each tensor of a model state, where they do not own as much.
+    """
 
     degrees: dict[str, int]
     layers_per_stage: int
     units_per_stage: int
     microbatches: int
     values: dict[str, Fraction]
+    parts: dict[str, tuple[Fraction, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -121,10 +126,12 @@ class Device:
         """Parameters that an element stands for."""
         norm = self.sizes.values["P_norm"]
         share = {"norm": norm, "matrix": self.sizes.values["P"] - norm}.get(element[1], self.sizes.values["P"])
-        owners = 1
-        for factor in self.factors:
-            owners *= self.sizes.degrees[factor] if factor != self.stages else 1
-        return share / self.all_blocks / owners
+        for factor, owner in zip(self.factors, element[2], strict=True):
+            if factor in self.sizes.parts:
+                share *= self.sizes.parts[factor][owner]
+            elif factor != self.stages:
+                share /= self.sizes.degrees[factor]
+        return share / self.all_blocks
 
     def every(self, blocks: range | tuple[int, ...]) -> Iterator[Element]:
         ranges = [range(self.sizes.degrees[f]) if f != self.stages else range(1) for f in self.factors]
@@ -347,10 +354,24 @@ class Device:
             return None
         whole = self.spread(value, factors)
         rounds = {"all_reduce": 2 * (n - 1), "broadcast": n}.get(call.op, n - 1)
-        self.send(call.axes, sum((self.bytes(whole) / n for _ in range(rounds)), Fraction(0)))
+        if call.op in ("all_gather", "reduce_scatter") and factors[0] in self.sizes.parts and isinstance(whole, Set):
+            self.send(call.axes, self.passed_on(call, whole, factors[0]))
+        else:
+            self.send(call.axes, sum((self.bytes(whole) / n for _ in range(rounds)), Fraction(0)))
         if call.op == "reduce_scatter":
             return self.keep(whole, factors)
         return whole
+
+    def passed_on(self, call: Call, whole: Set, factor: str) -> Fraction:
+        """Bytes that this device sends round by round, a chunk being what one device of the axis owns."""
+        n, place = self.sizes.degrees[factor], self.factors.index(factor)
+        owned = [self.bytes(replace(whole, elements=frozenset(e for e in whole.elements if e[2][place] == d))) for d in range(n)]
+        if call.option("via") == "all_to_all":
+            rounds = pairwise(n)
+        else:
+            rounds = (ring_all_gather if call.op == "all_gather" else ring_reduce_scatter)(n)
+        sends = [send for one in rounds for send in one if send.source == self.at[factor]]
+        return sum((owned[chunk % n] for send in sends for chunk in send.chunks), Fraction(0))
 
     @property
     def split_stream(self) -> bool:
@@ -454,10 +475,11 @@ class Costs:
     peak: Fraction
 
 
-def unroll(program: Program, sizes: Sizes) -> Costs:
-    """Run every device, and add up."""
+def unroll(program: Program, sizes: Sizes, at: dict[str, int] | None = None) -> Costs:
+    """Run every device, and add up. ``at``: only those devices with these indices."""
     first = Device(program, sizes, {})
-    places = [dict(zip(first.factors, at, strict=True)) for at in itertools.product(*(range(sizes.degrees[f]) for f in first.factors))]
+    ranges = ((at[f],) if at and f in at else range(sizes.degrees[f]) for f in first.factors)
+    places = [dict(zip(first.factors, place, strict=True)) for place in itertools.product(*ranges)]
     devices = [Device(program, sizes, at) for at in places]
     totals = [d.run() for d in devices]
     keys = {key for t in totals for key in t.sent}

@@ -9,7 +9,17 @@ import typer
 
 from placeproof.cli.configs import From, World, as_data, expressions, precision_of, read_subjects, shown
 from placeproof.cli.exact import OptionOption, RankOption, ShapesOption, compare_profiles
-from placeproof.cli.model import ClusterOption, EfficiencyOption, ModelOption, ModelOptions, OverlapOption, RecomputeOption, StagesOption
+from placeproof.cli.model import (
+    ClusterOption,
+    EfficiencyOption,
+    Fp8Option,
+    ModelOption,
+    ModelOptions,
+    OverlapOption,
+    RecomputeOption,
+    StagesOption,
+    WidthOption,
+)
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:
@@ -55,13 +65,15 @@ def command(
     model: ModelOption = None,
     recompute: RecomputeOption = None,
     stages: StagesOption = None,
+    width: WidthOption = None,
+    fp8: Fp8Option = False,
     cluster: ClusterOption = None,
     efficiency: EfficiencyOption = None,
     overlap: OverlapOption = None,
     json_: JsonOption = False,
 ) -> None:
     """Strategies side by side at the same world size: ratios, limits, and where one overtakes another; or for a model, in numbers."""
-    about = ModelOptions(model, recompute, stages, cluster, efficiency, overlap)
+    about = ModelOptions(model, recompute, stages, cluster, efficiency, overlap, width=tuple(width or ()) or None, fp8=fp8)
     asked = _Asked(strategies, set_ or [], precision, (from_, world), of, shapes, rank, option or [], about, json_)
     problems = Problems()
     about.check([name for name, text in (("--of", of), ("--shapes", shapes)) if text is not None], problems)

@@ -12,17 +12,21 @@ from placeproof.cli.exact import OptionOption, ProfileOption, RankOption, Shapes
 from placeproof.cli.model import (
     ClusterOption,
     EfficiencyOption,
+    Fp8Option,
     ModelOption,
     ModelOptions,
     OverlapOption,
     PlotOption,
     RecomputeOption,
     StagesOption,
+    WidthOption,
 )
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:
     from placeproof.cost.derive import Derivation
+    from placeproof.cost.model import ModelDerivation
+    from placeproof.cost.uneven import Shards
     from placeproof.cost.values import Numbers
     from placeproof.importers import Imported
 
@@ -42,6 +46,14 @@ SetOption = Annotated[
 ]
 PrecisionOption = Annotated[
     str | None, typer.Option("--precision", help="Byte widths for numbers: `placeproof list precisions`. [default: mixed-adam]")
+]
+ShardsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shards",
+        metavar="AXIS=PARTS",
+        help="Devices of an axis hold uneven parts: dp=0.4,0.3,0.3, dp=4:3:3 or dp=0.3x2,0.1x4; may be repeated.",
+    ),
 ]
 GroupsOption = Annotated[bool, typer.Option("--groups", help="Count norms and biases apart, as P_norm.")]
 ProgramOption = Annotated[bool, typer.Option("--program", help="Print the step program alone.")]
@@ -74,6 +86,7 @@ class _Asked:
     imports: tuple[str | None, int | None]
     exact: _Exact
     about: ModelOptions
+    shards: list[str]
     groups: bool
     forms: list[str]
 
@@ -97,10 +110,13 @@ def command(
     model: ModelOption = None,
     recompute: RecomputeOption = None,
     stages: StagesOption = None,
+    width: WidthOption = None,
+    fp8: Fp8Option = False,
     cluster: ClusterOption = None,
     efficiency: EfficiencyOption = None,
     overlap: OverlapOption = None,
     plot: PlotOption = None,
+    shards: ShardsOption = None,
     groups: GroupsOption = False,
     program: ProgramOption = False,
     json_: JsonOption = False,
@@ -112,19 +128,23 @@ def command(
     outputs = {"--json": json_, "--latex": latex, "--markdown": markdown, "--python": python, "--program": program}
     forms = [name for name, on in outputs.items() if on]
     of_exact = _Exact(profile, with_ or [], shapes, rank, option or [])
-    about = ModelOptions(model, recompute, stages, cluster, efficiency, overlap, plot)
-    asked = _Asked(strategy, set_ or [], precision, (from_, world), of_exact, about, groups, forms)
+    about = ModelOptions(model, recompute, stages, cluster, efficiency, overlap, plot, tuple(width or ()) or None, fp8)
+    asked = _Asked(strategy, set_ or [], precision, (from_, world), of_exact, about, shards or [], groups, forms)
     typer.echo(_answer(asked), nl=False)
 
 
 def _answer(asked: _Asked) -> str:
     """What is printed. Raises InputError with every problem that can be found together."""
+    from placeproof.cost.uneven import read_shards
     from placeproof.cost.values import read_numbers
 
     problems = Problems()
     _check(asked, problems)
+    parts: Shards | None = None
     with problems.collecting():
         read_numbers(asked.given, asked.precision)
+    with problems.collecting():
+        parts = read_shards(asked.shards) if asked.shards else None
     found: list[Imported | None] = [None]
     expression = asked.subject
     with problems.collecting():
@@ -135,13 +155,17 @@ def _answer(asked: _Asked) -> str:
     if asked.exact.shapes is not None:
         problems.raise_if_any()
         return _exact(asked, expression, found)
-    return (_of_model if asked.about.model is not None else _of_strategy)(asked, expression, found, problems)
+    return (_of_model if asked.about.model is not None else _of_strategy)(asked, expression, found, parts, problems)
 
 
 def _check(asked: _Asked, problems: Problems) -> None:
     """Options that exclude one another, or have nothing to act on."""
     if len(asked.forms) > 1:
         problems.add("PP104", f"{' and '.join(asked.forms)} exclude one another", help="choose one form of output")
+    if asked.shards and (others := _beside_shards(asked)):
+        verb = "does" if len(others) == 1 else "do"
+        help = "exact bytes and times are those of equal parts; a step program is the same for all parts"
+        problems.add("PP104", f"{' and '.join(others)} {verb} not go with `--shards`", help=help)
     only_formulas = [name for name in asked.forms if name != "--json"]
     groups = ["--groups"] if asked.groups else []
     asked.about.check([*only_formulas, *groups, *(["--shapes"] if asked.exact.shapes is not None else [])], problems)
@@ -150,6 +174,12 @@ def _check(asked: _Asked, problems: Problems) -> None:
         require_profile(
             asked.exact.profile, asked.exact.wanted, asked.exact.shapes, asked.exact.rank, asked.exact.options, exclusive=unused
         )
+
+
+def _beside_shards(asked: _Asked) -> list[str]:
+    """Options that speak of what is not derived for uneven parts."""
+    about = {"--cluster": asked.about.cluster, "--plot": asked.about.plot, "--shapes": asked.exact.shapes}
+    return [f"`{n}`" for n in (*(n for n, text in about.items() if text is not None), *(n for n in asked.forms if n == "--program"))]
 
 
 def _exact(asked: _Asked, expression: str, found: list[Imported | None]) -> str:
@@ -166,7 +196,7 @@ def _exact(asked: _Asked, expression: str, found: list[Imported | None]) -> str:
     return told if asked.json else shown(found) + told
 
 
-def _of_model(asked: _Asked, expression: str, found: list[Imported | None], problems: Problems) -> str:
+def _of_model(asked: _Asked, expression: str, found: list[Imported | None], shards: Shards | None, problems: Problems) -> str:
     from placeproof.cli.model import degrees, derived, read_options, read_strategy, rendered
     from placeproof.cost.values import read_numbers
 
@@ -175,30 +205,60 @@ def _of_model(asked: _Asked, expression: str, found: list[Imported | None], prob
     with problems.collecting():
         strategy = read_strategy(expression)
     problems.raise_if_any()
+    if shards is not None:
+        from placeproof.cost.model.fractions import fitted_strategy
+
+        strategy = fitted_strategy(strategy, shards)
     d = derived(strategy, run)
     numbers = read_numbers(settings(asked.given, found), precision_of(asked.precision, found), degrees=degrees(d))
-    told = rendered(d, numbers, run, as_data(found), json_=asked.json)
-    return told if asked.json else shown(found) + told
+    text, data = _uneven_stages(d, shards, numbers)
+    told = rendered(d, numbers, run, as_data(found) | data, json_=asked.json)
+    return told if asked.json else shown(found) + told + text
 
 
-def _of_strategy(asked: _Asked, expression: str, found: list[Imported | None], problems: Problems) -> str:
-    from placeproof.cli.common import derive_all
+def _uneven_stages(d: ModelDerivation, shards: Shards | None, numbers: Numbers) -> tuple[str, dict[str, Any]]:
+    """What uneven parts make of a model's stages, as text and as data; nothing where parts are equal."""
+    if shards is None:
+        return "", {}
+    from placeproof.cost.model.fractions import uneven_stages
+    from placeproof.report.uneven import stages_data, stages_text
+
+    stages = uneven_stages(d, shards)
+    return "\n" + stages_text(stages, d, shards, numbers), {"shards": stages_data(stages, d, shards, numbers)}
+
+
+def _of_strategy(asked: _Asked, expression: str, found: list[Imported | None], shards: Shards | None, problems: Problems) -> str:
     from placeproof.cost.values import read_numbers
 
     with problems.collecting():
-        (derived,) = derive_all([expression], groups=asked.groups)
+        derived = _derived(expression, shards, groups=asked.groups)
     problems.raise_if_any()
     numbers = read_numbers(settings(asked.given, found), precision_of(asked.precision, found), degrees=derived.degree_values)
     if asked.given:
         require_numbers(derived, numbers)
-    return ("" if asked.forms else shown(found)) + _rendered(derived, numbers, asked.forms, as_data(found))
+    return ("" if asked.forms else shown(found)) + _rendered(derived, numbers, shards, asked.forms, as_data(found))
+
+
+def _derived(expression: str, shards: Shards | None, *, groups: bool) -> Derivation:
+    from placeproof.cli.common import derive_all, is_program, read_program
+
+    if shards is None:
+        return derive_all([expression], groups=groups)[0]
+    from placeproof.cost.derive import derive_shards
+    from placeproof.strategies import parse_strategy
+
+    subject = read_program(expression.strip()) if is_program(expression) else parse_strategy(expression)
+    return derive_shards(subject, shards, groups=groups)
 
 
 def require_numbers(derived: Derivation, numbers: Numbers) -> None:
     """Numbers were asked for: the model states, at least, must have one."""
+    from placeproof.cost.uneven import fraction
+
     problems = Problems()
     expr = derived.memory["model_states"] + derived.memory["host"]
-    for name in sorted(str(s) for s in expr.free_symbols if str(s) not in numbers.values):
+    own = {str(fraction(axis)) for axis in derived.amounts.uneven}
+    for name in sorted(n for s in expr.free_symbols if (n := str(s)) not in numbers.values and n not in own):
         axis = next((a.name for a in derived.program.axes if str(derived.amounts.degree(a.name)) == name), None)
         how = f"--set {name}=8" if axis is None else f"--set {name}=8, or the degree in the strategy: `{_with_degree(derived, axis)}`"
         problems.add("PP203", f"a number was asked for, and `{name}` is not set ({derived.symbols[name].meaning})", help=how)
@@ -217,7 +277,7 @@ def _with_degree(derived: Derivation, axis: str) -> str:
     return " * ".join(f"{p}(8)" if p in owners and "(" not in p else p for p in parts)
 
 
-def _rendered(derived: Derivation, numbers: Numbers, chosen: list[str], read: dict[str, Any]) -> str:
+def _rendered(derived: Derivation, numbers: Numbers, shards: Shards | None, chosen: list[str], read: dict[str, Any]) -> str:
     if "--program" in chosen:
         from placeproof.core.program import render
 
@@ -227,11 +287,11 @@ def _rendered(derived: Derivation, numbers: Numbers, chosen: list[str], read: di
 
         from placeproof.report import data
 
-        return json.dumps(data.derivation(derived, numbers) | read, indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(data.derivation(derived, numbers, shards) | read, indent=2, ensure_ascii=False) + "\n"
     if chosen:
         from placeproof.report import formats
 
         return {"--latex": formats.latex, "--markdown": formats.markdown, "--python": formats.python}[chosen[0]](derived)
     from placeproof.report import text
 
-    return text.derivation(derived, numbers)
+    return text.derivation(derived, numbers, shards)

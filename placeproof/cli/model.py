@@ -27,7 +27,21 @@ ModelOption = Annotated[
     typer.Option("--model", metavar="MODEL", help="Of a model: `placeproof list models`, a file, or a config.json of transformers."),
 ]
 RecomputeOption = Annotated[
-    str | None, typer.Option("--recompute", metavar="none|selective|full", help="What backward computes again. [default: none]")
+    str | None,
+    typer.Option(
+        "--recompute",
+        metavar="none|full|selective|norms|mlp",
+        help="What backward computes again; `selective+norms` says several. [default: what the strategy says, else none]",
+    ),
+]
+WidthOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--width", metavar="NAME=BYTES", help="Bytes of an element of a value that is kept, block.value or value; may be repeated."
+    ),
+]
+Fp8Option = Annotated[
+    bool, typer.Option("--fp8", help="Keep in one byte what layers keep for products of matrices that give gradients by weights alone.")
 ]
 StagesOption = Annotated[
     str | None, typer.Option("--stages", metavar="N,N,...", help="Layers of each pipeline stage, where they are not as many.")
@@ -60,11 +74,13 @@ class ModelOptions:
     efficiency: str | None = None
     overlap: str | None = None
     plot: str | None = None
+    width: tuple[str, ...] | None = None
+    fp8: bool = False
 
     @property
     def given(self) -> list[str]:
         """The options that say something of the model, as they are written."""
-        return [f"--{f.name}" for f in fields(self) if f.name != "model" and getattr(self, f.name) is not None]
+        return [f"--{f.name}" for f in fields(self) if f.name != "model" and getattr(self, f.name) not in (None, False)]
 
     def check(self, others: Sequence[str], problems: Problems) -> None:
         """Options without a model; and ``others`` that a model does not go with."""
@@ -79,11 +95,14 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A model, and how it is run. ``layers``: of each pipeline stage; ``eta``: the share of the peak, where it was given."""
+    """A model, and how it is run. ``recompute``: None for what a strategy says; ``layers``: of each pipeline stage; ``widths``: those that
+    were given; ``eta``: the share of the peak, where it was given."""
 
     model: Model
-    recompute: str
+    recompute: str | None
     layers: list[int] | None
+    widths: dict[str, int]
+    fp8: bool
     cluster: Cluster | None
     eta: Fraction | None
     overlap: str
@@ -103,15 +122,17 @@ def read_model(text: str) -> Model:
 
 def read_options(options: ModelOptions, settings: Sequence[str]) -> Run:
     """What the options say. ``settings``: the NAME=VALUE texts beside them. Raises InputError with every problem."""
-    from placeproof.cost.model import RECOMPUTE
+    from placeproof.cost.model.recomputation import words
     from placeproof.cost.model.time import DEFAULT_OVERLAP, OVERLAP
 
     assert options.model is not None
     problems = Problems()
-    for what, text, known in (("recomputation", options.recompute, RECOMPUTE), ("overlap", options.overlap, OVERLAP)):
-        if text is not None and text not in known:
-            problems.add("PP104", f"there is no {what} `{text}`", help=suggestion(text, known) or f"one of {', '.join(known)}")
-    layers = _layers(options.stages, problems)
+    with problems.collecting():
+        words("none" if options.recompute is None else options.recompute)
+    overlap = DEFAULT_OVERLAP if options.overlap is None else options.overlap
+    if overlap not in OVERLAP:
+        problems.add("PP104", f"there is no overlap `{overlap}`", help=suggestion(overlap, OVERLAP) or f"one of {', '.join(OVERLAP)}")
+    layers, widths = _layers(options.stages, problems), _widths(options.width or (), problems)
     alone = [name for name in options.given if name in ("--efficiency", "--overlap")]
     if options.cluster is None and alone:
         verb = "speaks" if len(alone) == 1 else "speak"
@@ -126,8 +147,32 @@ def read_options(options: ModelOptions, settings: Sequence[str]) -> Run:
         picture = picture_path(options.plot)
     problems.raise_if_any()
     assert model is not None
-    overlap, recompute = options.overlap or DEFAULT_OVERLAP, options.recompute or "none"
-    return Run(model=model, recompute=recompute, layers=layers, cluster=cluster, eta=eta, overlap=overlap, picture=picture)
+    return Run(
+        model=model,
+        recompute=options.recompute,
+        layers=layers,
+        widths=widths,
+        fp8=options.fp8,
+        cluster=cluster,
+        eta=eta,
+        overlap=overlap,
+        picture=picture,
+    )
+
+
+def _widths(texts: Sequence[str], problems: Problems) -> dict[str, int]:
+    """What ``--width`` says, as far as it is well formed."""
+    found: dict[str, int] = {}
+    for text in texts:
+        name, _, number = (part.strip() for part in text.partition("="))
+        if not name or not re.fullmatch(r"[1-9][0-9]?", number):
+            help = "a whole number from 1 to 99, for example `--width rms_norm.n=1`"
+            problems.add("PP202", f"`--width {text}` is not NAME=BYTES", help=help)
+        elif name in found:
+            problems.add("PP202", f"`--width` says twice how wide `{name}` is", help="say it once")
+        else:
+            found[name] = int(number)
+    return found
 
 
 def _layers(stages: str | None, problems: Problems) -> list[int] | None:
@@ -180,9 +225,14 @@ def read_strategy(expression: str) -> Strategy:
 def derived(strategy: Strategy, run: Run) -> ModelDerivation:
     """Derive for a model. Raises InputError where the model cannot be run that way."""
     from placeproof.cost.model import derive_model
+    from placeproof.cost.model.checks import require_names
+    from placeproof.cost.model.derivation import WIDTHS
 
     _check_stages(strategy, run.layers)
-    return derive_model(run.model, strategy, recompute=run.recompute, layers=run.layers)  # type: ignore[arg-type]
+    widths = {**WIDTHS, **run.widths}
+    d = derive_model(run.model, strategy, recompute=run.recompute, layers=run.layers, widths=widths, fp8=run.fp8)
+    require_names(d, run.widths)
+    return d
 
 
 def _check_stages(strategy: Strategy, layers: list[int] | None) -> None:

@@ -11,6 +11,7 @@ from placeproof.core.mesh import degree_symbol
 from placeproof.core.program import Binary, Call, Expr, For, If, Number, Program, Ref, statements, walked
 from placeproof.core.strategy import INNER, OUTER
 from placeproof.core.symbols import symbol
+from placeproof.cost.uneven import fraction
 from placeproof.semantics.values import Kind, Piece, Value, factors
 
 if TYPE_CHECKING:
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Amounts:
-    """Sizes of a program's values. ``groups``: count norms and biases apart (``P_norm``) instead of taking them as 0."""
+    """Sizes of a program's values. ``groups``: count norms and biases apart (``P_norm``) instead of taking them as 0.
+
+    ``uneven``: axes along which a device has its own fraction of what lies in parts (:mod:`placeproof.cost.uneven`).
+    """
 
     program: Program
     groups: bool = False
+    uneven: tuple[str, ...] = ()
 
     @cached_property
     def one(self) -> sympy.Expr:
@@ -50,6 +55,13 @@ class Amounts:
         for name in axes:
             product = product * self.degree(name)
         return product
+
+    def part(self, whole: sympy.Expr, split: tuple[str, ...]) -> sympy.Expr:
+        """What one device has of a model state that is split over some axes."""
+        for name in split:
+            if name in self.uneven:
+                whole = whole * fraction(name)
+        return whole / self.devices(tuple(a for a in split if a not in self.uneven))
 
     def count(self, domain: str) -> sympy.Expr:
         """Iterations of a loop on one device."""
@@ -135,7 +147,7 @@ class Amounts:
         if value.kind is Kind.SAVED:
             return self._saved(value, piece) / self.devices(tuple(a for a in split if a not in self._batch_factors | set(self._layer_axes)))
         whole = self._group(piece.group)
-        return self._part(whole, value) / self.devices(self._without_layers(split, value.part))
+        return self.part(self._part(whole, value), self._without_layers(split, value.part))
 
     def _without_layers(self, split: tuple[str, ...], part: str | None) -> tuple[str, ...]:
         """A unit or a layer lies in one stage: stages do not divide it."""
@@ -179,7 +191,10 @@ class Amounts:
 
     def _saved(self, value: Value, piece: Piece) -> sympy.Expr:
         every, outside = symbol("A"), symbol("A_seq")
-        elements = {INNER: every - outside, OUTER: outside}.get(piece.group, every) / self.count("microbatches")
+        groups = {INNER: every - outside, OUTER: outside}
+        for name in (g.name for g in self.program.groups if g.experts):
+            groups |= {INNER: every - outside - symbol("A_expert"), name: symbol("A_expert")}
+        elements = groups.get(piece.group, every) / self.count("microbatches")
         stages = self.devices(self._layer_axes)
         if value.part is None:
             return elements / stages

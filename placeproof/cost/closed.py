@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from placeproof.core.symbols import Domain, info, symbol
+from placeproof.core.symbols import Domain, symbol
+from placeproof.cost.uneven import described, unbounded
 
 if TYPE_CHECKING:
     import sympy
@@ -78,7 +79,7 @@ def never_less(a: sympy.Expr, b: sympy.Expr) -> bool:
     P = U + P'), all coefficients of the difference are non-negative. False means only that the certificate fails."""
     import sympy
 
-    difference = sympy.together(a - b)
+    difference = sympy.together(unbounded(a - b))
     if difference == 0:
         return True
     if difference.has(sympy.Max, sympy.Min):
@@ -92,7 +93,7 @@ def _non_negative(expr: sympy.Expr) -> bool:
 
     shifts: dict[sympy.Symbol, sympy.Expr] = {}
     for free in expr.free_symbols:
-        row = info(str(free))
+        row = described(str(free))
         shift = sympy.Symbol(f"{free}_")
         if row.domain is Domain.COUNT:
             shifts[free] = 1 + shift

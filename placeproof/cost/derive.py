@@ -14,13 +14,14 @@ from placeproof.core.mesh import degree_symbol
 from placeproof.core.program import Program
 from placeproof.core.states import MODEL_STATES
 from placeproof.core.strategy import Strategy
-from placeproof.core.symbols import SymbolInfo, info
+from placeproof.core.symbols import SymbolInfo
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.closed import limit, tidy
 from placeproof.cost.memory import Memory, memory
 from placeproof.cost.moments import ACTIVATIONS
 from placeproof.cost.step import Step
 from placeproof.cost.traffic import Traffic, traffic
+from placeproof.cost.uneven import Shards, described, fitted, named, require_parts, require_uneven
 from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.lower import lower
 from placeproof.semantics.scheduled import schedule_of
@@ -105,7 +106,13 @@ class Derivation:
         used |= {str(s) for m in self.messages.messages for s in (m.bytes * m.count).free_symbols}
         order = list(SYMBOLS)
         ranked = sorted(used, key=lambda n: (order.index(n) if n in order else order.index("N"), n))
-        return {name: info(name) for name in ranked}
+        return {name: described(name) for name in ranked}
+
+    @property
+    def raw(self) -> tuple[sympy.Expr, ...]:
+        """What is held and what is sent, as it was added up."""
+        held = (*self.costs.held.values(), self.costs.activations, self.costs.transient, self.costs.host, self.costs.host_transient)
+        return (*held, self.messages.sent(), self.messages.host_link())
 
     @cached_property
     def degrees(self) -> tuple[str, ...]:
@@ -124,7 +131,7 @@ class Derivation:
     def limits(self) -> dict[str, dict[str, sympy.Expr]]:
         """Model states and bytes sent as each open degree grows without bound: degree -> key -> limit."""
         raw = {"memory.model_states": self.costs.model_states(), "traffic.sent_per_device": self.messages.sent()}
-        return {n: {k: limit(expr, n) for k, expr in raw.items() if expr.has(_symbol(n))} for n in self.degrees}
+        return {n: {k: limit(expr, n) for k, expr in raw.items() if expr.has(named(n))} for n in self.degrees}
 
     def memory_steps(self) -> tuple[Step, ...]:
         """The derivation of memory."""
@@ -150,20 +157,14 @@ class Derivation:
         import sympy
 
         expr = self.forms[key]
-        names = arguments or tuple(n for n in self.symbols if expr.has(_symbol(n)))
+        names = arguments or tuple(n for n in self.symbols if expr.has(named(n)))
         modules = ["numpy"] if find_spec("numpy") is not None else ["math"]
-        function: Callable[..., Any] = sympy.lambdify([_symbol(n) for n in names], expr, modules=modules, cse=True)
+        function: Callable[..., Any] = sympy.lambdify([named(n) for n in names], expr, modules=modules, cse=True)
         return function
 
 
 def _tidied(steps: Iterable[Step]) -> tuple[Step, ...]:
     return tuple(replace(step, expression=tidy(step.expression)) for step in steps)
-
-
-def _symbol(name: str) -> sympy.Symbol:
-    from placeproof.core.symbols import symbol
-
-    return symbol(name)
 
 
 def evaluate(expr: sympy.Expr, values: Mapping[str, Fraction]) -> Fraction | None:
@@ -189,11 +190,28 @@ def _require_one_copy(strategy: Strategy) -> None:
         problems.raise_if_any()
 
 
-def derive(subject: Strategy | Program, *, groups: bool = False) -> Derivation:
+def derive_shards(subject: Strategy | Program, shards: Shards, *, groups: bool = False) -> Derivation:
+    """Derive where devices hold uneven parts: formulas in the fractions' symbols. An open degree becomes the number of parts.
+
+    Raises InputError with every axis whose parts cannot be uneven, and as :func:`derive` does.
+    """
+    problems = Problems()
+    known, uneven = fitted(subject, shards, problems)
+    derived: Derivation | None = None
+    with problems.collecting():
+        derived = derive(known, groups=groups, uneven=uneven)
+        require_parts(derived.raw, uneven, derived.name)
+    problems.raise_if_any()
+    assert derived is not None
+    return derived
+
+
+def derive(subject: Strategy | Program, *, groups: bool = False, uneven: tuple[str, ...] = ()) -> Derivation:
     """Derive the costs of a strategy (lowered first) or of a step program as it is written.
 
-    ``groups`` counts norms and biases apart as ``P_norm``. Raises :class:`InputError` when no device could use the strategy,
-    or when an operation of the program gets a value of the wrong kind.
+    ``groups`` counts norms and biases apart as ``P_norm``. Along an axis of ``uneven`` a device holds a fraction of its own of what lies in
+    parts, see :mod:`placeproof.cost.uneven`. Raises :class:`InputError` when no device could use the strategy, when an operation of the
+    program gets a value of the wrong kind, and for what is not known to work with uneven parts.
     """
     strategy = subject if isinstance(subject, Strategy) else None
     program = lower(subject) if isinstance(subject, Strategy) else subject
@@ -206,7 +224,8 @@ def derive(subject: Strategy | Program, *, groups: bool = False) -> Derivation:
         problems.raise_if_any()
     found = trace(program)
     require_kinds(found)
-    amounts = Amounts(found.program, groups)
+    require_uneven(found, uneven)
+    amounts = Amounts(found.program, groups, uneven)
     return Derivation(
         name=strategy.name if strategy else program.name,
         strategy=strategy,

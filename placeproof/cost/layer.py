@@ -25,6 +25,9 @@ from placeproof.cost.tensors import INDEX_BYTES, Amount, Splits, exchanges, kept
 
 __all__ = ["Layer", "Row", "Stored", "layer"]
 
+#: What hands a value on as it is.
+_MOVES = frozenset({"all_gather", "all_to_all", "broadcast", "copy", "part", "shift"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
@@ -140,6 +143,27 @@ class Layer:
             self._stored(v.name, v.dims, tuple(v.split.items()), v.picks, thin.get(id(v), frozenset()))
             for v in sorted(found.values(), key=lambda v: v.line)
         )
+
+    def operands(self, apart: Collection[tuple[int, str]] = ()) -> frozenset[tuple[int, str]]:
+        """What backward reads of forward as operands of products for gradients by weights, and for nothing else.
+
+        Each is the number of its block, with the block's name for it. ``apart``: weights, named alike, whose gradients do not count as
+        such. What only moves a value, such as a gather, reads it as what it gives is read.
+        """
+        wanted = [n for n in matrices(self.program) if (self.origin(n).number, self.origin(n).name) not in apart]
+        alone: dict[int, bool] = {}
+        found: dict[int, Held] = {}
+        for one in reversed(operations(self.program, wanted)):
+            if one.during == "forward":
+                break
+            result = storage(one.result)
+            own = (one.product and one.during == "weights" and not one.again) or (one.op in _MOVES and alone.get(id(result), False))
+            for value in map(storage, one.reads):
+                if value is not result:  # another name of it
+                    found[id(value)] = value
+                    alone[id(value)] = own and alone.get(id(value), True)
+        named = (v for key, v in found.items() if alone[key] and v.name in self.origins and v.data and not (v.incoming or v.backward))
+        return frozenset((self.origin(v.name).number, self.origin(v.name).name) for v in named)
 
     def weights(self) -> tuple[Stored, ...]:
         """The weights of all blocks, as one device holds them."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from placeproof.core.modes import Mode
+from placeproof.core.modes import Mode, Share
 from placeproof.core.program import Program
 from placeproof.core.states import MODEL_STATES
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.closed import largest
 from placeproof.cost.moments import ACTIVATIONS, Buffer, Moment, buffers_of, moments_of, stored
 from placeproof.cost.step import Step
+from placeproof.cost.uneven import fraction
 from placeproof.semantics.liveness import liveness
 from placeproof.semantics.values import Kind, Trace, placed_value
 
@@ -87,7 +88,7 @@ def _held(found: Trace, amounts: Amounts) -> tuple[dict[str, sympy.Expr], sympy.
     host, steps = zero, []
     for state, name in _persistent(found).items():
         if state == name:
-            value, why = placed_value(found.program, state), _placement_text(found.program, state)
+            value, why = placed_value(found.program, state), _placement_text(found.program, state, amounts.uneven)
         else:
             local = stored(found, name)
             if local is None:
@@ -103,21 +104,23 @@ def _held(found: Trace, amounts: Amounts) -> tuple[dict[str, sympy.Expr], sympy.
     return held, host, tuple(steps)
 
 
-def _placement_text(program: Program, state: str) -> str:
+def _placement_text(program: Program, state: str, uneven: tuple[str, ...]) -> str:
     mine = [p for p in program.placed if p.state == state]
     parts = []
     for axis in (a.name for a in program.axes):
         modes = {p.group: dict(p.modes)[axis] for p in mine if axis in dict(p.modes)}
         if len(set(modes.values())) == 1:
             mode = next(iter(modes.values()))
-            parts.append(f"{mode} on {axis}: {_share(mode)}")
+            parts.append(f"{mode} on {axis}: {_share(mode, axis, uneven)}")
         else:
-            parts += [f"{mode} on {axis} for {group}: {_share(mode)}" for group, mode in modes.items()]
+            parts += [f"{mode} on {axis} for {group}: {_share(mode, axis, uneven)}" for group, mode in modes.items()]
     return "; ".join(parts) or "one device"
 
 
-def _share(mode: Mode) -> str:
-    return f"{mode.host.value} on the host" if mode.fetches else mode.device.value
+def _share(mode: Mode, axis: str, uneven: tuple[str, ...]) -> str:
+    share = mode.host if mode.fetches else mode.device
+    text = f"s*{fraction(axis)}" if axis in uneven and share is Share.PART else share.value
+    return f"{text} on the host" if mode.fetches else text
 
 
 def _activations(buffers: dict[str, Buffer], amounts: Amounts) -> tuple[sympy.Expr, tuple[Step, ...]]:

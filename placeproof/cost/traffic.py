@@ -13,6 +13,7 @@ from placeproof.collectives import COLLECTIVES
 from placeproof.core.program import Expr, For, Index, Stmt, render_expression, render_head, walked
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.step import Step
+from placeproof.cost.uneven import STATES, rule, sent
 from placeproof.semantics.values import Event, Kind, Trace, Value, factors
 
 if TYPE_CHECKING:
@@ -112,19 +113,22 @@ def _message(event: Event, amounts: Amounts) -> Message:
     n = amounts.devices(event.call.axes)
     row = COLLECTIVES[event.call.op]
 
-    def sent(value: Value) -> sympy.Expr:
+    uneven = amounts.uneven if operand.kind in STATES else ()
+
+    def of(value: Value) -> sympy.Expr:
         size = amounts.bytes(value) if local else amounts.payload(value, axes)
         if event.call.op == "tied_reduce":
             import sympy
 
             return size * 2 / n * sympy.Min(1, n - 1)
-        return row.sent(n, size)
+        return sent(row, event.call.axes, n, size, uneven)
 
-    amount, count = _repeated(event, operand, sent, amounts)
+    amount, count = _repeated(event, operand, of, amounts)
     via = event.call.option("via")
-    rule = row.rule if via in (None, "ring") else f"{via} exchange: (n-1)/n s"
+    text = rule(row, event.call.axes, uneven)
+    text = text if via in (None, "ring") else f"{via} exchange: {text.partition(':')[2].strip()}"
     steps = (
-        Step(rule=rule, expression=amount, why=f"n = {n}; {_why(event, operand)}"),
+        Step(rule=text, expression=amount, why=f"n = {n}; {_why(event, operand)}"),
         Step(rule="repetition", expression=count, why=_times(event)),
     )
     return Message(

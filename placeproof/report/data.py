@@ -10,15 +10,18 @@ from placeproof.cost.conventions import conventions
 from placeproof.cost.derive import Derivation, evaluate
 from placeproof.cost.step import Step
 from placeproof.cost.traffic import Message
+from placeproof.cost.uneven import NOTES, Shards
 from placeproof.cost.values import Numbers
+from placeproof.report import uneven
 from placeproof.report.compare import plain
 
 if TYPE_CHECKING:
     import sympy
 
 
-def derivation(d: Derivation, numbers: Numbers) -> dict[str, Any]:
+def derivation(d: Derivation, numbers: Numbers, shards: Shards | None = None) -> dict[str, Any]:
     """Everything that was derived; expressions are strings that ``sympy.sympify`` reads with the symbols as names."""
+    more = {} if shards is None else {"shards": uneven.data(d, shards, numbers)}
     return {
         "schema": "placeproof.derive/1",
         "strategy": d.name,
@@ -39,10 +42,11 @@ def derivation(d: Derivation, numbers: Numbers) -> dict[str, Any]:
             for m in d.costs.moments
         ],
         "derivation": {"memory": _steps(d.memory_steps()), "traffic": _steps(d.traffic_steps())},
-        "conventions": list(conventions(d)),
+        "conventions": [*conventions(d), *(NOTES if shards else ())],
         "program": render(d.program),
         "precision": numbers.precision,
         "values": _values(d, numbers) if numbers.asked else {},
+        **more,
     }
 
 

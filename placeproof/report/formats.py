@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from placeproof.cost.conventions import conventions
 from placeproof.cost.derive import Derivation
+from placeproof.cost.uneven import NOTES, named
 from placeproof.report.text import LABELS
 
 if TYPE_CHECKING:
@@ -27,10 +28,10 @@ def expression_latex(expr: sympy.Expr) -> str:
 
 
 def _symbol_latex(name: str) -> str:
-    from placeproof.core.symbols import info
+    from placeproof.cost.uneven import described
 
     try:
-        return info(name).latex
+        return described(name).latex
     except KeyError:
         if "(" in name:  # a derived quantity: sent(zero1 * tp)
             key, _, of = name.partition("(")
@@ -68,7 +69,7 @@ def markdown(d: Derivation) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     lines += [f"| **sent per device** | | | | `{d.sent}` | |", "", "| symbol | meaning |", "|---|---|"]
     lines += [f"| `{name}` | {row.meaning} |" for name, row in d.symbols.items()]
-    lines += ["", *(f"- {text}" for text in conventions(d))]
+    lines += ["", *(f"- {text}" for text in (*conventions(d), *(NOTES if d.amounts.uneven else ())))]
     return "\n".join(lines) + "\n"
 
 
@@ -76,7 +77,7 @@ def python(d: Derivation) -> str:
     """A module of plain functions, one a closed form; it needs nothing but the standard library."""
     lines = [f'"""{d.name}: closed forms in bytes per device, derived by placeproof."""', "", "from __future__ import annotations"]
     for key, expr in d.forms.items():
-        names = [n for n in d.symbols if expr.has(_symbol(n))]
+        names = [n for n in d.symbols if expr.has(named(n))]
         lines += ["", "", f"def {_identifier(key)}({_parameters(names)}) -> float:"]
         lines += [f'    """{key} of {d.name}."""', f"    return {_code(expr)}"]
     return "\n".join(lines) + "\n"
@@ -84,12 +85,6 @@ def python(d: Derivation) -> str:
 
 def _parameters(names: list[str]) -> str:
     return "*, " + ", ".join(f"{n}: float" for n in names) if names else ""
-
-
-def _symbol(name: str) -> sympy.Symbol:
-    from placeproof.core.symbols import symbol
-
-    return symbol(name)
 
 
 def _identifier(key: str) -> str:

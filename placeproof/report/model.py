@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from placeproof.core.symbols import info
 from placeproof.cost.closed import tidy
-from placeproof.cost.model import RECOMPUTE, ModelDerivation, StageCost
-from placeproof.cost.model.derivation import Held
+from placeproof.cost.model import ModelDerivation, StageCost
+from placeproof.cost.model.derivation import WIDTHS, Held
+from placeproof.cost.model.recomputation import meaning
 from placeproof.cost.model.sent import Sent
 from placeproof.cost.model.stages import pipeline_axis
 from placeproof.cost.tensors import Amount
@@ -29,7 +30,10 @@ _ROWS = {
     "working": "computed again",
     "transient": "gathered",
     "peak": "peak",
+    "host": "on the host",
 }
+#: Rows that are told only where there is something.
+_SOMETIMES = ("working", "transient", "host")
 #: Symbols of a device that only times speak of.
 _OF_TIME = ("eta", "F_peak", "B_mem")
 
@@ -87,6 +91,8 @@ def _states(d: ModelDerivation, cost: StageCost) -> list[str]:
         of = " of experts" if base is d.base.experts else ""
         rows += [(f"{state}{of}", str(base.named(base.memory[state]))) for state in ("parameters", "gradients", "optimizer")]
         rows.append((f"gathered{of}", str(base.named(base.memory["transient"]))))
+        host = base.derived.memory["host"]
+        rows += [(f"on the host{of}", str(base.named(host)))] if host != 0 else []
     return table("model states of one device, bytes, in its P parameters and the U of its largest unit", rows)
 
 
@@ -96,12 +102,15 @@ def _kept(d: ModelDerivation, cost: StageCost, numbers: Numbers) -> list[str]:
         stored = held.row.stored
         split = ", ".join(f"{dim} by {' and '.join(axes)}" for dim, axes in stored.split)
         what = f"{stored.block}.{stored.name}" if stored.block != "input" else f"input {stored.name}"
+        what += ", on the host" if held.host else ""
         rows.append((held.part, what, split, str(tidy(held.bytes)), *_number(d, held.bytes, numbers)))
     title = f"activations that {cost.stage.name} keeps of one micro-batch, bytes (recomputation: {d.recompute})"
     whole = [("in all", str(tidy(cost.kept)), *_number(d, cost.kept, numbers))]
     flight = [f"  micro-batches in flight: {cost.in_flight} ({d.schedule})"] if d.schedule and cost.in_flight != 1 else []
     late = [f"  and of {cost.deferred} more what gradients by weights need: {tidy(cost.late)}"] if cost.deferred != 0 else []
     again = [f"  computed again of one layer: {tidy(cost.working)}"] if cost.working != 0 else []
+    if any(h.host for h in cost.held):
+        whole[0] = ("on the device", *whole[0][1:])
     return [*table(title, rows), *table("", whole)[1:], *flight, *late, *again]
 
 
@@ -135,7 +144,7 @@ def _stages(d: ModelDerivation, numbers: Numbers) -> list[str]:
             value = d.value(cost.states[key] if key in cost.states else getattr(cost, key), numbers.values)
             cells.append("?" if value is None else _giga(value))
         rows.append((cost.stage.name, *cells))
-    used = [i for i, key in enumerate(_ROWS, start=1) if key not in ("working", "transient") or any(r[i] != "0" for r in rows)]
+    used = [i for i, key in enumerate(_ROWS, start=1) if key not in _SOMETIMES or any(r[i] != "0" for r in rows)]
     head = ("", *_ROWS.values())
     shown = [tuple(r[i] for i in (0, *used)) for r in [head, *rows]]
     widths = [max(len(r[i]) for r in shown) for i in range(len(shown[0]))]
@@ -165,8 +174,17 @@ def conventions(d: ModelDerivation) -> list[str]:
         "FLOPs are those of products of matrices, and no position is masked: a causal mask would halve what grows with s**2",
         "positions take 8 bytes, masks 1, a statistic of attention 4, whatever activations take",
         "statistics of norms are computed again in backward",
-        f"recomputation, {d.recompute}: {RECOMPUTE[d.recompute]}",
+        f"recomputation, {d.recompute}: {meaning(d.recompute)}",
     ]
+    if other := {n: w for n, w in d.at.widths.items() if WIDTHS.get(n) != w}:
+        lines.append("bytes of an element that were set: " + ", ".join(f"{n} {w}" for n, w in other.items()))
+    if d.at.fp8:
+        lines.append(
+            "fp8: what layers keep for gradients by weights alone takes 1 byte, without scales; what something else reads, too, what is"
+            " computed again, the head, routers, exchanges and times are not in fp8"
+        )
+    if any(cost.host != 0 for cost in d.costs):
+        lines.append("what lies on the host is no part of the peak, and neither is what passes there in an update")
     if len(d.costs) > 1:
         lines.append("the loss is computed on the last stage, the embedding on the first; a table that both use lies on both")
     if d.model.note:
@@ -196,6 +214,8 @@ def model_data(d: ModelDerivation, numbers: Numbers) -> dict[str, Any]:
         "strategy": d.strategy.name,
         "axes": [{"name": a.name, "splits": a.splits.name, "degree": str(d.at.degrees[a.name])} for a in d.strategy.axes],
         "recompute": d.recompute,
+        "widths": dict(d.at.widths),
+        "fp8": d.at.fp8,
         "schedule": d.schedule if pipeline_axis(d.strategy) is not None else None,
         "sizes": {n: int(v) for n, v in d.model.sizes.items()},
         "stages": [_stage_data(c, both) for c in d.costs],
@@ -236,6 +256,7 @@ def _kept_data(held: Held, both: Callable[[Amount], dict[str, Any]]) -> dict[str
         "dims": list(stored.dims),
         "split": {dim: list(axes) for dim, axes in stored.split},
         "bytes": both(held.bytes),
+        "host": held.host,
     }
 
 

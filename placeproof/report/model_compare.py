@@ -22,6 +22,7 @@ _LABELS = {
     "model_states": "model states",
     "activations": "activations",
     "peak": "peak",
+    "host": "on the host",
     "flops": "FLOPs of a step",
 }
 _COUNTS = ("devices", "sequences", "parameters", "flops")
@@ -173,7 +174,12 @@ def _member_data(c: ModelComparison, member: Member) -> dict[str, Any]:
             "value": plain(value) if known and value is not None else None,
             "ratio": plain(ratio) if known and ratio is not None else None,
         }
-    found: dict[str, Any] = {"strategy": member.d.strategy.name, "stage": member.fullest.stage.name, "figures": figures}
+    found: dict[str, Any] = {
+        "strategy": member.d.strategy.name,
+        "recompute": member.d.recompute,
+        "stage": member.fullest.stage.name,
+        "figures": figures,
+    }
     step = member.step
     if step is not None:
         mfu, hfu = (float(n) for n in step.utilisation)

@@ -11,7 +11,9 @@ from placeproof.cost.closed import tidy
 from placeproof.cost.conventions import conventions
 from placeproof.cost.derive import Derivation, evaluate
 from placeproof.cost.step import Step
+from placeproof.cost.uneven import NOTES, Shards, is_fraction
 from placeproof.cost.values import Numbers
+from placeproof.report import uneven
 from placeproof.report.units import bytes_text, figure
 
 if TYPE_CHECKING:
@@ -29,13 +31,15 @@ LABELS = {
 }
 
 
-def derivation(d: Derivation, numbers: Numbers) -> str:
-    """Everything that was derived, formulas first and numbers second."""
-    blocks = [_title(d), _mesh(d), _memory(d), _traffic(d), _limits(d)]
+def derivation(d: Derivation, numbers: Numbers, shards: Shards | None = None) -> str:
+    """Everything that was derived, formulas first and numbers second. ``shards``: the fractions that its formulas speak of, if any."""
+    blocks = [_title(d), _mesh(d, shards), _memory(d), _traffic(d), _limits(d)]
     blocks += [_steps("how memory follows", d.memory_steps()), _steps("how traffic follows", d.traffic_steps())]
-    blocks += [_symbols(d), _listed("conventions", conventions(d))]
+    blocks += [_symbols(d), _listed("conventions", (*conventions(d), *(NOTES if shards else ())))]
     if numbers.asked:
         blocks.append(_numbers(d, numbers))
+    if numbers.asked and shards is not None:
+        blocks.append(uneven.numbers_text(d, shards, numbers))
     return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
 
 
@@ -49,12 +53,14 @@ def _title(d: Derivation) -> list[str]:
     return lines
 
 
-def _mesh(d: Derivation) -> list[str]:
+def _mesh(d: Derivation, shards: Shards | None) -> list[str]:
     rows: list[tuple[str, ...]] = []
     for axis in d.program.axes:
         text = f"degree {d.amounts.degree(axis.name)}, splits the {axis.splits}"
         if axis.inner is not None:
             text += f"; sub-groups of {d.amounts.degree(axis.inner_name)} (`{axis.inner_name}`)"
+        if shards is not None and axis.name in shards.axes:
+            text += f"; uneven parts: {uneven.parts_text(shards.parts[axis.name])}"
         rows.append((axis.name, text))
     return _table("mesh", rows or [("one device",)])
 
@@ -132,7 +138,7 @@ def _numbers(d: Derivation, numbers: Numbers) -> list[str]:
             rows.append((label, bytes_text(value)))
             continue
         rows.append((label, str(partly(expr, numbers))))
-        for name in sorted(str(s) for s in expr.free_symbols if str(s) not in numbers.values):
+        for name in sorted(n for s in expr.free_symbols if (n := str(s)) not in numbers.values and not is_fraction(n)):
             missing.setdefault(name, []).append(label)
     lines += _table("", rows)[1:]
     lines += [f"  not set: {name} ({', '.join(labels)})" for name, labels in missing.items()]

@@ -16,6 +16,7 @@ from placeproof.core.program import For, If, Stmt
 from placeproof.core.states import PARAMETERS
 from placeproof.core.strategy import EXPERT, Strategy
 from placeproof.cost.derive import Derivation, derive
+from placeproof.cost.uneven import sent
 from placeproof.semantics.lower.facts import Facts
 
 if TYPE_CHECKING:
@@ -52,14 +53,14 @@ def without_axis(strategy: Strategy, axis: str) -> Strategy:
 
 class Base:
     """The formulas of :func:`only_samples`. Degrees are named as in the ``whole`` strategy. ``experts``: the formulas of experts, where an
-    axis has them in parts."""
+    axis has them in parts. ``uneven``: axes whose devices hold fractions of their own (:mod:`placeproof.cost.uneven`)."""
 
-    def __init__(self, strategy: Strategy, whole: Strategy | None = None) -> None:
+    def __init__(self, strategy: Strategy, whole: Strategy | None = None, uneven: tuple[str, ...] = ()) -> None:
         self.strategy = whole or strategy
-        self.derived: Derivation = derive(only_samples(strategy))
+        self.derived: Derivation = derive(only_samples(strategy), uneven=uneven)
         self._sizes: dict[int, sympy.Expr] = {}
         axis = Facts(strategy).experts
-        self.experts: Base | None = None if axis is None else Base(without_axis(strategy, axis), self.strategy)
+        self.experts: Base | None = None if axis is None else Base(without_axis(strategy, axis), self.strategy, uneven)
 
     @cached_property
     def _names(self) -> dict[sympy.Symbol, sympy.Symbol]:
@@ -106,8 +107,9 @@ class Base:
         import sympy
 
         if id(message.stmt) not in self._sizes:
-            sent = COLLECTIVES[message.collective].sent(self.derived.amounts.devices(message.axes), sympy.Integer(1))
-            self._sizes[id(message.stmt)] = sympy.Integer(0) if sent == 0 else sympy.cancel(message.bytes / sent)
+            amounts, row = self.derived.amounts, COLLECTIVES[message.collective]
+            share = sent(row, message.axes, amounts.devices(message.axes), sympy.Integer(1), amounts.uneven)
+            self._sizes[id(message.stmt)] = sympy.Integer(0) if share == 0 else sympy.cancel(message.bytes / share)
         return self._sizes[id(message.stmt)]
 
     def loops(self, message: Message) -> frozenset[str]:

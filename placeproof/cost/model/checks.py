@@ -6,11 +6,11 @@ name the frameworks that ask the same (``placeproof explain RULE``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from math import prod
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.mesh import Axis
 from placeproof.cost.model.derivation import ModelDerivation
 from placeproof.cost.model.stages import pipeline_axis
@@ -50,11 +50,23 @@ def require_fit(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
     problems.raise_if_any()
 
 
+def require_names(d: ModelDerivation, names: Iterable[str]) -> None:
+    """Raise InputError with every name, ``block.value`` or ``value``, that no value of numbers has which a device keeps of forward."""
+    kept = {(s.block, s.name) for part in d.parts for s in (*part.plain.kept(), *part.layer.kept()) if s.picks is None}
+    known = {name for block, value in kept for name in (value, f"{block}.{value}")}
+    problems = Problems()
+    for name in names:
+        if name not in known:
+            help = suggestion(name, known) or f"`placeproof derive {d.strategy.name!r} --model {d.model.name}` lists what is kept"
+            problems.add("PP104", f"{d.model.name} keeps no value `{name}` whose width could be set", help=help)
+    problems.raise_if_any()
+
+
 def _splits(d: ModelDerivation) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every dimension that axes split, with them, once."""
     seen = set()
     for part in d.parts:
-        for stored in (*(w for _, w in part.weights), *part.kept):
+        for stored in (*(w for _, w in part.weights), *part.layer.kept(part.drawn)):
             for dim, axes in stored.split:
                 if (dim, axes) not in seen:
                     seen.add((dim, axes))
@@ -94,9 +106,9 @@ def _layers(d: ModelDerivation, degrees: Mapping[str, int], known: Mapping[str, 
     axis = pipeline_axis(d.strategy)
     if axis is None or axis not in degrees or any(c.stage.index is not None and len(d.costs) != 3 for c in d.costs):
         return
-    repeated = [p for p in d.parts if str(p.times) != "1"]
+    repeated = [p for p in d.parts if p.repeats]
     count = d.value(d.model.times({n: int(v) for n, v in known.items() if n in d.model.given})[repeated[0].name]) if repeated else None
-    if count is not None and isinstance(d.at.degrees[axis], int) is False and count % (degrees[axis] * d.chunks):
+    if count is not None and not isinstance(d.at.degrees[axis], int) and count % (degrees[axis] * d.chunks):
         parts = f"{degrees[axis]} stages" if d.chunks == 1 else f"{degrees[axis]} stages of {d.chunks} parts"
         problems.add(
             "PP202",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: What is compared besides traffic, in the order in which it is told; bytes, but for the counts ``devices``, ``sequences``, ``parameters``
 #: and ``flops``.
-FIGURES = ("devices", "sequences", "parameters", "model_states", "activations", "peak", "flops")
+FIGURES = ("devices", "sequences", "parameters", "model_states", "activations", "peak", "host", "flops")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Member:
             "sequences": sympy.Mul(symbol("b"), batches(self.d), *replicas),
             "parameters": sympy.Add(*cost.parameters.values()),
             "flops": cost.flops.total * batches(self.d),
-            **{key: getattr(cost, key) for key in ("model_states", "activations", "peak")},
+            **{key: getattr(cost, key) for key in ("model_states", "activations", "peak", "host")},
             **{f"traffic.{axes}": n for axes, n in cost.traffic().items()},
         }
         return {key: tidy(sympy.sympify(expr)) for key, expr in found.items()}
@@ -74,9 +74,10 @@ class ModelComparison:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Every figure that one of them has, traffic behind memory."""
+        """Every figure that one of them has, traffic behind memory; host memory where one of them uses it."""
         sent = dict.fromkeys(key for m in self.members for key in m.figures if key.startswith("traffic."))
-        return (*FIGURES[:-1], *sent, FIGURES[-1])
+        told = [key for key in FIGURES[:-1] if key != "host" or any(m.figures[key] != 0 for m in self.members)]
+        return (*told, *sent, FIGURES[-1])
 
     def ratio(self, member: Member, key: str) -> Fraction | None:
         """A figure over that of the first strategy, where both are numbers."""

@@ -6,7 +6,7 @@ mesh of the strategy; what data parallelism makes of them follows from the step 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -21,8 +21,9 @@ from placeproof.cost.layer import Row
 from placeproof.cost.model.base import Base
 from placeproof.cost.model.chunks import Flow
 from placeproof.cost.model.compiled import compiled
-from placeproof.cost.model.parts import At, Part, Recompute, parts
-from placeproof.cost.model.sent import Sent, Share, sent_between_copies, sent_of_activations, synchronised
+from placeproof.cost.model.parts import At, Part, parts
+from placeproof.cost.model.recomputation import Recompute, chosen
+from placeproof.cost.model.sent import Sent, Share, sent_between_copies, sent_of_activations, summed_with_norms, synchronised
 from placeproof.cost.model.stages import Stage, pipeline_axis
 from placeproof.cost.tensors import Amount
 from placeproof.models import Model
@@ -40,11 +41,15 @@ MODEL_STATES = ("parameters", "gradients", "optimizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A tensor that one device keeps: of which part of the model, how often, and the bytes of all of them for one micro-batch."""
+    """A tensor that one device keeps: of which part of the model, how often, and the bytes of all of them for one micro-batch.
+
+    ``host``: whether it lies on the host.
+    """
 
     part: str
     row: Row
     times: sympy.Expr
+    host: bool = False
 
     @property
     def bytes(self) -> sympy.Expr:
@@ -57,7 +62,8 @@ class StageCost:
     """What a device of one stage has, in bytes; ``parameters`` are numbers of elements by group.
 
     ``in_flight``: micro-batches of which it keeps activations at the same time, at most; ``deferred`` of which it keeps what gradients by
-    weights still need. ``working``: what backward computes again of one layer. ``flops`` for one micro-batch.
+    weights still need. ``working``: what backward computes again of one layer. ``offloaded``: model states that lie on the host, which are
+    in none of ``states``. ``flops`` for one micro-batch.
     """
 
     stage: Stage
@@ -69,6 +75,7 @@ class StageCost:
     deferred: sympy.Expr
     working: sympy.Expr
     transient: sympy.Expr
+    offloaded: sympy.Expr
     sent: tuple[Sent, ...]
     flops: Work
 
@@ -79,8 +86,8 @@ class StageCost:
 
     @property
     def kept(self) -> sympy.Expr:
-        """Activations of one micro-batch."""
-        return sum(h.bytes for h in self.held)
+        """Activations of one micro-batch, those on the host apart."""
+        return sum(h.bytes for h in self.held if not h.host)
 
     @property
     def activations(self) -> sympy.Expr:
@@ -91,6 +98,11 @@ class StageCost:
     def peak(self) -> sympy.Expr:
         """The most that is alive: model states, activations, gathered parameters, and what is computed again."""
         return self.model_states + self.activations + self.transient + self.working
+
+    @property
+    def host(self) -> sympy.Expr:
+        """What a device has on its host: model states, and activations of all micro-batches that are in flight."""
+        return self.offloaded + self.in_flight * sum(h.bytes for h in self.held if h.host)
 
     def traffic(self) -> dict[str, sympy.Expr]:
         """Bytes sent in a step by the axes of the group."""
@@ -124,7 +136,9 @@ class ModelDerivation:
             name = cost.stage.name
             found |= {f"{name}.parameters.{group}": n for group, n in cost.parameters.items()}
             found |= {f"{name}.{state}": n for state, n in cost.states.items()}
-            found |= {f"{name}.{key}": getattr(cost, key) for key in ("model_states", "activations", "transient", "working", "peak")}
+            found |= {
+                f"{name}.{key}": getattr(cost, key) for key in ("model_states", "activations", "transient", "working", "peak", "host")
+            }
             found |= {f"{name}.traffic.{axes}": n for axes, n in cost.traffic().items()}
             found |= {f"{name}.flops.{key}": getattr(cost.flops, key) for key in ("forward", "again", "inputs", "weights")}
         return found
@@ -144,30 +158,27 @@ def derive_model(
     model: Model,
     strategy: Strategy,
     *,
-    recompute: Recompute = "none",
+    recompute: Recompute | None = None,
     layers: Sequence[int] | None = None,
     widths: Mapping[str, int] = WIDTHS,
+    fp8: bool = False,
 ) -> ModelDerivation:
     """What a model costs under a strategy, in symbols.
 
     ``layers``: those of each pipeline stage, where they are not as many. ``widths``: bytes of elements of values that are not as wide as
-    activations, by ``block.value`` or ``value``. Raises InputError for a strategy that no device could use, for a block that cannot be
-    lowered onto its mesh, and for stages that cannot be.
+    activations, by ``block.value`` or ``value``. ``recompute``: words of :data:`placeproof.cost.model.recomputation.RECOMPUTE` with ``+``
+    between them, None for what the strategy says. ``fp8``: what layers keep for products of matrices that give gradients by weights, and
+    for nothing else, takes one byte an element (:meth:`placeproof.cost.layer.Layer.operands`). Raises InputError for a strategy that no
+    device could use, for a block that cannot be lowered onto its mesh, for a recomputation that is none or contradicts the strategy, and
+    for stages that cannot be.
     """
     base = Base(strategy)
     held = parts(model, strategy, recompute)
-    only = len(strategy.axes) == 1
-    degrees: dict[str, Amount] = {a.name: a.degree or symbol(degree_symbol(a.name, only=only)) for a in strategy.axes}
     known = {name: symbol(name) for name in model.given}
-    sizes = model.dims({**known, **_batch(model)})
-    experts = Facts(strategy).experts
-    if experts is not None:  # its devices have samples of their own, whose tokens meet where the experts are
-        sizes = {**sizes, "batch": sizes["batch"] * degrees[experts]}
-    load = 1 if experts is None else symbol("c")
-    at = At(sizes=sizes, degrees=degrees, width=symbol("b_a"), widths=widths, load=load)
+    at = _at(model, strategy, known, widths, fp8)
     times = _times(model, known)
     pipeline = pipeline_axis(strategy)
-    depth = None if pipeline is None else degrees[pipeline]
+    depth = None if pipeline is None else at.degrees[pipeline]
     if isinstance(depth, int):  # stages are told one by one
         times = {**times, **{p.name: n for p in held if isinstance(n := _number(model, p), int)}}
     flow = Flow(strategy=strategy, depth=depth)
@@ -176,7 +187,7 @@ def derive_model(
     return ModelDerivation(
         model=model,
         strategy=strategy,
-        recompute=recompute,
+        recompute="+".join(chosen(strategy, recompute)),
         schedule=flow.name,
         chunks=flow.chunks,
         parts=held,
@@ -185,6 +196,18 @@ def derive_model(
         at=at,
         base=base,
     )
+
+
+def _at(model: Model, strategy: Strategy, known: Mapping[str, Amount], widths: Mapping[str, int], fp8: bool) -> At:
+    """The sizes of dimensions, and the degrees of axes, in symbols as far as they are open."""
+    only = len(strategy.axes) == 1
+    degrees: dict[str, Amount] = {a.name: a.degree or symbol(degree_symbol(a.name, only=only)) for a in strategy.axes}
+    sizes = model.dims({**known, **_batch(model)})
+    experts = Facts(strategy).experts
+    if experts is not None:  # its devices have samples of their own, whose tokens meet where the experts are
+        sizes = {**sizes, "batch": sizes["batch"] * degrees[experts]}
+    load = 1 if experts is None else symbol("c")
+    return At(sizes=sizes, degrees=degrees, width=symbol("b_a"), widths=widths, load=load, fp8=fp8)
 
 
 def _batch(model: Model) -> dict[str, Amount]:
@@ -212,8 +235,8 @@ def _cost(stage: Stage, base: Base, at: At, flow: Flow, pipeline: str | None) ->
     counted = _parameters(stage, at)
     shares = [Share(one, counted, base, stage, at) for one in base.every]
     states = {state: sympy.Add(*(s.of(s.base.memory[state]) for s in shares)) for state in MODEL_STATES}
-    held = tuple(Held(part=p.name, row=r, times=sympy.sympify(n)) for p, n in stage.held for r in p.bytes(p.kept, at))
-    working = sympy.Max(0, *(sympy.Add(*(r.bytes for r in p.bytes(p.working, at))) for p, _ in stage.held))
+    offloaded = sympy.Add(*(s.of(s.base.derived.memory["host"]) for s in shares))
+    again = [sympy.Add(*(r.bytes for r in p.bytes(p.working, at))) for p, _ in stage.held if p.working]
     kept, deferred = flow.in_flight(stage)
     late = sympy.Integer(0)
     if deferred != 0:
@@ -222,22 +245,41 @@ def _cost(stage: Stage, base: Base, at: At, flow: Flow, pipeline: str | None) ->
         stage=stage,
         parameters=counted,
         states=states,
-        held=held,
+        held=tuple(_held(stage, at)),
         late=late,
         in_flight=sympy.sympify(kept),
         deferred=sympy.sympify(deferred),
-        working=working,
-        transient=_transient(shares),
+        working=sympy.Max(*again) if again else sympy.Integer(0),
+        transient=gathered(shares),
+        offloaded=offloaded,
         sent=(
             *sent_of_activations(stage, at, flow.batches, flow.hops(stage), pipeline),
+            *summed_with_norms(stage, at, Facts(base.strategy), flow.batches),
             *(one for s in shares if s.total != 0 for one in synchronised(stage, s)),
-            *sent_between_copies(stage, states["gradients"], pipeline),
+            *sent_between_copies(stage, states["gradients"] + _gradients(offloaded), pipeline),
         ),
         flops=_flops(stage, at),
     )
 
 
-def _transient(shares: Sequence[Share]) -> sympy.Expr:
+def _held(stage: Stage, at: At) -> Iterator[Held]:
+    """What a device of a stage keeps of one micro-batch."""
+    import sympy
+
+    for part, times in stage.held:
+        for row in part.bytes(part.kept, at):
+            host = part.checkpoints.host and part.is_checkpoint(row.stored)
+            yield Held(part=part.name, row=row, times=sympy.sympify(times), host=host)
+
+
+def _gradients(states: sympy.Expr) -> sympy.Expr:
+    """The gradients among some model states: what has their width."""
+    import sympy
+
+    return sympy.sympify(states).xreplace({symbol(width): sympy.Integer(0) for width in ("b_theta", "b_omega")})
+
+
+def gathered(shares: Sequence[Share]) -> sympy.Expr:
     """What is gathered at once, of all shares together: the most of any part."""
     import sympy
 

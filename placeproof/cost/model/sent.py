@@ -8,11 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
+from placeproof.core.strategy import EXPERT
 from placeproof.core.symbols import symbol
 from placeproof.cost.model.base import Base
 from placeproof.cost.model.parts import At
 from placeproof.cost.model.stages import Stage
 from placeproof.cost.tensors import Amount
+from placeproof.semantics.lower.facts import Facts
 
 if TYPE_CHECKING:
     import sympy
@@ -114,6 +116,39 @@ def synchronised(stage: Stage, share: Share) -> list[Sent]:
     return found
 
 
+def summed_with_norms(stage: Stage, at: At, facts: Facts, batches: Amount) -> list[Sent]:
+    """Gradients of which each device of the axis that splits the hidden dimension has a part: those of norms, and of other weights that
+    work on the tokens that a device has. They are summed once a step, in the parts that data parallelism left, or as they are produced.
+    """
+    import sympy
+
+    if facts.hidden is None:
+        return []
+    late = [a for op, axes in facts.late if op in ("reduce_scatter", "part") for a in axes]
+    cut = () if facts.norms_each else (*facts.early, *late)
+    found, degree = sympy.Integer(0), sympy.sympify(at.degrees[facts.hidden])
+    for part, times in stage.held:
+        for elements, of_experts in part.summed(at, facts.hidden):
+            over = facts.among(cut, EXPERT if of_experts else None)
+            found = found + times * elements / sympy.Mul(*(at.degrees[a] for a in over))
+    if found == 0 or degree == 1:
+        return []
+    size = symbol("b_g") * found
+    return [
+        Sent(
+            kind="all_reduce",
+            axes=(facts.hidden,),
+            about="gradients of norms" if not facts.whole_experts else "gradients of norms and experts",
+            phase="backward",
+            size=size,
+            bytes=COLLECTIVES["all_reduce"].sent(degree, size),
+            times=sympy.sympify(batches if facts.norms_each else stage.copies),
+            calls=sympy.Add(*(times for _, times in stage.held)),
+            each=facts.norms_each,
+        )
+    ]
+
+
 def _ring_bytes(kind: str, group: sympy.Expr, size: sympy.Expr) -> sympy.Expr:
     """Bytes that one device sends for a collective about a tensor of that size, by a ring."""
     return size if kind == "shift" else COLLECTIVES[kind].sent(group, size)
@@ -123,13 +158,9 @@ def _between(stage: Stage, at: At, batches: Amount, hops: tuple[Amount, Amount],
     """What goes to the neighbouring stages: the stream as it lies between layers, and its gradient."""
     import sympy
 
-    part = next(p for p, _ in stage.held if str(p.times) != "1")
+    part = next(p for p, _ in stage.held if p.repeats)
     stream = next(t for t in part.layer.program.tensors if part.layer.origin(t.name).block == "input")
-    split: dict[str, Amount] = {}
-    size = at.width * sympy.Mul(*(at.sizes[d] for d in stream.dims))
-    for axis, _ in stream.split:
-        size = size / at.degrees[axis]
-        split[axis] = at.degrees[axis]
+    size = at.width * sympy.Mul(*(at.sizes[d] for d in stream.dims)) / sympy.Mul(*(at.degrees[axis] for axis, _ in stream.split))
     found = []
     for phase, often in zip(("forward", "backward"), hops, strict=True):
         if often != 0:

@@ -46,7 +46,7 @@ def stages(
     ``times``: how often each part is repeated in the whole model. ``layers``: those of each stage, where they are not as many. Raises
     InputError where stages cannot have equally many layers and nothing else is said.
     """
-    repeated = [p for p in parts if _repeats(p)]
+    repeated = [p for p in parts if p.repeats]
     before = tuple((p, times[p.name]) for p in parts if p in _ends(parts)[0])
     after = tuple((p, times[p.name]) for p in parts if p in _ends(parts)[1])
     if degree is None or degree == 1:
@@ -65,13 +65,9 @@ def stages(
     return tuple(_counted(before, after, repeated, times, _shares(repeated, times, degree, layers)))
 
 
-def _repeats(part: Part) -> bool:
-    return str(part.times) != "1"
-
-
 def _ends(parts: Sequence[Part]) -> tuple[list[Part], list[Part]]:
     """What is before the first layer, and what is behind the last one."""
-    numbers = [i for i, p in enumerate(parts) if _repeats(p)]
+    numbers = [i for i, p in enumerate(parts) if p.repeats]
     if not numbers:
         return list(parts), []
     return list(parts[: numbers[0]]), list(parts[numbers[-1] + 1 :])

@@ -325,7 +325,7 @@ def told(d: ModelDerivation, values: Mapping[str, Fraction]) -> ModelDerivation:
         return d
     depth = int(values[str(d.at.degrees[axis])])
     axes = tuple(replace(a, degree=depth) if a.name == axis else a for a in d.strategy.axes)
-    return derive_model(d.model, replace(d.strategy, axes=axes), recompute=d.recompute, widths=d.at.widths)
+    return derive_model(d.model, replace(d.strategy, axes=axes), recompute=d.recompute, widths=d.at.widths, fp8=d.at.fp8)
 
 
 def timeline(step: StepTime) -> Timetable | None:

@@ -105,12 +105,21 @@ class Plan:
         return tuple(sorted(self.axes, key=lambda a: axis_order(a.axis)))
 
 
-def tensor_parallel(name: str = "tp", degree: int | None = None, *, sequence: bool = False, gathered: tuple[str, ...] = ()) -> Plan:
+def tensor_parallel(
+    name: str = "tp",
+    degree: int | None = None,
+    *,
+    sequence: bool = False,
+    gathered: tuple[str, ...] = (),
+    experts: Literal["split", "whole"] = "split",
+) -> Plan:
     """Heads, the inside of the feed-forward block, and the vocabulary are split; with ``sequence`` the stream is, by tokens.
 
-    ``gathered=("vocab",)`` makes each device compute the loss of every token from all logits.
+    ``gathered=("vocab",)`` makes each device compute the loss of every token from all logits. ``experts``: the inside of each expert is
+    split as well, or each is whole.
     """
-    axis = PlanAxis(name, degree, weights=HIDDEN, positions=("tokens",) if sequence else (), gathered=gathered)
+    weights = tuple(d for d in HIDDEN if experts == "split" or d != "expert_ffn")
+    axis = PlanAxis(name, degree, weights=weights, positions=("tokens",) if sequence else (), gathered=gathered)
     return Plan((axis,))
 
 

@@ -108,7 +108,6 @@ def _shows_in_gradient(found: Difference) -> bool:
 
 def layout_of(program: Program, setup: Setup) -> Layout:
     """Where the elements of a run's model lie."""
-    """Where the elements of a run's model lie."""
     factors = {f: n for a in program.axes for f, n in factors_of(a, setup).items()}
     sizes = Sizes(
         factors=factors,

@@ -1,0 +1,72 @@
+"""Uneven shards of a model: what a device with its own fraction holds and sends, for every pipeline stage.
+
+Model states follow the step program of data parallelism, in the symbols of fractions (:mod:`placeproof.cost.uneven`); activations, and what
+is computed, are those of equal parts: micro-batches are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from placeproof.core.diagnostics import Problems
+from placeproof.core.strategy import Strategy
+from placeproof.cost.model.base import Base
+from placeproof.cost.model.derivation import MODEL_STATES, ModelDerivation, StageCost, gathered
+from placeproof.cost.model.sent import Sent, Share, synchronised
+from placeproof.cost.uneven import Shards, fitted, require_parts
+
+if TYPE_CHECKING:
+    import sympy
+
+
+def fitted_strategy(strategy: Strategy, shards: Shards) -> Strategy:
+    """The strategy with the degrees that were open, as many as there are parts. Raises InputError with every axis that does not fit."""
+    problems = Problems()
+    known, _ = fitted(strategy, shards, problems)
+    problems.raise_if_any()
+    assert isinstance(known, Strategy)
+    return known
+
+
+def uneven_stages(d: ModelDerivation, shards: Shards) -> tuple[StageCost, ...]:
+    """The stages of a model whose strategy is :func:`fitted_strategy`, with formulas in the fractions' symbols.
+
+    Raises InputError for an axis along which nothing lies in parts, and for a schedule that holds the model twice.
+    """
+    base = Base(d.strategy, uneven=shards.axes)
+    require_parts((e for one in base.every for e in one.derived.raw), shards.axes, d.strategy.name)
+    problems = Problems()
+    if any(cost.stage.copies > 1 for cost in d.costs):
+        message = f"`{d.schedule}` holds two copies of each stage: what they send one another of uneven parts is not derived"
+        problems.add("PP104", message, help="choose another schedule")
+    problems.raise_if_any()
+    return tuple(_uneven(cost, d, base) for cost in d.costs)
+
+
+def _uneven(cost: StageCost, d: ModelDerivation, base: Base) -> StageCost:
+    import sympy
+
+    shares = _shares(cost, d, base)
+    even = set(_synchronised(cost, _shares(cost, d, d.base)))
+
+    def held(key: str) -> sympy.Expr:
+        return sympy.Add(*(s.of(s.base.derived.memory[key]) for s in shares))
+
+    return replace(
+        cost,
+        states={state: held(state) for state in MODEL_STATES},
+        transient=gathered(shares),
+        offloaded=held("host"),
+        sent=(*(one for one in cost.sent if one not in even), *_synchronised(cost, shares)),
+    )
+
+
+def _shares(cost: StageCost, d: ModelDerivation, base: Base) -> list[Share]:
+    return [Share(one, cost.parameters, base, cost.stage, d.at) for one in base.every]
+
+
+def _synchronised(cost: StageCost, shares: list[Share]) -> Iterator[Sent]:
+    """What the stage sends of parameters and gradients."""
+    return (one for s in shares if s.total != 0 for one in synchronised(cost.stage, s))

@@ -1,0 +1,135 @@
+"""What backward computes again of a model's layers: words that are put together with ``+``, and what each of them means for a segment.
+
+Which values these are is read off the blocks' programs: what has an element for each query and key, what a block gives the next one as
+``n``, what a block makes that gives the stream and in which no token meets another one.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from placeproof.core.diagnostics import Diagnostic, InputError, Problems, suggestion
+from placeproof.core.program import Assign
+from placeproof.core.program.ir import Tensor
+from placeproof.core.strategy import Strategy
+from placeproof.cost.layer import Layer
+from placeproof.cost.recompute import made_in_forward
+from placeproof.cost.tensor_shapes import lines
+from placeproof.models import Segment
+from placeproof.models.programs import output
+
+#: Words of :data:`RECOMPUTE` with ``+`` between them.
+Recompute: TypeAlias = str
+#: Word -> what it means. The first two exclude every other.
+RECOMPUTE: dict[str, str] = {
+    "none": "everything is kept that backward reads",
+    "full": "each layer keeps its input alone, and all of it is computed again",
+    "selective": "what has an element for each query and key is computed again (Korthikanti et al. 2022, section 5)",
+    "norms": "what the norms of a layer give is computed again",
+    "mlp": "what a layer's feed-forward block makes, of experts too, is computed again from what it reads",
+}
+ALONE = ("none", "full")
+
+
+def words(recompute: Recompute) -> tuple[str, ...]:
+    """The words of a text such as ``selective+norms``, in the order of :data:`RECOMPUTE`.
+
+    Raises InputError with every word that is not known, that is said twice, or that excludes another one.
+    """
+    problems = Problems()
+    said = [word.strip() for word in recompute.split("+")]
+    for word in dict.fromkeys(said):
+        if word not in RECOMPUTE:
+            help = suggestion(word, RECOMPUTE) or f"one of {', '.join(RECOMPUTE)}, or several: selective+norms"
+            problems.add("PP104", f"there is no recomputation `{word}`", help=help)
+        elif said.count(word) > 1:
+            problems.add("PP104", f"recomputation `{recompute}` says `{word}` twice", help="say it once")
+    found = tuple(word for word in RECOMPUTE if word in said)
+    if len(found) > 1 and found[0] in ALONE:
+        others = " and ".join(f"`{word}`" for word in found[1:])
+        what = "all of a layer" if found[0] == "full" else "nothing"
+        problems.add(
+            "PP104", f"recomputation `{found[0]}` is of {what}, so that {others} cannot go with it", help=f"`{'+'.join(found[1:])}`"
+        )
+    problems.raise_if_any()
+    return found
+
+
+def chosen(strategy: Strategy, recompute: Recompute | None) -> tuple[str, ...]:
+    """The words that hold under a strategy: what it says itself, if nothing else is said.
+
+    Raises InputError as :func:`words`, and where both are said and differ.
+    """
+    if recompute is None:
+        return ("full",) if strategy.schedule.recompute else ("none",)
+    found = words(recompute)
+    if strategy.schedule.recompute and found != ("full",):
+        message = f"`{strategy.name}` computes each layer again, and recomputation `{recompute}` was asked for"
+        raise InputError(
+            [Diagnostic(code="PP104", message=message, help="take one of them: activation checkpointing, or the recomputation")]
+        )
+    return found
+
+
+def meaning(recompute: Recompute) -> str:
+    """What it means, in words."""
+    return "; ".join(RECOMPUTE[word] for word in words(recompute))
+
+
+def recomputed(plain: Layer, segment: Segment, said: tuple[str, ...]) -> tuple[Layer, tuple[str, ...]]:
+    """The chain of a segment with its recomputation, and the masks that are drawn again in it, as ``block.value``."""
+    repeated = str(segment.times) != "1"
+    if "full" in said:
+        if not repeated:
+            return plain, ()
+        whole = plain.full()
+        return whole, tuple(f"{s.block}.{s.name}" for s in whole.kept() if s.block != "input" and s.picks is None)
+    again: tuple[str, ...] = ()
+    rerun: tuple[str, ...] = ()
+    drawn: tuple[str, ...] = ()
+    if "selective" in said:
+        again, rerun, drawn = _selective(plain, segment)
+    if "norms" in said and repeated:
+        again += tuple(f"{b.name}.{given}" for b in segment.blocks if (given := output(b.program)) == "n")
+    if "mlp" in said and repeated:
+        made, results = _mlp(plain, segment)
+        again, rerun = again + made, rerun + results
+    again = tuple(dict.fromkeys(again))
+    return (plain.recomputed(*again, rerun=tuple(n for n in dict.fromkeys(rerun) if n not in again)) if again else plain), drawn
+
+
+def _selective(plain: Layer, segment: Segment) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """What has an element for each query and key; what forward makes of it, which a checkpoint runs to; and its masks."""
+    between = [s for s in plain.kept() if {"keys", "tokens"} <= set(s.dims)]
+    given = {f"{b.name}.{t.name}" for b in segment.blocks for t in b.program.tensors}
+    names = [f"{s.block}.{s.name}" for s in between]
+    again = tuple(dict.fromkeys(n for n in names if n not in given))
+    return again, _made_of(plain, again), tuple(dict.fromkeys(n for n in names if n in given))
+
+
+def _mlp(plain: Layer, segment: Segment) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What blocks make in which no token meets another one, and the stream that they give."""
+    numbers = {
+        number
+        for number, block in enumerate(segment.blocks, 1)
+        if output(block.program) == "y" and any(t.name == "n" for t in block.program.tensors) and not _attends(block.program.tensors)
+    }
+    origins = [plain.origin(name) for name in made_in_forward(plain.program)]
+    names = [(o.name == "y", f"{o.block}.{o.name}") for o in origins if o.number in numbers]
+    return tuple(n for result, n in names if not result), tuple(n for result, n in names if result)
+
+
+def _attends(tensors: tuple[Tensor, ...]) -> bool:
+    return any("keys" in t.dims for t in tensors)
+
+
+def _made_of(chain: Layer, values: tuple[str, ...]) -> tuple[str, ...]:
+    """What forward makes directly of some values: a checkpoint runs to its end, the output of attention included."""
+    inside = set(chain.named(values))
+    found = []
+    for line in lines(chain.program):
+        if isinstance(line.stmt, Assign) and not line.backward and inside & {held.name for held in line.reads}:
+            name = line.stmt.targets[0].name
+            found += [name] if name not in inside else []
+    origins = [chain.origin(name) for name in found]
+    return tuple(dict.fromkeys(f"{o.block}.{o.name}" for o in origins if f"{o.block}.{o.name}" not in values))
