@@ -19,6 +19,7 @@ from placeproof.cost.model.time import _by_stage
 from placeproof.models import load
 from placeproof.semantics.lower import lower
 from placeproof.semantics.lower.flight import said
+from placeproof.semantics.simulate import Setup, simulate
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
@@ -56,7 +57,9 @@ def refused(text: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "v"), EVERY)
 def test_the_program_is_that_of_1f1b_but_for_two_numbers(name: str, v: int | None) -> None:
     program = lower(parse_strategy(written(name, v)))
-    lines, usual = render(program).splitlines(), render(lower(parse_strategy("pp"))).splitlines()
+    other = "ddp(dp=pp_copy) * pp" if schedules.load(name).copies > 1 else "pp"
+    text = render(lower(parse_strategy(other))).replace("mesh(pp_copy, pp)", "mesh(pp, pp_copy=2)")
+    lines, usual = render(program).splitlines(), text.splitlines()
     differ = [one for one, other in zip(lines, usual, strict=True) if one != other and not one.startswith("program(")]
     assert all(one.startswith("for i in microbatches(in_flight=") for one in differ)
     assert len(differ) <= 1
@@ -119,6 +122,21 @@ def test_what_cannot_run_is_refused(text: str, code: str, message: str) -> None:
     ((found, shown),) = refused(text)
     assert found == code
     assert message in shown
+
+
+@pytest.mark.parametrize(
+    "text", ["pp(schedule=dualpipe)", "zero1 * pp(schedule=dualpipe)", "fsdp * pp(2, schedule=dualpipe, microbatches=4)"]
+)
+def test_two_copies_of_a_stage_are_two_devices_that_add_their_gradients_up(text: str) -> None:
+    program = lower(parse_strategy(text))
+    (copy,) = (a for a in program.axes if a.name == "pp_copy")
+    assert (copy.degree, copy.splits.name) == (2, "batch")
+    assert program.count("microbatches") == (2 if "microbatches" in text else None)
+    assert judge(program).word == "proved"
+    assert simulate(program, Setup(degrees={a.name: 2 for a in program.axes} | {"pp": 2})) is None
+    apart = render(program).replace("gradients = all_reduce(gradients, pp_copy)\n", "")
+    assert apart != render(program)
+    assert judge(read(apart)).word == "refuted"
 
 
 def test_a_name_may_be_written_as_in_python() -> None:

@@ -230,6 +230,8 @@ def _uneven_stages(d: ModelDerivation, shards: Shards | None, numbers: Numbers) 
 def _of_strategy(asked: _Asked, expression: str, found: list[Imported | None], shards: Shards | None, problems: Problems) -> str:
     from placeproof.cost.values import read_numbers
 
+    if asked.forms == ["--program"] and not asked.given:
+        return _program(expression)
     with problems.collecting():
         derived = _derived(expression, shards, groups=asked.groups)
     problems.raise_if_any()
@@ -237,6 +239,20 @@ def _of_strategy(asked: _Asked, expression: str, found: list[Imported | None], s
     if asked.given:
         require_numbers(derived, numbers)
     return ("" if asked.forms else shown(found)) + _rendered(derived, numbers, shards, asked.forms, as_data(found))
+
+
+def _program(expression: str) -> str:
+    """The step program alone, also of a strategy whose costs it does not tell."""
+    from placeproof.cli.common import is_program, read_program
+    from placeproof.core.program import render
+    from placeproof.semantics.lower import lower
+    from placeproof.strategies import parse_strategy
+
+    if is_program(expression):
+        from placeproof.cost.derive import derive
+
+        return render(derive(read_program(expression.strip())).program)
+    return render(lower(parse_strategy(expression)))
 
 
 def _derived(expression: str, shards: Shards | None, *, groups: bool) -> Derivation:

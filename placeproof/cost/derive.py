@@ -185,7 +185,7 @@ def _require_one_copy(strategy: Strategy) -> None:
     schedule = schedule_of(strategy)
     if schedule.copies > 1:
         problems = Problems()
-        message = f"`{schedule.name}` holds {schedule.copies} copies of each stage, and adds their gradients up: its program tells of one"
+        message = f"`{schedule.name}` holds {schedule.copies} copies of each stage, and its program tells what one of them costs"
         problems.add("PP122", message, help="derive it for a model, `--model llama3-8b`, or take `dualpipe-v`, which holds one copy")
         problems.raise_if_any()
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.mesh import SPLITS, Axis, axis_order
 from placeproof.core.program import Binary, Expr, Number
 from placeproof.core.strategy import Strategy
 from placeproof.schedules import Schedule, form
@@ -41,7 +42,7 @@ class Flow:
         Of schedules that put gradients of weights off, activations count in full until those are computed. Raises InputError (PP122)
         where the closed form cannot be said in a step program.
         """
-        share = Fraction(self.schedule.copies, self.chunks)  # a device's layers are so many chunks; of two copies a micro-batch has one
+        share = Fraction(1, self.chunks)  # a device's layers are so many chunks
         return _over(self._said("peak", {"d": num(0), "M_B": num(1), "M_W": num(1), "m": ref("microbatches")}), share)
 
     @property
@@ -50,7 +51,7 @@ class Flow:
 
         All closed forms of messages are proportional to the micro-batches. Raises InputError as :attr:`in_flight`.
         """
-        if self.chunks == self.schedule.copies:
+        if self.chunks == self.schedule.copies:  # each copy is a pipeline of its own, with one chunk on a device
             return None
         return _over(self._said("messages", {"m": num(1)}), Fraction(1, 2))
 
@@ -59,6 +60,23 @@ class Flow:
         if found is None:
             raise InputError([_cannot(self.schedule, f"no closed form of its {what} is known")])
         return said(found.form.tree, {"p": ref(self.stages), "v": num(self.chunks), **known}, self.schedule)
+
+
+def apart(strategy: Strategy) -> Strategy:
+    """A strategy whose schedule holds the model twice as two pipelines, each with one copy and half of the micro-batches.
+
+    A device then stands for two: one for each copy, with samples of its own. They are told apart along an axis of two, which splits the
+    batch, so that gradients are added up along it; that two of its devices are one machine changes nothing in what is trained. The
+    schedule's micro-batches are those of both copies, a program's those of one.
+    """
+    stages = next((a for a in strategy.axes if a.splits.name == "layers"), None)
+    copies = 1 if stages is None else schedule_of(strategy).copies
+    if stages is None or copies == 1:
+        return strategy
+    copy = Axis(name=f"{stages.name}_copy", splits=SPLITS["batch"], degree=copies)
+    count = strategy.schedule.microbatches
+    schedule = replace(strategy.schedule, microbatches=count // copies if isinstance(count, int) else count)
+    return replace(strategy, axes=tuple(sorted((*strategy.axes, copy), key=axis_order)), schedule=schedule)
 
 
 def flow(strategy: Strategy, stages: str) -> Flow:

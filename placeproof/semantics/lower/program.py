@@ -22,7 +22,7 @@ from placeproof.core.program import (
 from placeproof.core.states import ACTIVATIONS, MODEL_STATES, State
 from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, Strategy
 from placeproof.semantics.lower.facts import Facts
-from placeproof.semantics.lower.flight import flow
+from placeproof.semantics.lower.flight import apart, flow
 from placeproof.semantics.lower.passes import Passes
 from placeproof.semantics.lower.write import call, do, let, num, of, ref
 from placeproof.semantics.usable import require_usable
@@ -35,10 +35,10 @@ def lower(strategy: Strategy) -> Program:
     its line. Raises :class:`InputError` when no device could use the placement.
     """
     require_usable(strategy)
-    facts = Facts(strategy)
+    facts = Facts(apart(strategy))
     program = Program(
         name=strategy.name,
-        axes=strategy.axes,
+        axes=facts.strategy.axes,
         groups=_groups(facts),
         placed=_placed(facts),
         body=(*_passes(facts), *_late_reductions(facts), *_update(facts)),
