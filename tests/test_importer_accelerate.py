@@ -17,6 +17,7 @@ from placeproof.importers.accelerate_fields import FIELDS
 from placeproof.importers.imported import Imported, Role
 from placeproof.importers.systems import read_config
 from placeproof.semantics.lower import lower
+from placeproof.semantics.verdict import judge
 
 HERE = Path(__file__).parent / "configs" / "accelerate"
 GOOD: dict[str, dict[str, Any]] = json.loads((HERE / "expected.json").read_text())
@@ -108,6 +109,37 @@ def test_no_name_is_listed_twice():
 def test_sharding_strategies(strategy: str, expression: str):
     text = f"fsdp_config:\n  fsdp_auto_wrap_policy: SIZE_BASED_WRAP\n  fsdp_sharding_strategy: {strategy}\nnum_machines: 2\n"
     assert written(text, 8).expression == expression
+
+
+@pytest.mark.parametrize(
+    ("settings", "expression", "role"),
+    [
+        ("tp_degree: 1, use_distributed_optimizer: true", "zero1(dp=4) * zero1(dp=ep) * ep(ep=4)", Role.READ),
+        ("tp_degree: 4", "tp(tp=4) * sp(tp=4) * ep(ep=4, experts=whole)", Role.READ),
+        (
+            "tp_degree: 2, use_distributed_optimizer: true",
+            "zero1(dp=2) * zero1(dp=ep) * tp(tp=2) * sp(tp=2) * ep(ep=4, experts=whole)",
+            Role.NOT_MODELLED,
+        ),
+    ],
+)
+def test_experts_of_megatron(settings: str, expression: str, role: Role):
+    table = "sequence_parallelism: true, expert_model_parallel_size: 4, " + settings
+    table = ", ".join(f"megatron_lm_{setting}" for setting in table.split(", "))
+    found = read_config(f"distributed_type: MEGATRON_LM\nmegatron_lm_config: {{{table}}}\n", system="accelerate", world=16)
+    assert found.expression == expression
+    assert judge(lower(found.strategy())).word == "proved"
+    (reading,) = (r for r in found.readings if r.name.endswith("expert_model_parallel_size"))
+    assert reading.role is role
+
+
+def test_experts_that_are_split_by_another_degree_are_refused():
+    table = "{megatron_lm_tp_degree: 4, megatron_lm_sequence_parallelism: true, megatron_lm_expert_model_parallel_size: 2, "
+    table += "megatron_lm_expert_tensor_parallel_size: 2}"
+    with pytest.raises(InputError) as refused:
+        read_config(f"distributed_type: MEGATRON_LM\nmegatron_lm_config: {table}\n", system="accelerate", world=16)
+    (problem,) = refused.value.diagnostics
+    assert "split over 2 devices, and other matrices over 4" in problem.message
 
 
 def test_hybrid_sharding_on_one_machine_makes_no_copies():

@@ -106,6 +106,21 @@ def test_no_setting_is_in_the_table_twice() -> None:
             '{"zero_optimization": {"stage": 3, "zero_quantized_weights": true}, "sequence_parallel_size": 4}',
             "zeropp(node=true, qwz=b_qw, qgz=b_g)",
         ),
+        ('{"expert_parallel": {"enabled": true, "autoep_size": 4}, "data_parallel_size": 4}', "ep(ep=4)"),
+        ('{"expert_parallel": {"enabled": false, "autoep_size": 4}, "data_parallel_size": 4}', "ddp(dp=4)"),
+        (
+            '{"zero_optimization": {"stage": 3}, "expert_parallel": {"enabled": true, "autoep_size": 4}, "data_parallel_size": 4}',
+            "zero3(dp=1) * zero3(dp=ep) * ep(ep=4)",
+        ),
+        (
+            '{"zero_optimization": {"stage": 2}, "expert_parallel": {"enabled": true, "autoep_size": "auto"}}',
+            "zero2 * zero2(dp=ep) * ep",
+        ),
+        (
+            '{"zero_optimization": {"stage": 1}, "expert_parallel": {"enabled": true, "autoep_size": 2}, "data_parallel_size": 4,'
+            ' "tensor_parallel": {"autotp_size": 2}}',
+            "zero1(dp=2) * zero1(dp=ep) * tp(tp=2) * ep(ep=2, experts=whole)",
+        ),
         ('{"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "nvme"}}}', "zero1"),
         ('{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}', "zero_offload"),
         ('{"zero_optimization": {"stage": 3, "cpu_offload": true, "cpu_offload_params": true}}', "zero_infinity"),
@@ -166,6 +181,10 @@ def test_precision(text: str, precision: str | None) -> None:
         ('{"zero_optimization": {"stage": 1, "allgather_bucket_size": 5}}', "even"),
         ('{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}}', "leave it at 1"),
         ('{"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 4}, "expert_parallel": {"enabled": true}}', "leave it at 1"),
+        (
+            '{"zero_optimization": {"stage": 3, "zero_quantized_weights": true}, "expert_parallel": {"enabled": true, "autoep_size": 2}}',
+            "drop one of the two",
+        ),
         ('{"zero_optimization": {"stage": 1}, "optimizer": {"type": "SGD"}}', "zero_allow_untested_optimizer"),
         ('{"fp16": {"enabled": true, "fp16_master_weights_and_grads": true}}', "take stage 1, 2 or 3"),
         ('{"zero_optimization": {"stage": 1}, "bf16": {"enabled": true, "bf16_optimizer_states": true}}', "bf16_master_weights_and_grads"),

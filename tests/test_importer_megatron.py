@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from placeproof.cli.main import run
 from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.core.diagnostics import InputError
 from placeproof.core.precision import PRECISIONS
 from placeproof.importers import Imported, Role, read_config
 from placeproof.importers.megatron_fields import FIELDS
 from placeproof.semantics.lower import lower
+from placeproof.semantics.verdict import judge
 
 CONFIGS = Path(__file__).parent / "configs" / "megatron"
 GOOD: dict[str, Any] = json.loads((CONFIGS / "expected.json").read_text())
@@ -142,6 +144,87 @@ def test_strategy(text: str, world: int | None, expression: str) -> None:
     lower(imported.strategy())
 
 
+EXPERTS = "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size "
+TENSOR = "--tensor-model-parallel-size 2 --sequence-parallel "
+SHARDED = "--use-distributed-optimizer "
+
+
+@pytest.mark.parametrize(
+    ("text", "world", "expression"),
+    [
+        (EXPERTS + "4", 8, "ddp(dp=2) * ep(ep=4)"),
+        (EXPERTS + "8", 8, "ep(ep=8)"),
+        (EXPERTS + "1 --expert-tensor-parallel-size 1", 8, "ddp(dp=8)"),
+        (SHARDED + EXPERTS + "8", 8, "zero1(dp=ep) * ep(ep=8)"),
+        (SHARDED + EXPERTS + "4", None, "zero1 * zero1(dp=ep) * ep(ep=4)"),
+        ("--use-megatron-fsdp " + EXPERTS + "4", 8, "zero3(dp=2) * zero3(dp=ep) * ep(ep=4)"),
+        ("--use-megatron-fsdp " + EXPERTS + "8", 8, "zero3(dp=1) * zero3(dp=ep) * ep(ep=8)"),
+        (
+            "--use-megatron-fsdp --num-distributed-optimizer-instances 2 " + EXPERTS + "4",
+            8,
+            "hsdp(rep=2, shard=1) * fsdp(dp=ep) * ep(ep=4)",
+        ),
+        (SHARDED + TENSOR + EXPERTS + "4", 16, "zero1(dp=2) * zero1(dp=ep) * tp(tp=2) * sp(tp=2) * ep(ep=4)"),
+        (SHARDED + TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 2", 8, "zero1(dp=ep) * tp(tp=2) * sp(tp=2) * ep(ep=4)"),
+        (TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 1", 16, "ddp(dp=2) * tp(tp=2) * sp(tp=2) * ep(ep=4, experts=whole)"),
+        (TENSOR + "--num-experts 8 --expert-tensor-parallel-size 1", 4, "ddp(dp=2) * tp(tp=2) * sp(tp=2) * ep(ep=1, experts=whole)"),
+        (TENSOR + "--num-experts 8", 4, "ddp(dp=2) * tp(tp=2) * sp(tp=2)"),
+        (
+            SHARDED + "--context-parallel-size 2 " + EXPERTS + "2",
+            8,
+            "zero1(dp=2) * zero1(dp=ep) * zero1(dp=cp) * ep(ep=2) * cp(cp=2)",
+        ),
+        (
+            SHARDED + "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 " + EXPERTS + "2",
+            8,
+            "zero1(dp=2) * zero1(dp=ep) * pp(pp=2, schedule=interleaved, chunks=2) * ep(ep=2)",
+        ),
+    ],
+)
+def test_experts_are_an_axis_of_samples(text: str, world: int | None, expression: str) -> None:
+    imported = read(text, world)
+    assert imported.expression == expression
+    assert judge(lower(imported.strategy())).word == "proved"
+    assert imported.numbers["E"] == 8
+
+
+def test_a_file_with_experts_is_proved_and_derived_for_its_model(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a stage holds is worked out by hand: 8 layers over tp 2, a quarter of 8 experts in each, and what ZeRO leaves of 12 bytes."""
+    path = str(CONFIGS / "made_mixtral_8x7b.args")
+    assert run(["prove", path, "--world", "64"]) == 0
+    assert "proved for dp = 2, ep = 4" in capsys.readouterr().out
+    assert run(["derive", path, "--world", "64", "--model", "mixtral-8x7b", "--set", "c=1", "--json"]) == 0
+    stage = json.loads(capsys.readouterr().out)["stages"][1]
+    h, ffn, layers = 4096, 14336, 8
+    experts = layers * 3 * h * ffn * 8 // (4 * 2)
+    attention = 2 * h * h + 2 * h * (h // 4)
+    rest = layers * (attention // 2 + 2 * h + 8 * h)
+    assert stage["memory"]["parameters"]["value"] == 2 * (experts + rest)
+    assert stage["memory"]["optimizer"]["value"] == 12 * Fraction(experts, 2) + 12 * Fraction(rest, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "world", "message"),
+    [
+        (EXPERTS + "8 --context-parallel-size 2", 8, "do not divide 4 data-parallel ones: they are those of context parallelism too"),
+        (TENSOR + EXPERTS + "8 --expert-tensor-parallel-size 1", 8, "those of tensor parallelism too"),
+        (
+            TENSOR + EXPERTS + "8 --expert-tensor-parallel-size 1 --context-parallel-size 2",
+            8,
+            "do not divide 2 data-parallel ones: they are those of tensor and context parallelism too",
+        ),
+        (EXPERTS + "2 --expert-tensor-parallel-size 2", 8, "split over 2 devices, and other matrices over 1"),
+        (TENSOR + EXPERTS + "2 --expert-tensor-parallel-size 4", 16, "split over 4 devices, and other matrices over 2"),
+        ("--tensor-model-parallel-size 2 --num-experts 8", 8, "need sequence parallelism"),
+        (EXPERTS + "3", 6, "no multiple of 3"),
+        (EXPERTS + "8", 12, "12 devices are no multiple of 8"),
+        ("--use-megatron-fsdp --num-distributed-optimizer-instances 4 " + EXPERTS + "4", 8, "no multiple of 4 copies"),
+    ],
+)
+def test_experts_elsewhere_are_refused(text: str, world: int, message: str) -> None:
+    assert any(message in found for found in problems(text, world)), problems(text, world)
+
+
 @pytest.mark.parametrize(
     ("text", "precision"),
     [
@@ -214,6 +297,20 @@ def test_assumptions(text: str, without: list[str]) -> None:
             "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2",
             "num_layers_per_virtual_pipeline_stage", Role.NOT_MODELLED, "more messages",
         ),
+        (EXPERTS + "4", "expert_model_parallel_size", Role.READ, "gathers all tokens unless"),
+        (EXPERTS + "4 --moe-token-dispatcher-type alltoall", "expert_model_parallel_size", Role.READ, "taken out of dp"),
+        (EXPERTS + "4 --moe-token-dispatcher-type alltoall", "moe_token_dispatcher_type", Role.READ, "sent to its experts"),
+        (EXPERTS + "4 --moe-token-dispatcher-type flex", "moe_token_dispatcher_type", Role.NOT_MODELLED, "goes once"),
+        ("--num-experts 8 --moe-token-dispatcher-type flex", "moe_token_dispatcher_type", Role.NO_MATTER, "not split"),
+        (EXPERTS + "2 --context-parallel-size 2", "expert_model_parallel_size", Role.READ, "between other devices"),
+        (
+            TENSOR + SHARDED + EXPERTS + "4 --expert-tensor-parallel-size 1",
+            "expert_tensor_parallel_size", Role.NOT_MODELLED, "1/2 of what is counted",
+        ),
+        (TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 1", "expert_tensor_parallel_size", Role.READ, "holds as much"),
+        (TENSOR + EXPERTS + "4 --expert-tensor-parallel-size 2", "expert_tensor_parallel_size", Role.READ, "as other matrices"),
+        ("--expert-tensor-parallel-size 1", "expert_tensor_parallel_size", Role.NO_MATTER, "no experts"),
+        ("--num-experts 8 --moe-expert-capacity-factor 1.5", "moe_expert_capacity_factor", Role.NOT_MODELLED, "the symbol c"),
         ("--recompute-granularity selective", "recompute_granularity", Role.NOT_MODELLED, "parts of a layer"),
         ("--use-megatron-fsdp --num-distributed-optimizer-instances 2", "num_distributed_optimizer_instances", Role.READ, "rep"),
         (

@@ -13,6 +13,7 @@ from placeproof.importers.imported import Imported, Role
 from placeproof.importers.systems import read_config
 from placeproof.importers.torchtitan_fields import FIELDS, OLD_NAMES
 from placeproof.semantics.lower import lower
+from placeproof.semantics.verdict import judge
 
 FOLDER = Path(__file__).parent / "configs" / "torchtitan"
 GOOD = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
@@ -112,6 +113,62 @@ def test_degrees_decide_the_strategy(settings, world, expression):
     found = imported(settings, world)
     assert found.expression == expression
     lower(found.strategy())
+
+
+@pytest.mark.parametrize(
+    ("degrees", "world", "expression"),
+    [
+        ("expert_parallel_degree = 4", 8, "fsdp(dp=2) * fsdp(dp=ep) * ep(ep=4)"),
+        ("expert_parallel_degree = 8", 8, "fsdp(dp=1) * fsdp(dp=ep) * ep(ep=8)"),
+        ("expert_parallel_degree = 4", None, "fsdp * fsdp(dp=ep) * ep(ep=4)"),
+        ("expert_parallel_degree = 2\ndata_parallel_replicate_degree = 2", 8, "hsdp(rep=2, shard=2) * fsdp(dp=ep) * ep(ep=2)"),
+        (
+            "expert_parallel_degree = 2\ncontext_parallel_degree = 2",
+            8,
+            "fsdp(dp=2) * fsdp(dp=ep) * fsdp(dp=cp) * ep(ep=2) * cp(cp=2, attention=gather)",
+        ),
+        (
+            "expert_parallel_degree = 4\ntensor_parallel_degree = 2",
+            16,
+            "fsdp(dp=2) * fsdp(dp=ep) * tp(tp=2) * sp(tp=2) * ep(ep=4, experts=whole)",
+        ),
+        (
+            "expert_parallel_degree = 4\ntensor_parallel_degree = 2\nexpert_tensor_parallel_degree = 2",
+            16,
+            "fsdp(dp=2) * fsdp(dp=ep) * tp(tp=2) * sp(tp=2) * ep(ep=4)",
+        ),
+    ],
+)
+def test_experts_are_an_axis_of_samples(degrees, world, expression):
+    found = imported(f"[parallelism]\n{degrees}\n", world)
+    assert found.expression == expression
+    assert judge(lower(found.strategy())).word == "proved"
+
+
+def test_experts_that_are_sharded_further_than_the_strategy_says_are_not_modelled():
+    text = "[parallelism]\nexpert_parallel_degree = 4\ntensor_parallel_degree = 2\n"
+    whole = reading(imported(text, 16), "parallelism.expert_parallel_degree")
+    assert whole.role is Role.NOT_MODELLED
+    assert "1/2 of what is counted" in whole.note
+    assert reading(imported(text + "expert_tensor_parallel_degree = 2\n", 16), "parallelism.expert_parallel_degree").role is Role.READ
+
+
+@pytest.mark.parametrize(
+    ("degrees", "why"),
+    [
+        (
+            "expert_parallel_degree = 4\ncontext_parallel_degree = 4",
+            "do not divide 2 data-parallel ones: they are those of context parallelism",
+        ),
+        ("expert_parallel_degree = 8\ntensor_parallel_degree = 2", "those of tensor parallelism too"),
+        ("expert_parallel_degree = 8\ntensor_parallel_degree = 2\nexpert_tensor_parallel_degree = 2", "over 4 devices"),
+        ("expert_parallel_degree = 2\ntensor_parallel_degree = 4\nexpert_tensor_parallel_degree = 2", "split 2 ways and the rest 4 ways"),
+    ],
+)
+def test_experts_elsewhere_are_refused(degrees, why):
+    with pytest.raises(InputError) as caught:
+        imported(f"[parallelism]\n{degrees}\n", 8)
+    assert any(why in d.message for d in caught.value.diagnostics), caught.value.diagnostics
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,18 @@ GRIDS: dict[str, Grid] = {
             derived=lambda config: {**megatron_groups(config), "num_distopt_instances": config["instances"]},
             text=groups_text,
             reads="megatron",
+            imported=(
+                Explained(
+                    where=lambda c: c["etp"] not in (1, c["tp"]),
+                    right="validator",
+                    why="no strategy splits experts by another degree than other matrices",
+                ),
+                Explained(
+                    where=lambda c: c["world"] // (c["tp"] * c["pp"] * c["cp"]) % c["ep"] != 0,
+                    right="validator",
+                    why="no strategy has experts over the devices of tensor or context parallelism",
+                ),
+            ),
             explained=(
                 Explained(
                     where=lambda c: c["order"] == "tp-pp-cp-ep-dp" and c["pp"] > 1,
@@ -201,6 +213,11 @@ GRIDS: dict[str, Grid] = {
                     where=lambda c: c["ep"] > 1 and titan(c)["dp_shard"] * c["cp"] * c["tp"] % c["ep"] != 0,
                     right="importer",
                     why="0.3.0 rounds the number of copies of an expert down, and fails when it makes the mesh",
+                ),
+                Explained(
+                    where=lambda c: c["ep"] > 1 and titan(c)["dp_shard"] % c["ep"] != 0,
+                    right="validator",
+                    why="no strategy has experts over the devices of tensor or context parallelism",
                 ),
             ),
         ),

@@ -61,7 +61,7 @@ def groups_text(config: Config) -> tuple[str, int | None] | None:
         f"--tensor-model-parallel-size {config['tp']} --pipeline-model-parallel-size {config['pp']}",
         f"--context-parallel-size {config['cp']} --expert-model-parallel-size {config['ep']}",
         f"--expert-tensor-parallel-size {config['etp']} --num-distributed-optimizer-instances {config['instances']}",
-        "--use-distributed-optimizer",
+        "--use-distributed-optimizer --sequence-parallel",
     ]
     if config["vpp"]:
         parts.append("--num-virtual-stages-per-pipeline-rank 2")

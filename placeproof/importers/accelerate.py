@@ -6,10 +6,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 from placeproof.core.diagnostics import Problems
+from placeproof.importers.accelerate_experts import check_experts, experts
 from placeproof.importers.accelerate_fields import FIELDS, MULTI, OWNED, SHARDING, Run, without_empty
 from placeproof.importers.document import Document
 from placeproof.importers.fields import AUTO, Reader
-from placeproof.importers.imported import Imported, Reading, Role, expression, over_tokens
+from placeproof.importers.imported import Imported, Reading, Role, expression, over_axes
 
 _DS, _FSDP, _MG, _PC = "deepspeed_config.", "fsdp_config.fsdp_", "megatron_lm_config.megatron_lm_", "parallelism_config.parallelism_config_"
 #: What a DeepSpeed file decides: Accelerate refuses these beside `deepspeed_config_file`.
@@ -32,14 +33,15 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     build = {"FSDP": _fsdp, "DEEPSPEED": _deepspeed, "MEGATRON_LM": _megatron, "TP": _tensor}.get(run.kind, _plain)
     parts = build(run, sizes)
     tokens, attention = _tokens(run, sizes)
-    if tokens == 1 and not any(name not in ("accumulate", "checkpoint") for name in parts):
+    ep, whole = experts(run)
+    if tokens * ep == 1 and not set(parts) - {"accumulate", "checkpoint"}:
         parts = {"ddp": {"dp": 1}, **parts}
     _check_others(run)
     precision = _precision(run)
     return Imported(
         system="accelerate",
         source=document.source,
-        expression=expression(over_tokens(parts, tokens, attention)),
+        expression=expression(over_axes(parts, tokens=tokens, attention=attention, experts=ep, whole=whole)),
         readings=_readings(run, empty),
         precision=precision,
         numbers=run.numbers,
@@ -190,9 +192,8 @@ def _plain(run: Run, sizes: dict[str, int]) -> _Parts:
 
 
 def _tensor(run: Run, sizes: dict[str, int]) -> _Parts:
-    name = "tp_config.tp_size"
-    degree = run.get(name)
-    return {**_axis("ddp", dp=run.over({name: degree})), **_axis("tp", tp=degree)}
+    degree = run.get("tp_config.tp_size")
+    return {**_axis("ddp", dp=run.over({"tp_config.tp_size": degree})), **_axis("tp", tp=degree)}
 
 
 def _fsdp(run: Run, sizes: dict[str, int]) -> _Parts:
@@ -220,8 +221,7 @@ def _fsdp(run: Run, sizes: dict[str, int]) -> _Parts:
 def _groups(run: Run, sizes: dict[str, int], strategy: str) -> tuple[int, int | None]:
     """Copies, and the devices that one copy is sharded over."""
     if sizes and int(run.get(_FSDP + "version")) == 2:
-        rep, shard = sizes[_PC + "dp_replicate_size"], sizes[_PC + "dp_shard_size"]
-        return rep, shard
+        return sizes[_PC + "dp_replicate_size"], sizes[_PC + "dp_shard_size"]
     if strategy.startswith("HYBRID") and run.machines > 1:
         run.mark("num_machines", f"HYBRID_SHARD: {run.machines} copies, each sharded over one machine")
         return run.machines, None if run.world is None else max(run.world // run.machines, 1)
@@ -322,8 +322,8 @@ def _stage(run: Run, dp: int | None) -> _Parts:
 def _megatron(run: Run, sizes: dict[str, int]) -> _Parts:
     degrees = {_MG + n: run.get(_MG + n) for n in ("tp_degree", "pp_degree", "context_parallel_size")}
     tp, pp, cp = degrees.values()
-    parts = _data("zero1" if run.get(_MG + "use_distributed_optimizer") else "ddp", run.over(degrees), cp)
-    parts |= _axis("tp", tp=tp)
+    data, dp = "zero1" if run.get(_MG + "use_distributed_optimizer") else "ddp", check_experts(run, run.over(degrees))
+    parts = _data(data, dp, cp * experts(run)[0]) | _axis("tp", tp=tp)
     if tp > 1 and run.get(_MG + "sequence_parallelism"):
         parts["sp"] = {"tp": tp}
     steps = run.get(_MG + "num_micro_batches")

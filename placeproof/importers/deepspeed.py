@@ -9,10 +9,11 @@ from math import prod
 from typing import Any
 
 from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.importers.deepspeed_experts import check_experts, devices_note
 from placeproof.importers.deepspeed_fields import FIELDS, HARMLESS, SWITCHES, WIDTHS
 from placeproof.importers.document import Document, Path
 from placeproof.importers.fields import Field, Reader, field
-from placeproof.importers.imported import Imported, Reading, Role, expression, over_tokens
+from placeproof.importers.imported import Imported, Reading, Role, expression, misplaced, over_axes
 
 _ZERO = "zero_optimization"
 _BATCH, _MICRO, _STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
@@ -33,13 +34,13 @@ _TESTED = ("", "adam", "adamw", "adagrad", "lion", "muon")
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
     """Read a configuration of DeepSpeed. Problems are collected; with any, what is returned must not be used."""
     config = _Config(Reader(document, (*FIELDS, *_forms(document.data)), problems, auto=True), world)
-    parts, precision = over_tokens(config.parts(), config.sp, "ulysses"), config.precision()
+    parts, precision = config.parts(), config.precision()
     config.check()
     numbers = {"b": config.micro, "m": config.steps if config.split else None, "V": config.get("vocabulary_size")}
     return Imported(
         system="deepspeed",
         source=document.source,
-        expression=expression(parts),
+        expression=expression(over_axes(parts, tokens=config.sp, attention="ulysses", experts=config.ep, whole=config.whole)),
         readings=tuple(config.readings()),
         precision=precision,
         numbers={name: Fraction(value) for name, value in numbers.items() if value is not None},
@@ -72,6 +73,9 @@ class _Config:
         self.dp = self._dp()
         #: Devices that sequences are split over, where the strategy has them.
         self.sp: int = self.get("sequence_parallel_size")
+        #: Devices that share experts, None where a trainer fills it in; and whether each is whole while other matrices are split.
+        self.ep: int | None = self.get("expert_parallel.autoep_size") if self.get("expert_parallel.enabled") else 1
+        self.whole = self.ep != 1 and self.tp != 1
         self._batches()
         #: Whether an update has several micro-batches, or may have.
         self.split = self.pp > 1 or self.steps != 1
@@ -188,10 +192,14 @@ class _Config:
             note = "sequences are split too (Ulysses): dp is divided by it and the axis left out, since ZeRO++ has no axis beside its nodes"
             self.note("sequence_parallel_size", note, Role.NOT_MODELLED)
             self.sp = 1
+        if self.ep != 1:
+            check_experts(self.reader, name, found=misplaced(self.ep, self.dp, tensor=self.tp, sequence=self.sp))
+            self.note("expert_parallel.autoep_size", *devices_note(whole=self.whole, sharded=self.stage > 0))
         rest = self.tp != 1 or self.pp > 1 or (self.sp > 1 and self.stage == 0)
-        if self.dp != 1 or (self.sp > 1 and self.stage) or name in ("zero_offload", "zero_infinity"):
-            found[name] = {"dp": self.dp, **arguments}
-        elif not rest:
+        dp = None if self.dp is None or self.ep is None else max(self.dp // self.ep, 1)
+        if dp != 1 or ((self.sp > 1 or self.ep != 1) and self.stage) or name in ("zero_offload", "zero_infinity"):
+            found[name] = {"dp": dp, **arguments}
+        elif not rest and self.ep == 1:
             found["ddp"] = {"dp": 1}
         if self.tp != 1:
             found["tp"] = {"tp": self.tp}

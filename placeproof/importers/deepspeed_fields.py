@@ -253,8 +253,9 @@ _MODEL = (
         "number_checkpoints contiguous_memory_optimization synchronize_checkpoint_boundary profile",
         "layout and timing of the same checkpoints",
     ),
-    *_flags("expert_parallel", _OPEN, ("enabled", "experts lie on different devices")),
-    field("expert_parallel.autoep_size", "count", _OPEN, "expert axis, taken out of dp and left out here", default=1),
+    *_flags("expert_parallel", _READ, ("enabled", "experts lie on different devices")),
+    field("expert_parallel.autoep_size", "count", _READ, "devices that share the experts", default=1),
+    field("expert_parallel.expert_tensor_parallel_size", "count", _READ, "devices that an expert is split over", default=1),
     field("expert_parallel.*", _ANY, _PLAIN, "how tokens reach experts", None),
 )
 

@@ -77,23 +77,51 @@ class ImportedShapes:
 
 #: Strategies that shard over data-parallel devices -> the same one over another axis alone.
 _SHARDING = {name: name for name in ("zero1", "zero2", "zero3", "fsdp", "zero_offload", "zero_infinity")} | {"hsdp": "fsdp"}
+#: Those that gather parameters: they are written over dp even where it is one device, over which the experts then lie.
+_GATHERING = ("zero3", "fsdp", "zero_infinity")
 
 
-def over_tokens(parts: Mapping[str, Mapping[str, object]], degree: int, attention: str | None) -> list[tuple[str, Mapping[str, object]]]:
-    """The strategies with sequences split over so many devices, the axis cp. What is sharded over dp is sharded over these devices, too.
+def over_axes(
+    parts: Mapping[str, Mapping[str, object]],
+    *,
+    tokens: int = 1,
+    attention: str | None = None,
+    experts: int | None = 1,
+    whole: bool = False,
+) -> list[tuple[str, Mapping[str, object]]]:
+    """The strategies over further axes of samples: ep, whose devices share experts, and cp, over which sequences are split.
 
-    ``attention``: as the option of the strategy `cp`, None for its default.
+    What is sharded over dp is sharded over these, too. ``tokens``, ``experts``: how many devices, None where that is open; those of ep are
+    not among dp's. ``attention``: as the option of the strategy `cp`, None for its default. ``whole``: beside tensor parallelism each
+    expert is whole.
     """
+    axes = [axis for axis, degree in (("ep", experts), ("cp", tokens)) if degree != 1]
     found: list[tuple[str, Mapping[str, object]]] = []
     for name, arguments in parts.items():
-        split = degree > 1 and name in _SHARDING
-        if not split or arguments.get("dp") != 1:
+        spread = axes if name in _SHARDING else []
+        needed = "ep" in spread and name in _GATHERING
+        if not axes or needed or arguments.get("dp") != 1 or name not in (*_SHARDING, "ddp"):
             found.append((name, arguments))
-        if split:
-            found.append((_SHARDING[name], {"dp": "cp", **{k: v for k, v in arguments.items() if k not in ("dp", "rep", "shard")}}))
-    if degree > 1:
-        found.append(("cp", {"cp": degree, "attention": attention}))
+        options = {k: v for k, v in arguments.items() if k not in ("dp", "rep", "shard")}
+        found += [(_SHARDING[name], {"dp": axis, **options}) for axis in spread]
+    if experts != 1 or whole:
+        found.append(("ep", {"ep": experts, "experts": "whole" if whole else None}))
+    if tokens > 1:
+        found.append(("cp", {"cp": tokens, "attention": attention}))
     return found
+
+
+def misplaced(experts: int | None, devices: int | None, **others: int | None) -> tuple[str, str] | None:
+    """Why no strategy has experts over so many devices: the axis ep is taken out of the data-parallel ``devices`` alone. With a remedy.
+
+    ``others``: the degrees of further axes over whose devices the system lays them first, by the name of the parallelism.
+    """
+    if experts is None or devices is None or devices % experts == 0:
+        return None
+    over = " and ".join(name for name, degree in others.items() if degree != 1)
+    beside = f" they are those of {over} parallelism too, and" if over else ""
+    message = f"{experts} devices that share experts do not divide {devices} data-parallel ones:{beside} no strategy says that"
+    return message, f"take a divisor of {devices}"
 
 
 def expression(parts: Mapping[str, Mapping[str, object]] | Iterable[tuple[str, Mapping[str, object]]]) -> str:

@@ -10,12 +10,14 @@ from math import prod
 from placeproof.core.diagnostics import Place, Problems
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Imported, Reading, Role, expression, over_tokens
+from placeproof.importers.imported import Imported, Reading, Role, expression, over_axes
+from placeproof.importers.megatron_experts import check_split, expert_notes, experts_whole
 from placeproof.importers.megatron_fields import FIELDS
 from placeproof.importers.megatron_rules import Sizes, check, first, flag, full_recompute, own_fsdp
 
 _NUMBERS = {
     "b": "micro_batch_size", "s": "seq_length", "L": "num_layers", "h": "hidden_size", "a": "num_attention_heads", "V": "padded_vocab_size",
+    "E": "num_experts", "k": "moe_router_topk",
 }  # fmt: skip
 #: What a run divides the world by before data parallelism gets the rest.
 _MODEL_AXES = (
@@ -49,6 +51,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     sizes = _sizes(reader, world if whole else None)
     if whole:  # else what follows would be guessed from a default degree
         check(reader, sizes)
+        check_split(reader, sizes)
     precision, why = _precision(reader)
     notes = _notes(reader, sizes, why)
     numbers = {symbol: Fraction(reader.get(name)) for symbol, name in _NUMBERS.items() if reader.said(name)}
@@ -153,10 +156,8 @@ def _parts(reader: Reader, sizes: Sizes) -> list[tuple[str, Mapping[str, object]
     """The strategies with their degrees. Axes of one device are left out."""
     parts: dict[str, Mapping[str, object]] = {}
     tokens = sizes.cp if _splits_tokens(reader, sizes) else 1
-    if sizes.dp != 1 or sizes.tp == sizes.pp == 1 or tokens > 1:
-        parts.update(_data_part(reader, sizes.dp, tokens))
-    if tokens > 1 and parts.get("ddp") == {"dp": 1}:
-        parts = {}
+    if sizes.copies != 1 or sizes.tp == sizes.pp == 1 or tokens * sizes.ep > 1:
+        parts.update(_data_part(reader, sizes.copies, tokens * sizes.ep))
     if sizes.tp > 1:
         parts["tp"] = {"tp": sizes.tp}
     if sizes.tp > 1 and flag(reader, "sequence_parallel"):
@@ -170,7 +171,7 @@ def _parts(reader: Reader, sizes: Sizes) -> list[tuple[str, Mapping[str, object]
         parts["checkpoint"] = {}
     if flag(reader, "distribute_saved_activations", "distribute_checkpointed_activations") and sizes.tp > 1:
         parts["zero_r"] = {"tp": sizes.tp}
-    return over_tokens(parts, tokens, _attention(reader)[0])
+    return over_axes(parts, tokens=tokens, attention=_attention(reader)[0], experts=sizes.ep, whole=experts_whole(reader, sizes))
 
 
 def _several(reader: Reader) -> bool:
@@ -179,15 +180,15 @@ def _several(reader: Reader) -> bool:
     return reader.said("step_batch_size_schedule") or (batch is not None and batch != reader.get("micro_batch_size"))
 
 
-def _data_part(reader: Reader, dp: int | None, tokens: int) -> Mapping[str, Mapping[str, object]]:
-    """``tokens``: devices that sequences are split over, over which is sharded, too."""
-    if dp == 1 and tokens == 1:
+def _data_part(reader: Reader, dp: int | None, others: int) -> Mapping[str, Mapping[str, object]]:
+    """``others``: devices of sequences and of experts, over which is sharded, too."""
+    if dp == 1 and others == 1:
         return {"ddp": {"dp": 1}}
     if flag(reader, "use_torch_fsdp2"):
         return {"fsdp": {"dp": dp, "reshard_after_forward": False if flag(reader, "torch_fsdp2_no_reshard_after_forward") else None}}
     if own_fsdp(reader):
         copies = reader.get("num_distributed_optimizer_instances")
-        if copies > 1 and dp == copies:
+        if copies > 1 and dp == copies and others == 1:
             return {"ddp": {"dp": dp}}
         if copies > 1 and _sharding(reader) == "optim_grads_params":
             return {"hsdp": {"rep": copies, "shard": dp // copies if dp is not None and dp % copies == 0 else None}}
@@ -280,6 +281,7 @@ def _notes(reader: Reader, sizes: Sizes, why: str) -> dict[str, tuple[Role, str]
     if reader.get("recompute_granularity") == "selective" or flag(reader, "recompute_activations"):
         notes["recompute_granularity"] = (Role.NOT_MODELLED, "parts of a layer are recomputed: less memory, more work")
     notes.update(_split_notes(reader, sizes))
+    notes.update(expert_notes(reader, sizes))
     if full_recompute(reader):
         notes.update(_recompute_notes(reader, sizes))
     if why:

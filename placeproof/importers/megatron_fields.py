@@ -19,6 +19,10 @@ _READ: tuple[Field, ...] = (
     field("hidden_size", "count", Role.READ, "hidden size: h"),
     field("num_attention_heads", "count", Role.READ, "attention heads: a"),
     field("seq_length", "count", Role.READ, "tokens of a sample: s"),
+    field("num_experts", "count", Role.READ, "experts of a layer: E"),
+    field("moe_router_topk", "count", Role.READ, "experts that a token is sent to: k", default=2),
+    field("expert_tensor_parallel_size", "count", Role.READ, "devices that an expert is split over"),
+    field("expert_model_parallel_size", "count", Role.READ, "devices that share the experts", default=1),
     field("padded_vocab_size", "count", Role.READ, "vocabulary, padding counted: V"),
     field("use_distributed_optimizer", "bool", Role.READ, "optimizer state is sharded over the data-parallel axis", default=False),
     field("use_megatron_fsdp", "bool", Role.READ, "sharding as `data_parallel_sharding_strategy` says", default=False),
@@ -65,7 +69,12 @@ _READ: tuple[Field, ...] = (
 
 _INTERLEAVED = "interleaved stages: more messages, and other memory"
 _UNEVEN = "stages of unequal size: the formulas count equal ones"
-_EXPERTS = "expert layers are not covered"
+_EXPERTS = "of the weights and messages of experts no formula says this"
+_FEWER = "a token's experts lie on few devices: less is sent than the formulas count"
+_BALANCE = "the router or a further term of the loss evens out what experts get"
+_BIAS = "a bias of the router follows what experts got: one more all-reduce, of counts"
+_WAY = "how tokens reach experts: the formulas send each to its experts"
+_PADDED = "what experts get is padded: more than the formulas count"
 _CONTEXT = "sequences split over devices are not covered"
 _ENCODER = "an encoder and a decoder: the formulas know one stack"
 _HYBRID = "layers of other kinds than attention and MLP"
@@ -94,24 +103,31 @@ _NOT_MODELLED: tuple[tuple[str, str, str], ...] = (
     ("list", _CONTEXT, "cp_comm_type hierarchical_context_parallel_sizes"),
     ("bool", _CONTEXT, "hybrid_context_parallel dynamic_context_parallel"),
     ("count", _CONTEXT, "max_seqlen_per_dp_cp_rank min_hybrid_context_parallel_size"),
-    ("count", "experts are split by other degrees than the rest: not covered", "expert_tensor_parallel_size"),
-    ("int", _EXPERTS, "num_experts moe_router_topk moe_ffn_hidden_size moe_shared_expert_intermediate_size moe_latent_size"),
-    ("int", _EXPERTS, "moe_router_num_groups moe_router_group_topk moe_router_topk_limited_devices"),
-    ("text list", _EXPERTS, "moe_layer_freq moe_router_load_balancing_type moe_aux_loss_coeff moe_router_score_function moe_router_dtype"),
-    ("text", _EXPERTS, "moe_token_dispatcher_type moe_flex_dispatcher_backend moe_token_drop_policy"),
-    ("number", _EXPERTS, "moe_z_loss_coeff moe_input_jitter_eps moe_expert_capacity_factor moe_router_topk_scaling_factor"),
-    ("number", _EXPERTS, "moe_router_bias_update_rate moe_router_quantile_balancing_ema moe_router_force_biased"),
-    ("number", _EXPERTS, "moe_expert_rank_capacity_factor"),
-    ("bool", _EXPERTS, "moe_hybridep_pad_uneven_dispatch_inputs moe_ncclep_static_shape moe_ncclep_zero_copy"),
+    ("int", _EXPERTS, "moe_latent_size"),
+    ("int", _FEWER, "moe_router_group_topk moe_router_topk_limited_devices"),
+    ("text list", _BALANCE, "moe_router_load_balancing_type moe_aux_loss_coeff"),
+    ("bool", _BIAS, "moe_router_enable_expert_bias"),
+    ("number", "random factors at the router: no device draws what one device would", "moe_input_jitter_eps"),
     (
-        "bool",
-        _EXPERTS,
-        "moe_pad_expert_input_to_capacity moe_layer_recompute moe_extended_tp moe_router_enable_expert_bias moe_enable_deepep",
+        "number",
+        "an expert takes at most this many times an even share, and drops the rest: the symbol c of a model",
+        "moe_expert_capacity_factor",
     ),
-    ("bool", _EXPERTS, "moe_router_pre_softmax moe_router_force_load_balancing moe_shared_expert_gate moe_apply_probs_on_input"),
-    ("bool", _EXPERTS, "moe_router_padding_for_quantization moe_router_padding_for_fp8 moe_use_upcycling"),
-    ("bool", _EXPERTS, "moe_enable_routing_replay"),
-    ("int", _EXPERTS, "moe_upcycling_granularity"),
+    (
+        "number",
+        "a device takes at most this many times an even share, and drops the rest: the symbol c of a model",
+        "moe_expert_rank_capacity_factor",
+    ),
+    ("bool", "experts get as many tokens as they may take: c, of a model, is exact", "moe_pad_expert_input_to_capacity"),
+    ("text", _WAY, "moe_token_dispatcher_type moe_flex_dispatcher_backend"),
+    ("bool", _WAY, "moe_enable_deepep"),
+    ("bool", _PADDED, "moe_hybridep_pad_uneven_dispatch_inputs moe_ncclep_static_shape moe_ncclep_zero_copy"),
+    ("bool", _PADDED, "moe_router_padding_for_quantization moe_router_padding_for_fp8"),
+    ("bool", "a layer's experts are recomputed: less memory, more work", "moe_layer_recompute"),
+    ("bool", "an older form: experts are split over tensor parallelism and over devices that share them", "moe_extended_tp"),
+    ("bool", "experts start as copies of a dense layer, whose file has another shape", "moe_use_upcycling"),
+    ("int", "experts start as copies of a dense layer, whose file has another shape", "moe_upcycling_granularity"),
+    ("bool", "the choices of experts are kept and taken again", "moe_enable_routing_replay"),
     ("list", "parts of a layer are recomputed: less memory, more work", "recompute_modules"),
     ("bool", "a part of attention is recomputed: less memory, more work", "recompute_activations"),
     ("text", _FP8, "fp8_format fp4_format fp8_recipe fp4_recipe fp8_quantizer_factory fp4_quantizer_factory kitchen_config_file"),
@@ -170,10 +186,6 @@ _WITH_DEFAULTS: tuple[Field, ...] = (
     field(
         "context_parallel_size", "count", Role.NOT_MODELLED,
         "sequences split over devices: dp is divided by it, and what dp shards is sharded over it too", default=1,
-    ),
-    field(
-        "expert_model_parallel_size", "count", Role.NOT_MODELLED,
-        "experts split over devices: parameters and messages are not those of the formulas", default=1,
     ),
     field(
         "generalized_tensor_parallel_remat_size", "count", Role.NOT_MODELLED,

@@ -19,6 +19,7 @@ _WIRE = "how and when messages go: the same messages"
 _SCALE = "scaling of the loss: the same update"
 _FP8 = "how scales of 8 and 4 bits are found"
 _EXPERTS = "kernels and logs of expert layers"
+_CHOICE = "which experts a token is sent to, and how their outputs are weighed: any choice costs as much"
 _SERVE = "generation after training"
 _REWARD = "sampling of training by reinforcement"
 _VISION = "models of images"
@@ -30,7 +31,8 @@ _GROUPS: tuple[tuple[str, str, str], ...] = (
         max_position_embeddings make_vocab_size_divisible_by vocab_size relative_attention_num_buckets relative_attention_max_distance
         q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim mamba_state_dim mamba_head_dim mamba_num_groups
         mamba_num_heads dsa_indexer_n_heads dsa_indexer_head_dim dsa_indexer_topk linear_conv_kernel_dim linear_key_head_dim
-        linear_value_head_dim linear_num_key_heads linear_num_value_heads"""),
+        linear_value_head_dim linear_num_key_heads linear_num_value_heads moe_ffn_hidden_size
+        moe_shared_expert_intermediate_size"""),
     (_SHAPE, "bool", """yarn_correction_range_round_to_int no_yarn_correction_range_round_to_int dsa_indexer_rope_interleaved
         dsa_indexer_k_norm_fp32 no_dsa_indexer_rotate_activation disable_dsa_indexer_rotate_activation no_dsa_indexer_scoring_relu
         disable_dsa_indexer_scoring_relu group_query_attention use_rotary_position_embeddings rotary_interleaved use_rope_scaling
@@ -152,6 +154,14 @@ _GROUPS: tuple[tuple[str, str, str], ...] = (
     (_SCALE, "number", "loss_scale initial_loss_scale min_loss_scale loss_scale_window hysteresis"),
     (_FP8, "int", "fp8_margin fp8_interval fp8_amax_history_len"),
     (_FP8, "text", "fp8_amax_compute_algo"),
+    (_SHAPE, "text list", "moe_layer_freq"),
+    (_SHAPE, "bool", "moe_shared_expert_gate"),
+    (_CHOICE, "int", "moe_router_num_groups"),
+    (_CHOICE, "text", "moe_router_score_function moe_router_dtype moe_token_drop_policy"),
+    (_CHOICE, "number", """moe_router_topk_scaling_factor moe_router_bias_update_rate moe_router_quantile_balancing_ema
+        moe_router_force_biased"""),
+    (_CHOICE, "bool", "moe_router_pre_softmax moe_router_force_load_balancing moe_apply_probs_on_input"),
+    ("a further term of each token's loss: the same step", "number", "moe_z_loss_coeff"),
     (_EXPERTS, "bool", """use_grouped_gemm_for_shared_expert moe_single_grouped_weight moe_single_grouped_bias
         moe_permute_fusion_into_hybridep moe_grouped_gemm moe_use_legacy_grouped_gemm moe_permute_fusion moe_router_fusion"""),
     (_SERVE, "int", """inference_cuda_graph_max_tokens inference_batch_times_seqlen_threshold max_tokens_to_oom inference_max_requests

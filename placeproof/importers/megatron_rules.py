@@ -25,6 +25,11 @@ class Sizes:
     interleaved: bool
     chunks: int = 1
 
+    @property
+    def copies(self) -> int | None:
+        """Data-parallel devices of which no two share experts: the axis dp beside the axis ep. None where dp is open."""
+        return None if self.dp is None else max(self.dp // self.ep, 1)
+
 
 def flag(reader: Reader, *names: str) -> bool:
     """Whether one of the flags is set."""
@@ -173,6 +178,10 @@ def _check_experts(reader: Reader, sizes: Sizes) -> None:
     _deny(reader, ep > 1 and not experts, "expert_model_parallel_size", message, "give `num_experts`")
     message = f"{experts} experts are no multiple of {ep}, the degree of expert parallelism"
     _deny(reader, bool(experts) and experts % ep != 0, "num_experts", message, "experts are split evenly: change one of the two")
+    # megatron-core==0.16.1:transformer/moe/moe_layer.py
+    alone = bool(experts) and sizes.tp > 1 and not flag(reader, "sequence_parallel")
+    message = "experts beside tensor parallelism need sequence parallelism"
+    _deny(reader, alone, "num_experts", message, "add `--sequence-parallel`")
     _check_experts_world(reader, sizes)
     name = "overlap_moe_expert_parallel_comm"
     if flag(reader, name):

@@ -1,11 +1,13 @@
 """torchtitan's TOML files: FSDP2, tensor, sequence, context and pipeline parallelism by their degrees.
 
-Expert parallelism is read for the degrees alone. What torchtitan refuses is refused, with its reason.
+torchtitan takes the devices that share experts from those of data, context and tensor parallelism; the strategy `ep` takes them from the
+first alone, and the rest is refused. So is what torchtitan refuses, with its reason.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Imported, Reading, Role, expression, over_tokens
+from placeproof.importers.imported import Imported, Reading, Role, expression, misplaced, over_axes
 from placeproof.importers.torchtitan_fields import FIELDS, OLD_NAMES
 from placeproof.importers.torchtitan_notes import Facts, amendments
 
@@ -92,7 +94,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     return Imported(
         system="torchtitan",
         source=document.source,
-        expression=expression(over_tokens(_strategy(settings, facts), facts.cp, _ROTATES[settings.get(_ROTATE)])),
+        expression=expression(_spread(settings, facts)),
         readings=_readings(settings, facts),
         precision=facts.precision,
         numbers=_numbers(settings, facts),
@@ -111,6 +113,7 @@ def _facts(settings: Settings, world: int | None) -> Facts:
         pp=settings.degree("pp"),
         cp=settings.degree("cp"),
         ep=settings.get("parallelism.expert_parallel_degree"),
+        split=settings.get("parallelism.expert_tensor_parallel_degree"),
         steps=_steps(settings, shard),
         microbatches=_microbatches(settings),
         schedule="csv" if settings.get("parallelism.pipeline_parallel_schedule_csv") else schedule,
@@ -122,7 +125,8 @@ def _facts(settings: Settings, world: int | None) -> Facts:
     order, chunks = _order(settings, facts)
     precision, widths = _precision(settings, facts)
     offloaded = settings.get("training.enable_cpu_offload") and shard != 1 and facts.replicate == 1 and _reshards(settings)
-    return dataclasses.replace(facts, precision=precision, widths=widths, offloaded=offloaded, order=order, chunks=chunks)
+    ahead = facts.sharded and not offloaded and _reshards(settings)
+    return dataclasses.replace(facts, precision=precision, widths=widths, offloaded=offloaded, ahead=ahead, order=order, chunks=chunks)
 
 
 def _order(settings: Settings, facts: Facts) -> tuple[str | None, int | None]:
@@ -220,17 +224,24 @@ def _precision(settings: Settings, facts: Facts) -> tuple[str | None, str]:
     return name if kept == used and adam else None, widths
 
 
+def _spread(settings: Settings, facts: Facts) -> list[tuple[str, Mapping[str, object]]]:
+    """The strategies over all axes."""
+    attention = _ROTATES[settings.get(_ROTATE)]
+    return over_axes(_strategy(settings, facts), tokens=facts.cp, attention=attention, experts=facts.ep, whole=facts.whole)
+
+
 def _strategy(settings: Settings, facts: Facts) -> dict[str, dict[str, object]]:
     """The strategies by name, with their arguments."""
     parts: dict[str, dict[str, object]] = {}
     kept = None if _reshards(settings) else False
-    ahead = True if kept is None else None  # the next unit is gathered while one computes: two are alive
+    ahead = True if facts.ahead and facts.ep == 1 else None  # two units are alive, which no strategy says beside experts
+    shard = facts.shard if facts.shard is None else max(facts.shard // facts.ep, 1)
     if facts.sharded and facts.replicate > 1:
-        parts["hsdp"] = {"rep": facts.replicate, "shard": facts.shard, "reshard_after_forward": kept, "prefetch": ahead}
+        parts["hsdp"] = {"rep": facts.replicate, "shard": shard, "reshard_after_forward": kept, "prefetch": ahead}
     elif facts.offloaded:
-        parts["zero_infinity"] = {"dp": facts.shard}
+        parts["zero_infinity"] = {"dp": shard}
     elif facts.shard != 1 or facts.cp > 1:
-        parts["fsdp"] = {"dp": facts.shard, "reshard_after_forward": kept, "prefetch": ahead}
+        parts["fsdp"] = {"dp": shard, "reshard_after_forward": kept, "prefetch": ahead}
     elif facts.replicate > 1:
         parts["ddp"] = {"dp": facts.replicate}
     if facts.tp > 1:
@@ -325,6 +336,8 @@ def _check_experts(settings: Settings, facts: Facts) -> None:
         room = facts.shard * facts.cp * facts.tp // split
         message = f"experts cannot be split {facts.ep} ways over {room} devices (sharding * context * tensor, per expert split)"
         settings.refuse(name, message, f"choose a divisor of {room}")
+    elif found := misplaced(facts.ep, facts.shard, context=facts.cp, tensor=facts.tp if facts.whole else 1):
+        settings.refuse(name, *found)
 
 
 def _readings(settings: Settings, facts: Facts) -> tuple[Reading, ...]:

@@ -29,7 +29,7 @@ OLD_NAMES: dict[str, tuple[str, ...]] = {
 }
 
 _CONTEXT = "the sequence is split over these devices: the axis cp"
-_EXPERTS = "experts are split over the data parallel devices and tokens are sent to them: left out of the strategy"
+_EXPERTS = "devices with samples of their own that share the experts"
 _STAGES = "which layers a stage has: the formulas take equal stages"
 _EIGHT_BITS = "linear layers compute in 8 bits: precision is left open"
 _FAULTS = "groups of replicas come and go during the run"
@@ -114,8 +114,8 @@ _PARALLELISM = [
     field("parallelism.pipeline_parallel_microbatch_size", "count", READ, "samples of a micro-batch", default=1),
     field("parallelism.pipeline_parallel_expert_parallel_overlap", "bool", PLAIN, "the same bytes, sent while others compute"),
     field("parallelism.context_parallel_load_balancer", "text", OPEN, "which parts of a sequence a device gets"),
-    field("parallelism.expert_parallel_degree", "count", OPEN, _EXPERTS, default=1),
-    field("parallelism.expert_tensor_parallel_degree", "count", OPEN, "each expert is split too, or not", default=1),
+    field("parallelism.expert_parallel_degree", "count", READ, _EXPERTS, default=1),
+    field("parallelism.expert_tensor_parallel_degree", "count", READ, "devices that an expert is split over", default=1),
     field("parallelism.expert_parallel_comm_backend", "", OPEN, "what sends tokens to experts", "standard", "deepep", default="standard"),
 ]  # fmt: skip
 

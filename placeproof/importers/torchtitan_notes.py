@@ -13,10 +13,10 @@ from placeproof.importers.imported import Reading, Role
 class Facts:
     """What follows from the settings. ``shard``, ``steps`` and ``microbatches`` are None where the file leaves them open.
 
-    ``steps``: passes over the local batch before an update. ``microbatches``: parts of the local batch in a pipeline. ``order``: the
-    schedule as the strategy `pp` names it, None where it has none of that kind; ``chunks``: runs of layers on a device, where the schedule
-    leaves them open. ``offloaded``: whether the strategy says that FSDP's shards lie in host memory. ``widths``: what is kept in how many
-    bytes.
+    ``split``: devices that an expert is split over. ``steps``: passes over the local batch before an update. ``microbatches``: parts of the
+    local batch in a pipeline. ``order``: the schedule as the strategy `pp` names it, None where it has none of that kind; ``chunks``: runs
+    of layers on a device, where the schedule leaves them open. ``offloaded``: whether the strategy says that FSDP's shards lie in host
+    memory; ``ahead``: whether the next unit is gathered while one computes. ``widths``: what is kept in how many bytes.
     """
 
     replicate: int
@@ -25,6 +25,7 @@ class Facts:
     pp: int
     cp: int
     ep: int
+    split: int
     steps: int | None
     microbatches: int | None
     schedule: str
@@ -35,8 +36,14 @@ class Facts:
     order: str | None = None
     chunks: int | None = None
     offloaded: bool = False
+    ahead: bool = False
     precision: str | None = None
     widths: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether each of the experts that devices share is whole, while other matrices are split."""
+        return self.ep > 1 and self.tp > 1 and self.split == 1
 
     @property
     def sharded(self) -> bool:
@@ -61,7 +68,7 @@ def amendments(known: Facts, names: Mapping[str, str]) -> Callable[[Reading], Re
         name = names.get(reading.name, reading.name)
         if reason := _unused(name, known):
             return dataclasses.replace(reading, role=Role.NO_MATTER, note=reason)
-        found = _changed(name, known)
+        found = _experts(name, known) or _changed(name, known)
         return reading if found is None else dataclasses.replace(reading, role=found[0], note=found[1])
 
     return changed
@@ -138,6 +145,22 @@ def _copies(known: Facts) -> tuple[Role, str] | None:
         return None
     note = "copies, each of them whole on its device and wrapped in FSDP, which gathers nothing then and casts a unit at a time"
     return Role.READ, f"{note}; older versions refuse this"
+
+
+def _experts(name: str, known: Facts) -> tuple[Role, str] | None:
+    """Of degrees of experts, where devices share them."""
+    if name == "parallelism.expert_tensor_parallel_degree":
+        return Role.READ, "each expert is whole" if known.split == 1 else "experts are split as other matrices are"
+    if name != "parallelism.expert_parallel_degree":
+        return None
+    note = "devices with samples of their own that share the experts: the axis ep, taken out of the shards"
+    if known.whole:  # torchtitan==0.3.0:torchtitan/distributed/parallel_dims.py, efsdp
+        note = f"{note}; FSDP shards whole experts over tensor parallelism too: a device has 1/{known.tp} of what is counted of them"
+    elif known.cp > 1:
+        note += "; those of one sequence first: the same bytes, between other devices"
+    if known.ahead:
+        note += "; one gathered unit is counted, and torch gathers the next one early"
+    return Role.NOT_MODELLED if known.whole else Role.READ, note
 
 
 def _mode(mode: str) -> tuple[Role, str]:
