@@ -251,7 +251,7 @@ def _fits(axes: Mapping[str, Axis], name: str, number: int, problems: Problems) 
         problems.add("PP104", message, help="uneven parts go with one set of parts alone: leave the sub-groups out")
     if axis.degree is not None and axis.degree != number:
         message = f"axis `{name}` has degree {axis.degree}, and `--shards` lists {number} devices"
-        problems.add("PP205", message, help=f"list {axis.degree}; 3x0.1 stands for three devices")
+        problems.add("PP205", message, help=f"list {axis.degree}; 0.1x3 stands for three devices")
     return len(problems.found) == before
 
 

@@ -61,7 +61,7 @@ class _Layer:
         self.here, self.call, self.group, self.part = here, call, group, part
         self.weights = Weights.of(here, part)
         self.blocks = here.model.blocks_in(part.extent)
-        self.alone = part.group is not None
+        self.alone = any(g.name == part.group and g.experts for g in here.model.program.groups)
         self._together()
 
     def _together(self) -> None:

@@ -268,8 +268,8 @@ class Process(Here):
         return local(self, call, operands, results)
 
     def _meets_experts(self, w: Value) -> bool:
-        """Whether a computation sends tokens to experts: a layer that has some, and the experts of a block."""
-        return isinstance(w, Part) and (w.group is None or any(g.name == w.group and g.experts for g in self.model.program.groups))
+        """Whether a computation sends tokens to experts: a layer that has some, and the experts of a block, but no other group of it."""
+        return isinstance(w, Part) and w.group not in ("norm", "matrix")
 
     def _pinned(self, expr: Expr, frame: Frame) -> Frame:
         """The loop variables as they are now; an index without a part is noticed now."""

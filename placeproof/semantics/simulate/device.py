@@ -289,8 +289,8 @@ class Device:
         return compute.local(self, call, operands, results)
 
     def _meets_experts(self, w: Part) -> bool:
-        """Whether a computation sends tokens to experts: a layer that has some, and the experts of a block."""
-        return w.group is None or w.group in self.layout.expert_groups
+        """Whether a computation sends tokens to experts: a layer that has some, and the experts of a block, but no other group of it."""
+        return w.group not in ("norm", "matrix")
 
     def _pinned(self, expr: Expr, frame: Frame) -> Frame:
         """The loop variables as they are now; an index without a part is noticed now."""

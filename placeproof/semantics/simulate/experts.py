@@ -74,15 +74,20 @@ def _forward(device: Device, one: LayerCall, members: Members) -> Any:
     reads, kept = _weights(device, w, members), Kept()
     for block in w.blocks:
         kept.inputs[block] = x
-        forward = model.block_forward if w.group is None else model.matrix_forward
+        forward = model.matrix_forward if _alone(device, w) else model.block_forward
         x = forward(reads, block, x, _columns(device, w, members))
         kept.outputs[block] = x
     return (x, Saved(kept, w.group)) if one.results > 1 else x
 
 
+def _alone(device: Device, w: Part) -> bool:
+    """Whether experts are computed alone, where blocks are computed group by group."""
+    return w.group in device.layout.expert_groups
+
+
 def _columns(device: Device, w: Part, members: Members) -> range | list[int]:
     """The inner columns of a layer: all; of a block's experts those that the devices among which they lie have together."""
-    if w.group is None:
+    if not _alone(device, w):
         return range(device.layout.width)
     return sorted({j for _, one in members for j in one.operands[0].columns})
 
@@ -94,7 +99,7 @@ def _backward(device: Device, one: LayerCall, members: Members) -> tuple[dict[El
     grads: dict[Element, Any] = {}
     for block in reversed(w.blocks):
         x = whole[0] if whole else saved.kept.inputs[block]
-        backward = model.block_backward if w.group is None else model.matrix_backward
+        backward = model.matrix_backward if _alone(device, w) else model.block_backward
         dx, own = backward(reads, block, x, dx, _columns(device, w, members))
         grads |= own
     return grads, dx
