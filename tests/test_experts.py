@@ -167,7 +167,8 @@ def test_all_devices_of_the_experts_take_part() -> None:
     assert isinstance(judged.found.what, Fault)  # type: ignore[union-attr]
 
 
-def test_copies_may_branch() -> None:
+def test_copies_may_branch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("placeproof.semantics.search.SECONDS", 2)
     text = "    x, activations[u] = forward(w, x)\n"
     alone = "    if rank(dp) == 0:\n        x, activations[u] = forward(w, x)\n    else:\n        x, activations[u] = forward(w, x)\n"
     mutant = changed("fsdp * ep", (text, alone))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from placeproof.prove.terms import (
@@ -225,6 +225,12 @@ def argument_value(arg: Any, at: Mapping[str, int], model: Model) -> Any:
 MODELS = st.builds(lambda a, b, seed: Model({"a": a, "b": b}, seed), st.integers(1, 3), st.integers(1, 3), st.integers(0, 10**6))
 
 
+#: What a condition fixes stands inside a maximum.
+INSIDE = ("if", ("own", "z"), ("first",), ("size",), ("sum", "p2", ("max", "q1", ("g", ("own", "z"), ("var", "q1")))))
+
+
+@example(tree=INSIDE, model=Model({"a": 1, "b": 1}, 0), x=0, y=0, z=0)
+@example(tree=INSIDE, model=Model({"a": 3, "b": 2}, 4), x=0, y=0, z=1)
 @given(tree=trees(("x", "y", "z"), 3), model=MODELS, x=st.integers(0, 2), y=st.integers(0, 2), z=st.integers(0, 2))
 def test_the_normal_form_has_the_value_of_what_was_written(tree: Any, model: Model, x: int, y: int, z: int) -> None:
     at = {"x": x % model.sizes["a"], "y": y % model.sizes["a"], "z": z % model.sizes["b"]}

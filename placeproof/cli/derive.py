@@ -231,6 +231,7 @@ def _of_strategy(asked: _Asked, expression: str, found: list[Imported | None], s
     from placeproof.cost.values import read_numbers
 
     if asked.forms == ["--program"] and not asked.given:
+        problems.raise_if_any()
         return _program(expression)
     with problems.collecting():
         derived = _derived(expression, shards, groups=asked.groups)

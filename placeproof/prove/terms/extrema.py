@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from placeproof.prove.terms.algebra import canonical_names, fresh, of_atom, orders, substitute, substitute_index
 from placeproof.prove.terms.nodes import Greatest, Guard, Index, Poly, Var, point
@@ -21,9 +21,8 @@ def greatest(binders: Sequence[Var], body: Poly, guards: frozenset[Guard] = froz
             chosen.remove(binder)
     nested = _nested(body)
     if nested is not None and chosen:
-        variables = [fresh(b.sort) for b in nested.binders]
-        names: dict[str, Index] = {b.name: v for b, v in zip(nested.binders, variables, strict=True)}
-        return greatest([*chosen, *variables], substitute(nested.body, names), guards | _replaced(nested.guards, names))
+        variables, inner, inside = opened_greatest(nested)
+        return greatest([*chosen, *variables], inside, guards | inner)
     for guard in sorted(guards, key=lambda g: (g[0].key, g[1].key)):
         for variable, meant in (guard, guard[::-1]):
             if isinstance(variable, Var) and variable in chosen and variable.name not in meant.free:
@@ -42,12 +41,19 @@ def _nested(body: Poly) -> Greatest | None:
 
 
 def _replaced(guards: frozenset[Guard], meant: Mapping[str, Index]) -> frozenset[Guard]:
-    found = set()
-    for a, b in guards:
-        left, right = substitute_index(a, meant), substitute_index(b, meant)
-        if left.key != right.key:
-            found.add((left, right) if left.key > right.key else (right, left))
-    return frozenset(found)
+    return ordered((substitute_index(a, meant), substitute_index(b, meant)) for a, b in guards)
+
+
+def ordered(pairs: Iterable[tuple[Index, Index]]) -> frozenset[Guard]:
+    """Guards in the order of their sides that normal forms have, without those that always hold."""
+    return frozenset((a, b) if a.key > b.key else (b, a) for a, b in pairs if a.key != b.key)
+
+
+def opened_greatest(atom: Greatest) -> tuple[list[Var], frozenset[Guard], Poly]:
+    """A maximum's variables under new names, with its guards and its body in them."""
+    variables = [fresh(b.sort) for b in atom.binders]
+    names: dict[str, Index] = {b.name: v for b, v in zip(atom.binders, variables, strict=True)}
+    return variables, _replaced(atom.guards, names), substitute(atom.body, names)
 
 
 def _canonical(binders: Sequence[Var], body: Poly, guards: frozenset[Guard]) -> Poly:
@@ -64,7 +70,5 @@ def _canonical(binders: Sequence[Var], body: Poly, guards: frozenset[Guard]) -> 
 
 def substituted_greatest(atom: Greatest, meant: Mapping[str, Index]) -> Poly:
     """A maximum with free variables replaced."""
-    variables = [fresh(b.sort) for b in atom.binders]
-    names: dict[str, Index] = {b.name: v for b, v in zip(atom.binders, variables, strict=True)}
-    guards = _replaced(_replaced(atom.guards, names), meant)
-    return greatest(variables, substitute(substitute(atom.body, names), meant), guards)
+    variables, guards, inside = opened_greatest(atom)
+    return greatest(variables, substitute(inside, meant), _replaced(guards, meant))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from placeproof.prove.terms.algebra import fresh, lam, mono_substituted, of_atom, opened_lam, power, product, same, sum_of, total
-from placeproof.prove.terms.nodes import App, Argument, Atom, Index, Lam, Mono, Paren, Poly, Sum, Var, fn
+from placeproof.prove.terms.extrema import greatest, opened_greatest, ordered
+from placeproof.prove.terms.nodes import App, Argument, Atom, Greatest, Index, Lam, Mono, Paren, Poly, Sum, Var, fn
 
 
 def rewritten(poly: Poly, old: Index, new: Index) -> Poly:
@@ -42,6 +43,10 @@ def _atom_rewritten(atom: Atom, old: Index, new: Index) -> Poly:
             variables = [fresh(b.sort) for b in atom.binders]
             names: dict[str, Index] = {b.name: v for b, v in zip(atom.binders, variables, strict=True)}
             return total(variables, rewritten(mono_substituted(atom.body, names), old, new))
+        case Greatest():
+            binders, guards, inside = opened_greatest(atom)
+            pairs = ((_index_rewritten(a, old, new), _index_rewritten(b, old, new)) for a, b in guards)
+            return greatest(binders, rewritten(inside, old, new), ordered(pairs))
         case Paren(inside=inside):
             return rewritten(inside, old, new)
     raise ValueError(f"no index term is replaced inside {atom}")
