@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from placeproof.core.diagnostics import InputError
-from placeproof.semantics.catalogue import BLOCKS, about, compositions, not_equivalent, read_block, read_not_equivalent
+from placeproof.semantics.catalogue import BLOCKS, about, compositions, not_equivalent, read_block, read_not_equivalent, variants
 from placeproof.semantics.verdict import Judged, judge
 
 Echo = Callable[[str], Any]
@@ -19,7 +20,7 @@ def run(echo: Echo, *, json_: bool = False) -> int:
     """Judge everything; the exit code is 0 if all verdicts are as expected, else 1 (3 where one is unknown)."""
     rows: list[dict[str, Any]] = []
     refused: dict[str, int] = {}
-    for text, program in compositions():
+    for text, program in itertools.chain(compositions(), variants()):
         if isinstance(program, InputError):
             code = program.diagnostics[0].code
             refused[code] = refused.get(code, 0) + 1

@@ -11,8 +11,10 @@ from placeproof.blocks import BLOCKS
 from placeproof.blocks import text as block_text
 from placeproof.core.diagnostics import InputError
 from placeproof.core.program import Program, read
+from placeproof.schedules import load
 from placeproof.semantics.lower import lower
 from placeproof.strategies import names, parse_strategy, template
+from placeproof.strategies.template import Option
 
 _FOLDER = Path(__file__).parent.parent / "strategies" / "not_equivalent"
 
@@ -27,6 +29,30 @@ def compositions(most: int = 3) -> Iterator[tuple[str, Program | InputError]]:
                 yield text, lower(parse_strategy(text))
             except InputError as refused:
                 yield text, refused
+
+
+def variants() -> Iterator[tuple[str, Program | InputError]]:
+    """Each strategy with one option set to another of its words: alone, and beside all that splits the computation or its tokens."""
+    for name in names():
+        found = template(name)
+        assert found is not None
+        beside = [s for s in ("tp", "sp", "cp", "ep", "pp") if s != name]
+        alone = "".join(f"{axis} * " for axis, _ in found.needs)
+        for written in (w for option in found.options for w in _words(name, option)):
+            for text in (f"{alone}{written}", " * ".join([written, *beside])):
+                try:
+                    yield text, lower(parse_strategy(text))
+                except InputError as refused:
+                    yield text, refused
+
+
+def _words(name: str, option: Option) -> Iterator[str]:
+    """A strategy with an option set to each word that is not its default."""
+    for word in option.kinds:
+        if word in ("integer", "name", "symbolic") or word == str(option.default).lower():
+            continue
+        more = ", chunks=2" if option.sets == "in_flight" and load(word).chunks is None else ""
+        yield f"{name}({option.name}={word}{more})"
 
 
 def apart(combination: tuple[str, ...]) -> list[str]:
@@ -68,4 +94,4 @@ def about(name: str) -> str:
     return " ".join(line.lstrip("# ") for line in itertools.takewhile(lambda ln: ln.startswith("#"), text.splitlines()))
 
 
-__all__ = ["BLOCKS", "about", "apart", "block_text", "compositions", "not_equivalent", "read_block", "read_not_equivalent"]
+__all__ = ["BLOCKS", "about", "apart", "block_text", "compositions", "not_equivalent", "read_block", "read_not_equivalent", "variants"]
