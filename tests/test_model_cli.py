@@ -243,6 +243,10 @@ def test_configurations_are_compared(capsys: pytest.CaptureFixture[str]) -> None
         (["ddp(8)", "--width", "swiglu.q=1", "--width", "ids=4"], ["keeps no value `swiglu.q`", "keeps no value `ids`"]),
         (["ddp(8)", "--cluster", "dgx-h10", "--set", "b=1"], ["[PP101]: there is no cluster `dgx-h10`"]),
         (["tp", "--set", "N=0"], ["[PP202]: `N` is integer >= 1"]),
+        (["ddp * ep(2)"], ["[PP104]: axis `ep` of `ddp * ep(2)` spreads experts over devices, and llama3-8b has none"]),
+        (["pp(4, schedule=dualpipe, microbatches=9)"], ["[PP202]: `dualpipe` needs m % 2 == 0, and not m = 9"]),
+        (["pp(4, schedule=interleaved, chunks=2)", "--set", "m=6"], ["[PP202]: `interleaved` needs m % p == 0, and not m = 6, p = 4"]),
+        (["pp(schedule=dualpipe)", "--set", "N=3"], ["[PP202]: 32 layers", "[PP202]: `dualpipe` needs p % 2 == 0, and not p = 3"]),
         (["tp(0)"], ["[PP103]"]),
         (
             ["tp(3)"],

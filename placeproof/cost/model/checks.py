@@ -7,13 +7,16 @@ name the frameworks that ask the same (``placeproof explain RULE``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
 from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.mesh import Axis
+from placeproof.core.strategy import SYMBOLIC, Strategy
 from placeproof.cost.model.derivation import ModelDerivation
 from placeproof.cost.model.stages import pipeline_axis
+from placeproof.semantics.scheduled import problems as unscheduled
 
 #: A dimension and what the axis splits -> the frameworks' own rules.
 _RULES: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -47,7 +50,17 @@ def require_fit(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
                 notes=(_rules(_BOTH_ENDS),),
             )
     _layers(d, degrees, known, problems)
+    problems.found += [p for p in unscheduled(_with_numbers(d, degrees, known)) if p not in problems.found]
     problems.raise_if_any()
+
+
+def _with_numbers(d: ModelDerivation, degrees: Mapping[str, int], known: Mapping[str, Fraction]) -> Strategy:
+    """The strategy with the degrees and the micro-batches that are known."""
+    axes = tuple(replace(a, degree=degrees.get(a.name)) for a in d.strategy.axes)
+    said = d.strategy.schedule
+    if said.microbatches == SYMBOLIC and "m" in known:
+        said = replace(said, microbatches=int(known["m"]))
+    return replace(d.strategy, axes=axes, schedule=said)
 
 
 def require_names(d: ModelDerivation, names: Iterable[str]) -> None:

@@ -29,6 +29,7 @@ from placeproof.cost.tensors import Amount
 from placeproof.models import Model
 from placeproof.models.family import GROUPS
 from placeproof.semantics.lower.facts import Facts
+from placeproof.semantics.usable import require_usable
 
 if TYPE_CHECKING:
     import sympy
@@ -172,6 +173,7 @@ def derive_model(
     device could use, for a block that cannot be lowered onto its mesh, for a recomputation that is none or contradicts the strategy, and
     for stages that cannot be.
     """
+    require_usable(strategy)
     base = Base(strategy)
     held = parts(model, strategy, recompute)
     known = {name: symbol(name) for name in model.given}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.exchange import Exchange
 from placeproof.core.program import POSITIONS
 from placeproof.core.states import ACTIVATIONS
@@ -215,8 +216,10 @@ def _part(whole: Amount, degree: Amount) -> Amount:
 def parts(model: Model, strategy: Strategy, recompute: Recompute | None = None) -> tuple[Part, ...]:
     """The model's segments on the strategy's mesh; ``recompute``: what is computed again, None for what the strategy says.
 
-    Raises InputError for a block that cannot be lowered onto it, and for a recomputation that is none.
+    Raises InputError for a block that cannot be lowered onto it, for experts that the model does not have, and for a recomputation that is
+    none.
     """
+    _require_experts(model, strategy)
     plan, facts, said = plan_of(strategy), Facts(strategy), chosen(strategy, recompute)
     ring = tuple(a.name for a in strategy.axes if a.splits.name == "sequence" and strategy.schedule.attention == "ring")
     having = [{w.name for b in s.blocks for w in b.weights} for s in model.segments]
@@ -226,6 +229,16 @@ def parts(model: Model, strategy: Strategy, recompute: Recompute | None = None) 
         return found
     over = _checkpoints_over(strategy, facts.hidden)
     return tuple(replace(p, checkpoints=Checkpoints(host=facts.checkpoints_on_host, over=over)) if p.repeats else p for p in found)
+
+
+def _require_experts(model: Model, strategy: Strategy) -> None:
+    axis = Facts(strategy).experts
+    if axis is None or any(group == EXPERT for s in model.segments for b in s.blocks for group in b.groups.values()):
+        return
+    message = f"axis `{axis}` of `{strategy.name}` spreads experts over devices, and {model.name} has none"
+    help = "leave `ep` out, or take a model with experts: mixtral-8x7b, deepseek-v3"
+    note = "the same rule in frameworks: megatron-31 (`placeproof explain megatron-31`)"
+    raise InputError([Diagnostic(code="PP104", message=message, help=help, notes=(note,))])
 
 
 def _checkpoints_over(strategy: Strategy, hidden: str | None) -> tuple[str, ...]:
