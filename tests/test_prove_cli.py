@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from placeproof.cli.main import run
 from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.core.program import Program, read
 from placeproof.prove import kernel
+from placeproof.prove.solvers import scripts
 from placeproof.prove.solvers.scripts import SOLVERS
 from placeproof.semantics import catalogue
 from placeproof.semantics.catalogue import about, not_equivalent, read_not_equivalent
@@ -224,6 +226,25 @@ def test_a_time_out_is_no_proof(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert found["verdict"] == "unknown"
     assert "z3 gave no answer in 7 ms" in found["why"]
     assert "small runs" in found["why"]
+
+
+@pytest.mark.parametrize(("busy", "asked"), [("the machine is", 3), ("the solver is", 1), ("nobody is", 1)])
+def test_a_budget_that_the_machine_took_is_given_again(busy: str, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time-out while the process was kept waiting is asked again; one of a solver that computed, or that gave up at once, is none."""
+    calls: list[int] = []
+
+    def solve(script: str, milliseconds: int, seed: int) -> str:
+        calls.append(seed)
+        until = time.perf_counter() + milliseconds / 1e3
+        if busy == "the machine is":
+            time.sleep(milliseconds / 1e3)
+        while busy == "the solver is" and time.perf_counter() < until:
+            pass
+        return "unknown"
+
+    monkeypatch.setattr(scripts, "_z3", solve)
+    assert scripts.ask_z3("(check-sat)", 50) == "unknown"
+    assert len(calls) == asked
 
 
 def test_ranges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
