@@ -235,10 +235,10 @@ def test_a_budget_that_the_machine_took_is_given_again(busy: str, asked: int, mo
 
     def solve(script: str, milliseconds: int, seed: int) -> str:
         calls.append(seed)
-        until = time.perf_counter() + milliseconds / 1e3
+        until = time.thread_time() + milliseconds / 1e3
         if busy == "the machine is":
             time.sleep(milliseconds / 1e3)
-        while busy == "the solver is" and time.perf_counter() < until:
+        while busy == "the solver is" and time.thread_time() < until:
             pass
         return "unknown"
 
