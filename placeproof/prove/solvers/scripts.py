@@ -21,7 +21,7 @@ def ask_z3(script: str, milliseconds: int, seed: int = 0) -> str:
     answer = "unknown"
     for _ in range(_TRIES):
         answer, waited, computed = _timed(lambda: _z3(script, milliseconds, seed))
-        if answer != "unknown" or 1e3 * waited < milliseconds or 1e3 * computed > milliseconds / 2:
+        if answer != "unknown" or 1e3 * waited < milliseconds or 1e3 * computed > milliseconds / 4:
             break
     return answer
 
