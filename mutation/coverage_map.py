@@ -1,99 +1,149 @@
-"""Which tests run which lines, and how long each takes: `python mutation/coverage_map.py FILE`, some ten minutes.
+"""Which tests run which lines, and how long each takes: `python mutation/coverage_map.py FOLDER`; needs `coverage`.
 
-`run.py --map FILE` then tries the tests that reach a change first, the quick ones before the slow ones.
+Each file of tests, and each of theorems, is run once in a process of its own, so that no cache hides from one file what another one
+read. Of a test of many cases a few are run, and of a file that takes long not all. `FOLDER` gets a file for each; `--only test_rules`
+makes some of them again. `run.py --map FOLDER` tries the tests that reach a change. What is skipped here, because PyTorch is missing for
+example, is not tried.
 """
 
 from __future__ import annotations
 
-import itertools
+import argparse
 import json
 import os
+import subprocess
 import sys
-import tempfile
+import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parent.parent
-#: Test files that look at what is changed; the theorems are asked apart.
-TESTS = (
-    "rules", "published", "formulas", "prove_unusual", "errors", "closed_forms_z3", "program_text", "cli", "any_placement", "bugs", "prove",
-    "prove_cli", "blocks", "lowering_is_correct", "costs_by_unrolling", "prove_against_brute_force", "theory", "check_cli", "refusals",
-    "branches", "block_arithmetic", "crossovers", "network", "simulator",
-)  # fmt: skip
+PACKAGE = ROOT / "placeproof"
+#: The first runs the theorems in processes of its own: they are tried one by one instead. The second is about the mutants themselves.
+LEFT_OUT = ("test_theorem_suite", "test_mutation")
+#: Cases of one test, and seconds of a file.
+CASES, MOST = 4, 15.0
+PYTEST = [
+    "-q",
+    "-o",
+    "addopts=",
+    "-p",
+    "no:xdist",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:cov",
+    "-W",
+    "ignore::pytest.PytestAssertRewriteWarning",
+]
+PYTEST += ["-k", "not second_opinion"]  # which is about solvers
 
 
-class Reach:
-    """Which tests reach a line.
-
-    A result that an earlier test left in a cache is not seen as reached: a change that nothing caught may have to be tried with all
-    tests. That errs to the side of survivors.
-    """
-
-    def __init__(self, data: dict[str, Any], budget: float, most: float) -> None:
-        self.tests: list[str] = data["tests"]
-        self.seconds: list[float] = data["seconds"]
-        self.lines: dict[str, dict[str, list[int]]] = data["lines"]
-        self.budget, self.most = budget, most
-
-    @staticmethod
-    def read(path: Path, budget: float, most: float) -> Reach:
-        """A file of this script."""
-        return Reach(json.loads(path.read_text(encoding="utf-8")), budget, most)
-
-    def of(self, path: str, line: int) -> tuple[list[str], list[str]]:
-        """Names of tests, the quick ones first: those within the budget, and the others.
-
-        A line of a longer statement may be noted above it. Both are empty for what is run when a module is imported: any test may see that.
-        """
-        lines = self.lines.get(path, {})
-        found = next((lines[str(at)] for at in range(line, max(line - 8, 0), -1) if lines.get(str(at))), [])
-        spent = list(itertools.accumulate(self.seconds[number] for number in found))  # sorted by time
-        quick, all_ = (sum(seconds <= bound for seconds in spent) for bound in (self.budget, self.most))
-        return [self.tests[n] for n in found[:quick]], [self.tests[n] for n in found[quick:all_]]
+def files(root: Path = ROOT) -> list[Path]:
+    """All files of tests and of theorems."""
+    tests = [path for path in sorted((root / "tests").glob("test_*.py")) if path.stem not in LEFT_OUT]
+    return tests + [path for path in sorted((root / "theorems").glob("*.py")) if not path.name.startswith("_")]
 
 
-class _Durations:
-    """Seconds of every test, its set-up included."""
+def environment(root: Path) -> dict[str, str]:
+    """For tests of a copy of the product: the same examples each time."""
+    return {**os.environ, "PYTHONPATH": str(root), "CI": "1"}
 
-    def __init__(self) -> None:
+
+class _Seen:
+    """Seconds of every test, and the data that the product opens."""
+
+    def __init__(self, coverage: object) -> None:
+        self.coverage = coverage
         self.seconds: dict[str, float] = defaultdict(float)
+        self.passed: set[str] = set()
+        self.failed: set[str] = set()
+        self.opened: set[str] = set()
+        self.session: object = None
+        sys.addaudithook(self._audit)
+
+    def pytest_collection_modifyitems(self, items: list[object]) -> None:
+        """Cases from the first to the last of each test, the same each time; one of each test before the next ones."""
+        of: dict[str, list[object]] = defaultdict(list)
+        for item in items:
+            of[item.nodeid.partition("[")[0]].append(item)  # type: ignore[attr-defined]
+        some = [[cases[at] for at in sorted({len(cases) * n // CASES for n in range(CASES)})] for cases in of.values()]
+        items[:] = [cases[n] for n in range(CASES) for cases in some if n < len(cases)]
+
+    def _audit(self, event: str, args: tuple[object, ...]) -> None:
+        if event == "open" and isinstance(args[0], str) and args[0].startswith(f"{PACKAGE}/") and not args[0].endswith((".py", ".pyc")):
+            self.opened.add(args[0][len(f"{PACKAGE}/") :])
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """What follows is of this test."""
+        self.coverage.switch_context(nodeid)  # type: ignore[attr-defined]
+
+    def pytest_runtest_logfinish(self) -> None:
+        """What follows is of no test."""
+        self.coverage.switch_context("")  # type: ignore[attr-defined]
+        if time.process_time() > MOST:
+            self.session.shouldstop = "enough"  # type: ignore[attr-defined]
+
+    def pytest_sessionstart(self, session: object) -> None:
+        """To be stopped."""
+        self.session = session
 
     def pytest_runtest_logreport(self, report: object) -> None:
         """One phase of one test."""
-        self.seconds[report.nodeid] += report.duration  # type: ignore[attr-defined]
+        name = report.nodeid  # type: ignore[attr-defined]
+        self.seconds[name] += report.duration  # type: ignore[attr-defined]
+        if report.outcome == "failed":  # type: ignore[attr-defined]
+            self.failed.add(name)
+        elif report.when == "call" and report.outcome == "passed":  # type: ignore[attr-defined]
+            self.passed.add(name)
 
 
-def main() -> int:
-    """Run all tests once, with a context for each."""
+def _one(file: str, out: Path) -> int:
+    """One file of tests, in this process."""
     import coverage
     import pytest
 
-    out = Path(sys.argv[1]).resolve()
+    measured = coverage.Coverage(data_file=None, config_file=False, source=[str(PACKAGE)], messages=False)
+    measured.start()
+    seen = _Seen(measured)
+    code = pytest.main([*PYTEST, file], plugins=[seen])
+    measured.stop()
+    data = measured.get_data()
+    passed = sorted(seen.passed - seen.failed)
+    number = {name: at for at, name in enumerate(passed)}
+    lines: dict[str, dict[str, list[int]]] = {}
+    for path in data.measured_files():
+        found = {line: sorted(number[c] for c in which if c in number) for line, which in data.contexts_by_lineno(path).items()}
+        lines[str(Path(path).relative_to(PACKAGE))] = {str(line): which for line, which in sorted(found.items()) if which}
+    made = {"seconds": {name: round(seen.seconds[name], 3) for name in passed}, "lines": lines, "opened": sorted(seen.opened)}
+    out.write_text(json.dumps(made), encoding="utf-8")
+    print(f"{file}: {len(passed)} passed, {len(seen.failed)} failed, {sum(seen.seconds.values()):.0f} s", *sorted(seen.failed), flush=True)
+    return 0 if code in (0, 2, 5) else 1
+
+
+def main() -> int:
+    """Run all, or some."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", nargs="+", help="names of files, without their endings")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--file", help=argparse.SUPPRESS)
+    options = parser.parse_args()
     os.chdir(ROOT)
-    with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder, "coverage")
-        rc = Path(folder, "rc")
-        rc.write_text(f"[run]\ndata_file = {data}\nparallel = true\n", encoding="utf-8")
-        seen = _Durations()
-        files = [f"tests/test_{name}.py" for name in TESTS]
-        options = ["-q", "-o", "addopts=", "-n", "auto", "-p", "no:cacheprovider", "-W", "ignore", "-k", "not second_opinion"]
-        code = pytest.main(
-            [*options, "--cov=placeproof", "--cov-context=test", f"--cov-config={rc}", "--cov-report=", *files], plugins=[seen]
-        )
-        if code:
-            return int(code)
-        read = coverage.CoverageData(basename=str(data))
-        read.read()
-        tests = sorted(seen.seconds, key=seen.seconds.__getitem__)
-        number = {name: at for at, name in enumerate(tests)}
-        lines = {}
-        for file in read.measured_files():
-            found = {line: sorted({number[c.split("|")[0]] for c in which if c.split("|")[0] in number})
-                     for line, which in read.contexts_by_lineno(file).items()}  # fmt: skip
-            lines[str(Path(file).relative_to(ROOT / "placeproof"))] = found
-    out.write_text(json.dumps({"tests": tests, "seconds": [round(seen.seconds[t], 3) for t in tests], "lines": lines}), encoding="utf-8")
-    return 0
+    options.folder.mkdir(parents=True, exist_ok=True)
+    if options.file:
+        return _one(options.file, options.folder / f"{Path(options.file).stem}.json")
+    wanted = [path for path in files() if not options.only or path.stem in options.only]
+
+    def ran(path: Path) -> int:
+        command = [sys.executable, __file__, str(options.folder.resolve()), "--file", str(path.relative_to(ROOT))]
+        done = subprocess.run(command, env=environment(ROOT), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+        print(done.stdout.splitlines()[-1] if done.stdout else f"{path.name}: nothing", flush=True)
+        return done.returncode
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        return int(any(list(pool.map(ran, wanted))))
 
 
 if __name__ == "__main__":

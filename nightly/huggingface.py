@@ -26,6 +26,8 @@ from placeproof.core.diagnostics import InputError  # noqa: E402
 from placeproof.importers import read_shapes  # noqa: E402
 from placeproof.importers.huggingface_fields import FAMILIES, REQUIRED, Setting  # noqa: E402
 
+#: Bytes of DistributedDataParallel's buckets for small models.
+CAP = 1000
 FOLDER = ROOT / "tests" / "configs" / "huggingface"
 #: The prefix of a decoder layer's parameters: the first list of modules on the way to them.
 _LAYER = re.compile(r"(?:\w+\.)*?(?:layers|h)\.\d+(?=\.)")
@@ -33,8 +35,8 @@ _LAYER = re.compile(r"(?:\w+\.)*?(?:layers|h)\.\d+(?=\.)")
 _STYLES = {"colwise": -2, "colwise_gather_output": -2, "packed_colwise": -2, "rowwise": -1}
 
 
-def model(path: Path) -> Any:
-    """The causal language model of a configuration, on the meta device, in one precision."""
+def model(path: Path, device: str = "meta") -> Any:
+    """The causal language model of a configuration, in one precision."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -42,8 +44,8 @@ def model(path: Path) -> Any:
     settings.pop("quantization_config", None)  # a quantised model has scales besides: shapes are those of the model that is trained
     settings.pop("auto_map", None)
     config = AutoConfig.for_model(settings.pop("model_type"), **settings)
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config)
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="batched_mm")
 
 
 def units(built: Any) -> list[tuple[str, list[tuple[str, list[int]]]]]:
@@ -70,17 +72,78 @@ def splits(built: Any) -> dict[str, int]:
     return found
 
 
+def readied(built: Any) -> list[str] | None:
+    """Parameters in the reverse order of that in which their gradients become ready, by hooks of autograd; those without one are left
+    out. None where transformers builds a model that it cannot run."""
+    import torch
+
+    order: list[str] = []
+    for name, parameter in built.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: order.append(name))
+    ids = torch.zeros(1, 2, dtype=torch.long, device="meta")
+    # A mask for each pair of tokens is taken as it is; others would be looked into, which has no data here.
+    pairs = (
+        {} if built.config.model_type in ("bloom", "opt") else {"attention_mask": torch.zeros(1, 1, 2, 2, device="meta", dtype=built.dtype)}
+    )
+    try:
+        built(input_ids=ids, use_cache=False, **pairs).logits.sum().backward()
+    except RuntimeError:
+        return None
+    return order[::-1]
+
+
+def buffers(built: Any) -> dict[str, int]:
+    """Elements of all buffers by their type; "dtype" is that of the parameters."""
+    found: Counter[str] = Counter()
+    for _, buffer in built.named_buffers():
+        found["dtype" if buffer.dtype == built.dtype else str(buffer.dtype).removeprefix("torch.")] += buffer.numel()
+    return dict(found)
+
+
+def exchanged(path: Path) -> list[list[Any]]:
+    """What DistributedDataParallel exchanges around the model in its third step, as kind, bytes and count, over one process of gloo.
+
+    With its own buckets for models above one MiB; the others are given buckets of 1,000 bytes.
+    """
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    from placeproof.measure.recorder import Recorder
+
+    built = model(path, "cpu")
+    cap = None if sum(p.numel() for p in built.parameters()) * 4 > 2**20 else CAP / 2**20
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        wrapped = DistributedDataParallel(built, bucket_cap_mb=cap)
+        recorder = Recorder({str(wrapped.process_group.group_name): ("dp",)})
+        ids = torch.zeros(1, 4, dtype=torch.long)
+        for _ in range(3):
+            recorder.take()
+            with recorder:
+                wrapped(input_ids=ids, labels=ids).loss.backward()
+        calls = Counter((e.kind, e.bytes) for e in recorder.take())
+    finally:
+        torch.distributed.destroy_process_group()
+    return [[*call, count] for call, count in sorted(calls.items())]
+
+
 def recorded(path: Path) -> dict[str, Any]:
-    """What is kept of a model: a hash of all names and shapes, and for small ones these themselves."""
+    """What is kept of a model: a hash of all names and shapes, one of the order of their use, its buffers; and for small ones the names
+    and shapes themselves."""
     built = model(path)
-    found, divided = units(built), splits(built)
+    found, divided, used = units(built), splits(built), readied(built)
     kept = {
         "class": type(built).__name__,
         "tensors": sum(len(weights) for _, weights in found),
         "elements": sum(p.numel() for p in built.parameters()),
+        "used": None if used is None else hashlib.sha256(json.dumps(used).encode()).hexdigest(),
+        "buffers": buffers(built),
         "digest": hashlib.sha256(json.dumps(found).encode()).hexdigest(),
     }
-    return {**kept, "units": found, "split": divided} if path.name.startswith("made_") else kept
+    if not path.name.startswith("made_"):
+        return kept
+    runs = used is not None and len(used) == kept["tensors"]
+    return {**kept, "ddp": exchanged(path) if runs else None, "units": found, "split": divided}
 
 
 def drawn(kind: str, rng: random.Random) -> dict[str, Any]:

@@ -16,8 +16,7 @@ import published_rows_schedules
 import published_rows_states
 import published_rows_traffic
 import test_published_collectives
-from published import Row, rows
-from published_rows import Check
+from published import CLASSES, Check, Row, class_of, is_printed, rows
 
 #: What a source says of where its copy was read, which is no part of its name.
 _PLACE = re.compile(r" \([^)]*stored[^)]*\)| in the project brief")
@@ -67,9 +66,35 @@ def noticed(row: Row) -> bool:
 # The page.
 
 
+def counts() -> dict[str, Counter[str]]:
+    """Rows by source, and of all: by the class of their checks, and what else is to be said of those that are reproduced."""
+    groups: dict[str, Counter[str]] = {}
+    for row in rows():
+        found = [class_of(check, row) for check in checks(row)]
+        more = ["not printed"] * (not is_printed(row)) + ["differing"] * bool(said(row, DIFFERENCES)) if found else ["listed"]
+        groups.setdefault(_PLACE.sub("", row["source"]), Counter()).update(["rows", *found, *more])
+    return {**groups, "all": sum(groups.values(), Counter())}
+
+
+def counted() -> str:
+    """The counts of all rows, in a sentence."""
+    n = counts()["all"]
+    classes = ", ".join(f"{n[name]} {name}" for name in CLASSES)
+    return (
+        f"{n['rows']} rows: {classes}, {n['listed']} not reproduced; of those reproduced, {n['not printed']} have no printed value, "
+        f"{n['differing']} hold in a limit or with a difference"
+    )
+
+
 def generated() -> str:
     """What the page shows of the rows: counts by source, differences, reasons."""
-    return "\n\n".join((_sources(), "## In a limit, or with a difference", _by(DIFFERENCES), "## Not reproduced", _by(LISTED)))
+    classes = "\n".join(
+        ("| Class | what is compared with the row |", "|---|---|", *(f"| {name} | {says} |" for name, says in CLASSES.items()))
+    )
+    classed = {row["id"]: class_of(checks(row)[0], row) for row in rows() if checks(row)}
+    other = {name: kind for name, kind in classed.items() if kind != "derived"}
+    parts = (counted() + ".", classes, _sources(), "## Not derived, or in part", _by(other))
+    return "\n\n".join((*parts, "## In a limit, or with a difference", _by(DIFFERENCES), "## Not reproduced", _by(LISTED)))
 
 
 def shown() -> str:
@@ -85,15 +110,10 @@ def _parts() -> tuple[str, str, str]:
 
 
 def _sources() -> str:
-    groups: dict[str, Counter[str]] = {}
-    for row in rows():
-        kind = "listed" if said(row, LISTED) else "differing" if said(row, DIFFERENCES) else "plain"
-        groups.setdefault(_PLACE.sub("", row["source"]), Counter())[kind] += 1
-    groups["all"] = sum(groups.values(), Counter())
-    head = "| Source | rows | reproduced | of these in a limit, or with a difference | not reproduced |\n|---|--:|--:|--:|--:|"
-    lines = [
-        f"| {source} | {n.total()} | {n['plain'] + n['differing']} | {n['differing']} | {n['listed']} |" for source, n in groups.items()
-    ]
+    columns = [*CLASSES, "listed", "not printed", "differing"]
+    names = ("not reproduced", "no printed value", "in a limit, or with a difference")
+    head = f"| Source | rows | {' | '.join((*CLASSES, *names))} |\n|---|{'--:|' * (len(columns) + 1)}"
+    lines = [f"| {source} | {n['rows']} | {' | '.join(str(n[key]) for key in columns)} |" for source, n in counts().items()]
     return "\n".join((head, *lines))
 
 
@@ -107,5 +127,6 @@ def _by(of: Mapping[str, str]) -> str:
 
 
 if __name__ == "__main__":
+    print(counted())
     first, _, last = _parts()
     PAGE.write_text(first + generated() + last, encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -12,6 +12,7 @@ from typing import Any
 import sympy
 from published import Row, rows
 
+from placeproof import schedules
 from placeproof.core.symbols import symbol
 from placeproof.cost.flops import Work
 from placeproof.cost.model import ModelDerivation, derive_model
@@ -19,7 +20,6 @@ from placeproof.cost.model.parts import Part
 from placeproof.models import load
 from placeproof.strategies import parse_strategy
 
-Check = Callable[[Row], bool]
 FIGURES = {row["id"]: row for row in rows()}
 #: The widths of 16-bit training, as symbols of formulas.
 HALF = {symbol("b_a"): 2, symbol("b_theta"): 2, symbol("b_g"): 2}
@@ -137,6 +137,12 @@ def work(recompute: str = "none", name: str = "gpt") -> Work:
 def parameters_of_a_layer(name: str = "gpt") -> sympy.Expr:
     """Parameters of one layer."""
     return sympy.sympify(load(name).per_segment(once=True)["layers"].total)
+
+
+def most_kept(schedule: str, p: int, m: int, v: int | None = None, d: int = 0, **sizes: int) -> Fraction:
+    """The most that a device keeps of its chunks' activations in a simulation, in the unit of ``sizes``, or in activations of a chunk."""
+    table = schedules.simulate(schedules.load(schedule), p=p, m=m, v=v)
+    return max(kept for _, kept in table.held(d, **sizes))
 
 
 def leading(expr: Any, name: str) -> sympy.Expr:

@@ -6,11 +6,10 @@ import re
 from functools import lru_cache
 
 import sympy
-from published import Row
-from published_rows import Check, formula, layers, model, same
+from published import Check, Row, shows
+from published_rows import formula, layers, model, most_kept, same
 
 import placeproof
-from placeproof import schedules
 from placeproof.core.symbols import symbol
 from placeproof.cost.layer import layer
 from placeproof.cost.model import ModelDerivation, derive_model
@@ -54,6 +53,7 @@ def matrices(expr: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
     return expanded.coeff(INNER, 1), expanded.coeff(H, 2)
 
 
+@shows("derived")
 def check_scaling(row: Row) -> bool:
     """Shares of what one device has alone: of activations, of the weights of experts and attention, and of their optimizer state."""
     told = SCALED.match(row["formula"])
@@ -71,9 +71,10 @@ def check_scaling(row: Row) -> bool:
 
 def more_in_chunks() -> bool:
     """Whether interleaving keeps more than the whole model's layers for a micro-batch."""
-    return all(schedules.peak("interleaved", p=p, m=4 * p, v=v) > p * v for p in (2, 4) for v in (2, 3))
+    return all(most_kept("interleaved", p, 4 * p, v) > p * v for p in (2, 4) for v in (2, 3))
 
 
+@shows("derived")
 def check_routed(row: Row) -> bool:
     """Rows that the experts of a device get. Of TP devices with parts of the tokens ETP share an expert, and TP/ETP have different ones;
     those of EP have other samples."""

@@ -8,10 +8,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 import sympy
-from published import Row, as_printed
-from published_rows import FIGURES, HALF, Check, exact, floating, formula, kept, layers, model, same
+from published import Check, Row, as_printed, shows
+from published_rows import FIGURES, HALF, exact, floating, formula, kept, layers, model, most_kept, same
 
-from placeproof import schedules
 from placeproof.core.exchange import Exchange
 from placeproof.core.symbols import symbol
 from placeproof.cost.layer import layer
@@ -41,12 +40,14 @@ def at(expr: sympy.Expr, inputs: Row) -> Fraction:
     return exact(expr.subs({NAMES[key]: value for key, value in inputs.items() if key in NAMES and value is not None}))
 
 
+@shows("derived")
 def check_table_2(row: Row) -> bool:
     name, _, size = row["id"].removeprefix("korth-t2-").partition("-")
     found = kept(*TABLE_2[name])
     return floating(at(found, row["inputs"]), row["value"]) if size else same(found, formula(row["formula"], NAMES))
 
 
+@shows("derived")
 def check_figure_7(row: Row) -> bool:
     """Points of a plot, and the closed form that the row notes, to its digits."""
     kind = {"seq": "tp_sp", "sel": "tp_selective", "seqsel": "tp_sp_selective", "full": "full"}[row["id"].split("-")[2]]
@@ -56,30 +57,35 @@ def check_figure_7(row: Row) -> bool:
     return as_printed(share, Decimal(noted)) and as_printed(abs(share - Fraction(row["value"])), Decimal(points))
 
 
+@shows("derived")
 def check_figure_1(row: Row) -> bool:
     """A device of the first stage keeps more than the model's layers over the stages, by what the schedule has in flight."""
     inputs = {**row["inputs"], "a": FIGURES[f"korth-t2-none-{row['id'].rpartition('-')[2]}"]["inputs"]["a"]}
     found = kept(*TABLE_2["tp" if "baseline" in row["id"] else "tp_sp_selective"])
     stages, chunks = inputs["p"], inputs["interleave"] or 1
-    flight = schedules.peak("interleaved" if chunks > 1 else "1f1b", p=stages, m=8 * stages, v=chunks) / (stages * chunks)
+    flight = most_kept("interleaved" if chunks > 1 else "1f1b", stages, 8 * stages, chunks) / (stages * chunks)
     return at(found * L, inputs) * flight / GIB == Fraction(row["value"])
 
 
+@shows("derived")
 def check_scores(row: Row) -> bool:
     """What has an element for each query and key, in units of s b h."""
     return at((kept("ddp") - kept("ddp", "selective")) / (S * B * H), {"s": 1, "b": 1, **row["inputs"]}) == row["value"]
 
 
+@shows("derived")
 def check_saved(row: Row) -> bool:
     inputs = FIGURES[row["id"].replace("sel-save", "5as-h")]["inputs"]
     share = (kept("ddp") - kept("ddp", "selective")) / kept("ddp")
     return as_printed(100 * at(sympy.cancel(share), inputs), row["value"])
 
 
+@shows("derived")
 def check_full(row: Row) -> bool:
     return same(kept("tp", "full") * L, formula(row["formula"].partition(" (")[0], NAMES))
 
 
+@shows("derived")
 def check_ends(row: Row) -> bool:
     """The mask of dropout behind the embedding, for p micro-batches; with one stage, what the last norm and the head keep, logits in fp32.
 
@@ -105,6 +111,7 @@ def exchanged(*, sequence: bool) -> tuple[Exchange, ...]:
     return tuple(one for one in sent if sympy.sympify(one.bytes).has(S))
 
 
+@shows("derived")
 def check_collectives(row: Row) -> bool:
     """As many bytes with both, when all-reduces become as many gathers and scatters."""
     reduces, gathers, scatters = map(int, re.findall(r"(\d+) (?:all|reduce)-", row["formula"]))
@@ -115,6 +122,7 @@ def check_collectives(row: Row) -> bool:
     return counts == list(told) and same(amounts[0] - amounts[1], row["value"] * B * S * H)
 
 
+@shows("derived")
 def check_zero_bubble(row: Row) -> bool:
     if row["id"] == "zb-t1-B-mem":
         return same(kept("ddp"), formula(row["formula"], NAMES))
@@ -124,6 +132,7 @@ def check_zero_bubble(row: Row) -> bool:
     return same(late.xreplace(HALF), formula(row["formula"], NAMES))
 
 
+@shows("derived")
 def check_playbook(row: Row) -> bool:
     return same(L * kept("ddp"), formula(row["formula"], NAMES))
 
@@ -137,6 +146,7 @@ def several(number: int) -> tuple[sympy.Expr, sympy.Expr]:
     return chain.full().kept_bytes(d.at.sizes, {}, 2, regenerated=drawn), chain.kept_bytes(d.at.sizes, {}, 2, WIDTHS)
 
 
+@shows("derived")
 def check_interval(row: Row) -> bool:
     """Where ci layers lie between checkpoints, what all of them keep is their input."""
     between = sympy.Symbol("ci")
@@ -144,6 +154,7 @@ def check_interval(row: Row) -> bool:
     return all(same(several(number)[0] * L / number, told.subs(between, number)) for number in (1, 2, 3))
 
 
+@shows("partly")
 def check_checkpoints(row: Row) -> bool:
     """With c checkpoints, each of l/c layers, a device has their inputs and what one of these groups keeps: its input, which is one of
     them, is counted twice in print. The best c is the same."""
@@ -158,6 +169,7 @@ def check_checkpoints(row: Row) -> bool:
     return same(found + inputs, formula(told, names)) and same(least**2, formula(best.removesuffix(")"), names))
 
 
+@shows("derived")
 def check_largest(row: Row) -> bool:
     """The largest weight of a layer, and its gradient, both in 2 bytes."""
     d = model("ddp")
@@ -168,6 +180,7 @@ def check_largest(row: Row) -> bool:
     return all(same(most * (2 + 2), side) for side in told)
 
 
+@shows("derived")
 def check_llama(row: Row) -> bool:
     """What a layer that is computed again keeps, of one and of all layers; and of logits a number in fp32 for each."""
     values = {symbol(key): row["inputs"][key] for key in "sbhL"} | {V: row["inputs"]["v"]} | HALF
@@ -180,6 +193,7 @@ def check_llama(row: Row) -> bool:
     return exact(stream * (row["inputs"]["L"] if name == "ckpt" else 1)) / GIB == row["value"]
 
 
+@shows("derived")
 def check_products(row: Row) -> bool:
     """Of each layer its input and both products of its feed-forward block are kept, and everything else is computed again."""
     d = model("ddp", "none", "llama")

@@ -7,8 +7,8 @@ from fractions import Fraction
 from functools import lru_cache
 from math import prod
 
-from published import Row, as_printed
-from published_rows import FIGURES, Check, exact, formula, leading, parameters_of_a_layer, same
+from published import Check, Row, as_printed, shows
+from published_rows import FIGURES, exact, formula, leading, parameters_of_a_layer, same
 from published_rows_states import GIGA, derived, states
 
 from placeproof.core.precision import PRECISIONS
@@ -34,6 +34,7 @@ def devices(strategy: str) -> int:
     return prod(degree for degree in degrees if degree is not None)
 
 
+@shows("derived")
 def check_equation_2(row: Row) -> bool:
     """All parameters without the gain and the bias of the last norm. Of table 1, all of them, to the digits that are printed."""
     if row.get("value") is None:
@@ -42,6 +43,7 @@ def check_equation_2(row: Row) -> bool:
     return sizes(model, row["inputs"]) and as_printed(Fraction(int(model.parameters().total), GIGA), row["value"])
 
 
+@shows("derived")
 def check_playbook(row: Row) -> bool:
     """All parameters without those of the norm behind the embedding, which only this family has."""
     model = load("bloom")
@@ -49,16 +51,19 @@ def check_playbook(row: Row) -> bool:
     return same(model.parameters().total - behind, formula(row["formula"], NAMES))
 
 
+@shows("derived")
 def check_leading(row: Row) -> bool:
     return same(L * leading(parameters_of_a_layer(), "h"), formula(row["formula"], NAMES))
 
 
+@shows("derived")
 def check_model_states(row: Row) -> bool:
     """Of 12 L h^2 parameters. What secondary sources print is another precision."""
     told = formula(row["formula"].partition(" bytes")[0], NAMES)
     return same(states("ddp", "fp16-fp32grad", P=1).numerator * L * leading(parameters_of_a_layer(), "h"), told)
 
 
+@shows("derived")
 def check_figure_1(row: Row) -> bool:
     """Of 12 L h^2 parameters, over stages and tensor parallelism."""
     inputs = row["inputs"]
@@ -67,6 +72,7 @@ def check_figure_1(row: Row) -> bool:
     return held / 2**30 == Fraction(row["value"])
 
 
+@shows("trivial")
 def check_table_3(row: Row) -> bool:
     """The preset has the sizes, and the degrees make the devices."""
     said = row["inputs"]
@@ -74,6 +80,7 @@ def check_table_3(row: Row) -> bool:
     return sizes(model, said) and devices(f"tp({said['tp']}) * pp({said['pp']})") == said["gpus"]
 
 
+@shows("trivial")
 def check_table_4(row: Row) -> bool:
     said = row["inputs"]
     mesh = f"fsdp({said['DP']}) * tp({said['TP']}) * cp({said['CP']}) * pp({said['PP']})"
@@ -81,6 +88,7 @@ def check_table_4(row: Row) -> bool:
     return devices(mesh) == row["value"] == said["gpus"] and f"tokens per batch {tokens} " in row["note"]
 
 
+@shows("trivial")
 def check_deepseek(row: Row) -> bool:
     """The degrees and the replicas of experts that the note says make the devices, and experts divide evenly."""
     said = row["inputs"]
@@ -100,10 +108,12 @@ def llama_13b() -> tuple[int, int]:
     return found["swiglu"], found["attention_flash"]
 
 
+@shows("derived")
 def check_13b(row: Row) -> bool:
     return as_printed(Fraction(llama_13b()[0 if row["id"].endswith("ffw") else 1], GIGA), row["value"])
 
 
+@shows("trivial")
 def check_states_without_a_master_copy(row: Row) -> bool:
     """Parameters in 16 bits, momentum and variance in 32, and no gradients."""
     values = {"b_theta": Fraction(2), "b_omega": Fraction(PRECISIONS["fp32-adam"].b_omega), "P": Fraction(str(row["inputs"]["P"]))}

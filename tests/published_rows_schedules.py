@@ -1,4 +1,4 @@
-"""Published bubbles, steps and activations in flight of pipeline schedules, checked against simulations and closed forms that equal them.
+"""Published bubbles, steps and activations in flight of pipeline schedules, checked against simulations.
 
 A formula is compared at several numbers of stages and micro-batches, with times and sizes that are symbols of no simple ratio.
 """
@@ -9,11 +9,10 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 
-from published import Row, as_printed
-from published_rows import Check, exact, floating, formula
+from published import Check, Row, as_printed, shows
+from published_rows import exact, floating, formula, most_kept
 
-from placeproof import schedules
-from placeproof.schedules import Times, load, simulate
+from placeproof.schedules import Bubble, Times, load, simulate
 
 STAGES = (1, 2, 3, 4, 8)
 #: Times of the passes F, B and W, of which W is the shortest, and sizes of what is kept until B and until W.
@@ -27,6 +26,7 @@ def value(row: Row, *, text: str | None = None, **names: int) -> Fraction:
     return exact(formula(row["formula"] if text is None else text, names))
 
 
+@shows("derived")
 def check_bubble(row: Row) -> bool:
     """Of the ideal time; in the note, of the total time."""
     interleaved = row["id"] == "nar-bubble-int"
@@ -38,13 +38,12 @@ def check_bubble(row: Row) -> bool:
     return floating(one.of_ideal, row["value"]) and as_printed(one.of_total, Decimal(noted))
 
 
-def found(p: int, m: int, v: int) -> schedules.Bubble:
+def found(p: int, m: int, v: int) -> Bubble:
     """The bubble of a simulation."""
-    if v > 1:
-        return simulate(load("interleaved"), p=p, m=m, v=v).bubble() if p * m * v < 3000 else schedules.bubble("interleaved", p=p, m=m, v=v)
-    return simulate(load("1f1b"), p=p, m=m).bubble() if p * m < 3000 else schedules.bubble("1f1b", p=p, m=m)
+    return (simulate(load("interleaved"), p=p, m=m, v=v) if v > 1 else simulate(load("1f1b"), p=p, m=m)).bubble()
 
 
+@shows("derived")
 def check_replicas(row: Row) -> bool:
     """n devices in d replicas, each of which gets its share of b' micro-batches."""
     text = row["formula"].removesuffix(" with t=1")
@@ -52,6 +51,7 @@ def check_replicas(row: Row) -> bool:
     return all(value(row, text=text, n=d * p, d=d, b_prime=d * m) == found(p, m, 1).of_ideal for p, m, d in cases)
 
 
+@shows("derived")
 def check_step(row: Row) -> bool:
     """b'/b micro-batches, one of them at a time."""
     times = Times(forward=28, backward=56)
@@ -60,22 +60,25 @@ def check_step(row: Row) -> bool:
     return all(value(row, **{**names, "p": p, "b'": m}) == simulate(load("1f1b"), p=p, m=m, times=times).step for p, m in cases)
 
 
+@shows("derived")
 def check_gpipe(row: Row) -> bool:
     text = row["formula"].removeprefix("O(").removesuffix(")")
     cases = [(p, m) for p in STAGES for m in (1, p, 3 * p)]
     return all(value(row, text=text, K=p, M=m) == simulate(load("gpipe"), p=p, m=m).bubble().of_total for p, m in cases)
 
 
+@shows("derived")
 def check_in_flight(row: Row) -> bool:
     """All micro-batches, and at most as many as there are stages."""
     told = re.fullmatch(r"GPipe keeps (.+) microbatches; PipeDream-Flush at most (.+)", row["formula"])
     if told is None:
         return False
     cases = [(p, m) for p in STAGES for m in (p, 3 * p)]
-    peaks = [(schedules.peak("gpipe", p=p, m=m), schedules.peak("1f1b", p=p, m=m)) for p, m in cases]
+    peaks = [(most_kept("gpipe", p, m), most_kept("1f1b", p, m)) for p, m in cases]
     return peaks == [(value(row, text=told[1], m=m, p=p), value(row, text=told[2], m=m, p=p)) for p, m in cases]
 
 
+@shows("derived")
 def check_chunks(row: Row) -> bool:
     """Layers that the first stage keeps, of L: of 1F1B all, and of interleaving more. What is m there is the number of chunks."""
     told = re.fullmatch(r"1F1B first stage: p microbatches x L/p layers = (.+) layers; interleaved: (.+)", row["formula"])
@@ -83,13 +86,14 @@ def check_chunks(row: Row) -> bool:
         return False
     for p, v in ((2, 2), (4, 2), (4, 3), (8, 3)):
         number, m = 5 * p * v, 4 * p
-        plain, looped = schedules.peak("1f1b", p=p, m=m), schedules.peak("interleaved", p=p, m=m, v=v)
+        plain, looped = most_kept("1f1b", p, m), most_kept("interleaved", p, m, v)
         printed = value(row, text=told[1], L=number), value(row, text=told[2], L=number, p=p, m=v)
         if (plain * number / p, looped * number / (p * v)) != printed:
             return False
     return True
 
 
+@shows("derived")
 def check_zero_bubble(row: Row) -> bool:
     """The time for which a device waits between its passes, and what the first device keeps; of a worker, each."""
     name = re.search(r"1F1B|H1|H2", row["id"])
@@ -100,25 +104,27 @@ def check_zero_bubble(row: Row) -> bool:
             waits = max(table.wait(d) for d in range(p))
             matched = waits == value(row, p=p, **NAMES)
         elif row["id"].endswith("mem"):
-            matched = schedules.peak(schedule, p=p, m=m, **KEPT) == value(row, p=p, **NAMES)
+            matched = most_kept(schedule, p, m, **KEPT) == value(row, p=p, **NAMES)
         else:
             text = row["formula"].removesuffix(" for worker i")
-            peaks = [schedules.peak(schedule, p=p, m=m, d=d, **KEPT) for d in range(p)]
+            peaks = [most_kept(schedule, p, m, d=d, **KEPT) for d in range(p)]
             matched = peaks == [value(row, text=text, p=p, i=i, **NAMES) for i in range(1, p + 1)]
         if not matched:
             return False
     return True
 
 
+@shows("derived")
 def check_one_pipeline(row: Row) -> bool:
     """Here B is a whole backward, of which W is a part; and the row notes a copy of the model and PP activations."""
     for p, m in ((p, k * p) for p in STAGES for k in (2, 5)):
         waits = max(simulate(load("zb-h1"), p=p, m=m, times=PASSES).wait(d) for d in range(p))
-        if waits != value(row, PP=p, F=28, B=56, W=24) or schedules.peak("zb-h1", p=p, m=m) != p:
+        if waits != value(row, PP=p, F=28, B=56, W=24) or most_kept("zb-h1", p, m) != p:
             return False
     return load("zb-h1").copies == 1 and "parameters 1x, activations PP;" in row["note"]
 
 
+@shows("derived")
 def check_two_ways(row: Row) -> bool:
     """For equal F and B; of the folded one PP counts stages, of which a device has two."""
     times = Times(forward=30, backward=30, weight=24, overlapped=70)
@@ -129,7 +135,7 @@ def check_two_ways(row: Row) -> bool:
         printed = value(row, **{"PP": stages, "F&B": 70, "B": 54, "W": 24})
         if simulate(load(name), p=p, m=m, times=times).bubble().time != printed:
             return False
-        if {schedules.peak(name, p=p, m=m, d=d) for d in range(p)} != {stages + 1}:
+        if {most_kept(name, p, m, d=d) for d in range(p)} != {stages + 1}:
             return False
     return "parameters 2x, activations PP+1" in row["note"]
 

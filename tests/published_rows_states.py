@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
 import sympy
-from published import Row, as_printed
+from published import Check, Row, as_printed, shows
 
 import placeproof
 from placeproof.core.precision import PRECISIONS
@@ -42,17 +41,20 @@ def volume(strategy: str, width: int) -> sympy.Expr:
     return limit(d.sent.xreplace(put), "N") / symbol("P")
 
 
+@shows("derived")
 def check_table_1(row: Row) -> bool:
     inputs = row["inputs"]
     exact = states(STAGES[inputs["stage"]], P=inputs["params"], N=inputs["Nd"]) / GIGA
     return as_printed(exact, row["value"], may_truncate=True)
 
 
+@shows("derived", but=("trivial", "zero-fig1-baseline"))
 def check_figure_1(row: Row) -> bool:
     stage = row["id"].removeprefix("zero-fig1-")
     return as_printed(states(STAGES[stage], P=row["inputs"]["params"], N=row["inputs"]["Nd"]) / GIGA, row["value"])
 
 
+@shows("derived")
 def check_table_2(row: Row) -> bool:
     """The paper rounds the row of one model-parallel device, multiplies it, and prints thousands as whole trillions."""
     inputs = row["inputs"]
@@ -67,6 +69,7 @@ def check_table_2(row: Row) -> bool:
     return as_printed(billions, row["value"])
 
 
+@shows("derived")
 def check_volume(row: Row) -> bool:
     strategies = {"DP baseline": ("ddp",), "Pos+g (ZeRO-1/2)": ("zero1", "zero2"), "Pos+g+p (ZeRO-3)": ("zero3", "fsdp")}
     if row["id"] == "zero-comm-ratio":
@@ -74,6 +77,7 @@ def check_volume(row: Row) -> bool:
     return all(volume(s, 1) == row["value"] for s in strategies[row["inputs"]["stage"]])
 
 
+@shows("derived")
 def check_limit(row: Row) -> bool:
     stage = STAGES[row["id"].removeprefix("zero-limit-")]
     put = {symbol(k): v.numerator for k, v in PRECISIONS["mixed-adam"].values().items()}
@@ -81,10 +85,12 @@ def check_limit(row: Row) -> bool:
     return bool(limit(sympy.cancel(one / other), "N") == row["value"])
 
 
+@shows("trivial")
 def check_gpt2(row: Row) -> bool:
     return states("ddp", P=row["inputs"]["params"]) == row["value"] * GIGA
 
 
+@shows("derived")
 def check_megatron(row: Row) -> bool:
     precision = MEGATRON[row["id"].split("-")[2]]
     if "value" in row:
@@ -96,11 +102,13 @@ def check_megatron(row: Row) -> bool:
     return states("ddp", precision, P=1) == whole and sympy.expand(form - (base + sympy.Integer(part) / n)) == 0
 
 
+@shows("trivial")
 def check_playbook(row: Row) -> bool:
     precision = "mixed-adam" if row["id"].endswith("-16") else "fp16-fp32grad"
     return states("ddp", precision, P=row["inputs"]["params"]) == row["value"] * GIGA
 
 
+@shows("trivial", but=("derived", "acct-70B-div8"))
 def check_70b(row: Row) -> bool:
     values = {**PRECISIONS["mixed-adam"].values(), "P": Fraction(row["inputs"]["P"])}
     key = {"params": "parameters", "optim": "optimizer", "grads": "gradients"}.get(row["id"].removeprefix("acct-70B-"), "model_states")
@@ -108,16 +116,19 @@ def check_70b(row: Row) -> bool:
     return evaluate(derived(strategy).memory[key], values) == row["value"] * GIGA
 
 
+@shows("trivial")
 def check_18_bytes(row: Row) -> bool:
     return states("ddp", "megatron-bf16", P=1) == row["value"]
 
 
+@shows("derived")
 def check_10b(row: Row) -> bool:
     strategy = row["id"].removeprefix("mleng-10B-")
     total = volume(strategy, row["inputs"]["dtype"]) * int(row["inputs"]["P"])
     return bool(total == row["value"] * GIGA)
 
 
+@shows("derived")
 def check_fsdp(row: Row) -> bool:
     strategy = {"fsdp-full-repl": "ddp", "fsdp-full-shard": "fsdp"}[row["id"]]
     width = sympy.Symbol("width")
@@ -128,7 +139,7 @@ def check_fsdp(row: Row) -> bool:
 
 
 #: The id of a row, or what ids begin with, and the check of such rows.
-CHECKS: dict[str, Callable[[Row], bool]] = {
+CHECKS: dict[str, Check] = {
     "zero-t1-": check_table_1,
     "zero-fig1-": check_figure_1,
     "zero-t2-theory-": check_table_2,

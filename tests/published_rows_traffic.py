@@ -7,8 +7,8 @@ from decimal import Decimal
 from fractions import Fraction
 
 import sympy
-from published import Row, as_printed
-from published_rows import HALF, Check, exact, floating, formula, model, same
+from published import Check, Row, as_printed, shows
+from published_rows import HALF, exact, floating, formula, model, same
 from published_rows_states import GIGA, derived, states, volume
 
 from placeproof.core.exchange import Exchange
@@ -38,6 +38,7 @@ def elements(sent: list[Sent], layers_of_a_stage: sympy.Expr) -> sympy.Expr:
 # Step programs.
 
 
+@shows("derived")
 def check_recomputed(row: Row) -> bool:
     """Six all-reduces of b s h elements in a layer, in the limit of many devices."""
     found = limit(derived("tp * checkpoint").sent.xreplace(ONE_BYTE), "N") / (L * B)
@@ -45,18 +46,21 @@ def check_recomputed(row: Row) -> bool:
     return same(found, told) and same(found, row["value"] * S * H)
 
 
+@shows("derived")
 def check_partitioned(row: Row) -> bool:
     """What gathering the partitioned checkpoint adds, to what is sent without: to six digits."""
     without, with_it = (derived(name).sent for name in ("tp * checkpoint", "tp * zero_r"))
     return as_printed(exact(sympy.cancel((with_it - without) / without)), Decimal(str(row["value"])))
 
 
+@shows("derived")
 def check_to_the_host(row: Row) -> bool:
     """Each partition goes to the host and comes back."""
     d = derived("tp * zero_r(checkpoints=host)")
     return same(d.host_link / d.memory["host"], row["value"])
 
 
+@shows("partly")
 def check_after(row: Row) -> bool:
     """The checkpoints that a device keeps are divided by the degree; those before are as many as the note says."""
     whole, part = (derived(name).memory["activations"] for name in ("tp * checkpoint", "tp * zero_r"))
@@ -64,23 +68,27 @@ def check_after(row: Row) -> bool:
     return as_printed(exact(sympy.cancel(part / whole).subs(N, row["inputs"]["MP"])) * int(before), row["value"])
 
 
+@shows("trivial")
 def check_buffer(row: Row) -> bool:
     """All gradients in one buffer of fp32."""
     held = derived("ddp").memory["gradients"].subs({symbol("b_g"): 4, P: int(row["inputs"]["params"])})
     return exact(held) == row["value"] * GIGA
 
 
+@shows("derived")
 def check_zero_3(row: Row) -> bool:
     """Two gathers of the parameters and a reduce-scatter of the gradients, in the limit of many devices."""
     return len(row["inputs"]) == len(derived("zero3").messages.messages) and volume("zero3", 1) == Fraction(str(row["value"]))
 
 
+@shows("derived")
 def check_llama(row: Row) -> bool:
     """One gather and one reduce-scatter, as in ZeRO-2: parameters stay gathered after forward."""
     (told,) = re.findall(r"communication (\d)M", row["note"])
     return volume("fsdp(reshard_after_forward=false)", 1) == volume("zero2", 1) == int(told)
 
 
+@shows("derived")
 def check_two_matrices(row: Row) -> bool:
     """Bytes forward and backward of two matrices of D F elements in bf16, in the limit of many devices."""
     strategy = {"DP": "ddp", "FSDP": "fsdp"}[row["id"].rpartition("-")[2]]
@@ -93,6 +101,7 @@ def check_two_matrices(row: Row) -> bool:
     return all(same(*pair) for pair in zip(found, told, strict=True))
 
 
+@shows("derived")
 def check_unit_test(row: Row) -> bool:
     """Experts' optimizer state lies in parts over the replicas of experts, all other over all replicas."""
     told = re.fullmatch(r"\((\d+)\+(\d+)\)\*\(6\+12/16\) \+ (\d+)\*\(6\+12/4\)", row["formula"])
@@ -103,6 +112,7 @@ def check_unit_test(row: Row) -> bool:
     return held == Fraction(str(row["value"]))
 
 
+@shows("partly")
 def check_time_of_replicas(row: Row) -> bool:
     """Twice as much is sent, so that time is proportional to the factor that is printed."""
     told = formula(row["formula"].rpartition(" ")[2], {"d": N})
@@ -112,6 +122,7 @@ def check_time_of_replicas(row: Row) -> bool:
 # Layers.
 
 
+@shows("derived")
 def check_messages(row: Row) -> bool:
     """Both ways between stages; with sequence parallelism a device sends its part of the tokens."""
     parts = row["id"].endswith("sg")
@@ -121,6 +132,7 @@ def check_messages(row: Row) -> bool:
     return sorted(one.phase for one in sent) == ["backward", "forward"] and all(same(one.bytes.xreplace(ONE_BYTE), told) for one in sent)
 
 
+@shows("derived")
 def check_layer(row: Row) -> bool:
     """All-reduces of the stream; with a value, of the layers of a stage."""
     found = elements(of_the_stream(model("tp")), L)
@@ -131,6 +143,7 @@ def check_layer(row: Row) -> bool:
     return floating(exact(found.subs(put)) * inputs["layers_per_stage"], row["value"])
 
 
+@shows("derived")
 def check_ulysses(row: Row) -> bool:
     """Elements forward, for a micro-batch of one sample, without the factor (P - 1) / P of an all-to-all."""
     sent = [one for one in of_the_stream(model("cp(attention=ulysses)")) if one.phase == "forward"]
@@ -145,6 +158,7 @@ def check_ulysses(row: Row) -> bool:
     return floating(exact(found.subs(put)), row["value"]) and exact(exchanged.subs(put)) == noted
 
 
+@shows("derived")
 def check_gathers(row: Row) -> bool:
     """Elements forward, for a micro-batch of one sample: what a ring passes on in the limit of many devices."""
     sent = [one for one in of_the_stream(model("tp * sp")) if one.phase == "forward"]
@@ -164,6 +178,7 @@ def exchanges_of(block: str, plan: Plan) -> tuple[Exchange, ...]:
     return tuple(one for one in found if sympy.sympify(one.bytes).has(S))
 
 
+@shows("derived")
 def check_keys_and_values(row: Row) -> bool:
     """Keys and values are gathered, and their gradients scattered; with fewer heads of them it is less."""
     told = re.match(r"(\S+) of KV across the CP group in forward, (\S+) of dKV in backward", row["formula"])
@@ -176,6 +191,7 @@ def check_keys_and_values(row: Row) -> bool:
     return found - gathered_again == {(told[1], "forward"), (told[2], "backward")} and "GQA/MQA shrink it" in row["formula"]
 
 
+@shows("derived")
 def check_four(row: Row) -> bool:
     """A feed-forward block, whose input is gathered and whose output is scattered, forward and backward: bytes in bf16."""
     plan = combined(tensor_parallel("tp", sequence=True), regather=False)

@@ -134,6 +134,18 @@ def test_two_axes_may_split_the_same_dimensions(plan: Plan) -> None:
     assert judge_tensors(program).word == "proved"
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_who_splits_a_dimension_for_a_while_splits_it_last(turned: bool) -> None:
+    """So that it comes and goes with one call of its own axis, and the others stay as they are, however the plan lists them."""
+    sender = PlanAxis("sender", positions=("batch",), moves={"batch": ("tokens",)})
+    sitter = PlanAxis("sitter", positions=("tokens",))
+    axes = (sitter, sender) if turned else (sender, sitter)
+    program = lower_block(read(HEAD + "returns(x - largest(x, over=batch))\n", source="it"), Plan(axes))
+    assert {t.name: t.split for t in program.tensors}["x"] == (("sitter", "tokens"), ("sender", "tokens"))
+    assert "returns(all_to_all(x - largest(x, over=batch), sender, dim=batch))" in render(program).splitlines()
+    assert judge_tensors(program).word == "proved"
+
+
 # What is not lowered.
 
 #: A statement, and what is said of it.

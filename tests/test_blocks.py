@@ -280,6 +280,17 @@ def test_obligations_settle_one_by_one() -> None:
         assert type(settle(obligation.claim)).__name__ == "Proved"
 
 
+@pytest.mark.parametrize("most", [119, 120, 121, 300])
+def test_a_hypothesis_shows_up_to_120_characters_of_what_is_divided_by(most: int) -> None:
+    rest = "1*f.exp(1*in.(at.tokens, at.hidden))"
+    name = "x" * (most - len(rest))
+    program = read(f"mesh(tp)\ntensor({name}, tokens, hidden, tp=hidden)\nreturns(1 / elementwise(exp, {name}))\n")
+    (said,) = {g.name for o in encode_tensors(program) for g in o.claim.given if g.name.endswith("is positive")}
+    whole = rest.replace("in.", f"in.{name}")
+    assert len(whole) == most
+    assert said == f"{whole if most <= 120 else whole[:120] + ' ...'} is positive"
+
+
 LARGE = ("attention", "gqa")
 SMALL = tuple(b for b in BLOCKS if b not in LARGE)
 

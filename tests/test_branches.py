@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import operator
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
-from placeproof.core.program import read
+from placeproof.core.program import For, If, Stmt, read
+from placeproof.semantics.lower import lower
 from placeproof.semantics.search import Found, search
 from placeproof.semantics.simulate.device import _compares
 from placeproof.semantics.verdict import judge
+from placeproof.strategies import parse_strategy
 
 OPERATORS = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -81,6 +84,30 @@ def test_conditions_in_between_are_undone_by_the_same_condition_alone(op: str, b
     other = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}[op]
     mixed = undone.replace(f"if rank(dp) {op} {bound}", f"if rank(dp) {other} {bound}", 1)
     assert judge(read(mixed)).word == "refuted"
+
+
+def turned(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """Each branch with the opposite condition and its two sides exchanged."""
+    other = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+    found: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case If():
+                found.append(replace(stmt, op=other[stmt.op], then=turned(stmt.orelse), orelse=turned(stmt.then)))
+            case For():
+                found.append(replace(stmt, body=turned(stmt.body)))
+            case _:
+                found.append(stmt)
+    return tuple(found)
+
+
+@pytest.mark.parametrize("subject", ["pp", "ddp * pp(schedule=gpipe)", "ep * pp"])
+def test_stages_may_say_first_what_the_others_do(subject: str) -> None:
+    """What a stage sends and receives is followed on either side of a branch."""
+    program = lower(parse_strategy(subject))
+    other = replace(program, body=turned(program.body))
+    assert other != program
+    assert judge(other).word == "proved"
 
 
 def test_streams_and_numbers_may_differ_on_devices() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from placeproof.cli.main import run
 from placeproof.theory import cache as cache_module
+from placeproof.theory import reads
 from placeproof.theory.cache import Cache
 
 SCHEMA = Path(__file__).parent.parent / "docs" / "reference" / "check.schema.json"
@@ -46,7 +48,11 @@ WRONG = GOOD.replace("return s / n <= s", "return s / n < s")
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And as in a process of its own: what earlier tests have read is not read here."""
     monkeypatch.setenv("PLACEPROOF_CACHE", str(tmp_path / "cache"))
+    with reads.listening():
+        pass  # a hook cannot be taken away again: one is enough
+    monkeypatch.setattr(reads, "_READS", reads._Reads(hooked=True))
 
 
 def written(tmp_path: Path, text: str, name: str = "sizes.py") -> Path:
@@ -123,8 +129,8 @@ def test_level_jobs_and_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--level", "3"], "no level 3"),
         (["--jobs", "-1"], "cannot be started"),
         (["--seeds", "0"], "cannot be tried"),
-        (["nothing.py"], "there is no file"),
-        (["nothing.py::a"], "there is no file"),
+        (["nothing.py"], "cannot read `nothing.py`: No such file"),
+        (["nothing.py::a"], "cannot read `nothing.py`: No such file"),
         (["plain.py"], "declares no theorem"),
         (["good.py::none"], "has no theorem `none`"),
         (["kernel.nothing_like_this"], "there is no theorem"),
@@ -226,27 +232,158 @@ def test_what_is_unchanged_is_not_checked_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = written(tmp_path, GOOD)
-    assert "unchanged" not in checked(capsys, str(folder))[0]
-    assert "2 unchanged" in checked(capsys, str(folder))[0]
-    assert "unchanged" not in checked(capsys, str(folder), "--no-cache")[0]
-    assert "unchanged" not in checked(capsys, str(folder), "--no-second-opinion")[0]
+    assert "earlier runs" not in checked(capsys, str(folder))[0]
+    assert "2 of 2 from earlier runs" in checked(capsys, str(folder))[0]
+    assert "earlier runs" not in checked(capsys, str(folder), "--no-cache")[0]
+    assert "earlier runs" not in checked(capsys, str(folder), "--no-second-opinion")[0]
     written(tmp_path, GOOD + "\n# another line\n")
-    assert "unchanged" not in checked(capsys, str(folder))[0]
-    assert "2 unchanged" in checked(capsys, str(folder))[0]
+    assert "earlier runs" not in checked(capsys, str(folder))[0]
+    assert "2 of 2 from earlier runs" in checked(capsys, str(folder))[0]
     monkeypatch.setattr(cache_module, "_product", lambda: "another version of placeproof")
-    assert "unchanged" not in checked(capsys, str(folder))[0]
+    assert "earlier runs" not in checked(capsys, str(folder))[0]
     for file in (tmp_path / "cache").rglob("*.json"):
         file.write_text(file.read_text()[:40])
-    assert "unchanged" not in checked(capsys, str(folder))[0]
+    assert "earlier runs" not in checked(capsys, str(folder))[0]
 
 
 def test_a_helper_that_changes_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = written(tmp_path, GOOD.replace('CITE = "rajbhandari2020zero"', "from ._names import CITE\n"))
     written(tmp_path, 'CITE = "rajbhandari2020zero"\n', "_names.py")
     checked(capsys, str(folder))
-    assert "2 unchanged" in checked(capsys, str(folder))[0]
+    assert "2 of 2 from earlier runs" in checked(capsys, str(folder))[0]
     written(tmp_path, 'CITE = "rajbhandari2020zero"\n# changed\n', "_names.py")
-    assert "unchanged" not in checked(capsys, str(folder))[0]
+    assert "earlier runs" not in checked(capsys, str(folder))[0]
+
+
+READS = '''"""What is read."""
+{how}
+from placeproof.theory import Degree, Proved, theorem
+
+
+@theorem(expect=Proved(), cite="rajbhandari2020zero")
+def counts(n: Degree):
+    """There is a device."""
+    return n >= {what}
+
+
+counts.control("two", lambda n: n >= 2, refuted_at={{"n": 1}})
+'''
+HOWS = {
+    "pathlib, when it is loaded": ("from pathlib import Path", "int((Path(__file__).parent / 'data.txt').read_text())"),
+    "open, when it is checked": ("import os", "int(open(os.path.join(os.path.dirname(__file__), 'data.txt')).read())"),
+    "a module beside it": ("from .data import N", "N"),
+    "a module on the path": ("import sys; sys.path.insert(0, __file__.rpartition('/')[0]); from data import N", "N"),
+    "the names in a folder": ("import os", "len([n for n in os.listdir(os.path.dirname(__file__)) if n.startswith('data.txt')])"),
+}
+
+
+@pytest.mark.parametrize(("how", "jobs"), [*((how, "1") for how in HOWS), ("pathlib, when it is loaded", "2")])
+def test_what_a_theorem_reads_is_read_again(how: str, jobs: str, tmp_path: Path) -> None:
+    """A change of anything that was read changes the verdict; what was not read changes nothing."""
+    imported, what = HOWS[how]
+    folder = written(tmp_path, READS.format(how=imported, what=what), "reads.py")
+    written(tmp_path, GOOD)  # others, so that two processes have something to do
+    (folder / "data.txt").write_text("1")
+    (folder / "data.py").write_text("N = 1\n")
+
+    def once() -> tuple[int, str]:
+        root = {"PYTHONPATH": str(Path(__file__).parent.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-m", "placeproof", "check", "--jobs", jobs, f"{folder}/sizes.py", f"{folder}/reads.py"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | root)
+        assert not done.stderr, done.stderr
+        return done.returncode, done.stdout.splitlines()[-1]
+
+    assert once()[0] == 0
+    assert "3 of 3 from earlier runs" in once()[1]
+    (tmp_path / "unread.txt").write_text("x")
+    assert "3 of 3 from earlier runs" in once()[1]
+    (folder / "data.txt2").write_text("")
+    (folder / "data.txt").write_text("2")
+    (folder / "data.py").write_text("N = 2\n")
+    code, said = once()
+    assert (code, "1 unexpected" in said) == (1, True), said
+
+
+def test_what_nobody_sees_is_not_kept(tmp_path: Path) -> None:
+    folder = written(tmp_path, READS.format(how="import subprocess", what="int(subprocess.check_output(['echo', '1']))"))
+    command = [sys.executable, "-m", "placeproof", "check", "--jobs", "1", str(folder)]
+    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)})
+    assert not list((tmp_path / "cache").rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text.replace('"proved"', '"refuted"'),
+        lambda text: text.replace("counts", "others"),
+        lambda text: text.replace('"reads": {', '"reads": {"/nowhere": "none", '),
+        lambda text: text[:-20],
+        lambda text: "[" * 100_000,
+        lambda text: "[]",
+        lambda text: "{}",
+        lambda text: "null",
+        lambda text: text + " x",
+        lambda text: '{"checksum": 1, "reads": 2, "outcome": 3}',
+        lambda text: "\udcff",
+    ],
+)
+def test_a_damaged_or_edited_entry_is_computed_again(damage: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(tmp_path, READS.format(how="", what="1"))
+    checked(capsys, str(folder))
+    (entry,) = (tmp_path / "cache").rglob("*.json")
+    good = entry.read_text()
+    entry.write_text(damage(good), errors="surrogateescape")
+    out, _ = checked(capsys, str(folder))
+    assert "1 proved" in out
+    assert "earlier" not in out
+    assert json.loads(entry.read_text())["outcome"]["id"] == "sizes.counts", "it is written anew"
+    assert "checked   in an earlier run" in checked(capsys, str(folder))[0]
+
+
+LEAVES = (
+    "raise SystemExit(0)",
+    "raise SystemExit",
+    "__import__('sys').exit(0)",
+    "exit()",
+    "quit(0)",
+    "raise GeneratorExit",
+    "raise type('E', (BaseException,), {})",
+)
+
+
+@pytest.mark.parametrize(("leaves", "jobs"), [*((one, "1") for one in LEAVES), (LEAVES[0], "2")])
+def test_a_file_or_theorem_that_ends_the_process_is_an_error(
+    leaves: str, jobs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path, GOOD)
+    for name, text in (
+        ("loaded", f"x = 1\n{leaves}\n"),
+        ("checked", READS.format(how="", what="1").replace("return", f"{leaves}\n    return")),
+    ):
+        folder = written(tmp_path, text, f"{name}.py")
+        assert run(["check", "--jobs", jobs, "--no-cache", str(folder / f"{name}.py"), str(folder / "sizes.py")]) == 2
+        told = capsys.readouterr()
+        assert f"{name}.py:{2 if name == 'loaded' else 9}:" in told.err
+        assert "the others were checked" in told.err
+        (folder / f"{name}.py").unlink()
+
+
+@pytest.mark.parametrize("text", ["", "x = 1\n", '"""Nothing."""\n'])
+@pytest.mark.parametrize("json_", [False, True])
+def test_a_run_that_checks_nothing_is_bad_input(text: str, json_: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(tmp_path, text)
+    for asked in ([str(folder)], [str(folder / "sizes.py")]):
+        assert run(["check", *asked, *(["--json"] if json_ else [])]) == 2
+        assert "declares no theorem" in capsys.readouterr().err
+    folder = written(tmp_path, GOOD.replace("cite=CITE)", "cite=CITE, level=2)"))
+    assert run(["check", str(folder), "--level", "0"]) == 2
+    assert "no theorem to check up to level 0" in capsys.readouterr().err
+
+
+def test_a_pipe_is_no_file_of_theorems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    assert run(["check", str(tmp_path / "pipe.py")]) == 2
+    assert "is no regular file" in capsys.readouterr().err
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(

@@ -15,11 +15,12 @@ import placeproof
 from placeproof.cli.listing import KINDS
 from placeproof.cli.main import run
 from placeproof.core.program import read
+from placeproof.core.strategy import NEUTRAL
 from placeproof.core.symbols import SYMBOLS
 from placeproof.models import load
-from placeproof.strategies import names
+from placeproof.strategies import names, template
 
-MEMORY = {"parameters", "optimizer", "gradients", "activations", "model_states", "transient", "peak", "host"}
+MEMORY = {"parameters", "optimizer", "gradients", "activations", "model_states", "transient", "peak", "host", "host_asked"}
 EVENT = {"collective", "state", "axes", "phase", "bytes", "count"}
 
 
@@ -210,6 +211,32 @@ def test_whatever_is_listed_is_explained(kind: str, capsys: pytest.CaptureFixtur
         name = line.split()[0].split("(")[0]
         name = "N_dp" if name == "N_<axis>" else name
         assert name in out(capsys, "explain", name)
+
+
+@pytest.mark.parametrize("name", names())
+def test_an_explained_strategy_has_all_of_its_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found, text = template(name), out(capsys, "explain", name)
+    assert found is not None
+    for said in (found.title, found.summary, found.source, found.signature(), *found.aliases, *found.approximates):
+        assert said in text
+    for entry in found.entries:
+        assert f"{entry.state}" in text
+        assert f" on {entry.axis}: {entry.mode}" in text
+    for option in found.options:
+        assert f"  {option.name}: {option.expects()}; default `{str(option.default).lower()}`\n    {option.doc}" in text
+
+
+@pytest.mark.parametrize("name", names())
+def test_an_option_that_is_left_out_leaves_its_field_to_other_strategies(name: str) -> None:
+    """Where its default is what the field means unsaid; written down, the same value is said."""
+    found = template(name)
+    assert found is not None
+    for option in found.options:
+        neutral = option.default is None or option.default == NEUTRAL.get(option.sets)
+        left = getattr(found.schedule, option.sets) if neutral else option.default
+        assert getattr(found().schedule, option.sets) == left, option.name
+        if option.default is not None:
+            assert getattr(found(**{option.name: option.default}).schedule, option.sets) == option.default, option.name
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,6 +7,7 @@ import sympy
 
 import placeproof
 from placeproof.core.symbols import Domain, info
+from placeproof.cost.host import asked
 from placeproof.prove import Budget, Claim, Named, Proved, Refuted, Relation, Unknown, decide
 from placeproof.strategies import names
 
@@ -40,7 +41,7 @@ def pairs(subject: str) -> list[tuple[str, sympy.Expr, sympy.Expr]]:
     """(key, printed form, sum over the program as it was added up)."""
     d = placeproof.derive(subject, groups="tp" in subject)
     raw = {**d.costs.held, "activations": d.costs.activations, "model_states": d.costs.model_states()}
-    raw |= {"transient": d.costs.transient, "peak": d.costs.peak(), "host": d.costs.host}
+    raw |= {"transient": d.costs.transient, "peak": d.costs.peak(), "host": d.costs.host, "host_asked": asked(d.costs.host)}
     assert raw.keys() == d.memory.keys()
     listed = [(key, d.memory[key], raw[key]) for key in raw]
     listed += [("sent", d.sent, d.messages.sent()), ("host link", d.host_link, d.messages.host_link())]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 from collections import Counter
 from fractions import Fraction
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -96,6 +99,55 @@ def test_rates_go_down_outwards() -> None:
         assert one.reduction == 3 / one.device.memory_bandwidth
 
 
+#: What the sources print of devices: memory in GB and GB/s, then TFLOP/s by number format, dense (nvidia2022hopper, nvidia2021ampere,
+#: nvidia2020volta; austin2025scale, part 2). Of the Xeon (intel2021xeon): cores, clock, units, lanes and 2; eight channels of 25.6 GB/s.
+HOPPER = {"bf16": "989.4", "fp16": "989.4", "fp8": "1978.9"}
+DEVICES: dict[str, tuple[str, str, dict[str, str]]] = {
+    "dgx-h100": ("80", "3350", {"fp64": "66.9", "fp32": "66.9", "tf32": "494.7", **HOPPER, "int8": "1978.9"}),
+    "h800": ("80", "3350", HOPPER),
+    "dgx-a100-80": ("80", "2039", {"fp64": "19.5", "fp32": "19.5", "tf32": "156", "bf16": "312", "fp16": "312", "int8": "624"}),
+    "dgx-v100-32": ("32", "900", {"fp64": "7.8", "fp32": "15.7", "fp16": "125"}),
+    "tpu-v5e": ("16", "810", {"bf16": "197", "int8": "394"}),
+    "tpu-v5p": ("96", "2800", {"bf16": "459", "int8": "918"}),
+    "cpu-xeon-8380": (str(8 * 32), "204.8", {"fp64": "2.944", "fp32": "5.888"}),
+}
+#: Devices that share a host. Of each level: GB/s one way (half of what is printed for both directions, an eighth of Gb/s, a device's share
+#: of a node's adapters), how many devices it joins, ports. GB/s to the host.
+LINKS: dict[str, tuple[int, list[tuple[str, Fraction, int | None, int]], Fraction | None]] = {
+    "dgx-h100": (8, [("nvlink", Fraction(900, 2), 8, 1), ("infiniband", Fraction(8 * 400, 8 * 8), None, 1)], Fraction(128, 2)),
+    "h800": (8, [("nvlink", Fraction(160), 8, 1), ("infiniband", Fraction(50), None, 1)], Fraction(128, 2)),
+    "dgx-a100-80": (8, [("nvlink", Fraction(600, 2), 8, 1), ("infiniband", Fraction(8 * 200, 8 * 8), None, 1)], Fraction(64, 2)),
+    "dgx-v100-32": (16, [("nvlink", Fraction(300, 2), 16, 1), ("infiniband", Fraction(8 * 100, 8 * 16), None, 1)], Fraction(32, 2)),
+    "tpu-v5e": (8, [("ici", Fraction(45), 16 * 16, 2 * 2), ("dcn", Fraction("3.125"), None, 1)], Fraction(16)),
+    "tpu-v5p": (4, [("ici", Fraction(90), 16 * 20 * 28, 2 * 3), ("dcn", Fraction("6.25"), None, 1)], Fraction(16)),
+    "cpu-xeon-8380": (1, [("ethernet", Fraction(100, 8), None, 1)], None),
+}
+#: Microseconds of what is assumed of latencies, by what their reasons say: steps of a ring by NCCL 2.20.3, protocol Simple (nvidia2024nccl:
+#: src/graph/tuning.cc, hwLat), and orders of magnitude; austin2025scale, part 3, gives that of a hop between TPUs.
+LATENCIES = {
+    "over NVLink by which NCCL 2.20.3 chooses": Fraction("3.4"),
+    "over a network by which NCCL 2.20.3 chooses": Fraction(14),
+    "about 1 us a hop": Fraction(1),
+    "that of the v5e": Fraction(1),
+    "the order of a copy that a driver starts": Fraction(10),
+    "the order of a message through two hosts": Fraction(10),
+    "the order of a message of TCP through two kernels": Fraction(25),
+}
+
+
+@pytest.mark.parametrize("name", names())
+def test_figures_are_those_of_the_sources(name: str) -> None:
+    one, giga, tera = cluster(name), 10**9, 10**12
+    memory, rate, peak = DEVICES[name]
+    assert (one.device.memory / giga, one.device.memory_bandwidth / giga) == (Fraction(memory), Fraction(rate))
+    assert {key: value / tera for key, value in one.device.peak.items()} == {key: Fraction(value) for key, value in peak.items()}
+    node, levels, host = LINKS[name]
+    assert (one.node, [(a.name, a.bandwidth / giga, a.joins, a.ports) for a in one.levels]) == (node, levels)
+    assert (one.host.bandwidth / giga if one.host else None) == host
+    for link in (*one.levels, *([one.host] if one.host else [])):
+        assert [link.latency * 10**6] == [value for words, value in LATENCIES.items() if words in link.origin("latency")], link
+
+
 def test_half_the_bits_are_no_slower() -> None:
     for name in names():
         peak = cluster(name).device.peak
@@ -154,13 +206,13 @@ def test_a_file_is_read_exactly(tmp_path: Path) -> None:
         ("bf16 = 300e12", "bf16 = 0", "PP112", 9, "`bf16` is positive, and not 0"),
         ("peak = { bf16 = 300e12 }", "peak = 3", "PP112", 9, "`peak` is a table"),
         ("[node]\ndevices = 4\n", "", "PP113", None, "`[node]` is missing"),
-        ("devices = 4", "devices = 4.0", "PP112", 12, "`devices` is a whole number of at least 1, not 4.0"),
+        ("devices = 4", "devices = 4.0", "PP112", 12, "`devices` is a whole number of at least 1 and at most 1e9, not 4.0"),
         ("devices = 4", "devices = 8\nracks = 2", "PP111", 13, "`racks` is no key of `[node]`"),
         ("devices = 4", "devices = 3", "PP112", 15, "level `bus` joins 4 devices, which 3 devices a node do not multiply up to"),
         ("joins = 16", "joins = 6", "PP112", 21, "level `rack` joins 6 devices, which are not several blocks of 4"),
         ("joins = 16", "joins = 4", "PP112", 21, "level `rack` joins 4 devices, which are not several blocks of 4"),
         ("joins = 16\n", "", "PP113", 20, "level `rack` does not say how many devices it joins"),
-        ("joins = 16", "joins = 0", "PP112", 21, "`joins` is a whole number of at least 1, not 0"),
+        ("joins = 16", "joins = 0", "PP112", 21, "`joins` is a whole number of at least 1 and at most 1e9, not 0"),
         ("ring = true", "ring = 1", "PP112", 25, "`ring` is true or false, not 1"),
         ("latency = 20e-6", "latency = -1", "PP112", 28, "`latency` is not negative, and not -1"),
         ("bandwidth = 12.5e9\n", "", "PP113", 27, "`bandwidth` is missing in `[levels.ethernet]`"),
@@ -176,6 +228,46 @@ def test_mistakes_are_told_with_their_place(old: str, new: str, code: str, line:
     matching = [one for one in found if one.message == told]
     assert [(one.code, one.place.line if one.place else None) for one in matching] == [(code, line)], found
     assert all(one.help for one in matching if code in ("PP110", "PP111", "PP113"))
+
+
+#: Every table and every key that a cluster needs; `joins`, of a level that others lie around.
+NEEDED = [
+    *((key,) for key in ("name", "device", "node", "levels")),
+    *(("device", key) for key in ("name", "memory", "memory_bandwidth", "peak")),
+    ("node", "devices"),
+    *(("levels", "bus", key) for key in ("joins", "latency", "bandwidth")),
+    *(("host", key) for key in ("latency", "bandwidth")),
+]
+
+
+def without(path: tuple[str, ...]) -> str:
+    """GOOD as a text of inline tables, but for what lies there."""
+    data = tomllib.loads(GOOD, parse_float=str)
+    table = data
+    for key in path[:-1]:
+        table = table[key]
+    del table[path[-1]]
+
+    def written(value: Any) -> str:
+        if isinstance(value, dict):
+            return "{ " + ", ".join(f"{key} = {written(inner)}" for key, inner in value.items()) + " }"
+        number = isinstance(value, str) and re.fullmatch(r"[\d.]+e-?\d+", value)
+        return value if number else json.dumps(value)
+
+    return "".join(f"{key} = {written(value)}\n" for key, value in data.items())
+
+
+@pytest.mark.parametrize("path", NEEDED, ids=".".join)
+def test_whatever_is_needed_is_said_to_be_missing(path: tuple[str, ...]) -> None:
+    """Of a table, before what is in it."""
+    table = path in (("device",), ("node",), ("levels",), ("device", "peak"))
+    where = f" in `[{'.'.join(path[:-1])}]`" if len(path) > 1 else ""
+    expected = f"`[{'.'.join(path)}]` is missing" if table else f"`{path[-1]}` is missing{where}"
+    if path[-1] == "joins":
+        expected = "level `bus` does not say how many devices it joins"
+    told = problems(without(path))
+    assert [one.code for one in told] == ["PP113"] * len(told)
+    assert told[0].message == expected
 
 
 def test_all_mistakes_are_told_at_once() -> None:

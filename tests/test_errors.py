@@ -271,11 +271,16 @@ def test_wrong_usage_exits_with_two(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("asked", [["--json"], ["--catalogue", "zero3"]])
+def test_a_proof_has_a_subject_or_is_of_the_catalogue(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert codes_of(capsys, "prove", *asked) == ["PP207"]
+
+
 def test_a_bug_is_exit_code_seventy(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("on purpose")
 
-    monkeypatch.setattr("placeproof.cli.common.derive_all", broken)
+    monkeypatch.setattr("placeproof.cli.derive._derived", broken)
     assert run(["derive", "zero3"]) == 70
     shown = capsys.readouterr().err
     assert "placeproof has a bug: RuntimeError: on purpose" in shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from recorded import rows
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
 from placeproof.core.exchange import tally
+from placeproof.core.shapes import transformer
 from placeproof.cost.exact.choose import chosen, explained, realised_text
+from placeproof.cost.exact.options import taken
 from placeproof.cost.exact.predict import predict
 from placeproof.measure.random import random_case
-from placeproof.measure.subjects import SUBJECTS
+from placeproof.measure.subjects import SUBJECTS, check, find, is_decoder, settle
 from placeproof.profiles.profile import profile
 from placeproof.strategies import parse_strategy
 
@@ -52,8 +55,41 @@ def test_json_has_what_the_text_has(small: str, capsys: pytest.CaptureFixture[st
     assert data["schema"] == "placeproof.exact/1"
     assert (data["mesh"], data["rank"], data["implementations"]) == ({"dp": 4}, 3, ["fsdp2"])
     assert sum(call["count"] for call in data["calls"]) == 5
-    assert data["memory"]["parameters"] < data["memory"]["optimizer"]
+    assert data["memory"]["optimizer"] == 2 * data["held"]["parameters"] + 4 * 5
+    assert data["held"]["parameters"] < data["memory"]["parameters"] == data["memory"]["gradients"]
     assert [d["name"] for d in data["differences"]] == ["root", "cut"]
+    assert any("used once in a step" in text for text in data["assumes"])
+
+
+def test_what_the_last_devices_allocate_is_told_beside_what_they_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Five rows of 100 on four devices: two for each, so that the last one allocates 800 bytes for nothing (torch==2.13.0:
+    torch/distributed/fsdp/_fully_shard/_fsdp_param.py, ``_init_sharded_param``); its optimizer state has no element."""
+    (tmp_path / "one.toml").write_text('[[unit]]\nname = "root"\nparameters = { "w" = [5, 100] }\n', encoding="utf-8")
+    asked = ["derive", "fsdp(4)", "--profile", "torch-2.13", "--shapes", str(tmp_path / "one.toml"), "--rank"]
+    assert run([*asked, "3"]) == 0
+    shown = capsys.readouterr().out
+    assert "what rank 3 of 4 allocates, bytes\n  parameters  800  of which held 0; the rest is padding\n" in shown
+    assert "  gradients   800  of which held 0; the rest is padding\n  optimizer     4\n" in shown
+    assert run([*asked, "0"]) == 0
+    assert "of which held" not in capsys.readouterr().out
+    compared = ["compare", "ideal", "torch-2.13", "--of", "fsdp(4)", "--shapes", str(tmp_path / "one.toml"), "--rank", "2"]
+    assert run(compared) == 0
+    shown = capsys.readouterr().out
+    assert [line.split() for line in shown.splitlines() if line.startswith("  parameters")] == [
+        ["parameters", "500", "800"],
+        ["parameters,", "held", "500", "400"],
+    ]
+
+
+def test_the_extras_of_ddp_are_told_as_extras(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["derive", "ddp(2)", "--profile", "torch-2.13", "--shapes", small, "--json"]
+    options = ["--option", "find_unused=true", "--option", "buffer=float32:3,int64:2", "--option", "bucket_cap_mb=0.00001"]
+    assert run([*asked, *options]) == 0
+    told = {d["name"]: d for d in json.loads(capsys.readouterr().out)["differences"]}
+    assert told["extras"]["bytes"] == {"broadcast": 12 + 16, "all_reduce": 4 * 5}
+    assert told["extras"]["calls"] == {"broadcast": 2, "all_reduce": 1}
+    assert told["calls"]["bytes"] == {}
+    assert told["calls"]["calls"] == {"all_reduce": 3}
 
 
 def test_the_program_that_is_named_is_proved(small: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +115,7 @@ def test_named_differences_lead_from_the_ideal_to_the_implementation(seed: int) 
     subject = SUBJECTS[case.subject]
     implementations = tuple(profile("torch-2.13").find(name) for name in subject.name.split("*"))
     strategy = parse_strategy(subject.expression(case.mesh, case.options))
-    options = {**case.options, **({"virtual": subject.virtual} if subject.virtual and subject.schedule else {})}
+    options = {name: value for name, value in case.options.items() if name in taken(implementations)}
     ideal, changes, told = explained(strategy, implementations, case.shapes, case.mesh, rank=case.rank, options=options)
     for kind in {e.kind for e in (*ideal.exchanges, *told.exchanges)}:
         before = sum(e.bytes for e in ideal.exchanges if e.kind == kind)
@@ -125,6 +161,22 @@ def test_the_usual_implementations(strategy: str, names: tuple[str, ...], text: 
         (["derive", "fsdp(4)", "--rank", "1"], "`--rank` is about exact bytes"),
         (["derive", "fsdp(4)", "--shapes", "SMALL", "--option", "dtype=fp8"], "option `dtype` cannot be `fp8`"),
         (["derive", "fsdp(4)", "--shapes", "SMALL", "--option", "color=red"], "there is no option `color`"),
+        (["derive", "fsdp(4)", "--shapes", "SMALL", "--option", "find_unused=true"], "`states` takes no option `find_unused`"),
+        (["derive", "ddp(4)", "--profile", "torch-2.13", "--shapes", "SMALL", "--option", "buffer=float31:2"], "cannot be `float31:2`"),
+        (["derive", "ddp(4)", "--profile", "torch-2.13", "--shapes", "SMALL", "--option", "buffer=-1"], "cannot be `-1`"),
+        (["derive", "ddp(4)", "--profile", "torch-2.13", "--shapes", "SMALL", "--option", "buffer=70000000"], "more than 262,144,000"),
+        (["derive", "ddp(4)", "--profile", "torch-2.13", "--shapes", "SMALL", "--option", "step=0"], "a whole number of at least 1"),
+        (["compare", "ideal", "torch-2.13", "--of", "ddp(2)", "--shapes", "SMALL", "--option", "k=2"], "takes no option `k`"),
+        (["derive", "zero3(2) * accumulate(4)", "--shapes", "SMALL", "--option", "microbatches=2"], "has 4 micro-batches"),
+        (["derive", "zero3(2)", "--shapes", "SMALL", "--option", "microbatches=2"], "has no micro-batches"),
+        (["derive", "fsdp(4)", "--profile", "torch-2.13", "--with", "fsdp2_keep", "--shapes", "SMALL"], "reshard_after_forward=false"),
+        (["derive", "fsdp(4, root=reshard)", "--profile", "torch-2.13", "--shapes", "SMALL"], "`--with fsdp2_all`"),
+        (["derive", "pp(2, microbatches=4, schedule=zb-h1)", "--profile", "torch-2.13", "--shapes", DECODER], "schedule=zb-v"),
+        (["derive", "zero2(4)", "--profile", "deepspeed-0.19", "--shapes", "SMALL", "--option", "stage3_max_reuse_distance=0"], "takes no"),
+        (["measure", "hsdp(4)"], '`placeproof measure "hsdp(4)" --set N_shard=2`'),
+        (["measure", "fsdp"], '`placeproof measure "fsdp" --set N=2`'),
+        (["measure", "fsdp(4) * pp(2)"], '`placeproof measure "fsdp(4)"`'),
+        (["measure", "zero2(2)"], "`deepspeed-0.19`"),
         (["derive", "fsdp(4)", "--shapes", "nowhere.toml"], "nowhere.toml"),
         (["derive", "fsdp(4)", "--shapes", "transformer(layers=2)"], "`hidden` is missing"),
         (
@@ -186,6 +238,10 @@ def test_measure_prints_both_sides(small: str, capsys: pytest.CaptureFixture[str
     data: Any = json.loads(capsys.readouterr().out)
     assert data["equal"] is True
     assert all(call["predicted"] == call["measured"] for call in data["calls"])
+    assert run(["measure", "pp(4, microbatches=8)"]) == 0
+    assert "equal" in capsys.readouterr().out
+    assert run(["measure", "fsdp(4)", "--shapes", small, "--rank", "3"]) == 0
+    assert "parameters, held" in capsys.readouterr().out
     assert run(["measure", "fsdp * zero1(dp=dp2)", "--set", "N_dp=2", "--set", "N_dp2=2"]) == 2
     assert "cannot be measured" in capsys.readouterr().err
 
@@ -224,3 +280,42 @@ def test_a_system_runs_some_strategies_alone() -> None:
 
 def test_recorded_rows_name_their_torch() -> None:
     assert {r["torch"] for r in rows()} == {"2.13.0+cpu"}
+
+
+def test_what_transformer_makes_is_a_decoder_and_nothing_else() -> None:
+    shapes = transformer(layers=1, hidden=8, heads=2, ffn=16, vocab=8, batch=1, tokens=4)
+    assert is_decoder(shapes)
+    assert not is_decoder(replace(shapes, units=shapes.units[1:]))
+    assert not is_decoder(replace(shapes, dims=()))
+
+
+@pytest.mark.parametrize(
+    ("name", "degree", "layers", "microbatches", "said"),
+    [
+        ("gpipe", 2, 2, 1, ""),
+        ("gpipe", 1, 2, 1, "a pipeline of one device exchanges nothing"),
+        ("gpipe", 3, 3, 1, ""),
+        ("gpipe", 3, 2, 1, "2 units do not fill 3 stages"),
+        ("zbv", 2, 4, 1, ""),
+        ("zbv", 2, 3, 1, "3 units do not fill 4 stages"),
+        ("1f1b", 3, 3, 3, ""),
+        ("1f1b", 3, 3, 2, "needs a micro-batch for each of its 3 stages, not 2"),
+        ("dualpipev", 2, 4, 4, ""),
+        ("dualpipev", 2, 4, 3, "needs a micro-batch for each of its 4 stages, not 3"),
+        ("interleaved", 3, 6, 5, ""),
+        ("interleaved", 3, 6, 6, ""),
+        ("interleaved", 3, 6, 7, "cannot divide 7 micro-batches into 2 rounds"),
+        ("zb1p", 2, 4, 1, ""),
+        ("zb1p", 2, 4, 5, "cannot divide 5 micro-batches into 2 rounds"),
+    ],
+)
+def test_a_pipeline_runs_up_to_its_bounds_and_not_beyond(name: str, degree: int, layers: int, microbatches: int, said: str) -> None:
+    shapes = transformer(layers=layers, hidden=8, heads=2, ffn=16, vocab=8, batch=1, tokens=4)
+    subject, mesh = find(name), {"pp": degree}
+    options = settle(subject, mesh, {"microbatches": microbatches})
+    if not said:
+        check(subject, shapes, mesh, options)
+        return
+    with pytest.raises(InputError, match=said) as caught:
+        check(subject, shapes, mesh, options)
+    assert len(caught.value.diagnostics) == 1

@@ -196,12 +196,16 @@ def by_what(made: Experiment) -> dict[str, Line]:
 
 
 def held(shapes: Shapes, n: int, rank: int) -> int:
-    """Bytes of float32 parameters, gradients and AdamW's state: rows dealt out in equal parts, and a count for each tensor."""
-    elements = 0
+    """Bytes of float32 parameters, gradients and AdamW's state: rows dealt out in equal parts, and a count for each tensor.
+
+    Parameters and gradients have the room of a whole part on every device; the optimizer's state is of the rows that a device has.
+    """
+    room = own = 0
     for weight in shapes.weights:
         rows, part = weight.shape[0], math.ceil(weight.shape[0] / n)
-        elements += max(0, min(rows, part * (rank + 1)) - part * rank) * (weight.elements // rows)
-    return 16 * elements + 4 * sum(1 for _ in shapes.weights)
+        room += part * (weight.elements // rows)
+        own += max(0, min(rows, part * (rank + 1)) - part * rank) * (weight.elements // rows)
+    return 8 * room + 8 * own + 4 * sum(1 for _ in shapes.weights)
 
 
 def test_memory_is_what_the_sizes_say(bench: Any) -> None:

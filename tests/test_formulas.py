@@ -13,6 +13,10 @@ from placeproof.core.symbols import symbol
 from placeproof.cost.closed import limit
 from placeproof.cost.conventions import conventions
 from placeproof.cost.values import read_numbers
+from placeproof.semantics.lower import lower
+from placeproof.semantics.trace import trace
+from placeproof.semantics.values import Kind
+from placeproof.strategies import parse_strategy
 
 P, U, N, A, m = (symbol(n) for n in ("P", "U", "N", "A", "m"))
 b_theta, b_g, b_omega, b_a = (symbol(n) for n in ("b_theta", "b_g", "b_omega", "b_a"))
@@ -163,6 +167,15 @@ def test_sequence_parallelism_moves_what_tensor_parallelism_moves_and_one_more_g
     norms = [x for x in grouped if x.state == "gradients"]
     assert [(x.collective, x.count) for x in norms] == [("all_reduce", 1)]
     assert same(norms[0].bytes, 2 * symbol("P_norm") * b_g * RING)
+
+
+@pytest.mark.parametrize(("norms", "each"), [("", False), ("(norms=once)", False), ("(norms=each)", True)])
+@pytest.mark.parametrize("subject", ["tp * sp{}", "fsdp * tp * sp{} * checkpoint", "tp * sp{} * ep(experts=whole)"])
+def test_gradients_of_norms_are_summed_as_they_are_produced_or_once(subject: str, norms: str, each: bool) -> None:
+    events = trace(lower(parse_strategy(subject.format(norms)))).events
+    own = [e for e in events if e.call.op == "all_reduce" and e.call.axes == ("tp",) and e.operands[0].kind is Kind.GRADIENTS]
+    assert own
+    assert [bool(e.loops) for e in own] == [each] * len(own)
 
 
 def test_norms_are_copied_by_tensor_parallelism() -> None:

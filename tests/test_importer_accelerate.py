@@ -66,8 +66,10 @@ def test_its_strategy_is_lowered(name: str):
 @pytest.mark.parametrize("name", GOOD)
 def test_each_setting_has_one_reading_in_order(name: str):
     text = (HERE / name).read_text()
-    assert [r.name for r in imported(name).readings] == list(settings(yaml.safe_load(text)))
-    for reading in imported(name).readings:
+    readings = [r for r in imported(name).readings if r.place is not None and r.place.source == str(HERE / name)]
+    assert [r.name for r in readings] == list(settings(yaml.safe_load(text)))
+    assert all(r.note and r.told for r in imported(name).readings if r.place is None)
+    for reading in readings:
         assert reading.note
         assert reading.place is not None
         assert text.splitlines()[reading.place.line - 1].lstrip().startswith(reading.name.split(".")[-1] + ":")
@@ -109,6 +111,53 @@ def test_no_name_is_listed_twice():
 def test_sharding_strategies(strategy: str, expression: str):
     text = f"fsdp_config:\n  fsdp_auto_wrap_policy: SIZE_BASED_WRAP\n  fsdp_sharding_strategy: {strategy}\nnum_machines: 2\n"
     assert written(text, 8).expression == expression
+
+
+@pytest.mark.parametrize(
+    ("more", "expression"),
+    [
+        ("", "zero_infinity(dp=8)"),
+        ("  fsdp_reshard_after_forward: false\n", "fsdp(dp=8, reshard_after_forward=false, prefetch=true)"),
+        ("parallelism_config:\n  parallelism_config_dp_shard_size: 4\n  parallelism_config_dp_replicate_size: 2\n", "hsdp(rep=2, shard=4"),
+        ("parallelism_config:\n  parallelism_config_dp_shard_size: 4\n  parallelism_config_cp_size: 2\n", "zero_infinity(dp=4) * zero_inf"),
+    ],
+)
+def test_offloading_of_fsdp_is_read_as_that_of_torchtitan(more: str, expression: str):
+    table = "fsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_offload_params: true\n"
+    found = written(table + more, 8)
+    assert found.expression.startswith(expression)
+    (role,) = (r.role for r in found.readings if r.name == "fsdp_config.fsdp_offload_params")
+    assert role is (Role.READ if expression.startswith("zero_infinity") else Role.NOT_MODELLED)
+    lower(found.strategy())
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("fsdp_config:\n  fsdp_version: 2\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n", "fsdp_config.fsdp_sharding_strategy"),
+        ("fsdp_config:\n  fsdp_version: 1\n  fsdp_reshard_after_forward: false\n", "fsdp_config.fsdp_reshard_after_forward"),
+    ],
+)
+def test_what_accelerate_ignores_is_told(text: str, name: str):
+    assert name in [r.name for r in written(text, 8).readings if r.told and r.role is Role.NO_MATTER]
+
+
+def test_parameters_below_stage_3_stay_and_that_is_told():
+    text = "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n  offload_param_device: cpu\n"
+    found = read_config(text, system="accelerate", world=8)
+    assert "deepspeed_config.offload_param_device" in [r.name for r in found.readings if r.told and r.role is Role.NO_MATTER]
+
+
+def test_a_choice_is_listed_once():
+    with pytest.raises(InputError) as refused:
+        read_config("distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 5\n", system="accelerate", world=8)
+    assert [d.message.count("`2`") for d in refused.value.diagnostics] == [1]
+
+
+@pytest.mark.parametrize(("offload", "kept"), [("false", "checkpoint"), ("true", "checkpoint(checkpoints=host)")])
+def test_checkpoints_are_offloaded_where_it_is_said(offload: str, kept: str):
+    text = f"fsdp_config:\n  fsdp_version: 2\n  fsdp_activation_checkpointing: true\n  fsdp_activation_checkpointing_offload: {offload}\n"
+    assert written(text, 8).expression.partition(") * ")[2] == kept
 
 
 @pytest.mark.parametrize(
@@ -185,6 +234,88 @@ deepspeed_config:
     assert [r.name.split(".")[-1] for r in found.of(Role.NOT_MODELLED)] == left
 
 
+def both(tmp_path: Path, inner: dict[str, Any] | str, folder: str = "", **more: Any) -> str:
+    """A file of Accelerate that names one of DeepSpeed."""
+    (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / folder / "ds.json").write_text(inner if isinstance(inner, str) else json.dumps(inner, indent=1))
+    said = {"distributed_type": "DEEPSPEED", "num_processes": 8, "deepspeed_config": {"deepspeed_config_file": f"{folder}ds.json"}, **more}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
+    return str(tmp_path / "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("inner", "more", "expression", "precision"),
+    [
+        ({"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}}, {}, "zero3(dp=8)", "mixed-adam"),
+        # what Accelerate puts in the place of `auto`, or of nothing
+        (
+            {"zero_optimization": {"stage": "auto"}, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}},
+            {},
+            "zero2(dp=8)",
+            "fp32-twice",
+        ),
+        ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "auto"}}}, {}, "zero2(dp=8)", "fp32-twice"),
+        ({"zero_optimization": {"stage": 0}, "gradient_accumulation_steps": "auto"}, {}, "ddp(dp=8) * accumulate", "fp32-adam"),
+        ({"zero_optimization": {"stage": 0}, "gradient_accumulation_steps": 3}, {}, "ddp(dp=8) * accumulate(microbatches=3)", "fp32-adam"),
+        (
+            {"zero_optimization": {"stage": 3}},
+            {"parallelism_config": {"parallelism_config_sp_size": 4}},
+            "zero3(dp=2) * zero3(dp=cp) * cp(cp=4, attention=ulysses)",
+            "fp32-twice",
+        ),
+    ],
+)
+@pytest.mark.parametrize("folder", ["", "configs/"])
+def test_a_file_of_deepspeed_is_followed(
+    inner: dict[str, Any], more: dict[str, Any], expression: str, precision: str | None, folder: str, tmp_path: Path
+):
+    found = read_config(both(tmp_path, inner, folder, **more))
+    assert (found.system, found.expression, found.precision) == ("accelerate", expression, precision)
+    stage = next(r for r in found.readings if r.name.endswith(": zero_optimization.stage"))
+    assert stage.place is not None
+    assert stage.place.source.endswith(f"{folder}ds.json")
+
+
+def test_a_file_of_deepspeed_is_looked_for_from_here_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As Accelerate does, which opens it in the folder where it is started."""
+    path = both(tmp_path, {"zero_optimization": {"stage": 3}})
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "ds.json").write_text('{"zero_optimization": {"stage": 1}}')
+    monkeypatch.chdir(tmp_path / "here")
+    assert read_config(path).expression == "zero1(dp=8)"
+    monkeypatch.chdir(tmp_path)
+    assert read_config("mine.yaml").expression == "zero3(dp=8)"
+
+
+@pytest.mark.parametrize(
+    ("inner", "code", "line", "words"),
+    [
+        ('{"zero_optimization": {\n"stage": 7}}', "PP504", 2, "there is no ZeRO stage 7"),
+        ('{"zero_optimization": {\n"stag": 3}}', "PP502", 2, "`stag` is no setting"),
+        ('{"bf16": {"enabled": true}}', "PP504", 4, "has no `zero_optimization`"),
+        ('{"zero_optimization": {}, // none\n}', "PP501", 1, "this is not JSON"),
+        ("", "PP501", 1, "this is not JSON"),
+    ],
+)
+def test_problems_of_a_file_that_is_followed_have_their_places(inner: str, code: str, line: int, words: str, tmp_path: Path):
+    with pytest.raises(InputError) as refused:
+        read_config(both(tmp_path, inner))
+    (problem,) = refused.value.diagnostics
+    assert (problem.code, problem.place.line if problem.place else None) == (code, line)
+    assert words in problem.message
+    assert problem.help
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("said", ["", "  fsdp_auto_wrap_policy: NO_WRAP\n"])
+def test_without_a_policy_the_model_is_one_unit_and_that_is_told(version: int, said: str):
+    found = written(f"fsdp_config:\n  fsdp_version: {version}\n{said}", 8)
+    assert found.expression.startswith("fsdp(dp=8, reshard_after_forward=false, unit=model")
+    (told,) = (r for r in found.readings if r.told)
+    assert "all of them are gathered at once" in told.note
+    assert ("not said" in told.note) == (not said)
+
+
 @pytest.mark.parametrize(
     ("kind", "precision", "named"),
     [
@@ -194,7 +325,7 @@ deepspeed_config:
         ("FSDP", "no", "fp32-adam"),
         ("FSDP", "fp16", None),
         ("DEEPSPEED", "fp16", "mixed-adam"),
-        ("DEEPSPEED", "no", None),
+        ("DEEPSPEED", "no", "fp32-twice"),
         ("MEGATRON_LM", "bf16", "megatron-bf16"),
         ("MEGATRON_LM", "fp16", "megatron-fp16"),
         ("MEGATRON_LM", "no", "fp32-adam"),
@@ -216,7 +347,7 @@ def test_sizes_give_the_number_of_processes_where_nothing_else_does():
     text = "fsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: SIZE_BASED_WRAP\nparallelism_config:\n"
     text += "  parallelism_config_dp_replicate_size: 4\n  parallelism_config_dp_shard_size: 8\n"
     assert written(text).expression == "hsdp(rep=4, shard=8, prefetch=true)"
-    with pytest.raises(InputError, match="4 \\* 8 \\* 1 \\* 1 is 32, and 64 processes"):
+    with pytest.raises(InputError, match="4 \\* 8 \\* 1 \\* 1 is not 64"):
         written(text, 64)
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placeproof.core.diagnostics import InputError
-from placeproof.core.shapes import Shapes, Unit, Weight, transformer
+from placeproof.core.shapes import BUFFER_TYPES, Shapes, Unit, Weight, transformer
 from placeproof.importers import import_shapes, read_config, read_shapes, render_shapes
 from placeproof.importers.huggingface_fields import FAMILIES
 from placeproof.importers.imported import Role
@@ -44,6 +44,31 @@ def refused(text: str, kind: str) -> list[tuple[str, int | None, str]]:
 # Configurations of transformers.
 
 
+NONSENSE = {
+    "max_position_embeddings": (-5, 0, 1.5, "8192", float("nan")),
+    "rope_theta": (0, -1.0, float("inf")),
+    "rms_norm_eps": (0, -1e-5, float("nan")),
+    "attention_dropout": (-0.1, 1.1, float("nan")),
+    "initializer_range": (-0.02, float("inf")),
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_numbers_that_decide_no_shape_have_domains_too(name: str) -> None:
+    good = json.loads((Path(__file__).parent / "configs" / "huggingface" / "llama3_8b.json").read_text(encoding="utf-8"))
+    parse_shapes(json.dumps({**good, name: None}), kind="json")
+    for value in NONSENSE[name]:
+        with pytest.raises(InputError) as refused:
+            parse_shapes(json.dumps({**good, name: value}), kind="json")
+        assert [(d.code, d.place is not None) for d in refused.value.diagnostics] == [("PP503", True)], value
+
+
+def test_how_many_tokens_a_model_was_made_for_is_a_limit() -> None:
+    path = Path(__file__).parent / "configs" / "huggingface" / "llama3_8b.json"
+    (note,) = (r.note for r in import_shapes(path).readings if r.name == "max_position_embeddings")
+    assert "a limit, and not s" in note
+
+
 @pytest.mark.parametrize("name", GOOD)
 def test_shapes_are_those_that_transformers_registers(name: str) -> None:
     recorded, shapes = RECORD["models"][name], read_shapes(HERE / name)
@@ -52,6 +77,37 @@ def test_shapes_are_those_that_transformers_registers(name: str) -> None:
     assert sum(1 for _ in shapes.weights) == recorded["tensors"]
     assert shapes.elements == recorded["elements"]
     assert hashlib.sha256(json.dumps(listed(shapes)).encode()).hexdigest() == recorded["digest"]
+
+
+#: Models that transformers builds and cannot run.
+NOT_RUN = {"made_llama_partial_rotary.json", "made_deepseek_v3_no_q_lora.json"}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_gradients_become_ready_in_the_reverse_order_of_use(name: str) -> None:
+    """Weights of cross-attention have no gradient without an encoder."""
+    recorded, shapes = RECORD["models"][name], read_shapes(HERE / name)
+    assert sorted(shapes.used) == sorted(w.name for w in shapes.weights)
+    used = [n for n in shapes.used if "crossattention" not in n and "ln_cross_attn" not in n]
+    assert (recorded["used"] is None) == (name in NOT_RUN)
+    if recorded["used"] is not None:
+        assert hashlib.sha256(json.dumps(used).encode()).hexdigest() == recorded["used"]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_buffers_are_those_that_transformers_registers(name: str) -> None:
+    recorded, shapes = RECORD["models"][name]["buffers"], read_shapes(HERE / name)
+    if name == "made_llama_partial_rotary.json":
+        assert shapes.buffers is None
+        return
+    ours = dict(shapes.buffers or ())
+    whole_types = {json.loads((HERE / name).read_text(encoding="utf-8")).get(key) for key in ("torch_dtype", "dtype")} & {
+        "bfloat16",
+        "float16",
+    }
+    if not whole_types and "float32" in ours:  # one type for both
+        ours = {"dtype": ours.pop("float32") + ours.get("dtype", 0)}
+    assert ours == recorded
 
 
 @pytest.mark.parametrize("name", [name for name in GOOD if GOOD[name]["published"] is not None])
@@ -207,7 +263,11 @@ def any_shapes(draw: st.DrawFn) -> Shapes:
             weights.append(Weight(name=weight, shape=shape, split=split))
         units.append(Unit(name=name, weights=tuple(weights), blocks=tuple(draw(st.lists(NAMES, max_size=2)))))
     dims = draw(st.dictionaries(NAMES, SIZES, max_size=3))
-    return Shapes(name=draw(NAMES), units=tuple(units), dims=tuple(dims.items()))
+    used = draw(st.just([]) | st.permutations([w.name for unit in units for w in unit.weights]))
+    if {w.name for unit in units for w in unit.weights} & {unit.name for unit in units}:
+        used = []  # a name of both would be that of the parameter
+    buffers = draw(st.none() | st.dictionaries(st.sampled_from(sorted(BUFFER_TYPES)), SIZES).map(lambda d: tuple(d.items())))
+    return Shapes(name=draw(NAMES), units=tuple(units), dims=tuple(dims.items()), used=tuple(used), buffers=buffers)
 
 
 @given(any_shapes())
@@ -237,6 +297,14 @@ def test_every_problem_of_a_list_is_named_at_its_place() -> None:
     assert "`w.c` has 1 dimensions, and is split along 1" in found[4][2]
 
 
+def test_the_order_of_use_is_that_of_the_file_unless_it_says_another() -> None:
+    units = '[[unit]]\nname = "root"\nparameters = { "e" = [1], "n" = [2], "h" = [3] }\n'
+    units += '[[unit]]\nname = "u"\nparameters = { "w" = [4], "b" = [5] }\n'
+    assert [w.name for w in parse_shapes(units, kind="toml").shapes.by_use] == ["e", "n", "w", "b", "h"]
+    said = parse_shapes('used = ["e", "u", "n", "h"]\n' + units, kind="toml").shapes
+    assert [w.name for w in said.by_use] == list(said.used) == ["e", "w", "b", "n", "h"]
+
+
 def test_columns_are_those_of_the_names() -> None:
     text = '[[unit]]\nname = "root"\nparameters = { "a.w" = [1], "b.w" = [0] }\n'
     with pytest.raises(InputError) as caught:
@@ -257,6 +325,12 @@ def test_columns_are_those_of_the_names() -> None:
         ('{"dims": 3,\n"unit": [{"name": "r", "parameters": {}}]}', "json", "PP503", 1),
         ('[[unit]]\nname = "r"\nparameters = { "a" = [1]', "toml", "PP501", 3),
         ('[[unit]]\nname = "r"\nname = "s"', "toml", "PP502", 3),
+        ('used = ["v"]\n[[unit]]\nname = "r"\nparameters = { "w" = [1] }', "toml", "PP502", 1),
+        ('used = ["w", "r"]\n[[unit]]\nname = "r"\nparameters = { "w" = [1] }', "toml", "PP504", 1),
+        ('used = ["w"]\n[[unit]]\nname = "r"\nparameters = { "w" = [1], "b" = [1] }', "toml", "PP504", 1),
+        ('used = "w"\n[[unit]]\nname = "r"\nparameters = { "w" = [1] }', "toml", "PP503", 1),
+        ('[buffers]\nfloat31 = 1\n[[unit]]\nname = "r"\nparameters = { "w" = [1] }', "toml", "PP502", 2),
+        ('[buffers]\nint64 = 0\n[[unit]]\nname = "r"\nparameters = { "w" = [1] }', "toml", "PP503", 2),
         ("a = 1", "toml", "PP501", 1),
         ("{}", "json", "PP501", 1),
         ('model_type = "llama"', "toml", "PP501", 1),

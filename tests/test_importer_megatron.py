@@ -87,6 +87,7 @@ STEP = "--micro-batch-size 1 --global-batch-size 8 "
         ("--bf16", None, "ddp"),
         (STEP, 1, "ddp(dp=1) * accumulate(microbatches=8)"),
         (STEP, None, "ddp * accumulate"),
+        ("--micro-batch-size 4 --global-batch-size 4", None, "ddp"),
         (STEP + "--use-distributed-optimizer", 4, "zero1(dp=4) * accumulate(microbatches=2)"),
         ("--micro-batch-size 1 --step-batch-size-schedule '0:768 250B:1536'", 4, "ddp(dp=4) * accumulate"),
         ("--micro-batch-size 3 --global-batch-size 16 --decrease-batch-size-if-needed", 2, "ddp(dp=2) * accumulate(microbatches=2)"),
@@ -105,7 +106,8 @@ STEP = "--micro-batch-size 1 --global-batch-size 8 "
             "fsdp(dp=4, reshard_after_forward=false) * tp(tp=2)",
         ),
         (
-            "--tensor-model-parallel-size 2 --recompute-granularity full --recompute-method uniform --distribute-saved-activations",
+            "--tensor-model-parallel-size 2 --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 "
+            "--distribute-saved-activations",
             8,
             "ddp(dp=4) * tp(tp=2) * checkpoint * zero_r(tp=2)",
         ),
@@ -145,7 +147,7 @@ def test_strategy(text: str, world: int | None, expression: str) -> None:
 
 
 EXPERTS = "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size "
-TENSOR = "--tensor-model-parallel-size 2 --sequence-parallel "
+TENSOR = "--tensor-model-parallel-size 2 --sequence-parallel --disable-bias-linear "
 SHARDED = "--use-distributed-optimizer "
 
 
@@ -217,7 +219,7 @@ def test_a_file_with_experts_is_proved_and_derived_for_its_model(capsys: pytest.
         (TENSOR + EXPERTS + "2 --expert-tensor-parallel-size 4", 16, "split over 4 devices, and other matrices over 2"),
         ("--tensor-model-parallel-size 2 --num-experts 8", 8, "need sequence parallelism"),
         (EXPERTS + "3", 6, "no multiple of 3"),
-        (EXPERTS + "8", 12, "12 devices are no multiple of 8"),
+        (EXPERTS + "8", 12, "12 devices are no multiple of 1 * 8 * 1"),
         ("--use-megatron-fsdp --num-distributed-optimizer-instances 4 " + EXPERTS + "4", 8, "no multiple of 4 copies"),
     ],
 )
@@ -230,8 +232,8 @@ def test_experts_elsewhere_are_refused(text: str, world: int, message: str) -> N
     [
         ("--bf16", "megatron-bf16"),
         ("--bf16 --accumulate-allreduce-grads-in-fp32", "megatron-bf16"),
-        ("--bf16 --grad-reduce-in-bf16", None),
-        ("--bf16 --main-grads-dtype bf16", None),
+        ("--bf16 --grad-reduce-in-bf16", "bf16-fp32copies"),
+        ("--bf16 --use-precision-aware-optimizer --main-grads-dtype bf16", None),
         ("--bf16 --use-precision-aware-optimizer --use-distributed-optimizer --exp-avg-dtype bf16", None),
         ("--bf16 --optimizer sgd", None),
         ("--bf16 --fp8-format hybrid", None),
@@ -239,7 +241,7 @@ def test_experts_elsewhere_are_refused(text: str, world: int, message: str) -> N
         ("--bf16 --use-megatron-fsdp --megatron-fsdp-main-grads-dtype fp32", "megatron-bf16"),
         ("--bf16 --use-megatron-fsdp --megatron-fsdp-main-grads-dtype fp32 --megatron-fsdp-main-params-dtype auto", None),
         ("--fp16", "megatron-fp16"),
-        ("--fp16 --accumulate-allreduce-grads-in-fp32", None),
+        ("--fp16 --accumulate-allreduce-grads-in-fp32", "fp16-fp32sums"),
         ("--lr 0.1", "fp32-adam"),
         ("--optimizer sgd", "sgd-momentum"),
         ("--optimizer sgd --sgd-momentum 0.0", "sgd"),
@@ -278,6 +280,9 @@ def test_assumptions(text: str, without: list[str]) -> None:
         ("--sequence-parallel", "sequence_parallel", Role.READ, "switched off"),
         ("--sequence-parallel --tensor-model-parallel-size 2", "sequence_parallel", Role.READ, "split"),
         ("--hidden-dropout 0.0", "hidden_dropout", Role.NO_MATTER, "switched off"),
+        ("--data-parallel-sharding-strategy optim", "data_parallel_sharding_strategy", Role.NO_MATTER, "shards nothing here"),
+        ("--use-precision-aware-optimizer", "use_precision_aware_optimizer", Role.READ, "0.16.1 refuses it"),
+        ("--optimizer muon --use-distributed-optimizer", "use_distributed_optimizer", Role.NOT_MODELLED, "0.16.1 refuses it"),
         ("--hidden-dropout 0.1", "hidden_dropout", Role.NOT_MODELLED, "random"),
         ("--clip-grad 0", "clip_grad", Role.NO_MATTER, "switched off"),
         ("--optimizer muon", "optimizer", Role.NOT_MODELLED, "whole matrices"),
@@ -325,6 +330,33 @@ def test_assumptions(text: str, without: list[str]) -> None:
             "--recompute-granularity full --recompute-method block --recompute-num-layers 4 --num-layers 24",
             "recompute_num_layers", Role.NOT_MODELLED, "the rest keep all",
         ),
+        # on both sides of each limit
+        (
+            "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+            "recompute_num_layers", Role.READ, "between two",
+        ),
+        (
+            "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
+            "recompute_num_layers", Role.NOT_MODELLED, "2 layers",
+        ),
+        *(
+            (
+                f"--recompute-granularity full --recompute-method block --recompute-num-layers {layers} --num-layers 24 "
+                f"--pipeline-model-parallel-size 4 {more}", "recompute_num_layers", role, note,
+            )
+            for layers, more, role, note in (
+                (5, "", Role.NOT_MODELLED, "the rest keep all"),
+                (6, "", Role.READ, "between two"),
+                (2, "--num-virtual-stages-per-pipeline-rank 2", Role.NOT_MODELLED, "the rest keep all"),
+                (3, "--num-virtual-stages-per-pipeline-rank 2", Role.READ, "between two"),
+            )
+        ),
+        (
+            "--recompute-granularity full --recompute-method block --recompute-num-layers 0",
+            "recompute_num_layers", Role.READ, "no layer is recomputed",
+        ),
+        ("--recompute-num-layers 0", "recompute_num_layers", Role.READ, "between two"),
+        ("--recompute-method block --recompute-num-layers 0", "recompute_num_layers", Role.READ, "between two"),
     ],
 )  # fmt: skip
 def test_note(text: str, name: str, role: Role, note: str) -> None:
@@ -344,7 +376,10 @@ def test_note(text: str, name: str, role: Role, note: str) -> None:
         ("--num-layers 24 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 5", "no multiple of 5"),
         ("--num-layers 8 --num-layers-per-virtual-pipeline-stage 2", "interleaved stages need a pipeline"),
         ("--num-virtual-stages-per-pipeline-rank 2 --pipeline-model-parallel-size 2 --no-overlap-p2p-communication", "needs overlapped"),
-        ("--num-virtual-stages-per-pipeline-rank 2 --pipeline-model-parallel-size 4 " + STEP.replace("8", "10"), "leave 1, fewer"),
+        (
+            "--num-virtual-stages-per-pipeline-rank 2 --pipeline-model-parallel-size 4 " + STEP.replace("8", "10"),
+            "each group, the last one too",
+        ),
         ("--num-layers 24 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 4", "20 layers are no multiple of 3"),
         ("--defer-embedding-wgrad-compute", "needs a pipeline"),
         ("--enable-mhc-connections --pipeline-model-parallel-size 2", "excludes pipeline"),
@@ -353,13 +388,80 @@ def test_note(text: str, name: str, role: Role, note: str) -> None:
         ("--expert-model-parallel-size 2", "needs experts"),
         ("--use-distributed-optimizer --overlap-param-gather", "together with reducing"),
         ("--optimizer-cpu-offload", "precision-aware"),
+        ("--main-grads-dtype bf16", "fp32 without the precision-aware optimizer"),
+        ("--exp-avg-sq-dtype fp8", "fp32 without the precision-aware optimizer"),
+        ("--train-iters 10 --train-samples 640", "not both"),
+        ("--use-megatron-fsdp --ckpt-format torch_dist", "does not save as torch_dist"),
+        ("--ckpt-format fsdp_dtensor", "what Megatron's own FSDP saves"),
+        ("--cpu-offloading-num-layers 4 --pipeline-model-parallel-size 2", "exclude a pipeline"),
+        ("--recompute-granularity selective --recompute-modules core_attn moe_act", "`moe_act` needs"),
+        ("--num-experts 8 --moe-router-topk 9", "goes to 9 experts, and there are 8"),
+        ("--micro-batch-size --bf16", "`micro_batch_size` has no value: it is a whole number"),
         ("--accumulate-allreduce-grads-in-fp32 --main-grads-dtype bf16", "summed in fp32 and held in bf16"),
         ("--recompute-granularity selective --recompute-method block", "has no method"),
         ("--step-batch-size-schedule 0:768 " + STEP, "both set the batch"),
+        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 0", "never come to an end"),
+        ("--recompute-granularity full --recompute-method uniform", "says of how many layers"),
+        ("--recompute-granularity selective --recompute-num-layers 1", "takes no number of layers"),
+        ("--calculate-per-token-loss --ddp-average-in-collective", "and by the tokens of all devices after it"),
+        ("--num-experts 8 --tensor-model-parallel-size 2 --sequence-parallel", "split over 2 devices"),
+        ("--seq-length 1024 --max-position-embeddings 1023", "positions for 1023"),
+        ("--num-experts 8 --moe-router-topk 1", "top-1 routing"),
+        ("--moe-router-enable-expert-bias", "sigmoid"),
+        ("--num-experts 8 --moe-pad-expert-input-to-capacity", "needs a capacity"),
+        ("--moe-enable-deepep", "flex dispatcher"),
+        ("--fp8-param-gather --use-distributed-optimizer", "requires fp8"),
+        ("--defer-embedding-wgrad-compute --pipeline-model-parallel-size 2 --no-gradient-accumulation-fusion", "fused"),
+        ("--overlap-param-gather-with-optimizer-step --use-distributed-optimizer", "interleaved stages"),
     ],
 )
 def test_refused(text: str, message: str) -> None:
     assert any(message in found for found in problems(text)), problems(text)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+def test_layers_that_stages_do_not_divide_are_refused(stages: int) -> None:
+    text = f"--pipeline-model-parallel-size {stages} --num-layers "
+    read(text + "12", 12)
+    if stages == 1:
+        read(text + "13", 12)
+    else:
+        assert problems(text + "13", 12) == [f"13 layers are no multiple of {stages} pipeline stages"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--use-megatron-fsdp --ckpt-format fsdp_dtensor",
+        "--use-custom-fsdp --ckpt-format torch_dist",
+        "--use-precision-aware-optimizer --use-distributed-optimizer --main-grads-dtype bf16",
+        "--train-iters 0 --train-samples 640",
+        "--recompute-modules moe_act",
+        "--recompute-granularity selective --recompute-modules moe_act --num-experts 8 --moe-grouped-gemm",
+        "--num-experts 8 --moe-router-topk 8",
+        "--moe-router-topk 9",
+        "--cpu-offloading-num-layers 4",
+    ],
+)
+def test_what_is_near_a_refusal_is_taken(text: str) -> None:
+    lower(read(text).strategy())
+
+
+@pytest.mark.parametrize("name", ["sequence_paralel", "no_sequence_parallel", "no-sequence-parallel"])
+def test_the_nearest_argument_is_named_first(name: str) -> None:
+    with pytest.raises(InputError) as raised:
+        read_config(f"--{name}", system="megatron")
+    (problem,) = raised.value.diagnostics
+    assert str(problem.help).split("`")[1] == "sequence_parallel"
+
+
+@pytest.mark.parametrize("start", ["#!/bin/bash", "export A=1", "TP=${TP:-2}", "torchrun pretrain_gpt.py", "for N in 1 2"])
+def test_a_launch_script_is_one_problem(start: str) -> None:
+    with pytest.raises(InputError) as raised:
+        read_config(f"{start}\nls x y z\n--bf16 $A\n", system="megatron")
+    (problem,) = raised.value.diagnostics
+    assert "launch scripts are not expanded" in problem.message
+    assert "`--name value`" in str(problem.help)
 
 
 def test_uneven_stages_are_read() -> None:

@@ -177,7 +177,6 @@ def test_experts_elsewhere_are_refused(degrees, why):
         ("", "", None),
         ('mixed_precision_param = "float32"', "", "fp32-adam"),
         ('dtype = "bfloat16"', "", None),
-        ('dtype = "bfloat16"\nmixed_precision_reduce = "bfloat16"', "", "bf16-adam"),
         ("", "data_parallel_shard_degree = 1\ntensor_parallel_degree = 8", "fp32-adam"),
         ("", "data_parallel_shard_degree = 1\ndata_parallel_replicate_degree = 8", None),
         ('dtype = "bfloat16"', "data_parallel_shard_degree = 1\ndata_parallel_replicate_degree = 8", "bf16-adam"),
@@ -187,6 +186,24 @@ def test_a_precision_is_named_only_where_all_its_widths_are_right(training, para
     found = imported(f"[training]\n{training}\n[parallelism]\n{parallelism}\n", 8)
     assert found.precision == precision
     assert precision is None or precision in PRECISIONS
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("training.mixed_precision_reduce", "bfloat16"),
+        ("optimizer.implementation", "fuse"),
+        ("lr_scheduler.decay_type", "cos"),
+        ("checkpoint.export_dtype", "fp16"),
+        ("checkpoint.async_mode", "sync"),
+    ],
+)
+def test_a_word_that_torchtitan_does_not_have_is_refused(name: str, value: str):
+    """Those of its job configuration (torchtitan/config/job_config.py)."""
+    table, _, key = name.partition(".")
+    with pytest.raises(InputError) as caught:
+        imported(f'[{table}]\n{key} = "{value}"\n', 8)
+    assert [d.code for d in caught.value.diagnostics] == ["PP503"]
 
 
 def test_a_missing_named_precision_is_explained():
@@ -276,6 +293,21 @@ def test_older_names_are_read():
     found = imported(text, 2)
     assert found.expression == "pp(pp=2)"
     assert found.numbers == {"b": 2, "m": 4}
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "opened"),
+    [
+        ("batch_size = 8\n[experimental]\npipeline_parallel_degree = 2\n", "batch_size", True),
+        ("batch_size = 8\n[experimental]\npipeline_parallel_degree = 1\n", "batch_size", False),
+        ("batch_size = 8\n[experimental]\npipeline_parallel_degree = 2\npipeline_parallel_microbatches = 4\n", "batch_size", False),
+        ("local_batch_size = 8\n[parallelism]\npipeline_parallel_degree = 2\n", "local_batch_size", False),
+    ],
+)
+def test_micro_batches_that_are_left_open_are_told_and_no_others(text, name, opened):
+    found = imported("[training]\n" + text, 2)
+    one = reading(found, f"training.{name}")
+    assert ("b" not in found.numbers) is ("left open" in one.note) is one.told is opened
 
 
 def test_the_table_says_each_setting_once_and_knows_the_old_names():

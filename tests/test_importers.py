@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -11,12 +13,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placeproof.core.diagnostics import InputError, Problems
+from placeproof.core.diagnostics import MOST, InputError, Problems
 from placeproof.core.places import toml_place
 from placeproof.importers import Role, read_config, recognised
+from placeproof.importers.accelerate_fields import FIELDS as ACCELERATE
+from placeproof.importers.deepspeed_fields import FIELDS as DEEPSPEED
 from placeproof.importers.document import Document, read_document
 from placeproof.importers.fields import Reader, field
 from placeproof.importers.imported import expression
+from placeproof.importers.megatron_fields import FIELDS as MEGATRON
+from placeproof.importers.shapes import parse_shapes
+from placeproof.importers.torchtitan_fields import FIELDS as TORCHTITAN
 
 LEAVES = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5) | st.just('{"[,:]}"')
 TREES = st.dictionaries(
@@ -67,10 +74,11 @@ def test_every_key_of_a_yaml_text_has_its_place(tree: dict[str, Any]) -> None:
 BAD = [
     ("", "json", "PP501", 1), ('{"a": 1', "json", "PP501", 1), ("[1]", "json", "PP501", 1), ('{"a": 1,\n "a": 2}', "json", "PP502", 2),
     ('{"a": {"b": 1,\n "b": 2}}', "json", "PP502", 2), ("[" * 3_000, "json", "PP501", 1),
-    ("", "yaml", "PP501", 1), ("a: [1", "yaml", "PP501", 1), ("- 1", "yaml", "PP501", 1), ("a: 1\nb: 2\na: 3\n", "yaml", "PP502", 3),
+    ("", "yaml", "PP501", 1), ("a: [1", "yaml", "PP501", 1), ("- 1", "yaml", "PP501", 1),
     ("a: b: c", "yaml", "PP501", 1),
     ("a = ", "toml", "PP501", 1), ("a = 1\na = 2\n", "toml", "PP502", 2), ("[a]\nb = [1\n", "toml", "PP501", 2),
-    ("", "arguments", "PP501", 1), ("pretrain.py --a 1", "arguments", "PP501", 1), ("--a 1 \\\n--b \\\n--a 2", "arguments", "PP502", 3),
+    ("", "arguments", "PP501", 1), ("pretrain.py --a 1", "arguments", "PP501", 1),
+    ("a: &a [1, *a]", "yaml", "PP501", 1), ("a: 1\nb: &b\n  c: {d: *b}", "yaml", "PP501", 2), ("a: 1\n? &k [*k]\n: 2", "yaml", "PP501", 2),
 ]  # fmt: skip
 
 
@@ -98,6 +106,113 @@ COMMENTED = """// a file of DeepSpeed
 }
 /* the end */
 """
+
+
+def test_of_arguments_that_are_given_twice_the_last_counts() -> None:
+    read = document("--a 1 \\\n--b \\\n--a 2 3", "arguments")
+    assert (read.data, read.again) == ({"a": ["2", "3"], "b": True}, {"a"})
+    place = read.place("a")
+    assert place is not None
+    assert place.line == 3
+    found = read_config("--seed 1 --micro-batch-size 2 --bf16 --micro-batch-size 4", system="megatron")
+    assert found.numbers["b"] == 4
+    assert [(r.name, r.value) for r in found.readings if r.told] == [("micro_batch_size", 4)]
+    assert "the last counts" in next(r.note for r in found.readings if r.told)
+
+
+@pytest.mark.parametrize(("more", "code"), [("tensor_parallel_degree = 4\n", "PP502"), ("x = [1\n", "PP501"), ("= 3\n", "PP501")])
+def test_a_toml_file_that_cannot_be_read_is_a_configuration_by_its_tables(more: str, code: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(f"[parallelism]\ntensor_parallel_degree = 2\n{more}", encoding="utf-8")
+    assert recognised(str(path))
+    with pytest.raises(InputError) as caught:
+        read_config(str(path), world=8)
+    assert [d.code for d in caught.value.diagnostics] == [code]
+
+
+@pytest.mark.parametrize(
+    ("text", "expression", "told"),
+    [
+        ("distributed_type: FSDP\nnum_processes: 4\ndistributed_type: DEEPSPEED\n", "zero2(dp=4)", {"distributed_type"}),
+        ("distributed_type: NO\ndebug: true\ndebug: false\n", "ddp(dp=1)", {"debug"}),
+        (
+            "distributed_type: FSDP\nnum_processes: 4\nfsdp_config:\n  fsdp_version: 1\nfsdp_config:\n  fsdp_version: 2\n"
+            "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n",
+            "fsdp(dp=4, prefetch=true)",
+            {"fsdp_config.fsdp_version", "fsdp_config.fsdp_auto_wrap_policy"},
+        ),
+    ],
+)
+def test_of_a_yaml_key_that_comes_twice_the_last_counts(text: str, expression: str, told: set[str]) -> None:
+    found = read_config(text, system="accelerate")
+    assert found.expression == expression
+    assert {r.name for r in found.readings if "the last counts" in r.note and r.told} == told
+
+
+def doubling(merges: bool) -> str:
+    """Aliases of aliases: 10 to the power of 10 values, or as many merges, in a text of ten lines."""
+    lines = ["a0: &a0 {x: 1}"]
+    for n in range(1, 11):
+        many = ", ".join([f"*a{n - 1}"] * 10)
+        lines.append(f"a{n}: &a{n} {{<<: [{many}]}}" if merges else f"a{n}: &a{n} [{many}]")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("merges", [False, True])
+def test_aliases_count_as_what_they_stand_for(merges: bool) -> None:
+    with pytest.raises(InputError, match="this has more than 100000 values"):
+        document(doubling(merges), "yaml")
+
+
+def test_aliases_within_measure_are_read() -> None:
+    read = document("a: &a {x: 1}\nb: *a\nc: {<<: *a, y: 2}\nd: [*a, *a]\n", "yaml")
+    assert read.data == {"a": {"x": 1}, "b": {"x": 1}, "c": {"x": 1, "y": 2}, "d": [{"x": 1}, {"x": 1}]}
+
+
+def test_a_place_in_a_list_of_tables_is_found_in_time() -> None:
+    """Each table of one name has a mistake: their places must not be looked for from the first line each time."""
+    text = "".join(f"[[unit]]\nname = 'u{i}'\nx{i} = 1\nparameters = {{ w{i} = [2] }}\n" for i in range(4_000))
+    start = process_time()
+    with pytest.raises(InputError) as caught:
+        parse_shapes(text, kind="toml")
+    assert process_time() - start < 10
+    assert [d.place.line for d in caught.value.diagnostics if d.place] == [4 * i + 3 for i in range(MOST)]
+    assert "3980 more" in caught.value.diagnostics[-1].message
+
+
+#: Texts with many unknown settings, for each kind of file, of which one system is a reader.
+LONG: dict[str, Callable[[int], str]] = {
+    "deepspeed": lambda n: '{"zero_optimization": {' + ",\n".join(f'"k{i}": 1' for i in range(n)) + "}}",
+    "megatron": lambda n: "--bf16 " + " ".join(f"--k{i} 1" for i in range(n)),
+    "torchtitan": lambda n: "[training]\n" + "".join(f"k{i} = 1\n" for i in range(n)),
+    "accelerate": lambda n: "distributed_type: FSDP\n" + "".join(f"k{i}: 1\n" for i in range(n)),
+}
+
+
+@pytest.mark.parametrize("system", LONG)
+def test_twenty_problems_of_a_kind_are_shown_and_the_rest_counted(system: str) -> None:
+    for number in (MOST, MOST + 1, MOST + 50):
+        with pytest.raises(InputError) as caught:
+            read_config(LONG[system](number), system=system)
+        shown = [d for d in caught.value.diagnostics if d.place is not None]
+        rest = [d.message for d in caught.value.diagnostics if d.place is None]
+        assert len(shown) == MOST
+        assert rest == [f"and {n} more problem{'s' if n > 1 else ''} of this kind" for n in [number - MOST] if n]
+
+
+@pytest.mark.parametrize("system", LONG)
+def test_the_time_of_reading_grows_with_the_length(system: str) -> None:
+    """Eight times the text takes at most some twenty times as long: a search that is quadratic takes sixty-four."""
+
+    def seconds(number: int) -> float:
+        start = process_time()
+        with pytest.raises(InputError):
+            read_config(LONG[system](number), system=system)
+        return process_time() - start
+
+    seconds(2_000)
+    few = min(seconds(2_000) for _ in range(3))
+    assert seconds(16_000) < 20 * few + 0.2
 
 
 def test_comments_and_trailing_commas_are_passed_over() -> None:
@@ -181,6 +296,52 @@ def test_only_deepspeed_takes_comments() -> None:
     with pytest.raises(InputError) as caught:
         read_config(text.replace("stage", "stag", 2).replace("// stag", "// stage"), system="deepspeed")
     assert [(d.code, d.place.line) for d in caught.value.diagnostics if d.place] == [("PP502", 2)]
+
+
+#: Each kind of number, with values that it has and nearest ones that it has not.
+NUMBERS: dict[str, tuple[tuple[object, ...], tuple[object, ...]]] = {
+    "int": ((-1, 0, "-1"), (0.5, "1.5")),
+    "size": ((0, "0", 5e8), (-1, 0.5)),
+    "count": ((1, "1"), (0, -1, "0")),
+    "number": ((-0.5, "1e-8"), ("x",)),
+    "amount": ((0, 0.5), (-1e-9, "-1")),
+    "positive": ((1e-9, 2), (0, -1)),
+    "fraction": ((0, 1, 0.5), (-1e-9, 1.0000001, "1.1")),
+}
+ENDLESS: tuple[object, ...] = (float("nan"), float("inf"), float("-inf"), "nan", "inf", "1e999", "1e999999999", "NaN")
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_each_kind_of_number_has_its_domain(kind: str) -> None:
+    taken, refused = NUMBERS[kind]
+    for values, wrong in ((taken, False), ((*refused, *ENDLESS), True)):
+        for value in values:
+            problems = Problems()
+            Reader(Document(data={"n": value}, source="mine", text=""), [field("n", kind, Role.READ, "a number")], problems)
+            assert [d.code for d in problems.found] == ["PP503"] * wrong, value
+
+
+#: The kinds that numbers of a system's tables have, and a file in which one setting stands.
+TABLES = {"deepspeed": DEEPSPEED, "megatron": MEGATRON, "torchtitan": TORCHTITAN, "accelerate": ACCELERATE}
+
+
+@pytest.mark.parametrize("system", TABLES)
+def test_no_setting_of_a_system_is_a_number_without_end(system: str) -> None:
+    """Nor is one of any kind whatever: `nan` is no value of a switch, a list or a text that may also be a number."""
+    asked = 0
+    for known in TABLES[system]:
+        for value in (float("nan"), float("inf")):
+            problems = Problems()
+            data: dict[str, Any] = {}
+            *tables, last = known.name.replace("*", "x").split(".")
+            inner = data
+            for table in tables:
+                inner = inner.setdefault(table, {})
+            inner[last] = value
+            Reader(Document(data=data, source="mine", text=""), TABLES[system], problems)
+            assert problems.found, known.name
+            asked += 1
+    assert asked >= 100
 
 
 FIELDS = (

@@ -214,8 +214,9 @@ def test_fsdp_pads_each_parameter_and_the_older_one_each_unit() -> None:
     assert tally(measure("fsdp2", shapes, {"dp": 3}).exchanges)["all_gather", ("dp",), (6 * 3 + 9) * 4] == 1
     assert tally(measure("fsdp1", shapes, {"dp": 3}).exchanges)["all_gather", ("dp",), 24 * 4] == 1
     last = measure("fsdp2", shapes, {"dp": 3}, rank=2).memory
-    assert last["parameters"] == (1 * 3 + 1) * 4
-    assert last["parameters_stored"] == (2 * 3 + 3) * 4
+    assert last["parameters_held"] == last["gradients_held"] == (1 * 3 + 1) * 4
+    assert last["parameters"] == last["gradients"] == (2 * 3 + 3) * 4
+    assert last["optimizer"] == 2 * last["parameters_held"] + 2 * 4
 
 
 def test_padding_of_seven_billion_parameters() -> None:
@@ -466,7 +467,7 @@ def test_the_modules_have_the_weights_of_the_shapes() -> None:
         module = models.build(shapes)
         models.check(shapes, module)
         assert [name for name, _ in module.named_parameters()] == [w.name for w in shapes.weights]
-    with pytest.raises(InputError, match=r"weight `units.0.w0`: the shapes say shape \(7, 7\), the module has nothing"):
+    with pytest.raises(InputError, match=r"weight `embedding.weight`: the shapes say nothing, the module has shape \(64, 32\)"):
         models.check(SMALL, models.build(TINY))
 
 

@@ -12,13 +12,14 @@ import pytest
 import sympy
 from input_problems import problems
 
+import placeproof
 from placeproof.cli.main import run
 from placeproof.core.shapes import transformer
 from placeproof.cost.exact.predict import predict
 from placeproof.cost.model import derive_model
 from placeproof.cost.model.comparison import ModelComparison
 from placeproof.cost.values import read_numbers
-from placeproof.models import load
+from placeproof.models import load, presets
 from placeproof.report.model import model_data
 from placeproof.strategies import parse_strategy
 
@@ -98,7 +99,7 @@ def test_values_are_exact_sums() -> None:
             rows = [one for one in stage["sent"] if "*".join(one["axes"]) == axes]
             assert total["value"] == sum(one["bytes"]["value"] * one["times"]["value"] for one in rows)
         parts = {key: amount["value"] for key, amount in stage["memory"].items()}
-        assert parts.pop("host") == 0
+        assert parts.pop("host") == parts.pop("host_asked") == 0
         assert parts.pop("peak") == sum(parts.values())
         assert stage["memory"]["activations"]["value"] == stage["in_flight"]["value"] * sum(k["bytes"]["value"] for k in stage["kept"])
 
@@ -124,8 +125,65 @@ def test_what_lies_on_the_host_is_told_where_it_is(capsys: pytest.CaptureFixture
     for line in ("  on the host  P*(b_g + b_omega)/8", "  layers  input x, on the host  ", "is no part of the peak"):
         assert line in far
     heads, cells = (line.split() for line in far.partition("memory of a device by stage")[2].splitlines()[1:3])
-    assert heads[-4:] == ["peak", "on", "the", "host"]
-    assert float(cells[-1]) == pytest.approx((8030261248 * 14 / 8 + 32 * 8192 * 4096 * 2) / 1e9, rel=1e-3)
+    assert heads[-7:] == ["peak", "on", "the", "host", "host,", "asked", "for"]
+    assert float(cells[-2]) == pytest.approx((8030261248 * 14 / 8 + 32 * 8192 * 4096 * 2) / 1e9, rel=1e-3)
+    assert float(cells[-1]) == pytest.approx((8030261248 * 16 / 8 * 1.5 + 32 * 8192 * 4096 * 2) / 1e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(("strategy", "bytes_"), [("zero_offload(8)", 16), ("zero_infinity(8)", 18)])
+def test_host_memory_that_is_asked_for_is_what_deepspeed_asks_for(strategy: str, bytes_: int) -> None:
+    """`estimate_zero2_model_states_mem_needs`, `estimate_zero3_model_states_mem_needs`: so many bytes a parameter, times 1.5."""
+    d = placeproof.derive(strategy)
+    for precision in ("mixed-adam", "megatron-bf16"):
+        numbers = read_numbers(["P=32.76e9"], precision)
+        assert 8 * d.value("memory.host_asked", numbers.values) == Fraction("32.76e9") * bytes_ * Fraction(3, 2)
+    assert placeproof.derive("zero1").memory["host_asked"] == 0
+    kept = placeproof.derive("checkpoint(checkpoints=host)")
+    assert kept.memory["host_asked"] == kept.memory["host"] != 0
+
+
+@pytest.mark.parametrize("name", presets())
+@pytest.mark.parametrize("strategy", ["pp(2)", "tp(2)", "checkpoint * pp(2)", "pp(2, schedule=zb-h1)"])
+def test_every_form_is_an_expression(name: str, strategy: str) -> None:
+    """Also where a sum is 0, or a count a plain number."""
+    stages = [load(name).sizes["L"] - 1, 1]
+    d = derive_model(load(name), parse_strategy(strategy), layers=stages if "pp" in strategy else None)
+    assert all(isinstance(form, sympy.Basic) for form in d.forms.values())
+
+
+def test_vocabularies_are_padded_where_parts_would_be_unequal(capsys: pytest.CaptureFixture[str]) -> None:
+    """As Megatron-LM: 50257 tokens over 8 devices are 51200, and 50304 on one device."""
+
+    def size(strategy: str, *more: str) -> int:
+        return int(json.loads(printed(capsys, "derive", strategy, "--model", "gpt3-175b", "--json", *more))["sizes"]["V"])
+
+    assert [size("ddp"), size("tp(8)"), size("tp", "--set", "N=8"), size("tp")] == [50257, 51200, 51200, 50257]
+    assert [size("ddp", "--vocab-padding", "128"), size("tp(2)", "--vocab-padding", "1")] == [50304, 50258]
+    assert size("tp(8)", "--set", "V=50000") == 50000
+    text = printed(capsys, "derive", "tp(8)", "--model", "gpt3-175b")
+    assert "V = 51200 (padded; 50257 in the model)" in text
+    assert "the vocabulary is padded" in text
+
+
+def test_stages_may_have_no_layers(capsys: pytest.CaptureFixture[str]) -> None:
+    """An embedding, and a head, count as a layer in frameworks."""
+    data = json.loads(printed(capsys, *DERIVE, "pp(4)", *NUMBERS, "--stages", "0,16x2,0", "--json", "--cluster", "dgx-h100"))
+    first, between, _, last = data["stages"]
+    assert first["parameters"].keys() == {"embedding"}
+    assert "matrix" not in last["parameters"]
+    assert first["flops"]["forward"]["value"] == 0 < last["flops"]["forward"]["value"]
+    assert {one["collective"] for one in first["sent"]} == {"send"} == {one["collective"] for one in between["sent"]}
+    assert data["time"]["seconds"] is not None
+
+
+def test_the_root_unit_of_a_model_is_what_is_no_layer(capsys: pytest.CaptureFixture[str]) -> None:
+    """Embedding, last norm and head stay gathered, a layer comes on top: of Llama 3 8B, in 16 bits."""
+    data = json.loads(printed(capsys, *DERIVE, "fsdp(8, root=keep)", *NUMBERS, "--json"))
+    root, layer = 2 * 128256 * 4096 + 4096, 218112000
+    memory = data["stages"][0]["memory"]
+    assert memory["transient"]["value"] == max(2 * root + 2 * layer, 2 * root)
+    gathered = [one["bytes"]["value"] for one in data["stages"][0]["sent"] if one["collective"] == "all_gather"]
+    assert sorted(gathered) == sorted(7 * 2 * n // 8 for n in (root, 32 * layer, 32 * layer))
 
 
 def test_widths_and_fp8_are_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,13 +311,20 @@ def test_configurations_are_compared(capsys: pytest.CaptureFixture[str]) -> None
             ["[PP202]: `tp` of degree 3 splits dimension `kv_heads` of size 8", "[PP202]: `tp` of degree 3 splits dimension `ffn`"],
         ),
         (["fsdp * tp", "--set", "N_tp=3"], ["[PP202]: `tp` of degree 3 splits dimension `kv_heads`", "[PP202]: `tp` of degree 3 splits"]),
-        (["tp", "--set", f"N={10**30}"], ["dimension `vocab`", "dimension `kv_heads`", "dimension `ffn`"]),
+        (["tp", "--set", "N=999999937"], ["dimension `kv_heads`", "dimension `ffn`"]),
+        (["tp(7)", "--vocab-padding", "none"], ["`vocab` of size 128256", "dimension `kv_heads`"]),
+        (["tp(8)", "--vocab-padding", "0"], ["[PP202]: `--vocab-padding 0` is no number of tokens"]),
         (["ddp * pp(64)"], ["[PP202]: 32 layers cannot be shared out evenly over 64 stages"]),
         (["ddp * pp(4)", "--stages", "8,8,8"], ["[PP202]: 3 stages with 24 layers are given, and there are 4 stages and 32 layers"]),
-        (["ddp * pp(4)", "--stages", "8,8,8,0"], ["[PP202]: `--stages 8,8,8,0` lists no numbers of layers"]),
+        (["ddp * pp(4)", "--stages", "8,8,8,0"], ["[PP202]: 4 stages with 24 layers are given, and there are 4 stages and 32 layers"]),
+        (["ddp * pp(4)", "--stages", "16,0,0,16"], ["[PP202]: stage 1 would have nothing"]),
+        (["ddp * pp(4)", "--stages", "8,8,8,-8"], ["[PP202]: `--stages 8,8,8,-8` lists no numbers of layers"]),
         (["ddp * pp", "--stages", "16,16", "--set", "N_pp=2"], ["[PP203]: `--stages` lists 2 stages, and the degree of axis `pp` is open"]),
         (["ddp", "--stages", "16,16"], ["[PP104]: `--stages` lists the layers of pipeline stages, and `ddp` has none"]),
-        (["ddp * pp(4)", "--set", "L=16"], ["[PP205]: `L` is 32 in llama3-8b"]),
+        (["ddp", "--set", "a=7"], ["[PP205]: llama3-8b: `h/a` is 4096/7, no whole number, with h = 4096, a = 7"]),
+        (["fsdp(10000000)", "--set", "b=1", "--cluster", "dgx-h100"], ["[PP103]: the mesh has 10000000 devices, and at most 1048576"]),
+        (["pp(1024)", "--set", "L=1024"], ["[PP202]: 1024 stages are told one by one, and at most 512 can be"]),
+        (["pp(32)", "--set", "b=1", "--set", "m=1000000", "--cluster", "dgx-h100"], ["32,000,000 forward passes, and at most 200,000"]),
         (["ddp", "--set", "N_tp=3"], ["[PP201]: `N_tp` is no degree of this strategy"]),
         (["mine.step"], ["[PP104]: `mine.step` is a step program"]),
         (

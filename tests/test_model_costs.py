@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import placeproof
+from placeproof.collectives import COLLECTIVES
 from placeproof.core.diagnostics import InputError
 from placeproof.core.program import read
 from placeproof.core.symbols import symbol
 from placeproof.cost.layer import layer
 from placeproof.cost.model import ModelDerivation, derive_model
+from placeproof.cost.model.base import Base
 from placeproof.cost.model.checks import require_fit
 from placeproof.cost.model.derivation import WIDTHS as WIDTHS_OF_VALUES
 from placeproof.cost.model.parts import Part
@@ -429,3 +431,31 @@ def test_gradients_summed_over_tensor_parallel_devices_are_those_of_the_step_pro
 def test_without_sequence_parallelism_nothing_is_summed_over_tensor_parallel_devices() -> None:
     assert not [s for s in derived("llama3-8b", "fsdp(4) * tp(8)").costs[0].sent if s.about.startswith("gradients of norms")]
     assert not [s for s in derived("mixtral-8x7b", "ddp(4) * ep(2) * tp(2)").costs[0].sent if s.about.startswith("gradients of norms")]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "alone"),
+    [
+        ("fsdp(8, prefetch=true) * ep(2)", "fsdp(8, prefetch=true)"),
+        ("fsdp(8, root=keep) * ep(2)", "fsdp(8, root=keep)"),
+        ("fsdp(8, prefetch=true) * fsdp(dp=ep, prefetch=true) * ep(2)", "fsdp(8, prefetch=true)"),
+        ("zero1(8) * fsdp(dp=ep, prefetch=true) * ep(2)", "zero1(8)"),
+    ],
+)
+def test_formulas_of_experts_are_those_of_the_strategy_without_their_axis(strategy: str, alone: str) -> None:
+    found, expected = Base(parse_strategy(strategy)).experts, Base(parse_strategy(alone))
+    assert found is not None
+    assert found.memory == expected.memory
+    assert [(m.collective, m.axes, m.bytes, m.count) for m in found.messages] == [
+        (m.collective, m.axes, m.bytes, m.count) for m in expected.messages
+    ]
+
+
+@pytest.mark.parametrize("degree", [2, 4])
+@pytest.mark.parametrize("name", ["ddp", "zero1", "zero2", "fsdp", "zero_infinity"])
+def test_the_bytes_of_a_message_are_what_a_ring_sends_of_its_size(name: str, degree: int) -> None:
+    base = Base(parse_strategy(f"{name}({degree})"))
+    assert base.messages
+    for message in base.messages:
+        sent = COLLECTIVES[message.collective].sent(sympy.Integer(degree), base.size(message))
+        assert sympy.expand(sent - message.bytes) == 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from placeproof.models import load
 from placeproof.models.family import GROUPS
 
 L, h, a, V, s, E, k = (symbol(n) for n in ("L", "h", "a", "V", "s", "E", "k"))
+HERE = Path(__file__).parent
 ROWS = {row["id"]: row for row in rows()}
 
 
@@ -98,6 +101,31 @@ def test_gpt3_sizes_are_those_of_table_2_1_where_these_agree(name: str) -> None:
     total = Fraction(load(name).parameters().total, 10**power)
     rounded = {"gpt3-350m": 356}.get(name, said)
     assert round(total * 10) == rounded * 10 or round(total) == rounded
+
+
+#: Configurations that their vendors publish. All other models have 2048 tokens: brown2020language, section 2.1; narayanan2021megatron,
+#: table 1; korthikanti2022activations, table 3; smith2022megatron.
+CONFIGURATIONS = {
+    "bloom-176b": "bloom_176b",
+    "deepseek-v3": "deepseek_v3",
+    "llama3-8b": "llama3_8b",
+    "llama3-70b": "llama3_70b",
+    "llama3-405b": "llama31_405b",
+    "mixtral-8x7b": "mixtral_8x7b",
+}
+
+
+@pytest.mark.parametrize("name", models.presets())
+def test_sequences_are_as_long_as_in_the_first_training(name: str) -> None:
+    """Rotary embeddings that were stretched later say for how many tokens they were trained."""
+    tokens = 2048
+    if name in CONFIGURATIONS:
+        config = json.loads((HERE / "configs" / "huggingface" / f"{CONFIGURATIONS[name]}.json").read_text(encoding="utf-8"))
+        told = config | (config.get("rope_scaling") or {})
+        keys = ("original_max_position_embeddings", "max_position_embeddings", "seq_length")
+        tokens = next(told[key] for key in keys if key in told)
+    sizes = load(name).sizes
+    assert (sizes["s"], sizes.get("n_pos", tokens)) == (tokens, tokens)
 
 
 def test_what_gpt3_would_have_with_the_contradictory_figures_of_table_2_1() -> None:

@@ -138,6 +138,76 @@ def test_a_small_model_is_gathered_once_unless_told_otherwise() -> None:
     assert {e.phase for e in whole.exchanges if e.kind == "all_gather"} == {"update"}
 
 
+def flat(*sizes: int, stage: int, **options: Any) -> list[tuple[str, str, int]]:
+    """Kind, phase and elements of the calls about states, of weights of these sizes on one device."""
+    shapes = Shapes(name="flat", units=(Unit(name="root", weights=tuple(Weight(name=f"m{i}.w", shape=(n,)) for i, n in enumerate(sizes))),))
+    told = deepspeed.tell(shapes, 2, {"stage": stage, **options})
+    return [(e.kind, e.phase, e.bytes // 4) for e in told.exchanges if e.bytes > 8]
+
+
+MILLION = 10**6
+
+
+def test_a_bucket_of_stage_0_ends_beyond_half_a_billion_elements() -> None:
+    """deepspeed==0.19.8:deepspeed/runtime/engine.py: ``MEMORY_OPT_ALLREDUCE_SIZE = 500000000``, and ``allreduce_no_retain``
+    closes a bucket when its elements are more than ``numel_per_bucket``."""
+    reduced = [n for kind, _, n in flat(500 * MILLION, 9, 500 * MILLION + 1, 7, stage=0) if kind == "all_reduce"]
+    assert reduced == [500 * MILLION + 9, 500 * MILLION + 1, 7]
+
+
+def test_a_bucket_of_stages_1_to_3_holds_at_most_half_a_billion_elements() -> None:
+    """deepspeed==0.19.8:deepspeed/runtime/zero/config.py: ``reduce_bucket_size = 5e8``; ``stage_1_and_2.py``,
+    ``reduce_independent_p_g_buckets_and_remove_grads``, and ``stage3.py``, ``reduce_independent_p_g_buckets_and_remove_grads``: a bucket is
+    sent before it would hold more."""
+    kinds = {1: "all_reduce", 2: "all_reduce", 3: "reduce_scatter"}
+    sizes = (300 * MILLION, 200 * MILLION, 200 * MILLION, 300 * MILLION + 2)
+    found = {stage: [n for k, _, n in flat(*sizes, stage=stage) if k == kind] for stage, kind in kinds.items()}
+    assert found[1] == [500 * MILLION, 200 * MILLION, 300 * MILLION + 2]  # in the order of registration
+    assert found[2] == found[3] == [300 * MILLION + 2, 400 * MILLION, 300 * MILLION]
+
+
+def test_a_weight_of_at_most_a_hundred_thousand_elements_stays_whole() -> None:
+    """deepspeed==0.19.8:deepspeed/runtime/zero/config.py: ``param_persistence_threshold = 1e5``; ``partition_parameters.py``:
+    ``ds_persist`` where ``ds_numel <= Init.param_persistence_threshold``."""
+    gathered = {phase: n for kind, phase, n in flat(100_000, 100_002, stage=3) if kind == "all_gather"}
+    assert gathered == {"forward": 100_002, "update": 100_000}
+
+
+def test_what_is_used_again_before_a_billion_elements_stays_gathered() -> None:
+    """deepspeed==0.19.8:deepspeed/runtime/zero/config.py: ``max_reuse_distance = 1e9``; ``partitioned_param_coordinator.py``,
+    ``__params_to_release`` adds up the elements of later modules and stops when they are not below the distance.
+
+    The weight of the first module is used again after the others, twice: in forward and in backward. Nothing is gathered ahead.
+    """
+    ahead = {"stage3_prefetch_bucket_size": 0}
+    kept = flat(200_000, 249_900_000, 250 * MILLION, stage=3, **ahead)
+    assert Counter(n for kind, _, n in kept if kind == "all_gather")[200_000] == 1
+    dropped = flat(200_000, 250_000_000, 250 * MILLION, stage=3, **ahead)
+    assert Counter(n for kind, _, n in dropped if kind == "all_gather")[200_000] == 2
+
+
+def test_fifty_million_elements_are_gathered_ahead_while_less_than_a_billion_are_there() -> None:
+    """deepspeed==0.19.8:deepspeed/runtime/zero/config.py: ``prefetch_bucket_size = 5e7``, ``max_live_parameters = 1e9``;
+    ``partitioned_param_coordinator.py``, ``_fetch_sub_module_impl``: taken ahead while their sum is below the smaller of the two."""
+    first = [n for kind, phase, n in flat(*[10 * MILLION] * 8, stage=3) if kind == "all_gather" and phase == "forward"]
+    assert first == [50 * MILLION, 30 * MILLION]
+    live = [n for kind, phase, n in flat(990 * MILLION, *[5 * MILLION] * 4, stage=3) if kind == "all_gather" and phase == "forward"]
+    assert live[:2] == [990 * MILLION, 10 * MILLION]
+
+
+def test_the_optimizer_of_stage_3_counts_the_steps_of_each_billion_elements() -> None:
+    """deepspeed==0.19.8:deepspeed/runtime/zero/config.py: ``sub_group_size = 1e9``; ``stage3.py``, ``_create_fp16_sub_groups``: closed as
+    soon as the device's parts have as many."""
+
+    def counters(*parts: int) -> int:
+        weights = tuple(Weight(name=f"m{i}.w", shape=(2 * n,)) for i, n in enumerate(parts))
+        told = deepspeed.tell(Shapes(name="flat", units=(Unit(name="root", weights=weights),)), 2, {"stage": 3})
+        return told.memory["optimizer"] - 12 * sum(parts)
+
+    assert counters(500 * MILLION, 500 * MILLION) == counters(7) == 4
+    assert counters(500 * MILLION, 500 * MILLION, 7) == counters(999 * MILLION, 500 * MILLION, 7) == 8
+
+
 def test_an_all_reduce_costs_what_a_reduce_scatter_would_twice() -> None:
     shapes = stack((8,), (8, 16))
     ours = deepspeed.tell(shapes, 2, {"stage": 2})

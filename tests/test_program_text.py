@@ -221,6 +221,11 @@ MISTAKES = [
     ("mesh(dp)\nx = data()\nsend(x, dp, to=1)\n", "PP308", 3, 1),
     ("mesh(dp)\ngradients = all_reduce(gradients, dp, dp)\n", "PP305", 2, 13),
     ("mesh(dp)\ngradients = all_reduce(gradients, dp, op=average)\n", "PP304", 2, 13),
+    *(
+        (f"mesh(dp)\ng = {op}(gradients, dp, root={root})\n", "PP304", 2, 5)
+        for op in ("broadcast", "reduce")
+        for root in ("first", "-1", "dp", "owners")
+    ),
     ("x = data()\nmesh(dp)\n", "PP302", 2, 1),
     ("mesh(dp=0)\nx = data()\n", "PP103", 1, 9),
     ('mesh(dp)\nplace(parameters, dp="Z")\nx = data()\n', "PP305", 2, 22),
@@ -359,3 +364,30 @@ def test_blocks_are_printed_as_they_are_written(name: str) -> None:
     assert [sorted(line) for line in printed if not line.startswith("program(")] == [
         sorted(line) for line in written
     ]  # options in any order
+
+
+@pytest.mark.parametrize(
+    ("axes", "twice"),
+    [("dp, dp", "dp_outer"), ("dp, dp_inner", "dp_inner"), ("dp_outer, dp", "dp_outer")],
+)
+def test_an_axis_and_one_of_its_factors_are_named_twice(axes: str, twice: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(f"mesh(dp=4)\ninner(dp=2)\ngradients = all_reduce(backward(parameters), {axes})\n")
+    assert f"names `{twice}` twice" in str(caught.value)
+
+
+def test_both_factors_of_an_axis_may_be_named() -> None:
+    assert read("mesh(dp=4)\ninner(dp=2)\ngradients = all_reduce(backward(parameters), dp_inner, dp_outer)\n")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("update(parameters)", "takes 3 to 4 operands, not 1"),
+        ("scale(gradients)", "takes 2 operands, not 1"),
+        ("square_norm()", "takes 1 operand, not 0"),
+    ],
+)
+def test_how_many_operands_are_taken_is_said(call: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read(f"mesh(dp)\nx = {call}\n")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from fractions import Fraction
+
 import pytest
 from compositions import compositions, mutants, mutated
 
@@ -11,12 +15,14 @@ from placeproof.prove import Equation, Order, Proved, Refuted, Unknown, confirm,
 from placeproof.prove.kernel import ask
 from placeproof.prove.smtlib import satisfiable
 from placeproof.prove.terms import ZERO, constant, inverse, product, symbol
+from placeproof.semantics.catalogue import apart
 from placeproof.semantics.encode import encode
 from placeproof.semantics.encode.reference import Reference
 from placeproof.semantics.encode.world import World
 from placeproof.semantics.lower import lower
+from placeproof.semantics.tensors.judge import judge_tensors
 from placeproof.semantics.verdict import judge
-from placeproof.strategies import names, parse_strategy
+from placeproof.strategies import names, parse_strategy, template
 
 
 @pytest.mark.parametrize("subject", compositions())
@@ -26,6 +32,20 @@ def test_every_composition_is_proved(subject: str) -> None:
     conditions = {s.obligation.condition for s in judged.settled}
     assert conditions == {"gradient integrity", "state consistency", "step invariant"}
     assert all(s.obligation.place is not None for s in judged.settled)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_strategies_that_are_composed_share_all_axes_but_those_of_samples(count: int) -> None:
+    """Sequence parallelism is about the axis of tensor parallelism; two kinds of data parallelism have an axis each."""
+    for combination in itertools.combinations(names(), count):
+        samples, others = [], []
+        for name, written in zip(combination, apart(combination), strict=True):
+            renamed = dict(re.findall(r"(\w+)=(\w+)", written))
+            for axis in template(name).axes:  # type: ignore[union-attr]
+                (samples if axis.splits.samples else others).append((axis.name, renamed.pop(axis.name, axis.name)))
+            assert not renamed, written
+        assert len({shown for _, shown in samples}) == len(samples), combination
+        assert all(axis == shown for axis, shown in others), combination
 
 
 @pytest.mark.parametrize(("subject", "mutation"), mutated())
@@ -149,6 +169,15 @@ def test_a_contradiction_proves_nothing() -> None:
     assert "contradict" in verdict.why
 
 
+def test_a_multiple_is_no_other_multiple() -> None:
+    """A solver is told every coefficient, beside a factor and alone."""
+    numbers = [Fraction(n, d) for n in (-2, -1, 0, 1, 2, 3) for d in (1, 2)]
+    for factor in (symbol("a"), product(symbol("a"), symbol("b")), constant(1)):
+        for one, other in itertools.product(numbers, repeat=2):
+            claim = Equation(name="a multiple", left=product(constant(one), factor), right=product(constant(other), factor))
+            assert isinstance(settle(claim), Proved) == (one == other), (one, other, factor.key)
+
+
 def test_a_division_by_a_possible_zero_proves_nothing() -> None:
     x = symbol("x")
     quotient = product(x, inverse(x))
@@ -172,6 +201,18 @@ def test_a_refutation_needs_a_witness_that_fails() -> None:
     claim = Equation(name="a = b", left=symbol("a"), right=symbol("b"))
     assert isinstance(confirm(claim, "a witness", lambda: True), Refuted)
     assert isinstance(confirm(claim, "no witness", lambda: False), Unknown)
+
+
+@pytest.mark.parametrize("kind", ["step", "tensors"])
+def test_a_witness_that_a_second_run_does_not_confirm_refutes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {
+        "step": "mesh(dp)\ngradients = backward(parameters)\nparameters, optimizer = update(parameters, optimizer, gradients)\n",
+        "tensors": "mesh(tp)\ntensor(x, tokens, hidden, tp=tokens)\ntensor(w, hidden)\nreturns(total(x * w, over=tokens))\n",
+    }[kind]
+    judge_it, again = {"step": (judge, "verdict.simulate"), "tensors": (judge_tensors, "tensors.judge._again")}[kind]
+    assert judge_it(read(wrong)).word == "refuted"
+    monkeypatch.setattr(f"placeproof.semantics.{again}", lambda *_: False)
+    assert judge_it(read(wrong)).word == "unknown"
 
 
 def test_an_undefined_division_is_not_blamed_for_what_is_wrong() -> None:

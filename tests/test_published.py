@@ -1,11 +1,20 @@
-"""Every published figure is reproduced from something derived, or is listed with the reason why it is not."""
+"""Every published figure is reproduced, or is listed with the reason why it is not; and is what a check shows what it says?"""
 
 from __future__ import annotations
 
+import functools
+import gc
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
 import pytest
-from published import Row, rows
-from published_checks import CHECKS, DIFFERENCES, LISTED, checks, generated, noticed, said, shown, speaks_of
+from published import Check, Row, class_of, rows
+from published_checks import CHECKS, DIFFERENCES, LISTED, checks, counted, generated, noticed, said, shown, speaks_of
 from published_rows import changed
+
+import placeproof
 
 ROWS = rows()
 REPRODUCED = [row for row in ROWS if checks(row)]
@@ -20,7 +29,7 @@ def test_count(capsys: pytest.CaptureFixture[str]) -> None:
     """Both sets together are all rows, and no row is in both. A row that is not reproduced fails in test_row."""
     names, listed = [row["id"] for row in REPRODUCED], [row["id"] for row in ROWS if said(row, LISTED)]
     with capsys.disabled():
-        print(f"\npublished rows: {len(names)} reproduced, {len(listed)} listed, {len(ROWS)} in all")
+        print(f"\npublished rows: {counted()}")
     assert sorted(names + listed) == sorted({row["id"] for row in ROWS})
     assert 10 * len(names) >= 9 * len(ROWS)
     assert all(len(checks(row)) == 1 for row in REPRODUCED)
@@ -44,3 +53,73 @@ def test_a_wrong_figure_is_noticed() -> None:
 def test_the_page_shows_the_rows_as_they_are() -> None:
     """``python tests/published_checks.py`` writes it."""
     assert shown() == generated()
+
+
+# What a check shows.
+
+_PACKAGE = Path(placeproof.__file__).parent
+#: Functions that derive: of a block on a mesh, of a model's blocks, of a schedule, of the rounds of a collective.
+_DERIVING = {
+    ("semantics/blocks/lower.py", "lower_block"),
+    ("cost/layer.py", "layer"),
+    ("models/model.py", "per_segment"),
+    ("models/model.py", "parameters"),
+    ("models/model.py", "dims"),
+    ("schedules/simulation.py", "_run"),
+    ("collectives/algorithms.py", "plan"),
+    ("collectives/rounds.py", "seconds"),
+}
+_LOWERING = ("semantics/lower/program.py", "lower")
+
+
+def derives(check: Check, of: list[Row]) -> set[str]:
+    """What a check derives, with no result of an earlier one: functions that it enters, and strategies that put a state in parts.
+
+    What follows from copies alone is a sum of widths.
+    """
+    for cached in [one for one in gc.get_objects() if isinstance(one, functools._lru_cache_wrapper)]:
+        if (cached.__module__ or "").startswith(("placeproof", "published", "test_published")):
+            cached.cache_clear()
+    found: set[str] = set()
+
+    def watch(frame: FrameType, event: str, value: object) -> None:
+        path = frame.f_code.co_filename
+        if event in ("call", "return") and path.startswith(str(_PACKAGE)):
+            name = (path[len(str(_PACKAGE)) + 1 :], frame.f_code.co_name)
+            lowered = event == "return" and name == _LOWERING and value is not None and in_parts(value)
+            if lowered or (event == "call" and name in _DERIVING):
+                found.add(":".join(name))
+
+    sys.setprofile(watch)
+    try:
+        assert all(check(row) for row in of)
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def in_parts(program: Any) -> bool:
+    """Whether a program puts a state in parts."""
+    return any(mode.split for placed in program.placed for _, mode in placed.modes)
+
+
+def by_class() -> dict[tuple[str, str], tuple[Check, str, list[Row]]]:
+    """The rows of each check and class."""
+    found: dict[tuple[str, str], tuple[Check, str, list[Row]]] = {}
+    for row in REPRODUCED:
+        check = checks(row)[0]
+        name = class_of(check, row)
+        found.setdefault((f"{check.__module__}.{check.__name__}", name), (check, name, []))[2].append(row)
+    return found
+
+
+BY_CLASS = by_class()
+
+
+@pytest.mark.parametrize("key", BY_CLASS, ids="-".join)
+def test_a_check_shows_what_it_says(key: tuple[str, str]) -> None:
+    """One that derives enters what derives; one that is trivial does not. In between lies what is partly derived."""
+    check, name, of = BY_CLASS[key]
+    found = derives(check, of[:: max(1, len(of) // 6)])
+    assert found or name != "derived"
+    assert not found or name != "trivial", found

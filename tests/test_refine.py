@@ -2,6 +2,7 @@
 
 import ast
 import json
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from placeproof.cli.main import run
 from placeproof.core.program import Program, read
 from placeproof.semantics.lower import lower
 from placeproof.semantics.refine import differences, refine
+from placeproof.semantics.refine_flows import Product
 from placeproof.strategies import parse_strategy
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -40,6 +42,21 @@ def recorded(name: str) -> Program:
 
 def lowered(text: str) -> Program:
     return lower(parse_strategy(text))
+
+
+@pytest.mark.parametrize(
+    ("number", "powers", "shown"),
+    [
+        (Fraction(1), (), "1"),
+        (Fraction(3, 4), (), "3 / 4"),
+        (Fraction(1), (("dp", 1),), "dp"),
+        (Fraction(1), (("dp", -1),), "1 / dp"),
+        (Fraction(1, 2), (("dp", -1), ("tp", 2)), "tp**2 / (2 * dp)"),
+        (Fraction(5), (("dp", -2), ("m", 1)), "5 * m / dp**2"),
+    ],
+)
+def test_a_product_is_shown_as_a_fraction(number: Fraction, powers: tuple[tuple[str, int], ...], shown: str) -> None:
+    assert Product(number, powers).shown({}) == shown
 
 
 @pytest.mark.parametrize("name", [n for n in MEANT if not n.startswith("wrong_")])

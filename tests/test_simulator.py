@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from fractions import Fraction
+
 import pytest
 
-from placeproof.core.program import read
+from placeproof.core.program import Call, read, render
 from placeproof.semantics.lower import lower
 from placeproof.semantics.search import Found, Searched, search, setups
+from placeproof.semantics.simulate import Setup
+from placeproof.semantics.simulate.compute import local
+from placeproof.semantics.simulate.device import Device
+from placeproof.semantics.simulate.problem import Problem
+from placeproof.semantics.simulate.run import layout_of
 from placeproof.semantics.trace import trace
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
@@ -65,6 +74,32 @@ PAIRS = {
         f"mesh(dp)\ng = {MEAN}\nzero(g)\ng += {MEAN}\n",
         "zero(g)\n", "",
     ),
+    "gradients reduced to their owners": (
+        "mesh(dp)\nplace(optimizer, dp=S)\nplace(parameters, dp=R)\nplace(gradients, dp=S)\n"
+        "g = reduce(backward(parameters), dp, op=mean)\n",
+        "op=mean)", "op=mean, root=0)",
+    ),
+    "a number reduced to the first device": (
+        f"mesh(dp)\nk = broadcast(reduce(1, dp), dp)\ng = scale({SUM}, 1 / k)\n",
+        "reduce(1, dp)", "reduce(1, dp, op=max)",
+    ),
+    "a number from whoever owns it": (
+        f"mesh(dp=3)\nk = broadcast(1 / 3, dp, root=owner)\ng = scale({SUM}, k)\n",
+        "1 / 3", "1",
+    ),
+    "the smaller and the larger of two, in either order": (
+        f"mesh(dp)\na = dp\nb = 2\ng = scale({MEAN}, min(a, b) - min(b, a) + 1 + max(a, b) - max(b, a))\n",
+        "max(b, a)", "max(b, b)",
+    ),
+    "a scaler and its flag": (
+        f"mesh(dp)\na = all_reduce(square_norm(backward(parameters)), dp)\nb = dp\ng = scale({MEAN}, rescale(a, b) - rescale(a, b) + 1)\n",
+        "- rescale(a, b)", "- rescale(b, a)",
+    ),
+    "what nothing wrote in this step": (
+        "mesh(dp)\nfor i in microbatches:\n    s += backward(parameters, i)\n    n += 1\n"
+        "g = scale(all_reduce(s, dp, op=mean), 1 / n)\n",
+        "    n += 1", "    n += 2",
+    ),
     "parts and their owners": (
         "mesh(dp)\nplace(optimizer, dp=S)\nplace(parameters, dp=R)\nplace(gradients, dp=S)\n"
         f"g = part({MEAN}, dp)\n",
@@ -92,6 +127,36 @@ def test_an_operation_does_what_the_proof_says_of_it(name: str) -> None:
     assert isinstance(search(read(wrong)), Found)
 
 
+#: All-reduces of what a step has, by the kind of value.
+ALL_REDUCED = {
+    "a gradient": ("dp", f"mesh(dp=3)\ng = scale({SUM}, 1 / 3)\n{UPDATE}"),
+    "a number": (
+        "dp",
+        f"mesh(dp=3)\nk = all_reduce(1, dp)\ng = scale(reduce_scatter(backward(parameters), dp), 1 / k)\ng = all_gather(g, dp)\n{UPDATE}",
+    ),
+    "a stream": ("tp", render(lower(parse_strategy("tp(2)")))),
+    "a number for each tensor": (
+        "dp",
+        "mesh(dp=2)\nplace(parameters, dp='S*')\nplace(optimizer, dp=S)\nplace(gradients, dp=S)\nreference(optimizer=tensor_norm)\n"
+        "g = reduce_scatter(backward(all_gather(parameters, dp)), dp, op=mean)\n"
+        "norms = all_reduce(tensor_norms(parameters, optimizer, g), dp)\n"
+        "parameters, optimizer = update_with(parameters, optimizer, g, norms)\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALL_REDUCED)
+def test_what_is_reduced_to_one_device_is_there_and_nowhere_else(name: str) -> None:
+    axis, whole = ALL_REDUCED[name]
+    reduced = re.sub(rf"all_reduce\((.*), {axis}\)", rf"{{}}reduce(\1, {axis}, root=1){{}}", whole)
+    assert reduced != whole
+    for sent, right in ((f", {axis}, root=1)", True), (f", {axis}, root=0)", False), (None, False)):
+        around = ("", "") if sent is None else ("broadcast(", sent)
+        program = read(reduced.format(*around * (reduced.count("{}") // 2)))
+        assert judge(program).word == ("proved" if right else "refuted"), sent
+        assert isinstance(search(trace(program).program), Searched if right else Found), sent
+
+
 @pytest.mark.parametrize(
     "subject", ["fsdp(prefetch=true)", "hsdp(prefetch=true)", "zero3(prefetch=true, bucket=unit)", "zero_infinity(prefetch=true)"]
 )
@@ -116,6 +181,44 @@ def test_small_meshes_come_first_and_none_is_too_large() -> None:
             sizes.append(devices * setup.microbatches * setup.layers_per_stage)
         assert sizes == sorted(sizes)
         assert max(sizes) > 1
+
+
+def test_sub_groups_have_up_to_three_devices_and_there_are_up_to_three_of_them() -> None:
+    program = lower(parse_strategy("zeropp"))
+    (axis,) = program.axes
+    tried = {(s.degrees[axis.inner_name], s.degrees[axis.name]) for s in setups(program)}
+    assert tried == {(inner, inner * outer) for inner in (1, 2, 3) for outer in (1, 2, 3)}
+
+
+def test_no_run_is_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was looked for is counted in runs: each draws other numbers, or has another mesh."""
+    made: list[Setup] = []
+    monkeypatch.setattr("placeproof.semantics.search.simulate", lambda _, setup: made.append(setup))
+    ran = search(lower(parse_strategy("hsdp * accumulate")))
+    assert isinstance(ran, Searched)
+    assert ran.runs == len(made) == len({repr(s) for s in made}) > len({s.seed for s in made}) > 1
+
+
+@pytest.mark.parametrize(("small", "numbers"), [(True, {0, 1}), (False, {-1, 1, 2})])
+def test_a_run_for_people_begins_with_small_numbers(small: bool, numbers: set[int]) -> None:
+    program = lower(parse_strategy("tp"))
+    setup = Setup(degrees={"tp": 2}, small=small)
+    layout = layout_of(program, setup)
+    problem = Problem(layout=layout, seed=1, small=small)
+    assert {problem.initial(e) for e in layout.extent({"tp": 0}, "parameters")} == numbers
+    assert {v for at in range(9) for v in problem.sample((at,), 0, "input").values()} == numbers
+
+
+def test_a_quantizer_that_is_not_exact_keeps_no_number_that_is_drawn() -> None:
+    program = lower(parse_strategy("ddp"))
+    setup = Setup(degrees={"dp": 1}, without=frozenset({"exact-quantizers"}))
+    problem = Problem(layout=layout_of(program, setup), seed=1, without=setup.without)
+    held = Device(program, problem, {"dp": 0}, setup).state("parameters")
+    held = held.with_data({e: Fraction(n) for e, n in zip(held.extent, range(-3, 4), strict=False)})
+    for exact in (True, False):
+        device = Device(program, problem, {"dp": 0}, setup if not exact else replace(setup, without=frozenset()))
+        rounded = local(device, Call(op="quantize"), [held], 1)
+        assert [rounded.data[e] == n for e, n in held.data.items()] == [exact] * len(held.data)
 
 
 def test_a_power_is_undefined_where_its_quotient_is() -> None:

@@ -274,6 +274,41 @@ def test_a_witness_is_replayed() -> None:
         check(declared(small, ExpectedRefuted(witness={"n": 9.5}, because="degrees grow")))  # type: ignore[dict-item]
 
 
+def test_what_a_solver_proves_is_not_refuted_by_its_witness(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two contradict one another, so one of them is wrong."""
+
+    def small(n: Degree):  # type: ignore[no-untyped-def,valid-type]
+        return n <= 8
+
+    n = sympy.Symbol("n")
+    proved = decide(Claim(name="n = n", goal=Relation(n, "==", n)))
+    assert isinstance(proved, Proved)
+    monkeypatch.setattr("placeproof.theory.arithmetic_checks.verdicts", lambda *_: [proved])
+    found = check(declared(small, ExpectedRefuted(witness={"n": 9}, because="degrees grow")))
+    assert failed(found)["solver"] == "z3 proves it"
+    assert found.standing == "unexpected"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        ("Degre", "cannot be read: NameError"),
+        ("Degree[1]", "cannot be read: "),
+        ("1 +", "cannot be read: SyntaxError"),
+        ("int", "no domain"),
+    ],
+)
+def test_an_annotation_that_is_no_domain_says_why(annotation: str, said: str) -> None:
+    def small(n):  # type: ignore[no-untyped-def]
+        """Says something."""
+        return n <= 8
+
+    small.__annotations__["n"] = annotation
+    ((code, message, _),) = theorem(expect=Expected(), cite=SOURCE)(small).problems
+    assert code == "PP402"
+    assert said in message
+
+
 def test_a_surprise_either_way_is_unexpected() -> None:
     def true(n: Degree):  # type: ignore[no-untyped-def,valid-type]
         return n <= n * n

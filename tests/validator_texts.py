@@ -61,7 +61,7 @@ def groups_text(config: Config) -> tuple[str, int | None] | None:
         f"--tensor-model-parallel-size {config['tp']} --pipeline-model-parallel-size {config['pp']}",
         f"--context-parallel-size {config['cp']} --expert-model-parallel-size {config['ep']}",
         f"--expert-tensor-parallel-size {config['etp']} --num-distributed-optimizer-instances {config['instances']}",
-        "--use-distributed-optimizer --sequence-parallel",
+        "--use-distributed-optimizer --sequence-parallel --disable-bias-linear",
     ]
     if config["vpp"]:
         parts.append("--num-virtual-stages-per-pipeline-rank 2")
@@ -76,7 +76,7 @@ def transformer_text(config: Config) -> tuple[str, int | None]:
     ]
     parts += ["--sequence-parallel"] if config["sp"] else []
     parts += ["--distribute-saved-activations"] if config["dist_saved_acts"] else []
-    parts += ["--recompute-granularity full --recompute-method uniform"] if config["recompute"] else []
+    parts += ["--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"] if config["recompute"] else []
     parts += ["--defer-embedding-wgrad-compute"] if config["defer_emb_wgrad"] else []
     return " ".join(parts), None
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from pipe_tables import code, plain, table, value
 
 from placeproof.collectives import COLLECTIVES, CONVERSIONS
+from placeproof.core.bounds import LARGEST, MOST_COUNT, MOST_EXPONENT
 from placeproof.core.codes import CODES
+from placeproof.core.files import MOST_BYTES
+from placeproof.core.formula import MOST_CHARACTERS, MOST_LEVELS
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS
 from placeproof.core.modes import MODES
 from placeproof.core.precision import DEFAULT_PRECISION, PRECISIONS
 from placeproof.core.program.ops import LOOPS, OPS, RESERVED
+from placeproof.core.program.parse import MAX_LINES
 from placeproof.core.program.wellformed import RULES
+from placeproof.core.shapes import MOST_LAYERS
 from placeproof.core.states import STATES
 from placeproof.core.strategy import NEUTRAL, SCHEDULE_FIELDS
 from placeproof.core.symbols import SYMBOLS, Dimension, SymbolInfo, info
@@ -123,6 +130,24 @@ def domains() -> str:
 def reserved() -> str:
     """The words that no buffer may be called."""
     return ", ".join(code(word) for word in sorted(RESERVED)) + ".\n"
+
+
+def bounds() -> str:
+    """How large inputs may be."""
+    rows = [
+        ("a file, or standard input", f"{MOST_BYTES:,} bytes"),
+        ("the degree of an axis, and whatever else is counted", f"{MOST_COUNT:,}"),
+        ("layers of `transformer(...)`", f"{MOST_LAYERS:,}"),
+        (
+            "any other number of a setting, program, theorem or cluster",
+            f"from {float(1 / Fraction(LARGEST)):g} to {float(LARGEST):g}",
+        ),
+        ("an exponent in a program or a theorem", f"{MOST_EXPONENT}"),
+        ("lines of a step program", f"{MAX_LINES:,}"),
+        ("levels of a formula or a step program", f"{MOST_LEVELS}"),
+        ("characters of a formula", f"{MOST_CHARACTERS:,}"),
+    ]
+    return table(["what", "at most"], rows)
 
 
 def rules() -> str:

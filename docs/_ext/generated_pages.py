@@ -23,6 +23,7 @@ _MARKER = re.compile(r"^<!-- generated: (?P<name>[a-z-]+) -->$", re.MULTILINE)
 
 MAKERS: dict[str, Callable[[], str]] = {
     "symbols": code_tables.symbols,
+    "bounds": code_tables.bounds,
     "states": code_tables.states,
     "splits": code_tables.splits,
     "precisions": code_tables.precisions,
@@ -50,6 +51,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "rule-disagreements": rule_pages.disagreements,
     "rule-validators": rule_pages.validators,
     "profiles": profile_pages.listed,
+    "exact-options": profile_pages.options,
     "models": model_pages.models,
     "schedule-proofs": model_pages.schedule_proofs,
     "cluster-figures": model_pages.cluster_figures,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pipe_tables import code, plain, table
+from pipe_tables import code, plain, table, value
 
-from placeproof.profiles.profile import Implementation, names, profile
+from placeproof.cost.exact.options import OPTIONS
+from placeproof.profiles.profile import Implementation, Profile, names, profile
 
 
 def listed() -> str:
@@ -16,7 +17,28 @@ def _profile(name: str) -> str:
     one = profile(name)
     rows = [(code(i.name), plain(i.title), ", ".join(code(s) for s in i.of), _sets(i), _differences(i)) for i in one.implementations]
     head = ["implementation", "is", "of", "sets", "is otherwise in"]
-    return f"### {one.title}: `{one.name}`\n\n{table(head, rows)}"
+    granted = "".join(f"- {plain(text)} ({_who(one, 'assumes', text)})\n" for text in _assumed(one))
+    return f"### {one.title}: `{one.name}`\n\n{table(head, rows)}\nExact bytes take for granted:\n\n{granted}"
+
+
+def _assumed(one: Profile) -> list[str]:
+    return list(dict.fromkeys(text for i in one.implementations for text in i.assumes))
+
+
+def _who(one: Profile, field: str, entry: str) -> str:
+    """The implementations that have an entry in a field, or that all do."""
+    found = [i for i in one.implementations if entry in getattr(i, field)]
+    return "all" if len(found) == len(one.implementations) else ", ".join(code(i.name) for i in found)
+
+
+def options() -> str:
+    """The options of exact bytes, with who takes them."""
+    rows = []
+    for name, option in OPTIONS.items():
+        who = [f"{code(p)}: {found}" for p in names() if (found := _who(profile(p), "options", name))]
+        default = "" if option.default is None else value(option.default)
+        rows.append((code(name), plain(option.expects()), option.unit, default, plain(option.doc), "; ".join(who) or "`measure`"))
+    return table(["option", "values", "unit", "default", "is", "taken by"], rows)
 
 
 def _sets(one: Implementation) -> str:

@@ -40,12 +40,16 @@ def command(
 ) -> int:
     """Check theorems against what is expected of them, and against the lock file."""
     from placeproof.theory.load import load
+    from placeproof.theory.reads import listening
 
     _check_options(level, jobs, seeds)
-    loaded = load(wanted or [])
-    chosen = [t for t in loaded.theorems if t.level <= level]
-    began = time.perf_counter()
-    outcomes, problems = _run(chosen, loaded, seeds, not no_second_opinion, jobs, not no_cache)
+    with listening():
+        loaded = load(wanted or [])
+        chosen = [t for t in loaded.theorems if t.level <= level]
+        if not chosen and not loaded.problems.found:
+            loaded.problems.add("PP401", f"there is no theorem to check up to level {level}", help="ask for more files, or a higher level")
+        began = time.perf_counter()
+        outcomes, problems = _run(chosen, loaded, seeds, not no_second_opinion, jobs, not no_cache)
     changed, whole = _locks(loaded, outcomes, level)
     if update:
         changed = _update(outcomes, whole, problems)
@@ -76,7 +80,8 @@ def _run(chosen: list[Theorem], loaded: Loaded, seeds: int, second: bool, jobs: 
     from placeproof.theory.runner import Malformed, run
 
     settings = Settings(second_opinion=second, seeds=seeds)
-    results = run(chosen, settings, jobs=jobs or None, cache=Cache(folder()) if cached else None, tell=_progress())
+    kept = folder() if cached else None
+    results = run(chosen, settings, jobs=jobs or None, cache=None if kept is None else Cache(kept), tell=_progress())
     if sys.stderr.isatty():
         typer.echo("\r\033[K", nl=False, err=True)
     problems = loaded.problems
@@ -132,12 +137,8 @@ def _update(outcomes: list[Outcome], whole: dict[Path, bool], problems: Problems
     good = [o for o in outcomes if o.standing not in ("unexpected", "undecided")]
     for folder, all_ in whole.items():
         own = [o for o in good if Path(o.path).parent == folder]
-        try:
-            path = write(folder, own, whole=all_ and len(good) == len(outcomes))
-        except OSError as error:
-            problems.add("PP110", f"cannot write to `{folder}`: {error.strerror}", help="give a folder that can be written")
-            continue
-        typer.echo(f"wrote {path}", err=True)
+        with problems.collecting():
+            typer.echo(f"wrote {write(folder, own, whole=all_ and len(good) == len(outcomes))}", err=True)
     return []
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placeproof.core.diagnostics import InputError, Problems
-from placeproof.core.files import read_text
+from placeproof.core.diagnostics import Problems
+from placeproof.core.files import read_text, write_text
 
 if TYPE_CHECKING:
+    from placeproof.core.program import Program
+    from placeproof.core.strategy import Strategy
     from placeproof.cost.derive import Derivation
 
 EXIT_BAD_INPUT = 2
@@ -21,18 +24,22 @@ def is_program(text: str) -> bool:
     return re.fullmatch(r"[^*()]*\.step", text.strip()) is not None
 
 
+def read_subject(text: str) -> Strategy | Program:
+    """A strategy expression, or the path of a step program. Raises InputError."""
+    from placeproof.strategies import parse_strategy
+
+    return read_program(text.strip()) if is_program(text) else parse_strategy(text)
+
+
 def derive_all(texts: list[str], *, groups: bool = False) -> list[Derivation]:
     """Derive each argument: a strategy expression, or the path of a step program. All problems are raised together."""
-    from placeproof.core.program import Program
-    from placeproof.core.strategy import Strategy
     from placeproof.cost.derive import derive
-    from placeproof.strategies import parse_strategy
 
     problems = Problems()
     subjects: list[Strategy | Program] = []
     for text in texts:
         with problems.collecting():
-            subjects.append(read_program(text.strip()) if is_program(text) else parse_strategy(text))
+            subjects.append(read_subject(text))
     problems.raise_if_any()
     derived = []
     for subject in subjects:
@@ -50,7 +57,7 @@ def picture_path(plot: str | None) -> Path | None:
     problems = Problems()
     if path.suffix.lower() != ".svg":
         problems.add("PP104", f"`--plot {plot}`: a picture is written as SVG", help=f"give a file that ends in .svg: {path.stem}.svg")
-    elif not path.parent.is_dir() or path.is_dir():
+    elif not os.path.isdir(path.parent) or os.path.isdir(path):
         problems.add("PP104", f"`--plot {plot}`: no file can be written there", help="give a file in a folder that exists")
     problems.raise_if_any()
     return path
@@ -58,15 +65,10 @@ def picture_path(plot: str | None) -> Path | None:
 
 def write_picture(path: Path, text: str) -> None:
     """Write a picture. Raises InputError where that fails."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        problems = Problems()
-        problems.add("PP104", f"cannot write `{path}`: {error.strerror or error}", help="give a file that can be written")
-        raise InputError(problems.found) from error
+    write_text(path, text, code="PP104")
 
 
-def read_program(path: str) -> Program:  # type: ignore[name-defined]  # noqa: F821
+def read_program(path: str) -> Program:
     """Read a step program from a file."""
     from placeproof.core.program import read
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.configs import From, World, as_data, expressions, precision_of, read_subjects, shown
+from placeproof.cli.configs import From, World, as_data, expressions, precision_of, read_subjects, settings, shown
 from placeproof.cli.exact import OptionOption, RankOption, ShapesOption, compare_profiles
 from placeproof.cli.model import (
     ClusterOption,
@@ -16,6 +16,7 @@ from placeproof.cli.model import (
     ModelOption,
     ModelOptions,
     OverlapOption,
+    PaddingOption,
     RecomputeOption,
     StagesOption,
     WidthOption,
@@ -67,13 +68,14 @@ def command(
     stages: StagesOption = None,
     width: WidthOption = None,
     fp8: Fp8Option = False,
+    vocab_padding: PaddingOption = None,
     cluster: ClusterOption = None,
     efficiency: EfficiencyOption = None,
     overlap: OverlapOption = None,
     json_: JsonOption = False,
 ) -> None:
     """Strategies side by side at the same world size: ratios, limits, and where one overtakes another; or for a model, in numbers."""
-    about = ModelOptions(model, recompute, stages, cluster, efficiency, overlap, width=tuple(width or ()) or None, fp8=fp8)
+    about = ModelOptions(model, recompute, stages, cluster, efficiency, overlap, width=width, fp8=fp8, vocab_padding=vocab_padding)
     asked = _Asked(strategies, set_ or [], precision, (from_, world), of, shapes, rank, option or [], about, json_)
     problems = Problems()
     about.check([name for name, text in (("--of", of), ("--shapes", shapes)) if text is not None], problems)
@@ -126,7 +128,7 @@ def _formulas(asked: _Asked, texts: list[str], found: list[Imported | None], pro
     with problems.collecting():
         derived = derive_all(texts)
     with problems.collecting():
-        numbers = read_numbers(asked.given, precision_of(asked.precision, found))
+        numbers = read_numbers(settings(asked.given, found), precision_of(asked.precision, found))
     problems.raise_if_any()
     comparison = Comparison(tuple(derived), known(numbers))
     if not asked.json:

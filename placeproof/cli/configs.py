@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -49,17 +51,24 @@ def expressions(texts: list[str], found: list[Imported | None]) -> list[str]:
     return [text if one is None else one.expression for text, one in zip(texts, found, strict=True)]
 
 
-def settings(given: list[str], found: list[Imported | None]) -> list[str]:
-    """What a single configuration says of symbols, where numbers are wanted; what is given on the command line comes first."""
+def settings(given: Sequence[str], found: Sequence[Imported | None]) -> list[str]:
+    """The NAME=VALUE texts of the command line, and behind them what configurations say of other symbols: all that say it the same."""
     said = {text.partition("=")[0].strip() for text in given}
-    numbers = found[0].numbers if given and len(found) == 1 and found[0] is not None else {}
-    return [*given, *(f"{name}={value}" for name, value in numbers.items() if name not in said)]
+    numbers: dict[str, set[Fraction]] = {}
+    for one in filter(None, found):
+        for name, value in one.numbers.items():
+            numbers.setdefault(name, set()).add(value)
+    return [*given, *(f"{name}={min(values)}" for name, values in numbers.items() if name not in said and len(values) == 1)]
 
 
-def precision_of(given: str | None, found: list[Imported | None]) -> str | None:
-    """The byte widths: those of the command line, or what all configurations agree on."""
-    said = {one.precision for one in found if one is not None and one.precision is not None}
-    return given if given is not None or len(said) != 1 else said.pop()
+def precision_of(given: str | None, found: Sequence[Imported | None]) -> str | None:
+    """The byte widths: those of the command line, or what all configurations agree on; open where they do not, or have none with a name."""
+    from placeproof.core.precision import OPEN
+
+    said = {one.precision for one in found if one is not None}
+    if given is not None or not said:
+        return given
+    return (said.pop() or OPEN) if len(said) == 1 else OPEN
 
 
 def shown(found: list[Imported | None]) -> str:

@@ -16,6 +16,7 @@ from placeproof.cli.model import (
     ModelOption,
     ModelOptions,
     OverlapOption,
+    PaddingOption,
     PlotOption,
     RecomputeOption,
     StagesOption,
@@ -112,6 +113,7 @@ def command(
     stages: StagesOption = None,
     width: WidthOption = None,
     fp8: Fp8Option = False,
+    vocab_padding: PaddingOption = None,
     cluster: ClusterOption = None,
     efficiency: EfficiencyOption = None,
     overlap: OverlapOption = None,
@@ -128,7 +130,7 @@ def command(
     outputs = {"--json": json_, "--latex": latex, "--markdown": markdown, "--python": python, "--program": program}
     forms = [name for name, on in outputs.items() if on]
     of_exact = _Exact(profile, with_ or [], shapes, rank, option or [])
-    about = ModelOptions(model, recompute, stages, cluster, efficiency, overlap, plot, tuple(width or ()) or None, fp8)
+    about = ModelOptions(model, recompute, stages, cluster, efficiency, overlap, plot, width, fp8, vocab_padding)
     asked = _Asked(strategy, set_ or [], precision, (from_, world), of_exact, about, shards or [], groups, forms)
     typer.echo(_answer(asked), nl=False)
 
@@ -146,7 +148,7 @@ def _answer(asked: _Asked) -> str:
     with problems.collecting():
         parts = read_shards(asked.shards) if asked.shards else None
     found: list[Imported | None] = [None]
-    expression = asked.subject
+    expression: str | None = None  # while a configuration cannot be read nothing is said of its strategy
     with problems.collecting():
         found = read_subjects([asked.subject], *asked.imports)
         (expression,) = expressions([asked.subject], found)
@@ -154,6 +156,7 @@ def _answer(asked: _Asked) -> str:
             expression = realised(expression, asked.exact.profile, asked.exact.wanted)
     if asked.exact.shapes is not None:
         problems.raise_if_any()
+        assert expression is not None
         return _exact(asked, expression, found)
     return (_of_model if asked.about.model is not None else _of_strategy)(asked, expression, found, parts, problems)
 
@@ -196,21 +199,22 @@ def _exact(asked: _Asked, expression: str, found: list[Imported | None]) -> str:
     return told if asked.json else shown(found) + told
 
 
-def _of_model(asked: _Asked, expression: str, found: list[Imported | None], shards: Shards | None, problems: Problems) -> str:
+def _of_model(asked: _Asked, expression: str | None, found: list[Imported | None], shards: Shards | None, problems: Problems) -> str:
     from placeproof.cli.model import degrees, derived, read_options, read_strategy, rendered
     from placeproof.cost.values import read_numbers
 
     with problems.collecting():
         run = read_options(asked.about, asked.given)
     with problems.collecting():
-        strategy = read_strategy(expression)
+        strategy = None if expression is None else read_strategy(expression)
     problems.raise_if_any()
+    assert strategy is not None
     if shards is not None:
         from placeproof.cost.model.fractions import fitted_strategy
 
         strategy = fitted_strategy(strategy, shards)
-    d = derived(strategy, run)
-    numbers = read_numbers(settings(asked.given, found), precision_of(asked.precision, found), degrees=degrees(d))
+    numbers = read_numbers(settings(asked.given, found), precision_of(asked.precision, found), degrees=degrees(strategy))
+    d, numbers = derived(strategy, run, numbers)
     text, data = _uneven_stages(d, shards, numbers)
     told = rendered(d, numbers, run, as_data(found) | data, json_=asked.json)
     return told if asked.json else shown(found) + told + text
@@ -227,16 +231,18 @@ def _uneven_stages(d: ModelDerivation, shards: Shards | None, numbers: Numbers) 
     return "\n" + stages_text(stages, d, shards, numbers), {"shards": stages_data(stages, d, shards, numbers)}
 
 
-def _of_strategy(asked: _Asked, expression: str, found: list[Imported | None], shards: Shards | None, problems: Problems) -> str:
+def _of_strategy(asked: _Asked, expression: str | None, found: list[Imported | None], shards: Shards | None, problems: Problems) -> str:
     from placeproof.cost.values import read_numbers
 
-    if asked.forms == ["--program"] and not asked.given:
+    if expression is not None and asked.forms == ["--program"] and not asked.given:
         problems.raise_if_any()
         return _program(expression)
     with problems.collecting():
-        derived = _derived(expression, shards, groups=asked.groups)
+        derived = None if expression is None else _derived(expression, shards, groups=asked.groups)
     problems.raise_if_any()
-    numbers = read_numbers(settings(asked.given, found), precision_of(asked.precision, found), degrees=derived.degree_values)
+    assert derived is not None
+    said = settings(asked.given, found) if asked.given else []
+    numbers = read_numbers(said, precision_of(asked.precision, found), degrees=derived.degree_values)
     if asked.given:
         require_numbers(derived, numbers)
     return ("" if asked.forms else shown(found)) + _rendered(derived, numbers, shards, asked.forms, as_data(found))
@@ -244,40 +250,34 @@ def _of_strategy(asked: _Asked, expression: str, found: list[Imported | None], s
 
 def _program(expression: str) -> str:
     """The step program alone, also of a strategy whose costs it does not tell."""
-    from placeproof.cli.common import is_program, read_program
-    from placeproof.core.program import render
+    from placeproof.cli.common import read_subject
+    from placeproof.core.program import Program, render
+    from placeproof.cost.derive import derive
     from placeproof.semantics.lower import lower
-    from placeproof.strategies import parse_strategy
 
-    if is_program(expression):
-        from placeproof.cost.derive import derive
-
-        return render(derive(read_program(expression.strip())).program)
-    return render(lower(parse_strategy(expression)))
+    subject = read_subject(expression)
+    return render(derive(subject).program if isinstance(subject, Program) else lower(subject))
 
 
 def _derived(expression: str, shards: Shards | None, *, groups: bool) -> Derivation:
-    from placeproof.cli.common import derive_all, is_program, read_program
+    from placeproof.cli.common import read_subject
+    from placeproof.cost.derive import derive, derive_shards
 
-    if shards is None:
-        return derive_all([expression], groups=groups)[0]
-    from placeproof.cost.derive import derive_shards
-    from placeproof.strategies import parse_strategy
-
-    subject = read_program(expression.strip()) if is_program(expression) else parse_strategy(expression)
-    return derive_shards(subject, shards, groups=groups)
+    subject = read_subject(expression)
+    return derive(subject, groups=groups) if shards is None else derive_shards(subject, shards, groups=groups)
 
 
 def require_numbers(derived: Derivation, numbers: Numbers) -> None:
     """Numbers were asked for: the model states, at least, must have one."""
     from placeproof.cost.uneven import fraction
+    from placeproof.cost.values import how_to_set
 
     problems = Problems()
     expr = derived.memory["model_states"] + derived.memory["host"]
     own = {str(fraction(axis)) for axis in derived.amounts.uneven}
     for name in sorted(n for s in expr.free_symbols if (n := str(s)) not in numbers.values and n not in own):
         axis = next((a.name for a in derived.program.axes if str(derived.amounts.degree(a.name)) == name), None)
-        how = f"--set {name}=8" if axis is None else f"--set {name}=8, or the degree in the strategy: `{_with_degree(derived, axis)}`"
+        how = how_to_set(name) + ("" if axis is None else f", or the degree in the strategy: `{_with_degree(derived, axis)}`")
         problems.add("PP203", f"a number was asked for, and `{name}` is not set ({derived.symbols[name].meaning})", help=how)
     problems.raise_if_any()
 

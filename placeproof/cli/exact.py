@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from placeproof.core.bounds import A_COUNT, is_count
 from placeproof.core.diagnostics import Problems, suggestion
 
 if TYPE_CHECKING:
     from placeproof.core.shapes import Shapes
     from placeproof.core.strategy import Strategy
-    from placeproof.cost.exact.setting import Value
+    from placeproof.cost.exact.options import Value
     from placeproof.profiles.profile import Implementation
 
 ProfileOption = Annotated[
@@ -33,37 +34,12 @@ ShapesOption = Annotated[
 RankOption = Annotated[int, typer.Option("--rank", min=0, help="Of which device exact bytes are told.")]
 OptionOption = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help="For exact bytes: dtype=bfloat16, param_dtype, reduce_dtype, optimizer=sgd, ..."),
+    typer.Option(
+        "--option", metavar="NAME=VALUE", help="For exact bytes: dtype=bfloat16, optimizer=sgd, ...: `how-to/exact-bytes` lists them."
+    ),
 ]
 
 _TRANSFORMER = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "batch", "tokens")
-_OPTIONS: Mapping[str, type | tuple[str, ...]] = {
-    "dtype": ("float32", "float64", "bfloat16", "float16"),
-    "param_dtype": ("float32", "float64", "bfloat16", "float16"),
-    "reduce_dtype": ("float32", "float64", "bfloat16", "float16"),
-    "optimizer": ("adamw", "sgd"),
-    "microbatches": int,
-    "virtual": int,
-    "k": int,
-    "step": int,
-    "buffer": int,
-    "bucket_cap_mb": float,
-    "find_unused": bool,
-    "bucket_view": bool,
-    # DeepSpeed, and Megatron-core.
-    "reduce_bucket_size": int,
-    "reduce_scatter": bool,
-    "overlap_comm": bool,
-    "stage3_prefetch_bucket_size": int,
-    "stage3_param_persistence_threshold": int,
-    "stage3_max_live_parameters": int,
-    "stage3_max_reuse_distance": int,
-    "grad_reduce_in_fp32": bool,
-    "overlap_grad_reduce": bool,
-    "bucket_size": int,
-    "pad_buckets_for_high_nccl_busbw": bool,
-    "average_in_collective": bool,
-}
 
 
 def shapes_of(text: str) -> Shapes:
@@ -72,7 +48,7 @@ def shapes_of(text: str) -> Shapes:
         from placeproof.importers.shapes import read_shapes
 
         return read_shapes(text)
-    from placeproof.core.shapes import transformer
+    from placeproof.core.shapes import MOST_LAYERS, transformer
 
     problems = Problems()
     sizes: dict[str, int] = {}
@@ -80,10 +56,11 @@ def shapes_of(text: str) -> Shapes:
         call = ast.parse(text.strip(), mode="eval").body
         assert isinstance(call, ast.Call)
         assert not call.args
-        sizes = {str(k.arg): int(ast.literal_eval(k.value)) for k in call.keywords}
-        if any(size < 1 for size in sizes.values()):
-            raise ValueError("sizes are at least 1")
-    except (SyntaxError, AssertionError, ValueError, TypeError) as error:
+        sizes = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+        for name, size in sizes.items():
+            if not is_count(size) or (name == "layers" and size > MOST_LAYERS):
+                raise ValueError(f"`{name}` is {A_COUNT}{f', of layers {MOST_LAYERS:,}' if name == 'layers' else ''}, not {size!r}")
+    except (SyntaxError, AssertionError, ValueError, TypeError, RecursionError, MemoryError) as error:
         problems.add("PP102", f"`{text}` cannot be read: {error or 'sizes are given by name'}", help=f"write {_example()}")
     problems.raise_if_any()
     unknown, missing = set(sizes) - set(_TRANSFORMER), set(_TRANSFORMER) - set(sizes) - {"kv_heads"}
@@ -105,49 +82,41 @@ def _example() -> str:
 
 def options_of(texts: list[str]) -> dict[str, Value]:
     """``NAME=VALUE`` texts as options. Raises InputError with every problem."""
+    from placeproof.cost.exact.options import OPTIONS
+
     problems = Problems()
     found: dict[str, Value] = {}
     for text in texts:
         name, _, value = text.partition("=")
-        kind = _OPTIONS.get(name)
-        if kind is None:
-            problems.add("PP104", f"there is no option `{name}`", help=suggestion(name, _OPTIONS) or "options: " + ", ".join(_OPTIONS))
-        elif isinstance(kind, tuple):
-            if value not in kind:
-                problems.add("PP104", f"option `{name}` cannot be `{value}`", help="give " + " or ".join(kind))
-            found[name] = value
-        else:
-            found[name] = _number(name, value, kind, problems)
+        if name not in OPTIONS:
+            problems.add("PP104", f"there is no option `{name}`", help=suggestion(name, OPTIONS) or "options: " + ", ".join(OPTIONS))
+            continue
+        try:
+            found[name] = OPTIONS[name].read(value)
+        except ValueError:
+            problems.add("PP104", f"option `{name}` cannot be `{value}`", help=f"give {OPTIONS[name].expects()}")
     problems.raise_if_any()
     return found
 
 
-def _number(name: str, value: str, kind: type, problems: Problems) -> Value:
-    if kind is bool:
-        if value not in ("true", "false"):
-            problems.add("PP104", f"option `{name}` cannot be `{value}`", help="give true or false")
-        return value == "true"
-    try:
-        number: int | float = float(value) if kind is float else int(value)
-        if number < 0:
-            raise ValueError
-    except ValueError:
-        problems.add("PP104", f"option `{name}` cannot be `{value}`", help="give a number that is not negative")
-        return 0
-    return number
-
-
-def mesh_of(strategy: Strategy, given: list[str]) -> dict[str, int]:
-    """The degree of every axis, from the strategy or from ``N=8`` and ``N_dp=8``; the slowest axis first. Raises InputError."""
+def mesh_of(strategy: Strategy, given: list[str], *, command: str = "") -> dict[str, int]:
+    """The degree of every axis, from the strategy or from ``N=8`` and ``N_dp=8``; the slowest axis first. Raises InputError, which names
+    a ``command`` with all degrees that are missing, if it is told one."""
     from placeproof.core.mesh import degree_symbol
 
     values = {text.partition("=")[0].strip(): text.partition("=")[2].strip() for text in given}
     problems, mesh = Problems(), {}
+    missing = [
+        f"--set {name}={8 if not command else 2}"
+        for axis in strategy.axes
+        if axis.degree is None and (name := degree_symbol(axis.name, only=len(strategy.axes) == 1)) not in values
+    ]
     for axis in sorted(strategy.axes, key=lambda a: (a.splits.name != "layers", a.splits.order)):
         name = degree_symbol(axis.name, only=len(strategy.axes) == 1)
         text = str(axis.degree) if axis.degree is not None else values.get(name)
         if text is None:
-            problems.add("PP203", f"exact bytes need the degree of axis `{axis.name}`", help=f"`--set {name}=8`")
+            help_ = f"`{' '.join((command, *missing))}`" if command else f"`--set {name}=8`"
+            problems.add("PP203", f"exact bytes need the degree of axis `{axis.name}`", help=help_)
         elif not re.fullmatch(r"[1-9][0-9]{0,6}", text):
             problems.add("PP103", f"axis `{axis.name}` cannot have `{text}` devices", help=f"`--set {name}=8`")
         else:
@@ -253,6 +222,7 @@ def compare_profiles(
 ) -> str:
     """The answer of `compare PROFILE ... --of STRATEGY`: exact bytes for a model, closed forms without one. Raises InputError."""
     from placeproof.cost.exact.choose import chosen, explained, realised_text
+    from placeproof.cost.exact.options import check_options, taken
     from placeproof.cost.exact.setting import degrees
     from placeproof.profiles.profile import profile as read_profile
     from placeproof.report import exact as report
@@ -277,7 +247,9 @@ def compare_profiles(
         return _closed_forms(texts, every, given, precision, json_=json_)
     model, settled, mesh = shapes_of(shapes), options_of(options), mesh_of(strategy, given)
     at, degree = where(mesh, rank), degrees(strategy, mesh)
-    told = {name: explained(strategy, one, model, mesh, rank=rank, options=settled) for name, one in every.items()}
+    check_options(tuple(i for one in every.values() for i in one), settled)
+    theirs = {name: {k: v for k, v in settled.items() if k in taken(one)} for name, one in every.items()}
+    told = {name: explained(strategy, one, model, mesh, rank=rank, options=theirs[name]) for name, one in every.items()}
     if json_:
         import json
 

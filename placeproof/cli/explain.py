@@ -24,7 +24,7 @@ def _code(name: str) -> list[str] | None:
 def _strategy(name: str) -> list[str] | None:
     from placeproof.strategies import read_file, template
 
-    found = read_file(Path(name).expanduser()) if name.endswith(".toml") else template(name)
+    found = read_file(Path(name)) if name.endswith(".toml") else template(name)
     if found is None:
         return None
     lines = [f"{found.name}: {found.title}", "", *([found.summary] if found.summary else [])]

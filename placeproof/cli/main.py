@@ -9,7 +9,8 @@ import typer
 
 from placeproof.cli import check, compare, derive, experiment, explain, listing, measure, prove, replay, trace
 from placeproof.cli.common import EXIT_BAD_INPUT, EXIT_BUG
-from placeproof.core.diagnostics import InputError
+from placeproof.cli.process import EXIT_INTERRUPTED, prepare
+from placeproof.core.diagnostics import Diagnostic, InputError
 
 app = typer.Typer(
     name="placeproof",
@@ -53,35 +54,37 @@ def main() -> None:
     import os
 
     gc.disable()  # for the same reason
+    prepare()
     code = run(sys.argv[1:])
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BrokenPipeError:
-        code = 0
+    sys.stderr.flush()
     os._exit(code)
 
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code: bad input is 2, a bug in placeproof 70, and neither shows a traceback."""
     try:
+        if any("\0" in text for text in arguments):  # no shell passes one, and no system call takes one
+            raise InputError([Diagnostic(code="PP104", message="an argument holds a zero byte", help="leave it out")])
         code = app(_with_texts(arguments), prog_name="placeproof", standalone_mode=False)
-        return code if isinstance(code, int) else 0
+        sys.stdout.flush()
     except InputError as error:
         from placeproof.report.diagnostics import render
 
-        sys.stderr.write(render(error.diagnostics))
+        sys.stderr.write(render(error.diagnostics, error.after))
         return EXIT_BAD_INPUT
-    except BrokenPipeError:
-        return 0
-    except Exception as error:
-        return _other(error)
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except BaseException as error:  # one that is no Exception would end Python with 1, which means that something was found
+        code = _other(error)
+    if code == EXIT_INTERRUPTED:
+        sys.stderr.write("interrupted\n")
+    return code if isinstance(code, int) else 0
 
 
 #: Options of ours whose value may hold spaces.
 _VALUED = re.compile(
     r"--(?:set|precision|for-all|without|smtlib|replay-script|from|world|budget"
-    r"|against|axis|shapes|with|of|profile|option|model|recompute|stages|cluster|efficiency|overlap|plot)="
+    r"|against|axis|shapes|with|of|profile|option|model|recompute|stages|cluster|efficiency|overlap|plot|vocab-padding)="
 )
 
 
@@ -92,18 +95,18 @@ def _with_texts(arguments: list[str]) -> list[str]:
     return [f" {a}" if a.startswith("--") and " " in a and not _VALUED.match(a) else a for a in arguments]
 
 
-def _other(error: Exception) -> int:
+def _other(error: BaseException) -> int:
     """Wrong usage of the command line shows itself; everything else is our bug."""
     if hasattr(error, "exit_code") and hasattr(error, "show"):
         error.show()
         return EXIT_BAD_INPUT
     if type(error).__name__ == "Abort":
-        return 130
+        return EXIT_INTERRUPTED
     _report_bug(error)
     return EXIT_BUG
 
 
-def _report_bug(error: Exception) -> None:
+def _report_bug(error: BaseException) -> None:
     import os
     import traceback
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from placeproof.cli.exact import OptionOption, RankOption, ShapesOption, WithOption, mesh_of, options_of, shapes_of, where
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import InputError, Problems
 
 if TYPE_CHECKING:
     from placeproof.core.strategy import Strategy
     from placeproof.measure.subjects import Subject
 
-#: A model that is small enough for real tensors, where none is given.
-DEFAULT = "transformer(layers=2, hidden=32, heads=4, ffn=64, vocab=64, batch=4, tokens=16)"
+#: A model that is small enough for real tensors, where none is given; it has more layers where there are more stages.
+DEFAULT = "transformer(layers={layers}, hidden=32, heads=4, ffn=64, vocab=64, batch=4, tokens=16)"
 
 
 def command(
@@ -53,22 +54,25 @@ def command(
             if value:
                 problems.add("PP104", f"`{name}` is of the profile {PROFILE} alone", help="leave it out: systems run on real processes")
         problems.raise_if_any()
-        return _of_system(profile, composed, shapes or DEFAULT, set_ or [], option or [], json_=json_)
+        return _of_system(profile, composed, shapes or DEFAULT.format(layers=2), set_ or [], option or [], json_=json_)
     if profile != PROFILE:
         problems.add("PP101", f"profile `{profile}` cannot be measured", help=f"one of {', '.join((PROFILE, *SYSTEMS))}")
     problems.raise_if_any()
     with problems.collecting():
         subject = _subject(composed, tuple(with_ or ()))
     with problems.collecting():
-        model = shapes_of(shapes or DEFAULT)
-    with problems.collecting():
         options = options_of(option or [])
     with problems.collecting():
-        given = mesh_of(composed, set_ or [])
+        given = mesh_of(composed, set_ or [], command=f'placeproof measure "{strategy}"')
         where(given, rank)
+    model = None
+    with problems.collecting():
+        model = shapes_of(shapes) if shapes else None
     problems.raise_if_any()
     mesh = {axis: given[axis] for axis in subject.axes}
     settled = _from_schedule(composed, subject) | options
+    if model is None:
+        model = shapes_of(DEFAULT.format(layers=_layers(subject, mesh, settled)))
     measured = measure(subject, model, mesh, backend=backend or "fake", rank=rank, options=settled)
     told = predicted(subject, model, mesh, rank=rank, options=settled)
     found = differences(told, measured)
@@ -105,8 +109,8 @@ def _subject(strategy: Strategy, wanted: tuple[str, ...]) -> Subject:
     subject = SUBJECTS.get("*".join(names))
     problems = Problems()
     if subject is None:
-        can = ", ".join(SUBJECTS)
-        problems.add("PP101", f"`{strategy.name}`, run by {' and '.join(names)}, cannot be measured", help=f"what can be: {can}")
+        help_ = f"for example {_runs(strategy)}; implementations that can be measured, with `--with`: {', '.join(SUBJECTS)}"
+        problems.add("PP101", f"`{strategy.name}`, run by {' and '.join(names)}, cannot be measured", help=help_)
     elif set(subject.axes) != {a.name for a in strategy.axes}:
         message = f"`{subject.name}` runs on the axes {', '.join(subject.axes)}, not {', '.join(a.name for a in strategy.axes)}"
         problems.add("PP103", message, help="leave the names of axes as they are in the catalogue")
@@ -115,12 +119,39 @@ def _subject(strategy: Strategy, wanted: tuple[str, ...]) -> Subject:
     return subject
 
 
+def _layers(subject: Subject, mesh: Mapping[str, int], options: Mapping[str, Any]) -> int:
+    """Layers of the default model: two, or one for each stage of a pipeline. Raises InputError for options that it does not take."""
+    from placeproof.measure.subjects import settle
+
+    return max(2, subject.stages(mesh, settle(subject, mesh, options))) if subject.schedule else 2
+
+
+def _runs(strategy: Strategy) -> str:
+    """A command that measures a part of a strategy, or something else where no part can be measured by itself."""
+    from placeproof.cost.exact.choose import chosen
+    from placeproof.measure.predicted import PROFILE
+    from placeproof.measure.subjects import SUBJECTS
+    from placeproof.profiles.profile import profile
+    from placeproof.strategies import parse_strategy
+
+    for part in strategy.parts:
+        try:
+            names = [one.name for one in chosen(profile(PROFILE), parse_strategy(part))]
+        except InputError:
+            continue
+        if "*".join(names) in SUBJECTS:
+            return f'`placeproof measure "{part}"`'
+    return '`placeproof measure "fsdp(4)"`'
+
+
 def _from_schedule(strategy: Strategy, subject: Subject) -> dict[str, Any]:
     """Options that the strategy itself says."""
     found: dict[str, Any] = {}
     schedule = strategy.schedule
     if "microbatches" in subject.takes() and isinstance(schedule.microbatches, int):
         found["microbatches"] = schedule.microbatches
+    if "virtual" in subject.takes() and isinstance(schedule.chunks, int):
+        found["virtual"] = schedule.chunks
     if "k" in subject.takes() and isinstance(schedule.reshard, int):
         found["k"] = int(schedule.reshard)
     return found

@@ -46,7 +46,14 @@ Fp8Option = Annotated[
 StagesOption = Annotated[
     str | None, typer.Option("--stages", metavar="N,N,...", help="Layers of each pipeline stage, where they are not as many.")
 ]
-
+PaddingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--vocab-padding",
+        metavar="N|none",
+        help="Pad the vocabulary to a multiple of N tokens a part. [default: 128 where parts would be unequal, as Megatron-LM]",
+    ),
+]
 ClusterOption = Annotated[
     str | None,
     typer.Option("--cluster", metavar="NAME|FILE", help="Time a step on a cluster: docs/reference/clusters.md; a file ends in .toml."),
@@ -74,13 +81,16 @@ class ModelOptions:
     efficiency: str | None = None
     overlap: str | None = None
     plot: str | None = None
-    width: tuple[str, ...] | None = None
+    width: Sequence[str] | None = None
     fp8: bool = False
+    vocab_padding: str | None = None
 
     @property
     def given(self) -> list[str]:
         """The options that say something of the model, as they are written."""
-        return [f"--{f.name}" for f in fields(self) if f.name != "model" and getattr(self, f.name) not in (None, False)]
+        return [
+            f"--{f.name.replace('_', '-')}" for f in fields(self) if f.name != "model" and getattr(self, f.name) not in (None, False, [])
+        ]
 
     def check(self, others: Sequence[str], problems: Problems) -> None:
         """Options without a model; and ``others`` that a model does not go with."""
@@ -96,13 +106,15 @@ class ModelOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """A model, and how it is run. ``recompute``: None for what a strategy says; ``layers``: of each pipeline stage; ``widths``: those that
-    were given; ``eta``: the share of the peak, where it was given."""
+    were given; ``padding``: see :func:`placeproof.cost.model.vocabulary.padded`, 0 for none; ``eta``: the share of the peak, where it was
+    given."""
 
     model: Model
     recompute: str | None
     layers: list[int] | None
     widths: dict[str, int]
     fp8: bool
+    padding: int | None
     cluster: Cluster | None
     eta: Fraction | None
     overlap: str
@@ -133,6 +145,7 @@ def read_options(options: ModelOptions, settings: Sequence[str]) -> Run:
     if overlap not in OVERLAP:
         problems.add("PP104", f"there is no overlap `{overlap}`", help=suggestion(overlap, OVERLAP) or f"one of {', '.join(OVERLAP)}")
     layers, widths = _layers(options.stages, problems), _widths(options.width or (), problems)
+    padding = _padding(options.vocab_padding, problems)
     alone = [name for name in options.given if name in ("--efficiency", "--overlap")]
     if options.cluster is None and alone:
         verb = "speaks" if len(alone) == 1 else "speak"
@@ -153,6 +166,7 @@ def read_options(options: ModelOptions, settings: Sequence[str]) -> Run:
         layers=layers,
         widths=widths,
         fp8=options.fp8,
+        padding=padding,
         cluster=cluster,
         eta=eta,
         overlap=overlap,
@@ -175,10 +189,19 @@ def _widths(texts: Sequence[str], problems: Problems) -> dict[str, int]:
     return found
 
 
+def _padding(text: str | None, problems: Problems) -> int | None:
+    if text is None or text == "none":
+        return None if text is None else 0
+    if re.fullmatch(r"[1-9][0-9]{0,5}", text):
+        return int(text)
+    problems.add("PP202", f"`--vocab-padding {text}` is no number of tokens", help="a whole number such as 128, or `none`")
+    return None
+
+
 def _layers(stages: str | None, problems: Problems) -> list[int] | None:
     if stages is None:
         return None
-    runs = [re.fullmatch(r"([1-9][0-9]{0,5})(?:x([1-9][0-9]{0,5}))?", text.strip()) for text in stages.split(",")]
+    runs = [re.fullmatch(r"(0|[1-9][0-9]{0,5})(?:x([1-9][0-9]{0,5}))?", text.strip()) for text in stages.split(",")]
     if all(runs):
         return [int(run[1]) for run in runs if run for _ in range(int(run[2] or 1))]
     problems.add("PP202", f"`--stages {stages}` lists no numbers of layers", help="for example `--stages 7,8x14,7`: 7, fourteen times 8, 7")
@@ -222,17 +245,33 @@ def read_strategy(expression: str) -> Strategy:
     return parse_strategy(expression)
 
 
-def derived(strategy: Strategy, run: Run) -> ModelDerivation:
-    """Derive for a model. Raises InputError where the model cannot be run that way."""
+def derived(strategy: Strategy, run: Run, numbers: Numbers) -> tuple[ModelDerivation, Numbers]:
+    """The derivation for a model of the sizes that the numbers set, and the other numbers.
+
+    Raises InputError where the model cannot have these sizes, or cannot be run that way.
+    """
     from placeproof.cost.model import derive_model
     from placeproof.cost.model.checks import require_names
     from placeproof.cost.model.derivation import WIDTHS
 
     _check_stages(strategy, run.layers)
     widths = {**WIDTHS, **run.widths}
-    d = derive_model(run.model, strategy, recompute=run.recompute, layers=run.layers, widths=widths, fp8=run.fp8)
+    model, rest = _sized(strategy, run, numbers)
+    d = derive_model(model, strategy, recompute=run.recompute, layers=run.layers, widths=widths, fp8=run.fp8)
     require_names(d, run.widths)
-    return d
+    return d, rest
+
+
+def _sized(strategy: Strategy, run: Run, numbers: Numbers) -> tuple[Model, Numbers]:
+    """The model with the sizes among the numbers, its vocabulary padded, and the numbers that are none of its sizes."""
+    from placeproof.cost.model.vocabulary import padded
+
+    names = {name for name in numbers.given if name in run.model.symbols() and name != "b"}
+    sizes = {name: numbers.values[name] for name in names}
+    model = run.model.resized({name: int(n) if n.denominator == 1 else n for name, n in sizes.items()})
+    rest = {name: n for name, n in numbers.values.items() if name not in names}
+    model = model if run.padding == 0 else padded(model, strategy, rest, run.padding)
+    return model, replace(numbers, values=rest, given=tuple(n for n in numbers.given if n not in names))
 
 
 def _check_stages(strategy: Strategy, layers: list[int] | None) -> None:
@@ -255,7 +294,6 @@ def timed(d: ModelDerivation, numbers: Numbers, run: Run) -> tuple[Numbers, Step
     """The numbers with what a cluster adds, and the step on it. Raises InputError where numbers do not fit together or are missing."""
     from placeproof.cost.model.checks import require_fit
 
-    require_sizes(d, numbers)
     require_fit(d, {n: v for n, v in numbers.values.items() if n in numbers.given})
     if run.cluster is None:
         return numbers, None
@@ -264,17 +302,6 @@ def timed(d: ModelDerivation, numbers: Numbers, run: Run) -> tuple[Numbers, Step
     eta = {} if run.eta is None else {"eta": run.eta}
     numbers = replace(numbers, values={**numbers.values, **eta}, asked=True)
     return numbers, step_time(d, numbers.values, run.cluster, overlap=run.overlap)  # type: ignore[arg-type]
-
-
-def require_sizes(d: ModelDerivation, numbers: Numbers) -> None:
-    """Raise InputError for a size of the model that is set otherwise where no formula has it any more: layers of stages that were told."""
-    used = {str(s) for e in d.forms.values() for s in e.free_symbols}
-    problems = Problems()
-    for name, size in d.model.sizes.items():
-        if name in numbers.given and name not in used and numbers.values[name] != size:
-            message = f"`{name}` is {size} in {d.model.name}, and the stages of `{d.strategy.name}` were told with it"
-            problems.add("PP205", message, help=f"leave `{name}` out, or write a model of your own")
-    problems.raise_if_any()
 
 
 def rendered(d: ModelDerivation, numbers: Numbers, run: Run, read: dict[str, Any], *, json_: bool) -> str:
@@ -317,11 +344,11 @@ def _picture(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> str
     return memory_picture(title, bars, memory, table, "seconds" if step is not None else "floating-point operations")
 
 
-def degrees(d: ModelDerivation) -> dict[str, int | None]:
+def degrees(strategy: Strategy) -> dict[str, int | None]:
     """Every degree by its symbol, None where it is open; and m, where the strategy fixes it."""
     from placeproof.core.mesh import degree_symbol
 
-    only = len(d.strategy.axes) == 1
-    found: dict[str, int | None] = {degree_symbol(a.name, only=only): a.degree for a in d.strategy.axes}
-    fixed = d.strategy.schedule.microbatches
+    only = len(strategy.axes) == 1
+    found: dict[str, int | None] = {degree_symbol(a.name, only=only): a.degree for a in strategy.axes}
+    fixed = strategy.schedule.microbatches
     return found | ({"m": fixed} if isinstance(fixed, int) else {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import prod
@@ -14,7 +14,6 @@ from placeproof.core.diagnostics import Diagnostic, InputError, Problems
 
 if TYPE_CHECKING:
     from placeproof.core.strategy import Strategy
-    from placeproof.cost.model import ModelDerivation
     from placeproof.cost.model.comparison import Member
     from placeproof.cost.values import Numbers
     from placeproof.importers import Imported
@@ -50,7 +49,8 @@ def compared(
     _check_degrees(strategies, numbers, problems)
     for strategy, one in zip(strategies, imported, strict=True):
         try:
-            members.append(_member(strategy, run, settings(given, [one]), precision_of(precision, list(found))))
+            of = found if one is None else [one]
+            members.append(_member(strategy, run, settings(given, of), precision_of(precision, of)))
         except InputError as error:
             problems.found += [_of(strategy, d) for d in error.diagnostics]
     problems.raise_if_any()
@@ -70,8 +70,8 @@ def _of(strategy: Strategy, problem: Diagnostic) -> Diagnostic:
 def _member(strategy: Strategy, run: Run, given: Sequence[str], precision: str | None) -> Member:
     from placeproof.cost.model.comparison import Member
 
-    d = derived(strategy, run)
-    numbers, step = timed(d, _numbers(d, given, precision), run)
+    d, numbers = derived(strategy, run, _numbers(strategy, given, precision))
+    numbers, step = timed(d, numbers, run)
     return Member(d=d, values=numbers.values if numbers.asked else {}, step=step)
 
 
@@ -83,13 +83,13 @@ def _check_degrees(strategies: Sequence[Strategy], numbers: Numbers, problems: P
             problems.add("PP201", f"`{name}` is no degree of any of the strategies", help=f"their degrees: N, {', '.join(sorted(axes))}")
 
 
-def _numbers(d: ModelDerivation, given: Sequence[str], precision: str | None) -> Numbers:
+def _numbers(strategy: Strategy, given: Sequence[str], precision: str | None) -> Numbers:
     """What the settings say of one strategy: those of its own degrees; N is the world size, which decides one degree that is open."""
     from placeproof.core.mesh import degree_symbol
     from placeproof.cost.values import read_numbers
 
-    only = len(d.strategy.axes) == 1
-    own = {f"N_{a.name}": degree_symbol(a.name, only=only) for a in d.strategy.axes}
+    only = len(strategy.axes) == 1
+    own = {f"N_{a.name}": degree_symbol(a.name, only=only) for a in strategy.axes}
     mine, world = [], None
     for text in given:
         name, _, value = (part.strip() for part in text.partition("="))
@@ -99,22 +99,27 @@ def _numbers(d: ModelDerivation, given: Sequence[str], precision: str | None) ->
             mine.append(text)
         elif name in own:
             mine.append(f"{own[name]}={value}")
-    numbers = read_numbers(mine, precision, degrees=degrees(d))
-    return numbers if world is None else _of_world(d, numbers, read_numbers([f"N={world}"], None).values["N"])
+    numbers = read_numbers(mine, precision, degrees=degrees(strategy))
+    if world is None:
+        return numbers
+    open_ = {a.name: own[f"N_{a.name}"] for a in strategy.axes if a.degree is None}
+    fixed = prod(a.degree for a in strategy.axes if a.degree is not None)
+    return _of_world(open_, fixed, numbers, read_numbers([f"N={world}"], None).values["N"])
 
 
-def _of_world(d: ModelDerivation, numbers: Numbers, world: Fraction) -> Numbers:
-    """With the one degree that a world size decides. Raises InputError where several are open, or the others do not divide it."""
+def _of_world(open_: Mapping[str, str], fixed: int, numbers: Numbers, world: Fraction) -> Numbers:
+    """With the one degree that a world size decides. ``open_``: symbols of open degrees by their axes; ``fixed``: the product of others.
+
+    Raises InputError where several are left open, or the others do not divide it.
+    """
     problems = Problems()
-    every = {a.name: d.at.degrees[a.name] for a in d.strategy.axes}
-    values = {name: n if isinstance(n, int) else numbers.values.get(str(n)) for name, n in every.items()}
-    unset = [name for name, n in values.items() if n is None]
-    rest = prod((Fraction(n) for n in values.values() if n is not None), start=Fraction(1))
+    unset = [name for name, symbol in open_.items() if symbol not in numbers.values]
+    rest = prod((numbers.values[symbol] for name, symbol in open_.items() if name not in unset), start=Fraction(fixed))
     asked = replace(numbers, given=(*numbers.given, "N"), asked=True)
     if len(unset) > 1:
         listed = " and ".join(f"`{name}`" for name in unset)
         problems.add(
-            "PP203", f"{world} devices leave the degrees of {listed} open", help=f"set all but one of them: `--set {every[unset[0]]}=8`"
+            "PP203", f"{world} devices leave the degrees of {listed} open", help=f"set all but one of them: `--set {open_[unset[0]]}=8`"
         )
     elif not unset and rest != world:
         problems.add("PP205", f"its degrees make {rest} devices, and `N` is {world}", help="leave one degree open, or `N` out")
@@ -123,5 +128,5 @@ def _of_world(d: ModelDerivation, numbers: Numbers, world: Fraction) -> Numbers:
     problems.raise_if_any()
     if not unset:
         return asked
-    symbol = str(every[unset[0]])
+    symbol = open_[unset[0]]
     return replace(asked, values={**numbers.values, symbol: world / rest}, given=(*asked.given, symbol))

@@ -13,6 +13,7 @@ from placeproof.cli.common import EXIT_BAD_INPUT, is_program, read_program
 from placeproof.cli.configs import From, World, as_data, expressions, read_subjects, shown
 from placeproof.cli.exact import ProfileOption, WithOption, realised, require_profile
 from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.files import make_folder, write_text
 
 if TYPE_CHECKING:
     from placeproof.core.program import Program
@@ -189,16 +190,12 @@ def _write_queries(folder: Path, judged: Judged) -> None:
     """One file for each query, numbered in the order in which they were asked."""
     from placeproof.prove.smtlib import queries
 
-    problems = Problems()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for number, one in enumerate(judged.settled, start=1):
-            for part, query in enumerate(queries(one.obligation.claim), start=1):
-                slug = re.sub(r"[^a-z0-9]+", "-", query.name.lower()).strip("-")[:60]
-                (folder / f"{number:02}-{part}-{slug}.smt2").write_text(query.script, encoding="utf-8")
-    except OSError as error:
-        problems.add("PP110", f"cannot write to `{folder}`: {error.strerror}", help="give a folder that can be written")
-        problems.raise_if_any()
+    help = "give a folder that can be written"
+    make_folder(folder, help=help)
+    for number, one in enumerate(judged.settled, start=1):
+        for part, query in enumerate(queries(one.obligation.claim), start=1):
+            slug = re.sub(r"[^a-z0-9]+", "-", query.name.lower()).strip("-")[:60]
+            write_text(folder / f"{number:02}-{part}-{slug}.smt2", query.script, help=help)
 
 
 def _write_script(path: Path, subject: str, judged: Judged) -> None:
@@ -207,15 +204,10 @@ def _write_script(path: Path, subject: str, judged: Judged) -> None:
 
     title = f"{subject} is refuted" + (f": {judged.about.condition}, {judged.about.name}" if judged.about is not None else "")
     text = script(judged.program, judged.found.setup, title) if isinstance(judged.found, Found) else None
-    problems = Problems()
     if text is None:
         typer.echo(f"note: {path} was not written: there is no counterexample of a training step", err=True)
         return
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        problems.add("PP110", f"cannot write `{path}`: {error.strerror}", help="give a path that can be written")
-        problems.raise_if_any()
+    write_text(path, text)
 
 
 __all__ = ["EXIT_BAD_INPUT", "command"]

@@ -43,9 +43,9 @@ def command(
 
 
 def _read(file: str) -> Counterexample:
-    from placeproof.measure.replay_file import load, parse
+    from placeproof.measure.replay_file import load, load_standard_input
 
-    return parse(typer.get_text_stream("stdin").read(), "standard input") if file == "-" else load(Path(file).expanduser())
+    return load_standard_input() if file == "-" else load(Path(file))
 
 
 def _on_processes(found: Counterexample, timeout: float | None, json_: bool) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from placeproof.core.diagnostics import Problems
+from placeproof.core.files import write_text
 
 _Action = Annotated[str, typer.Argument(metavar="record", help="What to do: `record`.")]
 _Script = Annotated[Path, typer.Argument(help="A training script: its `train()` is called, or it is run as the main program.")]
@@ -46,7 +47,7 @@ def command(
     if output is None:
         typer.echo(traced.text, nl=False)
         return 0
-    _write(output, traced.text)
+    write_text(output, traced.text)
     ranks = f"all {traced.world} ranks" if len(traced.ranks) == traced.world else "ranks " + ", ".join(map(str, traced.ranks))
     typer.echo(f"{output}: one step of {script}, recorded on {ranks}")
     for note in traced.notes:
@@ -59,12 +60,3 @@ def _pair(text: str, problems: Problems) -> tuple[str, str]:
     if not sign:
         problems.add("PP603", f"`--axis {text}` says nothing", help="write AXIS=WHAT, such as `dp=batch`")
     return name, what
-
-
-def _write(path: Path, text: str) -> None:
-    problems = Problems()
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        problems.add("PP110", f"cannot write `{path}`: {error.strerror}", help="give a path that can be written")
-    problems.raise_if_any()

@@ -63,6 +63,10 @@ class Host(Table):
     latency: Fraction
 
 
+#: Devices of a mesh, at most: who lies where is listed one by one.
+MOST_DEVICES = 1 << 20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """A cluster of equal devices. ``node``: how many of them share a host; ``levels`` of links from the inside out."""
@@ -104,6 +108,8 @@ class Cluster:
             world *= degree
             if degree < 1:
                 problems.add("PP103", f"the degree of axis `{axis}` is a whole number of at least 1, not {degree}")
+        if world > MOST_DEVICES:
+            problems.add("PP103", f"the mesh has {world} devices, and at most {MOST_DEVICES} are timed", help="take a smaller mesh")
         most = self.levels[-1].joins
         if most is not None and world > most:
             problems.add(

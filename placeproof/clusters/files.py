@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from placeproof.clusters.cluster import FORMATS, Cluster, Device, Host, Level
+from placeproof.core.bounds import A_COUNT, is_count, too_long, within
 from placeproof.core.diagnostics import InputError, Problems, suggestion
 from placeproof.core.files import read_text as text_of
 from placeproof.core.places import toml_fault, toml_place
@@ -58,7 +59,7 @@ def read_text(text: str, *, source: str) -> Cluster:
     """The cluster of a TOML text; ``source`` names it in messages. Raises InputError with all that is wrong."""
     problems = Problems()
     try:
-        data = tomllib.loads(text, parse_float=Decimal)
+        data = tomllib.loads(text, parse_float=_decimal)
     except (ValueError, RecursionError) as error:
         message, place = toml_fault(error, text, source)
         problems.add("PP110", f"this is not TOML: {message}", place=place, help="see docs/reference/clusters.md")
@@ -183,6 +184,8 @@ class _Reader:
             self.missing(key, *path)
         elif isinstance(value, bool) or not isinstance(value, int | Decimal) or not Decimal(value).is_finite():
             self.refuse("PP112", f"`{key}` is a number, not {_shown(value)}", *path, key)
+        elif not within(Fraction(value)):
+            self.refuse("PP112", f"`{key}` is of a magnitude that nothing has: {value}", *path, key, help="write less than 1e100")
         elif value < 0 or (value == 0 and not zero):
             self.refuse("PP112", f"`{key}` is {'not negative' if zero else 'positive'}, and not {value}", *path, key)
         else:
@@ -191,12 +194,12 @@ class _Reader:
 
     def count(self, said: Mapping[str, Any], key: str, *path: str) -> int | None:
         value = said.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        if is_count(value):
             return value
         if value is None:
             self.missing(key, *path)
         else:
-            self.refuse("PP112", f"`{key}` is a whole number of at least 1, not {_shown(value)}", *path, key)
+            self.refuse("PP112", f"`{key}` is {A_COUNT}, not {_shown(value)}", *path, key)
         return None
 
     def missing(self, key: str, *path: str) -> None:
@@ -211,6 +214,12 @@ class _Reader:
                 self.refuse("PP111", f"`{figure}` is no figure of this table", *path, "assumed", figure, help=_one_of(figures))
             self.words(reasons, figure, *path, "assumed", needed=True)
         return {"source": self.words(said, "source", *path), "assumed": dict(reasons)}
+
+
+def _decimal(text: str) -> Decimal:
+    if too_long(text):
+        raise ValueError(f"the number {text[:40]} has too many digits")
+    return Decimal(text)
 
 
 def _shown(value: object) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, isqrt, prod
 
+from placeproof.clusters import Group
 from placeproof.collectives import passes
 from placeproof.collectives.passes import Pass, Size, Terms, power_of_two
 from placeproof.collectives.patterns import Rounds, backwards, levels_all_gather, levels_all_to_all, steps
@@ -68,11 +69,9 @@ class Algorithm:
         known = [one for one in found if one is not None]
         return tuple(sum(rest, start=first) for first, *rest in zip(*known, strict=True)) if len(known) == len(found) else None
 
-    def carried(self, sizes: Sequence[A], exponents: Sequence[A], s: A) -> tuple[A, ...] | None:
-        """Bytes that a device sends over each level, as the mean over the devices; None where there is no closed form."""
-        found = [one.carried(sizes, exponents, s) for one in self.passes]
-        known = [one for one in found if one is not None]
-        return tuple(sum(rest, start=first) for first, *rest in zip(*known, strict=True)) if len(known) == len(found) else None
+    def carried(self, group: Group, s: Fraction) -> tuple[Fraction, ...]:
+        """Bytes that a device sends over each level, as the mean over the devices of a group."""
+        return tuple(sum(rows) for rows in zip(*(one.carried(group, s) for one in self.passes), strict=True))
 
     def plan(self, sizes: Sequence[int]) -> Plan:
         """Its rounds for as many devices."""
@@ -112,10 +111,13 @@ class Levelled:
             share = share / size if self.shrinks else share
         return tuple(found)
 
-    def carried(self, sizes: Sequence[A], exponents: Sequence[A], s: A) -> tuple[A, ...] | None:
+    def carried(self, group: Group, s: Fraction) -> tuple[Fraction, ...]:
         """Bytes that each device sends over each level: all send alike."""
-        found = self.by_level(sizes, exponents, s)
-        return None if found is None else tuple(one.sent for one in found)
+        assert group.sizes is not None, "it is for groups whose blocks are alike"
+        counted = [Fraction(size) for size in group.sizes], [Fraction(steps(size)) for size in group.sizes]
+        found = self.by_level(*counted, s)
+        assert found is not None
+        return tuple(one.sent for one in found)
 
     def plan(self, sizes: Sequence[int]) -> Plan:
         """Its rounds; device d lies in block d // (sizes[0] ... sizes[l-1]) of level l."""

@@ -6,17 +6,20 @@ added. Amounts are SymPy expressions or fractions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 from itertools import accumulate, pairwise
 from math import prod
 from numbers import Rational
 from operator import mul
 from typing import Any, Generic
 
+from placeproof.clusters import Group
 from placeproof.collectives import patterns
-from placeproof.collectives.patterns import Rounds, backwards, steps
+from placeproof.collectives.patterns import Rounds, backwards, powers, steps
 from placeproof.collectives.table import A
 
 
@@ -95,7 +98,8 @@ class Pass:
     """One pass of a collective.
 
     ``rounds``: what is sent, for n devices; ``cut``: into how many chunks, for n devices. ``terms``: the closed form.
-    ``grows``: of nested rounds, whether those within a block of p devices move p n-ths of s; else they move s.
+    ``grows``: of nested rounds, whether those within a block of p devices move p n-ths of s; else they move s. ``apart``: where all
+    devices send alike, to which place counted from theirs, and how many chunks in all rounds.
     """
 
     rounds: Callable[[int], Rounds]
@@ -103,6 +107,7 @@ class Pass:
     pattern: Pattern
     cut: Callable[[int], int] = lambda n: n
     grows: bool = True
+    apart: Callable[[int], Iterable[tuple[int, int]]] | None = None
 
     def by_level(self, sizes: Sequence[A], exponents: Sequence[A], s: A) -> tuple[Terms[A], ...] | None:
         """The closed form over levels of links: which of its terms each level takes; None where there is none.
@@ -128,23 +133,35 @@ class Pass:
             within = reached
         return tuple(found)
 
-    def carried(self, sizes: Sequence[A], exponents: Sequence[A], s: A) -> tuple[A, ...] | None:
-        """Bytes that a device sends over each level, as the mean over the devices; None where there is no closed form.
+    def carried(self, group: Group, s: Fraction) -> tuple[Fraction, ...]:
+        """Bytes that a device sends over each level, as the mean over the devices of a group."""
+        n = group.degree
+        if self.pattern is Pattern.EXCHANGES and group.sizes is not None:
+            counted = [Fraction(size) for size in group.sizes], [Fraction(steps(size)) for size in group.sizes]
+            if (terms := self.by_level(*counted, s)) is not None:
+                return tuple(one.sent for one in terms)
+        levels = range(len(group.blocks[0]))
+        chunks = [0 for _ in levels]
+        if self.apart is not None:
+            blocks = [Counter(group.shared(level)) for level in levels]
+            for distance, count in self.apart(n):
+                joined = [_within(each, distance % n, n) for each in blocks]
+                chunks = [c + count * (j - i) for c, j, i in zip(chunks, joined, [0, *joined], strict=False)]
+        else:
+            for source, target, count in self._sends(n):
+                chunks[group.between(source, target)] += count
+        return tuple(s * count / (self.cut(n) * n) for count in chunks)
 
-        sizes, exponents: as for :meth:`by_level`.
-        """
-        n, k = _whole(sizes, exponents)
-        last = max((level for level, size in enumerate(sizes) if not _is_one(size)), default=0)
-        upto = list(accumulate(sizes, mul, initial=n / n))
-        if self.pattern is Pattern.RING:
-            sent = self.terms(Size(n, k, s)).sent
-            return tuple(
-                sent / upto[i] - (sent / upto[i + 1] if i < last else sent - sent) if i <= last else s - s for i in range(len(sizes))
-            )
-        if self.pattern is Pattern.SHIFTS:
-            return tuple(s * (upto[i + 1] - upto[i]) / n for i in range(len(sizes)))
-        terms = self.by_level(sizes, exponents, s) if self.pattern is Pattern.EXCHANGES else None
-        return None if terms is None else tuple(one.sent for one in terms)
+    def _sends(self, n: int) -> Iterator[tuple[int, int, int]]:
+        """Who sends whom how many chunks in all rounds; of a chain, whose devices all pass on everything, without its rounds."""
+        if self.pattern is Pattern.CHAIN:
+            return ((d, d + 1, self.cut(n)) for d in range(n - 1))
+        return ((one.source, one.target, len(one.chunks)) for each in self.rounds(n) for one in each)
+
+
+def _within(blocks: Mapping[int, int], distance: int, n: int) -> int:
+    """How many of n devices have the one so many places further, round a ring, in their own block; ``blocks``: how many of each size."""
+    return sum(often * (max(0, size - distance) + max(0, size - (n - distance))) for size, often in blocks.items())
 
 
 def _along(whole: Terms[A], segments: int, sizes: Sequence[int]) -> tuple[Terms[A], ...]:
@@ -196,22 +213,54 @@ def _two_chunks_each(n: int) -> int:
     return 2 * n
 
 
+def _next(n: int) -> list[tuple[int, int]]:
+    return [(1, n - 1)]
+
+
+def _both_ways(n: int) -> list[tuple[int, int]]:
+    return [(1, n // 2), (-1, n // 2 - 1)]
+
+
+def _both_ways_back(n: int) -> list[tuple[int, int]]:
+    return [(-distance, count) for distance, count in _both_ways(n)]
+
+
+def _bruck(n: int) -> list[tuple[int, int]]:
+    return [(-w, min(w, n - w)) for w in powers(n)]
+
+
+def _by_bits(n: int) -> list[tuple[int, int]]:
+    return [(w, n // 2) for w in powers(n)]  # of a power of two
+
+
+def _each_other(n: int) -> list[tuple[int, int]]:
+    return [(distance, 1) for distance in range(1, n)]
+
+
+def _all_round(n: int) -> list[tuple[int, int]]:
+    return [(1, n * (n - 1) // 2)]
+
+
+def _all_both_ways(n: int) -> list[tuple[int, int]]:
+    return [(1, n * n // 4), (-1, n * n // 4)]
+
+
 # fmt: off
-RING_GATHER = Pass(rounds=patterns.ring_all_gather, pattern=Pattern.RING,
+RING_GATHER = Pass(rounds=patterns.ring_all_gather, pattern=Pattern.RING, apart=_next,
                    terms=lambda x: Terms(x.n - 1, x.others, x.none))
-RING_SCATTER = Pass(rounds=patterns.ring_reduce_scatter, pattern=Pattern.RING,
+RING_SCATTER = Pass(rounds=patterns.ring_reduce_scatter, pattern=Pattern.RING, apart=_next,
                     terms=lambda x: Terms(x.n - 1, x.others, x.others))
 DOUBLING = Pass(rounds=patterns.doubling_all_gather, pattern=Pattern.EXCHANGES,
                 terms=lambda x: Terms(x.k, x.others, x.none))
 HALVING = Pass(rounds=_adding(patterns.doubling_all_gather), pattern=Pattern.EXCHANGES,
                terms=lambda x: Terms(x.k, x.others, x.others))
-BRUCK_GATHER = Pass(rounds=patterns.bruck_all_gather, pattern=Pattern.CYCLIC,
+BRUCK_GATHER = Pass(rounds=patterns.bruck_all_gather, pattern=Pattern.CYCLIC, apart=_bruck,
                     terms=lambda x: Terms(x.k, x.others, x.none))
 NEIGHBOUR_EXCHANGE = Pass(rounds=patterns.neighbour_exchange, pattern=Pattern.OTHER,
                           terms=lambda x: Terms(x.n / 2, x.others, x.none))
-BOTH_WAYS_GATHER = Pass(rounds=patterns.both_ways_all_gather, pattern=Pattern.CYCLIC,
+BOTH_WAYS_GATHER = Pass(rounds=patterns.both_ways_all_gather, pattern=Pattern.CYCLIC, apart=_both_ways,
                         terms=lambda x: Terms(x.n / 2, x.s / 2, x.none))
-BOTH_WAYS_SCATTER = Pass(rounds=_adding(patterns.both_ways_all_gather), pattern=Pattern.CYCLIC,
+BOTH_WAYS_SCATTER = Pass(rounds=_adding(patterns.both_ways_all_gather), pattern=Pattern.CYCLIC, apart=_both_ways_back,
                          terms=lambda x: Terms(x.n / 2, x.s / 2, x.others))
 LINE_GATHER = Pass(rounds=patterns.line_all_gather, pattern=Pattern.OTHER,
                    terms=lambda x: Terms(x.n - 1, x.others, x.none))
@@ -225,13 +274,13 @@ TREE_SCATTER = Pass(rounds=patterns.tree_scatter, pattern=Pattern.TREE,
 MESSAGE = Pass(rounds=patterns.message, pattern=Pattern.OTHER, cut=_one_chunk,
                terms=lambda x: Terms(x.n / x.n, x.s, x.none))
 
-PAIRWISE = Pass(rounds=patterns.pairwise, pattern=Pattern.SHIFTS,
+PAIRWISE = Pass(rounds=patterns.pairwise, pattern=Pattern.SHIFTS, apart=_each_other,
                 terms=lambda x: Terms(x.n - 1, x.others, x.none))
-BRUCK_ALL_TO_ALL = Pass(rounds=patterns.bruck_all_to_all, pattern=Pattern.CYCLIC,
+BRUCK_ALL_TO_ALL = Pass(rounds=patterns.bruck_all_to_all, pattern=Pattern.CYCLIC, apart=_by_bits,
                         terms=lambda x: Terms(x.k, x.s * x.k / 2, x.none))
-RING_ALL_TO_ALL = Pass(rounds=patterns.ring_all_to_all, pattern=Pattern.CYCLIC,
+RING_ALL_TO_ALL = Pass(rounds=patterns.ring_all_to_all, pattern=Pattern.CYCLIC, apart=_all_round,
                        terms=lambda x: Terms(x.n - 1, x.s * (x.n - 1) / 2, x.none))
-BOTH_WAYS_ALL_TO_ALL = Pass(rounds=patterns.both_ways_all_to_all, pattern=Pattern.CYCLIC, cut=_two_chunks_each,
+BOTH_WAYS_ALL_TO_ALL = Pass(rounds=patterns.both_ways_all_to_all, pattern=Pattern.CYCLIC, apart=_all_both_ways, cut=_two_chunks_each,
                             terms=lambda x: Terms(x.n / 2, x.s * x.n / 8, x.none))
 
 DOUBLING_ALL_REDUCE = Pass(rounds=patterns.doubling_all_reduce, pattern=Pattern.EXCHANGES, cut=_one_chunk, grows=False,

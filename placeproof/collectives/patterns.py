@@ -41,12 +41,12 @@ def ring_reduce_scatter(n: int) -> Rounds:
 
 def doubling_all_gather(n: int) -> Rounds:
     """Devices 1, 2, 4, ... apart exchange all that they have. n chunks; n is a power of two."""
-    return [tuple(Send(d, d ^ w, tuple(range(d // w * w, d // w * w + w))) for d in range(n)) for w in _powers(n)]
+    return [tuple(Send(d, d ^ w, tuple(range(d // w * w, d // w * w + w))) for d in range(n)) for w in powers(n)]
 
 
 def bruck_all_gather(n: int) -> Rounds:
     """Each device sends all that it has, or what is still missing, to the device 1, 2, 4, ... before it. n chunks, any n."""
-    return [tuple(Send(d, (d - w) % n, tuple((d + j) % n for j in range(min(w, n - w)))) for d in range(n)) for w in _powers(n)]
+    return [tuple(Send(d, (d - w) % n, tuple((d + j) % n for j in range(min(w, n - w)))) for d in range(n)) for w in powers(n)]
 
 
 def neighbour_exchange(n: int) -> Rounds:
@@ -85,12 +85,12 @@ def line_all_gather(n: int) -> Rounds:
 
 def tree_broadcast(n: int) -> Rounds:
     """A binomial tree: devices that have the tensor send it n/2, n/4, ..., 1 further. One chunk, any n."""
-    return [tuple(Send(d, d + w, (0,)) for d in range(0, n - w, 2 * w)) for w in reversed(_powers(n))]
+    return [tuple(Send(d, d + w, (0,)) for d in range(0, n - w, 2 * w)) for w in reversed(powers(n))]
 
 
 def tree_scatter(n: int) -> Rounds:
     """A binomial tree along which each device sends on what is not for its own half. n chunks, any n."""
-    return [tuple(Send(d, d + w, tuple(range(d + w, min(d + 2 * w, n)))) for d in range(0, n - w, 2 * w)) for w in reversed(_powers(n))]
+    return [tuple(Send(d, d + w, tuple(range(d + w, min(d + 2 * w, n)))) for d in range(0, n - w, 2 * w)) for w in reversed(powers(n))]
 
 
 def chain_broadcast(segments: int) -> Callable[[int], Rounds]:
@@ -118,7 +118,7 @@ def pairwise(n: int) -> Rounds:
 
 def bruck_all_to_all(n: int) -> Rounds:
     """What has r places to go travels 2^i of them in round i, if r has that bit. n chunks a device, any n."""
-    return [tuple(Send(d, (d + w) % n, _travelling(d, w, n)) for d in range(n)) for w in _powers(n)]
+    return [tuple(Send(d, (d + w) % n, _travelling(d, w, n)) for d in range(n)) for w in powers(n)]
 
 
 def _travelling(d: int, w: int, n: int) -> tuple[int, ...]:
@@ -155,7 +155,7 @@ def both_ways_all_to_all(n: int) -> Rounds:
 
 def doubling_all_reduce(n: int) -> Rounds:
     """Devices 1, 2, 4, ... apart exchange their sums. One chunk; n is a power of two."""
-    return [tuple(Send(d, d ^ w, (0,), True) for d in range(n)) for w in _powers(n)]
+    return [tuple(Send(d, d ^ w, (0,), True) for d in range(n)) for w in powers(n)]
 
 
 def folded_all_reduce(n: int) -> Rounds:
@@ -185,7 +185,8 @@ def folded_core(n: int) -> int:
 # Putting rounds together.
 
 
-def _powers(n: int) -> list[int]:
+def powers(n: int) -> list[int]:
+    """1, 2, 4, ... below n."""
     return [1 << i for i in range(steps(n))]
 
 

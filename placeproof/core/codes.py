@@ -75,7 +75,7 @@ _ROWS = (
     Code(
         code="PP110",
         title="unreadable file",
-        meaning="The file does not exist, cannot be read, or is not TOML.",
+        meaning="The file does not exist, cannot be read or written, is too large, or is not TOML.",
         kind="file",
         example='name = "mine',
         remedy="Mend the line that the message points at.",

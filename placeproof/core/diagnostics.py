@@ -7,9 +7,14 @@ a user mends a file once rather than once a mistake. Rendering is the business o
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+#: So many problems of one code are shown: a file with more of them is the wrong file, or has one mistake many times.
+MOST = 20
+_OTHERS = "mend the others first"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +40,10 @@ class Diagnostic:
 
 
 class InputError(Exception):
-    """An input cannot be used. Raised with every problem found; the command line turns it into exit code 2."""
+    """An input cannot be used. Raised with every problem found; the command line turns it into exit code 2. ``after``: what became of
+    the rest."""
+
+    after = "nothing was computed"
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = tuple(diagnostics)
@@ -49,17 +57,36 @@ class Problems:
     """A collector: readers add to it and go on, and ``raise_if_any`` ends the reading."""
 
     found: list[Diagnostic] = field(default_factory=list)
+    #: What was not kept, by its code: beyond :data:`MOST`.
+    left_out: dict[str, int] = field(default_factory=dict)
 
-    def add(self, code: str, message: str, *, place: Place | None = None, help: str | None = None, notes: Iterable[str] = ()) -> None:
-        """Record one problem; an exact repetition is recorded once."""
-        problem = Diagnostic(code=code, message=message, place=place, help=help, notes=tuple(notes))
-        if problem not in self.found:
+    def add(
+        self,
+        code: str,
+        message: str,
+        *,
+        place: Place | None = None,
+        help: str | Callable[[], str | None] | None = None,
+        notes: Iterable[str] = (),
+    ) -> None:
+        """Record one problem; an exact repetition is recorded once. ``help`` may be computed, which is only done if it is shown."""
+        alike = [known for known in self.found if known.code == code]
+        if len(alike) >= MOST:
+            self.left_out[code] = self.left_out.get(code, 0) + 1
+            return
+        remedy = help() if callable(help) else help
+        problem = Diagnostic(code=code, message=message, place=place, help=remedy, notes=tuple(notes))
+        if problem not in alike:
             self.found.append(problem)
 
     def raise_if_any(self) -> None:
         """Raise one :class:`InputError` with all that was found."""
         if self.found:
-            raise InputError(sorted(self.found, key=_order))
+            rest = (
+                Diagnostic(code=code, message=f"and {number} more problem{'' if number == 1 else 's'} of this kind", help=_OTHERS)
+                for code, number in self.left_out.items()
+            )
+            raise InputError([*sorted(self.found, key=_order), *rest])
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
@@ -71,6 +98,9 @@ class Problems:
 
 
 def _order(problem: Diagnostic) -> tuple[int, int]:
+    """In the order of the file; a count of those that are left out comes last."""
+    if problem.help is _OTHERS:
+        return sys.maxsize, 0
     return (problem.place.line, problem.place.column) if problem.place else (0, 0)
 
 
@@ -78,7 +108,8 @@ def suggestion(name: str, known: Iterable[str]) -> str | None:
     """A ``did you mean`` sentence for a name that is not among the known ones, or None when nothing is near."""
     candidates = sorted(known)
     near = difflib.get_close_matches(name.lower(), [c.lower() for c in candidates], n=2, cutoff=0.55)
-    picked = [c for c in candidates if c.lower() in near]
+    apart = {c: difflib.SequenceMatcher(None, c, name.lower()).ratio() for c in near}
+    picked = sorted((c for c in candidates if c.lower() in near), key=lambda c: (-apart[c.lower()], c))
     if not picked:
         return None
     return "did you mean " + " or ".join(f"`{c}`" for c in picked) + "?"

@@ -1,13 +1,20 @@
-"""Files that a user names: which endings mean a configuration, and reading the text of one."""
+"""Files that a user names: which endings mean a configuration, and the only place where the text of one is read or written."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import NoReturn, TypeVar
 
-from placeproof.core.diagnostics import InputError, Problems
+from placeproof.core.diagnostics import Diagnostic, InputError
+
+Content = TypeVar("Content", str, bytes)
 
 #: Endings of configurations -> how they are read. `.json` is Hjson because DeepSpeed reads its files as that.
 CONFIG_KINDS = {".json": "hjson", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".sh": "arguments", ".args": "arguments"}
+
+#: More bytes are refused, wherever they come from: a device file has no end.
+MOST_BYTES = 16 * 2**20
 
 
 def config_kind(text: str) -> str | None:
@@ -15,12 +22,67 @@ def config_kind(text: str) -> str | None:
     return CONFIG_KINDS.get(Path(text.strip()).suffix.lower())
 
 
+def expanded(path: str | Path) -> Path:
+    """A path, with the home directory for `~` where there is one."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # nobody has that home directory
+        return Path(path)
+
+
 def read_text(path: str | Path, *, code: str, help: str) -> str:
     """The text of a file in UTF-8; `~` is the home directory. Raises InputError with the code and the help where it cannot be read."""
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
-    except (OSError, ValueError, RuntimeError) as error:  # a name with a zero byte; a home directory that nobody has
-        problems = Problems()
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        problems.add(code, f"cannot read `{path}`: {reason}", help=help)
-        raise InputError(problems.found) from error
+        text = read_bytes(path, code=code, help=help).decode()
+    except UnicodeDecodeError as error:
+        _refuse(code, f"cannot read `{path}`: {error}", help, error)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_bytes(path: str | Path, *, code: str, help: str) -> bytes:
+    """What a file holds. Raises InputError as :func:`read_text` does."""
+    try:
+        with expanded(path).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
+        _refuse(code, f"cannot read `{path}`: {_reason(error)}", help, error)
+    return _bounded(data, f"`{path}`", code, help)
+
+
+def read_standard_input(*, code: str, help: str) -> str:
+    """The text that is piped in. Raises InputError as :func:`read_text` does."""
+    try:
+        text = sys.stdin.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        _refuse(code, f"cannot read standard input: {_reason(error)}", help, error)
+    return _bounded(text, "standard input", code, help)
+
+
+def write_text(path: Path, text: str, *, code: str = "PP110", help: str = "give a file that can be written") -> None:
+    """Write a file. Raises InputError with the code and the help where that cannot be done."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        _refuse(code, f"cannot write `{path}`: {_reason(error)}", help, error)
+
+
+def make_folder(path: Path, *, help: str) -> None:
+    """Make a folder, where it is not there. Raises InputError where that cannot be done."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        _refuse("PP110", f"cannot write to `{path}`: {_reason(error)}", help, error)
+
+
+def _bounded(found: Content, named: str, code: str, help: str) -> Content:
+    if len(found) > MOST_BYTES:
+        _refuse(code, f"cannot read {named}: it has more than {MOST_BYTES:,} bytes", help, None)
+    return found
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def _refuse(code: str, message: str, help: str, error: Exception | None) -> NoReturn:
+    raise InputError([Diagnostic(code=code, message=message, help=help)]) from error

@@ -94,12 +94,17 @@ def parse(text: str) -> ast.expr:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(str(error)) from None
-    level: list[ast.AST] = [tree]
-    for _ in range(MOST_LEVELS):
-        level = [part for node in level for part in ast.iter_child_nodes(node)]
-    if level:
+    if is_too_deep(tree):
         raise ValueError(f"it has more than {MOST_LEVELS} levels")
     return tree
+
+
+def is_too_deep(tree: ast.AST) -> bool:
+    """Whether the parts of a tree lie in more levels than are read."""
+    level = [tree]
+    for _ in range(MOST_LEVELS):
+        level = [part for node in level for part in ast.iter_child_nodes(node)]
+    return bool(level)
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import lru_cache
 
 from placeproof.core.diagnostics import Place
+
+_HEADER = re.compile(r"\s*\[{1,2}([A-Za-z0-9_\-.\"' \t]+)\]{1,2}\s*(?:#.*)?$")
+_KEY = re.compile(r"\s*([A-Za-z0-9_.\-\"']+)\s*=")
 
 
 def toml_fault(error: Exception, text: str, source: str) -> tuple[str, Place]:
@@ -18,18 +23,51 @@ def toml_fault(error: Exception, text: str, source: str) -> tuple[str, Place]:
 
 def toml_place(text: str, source: str, path: tuple[str, ...]) -> Place | None:
     """The line that defines a key, in its table; of a key that is missing, the nearest table around it."""
-    table: tuple[str, ...] = ()
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := re.match(r"\s*\[{1,2}\s*([A-Za-z0-9_\-.\"' ]+?)\s*\]{1,2}\s*(?:#.*)?$", line):
-            table = tuple(p.strip().strip("\"'") for p in header[1].split("."))
-            if table == path:
-                return Place(source=source, line=number, column=1, length=len(line.strip()), text=line)
+    index = _index(text)
+    for length in range(len(path), 0, -1):
+        wanted = path[:length]
+        keys = [index.keys[wanted[:n]] for n in range(1, length + 1) if wanted[:n] in index.keys]
+        tables = [index.tables[wanted]] if wanted in index.tables else []
+        if not keys and not tables:
             continue
-        if key := re.match(r"\s*([A-Za-z0-9_.\-\"']+)\s*=", line):
-            keys = table + tuple(p.strip("\"'") for p in key[1].split("."))
-            if keys == path or (len(path) > len(keys) and path[: len(keys)] == keys):
-                return _within(line, number, key.start(1), key[1], path[len(keys) :], source)
-    return toml_place(text, source, path[:-1]) if len(path) > 1 else None
+        first = min((*keys, *tables), key=lambda found: found.number)
+        if not first.key:
+            return Place(source=source, line=first.number, column=1, length=len(first.line.strip()), text=first.line)
+        return _within(first.line, first.number, first.start, first.key, wanted[first.depth :], source)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line that defines something. ``key``: as it is written, empty for a table; ``depth``: how many names lead to it."""
+
+    number: int
+    line: str
+    start: int = 0
+    key: str = ""
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """The first line that defines each table and each key."""
+
+    tables: dict[tuple[str, ...], _Line]
+    keys: dict[tuple[str, ...], _Line]
+
+
+@lru_cache(maxsize=8)
+def _index(text: str) -> _Index:
+    """One pass over the lines: who asks for thousands of places must not pass over them each time."""
+    found, table = _Index({}, {}), tuple[str, ...]()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            table = tuple(p.strip().strip("\"'") for p in header[1].split("."))
+            found.tables.setdefault(table, _Line(number, line))
+        elif key := _KEY.match(line):
+            names = table + tuple(p.strip("\"'") for p in key[1].split("."))
+            found.keys.setdefault(names, _Line(number, line, key.start(1), key[1], len(names)))
+    return found
 
 
 def _within(line: str, number: int, start: int, key: str, rest: tuple[str, ...], source: str) -> Place:

@@ -66,6 +66,15 @@ _ROWS = (
         source="rajbhandari2021infinity, section 3",
     ),
     Precision(
+        name="bf16-bf16grad",
+        b_theta=2,
+        b_g=4,
+        b_omega=12,
+        b_a=2,
+        meaning="bf16 weights; gradients in bf16 twice, as they come and added up; fp32 master copy, momentum and variance",
+        source="DeepSpeed 0.19.8, runtime/bf16_optimizer.py",
+    ),
+    Precision(
         name="fp32-adam",
         b_theta=4,
         b_g=4,
@@ -73,6 +82,33 @@ _ROWS = (
         b_a=4,
         meaning="all in fp32: weights, gradients, momentum and variance",
         source="Megatron-LM, dist_optimizer.md",
+    ),
+    Precision(
+        name="fp32-twice",
+        b_theta=4,
+        b_g=4,
+        b_omega=12,
+        b_a=4,
+        meaning="all in fp32, the weights twice: ZeRO keeps a copy for its update",
+        source="DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py",
+    ),
+    Precision(
+        name="fp16-fp32sums",
+        b_theta=2,
+        b_g=4,
+        b_omega=12,
+        b_a=2,
+        meaning="fp16 weights, gradients that are held and added up in fp32; fp32 master copy, momentum and variance",
+        source="Megatron-LM, arguments.py: --accumulate-allreduce-grads-in-fp32",
+    ),
+    Precision(
+        name="bf16-fp32copies",
+        b_theta=2,
+        b_g=2,
+        b_omega=16,
+        b_a=2,
+        meaning="bf16 weights and gradients; fp32 copies of both, momentum and variance",
+        source="Megatron-LM, arguments.py: --grad-reduce-in-bf16",
     ),
     Precision(
         name="bf16-adam",
@@ -95,5 +131,7 @@ _ROWS = (
     Precision(name="sgd", b_theta=4, b_g=4, b_omega=0, b_a=4, meaning="all in fp32: weights and gradients", source="goyal2017large"),
 )
 
+#: No precision: the widths stay symbols. It is that of a configuration that holds states in widths that none of the named ones has.
+OPEN = "open"
 PRECISIONS: dict[str, Precision] = {p.name: p for p in _ROWS}
 DEFAULT_PRECISION = "mixed-adam"

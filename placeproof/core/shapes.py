@@ -6,6 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+#: Types of buffers with the bytes of an element; 0: as many as an element of the weights has.
+BUFFER_TYPES = {
+    "dtype": 0,
+    "float64": 8,
+    "float32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
@@ -45,12 +60,17 @@ class Unit:
 class Shapes:
     """A concrete model. The first unit is the root: what no other unit wraps; the others are in the order of forward.
 
-    ``dims``: sizes by name, as the programs of its blocks call them (``batch``, ``tokens``, ``hidden``, ...).
+    ``dims``: sizes by name, as the programs of its blocks call them (``batch``, ``tokens``, ``hidden``, ...). ``used``: the names of all
+    weights so that their gradients become ready in the reverse order; see :attr:`by_use` for what holds where it is empty.
+    ``buffers``: elements of what the model registers beside its weights, by their type, where "dtype" is that of the weights; None where
+    that is not known.
     """
 
     name: str
     units: tuple[Unit, ...]
     dims: tuple[tuple[str, int], ...] = ()
+    used: tuple[str, ...] = ()
+    buffers: tuple[tuple[str, int], ...] | None = ()
 
     @property
     def elements(self) -> int:
@@ -62,9 +82,31 @@ class Shapes:
         """Every parameter tensor, unit by unit."""
         return (w for u in self.units for w in u.weights)
 
+    @property
+    def by_use(self) -> list[Weight]:
+        """Every weight in the order in which forward uses them first: as ``used`` says; otherwise those of the root but the last, then the
+        other units, each in its own order, then the last one of the root."""
+        if self.used:
+            every = {w.name: w for w in self.weights}
+            return [every[name] for name in self.used if name in every]
+        root, *others = self.units
+        return [*root.weights[:-1], *(w for unit in others for w in unit.weights), *root.weights[-1:]]
+
+    @property
+    def ends(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of the root's weights that are used before the other units, and of those that are used later; where there are no
+        others, all but the last, and the last."""
+        names, root = [w.name for w in self.by_use], {w.name for w in self.units[0].weights}
+        first = next((at for at, name in enumerate(names) if name not in root), max(0, len(names) - 1))
+        return tuple(names[:first]), tuple(name for name in names[first:] if name in root)
+
     def dim(self, name: str) -> int:
         """The size of a named dimension; raises KeyError."""
         return dict(self.dims)[name]
+
+
+#: Each is a unit of its own, with its parameters.
+MOST_LAYERS = 10_000
 
 
 def transformer(
@@ -100,6 +142,8 @@ def transformer(
     )
     root = (("embedding.weight", (vocab, hidden), 0), ("norm.weight", (hidden,), None), ("head.weight", (vocab, hidden), 0))
 
+    used = ("attention_norm", "wq", "wk", "wv", "wo", "ffn_norm", "w1", "w3", "w2")
+
     def unit(name: str, prefix: str, rows: tuple[tuple[str, tuple[int, ...], int | None], ...], blocks: tuple[str, ...]) -> Unit:
         return Unit(name=name, weights=tuple(Weight(name=prefix + n, shape=s, split=d) for n, s, d in rows), blocks=blocks)
 
@@ -120,4 +164,5 @@ def transformer(
             ("batch", batch),
             ("tokens", tokens),
         ),
+        used=("embedding.weight", *(f"layers.{i}.{n}.weight" for i in range(layers) for n in used), "norm.weight", "head.weight"),
     )

@@ -41,7 +41,7 @@ _ELEMENTS: Dimension = {"element": 1}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SymbolInfo:
-    """One symbol. ``default`` is the number used where numbers are asked for and nothing else is said."""
+    """One symbol. ``default`` is the number used where numbers are asked for and nothing else is said; ``example`` a usual one."""
 
     name: str
     latex: str
@@ -50,10 +50,11 @@ class SymbolInfo:
     meaning: str
     default: str | None = None
     at_most: str | None = None
+    example: str | None = None
 
 
 _ROWS = (
-    SymbolInfo(name="P", latex="P", domain=Domain.POSITIVE, dimension=_PARAMETERS, meaning="parameters (count)"),
+    SymbolInfo(name="P", latex="P", domain=Domain.POSITIVE, dimension=_PARAMETERS, meaning="parameters (count)", example="70e9"),
     SymbolInfo(
         name="P_norm",
         latex="P_{\\mathrm{norm}}",
@@ -70,6 +71,7 @@ _ROWS = (
         dimension=_PARAMETERS,
         meaning="parameters of experts, which expert parallelism splits (counted in P)",
         at_most="P",
+        example="1e9",
     ),
     SymbolInfo(
         name="U",
@@ -78,6 +80,7 @@ _ROWS = (
         dimension=_PARAMETERS,
         meaning="parameters in the largest unit: what is gathered at once",
         at_most="P",
+        example="1e9",
     ),
     SymbolInfo(
         name="U_root",
@@ -147,6 +150,7 @@ _ROWS = (
         domain=Domain.COUNT,
         dimension=PURE,
         meaning="micro-batches: forward and backward passes per update on one device",
+        example="8",
     ),
     SymbolInfo(
         name="A",
@@ -154,6 +158,7 @@ _ROWS = (
         domain=Domain.POSITIVE,
         dimension=_ELEMENTS,
         meaning="activation elements that the whole model keeps for one device's local batch",
+        example="1e9",
     ),
     SymbolInfo(
         name="A_seq",
@@ -171,18 +176,26 @@ _ROWS = (
         meaning="the part of A that experts keep, beside tensor parallelism",
         at_most="A",
     ),
-    SymbolInfo(name="L", latex="L", domain=Domain.COUNT, dimension=PURE, meaning="transformer layers"),
-    SymbolInfo(name="h", latex="h", domain=Domain.COUNT, dimension={"element": 1, "token": -1}, meaning="hidden size"),
-    SymbolInfo(name="s", latex="s", domain=Domain.COUNT, dimension={"token": 1, "sequence": -1}, meaning="sequence length, in tokens"),
+    SymbolInfo(name="L", latex="L", domain=Domain.COUNT, dimension=PURE, meaning="transformer layers", example="32"),
+    SymbolInfo(name="h", latex="h", domain=Domain.COUNT, dimension={"element": 1, "token": -1}, meaning="hidden size", example="4096"),
+    SymbolInfo(
+        name="s",
+        latex="s",
+        domain=Domain.COUNT,
+        dimension={"token": 1, "sequence": -1},
+        meaning="sequence length, in tokens",
+        example="4096",
+    ),
     SymbolInfo(
         name="b",
         latex="b",
         domain=Domain.COUNT,
         dimension={"sequence": 1},
         meaning="micro-batch size: sequences per forward pass on one device",
+        example="1",
     ),
-    SymbolInfo(name="a", latex="a", domain=Domain.COUNT, dimension=PURE, meaning="attention heads"),
-    SymbolInfo(name="V", latex="V", domain=Domain.COUNT, dimension=PURE, meaning="vocabulary size"),
+    SymbolInfo(name="a", latex="a", domain=Domain.COUNT, dimension=PURE, meaning="attention heads", example="32"),
+    SymbolInfo(name="V", latex="V", domain=Domain.COUNT, dimension=PURE, meaning="vocabulary size", example="32000"),
     SymbolInfo(
         name="a_kv",
         latex="a_{kv}",
@@ -190,19 +203,23 @@ _ROWS = (
         dimension=PURE,
         meaning="heads of keys and values, each shared by as many attention heads",
         at_most="a",
+        example="8",
     ),
-    SymbolInfo(name="d", latex="d", domain=Domain.COUNT, dimension=PURE, meaning="width of an attention head"),
-    SymbolInfo(name="f", latex="f", domain=Domain.COUNT, dimension=PURE, meaning="inner width of the feed-forward block"),
+    SymbolInfo(name="d", latex="d", domain=Domain.COUNT, dimension=PURE, meaning="width of an attention head", example="128"),
+    SymbolInfo(name="f", latex="f", domain=Domain.COUNT, dimension=PURE, meaning="inner width of the feed-forward block", example="14336"),
     SymbolInfo(
         name="n_pos",
         latex="n_{\\mathrm{pos}}",
         domain=Domain.COUNT,
         dimension=PURE,
         meaning="rows of the table of learned positions",
+        example="4096",
     ),
-    SymbolInfo(name="E", latex="E", domain=Domain.COUNT, dimension=PURE, meaning="experts that a layer chooses from"),
-    SymbolInfo(name="k", latex="k", domain=Domain.COUNT, dimension=PURE, meaning="experts that a token is sent to", at_most="E"),
-    SymbolInfo(name="f_e", latex="f_e", domain=Domain.COUNT, dimension=PURE, meaning="inner width of one expert"),
+    SymbolInfo(name="E", latex="E", domain=Domain.COUNT, dimension=PURE, meaning="experts that a layer chooses from", example="8"),
+    SymbolInfo(
+        name="k", latex="k", domain=Domain.COUNT, dimension=PURE, meaning="experts that a token is sent to", at_most="E", example="2"
+    ),
+    SymbolInfo(name="f_e", latex="f_e", domain=Domain.COUNT, dimension=PURE, meaning="inner width of one expert", example="14336"),
     SymbolInfo(
         name="f_s",
         latex="f_s",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from placeproof.core.program import For, render_expression, statements
 from placeproof.core.symbols import symbol
 from placeproof.cost.derive import Derivation
+from placeproof.cost.host import TOLD
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.scheduled import schedule_of
 
@@ -30,6 +31,8 @@ def _conventions(d: Derivation) -> Iterator[str]:
         yield "A counts the whole model's activations for one device's local batch, before any axis other than the batch divides it"
     if ops & {"broadcast", "reduce"}:
         yield "a broadcast or a reduce costs s, whatever the size of its group"
+    if d.memory["host_asked"] != d.memory["host"]:
+        yield TOLD
     yield from _about_units(d)
     yield from _about_blocks(d)
     if any(a.splits.name == "sequence" for a in d.program.axes):

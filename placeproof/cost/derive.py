@@ -17,6 +17,7 @@ from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import SymbolInfo
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.closed import limit, tidy
+from placeproof.cost.host import asked
 from placeproof.cost.memory import Memory, memory
 from placeproof.cost.moments import ACTIVATIONS
 from placeproof.cost.step import Step
@@ -31,7 +32,7 @@ from placeproof.semantics.values import Kind, Trace, Value
 if TYPE_CHECKING:
     import sympy
 
-MEMORY_KEYS = (*(s.name for s in MODEL_STATES), ACTIVATIONS, "model_states", "transient", "peak", "host")
+MEMORY_KEYS = (*(s.name for s in MODEL_STATES), ACTIVATIONS, "model_states", "transient", "peak", "host", "host_asked")
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,11 @@ class Derivation:
 
     @cached_property
     def memory(self) -> dict[str, sympy.Expr]:
-        """Closed forms of memory by key: the states, ``activations``, ``model_states``, ``transient``, ``peak``, ``host``."""
+        """Closed forms of memory by key: the states, ``activations``, ``model_states``, ``transient``, ``peak``, ``host``,
+        ``host_asked`` (:func:`placeproof.cost.host.asked`)."""
         raw = {**self.costs.held, ACTIVATIONS: self.costs.activations, "model_states": self.costs.model_states()}
         forms = {key: tidy(value) for key, value in raw.items()}
-        forms |= {"transient": tidy(self.costs.transient), "host": tidy(self.costs.host)}
+        forms |= {"transient": tidy(self.costs.transient), "host": tidy(self.costs.host), "host_asked": tidy(asked(self.costs.host))}
         forms["peak"] = forms["model_states"] + forms[ACTIVATIONS] + forms["transient"]
         return {key: forms[key] for key in MEMORY_KEYS}
 

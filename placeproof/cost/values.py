@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from placeproof.core.bounds import A_COUNT, MOST_COUNT, within
 from placeproof.core.diagnostics import Place, Problems, suggestion
-from placeproof.core.precision import DEFAULT_PRECISION, PRECISIONS
+from placeproof.core.precision import DEFAULT_PRECISION, OPEN, PRECISIONS
 from placeproof.core.symbols import SYMBOLS, Domain, SymbolInfo, info
 
 _NUMBER = re.compile(r"[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d{1,3})?(?:/\d{1,12})?")
@@ -33,10 +34,10 @@ def read_numbers(settings: Iterable[str], precision: str | None, *, degrees: Map
     """
     problems = Problems()
     chosen = precision or DEFAULT_PRECISION
-    if chosen not in PRECISIONS:
+    if chosen not in (*PRECISIONS, OPEN):
         hint = suggestion(chosen, PRECISIONS) or "one of " + ", ".join(PRECISIONS)
         problems.add("PP204", f"there is no precision `{chosen}`", help=hint)
-    values = dict(PRECISIONS.get(chosen, PRECISIONS[DEFAULT_PRECISION]).values())
+    values = {} if chosen == OPEN else dict(PRECISIONS.get(chosen, PRECISIONS[DEFAULT_PRECISION]).values())
     values |= {row.name: Fraction(row.default) for row in SYMBOLS.values() if row.default is not None}
     given: dict[str, Fraction] = {}
     for setting in settings:
@@ -66,7 +67,10 @@ def _read_one(setting: str, given: dict[str, Fraction], degrees: Mapping[str, in
         problems.add("PP202", f"`{name}` is set twice", place=place)
     value = _value(text, row)
     if value is None:
-        problems.add("PP202", f"`{text}` is no number that `{name}` can have", place=place, help="write 64, 70e9, 1/2 or 70B")
+        help = "write 64, 70e9, 1/2 or 70B; no number is greater than 1e100, or less than 1e-100"
+        problems.add("PP202", f"`{text}` is no number that `{name}` can have", place=place, help=help)
+    elif row.domain is Domain.COUNT and value > MOST_COUNT:
+        problems.add("PP202", f"`{name}` is {A_COUNT} ({row.meaning}), not {text}", place=place)
     elif not admissible(row, value):
         problems.add("PP202", f"`{name}` is {row.domain.value} ({row.meaning}), not {text}", place=place)
     elif degrees is not None and degrees.get(name) not in (None, value):
@@ -74,6 +78,16 @@ def _read_one(setting: str, given: dict[str, Fraction], degrees: Mapping[str, in
         problems.add("PP205", message, place=place, help="say it once")
     else:
         given[name] = value
+
+
+def how_to_set(name: str) -> str:
+    """How a symbol is given a value, with one that is usual. Parameters and activations of a model are counted instead."""
+    row = info(name)
+    if name in PRECISIONS[DEFAULT_PRECISION].values():
+        return f"`--precision {DEFAULT_PRECISION}`, or another of `placeproof list precisions`; or `--set {name}=2`"
+    example = row.example or ("8" if _is_degree(name) else "VALUE")
+    counted = "parameter" in row.dimension or row.dimension == {"element": 1}
+    return f"`--set {name}={example}`" + (", or a model, of which it is counted: `--model llama3-8b`" if counted else "")
 
 
 def _is_degree(name: str) -> bool:
@@ -96,7 +110,8 @@ def _value(text: str, row: SymbolInfo) -> Fraction | None:
     number, _, below = text.replace("_", "").partition("/")
     if below and int(below) == 0:
         return None
-    return Fraction(number) * scale / (int(below) if below else 1)
+    value = Fraction(number) * scale / (int(below) if below else 1)
+    return value if within(value) else None
 
 
 def admissible(row: SymbolInfo, value: Fraction) -> bool:

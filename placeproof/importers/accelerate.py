@@ -6,18 +6,22 @@ from dataclasses import replace
 from fractions import Fraction
 
 from placeproof.core.diagnostics import Problems
+from placeproof.importers import accelerate_deepspeed
 from placeproof.importers.accelerate_experts import check_experts, experts
+from placeproof.importers.accelerate_facts import SAYS, known
 from placeproof.importers.accelerate_fields import FIELDS, MULTI, OWNED, SHARDING, Run, without_empty
 from placeproof.importers.document import Document
-from placeproof.importers.fields import AUTO, Reader
+from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported, Reading, Role, expression, over_axes
 
 _DS, _FSDP, _MG, _PC = "deepspeed_config.", "fsdp_config.fsdp_", "megatron_lm_config.megatron_lm_", "parallelism_config.parallelism_config_"
-#: What a DeepSpeed file decides: Accelerate refuses these beside `deepspeed_config_file`.
-_IN_FILE = (
-    "gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device", "offload_param_device",
-    "offload_optimizer_nvme_path", "offload_param_nvme_path", "zero3_save_16bit_model",
-)  # fmt: skip
+#: What becomes of a model whose layers are no units, in each version of FSDP (accelerate==1.15.0:utils/fsdp_utils.py, fsdp2_prepare_model).
+_WHOLE = "the layers are no units: all of them are gathered at once, and stay so between forward and backward"
+_UNWRAPPED = (
+    _WHOLE,
+    f"{_WHOLE}; Accelerate cuts off the embedding and the head of a model of transformers, which here are part of the unit",
+)
+_HALVES = "16-bit weights and gradients, with an fp32 copy"
 _Parts = dict[str, dict[str, object]]
 
 
@@ -30,13 +34,16 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     sizes = _sizes(run)
     _check_machines(run)
     _check_names(run)
-    build = {"FSDP": _fsdp, "DEEPSPEED": _deepspeed, "MEGATRON_LM": _megatron, "TP": _tensor}.get(run.kind, _plain)
+    if accelerate_deepspeed.named_file(run):
+        return _followed(run, document, empty, problems)
+    build = {"FSDP": _fsdp, "DEEPSPEED": accelerate_deepspeed.parts, "MEGATRON_LM": _megatron, "TP": _tensor}.get(run.kind, _plain)
     parts = build(run, sizes)
     tokens, attention = _tokens(run, sizes)
     ep, whole = experts(run)
     if tokens * ep == 1 and not set(parts) - {"accumulate", "checkpoint"}:
         parts = {"ddp": {"dp": 1}, **parts}
     _check_others(run)
+    known(run, sizes).ask("accelerate", run.refuse, SAYS)
     precision = _precision(run)
     return Imported(
         system="accelerate",
@@ -49,20 +56,33 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     )
 
 
+def _followed(run: Run, document: Document, empty: list[Reading], problems: Problems) -> Imported:
+    """What the file of DeepSpeed says that the configuration names, with the settings of both."""
+    _check_others(run)
+    found = accelerate_deepspeed.follow(run, document.source, problems)
+    if found is None:
+        return Imported(system="accelerate", source=document.source, expression="", readings=())
+    name = run.get(_DS + "deepspeed_config_file")
+    inner = tuple(replace(reading, name=f"{name}: {reading.name}") for reading in found.readings)
+    return replace(found, system="accelerate", source=document.source, readings=(*_readings(run, empty), *inner))
+
+
 def _readings(run: Run, empty: list[Reading]) -> tuple[Reading, ...]:
     """Every setting in the order of the file, with what was found out about it."""
 
     def seen(reading: Reading) -> Reading:
         owner = OWNED.get(reading.name.partition(".")[0])
         if owner is not None and run.kind != owner:
-            return replace(reading, role=Role.NO_MATTER, note=f"read with distributed_type {owner} alone")
-        role, note = run.marks.get(reading.name, (reading.role, reading.note))
-        return replace(reading, role=role, note=note)
+            return reading.noted(Role.NO_MATTER, f"read with distributed_type {owner} alone", told=False)
+        return reading.noted(*run.marks.get(reading.name, (reading.role, reading.note, reading.told)))
 
     def order(reading: Reading) -> tuple[int, int]:
         return (reading.place.line, reading.place.column) if reading.place else (0, 0)
 
-    return tuple(sorted([*map(seen, run.reader.readings), *empty], key=order))
+    unsaid = [
+        Reading(name=name, value=run.get(name), role=Role.READ, note=f"not said; {note}", told=True) for name, note in run.unsaid.items()
+    ]
+    return (*sorted([*map(seen, run.reader.readings), *empty], key=order), *unsaid)
 
 
 def _kind(reader: Reader, problems: Problems) -> str:
@@ -136,18 +156,13 @@ def _sizes(run: Run) -> dict[str, int]:
         run.refuse(last, "sizes of parallelism_config need FSDP 2, DeepSpeed or plain processes", "`fsdp_version: 2`, or leave them out")
     if cp > 1 and sp > 1:
         run.refuse(_PC + "cp_size", "context parallelism and Ulysses exclude one another", "leave cp_size or sp_size at 1")
-    if cp > 1 and run.kind in (*MULTI, "DEEPSPEED"):
-        run.refuse(_PC + "cp_size", "context parallelism needs FSDP 2, which also shards over it", "`distributed_type: FSDP`")
-    if (tp > 1 or cp > 1) and rep > 1 and shard == 1:
-        run.refuse(_PC + "dp_replicate_size", "copies without shards go with neither tp_size nor cp_size", "`dp_shard_size` of at least 2")
-    elif two and shard == 1 and cp == 1 and (run.world or product) != 1:
+    copied = (tp > 1 or cp > 1) and rep > 1 and shard == 1  # which a rule refuses
+    if two and not copied and shard == 1 and cp == 1 and (run.world or product) != 1:
         run.refuse(last, "FSDP 2 has nothing to shard over: dp_shard_size and cp_size are 1", "raise `dp_shard_size`")
     if shard > 1 and tp > 1 and run.kind in MULTI:
         run.refuse(_PC + "dp_shard_size", "beside tp_size nothing averages these gradients without FSDP 2", "`distributed_type: FSDP`")
     if sp == 1 and product > 1 and run.world is not None and product != run.world:
-        run.uneven = True
-        shown = " * ".join(str(n) for n in (rep, shard, cp, tp))
-        run.refuse(last, f"{shown} is {product}, and {run.world} processes are started", "the sizes multiply to the number of processes")
+        run.uneven = True  # a rule says so
     if run.world is None and sp == 1 and product > 1:
         run.world = product
     _split_sequence(run, cp, sp)
@@ -202,15 +217,20 @@ def _fsdp(run: Run, sizes: dict[str, int]) -> _Parts:
     options: dict[str, object] = {}
     if strategy in ("SHARD_GRAD_OP", "HYBRID_SHARD_ZERO2"):
         options["reshard_after_forward"] = False
-    if str(run.get(_FSDP + "auto_wrap_policy")).upper() == "NO_WRAP":
+    policy = str(run.get(_FSDP + "auto_wrap_policy")).upper()
+    if policy == "NO_WRAP" or (policy == "SIZE_BASED_WRAP" and version == 1 and run.get(_FSDP + "min_num_params") == 0):
         # PyTorch keeps the outermost unit gathered until backward, in both versions
         options.update(reshard_after_forward=False, unit="model")
-        run.mark(_FSDP + "auto_wrap_policy", "the whole model is one unit, and stays gathered between forward and backward")
+        run.say(_FSDP + "auto_wrap_policy", _UNWRAPPED[version - 1])
     if _prefetches(run, version):
         options["prefetch"] = True
     rep, shard = _groups(run, sizes, strategy)
+    offload = _FSDP + "offload_params"
     if strategy == "NO_SHARD" or (shard == 1 and sizes.get(_PC + "cp_size", 1) == 1):
         parts = _axis("ddp", dp=run.over({}) if strategy == "NO_SHARD" else rep)
+    elif run.get(offload) and rep == 1 and options.get("reshard_after_forward", True):
+        run.mark(offload, "shards, their optimizer state and its update lie on the host", Role.READ)
+        parts = {"zero_infinity": {"dp": shard}}
     elif rep != 1:
         parts = {"hsdp": {"rep": rep, "shard": shard, **options}}
     else:
@@ -239,7 +259,7 @@ def _strategy_one(run: Run) -> str:
         return SHARDING[0]
     if run.said(other):
         # `accelerate launch` always hands on fsdp_sharding_strategy, FULL_SHARD where a file does not say it, and that goes first
-        run.mark(other, f"FSDP 1 does not read it: fsdp_sharding_strategy decides, {said} here", Role.NO_MATTER)
+        run.mark(other, f"FSDP 1 does not read it: fsdp_sharding_strategy decides, {said} here", Role.NO_MATTER, told=True)
     return said
 
 
@@ -249,7 +269,7 @@ def _strategy_two(run: Run) -> str:
     said = run.get(name) if run.said(name) else True
     for old in ("sharding_strategy", "backward_prefetch", "backward_prefetch_policy", "forward_prefetch"):
         if run.said(_FSDP + old):
-            run.mark(_FSDP + old, "FSDP 2 does not read it", Role.NO_MATTER)
+            run.mark(_FSDP + old, "FSDP 2 does not read it", Role.NO_MATTER, told=True)
     if not isinstance(said, bool):
         run.refuse(name, f"FSDP 2 takes true or false, not {said!r}", "true: as FULL_SHARD; false: as SHARD_GRAD_OP")
     if str(run.get(_FSDP + "state_dict_type")).upper() in ("LOCAL_STATE_DICT", "2"):
@@ -280,45 +300,6 @@ def _checkpoint(run: Run, version: int) -> _Parts:
     return {"checkpoint": {"checkpoints": "host"} if run.get(offload) else {}}
 
 
-def _deepspeed(run: Run, sizes: dict[str, int]) -> _Parts:
-    if run.said(_DS + "deepspeed_config_file"):
-        for name in [*(_DS + n for n in _IN_FILE), "mixed_precision"]:
-            if name in run.reader.found:
-                short = name.rpartition(".")[2]
-                run.refuse(name, f"`{short}` beside `deepspeed_config_file`, which decides it", "say it in that file alone")
-    kept = {n: d for n, d in sizes.items() if n not in (_PC + "dp_replicate_size", _PC + "dp_shard_size")}
-    if sizes.get(_PC + "tp_size", 1) > 1:
-        run.mark(_PC + "tp_size", "DeepSpeed splits layers by its own file; left out here", Role.NOT_MODELLED)
-    parts = _stage(run, run.over(kept))
-    steps = run.get(_DS + "gradient_accumulation_steps")
-    if steps == AUTO:
-        run.mark(_DS + "gradient_accumulation_steps", "filled in by the trainer: kept open")
-    elif steps is not None and steps > 1:
-        parts["accumulate"] = {"microbatches": steps}
-        run.numbers["m"] = Fraction(steps)
-    return parts
-
-
-def _stage(run: Run, dp: int | None) -> _Parts:
-    optimizer, params = _DS + "offload_optimizer_device", _DS + "offload_param_device"
-    if run.said(_DS + "deepspeed_config_file"):
-        return _axis("ddp", dp=dp)
-    stage = int(run.get(_DS + "zero_stage"))
-    state, weights = (str(run.get(n)).lower() != "none" for n in (optimizer, params))
-    if weights and stage < 3:
-        run.mark(params, "DeepSpeed keeps parameters where they are below stage 3", Role.NO_MATTER)
-    if stage == 3 and state and weights:
-        return {"zero_infinity": {"dp": dp}}
-    if stage == 2 and state:
-        return {"zero_offload": {"dp": dp}}
-    if state:
-        note = "there is no ZeRO here to offload" if stage == 0 else "keeps the optimizer state and its update on the host"
-        run.mark(optimizer, note, Role.NO_MATTER if stage == 0 else Role.NOT_MODELLED)
-    if stage == 3 and weights:
-        run.mark(params, "keeps shards of the parameters on the host", Role.NOT_MODELLED)
-    return _data("zero" + str(stage) if stage else "ddp", dp, run.get(_PC + "sp_size"))
-
-
 def _megatron(run: Run, sizes: dict[str, int]) -> _Parts:
     degrees = {_MG + n: run.get(_MG + n) for n in ("tp_degree", "pp_degree", "context_parallel_size")}
     tp, pp, cp = degrees.values()
@@ -331,7 +312,7 @@ def _megatron(run: Run, sizes: dict[str, int]) -> _Parts:
         parts["pp"] = {"pp": pp, "microbatches": steps}
     elif steps is not None and steps > 1:
         parts["accumulate"] = {"microbatches": steps}
-    if steps is not None and (steps > 1 or pp > 1):
+    if steps is not None:
         run.numbers["m"] = Fraction(steps)
     return {**parts, **_recompute(run)}
 
@@ -365,14 +346,12 @@ def _precision(run: Run) -> str | None:
     """The named precision, where what the system holds is one; the notes say what it holds."""
     said = str(run.get("mixed_precision") or ("fp16" if run.get("fp16") else "")).lower()
     name = "mixed_precision" if run.said("mixed_precision") else "fp16"
-    msamp = said == "fp8" and str(run.get("fp8_config.fp8_backend")).lower() == "msamp"
-    if msamp and run.kind == "DEEPSPEED" and int(run.get(_DS + "zero_stage")) == 3:
-        run.refuse("fp8_config.fp8_backend", "MS-AMP does not work with ZeRO stage 3", "`zero_stage: 2`, or another backend")
-    if not said or run.said(_DS + "deepspeed_config_file"):
+    if not said:
         return None
     found, note = _widths(run, said)
     if run.said(name):
-        run.mark(name, note, Role.NOT_MODELLED if said == "fp8" else Role.READ)
+        other = run.kind == "DEEPSPEED" and note != _HALVES
+        run.mark(name, note, Role.NOT_MODELLED if said == "fp8" else Role.READ, told=found is None or other)
     return found
 
 
@@ -384,17 +363,13 @@ def _widths(run: Run, said: str) -> tuple[str | None, str]:
             return None, "the widths of the optimizer state are not known"
         return {"no": "fp32-adam"}.get(said, f"megatron-{said}"), "as Megatron-LM trains"
     if run.kind == "DEEPSPEED":
-        stage = int(run.get(_DS + "zero_stage"))
-        if said == "no":
-            again = "all in fp32, and ZeRO keeps a second copy of the weights: no named precision"
-            return (None, again) if stage else ("fp32-adam", "all in fp32")
-        if said == "bf16" and not stage:
-            return None, "DeepSpeed shards the fp32 copy of bf16 weights even at stage 0: no named precision"
-        return "mixed-adam", "16-bit weights and gradients, with an fp32 copy"
+        name, why = accelerate_deepspeed.types(run, {"no": "fp32"}.get(said, said)).adam()
+        return name, why or ("all in fp32" if said == "no" else _HALVES)
     if said == "no":
         return "fp32-adam", "all in fp32, if the model is loaded so"
     if run.kind == "FSDP":
-        return None, "shards, gradients and Adam's state in fp32; gathered, computed and sent in 16 bits: no named precision"
+        held = "shards, gradients and Adam's state in fp32; gathered, computed and sent in 16 bits"
+        return None, f"{held}: `--precision fp32-adam` counts what is kept"
     if run.kind in ("XLA", "TPU"):
         return None, "XLA computes in bf16; what it keeps is its own matter"
     return "fp32-adam", "weights, gradients and Adam's state stay fp32; layers compute in 16 bits, so activations take less"

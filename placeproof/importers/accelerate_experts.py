@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placeproof.importers.accelerate_fields import Run
-from placeproof.importers.imported import Role, misplaced
+from placeproof.importers.imported import SHARING, Role, misplaced
 
 _TABLE = "megatron_lm_config.megatron_lm_"
 _DEVICES, _SPLIT = _TABLE + "expert_model_parallel_size", _TABLE + "expert_tensor_parallel_size"
@@ -34,7 +34,7 @@ def check_experts(run: Run, devices: int | None) -> int | None:
         run.refuse(_SPLIT, message, f"take {tp}, or 1: each expert whole")
     elif found := misplaced(ep, devices, tensor=tp if whole else 1, context=cp):
         run.refuse(_DEVICES, *found)
-    note, sharded = "devices with samples of their own that share the experts: the axis ep, taken out of dp", False
+    note, sharded = f"{SHARING} dp", False
     if whole and run.get(_TABLE + "use_distributed_optimizer"):
         note, sharded = f"{note}; of the optimizer state of whole experts a device has 1/{tp} of what is counted", True
     run.mark(_DEVICES, note, Role.NOT_MODELLED if sharded else Role.READ)

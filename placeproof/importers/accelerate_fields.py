@@ -59,9 +59,9 @@ _TOP = (
     field("mixed_precision", "", READ, "quote it: YAML takes a bare no for false", *_cases("no", "fp16", "bf16", "fp8")),
     field("fp16", "bool", READ, "an older way to say `mixed_precision: fp16`"),
     field("gpu_ids", "int text", NONE, "which devices of a machine"),
-    field("machine_rank", "int", NONE, "which machine this is"),
+    field("machine_rank", "size", NONE, "which machine this is"),
     field("main_process_ip", "text", NONE, "where the first process is found"),
-    field("main_process_port", "int", NONE, "where the first process is found"),
+    field("main_process_port", "size", NONE, "where the first process is found"),
     field("rdzv_backend", "text", NONE, "how processes find one another"),
     field("same_network", "bool", NONE, "how processes find one another"),
     field("main_training_function", "text", NONE, "what is started"),
@@ -95,7 +95,7 @@ _FSDP = (
     field("fsdp_sharding_strategy", "int text", READ, "what FSDP 1 shards, and over which devices"),
     field("fsdp_reshard_after_forward", "bool int text", READ, "whether gathered parameters are dropped after forward"),
     field("fsdp_offload_params", "bool", NOT, "keeps shards and their update in host memory", default=False),
-    field("fsdp_min_num_params", "number", NONE, "how large a unit is: U"),
+    field("fsdp_min_num_params", "size", NONE, "how large a unit is: U"),
     field(
         "fsdp_auto_wrap_policy",
         "",
@@ -136,10 +136,10 @@ _FSDP = (
 
 _PLACES = _cases("none", "cpu", "nvme")
 _DEEPSPEED = (
-    field("deepspeed_config_file", "text", NOT, "decides the ZeRO stage, which is taken as 0 here: read that file, `--from deepspeed`"),
+    field("deepspeed_config_file", "text", READ, "decides the strategy: its settings are read, too"),
     field("zero_stage", "", READ, "the ZeRO stage", 0, 1, 2, 3, "0", "1", "2", "3", default=2),
     field("gradient_accumulation_steps", "count", READ, "micro-batches between updates: m", AUTO),
-    field("gradient_clipping", "number", NOT, "scales gradients by their norm over all parameters", AUTO),
+    field("gradient_clipping", "amount", NOT, "scales gradients by their norm over all parameters", AUTO),
     field("offload_optimizer_device", "", READ, "where the optimizer state lies", *_PLACES, default="none"),
     field("offload_param_device", "", READ, "where parameters lie", *_PLACES, default="none"),
     *alike("offload_optimizer_nvme_path offload_param_nvme_path", "text", NONE, "a path"),
@@ -161,7 +161,7 @@ _MEGATRON = (
     field("recompute_granularity", "", READ, "what is computed again in backward", "full", "selective"),
     field("recompute_method", "", READ, "which layers are computed again", "uniform", "block"),
     field("recompute_num_layers", "count", READ, "how many layers share a kept input"),
-    field("gradient_clipping", "number", NOT, "scales gradients by their norm over all parameters"),
+    field("gradient_clipping", "amount", NOT, "scales gradients by their norm over all parameters"),
     field("context_parallel_size", "count", READ, "splits the sequence of each sample over devices: the axis cp", default=1),
     field("expert_model_parallel_size", "count", READ, "devices that share experts", default=1),
     field("expert_tensor_parallel_size", "count", READ, "devices that an expert is split over", default=1),
@@ -169,8 +169,8 @@ _MEGATRON = (
     field("optimizer_cpu_offload", "bool", NOT, "keeps the optimizer state in host memory", default=False),
     field("overlap_cpu_optimizer_d2h_h2d", "bool", NONE, "when copies to the host happen"),
     field("use_precision_aware_optimizer", "bool", NOT, "keeps optimizer state in other widths", default=False),
-    field("decoder_last_pipeline_num_layers", "int", NOT, "makes the last stage smaller or larger than the others"),
-    *alike("attention_dropout hidden_dropout", "number", NOT, "zeroes random activations: other ones on each device", default=0),
+    field("decoder_last_pipeline_num_layers", "count", NOT, "makes the last stage smaller or larger than the others"),
+    *alike("attention_dropout hidden_dropout", "fraction", NOT, "zeroes random activations: other ones on each device", default=0),
     field("eod_mask_loss", "bool", NOT, "leaves tokens out of the loss: counts differ between devices", default=False),
     field("calculate_per_token_loss", "bool", NOT, "divides by the tokens of all devices instead of each one's own", default=False),
     *alike("no_load_optim no_save_optim", "bool", NONE, "what a checkpoint holds"),
@@ -198,7 +198,7 @@ _FP8 = (
     *alike(
         "fp8_backend fp8_format fp8_amax_compute_algo fp8_amax_compute_algorithm fp8_opt_level fp8_optimization_level", "text", NOT, _BITS
     ),
-    *alike("fp8_margin fp8_interval fp8_amax_history_len fp8_amax_history_length", "int", NOT, _BITS),
+    *alike("fp8_margin fp8_interval fp8_amax_history_len fp8_amax_history_length", "size", NOT, _BITS),
     *alike("fp8_use_autocast_during_eval fp8_use_during_eval fp8_pad_inner_dim fp8_enable_fsdp_float8_all_gather", "bool", NOT, _BITS),
     field("fp8_override_linear_precision", "list text bool", NOT, _BITS),
 )
@@ -214,7 +214,7 @@ _DYNAMO_FIELDS = (
 _OTHERS = (
     *alike("ipex_config.ipex ipex_config.use_xpu", "bool", NONE, "kernels of another library"),
     field("mpirun_config.mpirun_hostfile", "text", NONE, "which machines"),
-    field("mpirun_config.mpirun_ccl", "int", NONE, "threads of the communication library"),
+    field("mpirun_config.mpirun_ccl", "size", NONE, "threads of the communication library"),
     field("tp_config.tp_size", "count", READ, "degree of tensor parallelism, as Accelerate 1.3 wrote it", default=1),
 )
 
@@ -269,8 +269,10 @@ class Run:
     machines: int = 1
     #: Whether the sizes of `parallelism_config` were found not to multiply to the world.
     uneven: bool = False
-    marks: dict[str, tuple[Role, str]] = records(default_factory=dict)
+    marks: dict[str, tuple[Role, str, bool]] = records(default_factory=dict)
     numbers: dict[str, Fraction] = records(default_factory=dict)
+    #: What is to be told of settings that the file leaves out.
+    unsaid: dict[str, str] = records(default_factory=dict)
 
     def name(self, name: str) -> str:
         """The name as the file writes it: FSDP's settings may stand without their prefix."""
@@ -285,13 +287,20 @@ class Run:
         """Whether the file says it."""
         return self.reader.said(self.name(name))
 
-    def mark(self, name: str, note: str, role: Role = Role.READ) -> None:
+    def mark(self, name: str, note: str, role: Role = Role.READ, *, told: bool = False) -> None:
         """What became of a setting, where the table cannot know it."""
-        self.marks[self.name(name)] = (role, note)
+        self.marks[self.name(name)] = (role, note, told)
 
-    def refuse(self, name: str, message: str, help: str, code: str = "PP504") -> None:
+    def say(self, name: str, note: str) -> None:
+        """Tell what a value does, be it said or the default."""
+        if self.said(name):
+            self.mark(name, note, told=True)
+        else:
+            self.unsaid[self.name(name)] = note
+
+    def refuse(self, name: str, message: str, help: str, code: str = "PP504", notes: tuple[str, ...] = ()) -> None:
         """A problem with a setting, at its place."""
-        self.reader.refuse(self.name(name), message, help, code)
+        self.reader.refuse(self.name(name), message, help, code, notes)
 
     def over(self, degrees: Mapping[str, int]) -> int | None:
         """The world divided by other degrees; a problem where it does not divide."""

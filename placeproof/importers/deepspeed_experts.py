@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Role
+from placeproof.importers.imported import SHARING, Role
 
 _TABLE = "expert_parallel"
 
@@ -24,7 +24,7 @@ def check_experts(reader: Reader, data: str, found: tuple[str, str] | None) -> N
 
 def devices_note(*, whole: bool, sharded: bool) -> tuple[str, Role]:
     """What is said of the number of devices. ``whole``: matrices beside the experts are split; ``sharded``: ZeRO is on."""
-    note = "devices with samples of their own that share the experts: the axis ep, taken out of dp"
+    note = f"{SHARING} dp"
     if not whole:
         return note, Role.READ
     note += "; each expert is whole, and DeepSpeed deals the tokens of a device over tensor parallelism before they are sent"

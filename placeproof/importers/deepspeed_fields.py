@@ -17,13 +17,34 @@ WIDTHS = {
     **dict.fromkeys(("fp32", "float32", "float", "torch.float32"), "fp32"),
 }
 _TYPES = tuple(WIDTHS)
+#: The names of those in which something is sent: fewer are taken.
+_SENT = ("fp16", "bf16", "fp32", "FP16", "BF16", "FP32")
 
 #: Tables that do nothing unless their ``enabled`` is true, and whether it is so where nothing is said.
 SWITCHES = {
-    **dict.fromkeys(("fp16", "bf16", "bfloat16", "amp", "torch_autocast", "expert_parallel", "hybrid_engine"), False),
-    **dict.fromkeys(("data_efficiency", "autotuning", "eigenvalue", "elasticity", "curriculum_learning"), False),
-    **dict.fromkeys(("progressive_layer_drop",), False),
+    **dict.fromkeys(("fp16", "bf16", "bfloat16", "torch_autocast", "expert_parallel", "hybrid_engine"), False),
+    **dict.fromkeys(("data_efficiency", "autotuning"), False),
     "weight_quantization": True,
+}
+
+#: Tables in which DeepSpeed looks settings up by their names, and so passes over any other; those of its models refuse one.
+PASSED_OVER = ("", "optimizer", "scheduler", "pipeline", "activation_checkpointing", "checkpoint", "data_types", "aio", "torch_autocast")
+
+#: What DeepSpeed refuses, whatever is said of it, and what to do: older files have it (deepspeed==0.19.8:runtime/config.py#L133 and,
+#: of the norm, runtime/engine.py#L2481).
+REMOVED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            *("amp", "compression_training", "curriculum_learning", "eigenvalue", "elasticity", "graph_harvesting", "nebula"),
+            *("progressive_layer_drop", "quantize_training", "sparse_attention", "sparse_gradients"),
+            *(f"zero_optimization.{name}" for name in ("mics_shard_size", "mics_hierarchical_params_gather", "zeropp_loco_param")),
+        ),
+        "drop it: nothing stands in for it",
+    ),
+    "amp": "say `fp16`, `bf16` or `torch_autocast`",
+    "elasticity": "say the batch sizes themselves",
+    "curriculum_learning": "say `data_efficiency.data_sampling.curriculum_learning`",
+    "optimizer.params.max_grad_norm": "say `gradient_clipping`",
 }
 
 #: Values with which a setting that is not modelled does just what the formulas say.
@@ -74,8 +95,7 @@ _BATCH = (
 
 _OPTIMIZER = (
     field("optimizer.type", "text", _READ, "the update"),
-    field("optimizer.params.momentum", "number", _READ, "whether SGD keeps a momentum, or the momentum of another update", default=0),
-    field("optimizer.params.max_grad_norm", "number", _OPEN, "clips inside the optimizer; newer versions refuse it"),
+    field("optimizer.params.momentum", "fraction", _READ, "whether SGD keeps a momentum, or the momentum of another update", default=0),
     field("optimizer.params.fp32_optimizer_states", "bool", _OPEN, "in which type Adam on the host keeps its moments", default=True),
     field("optimizer.params.*", _ANY, _PLAIN, "hyperparameter of the update", None),
     field("optimizer.legacy_fusion", "bool", _PLAIN, "an older kernel"),
@@ -85,16 +105,16 @@ _OPTIMIZER = (
 )
 
 _SENDING = (
-    field("communication_data_type", "text", _OPEN, "gradients are sent in this type", None, *_TYPES),
-    field("seq_parallel_communication_data_type", "text", _OPEN, "type of what a sequence axis sends", None, *_TYPES, default="fp32"),
-    field("gradient_clipping", "number", _OPEN, "clips by the norm of the whole gradient: one more scalar is exchanged"),
+    field("communication_data_type", "", _OPEN, "gradients are sent in this type", None, *_SENT),
+    field("seq_parallel_communication_data_type", "", _OPEN, "type of what a sequence axis sends", None, *_SENT, default="fp32"),
+    field("gradient_clipping", "amount", _OPEN, "clips by the norm of the whole gradient: one more scalar is exchanged"),
     field("gradient_allreduce_op", "", _OPEN, "sum: gradients are added and not averaged", "mean", "sum", default="mean"),
     field("prescale_gradients", "bool", _PLAIN, "divides before the sum and not after it", default=False),
-    field("gradient_predivide_factor", "number", _PLAIN, "a part of the division comes before the sum", default=1.0),
-    *_flags("", _OPEN, ("fp32_allreduce", "gradients are sent in fp32"), ("sparse_gradients", "embedding gradients are sent as rows")),
+    field("gradient_predivide_factor", "positive", _PLAIN, "a part of the division comes before the sum", default=1.0),
+    *_flags("", _OPEN, ("fp32_allreduce", "gradients are sent in fp32")),
     *_flags("", _OPEN, ("disable_allgather", "updated parameters are broadcast and not gathered")),
     *_flags("", _OPEN, ("use_data_before_expert_parallelism", "another order of the ranks of experts")),
-    field("allgather_size", "number", _OPEN, "size of a gather's buffer: memory that the formulas leave out", default=5e8),
+    field("allgather_size", "positive", _OPEN, "size of a gather's buffer: memory that the formulas leave out", default=5e8),
 )
 
 
@@ -116,13 +136,12 @@ _PRECISION = (
     *_flags("fp16", _OPEN, ("fp16_master_weights_and_grads", "master weights in fp16: no named precision")),
     *_plain(
         "fp16",
-        "auto_cast loss_scale initial_scale_power loss_scale_window hysteresis consecutive_hysteresis min_loss_scale opt_level",
+        "auto_cast initial_scale_power loss_scale_window hysteresis consecutive_hysteresis min_loss_scale opt_level",
         "scale of the loss, and casts of the inputs",
     ),
+    field("fp16.loss_scale", "amount", _PLAIN, "scale of the loss; 0: it is sought"),
     *_half("bf16"),
     *_half("bfloat16"),
-    *_flags("amp", _OPEN, ("enabled", "Apex casts operations one by one: no named precision; gone from newer versions")),
-    field("amp.*", _ANY, _PLAIN, "how Apex casts", None),
     *_flags("torch_autocast", _OPEN, ("enabled", "PyTorch casts operations one by one: no named precision")),
     *_plain("torch_autocast", "dtype lower_precision_safe_modules", "what PyTorch casts"),
     field("data_types.grad_accum_dtype", "", _READ, "type in which gradients are added up", None, *_TYPES),
@@ -135,14 +154,14 @@ _PRECISION = (
 def _stage_3() -> Iterator[Field]:
     """Settings of stage 3, which may be written with and without their prefix."""
     rows = (
-        ("prefetch_bucket_size", "int", _OPEN, "parameters gathered ahead of their use: memory that the formulas leave out", 5e7),
-        ("param_persistence_threshold", "int", _OPEN, "smaller parameters stay whole on every device", 1e5),
-        ("model_persistence_threshold", "int", _OPEN, "how many parameters may stay whole on every device", 2**63 - 1),
-        ("max_live_parameters", "int", _OPEN, "how many parameters may stay gathered", 1e9),
-        ("max_reuse_distance", "int", _OPEN, "parameters used again soon stay gathered, and backward gathers less", 1e9),
+        ("prefetch_bucket_size", "size", _OPEN, "parameters gathered ahead of their use: memory that the formulas leave out", 5e7),
+        ("param_persistence_threshold", "size", _OPEN, "smaller parameters stay whole on every device", 1e5),
+        ("model_persistence_threshold", "size", _OPEN, "how many parameters may stay whole on every device", 2**63 - 1),
+        ("max_live_parameters", "size", _OPEN, "how many parameters may stay gathered", 1e9),
+        ("max_reuse_distance", "size", _OPEN, "parameters used again soon stay gathered, and backward gathers less", 1e9),
         ("gather_16bit_weights_on_model_save", "bool", _PLAIN, "what is saved", None),
         ("gather_fp16_weights_on_model_save", "bool", _PLAIN, "what is saved", None),
-        ("module_granularity_threshold", "int", _OPEN, "small modules are gathered as one", 0),
+        ("module_granularity_threshold", "size", _OPEN, "small modules are gathered as one", 0),
         ("use_all_reduce_for_fetch_params", "bool", _OPEN, "gathers by all-reduce: twice the volume", False),
         ("allgather_sequential", "bool", _PLAIN, "one gather for each parameter: the same volume", None),
     )
@@ -158,7 +177,7 @@ _OFFLOAD = (
         "nvme_path buffer_count buffer_size pin_memory pipeline_read pipeline_write pipeline fast_init cpuadam_cores_perc",
         "how the host is used",
     ),
-    field("zero_optimization.offload_optimizer.ratio", "number", _OPEN, "a part of the state stays on the device", default=1.0),
+    field("zero_optimization.offload_optimizer.ratio", "fraction", _OPEN, "a part of the state stays on the device", default=1.0),
     *_flags(
         "zero_optimization.offload_optimizer", _OPEN, ("super_offload", "the update on the host overlaps backward, and may be rolled back")
     ),
@@ -177,7 +196,7 @@ _OFFLOAD = (
 
 _ZERO = (
     field("zero_optimization.stage", "int", _READ, "the ZeRO stage", default=0),
-    field("zero_optimization.zero_hpz_partition_size", "int", _READ, "devices of a secondary shard (hpZ)", default=1),
+    field("zero_optimization.zero_hpz_partition_size", "size", _READ, "devices of a secondary shard (hpZ)", default=1),
     *_flags(
         "zero_optimization",
         _READ,
@@ -191,19 +210,19 @@ _ZERO = (
     field("zero_optimization.allgather_partitions", "bool", _OPEN, "false: updated parameters are broadcast", default=True),
     field(
         "zero_optimization.reduce_bucket_size",
-        "int",
+        "size",
         _OPEN,
         "size of a reduction's buffer: memory that the formulas leave out",
         default=5e8,
     ),
     field(
         "zero_optimization.allgather_bucket_size",
-        "int",
+        "size",
         _OPEN,
         "size of a gather's buffer: memory that the formulas leave out",
         default=5e8,
     ),
-    field("zero_optimization.sub_group_size", "int", _OPEN, "parameters updated at once: memory of the update", default=1e9),
+    field("zero_optimization.sub_group_size", "size", _OPEN, "parameters updated at once: memory of the update", default=1e9),
     field("zero_optimization.compute_grad_norm", "bool", _PLAIN, "whether a norm is computed that nothing else needs", default=True),
     *_flags(
         "zero_optimization",
@@ -212,10 +231,7 @@ _ZERO = (
         ("parameter_alignment", "parameters are padded in their buffers"),
         ("legacy_stage1", "an older stage 1"),
         ("save_muon_momentum_buffer_in_memory", "Muon's momentum stays off the disk"),
-        ("mics_hierarchical_params_gather", "gathers in two steps, in a node and between nodes"),
     ),
-    field("zero_optimization.mics_shard_size", "int", _OPEN, "shards within groups of this many alone (MiCS)", default=-1),
-    field("zero_optimization.zeropp_loco_param", "table", _OPEN, "carries the error of quantised gradients to the next step"),
     field("zero_optimization.zenflow", "table", _OPEN, "updates most parameters late, on the host: another step"),
     *(
         field(f"zero_optimization.leaf_module.{name}", "list", _OPEN, "these modules are gathered whole")
@@ -229,7 +245,7 @@ _ZERO = (
 )
 
 _MODEL = (
-    field("tensor_parallel.autotp_size", "int", _READ, "tensor-parallel degree", default=0),
+    field("tensor_parallel.autotp_size", "size", _READ, "tensor-parallel degree", default=0),
     field("tensor_parallel.tp.tp_size", "count", _READ, "tensor-parallel degree, said again", default=1),
     field("tensor_parallel.tensor_parallel.tp_size", "count", _READ, "tensor-parallel degree, said again", default=1),
     *_plain("tensor_parallel.tp", "tp_grain_size mpu tp_group", "how matrices are cut"),
@@ -242,7 +258,7 @@ _MODEL = (
     field("pipeline.stages", "count", _READ, "pipeline stages"),
     field("pipeline.partition", "text", _OPEN, "how layers are dealt to stages", default="best"),
     field("pipeline.partition_method", "text", _OPEN, "how layers are dealt to stages", default="best"),
-    field("pipeline.activation_checkpoint_interval", "int", _READ, "layers between two activation checkpoints", default=0),
+    field("pipeline.activation_checkpoint_interval", "size", _READ, "layers between two activation checkpoints", default=0),
     field("pipeline.pipe_partitioned", "bool", _OPEN, "whether what stages send is split over a tensor axis", default=True),
     field("pipeline.grad_partitioned", "bool", _OPEN, "whether gradients between stages are split over a tensor axis", default=True),
     *_plain("pipeline", "seed_layers use_reentrant", "seeds, and how checkpoints are written"),
@@ -279,12 +295,6 @@ _COMPILE = (
 _DATA = (
     *_flags("data_efficiency", _OPEN, ("enabled", "chooses which samples or tokens a step sees")),
     *_plain("data_efficiency", "seed data_sampling data_routing", "how samples and tokens are chosen"),
-    *_flags("curriculum_learning", _OPEN, ("enabled", "shortens sequences early on")),
-    field("curriculum_learning.*", _ANY, _PLAIN, "how sequences grow", None),
-    *_flags("progressive_layer_drop", _OPEN, ("enabled", "leaves layers out of a step")),
-    *_plain("progressive_layer_drop", "theta gamma", "how many layers are left out"),
-    *_flags("elasticity", _OPEN, ("enabled", "the batch sizes follow the number of devices")),
-    field("elasticity.*", _ANY, _PLAIN, "how batch sizes are chosen", None),
     *_flags("autotuning", _OPEN, ("enabled", "tries other values of these settings")),
     field("autotuning.*", _ANY, _PLAIN, "how settings are tried", None),
     *_flags("hybrid_engine", _OPEN, ("enabled", "the same weights also generate text between updates")),
@@ -292,19 +302,12 @@ _DATA = (
     *_plain("hybrid_engine", "tp_gather_partition_size enable_cuda_graph", "how text is generated"),
     field("weight_quantization.enabled", "bool", _OPEN, "weights are kept quantised"),
     *_plain("weight_quantization", "num_bits q_type q_groups quantized_initialization post_init_quant", "how weights are quantised"),
-    *_flags("eigenvalue", _OPEN, ("enabled", "computes eigenvalues of blocks between steps")),
-    field("eigenvalue.*", _ANY, _PLAIN, "how eigenvalues are computed", None),
-    field("compression_training", "table", _OPEN, "prunes or quantises weights while training"),
-    field("quantize_training", "table", _OPEN, "quantises weights while training"),
-    field("sparse_attention", "table", _OPEN, "attention computes a part of its scores: other activations"),
 )
 
 _LOGS = (
     *_plain("", "steps_per_print wall_clock_breakdown memory_breakdown dump_state log_level", "logs"),
-    *_plain("", "disable_python_gc dataloader_drop_last graph_harvesting deepspeed_multinode_launcher", "how the program runs"),
+    *_plain("", "disable_python_gc dataloader_drop_last deepspeed_multinode_launcher", "how the program runs"),
     *_plain("", "_comment comment datastates_ckpt", "comments and files"),
-    *_plain("nebula", "enabled persistent_storage_path persistent_time_interval num_of_version_in_retention", "what is saved"),
-    *_plain("nebula", "enable_nebula_load load_path", "what is loaded"),
     *_plain("checkpoint", "tag_validation load_universal use_node_local_storage checkpoint_serialization", "what is saved and loaded"),
     *_plain("checkpoint", "parallel_write writer async_io", "how it is saved"),
     *_plain(
@@ -322,4 +325,5 @@ _LOGS = (
 FIELDS: tuple[Field, ...] = (
     *(*_BATCH, *_OPTIMIZER, *_SENDING, *_PRECISION, *_ZERO, *_MODEL),
     *(*_COMPILE, *_DATA, *_LOGS),
+    *(field(name, _ANY, _OPEN, "gone from DeepSpeed", None) for name in REMOVED),
 )

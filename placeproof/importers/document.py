@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from placeproof.core.diagnostics import Place, Problems
@@ -18,15 +19,31 @@ _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _COMMENT = re.compile(rf"{_STRING}|#[^\n\r]*|//[^\n\r]*|/\*.*?\*/", re.DOTALL)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
+#: What no list of arguments has, but a script that a shell runs: its first line, commands, values of variables other than arrays.
+_SCRIPT = re.compile(r"\A#!|^[ \t]*((?:export|torchrun|srun|python3?|if|for|set)[ \t]+[^ \t\n]|\w+=(?!\())", re.MULTILINE)
+
+#: So many values may a YAML file have, each alias counted as what it stands for.
+MOST_VALUES = 100_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """What a file says. ``spans``: of each key and list item, the line, the column and the length; empty for TOML."""
+    """What a file says. ``spans``: of each key and list item, the line, the column and the length; empty for TOML.
+
+    ``again``: names that are said more than once, of which the last counts. ``bare``: a name without a value is true, as on command lines.
+    """
 
     data: Mapping[str, Any]
     source: str
     text: str
     spans: Mapping[Path, tuple[int, int, int]] = field(default_factory=dict)
+    again: frozenset[str] = frozenset()
+    bare: bool = False
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the text."""
+        return self.text.splitlines()
 
     def place(self, *path: str | int) -> Place | None:
         """Where a key stands; that of the nearest one around it for a key that is missing."""
@@ -37,7 +54,7 @@ class Document:
         if not path:
             return None
         line, column, length = self.spans[path]
-        return Place(source=self.source, line=line, column=column, length=length, text=self.text.splitlines()[line - 1])
+        return Place(source=self.source, line=line, column=column, length=length, text=self.lines[line - 1])
 
 
 def read_document(text: str, source: str, kind: str, problems: Problems) -> Document:
@@ -124,33 +141,64 @@ def _json_spans(plain: str, text: str, source: str, problems: Problems) -> dict[
 def _yaml(text: str, source: str, problems: Problems) -> Document | None:
     import yaml
 
+    loader = yaml.SafeLoader(text)
     try:
-        node, data = yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
+        node = loader.get_single_node()
+        spans = _YamlSpans(text, source, problems)
+        spans.walk(node, (), frozenset())
+        if problems.found:
+            return None
+        data: Any = loader.construct_document(node) if node is not None else None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         message = getattr(error, "problem", None) or str(error) or "it is nested too deeply"
         _unreadable("YAML", message, text, source, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1, problems)
         return None
+    finally:
+        loader.dispose()
     if not _table(data, text, source, problems):
         return None
-    spans: dict[Path, tuple[int, int, int]] = {}
+    return Document(data=data, source=source, text=text, spans=spans.found, again=frozenset(spans.again))
 
-    def walk(node: Any, path: Path) -> None:
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                here = (*path, str(key.value))
-                span = (key.start_mark.line + 1, key.start_mark.column + 1, key.end_mark.column - key.start_mark.column)
-                if here in spans:
-                    place = Place(source=source, line=span[0], column=span[1], length=span[2], text=text.splitlines()[span[0] - 1])
-                    problems.add("PP502", f"`{key.value}` is said twice", place=place, help=f"the first is in line {spans[here][0]}")
-                spans[here] = span
-                walk(value, here)
-        elif isinstance(node, yaml.SequenceNode):
-            for number, value in enumerate(node.value):
-                walk(value, (*path, number))
 
-    walk(node, ())
-    return Document(data=data, source=source, text=text, spans=spans)
+class _YamlSpans:
+    """Where each key of a YAML text stands. An alias is a node that is met again: it counts as what it stands for.
+
+    Of a key that comes twice the last counts, as PyYAML takes it.
+    """
+
+    def __init__(self, text: str, source: str, problems: Problems) -> None:
+        self.text, self.source, self.problems = text, source, problems
+        self.found: dict[Path, tuple[int, int, int]] = {}
+        self.again: set[str] = set()
+        self.values = 0
+        self.faulty = False
+
+    def walk(self, node: Any, path: Path, around: frozenset[int]) -> None:
+        """Note the keys below a node. ``around``: the nodes that it lies in."""
+        self.values += 1
+        if (id(node) in around or self.values > MOST_VALUES) and not self.faulty:
+            self.faulty, mark = True, node.start_mark
+            what = "an alias stands for something that it lies in" if id(node) in around else f"this has more than {MOST_VALUES} values"
+            place = Place(source=self.source, line=mark.line + 1, column=mark.column + 1, text=self.text.splitlines()[mark.line])
+            self.problems.add("PP501", what, place=place, help="write the settings out, without aliases")
+        if self.faulty or node is None or isinstance(node.value, str):
+            return
+        inside = around | {id(node)}
+        for number, item in enumerate(node.value):
+            if isinstance(item, tuple):
+                self._key(item[0], (*path, str(item[0].value)))
+                self.walk(item[0], path, inside)
+                self.walk(item[1], (*path, str(item[0].value)), inside)
+            else:
+                self.walk(item, (*path, number), inside)
+
+    def _key(self, key: Any, here: Path) -> None:
+        start, end = key.start_mark, key.end_mark
+        span = (start.line + 1, start.column + 1, end.column - start.column)
+        if here in self.found and self.found[here] != span:
+            self.again.add(".".join(map(str, here)))
+        self.found[here] = span
 
 
 def _toml(text: str, source: str, problems: Problems) -> Document | None:
@@ -170,11 +218,18 @@ def _toml(text: str, source: str, problems: Problems) -> Document | None:
 def _arguments(text: str, source: str, problems: Problems) -> Document | None:
     """``--name value ...`` as a mapping of names (without dashes, with underscores) to True, a text, or a list of texts.
 
-    Lines may end in a backslash; ``NAME=(`` and ``)`` of a shell's array, quotes and comments are passed over.
+    Lines may end in a backslash; ``NAME=(`` and ``)`` of a shell's array, quotes and comments are passed over. Of what is given twice the
+    last counts, as programs that parse arguments take it.
     """
     data: dict[str, Any] = {}
     spans: dict[Path, tuple[int, int, int]] = {}
-    name: str | None = None
+    name, again = "", set[str]()
+    if found := _SCRIPT.search(text):
+        at = text.count("\n", 0, found.start()) + 1
+        place = Place(source=source, line=at, column=1, text=text.splitlines()[at - 1])
+        help = "give the arguments alone, `--name value`, with the values of variables written in, as the script hands them to the program"
+        problems.add("PP501", "launch scripts are not expanded: what it runs is not known", place=place, help=help)
+        return None
     for number, line in enumerate(text.splitlines(), start=1):
         body = re.sub(r"(^|\s)#.*$", lambda m: " " * len(m[0]), line)
         for token in re.finditer(r'"[^"]*"|\'[^\']*\'|[^\s"\']+', body):
@@ -184,19 +239,21 @@ def _arguments(text: str, source: str, problems: Problems) -> Document | None:
             if shown.startswith("--"):
                 option, _, value = shown[2:].partition("=")
                 name = option.replace("-", "_")
-                if (name,) in spans:
-                    place = Place(source=source, line=number, column=token.start() + 1, length=len(token[0]), text=line)
-                    problems.add("PP502", f"`--{option}` is said twice", place=place, help="the last would win")
+                if name in data:
+                    again.add(name)
                 spans[(name,)] = (number, token.start() + 1, len(token[0]))
                 data[name] = value or True
-            elif name is None:
+            elif not name:
                 place = Place(source=source, line=number, column=token.start() + 1, length=len(token[0]), text=line)
                 problems.add(
                     "PP501", f"`{shown}` stands before the first `--name`", place=place, help="give the arguments alone: `--name value`"
                 )
             else:
                 before = data[name]
-                data[name] = shown if before is True else [*before, shown] if isinstance(before, list) else [before, shown]
+                if isinstance(before, list):
+                    before.append(shown)
+                else:
+                    data[name] = shown if before is True else [before, shown]
     if not data and not problems.found:
         _unreadable("a command line", "it is empty", text, source, 1, 1, problems)
-    return Document(data=data, source=source, text=text, spans=spans)
+    return Document(data=data, source=source, text=text, spans=spans, again=frozenset(again), bare=True)

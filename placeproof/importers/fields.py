@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from math import isfinite
 from typing import Any
 
-from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.diagnostics import MOST, Problems, suggestion
 from placeproof.importers.document import Document, Path
 from placeproof.importers.imported import Reading, Role
 
@@ -19,8 +20,8 @@ AUTO = "auto"
 class Field:
     """A setting that a system knows.
 
-    ``name``: its tables and itself, with dots; ``*`` stands for any name. ``kinds``: ``int``, ``count`` (an integer of at least 1),
-    ``number``, ``bool``, ``text``, ``list``, ``table`` (with anything in it) or one of ``choices``. ``note``: what became of it.
+    ``name``: its tables and itself, with dots; ``*`` stands for any name. ``kinds``: those of :data:`KINDS`, or one of ``choices``.
+    ``note``: what became of it.
     """
 
     name: str
@@ -43,11 +44,24 @@ def alike(names: str, kinds: str, role: Role, note: str, *choices: object, defau
 
 
 class Reader:
-    """The values of a document. Problems with any of them are collected; what is wrong reads as its default."""
+    """The values of a document. Problems with any of them are collected; what is wrong reads as its default.
 
-    def __init__(self, document: Document, fields: Iterable[Field], problems: Problems, *, auto: bool = False) -> None:
+    ``auto``: a value may be left to another program. ``passed_over``: in these tables the system looks settings up by their names: what it
+    does not know it passes over, and says nothing; a value it takes as it is, a text as no number. The outermost table is ``""``.
+    """
+
+    def __init__(
+        self, document: Document, fields: Iterable[Field], problems: Problems, *, auto: bool = False, passed_over: Iterable[str] = ()
+    ) -> None:
         self.document, self.problems, self.auto = document, problems, auto
+        self.passed_over = frozenset(passed_over)
         self.fields = {f.name: f for f in fields}
+        self._looked_up = 0
+        self._tables: dict[str, set[str]] = {}
+        for name in self.fields:
+            parts = name.split(".")
+            for depth in range(len(parts)):
+                self._tables.setdefault(".".join(parts[:depth]), set()).add(parts[depth])
         self.found: dict[str, Any] = {}
         self.readings: list[Reading] = []
         self._walk(document.data, ())
@@ -64,9 +78,18 @@ class Reader:
         """Whether the document says it, and not `auto`."""
         return self.found.get(name) is not None
 
-    def refuse(self, name: str, message: str, help: str, code: str = "PP504") -> None:
+    def sound(self, name: str) -> bool:
+        """Whether it was not said with a value that it cannot have: a rule must not judge the default in its place."""
+        value: Any = self.document.data
+        for part in name.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                return True
+            value = value[part]
+        return name in self.found
+
+    def refuse(self, name: str, message: str, help: str, code: str = "PP504", notes: tuple[str, ...] = ()) -> None:
         """A problem with a setting, at its place."""
-        self.problems.add(code, message, place=self.document.place(*name.split(".")), help=help)
+        self.problems.add(code, message, place=self.document.place(*name.split(".")), help=help, notes=notes)
 
     def _walk(self, table: Mapping[str, Any], path: Path) -> None:
         for key, value in table.items():
@@ -76,12 +99,11 @@ class Reader:
                 self._one(known, ".".join(str(p) for p in here), value, here)
             elif isinstance(value, dict) and self._inside(here):
                 self._walk(value, here)
-            elif self._inside(here):
-                inside = self._inside(here)
+            elif inside := self._inside(here):
                 shown = ", ".join(f"`{n}`" for n in inside[:4]) + (", ..." if len(inside) > 4 else "")
                 self.problems.add("PP503", f"`{key}` is a table", place=self.document.place(*here), help=f"with {shown} in it")
             else:
-                self._unknown(str(key), path, here)
+                self._unknown(str(key), value, path, here)
 
     def _field(self, path: Path) -> Field | None:
         names = [str(p) for p in path]
@@ -89,27 +111,41 @@ class Reader:
 
     def _inside(self, path: Path) -> list[str]:
         """The names that a table may have."""
-        before = ".".join(str(p) for p in path) + "."
-        return sorted({name[len(before) :].split(".")[0] for name in self.fields if name.startswith(before)})
+        return sorted(self._tables.get(".".join(str(p) for p in path), ()))
 
-    def _unknown(self, key: str, path: Path, here: Path) -> None:
-        known = self._inside(path) if path else sorted({name.split(".")[0] for name in self.fields})
-        where = f" of `{'.'.join(str(p) for p in path)}`" if path else ""
+    def _unknown(self, key: str, value: Any, path: Path, here: Path) -> None:
+        table, place = ".".join(str(p) for p in path), self.document.place(*here)
+        if table in self.passed_over:
+            self._looked_up += 1
+            near = suggestion(key, self._inside(path)) if self._looked_up <= MOST else None
+            note = near or "check its spelling against the system's reference"
+            self.readings.append(Reading(name=".".join(str(p) for p in here), value=value, role=Role.UNKNOWN, note=note, place=place))
+            return
+        where = f" of `{table}`" if path else ""
+        self.problems.add("PP502", f"`{key}` is no setting{where}", place=place, help=lambda: self._near(key, path))
+
+    def _near(self, key: str, path: Path) -> str:
         elsewhere = sorted(name for name in self.fields if name.split(".")[-1] == key)
-        hint = suggestion(key, known) or (
+        plain = key.removeprefix("no_")  # a flag that is told not to be
+        if plain in self._inside(path):
+            return f"there is `{plain}`: leave it out where it is not wanted"
+        return suggestion(key, self._inside(path)) or (
             f"there is `{elsewhere[0]}`" if elsewhere else "check its spelling against the system's reference"
         )
-        self.problems.add("PP502", f"`{key}` is no setting{where}", place=self.document.place(*here), help=hint)
 
     def _one(self, known: Field, name: str, value: Any, here: Path) -> None:
         if self.auto and value == AUTO:
             self.found[name] = None
             self.readings.append(self._reading(name, value, known.role, "filled in by the trainer: kept open"))
             return
-        read = _fits(known, value)
+        text = isinstance(value, str) and name.rpartition(".")[0] in self.passed_over and "text" not in known.kinds
+        read = _NO if text and value not in known.choices else _fits(known, value)
         if read is _NO:
-            expects = " or ".join([*_shown(known.kinds), *(f"`{c}`" for c in known.choices)])
-            message = f"`{name}` is {expects}, not {value!r}"
+            expects = " or ".join(dict.fromkeys([*(KINDS[kind] for kind in known.kinds), *(f"`{c}`" for c in known.choices)]))
+            shown = repr(value)
+            message = f"`{name}` is {expects}, not {shown if len(shown) <= _LONGEST else shown[:_LONGEST] + '...'}"
+            if value is True and self.document.bare:
+                message = f"`{name}` has no value: it is {expects}"
             self.problems.add("PP503", message, place=self.document.place(*here), help=known.note)
             return
         self.found[name] = read
@@ -117,22 +153,50 @@ class Reader:
         self.readings.append(self._reading(name, read, Role.NO_MATTER if plain else known.role, "the default" if plain else known.note))
 
     def _reading(self, name: str, value: Any, role: Role, note: str) -> Reading:
-        return Reading(name=name, value=value, role=role, note=note, place=self.document.place(*name.split(".")))
+        again = any(f"{name}.".startswith(f"{one}.") for one in self.document.again)
+        shown = f"given more than once, and the last counts; {note}" if again else note
+        return Reading(name=name, value=value, role=role, note=shown, place=self.document.place(*name.split(".")), told=again)
 
 
 _NO = object()
-_WORDS = {
-    "int": "a whole number", "count": "a whole number of at least 1", "number": "a number", "bool": "true or false", "text": "a text",
-    "list": "a list", "table": "a table",
-}  # fmt: skip
+#: What a value may be. Numbers are finite.
+KINDS = {
+    "int": "a whole number",
+    "size": "a whole number of at least 0",
+    "count": "a whole number of at least 1",
+    "number": "a number",
+    "amount": "a number of at least 0",
+    "positive": "a number above 0",
+    "fraction": "a number from 0 to 1",
+    "bool": "true or false",
+    "text": "a text",
+    "list": "a list",
+    "table": "a table",
+}
+#: What the kinds of numbers ask of one.
+_DOMAINS: dict[str, Callable[[Fraction], bool]] = {
+    "int": lambda n: n.denominator == 1,
+    "size": lambda n: n.denominator == 1 and n >= 0,
+    "count": lambda n: n.denominator == 1 and n >= 1,
+    "number": isfinite,
+    "amount": lambda n: n >= 0,
+    "positive": lambda n: n > 0,
+    "fraction": lambda n: 0 <= n <= 1,
+}
+_WHOLE = ("int", "size", "count")
+#: Characters of a wrong value that are shown.
+_LONGEST = 60
 
 
-def _shown(kinds: Iterable[str]) -> Iterator[str]:
-    return (_WORDS[k] for k in kinds)
+def fits(kind: str, value: Any) -> bool:
+    """Whether a value is of one of :data:`KINDS`."""
+    return not (isinstance(value, float) and not isfinite(value)) and _as(kind, value) is not _NO
 
 
 def _fits(known: Field, value: Any) -> Any:
     """The value as one of the kinds, or :data:`_NO`. A choice is of the same type: `true` is no 1."""
+    if isinstance(value, float) and not isfinite(value):
+        return _NO
     if any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in known.choices):
         return value
     for kind in known.kinds:
@@ -146,28 +210,27 @@ def _as(kind: str, value: Any) -> Any:
     match kind:
         case "bool":
             return value if isinstance(value, bool) else {"true": True, "false": False}.get(str(value).lower(), _NO)
-        case "int" | "count":
-            number = _number(value)
-            whole = number is not None and number.denominator == 1 and (kind == "int" or number >= 1)
-            return int(number) if whole and number is not None else _NO
-        case "number":
-            return (
-                value if isinstance(value, int | float) and not isinstance(value, bool) else _NO if _number(value) is None else float(value)
-            )
         case "text":
             return value if isinstance(value, str) else _NO
         case "list":
             return value if isinstance(value, list) else [value] if isinstance(value, str | int | float) else _NO
         case "table":
             return value if isinstance(value, dict) else _NO
-    raise AssertionError(kind)
+    number = _number(value)
+    if number is None or not _DOMAINS[kind](number):
+        return _NO
+    return int(number) if kind in _WHOLE else value if isinstance(value, int | float) else float(value)
 
 
 def _number(value: Any) -> Fraction | None:
-    """A number of a file (5e8 counts as whole), or one written as a text on a command line."""
+    """A number of a file (5e8 counts as whole), or one written as a text on a command line. None for what is not finite."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        return Fraction(str(value)) if not isinstance(value, float) else Fraction(value)
-    except (ValueError, OverflowError, ZeroDivisionError):
+        if not isfinite(float(value)):
+            return None
+        return Fraction(
+            int(value) if isinstance(value, int) or (isinstance(value, str) and value.strip().lstrip("+-").isdigit()) else float(value)
+        )
+    except (ValueError, OverflowError):  # also a number beyond what a float holds, which an exponent writes in few characters
         return None

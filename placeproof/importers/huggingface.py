@@ -14,12 +14,38 @@ from typing import Any
 from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.shapes import Shapes, Unit, Weight
 from placeproof.importers.document import Document
+from placeproof.importers.fields import KINDS, fits
 from placeproof.importers.huggingface_fields import FAMILIES, REQUIRED, Family, Setting
 from placeproof.importers.huggingface_models import Values
+from placeproof.importers.huggingface_use import buffers, used
 from placeproof.importers.imported import ImportedShapes, Reading, Role
 
 #: More layers than any model has; a slip of the hand must not fill the memory with units.
 MOST_LAYERS = 10_000
+#: Numbers that decide no shape, in all families that have them.
+_OTHER_NUMBERS = {
+    **dict.fromkeys(
+        ("max_position_embeddings", "n_positions", "sliding_window", "num_experts_per_tok", "original_max_position_embeddings"), "count"
+    ),
+    **dict.fromkeys(("rope_theta", "rotary_emb_base", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"), "positive"),
+    **dict.fromkeys(("initializer_range", "init_std", "router_aux_loss_coef"), "amount"),
+    **dict.fromkeys(
+        (
+            *(
+                "attention_dropout",
+                "hidden_dropout",
+                "resid_pdrop",
+                "embd_pdrop",
+                "attn_pdrop",
+                "dropout",
+                "layerdrop",
+                "classifier_dropout",
+            ),
+            *("summary_first_dropout", "rotary_pct", "partial_rotary_factor"),
+        ),
+        "fraction",
+    ),
+}
 _KINDS = {
     "count": "a whole number of at least 1",
     "whole": "a whole number of at least 0",
@@ -34,6 +60,12 @@ _OTHERWISE = {
     "moe_layer_freq": "transformers does not read it: every layer after the first ones has experts",
     "auto_map": "the model's own code may define it otherwise: shapes are those of transformers' class",
 }
+
+
+#: How many tokens a model was made for: a run may take fewer.
+_LIMITS = dict.fromkeys(
+    ("max_position_embeddings", "n_positions", "seq_length"), "the longest sequence: a limit, and not s, which a run says"
+)
 
 
 def read(document: Document, problems: Problems) -> ImportedShapes:
@@ -51,10 +83,17 @@ def read(document: Document, problems: Problems) -> ImportedShapes:
     _check(document, family, names, values, problems)
     problems.raise_if_any()
     resolved = _resolved(family, values)
+    units = tuple(_units(family, resolved))
     return ImportedShapes(
         kind=str(kind),
         source=document.source,
-        shapes=Shapes(name=_title(str(kind), family, resolved), units=tuple(_units(family, resolved)), dims=_dims(family, resolved)),
+        shapes=Shapes(
+            name=_title(str(kind), family, resolved),
+            units=units,
+            dims=_dims(family, resolved),
+            used=used(family, resolved, units),
+            buffers=buffers(document, family, resolved),
+        ),
         readings=tuple(_readings(document, family)),
     )
 
@@ -134,6 +173,10 @@ def _check(document: Document, family: Family, names: dict[str, str], values: Va
     if wrong:
         refuse("mlp_only_layers", f"there is no layer {wrong[0]}: there are {layers}, counted from 0", "leave it out")
     _check_class(document, problems)
+    for name, kind in _OTHER_NUMBERS.items():
+        value = document.data.get(name)
+        if name not in names.values() and value is not None and (isinstance(value, str) or not fits(kind, value)):
+            problems.add("PP503", f"`{name}` is {KINDS[kind]}, not {value!r}", place=document.place(name), help="leave it out, or mend it")
 
 
 def _turned(family: Family, values: Values) -> int:
@@ -213,7 +256,7 @@ def _readings(document: Document, family: Family) -> Iterator[Reading]:
     known = {name: s.note for s in family.settings for name in (s.name, *s.aliases)}
     known |= {"model_type": "which model it is", "architectures": "shapes are those of the causal language model"}
     for name, value in document.data.items():
-        role, note = Role.NO_MATTER, "not used for shapes"
+        role, note = Role.NO_MATTER, _LIMITS.get(name, "not used for shapes")
         if name in known:
             role, note = Role.READ, known[name]
         elif name in _OTHERWISE and value not in (None, 0, {}) and (name, value) != ("moe_layer_freq", 1):

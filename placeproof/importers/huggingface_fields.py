@@ -31,6 +31,10 @@ class Family:
 
     ``heads``, ``hidden``, ``layers``, ``inner``: the names of these sizes. ``divides``: whether heads must divide the hidden size even
     where the width of a head is given; ``rotary``: the setting whose size rotary positions turn in pairs, which is then even.
+
+    ``order``: in which a layer uses its weights; ``ends``: beginnings of the names of what is used after all layers, in order; ``turned``:
+    the part of a head that rotary positions turn, 0 where there are none; ``buffers``: those beside the tables of rotary positions. They
+    are those of transformers==5.23.0, recorded by ``nightly/huggingface.py``.
     """
 
     settings: tuple[Setting, ...]
@@ -43,6 +47,10 @@ class Family:
     inner: str = "intermediate_size"
     divides: bool = False
     rotary: str | None = "head_dim"
+    order: models.Order = models.llama_order
+    ends: tuple[str, ...] = ("model.norm.", "lm_head.")
+    turned: float = 1
+    buffers: models.Buffers = models.no_buffers
 
 
 def flag(name: str, default: bool, note: str) -> Setting:
@@ -88,6 +96,7 @@ FAMILIES: dict[str, Family] = {
         ),
         layer=models.llama_layer,
         root=models.llama_root,
+        buffers=models.gemma_buffers,
     ),
     "mixtral": Family(
         settings=(
@@ -117,6 +126,9 @@ FAMILIES: dict[str, Family] = {
         ),
         layer=models.qwen2_moe_layer,
         root=models.llama_root,
+        order=models.always(
+            "input_layernorm.", "self_attn.", "post_attention_layernorm.", "mlp.shared_expert.", "mlp.gate.", "mlp.experts.", "mlp."
+        ),
     ),
     "deepseek_v3": Family(
         settings=(
@@ -138,6 +150,8 @@ FAMILIES: dict[str, Family] = {
         layer=models.deepseek_v3_layer,
         root=models.llama_root,
         rotary="qk_rope_head_dim",
+        order=models.always("input_layernorm.", "self_attn.", "post_attention_layernorm.", "mlp.gate.", "mlp.experts.", "mlp."),
+        buffers=models.deepseek_v3_buffers,
     ),
     "gpt2": Family(
         settings=(
@@ -158,6 +172,9 @@ FAMILIES: dict[str, Family] = {
         layers="n_layer",
         inner="n_inner",
         rotary=None,
+        order=models.always("ln_1.", "attn.", "ln_2.", "mlp.", ""),
+        ends=("transformer.ln_f.", "lm_head."),
+        turned=0,
     ),
     "gpt_neox": Family(
         settings=(*_SIZES, _INNER, flag("attention_bias", True, _BIAS.note), _UNTIED),
@@ -165,6 +182,9 @@ FAMILIES: dict[str, Family] = {
         root=models.gpt_neox_root,
         prefix="gpt_neox.layers.",
         rotary=None,
+        order=models.always("input_layernorm.", "attention.", "post_attention_layernorm.", "mlp."),
+        ends=("gpt_neox.final_layer_norm.", "lm_head."),
+        turned=0.25,
     ),
     "opt": Family(
         settings=(
@@ -183,6 +203,9 @@ FAMILIES: dict[str, Family] = {
         prefix="model.decoder.layers.",
         inner="ffn_dim",
         rotary=None,
+        order=models.opt_order,
+        ends=("model.decoder.final_layer_norm.", "model.decoder.project_out.", "lm_head."),
+        turned=0,
     ),
     "bloom": Family(
         settings=(
@@ -199,5 +222,8 @@ FAMILIES: dict[str, Family] = {
         layers="n_layer",
         inner="inner_size",
         rotary=None,
+        order=models.always(""),
+        ends=("transformer.ln_f.", "lm_head."),
+        turned=0,
     ),
 }

@@ -255,3 +255,38 @@ def opt_root(v: Values) -> Weights:
 
 Layer: TypeAlias = Callable[[Values, int], Weights]
 Root: TypeAlias = Callable[[Values], Weights]
+#: Beginnings of the names of a layer's weights, in the order in which forward uses them.
+Order: TypeAlias = Callable[[Values], tuple[str, ...]]
+#: Elements of buffers by their type, "dtype" being that of the weights.
+Buffers: TypeAlias = Callable[[Values], Mapping[str, int]]
+
+
+def always(*names: str) -> Order:
+    """An order that no setting changes."""
+    return lambda _: names
+
+
+llama_order = always("input_layernorm.", "self_attn.", "post_attention_layernorm.", "mlp.")
+
+
+def opt_order(v: Values) -> tuple[str, ...]:
+    """Norms stand before what they belong to, or after it."""
+    attention = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj")
+    if v["do_layer_norm_before"]:
+        return ("self_attn_layer_norm", *attention, "final_layer_norm", "fc1", "fc2")
+    return (*attention, "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")
+
+
+def no_buffers(v: Values) -> Mapping[str, int]:
+    """None but the tables of rotary positions, if there are such."""
+    return {}
+
+
+def gemma_buffers(v: Values) -> Mapping[str, int]:
+    """What embeddings are multiplied by."""
+    return {"dtype": 1}
+
+
+def deepseek_v3_buffers(v: Values) -> Mapping[str, int]:
+    """The correction biases of the routers."""
+    return {"dtype": v["n_routed_experts"] * max(0, v["num_hidden_layers"] - v["first_k_dense_replace"])}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
+from typing import NamedTuple
 
 from placeproof.core.diagnostics import Place
 from placeproof.core.shapes import Shapes
@@ -18,17 +19,35 @@ class Role(Enum):
     READ = "read"  # it decides the strategy, the precision or a number
     NOT_MODELLED = "not modelled"  # it changes what a step does or costs, and no formula here says how
     NO_MATTER = "no matter"  # it changes neither placement nor what is computed: logs, files, learning rates
+    UNKNOWN = "unknown"  # the system has no such setting, and passes over it without a word: whatever it was to do is not done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One setting and what became of it. ``name``: as the system writes it, with dots between tables."""
+    """One setting and what became of it. ``name``: as the system writes it, with dots between tables.
+
+    ``told``: a number or the step is not what the setting alone would say, so that the note is shown beside it.
+    """
 
     name: str
     value: object
     role: Role
     note: str
     place: Place | None = None
+    told: bool = False
+
+    def noted(self, role: Role, note: str, told: bool) -> Reading:
+        """The same setting with another role and note. Of one that is said twice it stays told that the last counts."""
+        said = f"{self.note.partition('; ')[0]}; {note}" if self.told and note != self.note else note
+        return replace(self, role=role, note=said, told=told or self.told)
+
+
+class Note(NamedTuple):
+    """What became of a setting once the others are known, in place of its table's role and note. ``told``: as of :class:`Reading`."""
+
+    role: Role
+    text: str
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +98,10 @@ class ImportedShapes:
 _SHARDING = {name: name for name in ("zero1", "zero2", "zero3", "fsdp", "zero_offload", "zero_infinity")} | {"hsdp": "fsdp"}
 #: Those that gather parameters: they are written over dp even where it is one device, over which the experts then lie.
 _GATHERING = ("zero3", "fsdp", "zero_infinity")
+
+
+#: What becomes of the number of devices that experts lie on; of which devices follows.
+SHARING = "devices with samples of their own that share the experts: the axis ep, taken out of"
 
 
 def over_axes(

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
 from placeproof.core.diagnostics import Place, Problems
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Imported, Reading, Role, expression, over_axes
+from placeproof.importers.imported import Imported, Note, Reading, Role, expression, over_axes
 from placeproof.importers.megatron_experts import check_split, expert_notes, experts_whole
+from placeproof.importers.megatron_facts import PASSED_OVER, SAYS, known
 from placeproof.importers.megatron_fields import FIELDS
-from placeproof.importers.megatron_rules import Sizes, check, first, flag, full_recompute, own_fsdp
+from placeproof.importers.megatron_rules import Sizes, check, flag, full_recompute, own_fsdp
 
 _NUMBERS = {
     "b": "micro_batch_size", "s": "seq_length", "L": "num_layers", "h": "hidden_size", "a": "num_attention_heads", "V": "padded_vocab_size",
-    "E": "num_experts", "k": "moe_router_topk",
+    "d": "kv_channels", "f": "ffn_hidden_size",
+}  # fmt: skip
+#: Those of heads of keys and values that are shared, of experts, and of latent attention: without the flag they say nothing.
+_SHARED = {"a_kv": "num_query_groups"}
+_EXPERTS = {"E": "num_experts", "k": "moe_router_topk", "f_e": "moe_ffn_hidden_size", "f_s": "moe_shared_expert_intermediate_size"}
+_LATENT = {
+    "r_q": "q_lora_rank", "r_kv": "kv_lora_rank", "d_nope": "qk_head_dim", "d_rope": "qk_pos_emb_head_dim", "d_v": "v_head_dim",
 }  # fmt: skip
 #: What a run divides the world by before data parallelism gets the rest.
 _MODEL_AXES = (
@@ -51,35 +57,51 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     sizes = _sizes(reader, world if whole else None)
     if whole:  # else what follows would be guessed from a default degree
         check(reader, sizes)
+        _ask(reader, sizes)
         check_split(reader, sizes)
     precision, why = _precision(reader)
     notes = _notes(reader, sizes, why)
-    numbers = {symbol: Fraction(reader.get(name)) for symbol, name in _NUMBERS.items() if reader.said(name)}
-    if sizes.m is not None:
-        numbers["m"] = Fraction(sizes.m)
     return Imported(
         system="megatron",
         source=document.source,
         expression=expression(_parts(reader, sizes)),
         readings=tuple(_noted(reading, notes) for reading in reader.readings),
         precision=precision,
-        numbers=numbers,
+        numbers=_numbers(reader, sizes),
         without=_without(reader),
     )
+
+
+def _numbers(reader: Reader, sizes: Sizes) -> dict[str, Fraction]:
+    """The values of symbols that the arguments say."""
+    names = dict(_NUMBERS)
+    for said, more in (
+        (flag(reader, "group_query_attention"), _SHARED),
+        (bool(reader.get("num_experts")), _EXPERTS),
+        (flag(reader, "multi_latent_attention"), _LATENT),
+    ):
+        names |= more if said else {}
+    numbers = {symbol: Fraction(reader.get(name)) for symbol, name in names.items() if reader.said(name)}
+    turned = flag(reader, "use_rotary_position_embeddings", "no_position_embedding")
+    learned = (reader.get("position_embedding_type") or "learned_absolute") == "learned_absolute" and not turned
+    if learned and reader.said("max_position_embeddings"):
+        numbers["n_pos"] = Fraction(reader.get("max_position_embeddings"))
+    return numbers if sizes.m is None else {**numbers, "m": Fraction(sizes.m)}
+
+
+def _ask(reader: Reader, sizes: Sizes) -> None:
+    """What rules of Megatron-LM the arguments break. Its own FSDP shards over copies without the distributed optimizer."""
+    own = {"megatron-54"} if own_fsdp(reader) else set()
+    known(reader, sizes).ask("megatron", reader.refuse, SAYS, {*PASSED_OVER, *own})
 
 
 def _sizes(reader: Reader, world: int | None) -> Sizes:
     degrees = [reader.get(name) for name in _MODEL_AXES]
     degrees[-1] = _gathered(reader, degrees)
-    dp = None
-    if world is not None:
-        dp, rest = divmod(world, prod(degrees))
-        if rest or not dp:
-            shown = " * ".join(f"{name} {d}" for name, d in zip(("tp", "pp", "cp", "remat"), degrees, strict=True) if d > 1)
-            message = f"{world} devices are no multiple of {prod(degrees)}: {shown}"
-            reader.refuse(first(reader, *_DEGREES), message, "change a degree, or the number of devices")
-            dp = None
-    tp, pp, cp, _ = degrees
+    dp, rest = divmod(world, prod(degrees)) if world is not None else (None, 0)
+    if rest or not dp:  # a rule says so
+        dp = None
+    tp, pp, cp, gtp = degrees
     by_layers, by_stages = reader.get("num_layers_per_virtual_pipeline_stage"), reader.get("num_virtual_stages_per_pipeline_rank")
     layers = reader.get("num_layers")
     interleaved = by_stages is not None and by_stages > 1
@@ -88,7 +110,7 @@ def _sizes(reader: Reader, world: int | None) -> Sizes:
     m = _micro_batches(reader, dp)
     ep = reader.get("expert_model_parallel_size")
     chunks = _chunks(reader, pp, m) if interleaved and pp > 1 else 1
-    return Sizes(tp=tp, pp=pp, cp=cp, ep=ep, dp=dp, m=m, world=world, interleaved=interleaved, chunks=chunks)
+    return Sizes(tp=tp, pp=pp, cp=cp, ep=ep, dp=dp, m=m, world=world, interleaved=interleaved, chunks=chunks, gtp=gtp)
 
 
 def _chunks(reader: Reader, pp: int, m: int | None) -> int:
@@ -215,16 +237,16 @@ def _precision(reader: Reader) -> tuple[str | None, str]:
     if flag(reader, "use_precision_aware_optimizer"):
         return None, "weights in 16 bits; the narrower optimizer state has no name here"
     if flag(reader, "use_torch_fsdp2"):
-        return None, "weights and gradients in 16 bits, with fp32 copies of both: 2 + 2 + 16 bytes in bf16 have no name here"
+        return ("bf16-fp32copies" if bf16 else "megatron-fp16"), ""
     if own_fsdp(reader) and reader.get("megatron_fsdp_main_grads_dtype") != "fp32":
         return None, "weights in 16 bits; the width of the gradients differs between versions of Megatron's own FSDP"
     if own_fsdp(reader) and reader.get("megatron_fsdp_main_params_dtype") != "fp32":
         return None, "weights and the master copy in 16 bits: these widths have no name here"
     wide = flag(reader, "accumulate_allreduce_grads_in_fp32")
     if fp16:
-        return (None, "fp16 weights with fp32 gradients: 2 + 4 + 12 bytes have no name here") if wide else ("megatron-fp16", "")
+        return "fp16-fp32sums" if wide else "megatron-fp16", ""
     if flag(reader, "grad_reduce_in_bf16") or (reader.get("main_grads_dtype") == "bf16" and not wide):
-        return None, "bf16 weights and gradients, with fp32 copies of both: 2 + 2 + 16 bytes have no name here"
+        return "bf16-fp32copies", ""
     return "megatron-bf16", ""
 
 
@@ -259,61 +281,73 @@ def _positive(value: object) -> bool:
     return False
 
 
-def _noted(reading: Reading, notes: Mapping[str, tuple[Role, str]]) -> Reading:
+def _noted(reading: Reading, notes: Mapping[str, Note]) -> Reading:
     if reading.name not in notes:
         return reading
-    role, note = notes[reading.name]
-    return replace(reading, role=role, note=note)
+    return reading.noted(*notes[reading.name])
 
 
-def _notes(reader: Reader, sizes: Sizes, why: str) -> dict[str, tuple[Role, str]]:
+def _notes(reader: Reader, sizes: Sizes, why: str) -> dict[str, Note]:
     """Roles and notes that depend on the value, or on other settings."""
-    notes: dict[str, tuple[Role, str]] = {}
+    notes: dict[str, Note] = {}
     if sizes.tp == 1 and flag(reader, "sequence_parallel"):
-        notes["sequence_parallel"] = (Role.READ, "switched off by Megatron, with a warning: there is no tensor parallelism")
+        notes["sequence_parallel"] = Note(Role.READ, "switched off by Megatron, with a warning: there is no tensor parallelism", True)
     for name in ("attention_dropout", "hidden_dropout", "clip_grad"):
         if reader.get(name) == 0:
-            notes[name] = (Role.NO_MATTER, "switched off")
+            notes[name] = Note(Role.NO_MATTER, "switched off")
     if own_fsdp(reader) and _sharding(reader) == "optim_grads_params" and reader.get("num_distributed_optimizer_instances") > 1:
-        notes["num_distributed_optimizer_instances"] = (Role.READ, "copies of the sharded model: the axis rep")
+        notes["num_distributed_optimizer_instances"] = Note(Role.READ, "copies of the sharded model: the axis rep")
+    if reader.said("data_parallel_sharding_strategy") and not own_fsdp(reader):
+        text = "read with `use_megatron_fsdp` alone: it shards nothing here"
+        notes["data_parallel_sharding_strategy"] = Note(Role.NO_MATTER, text, True)
+    if flag(reader, "use_precision_aware_optimizer") and not (flag(reader, "use_distributed_optimizer") or own_fsdp(reader)):
+        text = "the master copy is kept as a remainder to the weights; Megatron-Core 0.16.1 refuses it without `use_distributed_optimizer`"
+        notes["use_precision_aware_optimizer"] = Note(Role.READ, text, True)
+    if "muon" in str(reader.get("optimizer")) and flag(reader, "use_distributed_optimizer"):
+        text = "whole layers are dealt out and not parts of them: counted as parts; Megatron-Core 0.16.1 refuses it with Muon"
+        notes["use_distributed_optimizer"] = Note(Role.NOT_MODELLED, text)
     if reader.get("optimizer") not in _ELEMENTWISE:
-        notes["optimizer"] = (Role.NOT_MODELLED, "it updates whole matrices: its state and its messages are not those of the formulas")
+        notes["optimizer"] = Note(Role.NOT_MODELLED, "it updates whole matrices: its state and its messages are not those of the formulas")
     if reader.get("recompute_granularity") == "selective" or flag(reader, "recompute_activations"):
-        notes["recompute_granularity"] = (Role.NOT_MODELLED, "parts of a layer are recomputed: less memory, more work")
+        notes["recompute_granularity"] = Note(Role.NOT_MODELLED, "parts of a layer are recomputed: less memory, more work")
     notes.update(_split_notes(reader, sizes))
     notes.update(expert_notes(reader, sizes))
     if full_recompute(reader):
         notes.update(_recompute_notes(reader, sizes))
+    elif reader.get("recompute_granularity") == "full" and reader.get("recompute_num_layers") == 0:
+        notes["recompute_num_layers"] = Note(Role.READ, "no layer is recomputed", True)
     if why:
         for name in ("bf16", "fp16"):
             if flag(reader, name):
-                notes[name] = (Role.READ, why)
+                notes[name] = Note(Role.READ, why, True)
         if not flag(reader, "bf16", "fp16") and reader.get("optimizer") in _ELEMENTWISE and _precision(reader)[0] is None:
-            notes["optimizer"] = (Role.READ, why)
+            notes["optimizer"] = Note(Role.READ, why, True)
     return notes
 
 
-def _split_notes(reader: Reader, sizes: Sizes) -> dict[str, tuple[Role, str]]:
+def _split_notes(reader: Reader, sizes: Sizes) -> dict[str, Note]:
     """What became of split sequences, and of several runs of layers on a device."""
-    notes: dict[str, tuple[Role, str]] = {}
+    notes: dict[str, Note] = {}
     if _splits_tokens(reader, sizes):
-        notes["context_parallel_size"] = (Role.READ, "sequences split over devices: the axis cp, over which is sharded what dp shards")
+        notes["context_parallel_size"] = Note(Role.READ, "sequences split over devices: the axis cp, over which is sharded what dp shards")
         why = _attention(reader)[1]
-        notes["cp_comm_type"] = (Role.NOT_MODELLED, why) if why else (Role.READ, "how attention reaches the tokens of other devices")
+        notes["cp_comm_type"] = (
+            Note(Role.NOT_MODELLED, why) if why else Note(Role.READ, "how attention reaches the tokens of other devices")
+        )
     elif sizes.cp == 1:
-        notes["cp_comm_type"] = (Role.NO_MATTER, "sequences are not split")
+        notes["cp_comm_type"] = Note(Role.NO_MATTER, "sequences are not split")
     if sizes.chunks > 1:
         for name in ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank"):
-            notes[name] = (Role.READ, f"{sizes.chunks} runs of layers on each device: the schedule `interleaved`")
-        notes["microbatch_group_size_per_virtual_pipeline_stage"] = (Role.NO_MATTER, "as many as stages, as the schedule has them")
+            notes[name] = Note(Role.READ, f"{sizes.chunks} runs of layers on each device: the schedule `interleaved`")
+        notes["microbatch_group_size_per_virtual_pipeline_stage"] = Note(Role.NO_MATTER, "as many as stages, as the schedule has them")
     elif not sizes.interleaved:
-        notes["num_virtual_stages_per_pipeline_rank"] = (Role.NO_MATTER, "one run of layers on each device: 1F1B")
+        notes["num_virtual_stages_per_pipeline_rank"] = Note(Role.NO_MATTER, "one run of layers on each device: 1F1B")
     return notes
 
 
-def _recompute_notes(reader: Reader, sizes: Sizes) -> dict[str, tuple[Role, str]]:
+def _recompute_notes(reader: Reader, sizes: Sizes) -> dict[str, Note]:
     """Full recomputation that does not keep the input of every layer."""
-    notes: dict[str, tuple[Role, str]] = {}
+    notes: dict[str, Note] = {}
     for name, method in (
         ("recompute_num_layers", "recompute_method"),
         ("activations_checkpoint_num_layers", "activations_checkpoint_method"),
@@ -324,7 +358,7 @@ def _recompute_notes(reader: Reader, sizes: Sizes) -> dict[str, tuple[Role, str]
             continue
         if not method or reader.get(method) == "uniform":
             if layers > 1:
-                notes[name] = (Role.NOT_MODELLED, f"one input is kept for {layers} layers: less memory than one for each")
-        elif reader.get(method) == "block" and (total is None or layers * sizes.pp < total):
-            notes[name] = (Role.NOT_MODELLED, f"{layers} layers of each stage are recomputed: the rest keep all")
+                notes[name] = Note(Role.NOT_MODELLED, f"one input is kept for {layers} layers: less memory than one for each")
+        elif reader.get(method) == "block" and (total is None or layers * sizes.pp * sizes.chunks < total):
+            notes[name] = Note(Role.NOT_MODELLED, f"{layers} layers of each run of layers are recomputed: the rest keep all")
     return notes

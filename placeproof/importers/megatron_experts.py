@@ -8,17 +8,19 @@ the data-parallel devices alone.
 from __future__ import annotations
 
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Role, misplaced
+from placeproof.importers.imported import SHARING, Note, Role, misplaced
 from placeproof.importers.megatron_rules import Sizes, flag, own_fsdp
 
 _TENSOR, _DEVICES, _WAY = "expert_tensor_parallel_size", "expert_model_parallel_size", "moe_token_dispatcher_type"
 _UNSAID = f"Megatron gathers all tokens unless `{_WAY}` says otherwise: the formulas send each to its experts"
 #: How tokens reach experts.
 _WAYS = {
-    "alltoall": (Role.READ, "each token is sent to its experts"),
-    "alltoall_seq": (Role.READ, "each token is sent to its experts"),
-    "allgather": (Role.NOT_MODELLED, "all tokens are gathered by the devices that share experts: the formulas send each to its experts"),
-    "flex": (Role.NOT_MODELLED, "a token goes once to a device with several of its experts: the formulas send it once for each"),
+    "alltoall": Note(Role.READ, "each token is sent to its experts"),
+    "alltoall_seq": Note(Role.READ, "each token is sent to its experts"),
+    "allgather": Note(
+        Role.NOT_MODELLED, "all tokens are gathered by the devices that share experts: the formulas send each to its experts"
+    ),
+    "flex": Note(Role.NOT_MODELLED, "a token goes once to a device with several of its experts: the formulas send it once for each"),
 }
 
 
@@ -45,40 +47,39 @@ def check_split(reader: Reader, sizes: Sizes) -> None:
         reader.refuse(_DEVICES, *found)
 
 
-def expert_notes(reader: Reader, sizes: Sizes) -> dict[str, tuple[Role, str]]:
+def expert_notes(reader: Reader, sizes: Sizes) -> dict[str, Note]:
     """What became of the settings of experts, where it depends on others."""
-    notes: dict[str, tuple[Role, str]] = {}
+    notes: dict[str, Note] = {}
     if reader.said(_TENSOR):
         notes[_TENSOR] = _split_note(reader, sizes)
     if sizes.ep > 1:
-        notes[_DEVICES] = (Role.READ, _devices_note(reader, sizes))
+        notes[_DEVICES] = _devices_note(reader, sizes)
         if reader.get(_WAY) in _WAYS:
             notes[_WAY] = _WAYS[reader.get(_WAY)]
     elif reader.said(_WAY):
-        notes[_WAY] = (Role.NO_MATTER, "experts are not split over devices")
+        notes[_WAY] = Note(Role.NO_MATTER, "experts are not split over devices")
     return notes
 
 
-def _devices_note(reader: Reader, sizes: Sizes) -> str:
-    parts = ["devices with samples of their own that share the experts: the axis ep, taken out of dp"]
+def _devices_note(reader: Reader, sizes: Sizes) -> Note:
+    parts = [f"{SHARING} dp"]
     if sizes.dp is None:
         parts.append("dp has to be a multiple")
     if sizes.cp > 1:
         parts.append("Megatron takes the devices of one sequence first: the same bytes, between other devices")
     if not reader.said(_WAY):
         parts.append(_UNSAID)
-    return "; ".join(parts)
+    return Note(Role.READ, "; ".join(parts), len(parts) > 1)
 
 
-def _split_note(reader: Reader, sizes: Sizes) -> tuple[Role, str]:
+def _split_note(reader: Reader, sizes: Sizes) -> Note:
     if not reader.get("num_experts"):
-        return Role.NO_MATTER, "there are no experts"
+        return Note(Role.NO_MATTER, "there are no experts")
     if not experts_whole(reader, sizes):
-        return Role.READ, "experts are split as other matrices are"
+        return Note(Role.READ, "experts are split as other matrices are")
     note = "each expert is whole; Megatron takes the devices of tensor parallelism first for those that share experts"
     if flag(reader, "use_distributed_optimizer") or own_fsdp(reader):
-        return (
-            Role.NOT_MODELLED,
-            f"{note}, and shards over them: of what is sharded of experts a device has 1/{sizes.tp} of what is counted",
+        return Note(
+            Role.NOT_MODELLED, f"{note}, and shards over them: of what is sharded of experts a device has 1/{sizes.tp} of what is counted"
         )
-    return Role.READ, f"{note}: a device holds as much, and exchanges it with other devices"
+    return Note(Role.READ, f"{note}: a device holds as much, and exchanges it with other devices", True)

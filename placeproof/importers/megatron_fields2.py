@@ -48,16 +48,16 @@ _GROUPS: tuple[tuple[str, str, str], ...] = (
         linear_attention_freq window_size window_attn_skip_freq"""),
     (_SHAPE, "int", "dsa_indexer_skip_topk_offset moe_shared_expert_glu_interleave_size moe_mlp_glu_interleave_size"),
     (_SHAPE, "list", "mrope_section"),
-    (_START, "number", "init_method_std embedding_init_method_std"),
-    (_START, "int", "seed"),
+    (_START, "amount", "init_method_std embedding_init_method_std"),
+    (_START, "size", "seed"),
     (_START, "bool", """init_method_xavier_uniform data_parallel_random_init use_cpu_initialization no_initialization
         init_model_with_meta_device te_rng_tracker inference_rng_tracker"""),
     (_DATA, "list", "data_path train_data_path valid_data_path test_data_path validation_set_names"),
     (_DATA, "text", """split data_args_path per_split_data_args_path per_dataset_sequences_path data_cache_path dataloader_type
         data_impl object_storage_cache_path phase_transition_iterations fim_split_sample fim_no_prefix fim_prefix_token fim_middle_token
         fim_suffix_token fim_pad_token fim_eod_token"""),
-    (_DATA, "number", "sample_rate short_seq_prob fim_rate fim_spm_rate fim_fragment_rate mid_level_dataset_surplus"),
-    (_DATA, "int", "num_workers num_dataset_builder_threads retriever_seq_length"),
+    (_DATA, "amount", "sample_rate short_seq_prob fim_rate fim_spm_rate fim_fragment_rate mid_level_dataset_surplus"),
+    (_DATA, "size", "num_workers num_dataset_builder_threads retriever_seq_length"),
     (_DATA, "bool", """dataloader_inter_document_masking mock_data no_mmap_bin_files reset_position_ids reset_attention_mask
         no_create_attention_mask_in_dataloader dataloader_fast_cache_load dataloader_defer_npy_index_mmap allow_ambiguous_pad_tokens
         fim_data no_data_sharding mmap_warmup full_validation multiple_validation_sets"""),
@@ -67,13 +67,13 @@ _GROUPS: tuple[tuple[str, str, str], ...] = (
     (_WORDS, "int", "vocab_extra_ids tiktoken_num_special_tokens null_tokenizer_eod_id null_tokenizer_pad_id"),
     (_WORDS, "bool", """tokenizer_sentencepiece_legacy tokenizer_hf_no_use_fast tokenizer_hf_no_include_special_tokens
         trust_remote_code no_tokenizer_sentencepiece_ignore_extra_whitespaces disable_tokenizer_sentencepiece_ignore_extra_whitespaces"""),
-    (_RATE, "number", """lr min_lr decoupled_lr decoupled_min_lr lr_warmup_fraction lr_warmup_init weight_decay start_weight_decay
+    (_RATE, "amount", """lr min_lr decoupled_lr decoupled_min_lr lr_warmup_fraction lr_warmup_init weight_decay start_weight_decay
         end_weight_decay head_lr_mult"""),
     (_RATE, "text", "lr_decay_style lr_wsd_decay_style weight_decay_incr_style no_weight_decay_cond_type"),
-    (_RATE, "int", "lr_decay_iters lr_decay_samples lr_wsd_decay_iters lr_wsd_decay_samples lr_warmup_iters lr_warmup_samples"),
+    (_RATE, "size", "lr_decay_iters lr_decay_samples lr_wsd_decay_iters lr_wsd_decay_samples lr_warmup_iters lr_warmup_samples"),
     (_RATE, "bool", """override_opt_param_scheduler use_checkpoint_opt_param_scheduler override_lr_scheduler
         use_checkpoint_lr_scheduler apply_wd_to_qk_layernorm"""),
-    (_RULE, "number", "adam_beta1 adam_beta2 adam_eps lion_beta1 lion_beta2"),
+    (_RULE, "fraction", "adam_beta1 adam_beta2 adam_eps lion_beta1 lion_beta2"),
     (_RULE, "text", "dump_param_to_param_group_map"),
     (_LOG, "int", """log_interval timing_log_level tensorboard_log_interval tensorboard_queue_size logging_level log_memory_interval
         log_per_layer_resource_usage_interval profile_step_start profile_step_end straggler_ctrlr_port straggler_minmax_count
@@ -112,7 +112,7 @@ _GROUPS: tuple[tuple[str, str, str], ...] = (
         no_ckpt_load_validate_sharding_integrity no_strict_fsdp_dtensor_load strict_fsdp_dtensor_load dist_ckpt_save_pre_mcore_014
         dist_ckpt_optim_fully_reshardable distrib_optim_fully_reshardable_mem_efficient no_save_tokenizer_assets replication
         verify_integrity enable_msc disable_msc"""),
-    (_RUN, "int", """train_iters train_samples exit_interval exit_duration_in_mins eval_iters eval_interval start_eval_at_iter
+    (_RUN, "size", """train_iters train_samples exit_interval exit_duration_in_mins eval_iters eval_interval start_eval_at_iter
         eval_global_batch_size eval_micro_batch_size train_sync_interval manual_gc_interval empty_unused_memory_level
         check_weight_hash_across_dp_replicas_interval gpu_sniff_test_interval adlr_autoresume_interval error_injection_rate"""),
     (_RUN, "list", "iterations_to_skip"),
@@ -151,8 +151,8 @@ _GROUPS: tuple[tuple[str, str, str], ...] = (
     (_WIRE, "text", """distributed_backend nccl_communicator_config_path sharp_enabled_group tp_comm_overlap_cfg
         tp_comm_bootstrap_backend pipeline_model_parallel_comm_backend symmetric_ar_type"""),
     (_WIRE, "list", "high_priority_stream_groups"),
-    (_SCALE, "number", "loss_scale initial_loss_scale min_loss_scale loss_scale_window hysteresis"),
-    (_FP8, "int", "fp8_margin fp8_interval fp8_amax_history_len"),
+    (_SCALE, "amount", "loss_scale initial_loss_scale min_loss_scale loss_scale_window hysteresis"),
+    (_FP8, "size", "fp8_margin fp8_interval fp8_amax_history_len"),
     (_FP8, "text", "fp8_amax_compute_algo"),
     (_SHAPE, "text list", "moe_layer_freq"),
     (_SHAPE, "bool", "moe_shared_expert_gate"),

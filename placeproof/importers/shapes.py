@@ -13,6 +13,10 @@ A file of shapes is TOML or JSON. The first unit is the root, what no other unit
     split = { "w" = 0, "b" = 0 }
 
 ``split`` says the dimension that an axis which splits the hidden dimension divides. ``blocks`` may list the blocks of a unit.
+
+The order in which forward uses parameters is that of the file: those of the root but the last, the other units, the last one of the root.
+``used = ["w", "layers.0", "b"]`` says another one; the name of a unit stands for its parameters. ``[buffers]`` says the elements of what
+the model registers beside parameters, by type: ``float32 = 64``, ``dtype = 1`` where they have the type of the parameters.
 """
 
 from __future__ import annotations
@@ -21,18 +25,19 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from placeproof.core import files
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.places import toml_place
-from placeproof.core.shapes import Shapes, Unit, Weight
+from placeproof.core.shapes import BUFFER_TYPES, Shapes, Unit, Weight
 from placeproof.importers.document import Document, read_document
 from placeproof.importers.imported import ImportedShapes
 from placeproof.importers.systems import MODEL_TYPE
 
-_TOP = ("name", "dims", "unit")
+_TOP = ("name", "dims", "unit", "used", "buffers")
 _KEYS = ("name", "parameters", "split", "blocks")
 _HELP = 'a unit is `[[unit]]` with `name = "..."` and `parameters = { "w" = [4, 3] }`'
 
@@ -91,11 +96,44 @@ class _Reader:
         if not isinstance(units, list) or not units or not all(isinstance(unit, dict) for unit in units):
             self._refuse("PP503", "`unit` is a list of tables, with at least one", ("unit",), _HELP)
             units = []
+        made = tuple(self._unit(unit, number) for number, unit in enumerate(units))
         return Shapes(
             name=self._text(data, ("name",)) or Path(self.document.source).stem,
-            units=tuple(self._unit(unit, number) for number, unit in enumerate(units)),
-            dims=tuple(self._dims(self._table(data, ("dims",)))),
+            units=made,
+            dims=tuple(self._sizes(data, "dims", "the size of a dimension")),
+            used=self._used(made),
+            buffers=self._buffers(data),
         )
+
+    def _used(self, units: tuple[Unit, ...]) -> tuple[str, ...]:
+        """The names of all weights in the order that is said; empty where none is."""
+        said = self.document.data.get("used", [])
+        parts = {unit.name: [w.name for w in unit.weights] for unit in units} | {w.name: [w.name] for unit in units for w in unit.weights}
+        if not isinstance(said, list) or not all(isinstance(name, str) for name in said):
+            self._refuse("PP503", f"`used` is a list of texts, not {said!r}", ("used",), "names of parameters, and of units for theirs")
+            return ()
+        for name in said:
+            if name not in parts:
+                help = suggestion(name, parts) or "the name of a parameter, or of a unit for all of its parameters"
+                self._refuse("PP502", f"`used` names `{name}`, which is no parameter and no unit", ("used",), help)
+        if not said or self.problems.found:
+            return ()
+        found = [name for one in said for name in parts.get(one, ())]
+        every = [w.name for unit in units for w in unit.weights]
+        if sorted(found) != sorted(every):
+            wrong = sorted({n for n in found if found.count(n) > 1} | set(every) - set(found))
+            message = f"`used` names each parameter once, by itself or with its unit; wrong are {', '.join(wrong[:5])}"
+            self._refuse("PP504", message, ("used",), "leave it out to have the order of the file")
+        return tuple(found)
+
+    def _buffers(self, data: Mapping[str, Any]) -> tuple[tuple[str, int], ...] | None:
+        if data.get("buffers") == "unknown":
+            return None
+        for name in self._table(data, ("buffers",)):
+            if name not in BUFFER_TYPES:
+                help = suggestion(name, BUFFER_TYPES) or "one of " + ", ".join(BUFFER_TYPES)
+                self._refuse("PP502", f"`{name}` is no type of buffers", ("buffers", name), help)
+        return tuple(self._sizes(data, "buffers", "how many elements buffers of this type have"))
 
     def _refuse(self, code: str, message: str, path: tuple[str | int, ...], help: str) -> None:
         self.problems.add(code, message, place=place(self.document, path), help=help)
@@ -121,12 +159,12 @@ class _Reader:
         self._refuse("PP503", f"`{path[-1]}` is a table, not {value!r}", path, "names, each with its value")
         return {}
 
-    def _dims(self, table: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-        for name, size in table.items():
+    def _sizes(self, data: Mapping[str, Any], key: str, help: str) -> Iterator[tuple[str, int]]:
+        for name, size in self._table(data, (key,)).items():
             if _is_size(size):
                 yield name, size
             else:
-                self._refuse("PP503", f"`{name}` is a whole number of at least 1, not {size!r}", ("dims", name), "the size of a dimension")
+                self._refuse("PP503", f"`{name}` is a whole number of at least 1, not {size!r}", (key, name), help)
 
     def _unit(self, unit: Mapping[str, Any], number: int) -> Unit:
         here = ("unit", number)
@@ -176,12 +214,11 @@ def place(document: Document, path: tuple[str | int, ...]) -> Place | None:
     """Where a key stands; in TOML a number counts the tables of one name."""
     if document.spans or len(path) < 2 or not isinstance(path[1], int):
         return document.place(*path)
-    lines = document.text.splitlines()
-    starts = [n for n, line in enumerate(lines) if re.match(rf"\s*\[\[\s*{path[0]}\s*\]\]", line)]
+    lines, starts = document.lines, _starts(document.text, str(path[0]))
     if path[1] >= len(starts):
         return document.place(str(path[0]))
     first = starts[path[1]]
-    end = next((n for n in starts if n > first), len(lines))
+    end = starts[path[1] + 1] if path[1] + 1 < len(starts) else len(lines)
     keys = tuple(part for key in path[2:] for part in str(key).split("."))
     found = toml_place("\n".join(lines[first:end]), document.source, (str(path[0]), *keys))
     if found is None:
@@ -191,9 +228,21 @@ def place(document: Document, path: tuple[str | int, ...]) -> Place | None:
     return moved if at < 0 else replace(moved, column=at + 1, length=len(str(path[-1])))
 
 
+@lru_cache(maxsize=8)
+def _starts(text: str, name: str) -> tuple[int, ...]:
+    """The lines where the tables of one name begin, from 0."""
+    return tuple(n for n, line in enumerate(text.splitlines()) if re.match(rf"\s*\[\[\s*{re.escape(name)}\s*\]\]", line))
+
+
 def render_shapes(shapes: Shapes) -> str:
     """Shapes as the TOML that :func:`read_shapes` reads back. Names are those of the shapes, and must not come twice."""
     lines = [f"name = {_quoted(shapes.name)}"]
+    if shapes.used:
+        lines.append(f"used = [{', '.join(_quoted(name) for name in shapes.used)}]")
+    if shapes.buffers is None:
+        lines.append('buffers = "unknown"')
+    elif shapes.buffers:
+        lines += ["", "[buffers]", *(f"{name} = {count}" for name, count in shapes.buffers)]
     if shapes.dims:
         lines += ["", "[dims]", *(f"{_quoted(name)} = {size}" for name, size in shapes.dims)]
     for unit in shapes.units:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,12 +67,13 @@ def recognised(text: str) -> bool:
 
 
 def _toml_tables(text: str) -> list[str]:
+    """The outermost tables; those that are written as such where the text cannot be read, so that its reader says what is wrong."""
     import tomllib
 
     try:
         return list(tomllib.loads(text))
     except (ValueError, RecursionError):
-        return []  # it is read as a strategy, and that reader says what is wrong
+        return re.findall(r"^\s*\[\s*(\w+)", text, re.MULTILINE)
 
 
 def read_config(text: str, *, system: str | None = None, world: int | None = None) -> Imported:

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.importers import torchtitan_facts
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported, Reading, Role, expression, misplaced, over_axes
@@ -35,7 +36,6 @@ _DEGREES = {
     "cp": "context_parallel_degree",
 }
 _ROTATE = "parallelism.context_parallel_rotate_method"
-_WORLD = "the degrees multiply to the number of devices"
 
 
 class Settings:
@@ -62,21 +62,13 @@ class Settings:
         """Whether the file says it, under one of its names."""
         return self.reader.said(self.name(name))
 
-    def refuse(self, name: str, message: str, help: str, code: str = "PP504") -> None:
+    def refuse(self, name: str, message: str, help: str, code: str = "PP504", notes: tuple[str, ...] = ()) -> None:
         """A problem at the setting's place."""
-        self.reader.refuse(self.name(name), message, help, code)
+        self.reader.refuse(self.name(name), message, help, code, notes)
 
     def sound(self, *names: str) -> bool:
-        """Whether none of them was said with a value that it cannot have: a rule must not judge the default in its place."""
-        return not any(self._in_file(n) and not self.reader.said(n) for name in names for n in (name, *OLD_NAMES.get(name, ())))
-
-    def _in_file(self, name: str) -> bool:
-        value: Any = self.document.data
-        for part in name.split("."):
-            if not isinstance(value, dict) or part not in value:
-                return False
-            value = value[part]
-        return True
+        """Whether none of them was said with a value that it cannot have."""
+        return all(self.reader.sound(n) for name in names for n in (name, *OLD_NAMES.get(name, ())))
 
     def degree(self, short: str) -> int:
         """A degree of parallelism."""
@@ -91,6 +83,9 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     facts = _facts(settings, world)
     _check_pipeline(settings, facts)
     _check_others(settings, facts)
+    known = torchtitan_facts.degrees(settings.reader, facts, world, settings.name)
+    torchtitan_facts.samples(known, facts, settings.name)
+    known.ask("torchtitan", settings.refuse, torchtitan_facts.SAYS)
     return Imported(
         system="torchtitan",
         source=document.source,
@@ -149,14 +144,6 @@ def _shard(settings: Settings, world: int | None) -> int | None:
     others = prod(degrees.values())
     if world is None or not settings.sound(*(f"parallelism.{name}" for name in _DEGREES.values())):
         return None if said == -1 else said
-    written = " * ".join(f"{_DEGREES[s].removesuffix('_degree')} {n}" for s, n in degrees.items() if n > 1)
-    at = next((f"parallelism.{_DEGREES[s]}" for s in ("tp", "pp", "cp", "replicate") if degrees[s] > 1), f"parallelism.{_DEGREES['shard']}")
-    if said == -1 and world % others:
-        settings.refuse(at, f"{world} devices cannot be divided by {written} = {others}", _WORLD)
-    elif said != -1 and said * others != world:
-        every = " * ".join(filter(None, (f"data_parallel_shard {said}", written)))
-        name = f"parallelism.{_DEGREES['shard']}"
-        settings.refuse(name, f"{every} makes {said * others} devices, not {world}", f"{_WORLD}; -1 takes all that are left")
     return max(1, world // others) if said == -1 else said
 
 
@@ -170,10 +157,7 @@ def _steps(settings: Settings, shard: int | None) -> int | None:
     if not settings.sound(*names):
         return None
     if total % (local * copies):
-        name = settings.name("training.local_batch_size").removeprefix("training.")
-        message = f"a global batch of {total} is no multiple of {name} {local} * {copies} data parallel devices"
-        settings.refuse("training.global_batch_size", message, "each device takes whole local batches until the global one is done")
-        return None
+        return None  # a rule says so
     return total // (local * copies) if shard is not None else None
 
 
@@ -217,7 +201,8 @@ def _precision(settings: Settings, facts: Facts) -> tuple[str | None, str]:
     if facts.sharded:
         plain = kept == used == reduced
         widths = f"FSDP keeps weights, gradients and optimizer state in {width[kept]} bytes each, gathers weights in {width[used]} and "
-        return name if plain and adam else None, f"{widths}reduces gradients in {width[reduced]}"
+        kept_alone = "" if plain or not adam else f": `--precision {name}` counts what is kept"
+        return name if plain and adam else None, f"{widths}reduces gradients in {width[reduced]}{kept_alone}"
     if facts.tp > 1 or facts.pp > 1:
         return name if adam else None, f"has no effect without FSDP under tensor or pipeline parallelism: all in {width[kept]} bytes"
     widths = f"weights, gradients and optimizer state in {width[kept]} bytes each; autocast multiplies in {width[used]}"
@@ -264,7 +249,7 @@ def _numbers(settings: Settings, facts: Facts) -> dict[str, Fraction]:
         numbers["b"] = Fraction(settings.get("training.local_batch_size"), facts.microbatches)
     if settings.said("training.seq_len"):
         numbers["s"] = Fraction(settings.get("training.seq_len"))
-    if facts.steps is not None and facts.microbatches is not None and (facts.pp > 1 or facts.steps > 1):
+    if facts.steps is not None and facts.microbatches is not None:
         numbers["m"] = Fraction(facts.steps * facts.microbatches)
     return numbers
 
@@ -279,22 +264,14 @@ def _check_pipeline(settings: Settings, facts: Facts) -> None:
         hint = suggestion(str(settings.get(schedule)), _NAMED.values()) or "one of " + ", ".join(_NAMED.values())
         settings.refuse(schedule, f"`{settings.get(schedule)}` is no schedule of torch's pipelines", hint, "PP503")
         return
-    parts, stages = facts.microbatches, _stages(settings)
-    if shown in ("Interleaved1F1B", "InterleavedZeroBubble") and parts is not None and parts % max(1, parts // facts.pp):
-        message = f"{shown} takes its {parts} micro-batches in {parts // facts.pp} equal rounds over {facts.pp} devices"
-        settings.refuse(schedule, message, "choose micro-batches that make equal rounds")
-    if shown == "DualPipeV" and parts is not None and parts < 2 * facts.pp:
-        settings.refuse(schedule, f"DualPipeV needs as many micro-batches as stages: {2 * facts.pp}, not {parts}", "make them smaller")
-    if stages is None:
-        return
-    name, number = stages
-    if facts.schedule in _SINGLE and number != facts.pp:
-        settings.refuse(name, f"{shown} has one stage on each device: {facts.pp}, not {number}", "name as many stages as devices")
-    elif facts.schedule in _V_SHAPED and number != 2 * facts.pp:
-        settings.refuse(name, f"{shown} has two stages on each device: {2 * facts.pp}, not {number}", "name twice as many as devices")
-    elif shown in _LOOPED and (number % facts.pp or number < 2 * facts.pp):
-        message = f"{shown} has at least two stages on each device and as many on each: {number} stages, {facts.pp} devices"
-        settings.refuse(name, message, f"name {2 * facts.pp} stages or a larger multiple of {facts.pp}")
+    stages = _stages(settings)
+    if stages is not None and shown in _LOOPED and stages[1] > 2 * facts.pp and stages[1] % facts.pp:
+        message = f"{shown} has as many stages on each device: {stages[1]} stages, {facts.pp} devices"
+        settings.refuse(stages[0], message, f"name a multiple of {facts.pp}")
+    kinds = (facts.schedule in _SINGLE, facts.schedule in _V_SHAPED)
+    known = torchtitan_facts.schedule(settings.reader, facts, shown, stages, kinds)
+    for system in ("pytorch", "torchtitan"):
+        known.ask(system, settings.refuse, torchtitan_facts.SAYS)
 
 
 def _stages(settings: Settings) -> tuple[str, int] | None:
@@ -308,12 +285,6 @@ def _stages(settings: Settings) -> tuple[str, int] | None:
 
 def _check_others(settings: Settings, facts: Facts) -> None:
     """Rules of degrees and of options that exclude each other."""
-    sequence = settings.get("training.seq_len")
-    parts = facts.tp * (2 * facts.cp if facts.cp > 1 else 1)
-    degrees = ("parallelism.tensor_parallel_degree", "parallelism.context_parallel_degree")
-    if sequence % parts and settings.sound("training.seq_len", *degrees):
-        shown = f"tensor_parallel_degree {facts.tp}" + (f" * 2 * context_parallel_degree {facts.cp}" if facts.cp > 1 else "")
-        settings.refuse("training.seq_len", f"{sequence} tokens cannot be split by {shown} = {parts}", f"take a multiple of {parts}")
     _check_experts(settings, facts)
     early = "optimizer.early_step_in_backward"
     if settings.get(early) and (facts.pp > 1 or facts.ep > 1):

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from placeproof.importers.imported import Reading, Role
+from placeproof.importers.imported import SHARING, Note, Reading, Role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def amendments(known: Facts, names: Mapping[str, str]) -> Callable[[Reading], Re
         if reason := _unused(name, known):
             return dataclasses.replace(reading, role=Role.NO_MATTER, note=reason)
         found = _experts(name, known) or _changed(name, known)
-        return reading if found is None else dataclasses.replace(reading, role=found[0], note=found[1])
+        return reading if found is None else dataclasses.replace(reading, role=found.role, note=found.text, told=found.told)
 
     return changed
 
@@ -96,93 +96,98 @@ def _unused(name: str, known: Facts) -> str | None:
     return None
 
 
-def _changed(name: str, known: Facts) -> tuple[Role, str] | None:
+def _changed(name: str, known: Facts) -> Note | None:
     """A role and a note that depend on other settings."""
     match name:
         case "activation_checkpoint.mode":
             return _mode(known.mode)
         case "training.max_norm" if known.max_norm > 0:
-            return (
-                Role.NOT_MODELLED,
-                "clips by the norm of the whole gradient: one more all-reduce, and an update that depends on all of it",
+            return Note(
+                Role.NOT_MODELLED, "clips by the norm of the whole gradient: one more all-reduce, and an update that depends on all of it"
             )
         case "training.max_norm":
-            return Role.NO_MATTER, "no clipping"
+            return Note(Role.NO_MATTER, "no clipping")
         case "training.mixed_precision_param" | "training.mixed_precision_reduce" | "training.dtype":
             return _widths(name, known)
         case "training.enable_cpu_offload":
             return _offload(known)
         case "training.local_batch_size" if known.microbatches is None:
-            return Role.READ, "samples of a device; files this old may cut it into as many parts as stages: b and m are left open"
+            return Note(
+                Role.READ, "samples of a device; files this old may cut it into as many parts as stages: b and m are left open", True
+            )
         case "training.global_batch_size" if known.pp > 1 and known.steps != 1:
-            return Role.NOT_MODELLED, _ACCUMULATED
+            return Note(Role.NOT_MODELLED, _ACCUMULATED)
         case "training.global_batch_size" if known.replicate > 1 and known.steps != 1:
-            return Role.NOT_MODELLED, "samples of a step; copies all-reduce gradients after each pass, the formulas after the last"
+            return Note(Role.NOT_MODELLED, "samples of a step; copies all-reduce gradients after each pass, the formulas after the last")
         case "optimizer.name" if not known.elementwise:
-            return Role.NOT_MODELLED, "not known to update each element from its own gradient and state"
+            return Note(Role.NOT_MODELLED, "not known to update each element from its own gradient and state")
         case "parallelism.pipeline_parallel_schedule" if known.schedule == "csv":
-            return Role.NO_MATTER, "the schedule comes from a file"
+            return Note(Role.NO_MATTER, "the schedule comes from a file")
         case "parallelism.pipeline_parallel_schedule" if known.order is None:
-            return (
-                Role.NOT_MODELLED,
-                "stages go round in an order of its own: the strategy has 1F1B in its place, messages and memory differ",
+            return Note(
+                Role.NOT_MODELLED, "stages go round in an order of its own: the strategy has 1F1B in its place, messages and memory differ"
             )
         case "parallelism.pipeline_parallel_degree" if known.pp > 1 and known.sharded:
             note = "stages; torch reduces gradients once in a step and keeps them whole meanwhile, and weights too that are not dropped"
-            return Role.READ, f"{note}: the formulas gather and reduce for each micro-batch"
+            return Note(Role.READ, f"{note}: the formulas gather and reduce for each micro-batch", True)
         case "parallelism.data_parallel_replicate_degree":
             return _copies(known)
-        case "parallelism.context_parallel_degree" if known.cp > 1:
-            return Role.READ, f"the sequence is split over {known.cp} devices, the axis cp, over which parameters are sharded, too"
-        case "parallelism.data_parallel_shard_degree" if known.cp > 1:
-            return Role.READ, f"parameters are sharded over {known.cp} times as many devices, those of the sequence too"
+        case "parallelism.context_parallel_degree" | "parallelism.data_parallel_shard_degree" if known.cp > 1:
+            return _tokens(name, known)
         case _:
             return None
 
 
-def _copies(known: Facts) -> tuple[Role, str] | None:
+def _tokens(name: str, known: Facts) -> Note:
+    """Of sequences that are split over devices."""
+    if name == "parallelism.context_parallel_degree":
+        return Note(Role.READ, f"the sequence is split over {known.cp} devices, the axis cp, over which parameters are sharded, too")
+    return Note(Role.READ, f"parameters are sharded over {known.cp} times as many devices, those of the sequence too")
+
+
+def _copies(known: Facts) -> Note | None:
     if known.replicate == 1 or known.shard != 1 or known.cp > 1 or not known.sharded:
         return None
     note = "copies, each of them whole on its device and wrapped in FSDP, which gathers nothing then and casts a unit at a time"
-    return Role.READ, f"{note}; older versions refuse this"
+    return Note(Role.READ, f"{note}; older versions refuse this", True)
 
 
-def _experts(name: str, known: Facts) -> tuple[Role, str] | None:
+def _experts(name: str, known: Facts) -> Note | None:
     """Of degrees of experts, where devices share them."""
     if name == "parallelism.expert_tensor_parallel_degree":
-        return Role.READ, "each expert is whole" if known.split == 1 else "experts are split as other matrices are"
+        return Note(Role.READ, "each expert is whole" if known.split == 1 else "experts are split as other matrices are")
     if name != "parallelism.expert_parallel_degree":
         return None
-    note = "devices with samples of their own that share the experts: the axis ep, taken out of the shards"
+    note = f"{SHARING} the shards"
     if known.whole:  # torchtitan==0.3.0:torchtitan/distributed/parallel_dims.py, efsdp
         note = f"{note}; FSDP shards whole experts over tensor parallelism too: a device has 1/{known.tp} of what is counted of them"
     elif known.cp > 1:
         note += "; those of one sequence first: the same bytes, between other devices"
     if known.ahead:
         note += "; one gathered unit is counted, and torch gathers the next one early"
-    return Role.NOT_MODELLED if known.whole else Role.READ, note
+    return Note(Role.NOT_MODELLED if known.whole else Role.READ, note, known.ahead)
 
 
-def _mode(mode: str) -> tuple[Role, str]:
+def _mode(mode: str) -> Note:
     return {
-        "full": (Role.READ, "each layer keeps its input alone"),
-        "none": (Role.READ, "all activations are kept"),
-        "selective": (Role.NOT_MODELLED, "some layers or operations are computed again: the strategy keeps all activations"),
-        "memory_budget": (Role.NOT_MODELLED, "the compiler chooses what is computed again: the strategy keeps all activations"),
+        "full": Note(Role.READ, "each layer keeps its input alone"),
+        "none": Note(Role.READ, "all activations are kept"),
+        "selective": Note(Role.NOT_MODELLED, "some layers or operations are computed again: the strategy keeps all activations"),
+        "memory_budget": Note(Role.NOT_MODELLED, "the compiler chooses what is computed again: the strategy keeps all activations"),
     }[mode]
 
 
-def _widths(name: str, known: Facts) -> tuple[Role, str]:
+def _widths(name: str, known: Facts) -> Note:
     if name == "training.mixed_precision_reduce" and not known.sharded:
-        return Role.NO_MATTER, "has no effect without FSDP"
+        return Note(Role.NO_MATTER, "has no effect without FSDP")
     if name == "training.mixed_precision_param" and not known.sharded and (known.tp > 1 or known.pp > 1):
-        return Role.NO_MATTER, known.widths
-    return Role.READ, known.widths + ("; linear layers in 1" if known.eight_bits else "")
+        return Note(Role.NO_MATTER, known.widths)
+    return Note(Role.READ, known.widths + ("; linear layers in 1" if known.eight_bits else ""), known.precision is None)
 
 
-def _offload(known: Facts) -> tuple[Role, str] | None:
+def _offload(known: Facts) -> Note | None:
     if not known.sharded:
-        return Role.NO_MATTER, "has no effect without FSDP"
+        return Note(Role.NO_MATTER, "has no effect without FSDP")
     if known.offloaded:
-        return Role.READ, "parameters, gradients and optimizer state lie in host memory, where the update is computed"
+        return Note(Role.READ, "parameters, gradients and optimizer state lie in host memory, where the update is computed")
     return None

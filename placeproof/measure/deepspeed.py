@@ -104,9 +104,7 @@ def _parameters(engine: Any) -> int:
     found = 0
     for p in engine.module.parameters():
         there = not hasattr(p, "ds_tensor") or p.ds_persist
-        found += (p.ds_tensor.ds_numel * p.ds_tensor.element_size() if hasattr(p, "ds_tensor") else 0) + (
-            memory.extent([p]) if there else 0
-        )
+        found += (p.ds_tensor.ds_numel * p.ds_tensor.element_size() if hasattr(p, "ds_tensor") else 0) + (memory.held([p]) if there else 0)
     return found
 
 
@@ -117,4 +115,4 @@ def _optimizer(optimizer: Any) -> int:
     copies = [p for group in inner.param_groups for p in group["params"]] if inner is not optimizer else []
     if hasattr(optimizer, "fp32_partitioned_groups_flat"):
         copies = list(optimizer.fp32_partitioned_groups_flat)
-    return memory.extent([*numbers, *counters, *copies])
+    return memory.held([*numbers, *counters, *copies])

@@ -40,7 +40,7 @@ MIXED = "ddp with real tensors, fsdp2 without data, one of {n} devices"
 GLOO = "real tensors, {n} processes on gloo"
 
 _COUNTERS = "every device counts the steps of each tensor, in 4 bytes that are not divided"
-_PADDED = "rows are dealt out in equal parts, the last devices get fewer; " + _COUNTERS
+_PADDED = "rows are dealt out in equal parts, the last devices get fewer and allocate as much, but for the optimizer state; " + _COUNTERS
 _WIRE_PADDED = "what is gathered and scattered is padded to equal parts"
 
 

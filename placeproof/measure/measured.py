@@ -12,7 +12,7 @@ from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Shapes, Unit, Weight
 
 #: The version of the JSON that :meth:`Measured.to_json` writes.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,10 @@ class Measured:
     without a phase. ``options``: all that the subject takes, settled.
 
     ``memory``, in bytes on this rank: ``parameters`` between steps, ``gradients`` after backward and ``optimizer`` after the update, each
-    the extent of its tensors; of the optimizer's, ``optimizer_steps`` count steps. ``parameters_stored`` and ``gradients_stored``: the
-    storages that they lie in, with padding. ``activations``: the most that was saved for backward at once during the step, as distinct
+    the distinct storages that its tensors lie in, with padding; of the optimizer's, ``optimizer_steps`` count steps. ``parameters_held``
+    and ``gradients_held``: elements times their width.
+
+    ``activations``: the most that was saved for backward at once during the step, as distinct
     storages without parameters; ``activations_after``: what of it is still there when the step has ended.
 
     ``seconds``: for all of the measurement. ``peak_rss``: bytes, of the whole process so far; 0 where the system does not say.
@@ -96,4 +98,10 @@ def _shapes(data: Mapping[str, Any]) -> Shapes:
         )
         for unit in data["units"]
     )
-    return Shapes(name=data["name"], units=units, dims=tuple((name, size) for name, size in data["dims"]))
+    return Shapes(
+        name=data["name"],
+        units=units,
+        dims=tuple((name, size) for name, size in data["dims"]),
+        used=tuple(data["used"]),
+        buffers=None if data["buffers"] is None else tuple((kind, count) for kind, count in data["buffers"]),
+    )

@@ -162,8 +162,8 @@ def _one(case: SystemCase) -> SystemMeasured:
                 parts.start_param_sync(force_sync=True)
     dist.barrier()
     held = {
-        "parameters": memory.extent(parts.parameters()),
-        "gradients": memory.extent(buffer.grad_data for buffer in parts.buffers),
+        "parameters": memory.held(parts.parameters()),
+        "gradients": memory.held(buffer.grad_data for buffer in parts.buffers),
     }
     return SystemMeasured(exchanges=recorder.take(), memory=held, version=version("megatron-core"))
 

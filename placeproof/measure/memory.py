@@ -23,12 +23,12 @@ def local(tensor: Tensor) -> Tensor:
             return tensor
 
 
-def extent(tensors: Iterable[Tensor]) -> int:
-    """Bytes of the local parts of tensors: elements times width, without what a buffer around them has to spare."""
+def held(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the local parts of tensors: elements times width, without what a storage around them has to spare."""
     return sum(t.numel() * t.element_size() for t in map(local, tensors))
 
 
-def stored(tensors: Iterable[Tensor]) -> int:
+def allocated(tensors: Iterable[Tensor]) -> int:
     """Bytes of the distinct storages that the local parts lie in: with padding, and with neighbours in the same buffer."""
     storages = [local(tensor).untyped_storage() for tensor in tensors]
     return sum({s._cdata: s.nbytes() for s in storages}.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -72,39 +72,44 @@ class _Unit(nn.Module):
     The gradient of a weight needs the weight, so that backward reads parameters as it does in real models; nothing else is kept.
     """
 
-    def __init__(self, weights: Iterable[tuple[str, tuple[int, ...]]]) -> None:
+    def __init__(self, weights: Iterable[tuple[str, tuple[int, ...]]], used: Sequence[str]) -> None:
+        """Registers weights in their order; forward uses them in that of ``used``, which names them and may name others."""
         super().__init__()
-        self._weights = [_register(self, name, shape) for name, shape in weights]
+        found = {name: _register(self, name, shape) for name, shape in weights}
+        self._used = [found[name] for name in used if name in found]
 
     def forward(self, x: Tensor) -> Tensor:
-        """The stream (any shape) plus one number for each weight, in the order in which they were registered."""
-        for path, name in self._weights:
+        """The stream (any shape) plus one number for each weight."""
+        return self._add(x, self._used)
+
+    def _add(self, x: Tensor, weights: Iterable[tuple[str, str]]) -> Tensor:
+        for path, name in weights:
             x = x + getattr(self.get_submodule(path), name).square().mean()
         return x
 
 
 class Stack(_Unit, Model):
-    """Units in a row. Root weights are used before the first of them, the last root weight after the last of them."""
+    """Units in a row, each weight used in the order that the shapes say; those of the root before the units or after them."""
 
     def __init__(self, shapes: Shapes, piece: Piece) -> None:
-        root = [(w.name, w.shape) for w in shapes.units[0].weights]
-        super().__init__([*(root[:-1] if piece.first else []), *(root[-1:] if piece.last else [])])
-        self._piece = piece
+        begin, end = shapes.ends
+        here = {*(begin if piece.first else ()), *(end if piece.last else ())}
+        super().__init__([(w.name, w.shape) for w in shapes.units[0].weights if w.name in here], (*begin, *end))
+        self._begin = len(begin) if piece.first else 0
         self._units = tuple(shapes.units[i].name for i in piece.units)
+        names = [w.name for w in shapes.by_use]
         for i in piece.units:
             unit = shapes.units[i]
-            _place(self, unit.name, _Unit((w.name.removeprefix(unit.name + "."), w.shape) for w in unit.weights))
+            prefix = unit.name + "."
+            made = _Unit(((w.name.removeprefix(prefix), w.shape) for w in unit.weights), [n.removeprefix(prefix) for n in names])
+            _place(self, unit.name, made)
 
     def forward(self, x: Tensor) -> Tensor:
         """The stream after all units; its shape does not change."""
-        after = 1 if self._piece.last and self._weights else 0
-        for path, name in self._weights[: len(self._weights) - after]:
-            x = x + getattr(self.get_submodule(path), name).square().mean()
+        x = self._add(x, self._used[: self._begin])
         for part in self.parts():
             x = part(x)
-        for path, name in self._weights[len(self._weights) - after :]:
-            x = x + getattr(self.get_submodule(path), name).square().mean()
-        return x
+        return self._add(x, self._used[self._begin :])
 
 
 def stack(shapes: Shapes, piece: Piece | None = None) -> Model:
@@ -117,8 +122,20 @@ def stack(shapes: Shapes, piece: Piece | None = None) -> Model:
     for unit in shapes.units:
         for weight in unit.weights:
             _check_weight(unit, weight, unit is shapes.units[0], seen, problems)
+    if not _in_a_row(shapes):
+        message = f"{shapes.name} uses weights of one unit among those of another, which no row of units does"
+        problems.add("PP202", message, help="leave out `used`, or name units in it instead of their parameters")
     problems.raise_if_any()
     return Stack(shapes, piece or whole(shapes))
+
+
+def _in_a_row(shapes: Shapes) -> bool:
+    """Whether units other than the root are used one after the other, in their order, and the root before and after them alone."""
+    place = {w.name: at for at, unit in enumerate(shapes.units) for w in unit.weights}
+    begin, end = shapes.ends
+    names = [w.name for w in shapes.by_use]
+    inner = [place[name] for name in names[len(begin) : len(names) - len(end)]]
+    return inner == sorted(inner) and 0 not in inner
 
 
 def _check_weight(unit: Unit, weight: Weight, root: bool, seen: set[str], problems: Problems) -> None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from placeproof.core.exchange import tally
 from placeproof.core.shapes import Shapes
+from placeproof.cost.exact.options import Value, taken
 from placeproof.cost.exact.predict import Predicted, predict
 from placeproof.measure.measured import Measured
-from placeproof.measure.subjects import Subject, Value, check, check_mesh, find, settle
+from placeproof.measure.subjects import Subject, check, check_mesh, find, settle
 from placeproof.profiles.profile import profile
 from placeproof.strategies import parse_strategy
 
@@ -26,10 +27,9 @@ def predicted(
     check_mesh(job, mesh)
     settled = settle(job, mesh, options or {})
     check(job, shapes, mesh, settled)
-    if job.schedule and job.virtual is not None:
-        settled["virtual"] = job.virtual
     implementations = tuple(profile(PROFILE).find(name) for name in job.name.split("*"))
-    return predict(parse_strategy(job.expression(mesh, options)), implementations, shapes, mesh, rank=rank, options=settled)
+    told = {name: settled[name] for name in taken(implementations) if name in settled}
+    return predict(parse_strategy(job.expression(mesh, options)), implementations, shapes, mesh, rank=rank, options=told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,9 @@ class Differences:
 
 
 def differences(prediction: Predicted, measured: Measured) -> Differences:
-    """Where a prediction and a measurement part; false where they are equal. Memory is compared by the states that were predicted."""
+    """Where a prediction and a measurement part; false where they are equal. Memory is compared by the states that were predicted, as
+    bytes that are allocated and, named ``STATE_held``, as elements times their width."""
     ours, theirs = tally(prediction.exchanges), tally(measured.exchanges)
-    memory = {k: (v, measured.memory[k]) for k, v in prediction.memory.items() if v != measured.memory[k]}
+    told = {**prediction.memory, **{f"{state}_held": amount for state, amount in prediction.held.items()}}
+    memory = {k: (v, measured.memory[k]) for k, v in told.items() if v != measured.memory[k]}
     return Differences(predicted_only=ours - theirs, measured_only=theirs - ours, memory=memory)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from random import Random
 
 from placeproof.core.shapes import Shapes, Unit, Weight, transformer
-from placeproof.measure.subjects import SUBJECTS, Subject, Value
+from placeproof.cost.exact.options import Value
+from placeproof.measure.subjects import SUBJECTS, Subject
 
 #: The most devices of a case.
 MOST = 64

@@ -7,14 +7,13 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
 from placeproof.core.diagnostics import InputError, Problems
-from placeproof.core.files import read_text
+from placeproof.core.files import read_standard_input, read_text
 from placeproof.core.program import Program
 from placeproof.core.program import parse as parse_program
 from placeproof.core.program.wellformed import check_into
@@ -22,8 +21,7 @@ from placeproof.core.program.wellformed import check_into
 SCHEMA = "placeproof.prove/1"
 #: The error code of everything here.
 CODE = "PP602"
-#: Longer files are no counterexample of a small run, in bytes.
-MOST_BYTES = 50_000_000
+_HELP = "give a file with the output of `placeproof prove SUBJECT --json`"
 
 Coordinates = Mapping[str, int]
 Named = Mapping[str, Fraction]
@@ -110,11 +108,12 @@ class Counterexample:
 
 def load(path: Path) -> Counterexample:
     """Read a file. Raises InputError for one that cannot be read, is not such JSON, or holds no counterexample."""
-    with suppress(OSError, ValueError):  # what cannot be looked at cannot be read either, and that says why
-        if path.stat().st_size > MOST_BYTES:
-            _refuse(f"`{path}` is too large for a counterexample", "give the output of `placeproof prove SUBJECT --json`")
-    text = read_text(path, code=CODE, help="give a file with the output of `placeproof prove SUBJECT --json`")
-    return parse(text, str(path))
+    return parse(read_text(path, code=CODE, help=_HELP), str(path))
+
+
+def load_standard_input() -> Counterexample:
+    """Read what is piped in, as :func:`load` reads a file."""
+    return parse(read_standard_input(code=CODE, help=_HELP), "standard input")
 
 
 def parse(text: str, source: str = "<json>") -> Counterexample:

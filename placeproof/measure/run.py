@@ -12,8 +12,9 @@ from pathlib import Path
 
 from placeproof.core.diagnostics import Problems
 from placeproof.core.shapes import Shapes
+from placeproof.cost.exact.options import Value
 from placeproof.measure.measured import Measured
-from placeproof.measure.subjects import Subject, Value, check, check_mesh, find, settle
+from placeproof.measure.subjects import Subject, check, check_mesh, find, settle
 
 #: Seconds that gloo processes have for one measurement; a collective waits for half of it.
 PATIENCE = 120.0

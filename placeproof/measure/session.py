@@ -17,9 +17,10 @@ from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
 from placeproof.core.diagnostics import Problems
 from placeproof.core.shapes import Shapes
+from placeproof.cost.exact.options import Value
 from placeproof.measure.measured import Measured
 from placeproof.measure.steps import Setting, train
-from placeproof.measure.subjects import Subject, Value
+from placeproof.measure.subjects import Subject
 
 
 def alone(subject: Subject, shapes: Shapes, mesh: Mapping[str, int], *, rank: int, seed: int, options: Mapping[str, Value]) -> Measured:

@@ -16,10 +16,11 @@ from torch.nn import functional
 
 from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Shapes
+from placeproof.cost.exact.options import Value, amounts
 from placeproof.measure import memory, pipeline
 from placeproof.measure.models import Piece, build, check, stream_shape
 from placeproof.measure.recorder import Recorder, axes_of_groups
-from placeproof.measure.subjects import Subject, Value, is_decoder
+from placeproof.measure.subjects import Subject, is_decoder
 from placeproof.measure.wrap import WRAPS, Job, optimizer
 
 #: The most parameters that are allocated on the fake backend; larger models run on tensors that have shapes and no data.
@@ -65,7 +66,7 @@ _Pass: TypeAlias = Callable[[], None]
 
 def train(setting: Setting) -> Step:
     """All steps of this rank in the default process group, which has as many ranks as the mesh has devices."""
-    job = Job(mesh=_mesh(setting), axes=tuple(setting.mesh), backend=setting.backend, options=setting.options)
+    job = Job(mesh=_mesh(setting), axes=tuple(setting.mesh), backend=setting.backend, options=setting.options, buffers=_buffers(setting))
     recorder = Recorder(axes_of_groups(job.mesh, job.axes))
     with recorder:
         modules = _modules(setting, job)
@@ -85,6 +86,12 @@ def train(setting: Setting) -> Step:
         held = _record(list(modules.values()), update, run, recorder)
     dtypes = tuple(recorder.dtypes)
     return Step(exchanges=recorder.take(), dtypes=dtypes, setup=setup, memory=held)
+
+
+def _buffers(setting: Setting) -> tuple[tuple[str, int], ...]:
+    """Elements of the buffers that are registered, by their type: those of the shapes, unless the option says others."""
+    said = setting.options.get("buffer")
+    return tuple((kind, count) for kind, count in (setting.shapes.buffers if said is None else amounts(said)) or () if count)
 
 
 def _mesh(setting: Setting) -> DeviceMesh:
@@ -188,17 +195,17 @@ def _record(modules: Sequence[nn.Module], update: torch.optim.Optimizer, run: _P
         held = {
             "activations": kept.peak,
             "activations_after": kept.now,
-            "gradients": memory.extent(gradients),
-            "gradients_stored": memory.stored(gradients),
+            "gradients": memory.allocated(gradients),
+            "gradients_held": memory.held(gradients),
         }
         recorder.phase = "update"
         update.step()
     update.zero_grad(set_to_none=True)
     numbers, counters = memory.state(update)
     return {
-        "parameters": memory.extent(parameters),
-        "parameters_stored": memory.stored(parameters),
-        "optimizer": memory.extent([*numbers, *counters]),
-        "optimizer_steps": memory.extent(counters),
+        "parameters": memory.allocated(parameters),
+        "parameters_held": memory.held(parameters),
+        "optimizer": memory.allocated([*numbers, *counters]),
+        "optimizer_steps": memory.held(counters),
         **held,
     }

@@ -8,61 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import TypeAlias
 
 from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.shapes import Shapes, transformer
-
-Value: TypeAlias = bool | int | float | str | None
+from placeproof.cost.exact.options import OPTIONS, Value
 
 _DECODER = frozenset(("layers", "hidden", "heads", "kv_heads", "width", "ffn", "vocab", "batch", "tokens"))
 #: The most devices of the fake backend, which runs one of them.
 MOST_DEVICES = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """What can be set. ``values``: those allowed, or the type of any number of at least ``least``. None as default: not set."""
-
-    values: tuple[Value, ...] | type
-    default: Value
-    doc: str
-    least: float = 1
-
-    def allows(self, value: Value) -> bool:
-        """Whether the option can have this value."""
-        if value is None:
-            return self.default is None
-        if isinstance(self.values, tuple):
-            return any(type(v) is type(value) and v == value for v in self.values)
-        if isinstance(value, (bool, str)) or (isinstance(value, float) and self.values is int):
-            return False
-        return value >= self.least
-
-    def expects(self) -> str:
-        """The values in words."""
-        if isinstance(self.values, tuple):
-            return " or ".join(f"{v}" for v in self.values)
-        return f"{'a number' if self.values is float else 'a whole number'} of at least {self.least:g}"
-
-
-_WIDTHS = ("float32", "float64", "bfloat16", "float16")
-OPTIONS: Mapping[str, Option] = {
-    "optimizer": Option(values=("adamw", "sgd"), default="adamw", doc="torch.optim.AdamW, or SGD without momentum"),
-    "dtype": Option(values=_WIDTHS[:3], default="float32", doc="what parameters and the stream between units are made of"),
-    "step": Option(values=int, default=None, doc="which step is recorded, from 1; by default the first one that later ones repeat"),
-    "param_dtype": Option(values=_WIDTHS, default=None, doc="mixed precision: what gathered parameters and activations are made of"),
-    "reduce_dtype": Option(values=_WIDTHS, default=None, doc="mixed precision: what gradients are reduced in"),
-    "bucket_cap_mb": Option(
-        values=float, default=None, doc="size of DistributedDataParallel's buckets in MiB; by default PyTorch's", least=0
-    ),
-    "find_unused": Option(values=(False, True), default=False, doc="DistributedDataParallel(find_unused_parameters=...)"),
-    "buffer": Option(values=int, default=0, doc="elements of a float32 buffer that the root module has besides", least=0),
-    "bucket_view": Option(values=(False, True), default=False, doc="ZeroRedundancyOptimizer(parameters_as_bucket_view=...)"),
-    "k": Option(values=int, default=2, doc="reshard_after_forward: devices of the sub-group that keeps a shard after forward"),
-    "microbatches": Option(values=int, default=None, doc="of one step; by default two for each stage"),
-    "virtual": Option(values=int, default=2, doc="stages on each device"),
-}
 _ANY = ("optimizer", "dtype", "step")
 _MIXED = ("param_dtype", "reduce_dtype")
 _DDP = ("bucket_cap_mb", "find_unused", "buffer")
@@ -168,11 +123,17 @@ _ALL = (
     *(_product(outer, plan) for outer in (_FSDP2, _HSDP) for plan in _PLANS),
     _pipeline("gpipe", "ScheduleGPipe", "ScheduleGPipe", fly="gpipe"),
     _pipeline("1f1b", "Schedule1F1B", "Schedule1F1B"),
-    _pipeline("interleaved", "ScheduleInterleaved1F1B", "ScheduleInterleaved1F1B", virtual=None),
+    _pipeline(
+        "interleaved",
+        "ScheduleInterleaved1F1B",
+        "ScheduleInterleaved1F1B",
+        fly="interleaved, chunks={virtual}",
+        virtual=None,
+    ),
     _pipeline("looped_bfs", "ScheduleLoopedBFS", "ScheduleLoopedBFS", fly="gpipe", virtual=None),
     _pipeline("zb1p", "ScheduleInterleavedZeroBubble", "ScheduleInterleavedZeroBubble", virtual=None),
-    _pipeline("zbv", "ScheduleZBVZeroBubble", "ScheduleZBVZeroBubble", virtual=2),
-    _pipeline("dualpipev", "ScheduleDualPipeV", "ScheduleDualPipeV", virtual=2),
+    _pipeline("zbv", "ScheduleZBVZeroBubble", "ScheduleZBVZeroBubble", fly="zb-v", virtual=2),
+    _pipeline("dualpipev", "ScheduleDualPipeV", "ScheduleDualPipeV", fly="dualpipe-v", virtual=2),
 )
 SUBJECTS: Mapping[str, Subject] = {subject.name: subject for subject in _ALL}
 
@@ -259,9 +220,11 @@ def _check_pipeline(subject: Subject, shapes: Shapes, mesh: Mapping[str, int], o
     if mesh["pp"] < 2:
         problems.add("PP103", "a pipeline of one device exchanges nothing", help="give the axis `pp` at least 2 devices")
     if units < stages:
-        problems.add("PP103", f"{units} units do not fill {stages} stages", help="give at least one unit besides the root for each stage")
+        help_ = f'`--shapes "transformer(layers={stages}, hidden=32, heads=4, ffn=64, vocab=64, batch=4, tokens=16)"` has enough'
+        problems.add("PP103", f"{units} units do not fill {stages} stages", help=help_)
     if subject.name in ("1f1b", "dualpipev") and count < stages:
-        problems.add("PP104", f"`{subject.name}` needs a micro-batch for each of its {stages} stages, not {count}", help="give more")
+        message = f"`{subject.name}` needs a micro-batch for each of its {stages} stages, not {count}"
+        problems.add("PP104", message, help=f"`microbatches={stages}`")
     rounds = max(1, count // mesh["pp"])
     if subject.name in ("interleaved", "zb1p") and count % rounds:
         problems.add(

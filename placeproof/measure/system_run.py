@@ -12,8 +12,8 @@ from placeproof.core.diagnostics import Problems
 from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact import megatron
+from placeproof.cost.exact.options import Value
 from placeproof.cost.exact.predict import Predicted
-from placeproof.cost.exact.setting import Value
 from placeproof.measure.measured import Measured
 from placeproof.measure.systems import SystemCase, predicted
 

@@ -13,7 +13,7 @@ from placeproof.core.exchange import Exchange
 from placeproof.core.program import Program
 from placeproof.core.shapes import Shapes, transformer
 from placeproof.cost.exact import deepspeed, megatron
-from placeproof.cost.exact.setting import Value
+from placeproof.cost.exact.options import Value
 from placeproof.measure.random import random_stack
 
 

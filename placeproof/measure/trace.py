@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from placeproof.core.diagnostics import InputError, Place, Problems
+from placeproof.core.files import read_text
 from placeproof.core.mesh import SPLITS
 from placeproof.measure.trace_axes import Grid, grid
 from placeproof.measure.trace_chain import refuse
@@ -44,8 +45,9 @@ def trace(
 
     Raises InputError for a script that cannot be run, ranks that do not agree, and a step that no program can say.
     """
-    count = world or _world(script)
-    _check(script, count, splits or {})
+    text = read_text(script, code="PP110", help="give the path of a training script")
+    count = _world(text) if world is None else world
+    _check(count, splits or {})
     recordings = _forked(script, count, step) if backend == "gloo" else _faked(script, count, step)
     one = recordings[0]
     shape = _shape(one)
@@ -66,16 +68,14 @@ def _shape(one: Recording) -> Grid:
     return grid(one.mesh, {e.group for e in one.events if e.group}, one.world)
 
 
-def _world(script: Path) -> int:
+def _world(text: str) -> int:
     """The script's own ``WORLD``, or two."""
-    found = re.search(r"^WORLD\s*=\s*(\d+)", script.read_text(encoding="utf-8"), re.MULTILINE) if script.is_file() else None
+    found = re.search(r"^WORLD\s*=\s*(\d{1,9})\b", text, re.MULTILINE)
     return int(found[1]) if found else 2
 
 
-def _check(script: Path, world: int, splits: Mapping[str, str]) -> None:
+def _check(world: int, splits: Mapping[str, str]) -> None:
     problems = Problems()
-    if not script.is_file():
-        problems.add("PP110", f"cannot read `{script}`: no such file", help="give the path of a training script")
     if world < 1:
         problems.add("PP603", f"{world} ranks cannot be recorded", help="give at least one")
     for axis, what in splits.items():

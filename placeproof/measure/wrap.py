@@ -30,20 +30,21 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
+from placeproof.cost.exact.options import Value
 from placeproof.measure.models import Model
-from placeproof.measure.subjects import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What a wrap needs to know. ``mesh`` has a dimension for each of the axes, in order, whatever it calls it. ``groups``: axes of process
-    groups that a wrap makes besides those of the mesh, by the names of the groups.
+    groups that a wrap makes besides those of the mesh, by the names of the groups. ``buffers``: elements of the model's buffers by type.
     """
 
     mesh: DeviceMesh
     axes: tuple[str, ...]
     backend: str
     options: Mapping[str, Value]
+    buffers: tuple[tuple[str, int], ...] = ()
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def part(self, *axes: str) -> DeviceMesh:
@@ -67,8 +68,9 @@ Wrap: TypeAlias = Callable[[Model, Job], nn.Module]
 
 def ddp(model: Model, job: Job) -> nn.Module:
     """DistributedDataParallel over all devices."""
-    if job.options["buffer"]:
-        model.register_buffer("buffer", torch.zeros(int(job.options["buffer"])))
+    for kind, count in job.buffers:
+        dtype = job.dtype("dtype") if kind == "dtype" else getattr(torch, kind)
+        model.register_buffer(f"buffer_{kind}", torch.zeros(count, dtype=dtype))
     module = DistributedDataParallel(
         model,
         process_group=job.group("dp"),

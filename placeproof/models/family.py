@@ -251,6 +251,8 @@ class _Checks:
             if name not in SYMBOLS and name not in made.defaults:
                 table.unknown(f"there is no symbol `{name}`", name, {*SYMBOLS, *made.defaults}, *path, code="PP201")
         for name in made.defaults:
+            if name not in places:
+                table.unknown(f"no size is an expression of `{name}`", name, places, "defaults", name)
             if cycle := _cycle(name, made.defaults):
                 shown = " -> ".join(f"`{n}`" for n in cycle)
                 table.refuse("PP504", f"the default of `{name}` rests on itself: {shown}", "defaults", name, help="break the circle")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import NoReturn
 
@@ -65,7 +65,8 @@ class Model:
     """A stack of blocks with sizes.
 
     ``sizes``: the numbers that its symbols have, defaults that follow included; empty where all is open. ``given``: those of them that
-    were said. ``dimensions``, ``defaults``, ``shared``: those of its family. ``options``: what was chosen.
+    were said. ``dimensions``, ``defaults``, ``shared``: those of its family. ``options``: what was chosen. ``replaced``: sizes that
+    :meth:`resized` made others, each with how, and what it was.
     """
 
     name: str
@@ -80,6 +81,17 @@ class Model:
     shared: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
+    replaced: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+    def resized(self, sizes: Mapping[str, Amount], how: str = "set") -> Model:
+        """The model with some sizes set otherwise, or at all; what follows from them by default follows.
+
+        Raises InputError for a symbol that it does not have, a value out of its domain, and sizes that contradict one another.
+        """
+        found = replace(self, given={**self.given, **sizes})
+        found = replace(found, sizes=_numbers(found))
+        changed = {name: (how, n) for name, n in self.sizes.items() if found.sizes.get(name) != n}
+        return replace(found, replaced={**self.replaced, **changed})
 
     def symbols(self, values: Mapping[str, Amount] | None = None) -> Mapping[str, Amount]:
         """Every symbol of its sizes: what ``values`` or the model says, a default, or the SymPy symbol itself, worked out when asked for.
@@ -278,8 +290,7 @@ def build(
         options=chosen,
         note=note or family.note,
     )
-    found = _numbers(model)
-    return Model(**{f: getattr(model, f) for f in Model.__dataclass_fields__ if f != "sizes"}, sizes=found)
+    return replace(model, sizes=_numbers(model))
 
 
 def _choices(family: Family, chosen: Mapping[str, str]) -> list[Choice]:

@@ -29,7 +29,7 @@ def load(name: str | Path, /, **options: str) -> Model:
     with every problem of a file.
     """
     if isinstance(name, Path) or name.endswith(".toml"):
-        path = Path(name).expanduser()
+        path = texts.expanded(name)
         text = texts.read_text(path, code="PP501", help="give the path of a readable file, or the name of a preset")
         return _model(Table.read(text, source=str(name)), options, folder=path.parent)
     if name in presets():

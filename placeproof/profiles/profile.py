@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from placeproof.core.diagnostics import Problems, suggestion
-from placeproof.core.strategy import Schedule, Strategy
+from placeproof.core.strategy import NEUTRAL, Schedule, Strategy
 
 #: How a state's parts are cut: single elements; each tensor by its first dimension, padded to equal parts; each unit as one flat tensor,
 #: padded; whole tensors, each to the device that has least so far; each tensor as a flat one, padded; all tensors as one flat one, padded;
@@ -29,7 +29,7 @@ CALLS = ("whole", "unit", "weight", "bucket", "owner", "filled", "owners", "modu
 class Implementation:
     """One implementation of a strategy.
 
-    ``of``: the strategies of the catalogue that it implements; ``when``: the kinds of value that fields of their schedule have then
+    ``of``: the strategies of the catalogue that it implements; ``when``: the value that fields of their schedule have then, or its kind
     ("true", "false", "number"), where another implementation takes the others. ``sets``: fields of their schedule. ``cut``: see
     :data:`CUTS`. ``parameters``, ``gradients``: what one call is about, see :data:`CALLS`. ``buckets``: bytes at which the first and every
     other bucket is full. ``plan``: the ending of the names of the block programs that it runs, after their folder where that is not
@@ -38,7 +38,8 @@ class Implementation:
     backward, by their name in the blocks' programs. ``order``: which stages a device of a pipeline has: "loop" or "fold". ``differences``:
     what is otherwise than in the ideal, by name. ``system``: whose own rules say which calls it makes, see
     :mod:`placeproof.cost.exact.systems`; empty where the fields above say it all. ``beside``: the other implementations with which it was
-    measured, so that the exact bytes of both together are known.
+    measured, so that the exact bytes of both together are known. ``extras``: whether it sends the model's buffers, and what was used,
+    beside the states. ``options``: names of the options of exact bytes that it takes. ``assumes``: what its exact bytes take for granted.
     """
 
     name: str
@@ -57,12 +58,16 @@ class Implementation:
     order: str = "loop"
     system: str = ""
     beside: tuple[str, ...] = ()
+    extras: bool = False
+    options: tuple[str, ...] = ()
+    assumes: tuple[str, ...] = ()
     kept: Mapping[str, int] = field(default_factory=dict)
     differences: Mapping[str, str] = field(default_factory=dict)
 
     def suits(self, schedule: Schedule) -> bool:
-        """Whether it implements strategies with this schedule."""
-        return all(_kind(getattr(schedule, name)) == kind for name, kind in self.when.items())
+        """Whether it implements strategies with this schedule; a field that nobody sets has its neutral value."""
+        found = {name: getattr(schedule, name) for name in self.when}
+        return all(wants in _words(NEUTRAL.get(name) if found[name] is None else found[name]) for name, wants in self.when.items())
 
     def realise(self, strategy: Strategy) -> Strategy:
         """The strategy with the lowering that this implementation takes."""
@@ -95,9 +100,10 @@ class Profile:
         return next((one for one in self.implementations if part in one.of and one.suits(schedule)), None)
 
 
-def _kind(value: object) -> str:
-    """The kind of a field of the schedule; one that is not set is taken as true, as for `reshard`."""
-    return "number" if isinstance(value, int | str) and not isinstance(value, bool) else str(value is not False).lower()
+def _words(value: object) -> tuple[str, str]:
+    """The value of a field of the schedule, and its kind."""
+    said = str(value).lower()
+    return said, "number" if isinstance(value, int | str) and not isinstance(value, bool) else said
 
 
 def names() -> tuple[str, ...]:
@@ -115,11 +121,25 @@ def profile(name: str) -> Profile:
         problems.add("PP101", f"there is no profile `{name}`", help=f"{hint} {listed}" if hint else listed)
         problems.raise_if_any()
     data = tomllib.loads(files("placeproof.profiles").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+    shared = {key: data.get(key, []) for key in ("options", "assumes")}
     made = tuple(
-        _implementation(key, {"kept": data.get("kept", {}), "system": data.get("system", ""), **row})
+        _implementation(
+            key,
+            {
+                "kept": data.get("kept", {}),
+                "system": data.get("system", ""),
+                **row,
+                **{k: [*v, *row.get(k, [])] for k, v in shared.items()},
+            },
+        )
         for key, row in data["implementation"].items()
     )
     return Profile(name=data["name"], title=data["title"], source=data["source"], implementations=made)
+
+
+def _longer(data: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What an implementation adds to lists of its profile."""
+    return {key: [*data.get(key, []), *row.get(key, [])] for key in ("options", "assumes")}
 
 
 def _implementation(name: str, row: Mapping[str, Any]) -> Implementation:
@@ -128,7 +148,7 @@ def _implementation(name: str, row: Mapping[str, Any]) -> Implementation:
     wrong = set(sets) - {f.name for f in fields(Schedule)}
     assert not unknown, (name, unknown)
     assert not wrong, (name, wrong)
-    lists = {key: tuple(row[key]) for key in ("of", "buckets", "whole_gradients", "beside") if key in row}
+    lists = {key: tuple(row[key]) for key in ("of", "buckets", "whole_gradients", "beside", "options", "assumes") if key in row}
     one = Implementation(name=name, **{**row, **lists})
     assert one.cut in CUTS, name
     assert {one.parameters, one.gradients} <= set(CALLS), name

@@ -54,6 +54,8 @@ def _alone(outcome: Outcome) -> str:
 def one(outcome: Outcome) -> str:
     """A theorem with everything that was checked, for a single one that was asked for."""
     lines = [f"{outcome.id}: {outcome.standing}", "", outcome.says, "", f"states    {outcome.statement}"]
+    if outcome.cached:
+        lines.append("checked   in an earlier run; `--no-cache` checks it anew")
     if outcome.hypotheses:
         lines.append(f"given     {', '.join(outcome.hypotheses)}")
     lines.append(f"expected  {outcome.expected}" + (f": {outcome.because}" if outcome.because else ""))
@@ -84,7 +86,7 @@ def summary(outcomes: Sequence[Outcome], malformed: int, changed: int | None) ->
         parts.append(f"second solver: {agree} agree, {len(asked) - agree - silent} disagree, {silent} silent")
     parts.append("no lock file" if changed is None else f"{changed} differ from the lock file" if changed else "as locked")
     if again:
-        parts.append(f"{again} unchanged since they were last checked")
+        parts.append(f"{again} of {len(outcomes)} from earlier runs")
     return "; ".join(parts) + f" ({', '.join(version(name) for name in available())})."
 
 

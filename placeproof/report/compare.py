@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from placeproof.core.precision import PRECISIONS
+from placeproof.core.precision import OPEN
 from placeproof.cost.closed import tidy
-from placeproof.cost.compare import Comparison, Crossover, Pair
+from placeproof.cost.compare import Comparison, Crossover, Pair, widths
 from placeproof.cost.derive import evaluate
 from placeproof.cost.values import Numbers
 from placeproof.report.text import partly, table
@@ -35,7 +35,8 @@ def text(c: Comparison, numbers: Numbers) -> str:
         lines += ["", f"`{d.name}` against `{first}`"]
         for p in pairs:
             lines += _pair(p, numbers)
-    lines += ["", f"ratios with numbers take the widths of {numbers.precision}; `--precision` changes them"]
+    if numbers.precision != OPEN:
+        lines += ["", f"ratios with numbers take the widths of {numbers.precision}; `--precision` changes them"]
     return "\n".join(lines) + "\n"
 
 
@@ -55,7 +56,7 @@ def _numeric(expr: Any, numbers: Numbers) -> str:
     """The formula with what is known put in, where that changes it."""
     if not expr.free_symbols or expr.is_infinite:
         return ""
-    if not numbers.asked and not any(str(s) in PRECISIONS[numbers.precision].values() for s in expr.free_symbols):
+    if not numbers.asked and not any(str(s) in widths(numbers) for s in expr.free_symbols):
         return ""
     value = partly(expr, numbers)
     if value == expr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -57,11 +57,12 @@ def exchanged(exchanges: tuple[Exchange, ...], degree: Mapping[str, int]) -> str
     return "\n".join(lines) + f"\n  sent by this device, ring algorithms: {_number(sent(exchanges, degree))}\n"
 
 
-def memory(amounts: Mapping[str, int]) -> str:
-    """A table of what a device holds."""
-    wide = max(len(k) for k in amounts)
-    number = max(len(f"{v:,}") for v in amounts.values())
-    return "".join(f"  {k:<{wide}}  {v:>{number},}\n" for k, v in amounts.items())
+def memory(told: Predicted) -> str:
+    """A table of what a device allocates, and what of it holds elements, where the rest is padding."""
+    wide = max(len(k) for k in told.memory)
+    number = max(len(f"{v:,}") for v in told.memory.values())
+    beside = {state: f"  of which held {amount:,}; the rest is padding" for state, amount in told.padded.items()}
+    return "".join(f"  {k:<{wide}}  {v:>{number},}{beside.get(k, '')}\n" for k, v in told.memory.items())
 
 
 def differences(changes: tuple[Change, ...]) -> str:
@@ -75,6 +76,11 @@ def differences(changes: tuple[Change, ...]) -> str:
         told = zip(names, texts, strict=True) if len(names) == len(texts) else [(one.name, one.text)]
         lines += [*(f"  {name}: {text}" for name, text in told), f"    here: {', '.join(made) or 'nothing'}"]
     return "\n".join(lines) + "\n" if lines else "  nothing\n"
+
+
+def assumed(implementations: Iterable[Implementation]) -> list[str]:
+    """What exact bytes take for granted, each once."""
+    return list(dict.fromkeys(text for one in implementations for text in one.assumes))
 
 
 def prediction(
@@ -92,10 +98,12 @@ def prediction(
         header(name, implementations, shapes, programs)
         + f"\nwhat {where} exchanges in a step: bytes of the tensor that a call is about\n"
         + exchanged(told.exchanges, degree)
-        + f"\nwhat {where} holds, bytes\n"
-        + memory(told.memory)
+        + f"\nwhat {where} {'allocates' if told.held else 'holds'}, bytes\n"
+        + memory(told)
         + "\notherwise than in the ideal\n"
         + differences(changes)
+        + "\ntaken for granted\n"
+        + "".join(f"  {text}\n" for text in assumed(implementations))
     )
 
 
@@ -111,7 +119,7 @@ def comparison(
     told: Mapping[str, Told],
     degree: Mapping[str, int],
 ) -> str:
-    """Profiles side by side: bytes and calls of each kind of exchange, what is sent, what is held, and why they differ."""
+    """Profiles side by side: bytes and calls of each kind of exchange, what is sent, what is allocated, and why they differ."""
     lines = [f"{name} on {shapes.name}, {shapes.elements:,} parameters in {len(shapes.units)} units; {where}", ""]
     for profile, program in programs.items():
         lines.append(f"{profile}: {'; '.join(dict.fromkeys(i.title for i in every[profile]))}: `{program}`")
@@ -124,6 +132,8 @@ def comparison(
     rows.append(["sent, ring algorithms", *(_number(sent(one.exchanges, degree)) for one in after.values())])
     for state in dict.fromkeys(s for one in after.values() for s in one.memory):
         rows.append([state, *(f"{one.memory[state]:,}" if state in one.memory else "" for one in after.values())])
+    for state in dict.fromkeys(s for one in after.values() for s in one.padded):
+        rows.append([f"{state}, held", *(f"{one.held[state]:,}" if state in one.held else "" for one in after.values())])
     wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines.append("")
     lines += ["  ".join([f"  {row[0]:<{wide[0]}}", *(f"{c:>{w}}" for c, w in zip(row[1:], wide[1:], strict=True))]) for row in rows]
@@ -131,6 +141,8 @@ def comparison(
     for profile, (_, changes, _) in told.items():
         if changes:
             text += f"\n{profile}, otherwise than in the ideal\n" + differences(changes)
+    for profile, implementations in every.items():
+        text += f"\n{profile}, taken for granted\n" + "".join(f"  {one}\n" for one in assumed(implementations))
     return text
 
 
@@ -175,7 +187,9 @@ def as_data(
         "calls": calls,
         "sent": str(sent(told.exchanges, degree)),
         "memory": dict(told.memory),
+        "held": dict(told.held),
         "differences": [
             {"name": c.name, "text": c.text, "bytes": dict(c.bytes), "calls": dict(c.calls), "memory": dict(c.memory)} for c in changes
         ],
+        "assumes": assumed(implementations),
     }

@@ -7,6 +7,8 @@ from typing import Any
 
 from placeproof.importers import SYSTEMS, Imported, Reading, Role
 
+#: So many settings that a system passes over are shown.
+_MOST = 20
 #: So many names of settings of no matter are shown.
 _FEW = 6
 
@@ -20,6 +22,7 @@ def text(imported: Imported) -> str:
         lines.append("  numbers    " + ", ".join(f"{name} = {value}" for name, value in imported.numbers.items()))
     for name in imported.without:
         lines.append(f"  without    {name}")
+    lines += _told(imported)
     left = imported.of(Role.NOT_MODELLED)
     if left:
         lines.append("not modelled: nothing below speaks of these")
@@ -29,6 +32,19 @@ def text(imported: Imported) -> str:
         shown = ", ".join(r.name for r in rest[:_FEW]) + (", ..." if len(rest) > _FEW else "")
         lines.append(f"of no matter here: {len(rest)} setting{'' if len(rest) == 1 else 's'} ({shown})")
     return "\n".join(lines) + "\n\n"
+
+
+def _told(imported: Imported) -> list[str]:
+    """What the system passes over, and what is to be known of settings that were read."""
+    lines = []
+    unknown = imported.of(Role.UNKNOWN)
+    if unknown:
+        title = SYSTEMS[imported.system].title
+        lines.append(f"unknown to {title}, which passes over them without a word: what they were to do is not done")
+        lines += _rows(unknown[:_MOST])
+        lines += [f"  and {len(unknown) - _MOST} more"] * (len(unknown) > _MOST)
+    told = [r for r in imported.readings if r.told and r.role is not Role.NOT_MODELLED]
+    return [*lines, "of what was read:", *_rows(told)] if told else lines
 
 
 def _rows(readings: Iterable[Reading]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from placeproof.core.exchange import tally
@@ -33,17 +34,25 @@ def text(name: str, title: str, told: Predicted, measured: Measured, found: Diff
         rows.append(
             [kind, ", ".join(axes), f"{size:,}", f"x {ours[key]}", f"x {theirs[key]}" + ("" if ours[key] == theirs[key] else "  <-")]
         )
-    rows.append(["held, bytes", "", "", "predicted", "measured"])
-    for state, amount in measured.memory.items():
-        if state in told.memory:
-            mark = "" if told.memory[state] == amount else "  <-"
-            rows.append([state, "", "", f"{told.memory[state]:,}", f"{amount:,}{mark}"])
+    rows.append(["allocated, bytes" if told.held else "held, bytes", "", "", "predicted", "measured"])
+    for state, ours_, theirs_ in _memory(told, measured):
+        rows.append([state, "", "", f"{ours_:,}", f"{theirs_:,}" + ("" if ours_ == theirs_ else "  <-")])
     wide = [max(len(row[i]) for row in rows) for i in range(5)]
     for row in rows:
         aligned = [f"{row[0]:<{wide[0]}}", f"{row[1]:<{wide[1]}}", *(f"{c:>{w}}" for c, w in zip(row[2:], wide[2:], strict=True))]
         lines.append(("" if row[3] == "predicted" else "  ") + "  ".join(aligned).rstrip())
     lines += ["", "equal: every call and every byte was predicted" if not found else "different: see the lines marked <-"]
     return "\n".join(lines) + "\n"
+
+
+def _memory(told: Predicted, measured: Measured) -> Iterator[tuple[str, int, int]]:
+    """Rows of memory: what is allocated, and of what has padding on one side or the other, what is held."""
+    for state, amount in told.memory.items():
+        yield state, amount, measured.memory[state]
+    for state, amount in told.held.items():
+        found = measured.memory[f"{state}_held"]
+        if state in told.padded or found != amount:
+            yield f"{state}, held", amount, found
 
 
 def as_data(name: str, told: Predicted, measured: Measured, found: Differences) -> dict[str, Any]:
@@ -53,7 +62,8 @@ def as_data(name: str, told: Predicted, measured: Measured, found: Differences) 
         {"kind": kind, "axes": list(axes), "bytes": size, "predicted": ours[kind, axes, size], "measured": theirs[kind, axes, size]}
         for kind, axes, size in dict.fromkeys((*ours, *theirs))
     ]
-    memory = {k: {"predicted": told.memory.get(k), "measured": v} for k, v in measured.memory.items() if k in told.memory}
+    memory = {k: {"predicted": v, "measured": measured.memory[k]} for k, v in told.memory.items()}
+    held = {k: {"predicted": v, "measured": measured.memory[f"{k}_held"]} for k, v in told.held.items()}
     return {
         "schema": SCHEMA,
         "strategy": name,
@@ -64,5 +74,6 @@ def as_data(name: str, told: Predicted, measured: Measured, found: Differences) 
         "rank": measured.rank,
         "calls": calls,
         "memory": memory,
+        "held": held,
         "equal": not found,
     }

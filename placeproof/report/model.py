@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from placeproof.core.symbols import info
 from placeproof.cost.closed import tidy
+from placeproof.cost.host import TOLD
 from placeproof.cost.model import ModelDerivation, StageCost
 from placeproof.cost.model.derivation import WIDTHS, Held
 from placeproof.cost.model.recomputation import meaning
 from placeproof.cost.model.sent import Sent
 from placeproof.cost.model.stages import pipeline_axis
+from placeproof.cost.model.vocabulary import PADDED
 from placeproof.cost.tensors import Amount
 from placeproof.cost.values import Numbers
+from placeproof.models import Model
 from placeproof.report.compare import plain
 from placeproof.report.text import table
 from placeproof.report.units import bytes_text, figure
@@ -31,9 +34,10 @@ _ROWS = {
     "transient": "gathered",
     "peak": "peak",
     "host": "on the host",
+    "host_asked": "host, asked for",
 }
 #: Rows that are told only where there is something.
-_SOMETIMES = ("working", "transient", "host")
+_SOMETIMES = ("working", "transient", "host", "host_asked")
 #: Symbols of a device that only times speak of.
 _OF_TIME = ("eta", "F_peak", "B_mem")
 
@@ -55,13 +59,13 @@ def model_text(d: ModelDerivation, numbers: Numbers) -> str:
 
 
 def _title(d: ModelDerivation, numbers: Numbers) -> list[str]:
-    set_ = {name: numbers.values[name] for name in numbers.given}
-    return [f"{d.model.name} under {d.strategy.name}", d.model.title, *sizes_of(d, set_), f"source: {d.model.source}"]
+    return [f"{d.model.name} under {d.strategy.name}", d.model.title, *sizes_of(d.model), f"source: {d.model.source}"]
 
 
-def sizes_of(d: ModelDerivation, values: Mapping[str, Fraction]) -> list[str]:
-    """The model's sizes; ``values`` may set one otherwise."""
-    rows = [f"{n} = {v}" if values.get(n, v) == v else f"{n} = {values[n]} (set; {v} in the model)" for n, v in d.model.sizes.items()]
+def sizes_of(model: Model) -> list[str]:
+    """The model's sizes, and what those were that are set otherwise."""
+    before = {name: f" ({how}; {n} in the model)" for name, (how, n) in model.replaced.items()}
+    rows = [f"{name} = {n}{before.get(name, '')}" for name, n in model.sizes.items()]
     return [f"sizes: {', '.join(rows)}"] if rows else []
 
 
@@ -185,8 +189,12 @@ def conventions(d: ModelDerivation) -> list[str]:
         )
     if any(cost.host != 0 for cost in d.costs):
         lines.append("what lies on the host is no part of the peak, and neither is what passes there in an update")
+    if any(cost.host_asked != cost.host for cost in d.costs):
+        lines.append(TOLD)
     if len(d.costs) > 1:
         lines.append("the loss is computed on the last stage, the embedding on the first; a table that both use lies on both")
+    if d.model.replaced.get("V", ("",))[0] == PADDED:
+        lines.append("the vocabulary is padded so that its parts are equal, as Megatron-LM does: `--vocab-padding none` leaves it")
     if d.model.note:
         lines.append(d.model.note)
     return lines

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from placeproof.core.precision import OPEN
 from placeproof.core.symbols import info
 from placeproof.cost.model.comparison import Member, ModelComparison
 from placeproof.cost.values import Numbers
@@ -32,10 +33,18 @@ def comparison_text(c: ModelComparison, numbers: Numbers) -> str:
     """A table of numbers, if there are any, and the formulas behind them."""
     model = c.members[0].d.model
     names = [m.d.strategy.name for m in c.members]
-    known = {**c.members[0].values} if c.members[0].values else {}
-    title = [f"{model.name} under {len(names)} strategies, each against `{names[0]}`", model.title, *sizes_of(c.members[0].d, known)]
+    title = [f"{model.name} under {len(names)} strategies, each against `{names[0]}`", model.title, *_sizes(c)]
     blocks = [title, _side_by_side(c), *_formulas(c), _missing(c), _where(c), _conventions(c, numbers)]
     return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
+
+
+def _sizes(c: ModelComparison) -> list[str]:
+    """The sizes of the model; those of each strategy where they differ, as configurations may say them."""
+    each = {m.d.strategy.name: sizes_of(m.d.model) for m in c.members}
+    first, *others = each.values()
+    if all(lines == first for lines in others):
+        return first
+    return [f"{name}, {line}" for name, lines in each.items() for line in lines]
 
 
 def _side_by_side(c: ModelComparison) -> list[str]:
@@ -144,7 +153,8 @@ def _conventions(c: ModelComparison, numbers: Numbers) -> list[str]:
     if c.differs("sequences"):
         lines.append("a step is of different numbers of sequences; tokens a second, and not steps, can be compared")
     if any(m.values for m in c.members):
-        lines.append(f"bytes of elements are those of {numbers.precision}; `--precision` changes them")
+        whose = "each configuration, where it says them" if numbers.precision == OPEN else numbers.precision
+        lines.append(f"bytes of elements are those of {whose}; `--precision` changes them")
     lines += list(dict.fromkeys(line for m in c.members for line in conventions(m.d)))
     step = c.members[0].step
     lines += [] if step is None else [f"times: overlap {step.overlap}, eta = {step.price.values['eta']}, of {step.price.cluster.title}"]

@@ -32,7 +32,7 @@ text { font: 12px system-ui, sans-serif; fill: #1b1b1b; }
 .s { font-size: 9px; text-anchor: middle; }
 @media (prefers-color-scheme: dark) { text { fill: #ececec; } .back { fill: #161616; } }
 .onto { fill: #ffffff; }
-.under { fill: #1b1b1b; }
+.under { fill: #000000; }
 """
 
 

@@ -28,6 +28,7 @@ LABELS = {
     "transient": "transient",
     "peak": "peak",
     "host": "host memory",
+    "host_asked": "host, asked for",
 }
 
 
@@ -65,10 +66,17 @@ def _mesh(d: Derivation, shards: Shards | None) -> list[str]:
     return _table("mesh", rows or [("one device",)])
 
 
+def _told(d: Derivation) -> dict[str, sympy.Expr]:
+    """Closed forms of memory that are told: host memory where some is used, and what is asked for where that is more."""
+    hidden = {"host": d.memory["host"] == 0, "host_asked": d.memory["host_asked"] == d.memory["host"]}
+    return {key: expr for key, expr in d.memory.items() if not hidden.get(key)}
+
+
 def _memory(d: Derivation) -> list[str]:
     rows: list[tuple[str, ...]] = []
+    told = _told(d)
     for key, label in LABELS.items():
-        if key == "host" and d.memory[key] == 0:
+        if key not in told:
             continue
         note = ""
         if key == "transient" and d.costs.moments and d.memory[key] != 0:
@@ -127,7 +135,7 @@ def _numbers(d: Derivation, numbers: Numbers) -> list[str]:
     lines = [f"numbers ({p.name}: {per} = {figure(sum(widths, Fraction(0)))} bytes per parameter{'; ' + given if given else ''})"]
     rows: list[tuple[str, ...]] = []
     missing: dict[str, list[str]] = {}
-    wanted = {LABELS[k]: e for k, e in d.memory.items() if k != "host" or e != 0}
+    wanted = {LABELS[key]: expr for key, expr in _told(d).items()}
     wanted = {label: wanted[label] for label in LABELS.values() if label in wanted}
     wanted |= {"undivided": d.undivided, "sent": d.sent}
     wanted |= {f"sent over {axis}": expr for axis, expr in d.by_axis.items()} if len(d.by_axis) > 1 else {}

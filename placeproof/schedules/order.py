@@ -24,6 +24,9 @@ class Pass(NamedTuple):
         return f"{self.kind.value} of micro-batch {self.microbatch}, stage {self.stage}"
 
 
+#: Forward passes of all devices of which an order is worked out: some ten seconds.
+MOST = 200_000
+
 #: What a device runs at a time: a pass, or a forward and a full backward of another micro-batch that overlap.
 Slot: TypeAlias = tuple[Pass, ...]
 Order: TypeAlias = tuple[Slot, ...]
@@ -33,9 +36,15 @@ Order: TypeAlias = tuple[Slot, ...]
 def slots(schedule: Schedule, p: int, m: int, v: int | None = None) -> tuple[Order, ...]:
     """What each of p devices runs for m micro-batches, one slot after the other.
 
-    Raises InputError: PP202 for what the schedule does not admit, PP112 if its phases do not give each pass once, or no order at all.
+    Raises InputError: PP202 for what the schedule does not admit, and for more than :data:`MOST` forward passes; PP112 if its phases do
+    not give each pass once, or no order at all.
     """
     chunks = schedule.counts(p, m, v)
+    if p * m * chunks > MOST:
+        problems = Problems()
+        message = f"{m:,} micro-batches on {p:,} devices are {p * m * chunks:,} forward passes, and at most {MOST:,} are put in order"
+        problems.add("PP202", message, help="take fewer micro-batches")
+        problems.raise_if_any()
     found = tuple(tuple(_Device(schedule, p, m, chunks, d).slots()) for d in range(p))
     _check(schedule, p, m, chunks, found)
     return found

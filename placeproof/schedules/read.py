@@ -47,9 +47,9 @@ class _Reader:
     def schedule(self, data: Mapping[str, Any]) -> Schedule:
         self._keys(data, _TOP)
         order = data.get("order", {})
-        if not isinstance(order, dict) or "phases" not in order:
+        order = order if isinstance(order, dict) else {}
+        if "phases" not in order:
             self.refuse("PP113", "`phases` is missing", "order", help='add `[order]` with `phases = [{ times = "m", run = "F" }, ...]`')
-            order = {"phases": []}
         self._keys(order, _ORDER, "order")
         layout = self._word(data, "layout", [one.value for one in Layout])
         let = self._let(order)
@@ -112,7 +112,12 @@ class _Reader:
     def _let(self, order: Mapping[str, Any]) -> tuple[tuple[str, Expression], ...]:
         made = []
         table = order.get("let", {})
-        for name, text in table.items() if isinstance(table, dict) else ():
+        if not isinstance(table, dict):
+            self.refuse(
+                "PP112", "`let` is a table", "order", "let", help="names, each with an expression of the counts and the names before it"
+            )
+            table = {}
+        for name, text in table.items():
             made.append((name, self._expression(text, (*COUNTS, *self.lets), "order", "let", name)))
             self.lets.append(name)
         return tuple(made)

@@ -130,7 +130,7 @@ class _Parser:
 
     def _template(self, token: _Token) -> Template | None:
         if token.kind in ("path", "quoted"):
-            path = Path(token.text.strip("\"'")).expanduser()
+            path = Path(token.text.strip("\"'"))
             with self.problems.collecting():
                 return read_file(path)
             return None

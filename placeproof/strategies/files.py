@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from placeproof.core import files
+from placeproof.core.bounds import A_COUNT, is_count
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis
 from placeproof.core.modes import MODES
@@ -137,9 +138,9 @@ class _Reader:
 
     def _count(self, said: Mapping[str, Any], key: str, axis: str) -> int | None:
         value = said.get(key)
-        if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        if value is None or is_count(value):
             return value
-        self.refuse("PP103", f"`{key}` of axis `{axis}` is a whole number of at least 1, not {value!r}", "axes", axis, key)
+        self.refuse("PP103", f"`{key}` of axis `{axis}` is {A_COUNT}, not {value!r}", "axes", axis, key)
         return None
 
     def _unknown(self, said: Mapping[str, Any], known: set[str], *path: str) -> None:
@@ -199,11 +200,19 @@ class _Reader:
             inner_of = self._text(said, "inner_of", "options", name) or None
             if inner_of is not None and all(a.name != inner_of for a in axes):
                 self.refuse("PP111", f"`{inner_of}` is no axis of this strategy", "options", name, "inner_of")
+            kinds, default = self._texts(said, "kinds", "options", name), said.get("default")
+            if not kinds:
+                message = f"option `{name}` does not say which values it takes"
+                self.refuse("PP113", message, "options", name, help='add `kinds`, such as ["true", "false"] or ["integer"]')
+                continue
+            if not isinstance(default, bool | int | str | None):
+                self.refuse("PP112", f"`default` is true, false, a number or a text, not {default!r}", "options", name, "default")
+                continue
             option = Option(
                 name=name,
                 sets=sets,
-                kinds=self._texts(said, "kinds", "options", name),
-                default=said.get("default"),
+                kinds=kinds,
+                default=default,
                 doc=self._text(said, "doc", "options", name),
                 inner_of=inner_of,
             )
@@ -224,9 +233,9 @@ class _Reader:
 
     def _needs(self, table: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         for axis, state in table.items():
-            if state not in STATES:
+            if not isinstance(state, str) or state not in STATES:
                 self.refuse("PP112", f"`needs` maps an axis to a state, not {state!r}", "needs", axis, help=_keys(STATES))
-        return tuple(sorted((a, s) for a, s in table.items() if s in STATES))
+        return tuple(sorted((a, s) for a, s in table.items() if isinstance(s, str) and s in STATES))
 
 
 def _keys(known: Any) -> str:

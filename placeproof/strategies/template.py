@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from placeproof.core.bounds import A_COUNT, is_count
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import Axis, axis_order
 from placeproof.core.program.ops import RESERVED
@@ -37,7 +38,7 @@ class Option:
         if isinstance(value, bool):
             return str(value).lower() in self.kinds
         if isinstance(value, int):
-            return "integer" in self.kinds and value >= 1
+            return "integer" in self.kinds and is_count(value)
         return value in self.kinds or ("name" in self.kinds and value.isidentifier())
 
     def meant(self, value: Value) -> Value:
@@ -48,7 +49,7 @@ class Option:
 
     def expects(self) -> str:
         """The kinds in words."""
-        words = {"integer": "a whole number of at least 1", "name": "a name"}
+        words = {"integer": A_COUNT, "name": "a name"}
         *others, last = [words.get(k, f"`{k}`") for k in self.kinds]
         return f"{', '.join(others)} or {last}" if others else last
 
@@ -136,11 +137,11 @@ class Template:
                 return False
             return True
         if any(a.name == name for a in self.axes):
-            if _names_an_axis(value) or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+            if _names_an_axis(value) or is_count(value):
                 return True
             problems.add(
                 "PP103",
-                f"the degree of axis `{name}` is a whole number of at least 1, not {value!r}",
+                f"the degree of axis `{name}` is {A_COUNT}, not {value!r}",
                 place=place,
                 help=f"leave it out to keep it symbolic: `{self.name}`; a name gives the axis another name: `{self.name}({name}=outer)`",
             )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from placeproof.core.files import read_text
+
 _PACKAGE = Path(__file__).parent.parent
 _ENTRY = re.compile(r"^@\w+\{(?P<key>\w+),\n(?P<fields>.*?)^\}", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"^\s*(?P<name>\w+)\s*=\s*\{(?P<value>.*)\},?$", re.MULTILINE)
@@ -44,7 +46,7 @@ def known_to(folder: Path) -> dict[str, Source]:
 @lru_cache(maxsize=16)
 def entries(path: Path) -> dict[str, Source]:
     """The entries of a bibliography by key."""
-    return {s.key: s for s in _read(path.read_text(encoding="utf-8"))}
+    return {s.key: s for s in _read(read_text(path, code="PP404", help="a bibliography is BibTeX in UTF-8"))}
 
 
 def _read(text: str) -> list[Source]:

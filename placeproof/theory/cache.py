@@ -1,4 +1,5 @@
-"""Outcomes of earlier runs, found by the content that they depend on: the theorem's file, placeproof itself, the solvers."""
+"""Outcomes of earlier runs, found by the content that they depend on: the theorem's file, placeproof itself, what is installed; and
+believed only while everything that was read for them is as it was."""
 
 from __future__ import annotations
 
@@ -7,31 +8,38 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
-from placeproof.prove.solvers.scripts import available, version
 from placeproof.theory.outcome import Outcome, Settings, from_data
+from placeproof.theory.reads import unchanged
 from placeproof.theory.theorem import Theorem
 
 _PACKAGE = Path(__file__).parent.parent
 _SOURCES = (".py", ".toml", ".step")
 
 
-def folder() -> Path:
-    """Where outcomes are kept: ``$PLACEPROOF_CACHE``, or the user's cache folder."""
+def folder() -> Path | None:
+    """Where outcomes are kept: ``$PLACEPROOF_CACHE``, or the user's cache folder; None for a user who has none."""
     given = os.environ.get("PLACEPROOF_CACHE")
     if given:
         return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "placeproof" / "check"
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return base / "placeproof" / "check" if base.is_absolute() else None
 
 
 @lru_cache(maxsize=1)
 def _product() -> str:
-    """A digest of placeproof's own sources, of Python and of the solvers."""
-    digest = hashlib.sha256(f"{sys.version}{[version(name) for name in available()]}".encode())
+    """A digest of placeproof's own sources, of Python, and of the versions of all that is installed, solvers among it."""
+    installed = sorted(f"{d.metadata['Name']} {d.version}" for d in distributions())
+    digest = hashlib.sha256(f"{sys.version}{installed}".encode())
     for path in sorted(p for p in _PACKAGE.rglob("*") if p.suffix in _SOURCES and "_theorems" not in p.parts):
         digest.update(str(path.relative_to(_PACKAGE)).encode())
         digest.update(path.read_bytes())
@@ -51,31 +59,43 @@ def _neighbours(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Outcomes as files. A file that cannot be read, or is damaged, is as if it were not there."""
+    """Outcomes as files. A file that cannot be read, or is not as it was written, is as if it were not there."""
 
     root: Path
     _digests: dict[str, str] = field(default_factory=dict, compare=False)
 
-    def _file(self, theorem: Theorem, settings: Settings) -> Path:
+    def _key(self, theorem: Theorem, settings: Settings) -> str:
         if theorem.path not in self._digests:
             self._digests[theorem.path] = _neighbours(Path(theorem.path))
         text = f"{_product()}{self._digests[theorem.path]}{theorem.path}{theorem.id}{settings}"
-        key = hashlib.sha256(text.encode()).hexdigest()
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _file(self, key: str) -> Path:
         return self.root / key[:2] / f"{key}.json"
 
     def get(self, theorem: Theorem, settings: Settings) -> Outcome | None:
         """An earlier outcome."""
+        key = self._key(theorem, settings)
         try:
-            found = from_data(json.loads(self._file(theorem, settings).read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError):
+            entry = json.loads(self._file(key).read_text(encoding="utf-8"))
+            if entry["checksum"] != _checksum(key, entry["reads"], entry["outcome"]) or not unchanged(entry["reads"]):
+                return None
+            return replace(from_data(entry["outcome"]), cached=True)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
-        return replace(found, cached=True)
 
-    def put(self, theorem: Theorem, settings: Settings, outcome: Outcome) -> None:
-        """Keep an outcome; where that cannot be done, it is not kept."""
-        path = self._file(theorem, settings)
+    def put(self, theorem: Theorem, settings: Settings, outcome: Outcome, reads: Mapping[str, str]) -> None:
+        """Keep an outcome, and what was read for it; where that cannot be done, it is not kept."""
+        key, data = self._key(theorem, settings), outcome.data()
+        entry = {"checksum": _checksum(key, reads, data), "reads": dict(reads), "outcome": data}
+        path = self._file(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(f".{os.getpid()}")
-            part.write_text(json.dumps(outcome.data()), encoding="utf-8")
+            part.write_text(json.dumps(entry), encoding="utf-8")
             part.replace(path)
+
+
+def _checksum(key: str, reads: Mapping[str, str], outcome: Mapping[str, Any]) -> str:
+    """Of an entry under its name: one that was damaged, edited or moved has another."""
+    return hashlib.sha256(json.dumps([key, reads, outcome], sort_keys=True).encode()).hexdigest()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from placeproof.core.bounds import MOST_EXPONENT, within
 from placeproof.prove.relations import Definition, Relation, applied
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class Term:
     def __pow__(self, exponent: int) -> Term:
         if not isinstance(exponent, int):
             raise StatementError("an exponent is a whole number; define other powers by recursion")
+        if abs(exponent) > MOST_EXPONENT:
+            raise StatementError(f"an exponent is at most {MOST_EXPONENT}, not {exponent:.3g}; define other powers by recursion")
         if exponent < 0:
             return 1 / self**-exponent
         return _joined(lambda base: base**exponent, [self])
@@ -172,6 +175,8 @@ def term(value: object) -> Term:
         raise StatementError(f"{value!r} is no exact number; write a Fraction or a quotient of terms")
     if isinstance(value, int | Fraction):
         exact = Fraction(value)
+        if not within(exact):
+            raise StatementError("no number of a theorem is greater than 1e100, or less than 1e-100; define it by recursion")
         return Term(sympy.Rational(exact.numerator, exact.denominator))
     if isinstance(value, sympy.Expr):
         return Term(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.machinery
 import importlib.util
+import os
 import re
 import sys
 import traceback
@@ -14,7 +15,9 @@ from pathlib import Path
 from types import ModuleType
 
 from placeproof.core.diagnostics import Place, Problems, suggestion
+from placeproof.core.files import expanded, read_bytes
 from placeproof.theory.bibliography import known_to
+from placeproof.theory.reads import aside
 from placeproof.theory.theorem import Theorem
 
 _PACKAGE = Path(__file__).parent.parent
@@ -44,13 +47,13 @@ def load(wanted: Iterable[str] = ()) -> Loaded:
     loaded, names = Loaded(), []
     for text in wanted:
         file, _, one = text.partition("::")
-        path = Path(file).expanduser()
+        path = expanded(file)
         if one:
             found = [t for t in _load_path(path, loaded) if t.name == one]
             if not found and not loaded.problems.found:
                 loaded.problems.add("PP401", f"`{file}` has no theorem `{one}`", help=f"`placeproof check {file}` checks those that it has")
             _add(loaded, found)
-        elif path.suffix == ".py" or path.is_dir():
+        elif path.suffix == ".py" or os.path.isdir(path):
             _add(loaded, _load_path(path, loaded))
         else:
             names.append(text)
@@ -72,16 +75,15 @@ def _add(loaded: Loaded, theorems: Iterable[Theorem]) -> None:
 
 def _load_path(path: Path, loaded: Loaded) -> list[Theorem]:
     """The theorems of a file, or of the files of a folder whose names do not begin with an underscore."""
-    if path.is_dir():
-        files = sorted(p for p in path.glob("*.py") if not p.name.startswith("_"))
+    if os.path.isdir(path):
+        with aside():
+            files = sorted(p for p in path.glob("*.py") if not p.name.startswith("_"))
         if not files:
             loaded.problems.add("PP401", f"`{path}` holds no file of theorems", help="give a folder that holds Python files")
-        return [t for file in files for t in load_file(file, loaded)]
-    if not path.is_file():
-        loaded.problems.add("PP401", f"there is no file `{path}`", help="give the path of a file of theorems, or an id")
-        return []
+    else:
+        files = [path]
     before = len(loaded.problems.found)
-    theorems = load_file(path, loaded)
+    theorems = [t for file in files for t in load_file(file, loaded)]
     if not theorems and len(loaded.problems.found) == before:
         loaded.problems.add("PP401", f"`{path}` declares no theorem", help="decorate a function with `@theorem(expect=..., cite=...)`")
     return theorems
@@ -94,7 +96,8 @@ def load_file(path: Path, loaded: Loaded) -> list[Theorem]:
         return []
     declared = [t for t in vars(module).values() if isinstance(t, Theorem) and Path(t.path) == path.resolve()]
     loaded.topics[path.stem] = (module.__doc__ or path.stem).strip().splitlines()[0].rstrip(".")
-    known = known_to(path.parent)
+    with aside():
+        known = known_to(path.parent)
     good = []
     for theorem in dict.fromkeys(declared):
         problems = list(theorem.problems)
@@ -116,7 +119,7 @@ def place_of(theorem: Theorem) -> Place:
 
 def _place(path: Path, line: int, column: int = 1) -> Place:
     try:
-        text = path.read_text(encoding="utf-8").splitlines()[line - 1]
+        text = path.read_text(encoding="utf-8").splitlines()[line - 1] if path.is_file() else ""  # a pipe can be read once
     except (OSError, UnicodeDecodeError, IndexError):
         text = ""
     column = max(column, len(text) - len(text.lstrip()) + 1)
@@ -132,6 +135,14 @@ def _place(path: Path, line: int, column: int = 1) -> Place:
 
 def _module(path: Path, loaded: Loaded) -> ModuleType | None:
     """A file as a module of a package of its own folder, so that ``from .other import lemma`` works and no name clashes."""
+    if os.path.exists(path) and not os.path.isfile(path):  # Python reads a file again to show a line of it
+        loaded.problems.add("PP401", f"`{path}` is no regular file", help="give the path of a file of theorems, or an id")
+        return None
+    data: bytes | None = None
+    with loaded.problems.collecting(), aside():
+        data = read_bytes(path, code="PP401", help="give the path of a file of theorems, or an id")
+    if data is None:
+        return None
     file = path.resolve()
     package = "placeproof_theorems_" + hashlib.sha256(str(file.parent).encode()).hexdigest()[:12]
     if package not in sys.modules:
@@ -139,29 +150,25 @@ def _module(path: Path, loaded: Loaded) -> ModuleType | None:
         spec.submodule_search_locations = [str(file.parent)]
         sys.modules[package] = importlib.util.module_from_spec(spec)
     name = f"{package}.{file.stem}"
-    try:
-        text = file.read_bytes()
-    except OSError as error:
-        loaded.problems.add("PP401", f"cannot read `{path}`: {error.strerror}", help="give the path of a readable file")
-        return None
-    if name in sys.modules and sys.modules[name].__dict__.get("_read_from") == text:
+    if name in sys.modules and sys.modules[name].__dict__.get("_read_from") == data:
         return sys.modules[name]
     if name in sys.modules:  # it has changed: what took something from it is read again too
         for other in [other for other in sys.modules if other.startswith(f"{package}.")]:
             del sys.modules[other]
     file_spec = importlib.util.spec_from_file_location(name, file)
     assert file_spec is not None
-    assert file_spec.loader is not None
     module = importlib.util.module_from_spec(file_spec)
-    module.__dict__["_read_from"] = text  # a file that has changed since is read again
+    module.__dict__["_read_from"] = data  # a file that has changed since is read again
     sys.modules[name] = module
     try:
-        file_spec.loader.exec_module(module)
+        exec(compile(data, file, "exec", dont_inherit=True), module.__dict__)  # compiled code kept beside it may be of before
         _remember_imported(package)
     except SyntaxError as error:
         where = _place(Path(error.filename or path), error.lineno or 1, error.offset or 1)
         loaded.problems.add("PP401", f"this is no Python: {error.msg}", place=where, help="mend the line")
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, too: a file that ends the process would pass for one whose theorems hold
         where = failing_place(error, file)
         loaded.problems.add("PP401", f"the file cannot be run: {_of(error)}", place=where, help="mend the line; `python` shows it too")
     else:
@@ -183,5 +190,5 @@ def failing_place(error: BaseException, path: Path) -> Place:
     return _place(path, lines[-1] if lines else 1)
 
 
-def _of(error: Exception) -> str:
+def _of(error: BaseException) -> str:
     return re.sub(r"\s+", " ", f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)

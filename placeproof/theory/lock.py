@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from placeproof.core.diagnostics import Place, Problems
+from placeproof.core.files import read_text, write_text
 from placeproof.prove.solvers.scripts import available, version
 from placeproof.theory.outcome import Outcome
 
@@ -15,6 +16,7 @@ NAME = "verdicts.lock.json"
 SCHEMA = "placeproof.verdicts/1"
 #: What is compared. Versions of solvers are written down, and a difference of versions alone is no difference.
 COMPARED = ("verdict", "evidence", "hypotheses", "witness")
+_RESTORE = "restore it from version control, or remove it and run `placeproof check --update`"
 
 
 def entry(outcome: Outcome) -> dict[str, Any]:
@@ -33,16 +35,16 @@ def read(folder: Path) -> dict[str, dict[str, Any]] | None:
     if not path.is_file():
         return None
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_text(path, code="PP405", help=_RESTORE))
         if data["schema"] != SCHEMA or not all(set(COMPARED) <= set(row) for row in data["verdicts"].values()):
             raise ValueError("it has another shape")
         verdicts: dict[str, dict[str, Any]] = data["verdicts"]
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problems = Problems()
         line = getattr(error, "lineno", 1)
         problems.add(
             "PP405", f"the lock file cannot be read: {error}", place=Place(source=str(path), line=line, column=1),
-            help="restore it from version control, or remove it and run `placeproof check --update`",
+            help=_RESTORE,
         )  # fmt: skip
         problems.raise_if_any()
         raise AssertionError("unreachable") from error
@@ -57,7 +59,8 @@ def write(folder: Path, outcomes: Iterable[Outcome], *, whole: bool) -> Path:
     solvers = [version(name) for name in available()]
     data = {"schema": SCHEMA, "solvers": solvers, "verdicts": dict(sorted(kept.items()))}
     path = folder / NAME
-    path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    write_text(path, text, help="give a folder that can be written")
     return path
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing import connection
 from pathlib import Path
 
 from placeproof.core.diagnostics import Diagnostic, InputError
@@ -17,6 +21,7 @@ from placeproof.theory.check import check
 from placeproof.theory.language import StatementError
 from placeproof.theory.load import Loaded, failing_place, load_file, place_of
 from placeproof.theory.outcome import Outcome, Settings
+from placeproof.theory.reads import aside, found, listen
 from placeproof.theory.theorem import Theorem
 
 
@@ -29,6 +34,9 @@ class Malformed:
 
 
 Result = Outcome | Malformed
+#: Digests of what was read for it, where that is known.
+Reads = dict[str, str] | None
+_Checked = tuple[int, Result, Reads]
 
 
 def check_one(theorem: Theorem, settings: Settings) -> Result:
@@ -43,13 +51,15 @@ def check_one(theorem: Theorem, settings: Settings) -> Result:
         return Malformed(
             theorem.id, tuple(replace(d, message=f"{theorem.id}: {d.message}", notes=(*d.notes, where)) for d in error.diagnostics)
         )
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, too
         if all(Path(f.filename) != Path(theorem.path) for f in traceback.extract_tb(error.__traceback__)):
             raise
         return _malformed(theorem, error, f"{type(error).__name__}: {error}")
 
 
-def _malformed(theorem: Theorem, error: Exception, message: str) -> Malformed:
+def _malformed(theorem: Theorem, error: BaseException, message: str) -> Malformed:
     place = failing_place(error, Path(theorem.path))
     if place.line == 1:
         place = place_of(theorem)
@@ -70,43 +80,76 @@ def run(
     """Check theorems, in the order given. ``tell`` is called with how many are done, and of how many."""
     results: dict[int, Result] = {}
     for number, theorem in enumerate(theorems):
-        found = cache.get(theorem, settings) if cache is not None else None
-        if found is not None:
-            results[number] = found
+        with aside():
+            earlier = cache.get(theorem, settings) if cache is not None else None
+        if earlier is not None:
+            results[number] = earlier
     open_ = [n for n in range(len(theorems)) if n not in results]
     workers = max(1, min(jobs or os.cpu_count() or 1, len(open_)))
-    for number, result in _in_turn(theorems, open_, settings) if workers == 1 else _in_parallel(theorems, open_, settings, workers):
+    checked = _in_turn(theorems, open_, settings) if workers == 1 else _in_parallel(theorems, open_, settings, workers)
+    for number, result, reads in checked:
         results[number] = result
-        if cache is not None and isinstance(result, Outcome):
-            cache.put(theorems[number], settings, result)
+        if cache is not None and reads is not None and isinstance(result, Outcome):
+            with aside():
+                cache.put(theorems[number], settings, result, reads)
         if tell is not None:
             tell(len(results), len(theorems))
     return [results[n] for n in range(len(theorems))]
 
 
-def _in_turn(theorems: list[Theorem], numbers: list[int], settings: Settings) -> Iterator[tuple[int, Result]]:
+def _in_turn(theorems: list[Theorem], numbers: list[int], settings: Settings) -> Iterator[_Checked]:
     for number in numbers:
-        yield number, check_one(theorems[number], settings)
+        yield number, check_one(theorems[number], settings), found()
 
 
-def _in_parallel(theorems: list[Theorem], numbers: list[int], settings: Settings, workers: int) -> Iterator[tuple[int, Result]]:
+def _in_parallel(theorems: list[Theorem], numbers: list[int], settings: Settings, workers: int) -> Iterator[_Checked]:
     """Each process reads the files for itself: what a theorem is made of cannot be sent. The dearest levels go first."""
     order = sorted(numbers, key=lambda n: -theorems[n].level)
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        waiting: dict[Future[Result], int] = {
-            pool.submit(_remote, theorems[n].path, theorems[n].name, theorems[n].id, settings): n for n in order
-        }
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_settle_in)
+    try:
+        with _deaf():
+            waiting: dict[Future[tuple[Result, Reads]], int] = {
+                pool.submit(_remote, theorems[n].path, theorems[n].name, theorems[n].id, settings): n for n in order
+            }
         while waiting:
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 number = waiting.pop(future)
                 try:
-                    yield number, future.result()
+                    yield number, *future.result()
                 except BrokenProcessPool as error:
-                    yield number, _malformed(theorems[number], error, "the process that checked it has died; it may need too much memory")
+                    died = "the process that checked it has died; it may need too much memory"
+                    yield number, _malformed(theorems[number], error, died), None
+    except BaseException:  # an interrupt above all: nobody wants what is still being computed
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()
+        pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
-def _remote(path: str, name: str, id_: str, settings: Settings) -> Result:
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes that are started here never hear an interrupt, which is for the one that started them; that one hears it afterwards."""
+    mask = getattr(signal, "pthread_sigmask", None)  # not on every system
+    before = mask(signal.SIG_BLOCK, {signal.SIGINT}) if mask else None
+    try:
+        yield
+    finally:
+        if mask:
+            mask(signal.SIG_SETMASK, before)
+
+
+def _settle_in() -> None:
+    """A process notes what it reads; and however the one that started it ends, it does, too."""
+    listen()
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=lambda: (connection.wait([parent.sentinel]), os._exit(1)), daemon=True).start()
+
+
+def _remote(path: str, name: str, id_: str, settings: Settings) -> tuple[Result, Reads]:
     loaded = Loaded()
-    found = [t for t in load_file(Path(path), loaded) if t.name == name]
-    return check_one(found[0], settings) if found else Malformed(id_, tuple(loaded.problems.found))
+    own = [t for t in load_file(Path(path), loaded) if t.name == name]
+    return check_one(own[0], settings) if own else Malformed(id_, tuple(loaded.problems.found)), found()

@@ -247,23 +247,24 @@ def _declare(
         found.problems.append(("PP404", "no source", "cite=... names an entry of references.bib"))
     for name in inspect.signature(function).parameters:
         domain = _domain(function, name)
-        if domain is None:
+        if isinstance(domain, str):
             shown = function.__annotations__.get(name, "missing")
-            found.problems.append(("PP402", f"the annotation of `{name}` is {shown!r}, and no domain", f"one of {', '.join(DOMAINS)}"))
+            found.problems.append(("PP402", f"the annotation of `{name}` is {shown!r}, and {domain}", f"one of {', '.join(DOMAINS)}"))
         else:
             found.domains[name] = domain
     return found
 
 
-def _domain(function: Callable[..., Any], name: str) -> Domain | None:
+def _domain(function: Callable[..., Any], name: str) -> Domain | str:
+    """The domain of a parameter, or why there is none."""
     annotation = function.__annotations__.get(name)
     if isinstance(annotation, str):
         try:
             annotation = eval(annotation, {**DOMAINS, **function.__globals__})  # the file itself was run, too
-        except Exception:
-            return None
+        except Exception as error:  # whatever the author's own code raises
+            return f"cannot be read: {type(error).__name__}: {error}"
     if not isinstance(annotation, Domain):
-        return None
+        return "no domain"
     if not annotation.dimension:
         return _with_usual_dimension(annotation, name)
     return annotation

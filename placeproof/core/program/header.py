@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from placeproof.core.assumptions import ASSUMPTIONS
+from placeproof.core.bounds import LARGEST, MOST_COUNT
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis, axis_order
 from placeproof.core.modes import MODES, Mode
@@ -133,11 +134,11 @@ def _shown(node: ast.expr) -> str:
     return _text(node) or ast.unparse(node)
 
 
-def _positive(node: ast.expr, what: str, reader: Reader) -> int | None:
+def _positive(node: ast.expr, what: str, reader: Reader, most: int = MOST_COUNT) -> int | None:
     match node:
-        case ast.Constant(value=int(value)) if not isinstance(value, bool) and value >= 1:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool) and 1 <= value <= most:
             return value
-    reader.refuse(node, f"{what} is a whole number of at least 1", code="PP103")
+    reader.refuse(node, f"{what} is a whole number of at least 1 and at most 1e{len(str(most)) - 1}", code="PP103")
     return None
 
 
@@ -266,7 +267,7 @@ def _count(node: ast.Call, header: Header, reader: Reader) -> None:
 def _unit(node: ast.Call, header: Header, reader: Reader) -> None:
     match node:
         case ast.Call(args=[size], keywords=[]):
-            header.unit = _positive(size, "the number of parameters in a unit", reader)
+            header.unit = _positive(size, "the number of parameters in a unit", reader, most=LARGEST)
         case _:
             reader.refuse(node, "expected `unit(parameters)`")
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import warnings
 from fractions import Fraction
 
+from placeproof.core.bounds import too_long, within
 from placeproof.core.diagnostics import Place, Problems, suggestion
+from placeproof.core.formula import MOST_LEVELS, is_too_deep
 from placeproof.core.program.header import Header, read_header
 from placeproof.core.program.ir import (
     FIRST_UNIT,
@@ -29,6 +32,8 @@ from placeproof.core.program.wellformed import check_into
 
 #: Longer inputs are refused: nobody wrote them by hand, and a recording has loops to fold.
 MAX_LINES = 5_000
+#: A number of so many bits is too large whatever it is.
+_MOST_BITS = 4_000
 _BINARY: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
@@ -90,7 +95,10 @@ def _tree(text: str, source: str, problems: Problems) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what Python finds odd in a number is ours to judge
-            return ast.parse(text)
+            tree = ast.parse(text)
+            if is_too_deep(tree):
+                raise ValueError(f"it has more than {MOST_LEVELS} levels")
+            return tree
     except SyntaxError as error:
         line, column = error.lineno or 1, error.offset or 1
         shown = (text.splitlines() or [""])[min(line, max(1, len(text.splitlines()))) - 1 :][:1]
@@ -255,9 +263,9 @@ class _Reader:
             case ast.Constant(value=bool()):
                 pass
             case ast.Constant(value=int(value)):
-                return Number(value=Fraction(value), place=self.place(node))
+                return self._number(node, Fraction(value) if value.bit_length() < _MOST_BITS else None)
             case ast.Constant(value=float()):
-                return Number(value=self._decimal(node), place=self.place(node))
+                return self._number(node, self._decimal(node))
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() as inner):
                 number = self.expression(inner)
                 return Number(value=-number.value, place=self.place(node)) if isinstance(number, Number) else None
@@ -273,10 +281,18 @@ class _Reader:
         self.refuse(node, "expected a name, a number, arithmetic or an operation")
         return None
 
-    def _decimal(self, node: ast.Constant) -> Fraction:
+    def _number(self, node: ast.expr, value: Fraction | None) -> Number | None:
+        if value is None or not within(value):
+            self.refuse(node, "no number of a step program is greater than 1e100, or less than 1e-100")
+            return None
+        return Number(value=value, place=self.place(node))
+
+    def _decimal(self, node: ast.Constant) -> Fraction | None:
         shown = self.place(node)
         literal = shown.text[shown.column - 1 : shown.column - 1 + shown.length]
         exact = re.fullmatch(r"[0-9.]+(?:[eE][-+]?[0-9]+)?", literal)
+        if too_long(literal) or math.isinf(node.value):  # type: ignore[arg-type]
+            return None
         return Fraction(literal) if exact else Fraction(str(node.value))
 
     def _call(self, node: ast.Call, name: str) -> Call | None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
+from placeproof.core.bounds import MOST_EXPONENT
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.program.flow import check_flow
 from placeproof.core.program.ir import (
     FIRST_UNIT,
     Assign,
+    Binary,
     Call,
     Do,
     Expr,
@@ -169,6 +172,9 @@ def _options_as_in_table(call: Call, problems: Problems) -> None:
         text = call.option(name)
         if text is not None and not text.lstrip("-").isdigit():
             problems.add("PP304", f"`{name}` is a number of steps along the axis", place=call.place, help="for example to=1")
+    root = call.option("root")
+    if root is not None and root != "owner" and not root.isdigit():
+        problems.add("PP304", "`root` is the number of a device along the axes, or `owner`", place=call.place, help="for example root=0")
 
 
 def _target_count(program: Program, problems: Problems) -> None:
@@ -370,6 +376,41 @@ def _symbols_known(program: Program, problems: Problems) -> None:
         walk(group.size)
 
 
+def _small_powers(program: Program, problems: Problems) -> None:
+    def degree(expr: Expr) -> Fraction:
+        """How high the powers of an expression are, those of one another multiplied."""
+        if isinstance(expr, Call):
+            return max((degree(a) for a in expr.args), default=Fraction(1))
+        if not isinstance(expr, Binary):
+            return Fraction(1)
+        inner = degree(expr.left)
+        if expr.op != "**":
+            return max(inner, degree(expr.right))
+        power = _constant(expr.right)
+        found = None if power is None else inner * max(abs(power), Fraction(1))
+        if found is None or found > MOST_EXPONENT:
+            problems.add(
+                "PP303", f"an exponent is a number, and at most {MOST_EXPONENT}", place=expr.place, help="multiply, or divide, instead"
+            )
+        return Fraction(1) if found is None else found
+
+    for stmt in statements(program.body):
+        for own in own_expressions(stmt):
+            degree(own)
+    for group in program.groups:
+        degree(group.size)
+
+
+def _constant(expr: Expr) -> Fraction | None:
+    """The value of a number, or of a quotient of two."""
+    match expr:
+        case Number(value=value):
+            return value
+        case Binary(op="/", left=Number(value=above), right=Number(value=below)) if below:
+            return above / below
+    return None
+
+
 #: The language's rules, in the order in which they are checked.
 RULES: tuple[Rule, ...] = (
     Rule(code="PP302", demands="a program has at least one statement", check=_not_empty, whole=True),
@@ -377,6 +418,7 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP303", demands="one axis splits the layers, and one the hidden dimension", check=_one_axis_each),
     Rule(code="PP305", demands="an operation names an axis once, its factors included", check=_axes_once),
     Rule(code="PP304", demands="operations are called as the table says", check=_as_in_table),
+    Rule(code="PP303", demands="exponents are numbers, and small", check=_small_powers),
     Rule(code="PP304", demands="an operation has as many targets as results", check=_target_count),
     Rule(code="PP304", demands="only operations with one result stand inside an expression", check=_single_results_inside),
     Rule(code="PP306", demands="assigned names are free", check=_free_names),

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from placeproof.core.diagnostics import Problems
 from placeproof.core.exchange import Exchange
-from placeproof.cost.exact.setting import Value
-from placeproof.profiles.profile import Implementation, Profile
+from placeproof.core.strategy import NEUTRAL
+from placeproof.cost.exact.options import Value
+from placeproof.profiles.profile import Implementation, Profile, names
+from placeproof.profiles.profile import profile as read_profile
 
 if TYPE_CHECKING:
     from placeproof.core.shapes import Shapes
@@ -25,7 +27,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "reads": ("reads",),
     "whole_gradients": ("whole_gradients",),
     "order": ("order",),
-    "extras": (),
+    "extras": ("extras",),
 }
 #: Plans of blocks that differ from another plan, which is taken as the ideal.
 _PLANS = {"naive": "megatron", "megatron/tp": "megatron", "megatron/sp": "sp"}
@@ -44,6 +46,8 @@ def chosen(profile: Profile, strategy: Strategy, wanted: tuple[str, ...] = ()) -
         if not set(one.of) & set(parts):
             message = f"`{one.name}` implements {' and '.join(one.of)}, and `{strategy.name}` is none of that"
             problems.add("PP101", message, help="leave it out, or name an implementation of what the strategy has")
+        elif not one.suits(strategy.schedule):
+            problems.add("PP101", f"`{one.name}` does not run `{strategy.name}`: it is {one.title}", help=_said(one))
     found: list[Implementation] = list(named)
     for part in parts:
         if any(part in one.of for one in found) or (part == "tp" and "sp" in parts):
@@ -54,9 +58,40 @@ def chosen(profile: Profile, strategy: Strategy, wanted: tuple[str, ...] = ()) -
         elif part not in ("accumulate", "checkpoint"):
             known = sorted({name for one in profile.implementations for name in one.of})
             message = f"profile `{profile.name}` does not say how `{part}` is implemented"
-            problems.add("PP101", message, help=f"it knows {', '.join(known)}")
+            others = [_said(one) for one in profile.implementations if part in one.of]
+            if others:
+                message = f"nothing in profile `{profile.name}` runs `{part}` as in `{strategy.name}`"
+            elsewhere = [f"`{name}`" for name in names() if any(part in one.of for one in read_profile(name).implementations)]
+            others = others or [f"it knows {', '.join(known)}"] + ([f"known in profile {', '.join(elsewhere)}"] if elsewhere else [])
+            problems.add("PP101", message, help="; ".join(dict.fromkeys(others)))
+    for one in found:
+        _check_sets(strategy, one, profile, problems)
     problems.raise_if_any()
     return tuple(sorted({one.name: one for one in found}.values(), key=lambda one: bool(one.plan)))
+
+
+#: Fields of a schedule by the options of strategies that set them, where these have another name.
+_OPTION_OF = {"in_flight": "schedule", "reshard": "reshard_after_forward"}
+
+
+def _said(one: Implementation) -> str:
+    """What a strategy says that this implementation runs."""
+    values = {"number": "2", **{word: word for word in ("true", "false")}}
+    said = [f"{_OPTION_OF.get(field, field)}={values.get(value, value)}" for field, value in one.when.items()]
+    return f"`{one.name}` runs {one.of[0]}({', '.join(said)})" if said else f"`{one.name}` runs {' and '.join(one.of)}"
+
+
+def _check_sets(strategy: Strategy, one: Implementation, profile: Profile, problems: Problems) -> None:
+    """The strategy says an option otherwise than the implementation sets it: the figures would not be of what is said."""
+    for text in strategy.parts:
+        name, _, inside = text.rstrip(")").partition("(")
+        given = dict(part.strip().split("=", 1) for part in inside.split(",") if "=" in part)
+        for key, value in one.sets.items():
+            if name in one.of and given.get(key, str(value)).lower() != str(value).lower():
+                suits = [i.name for i in profile.implementations if name in i.of and i.suits(strategy.schedule) and i is not one]
+                others = [i for i in suits if str(profile.find(i).sets.get(key, NEUTRAL.get(key))).lower() == given[key].lower()]
+                help_ = f"`--with {others[0]}`" if others else f"leave `{key}` out"
+                problems.add("PP104", f"`{one.name}` has {key}={value}, not {key}={given[key]}", help=help_)
 
 
 def _found(profile: Profile, name: str, problems: Problems) -> Implementation | None:
@@ -141,6 +176,7 @@ def _ideal(one: Implementation) -> Implementation:
         reads=reads,
         whole_gradients=(),
         order="loop",
+        extras=False,
         system="",
     )
 

@@ -20,9 +20,10 @@ from placeproof.core.strategy import Strategy
 from placeproof.cost.exact.flat import filled, passed, slices, up
 from placeproof.cost.exact.held import OPTIMIZERS
 from placeproof.cost.exact.modules import modules
+from placeproof.cost.exact.options import Value, defaults
 from placeproof.cost.exact.predict import with_degrees
 from placeproof.cost.exact.reuse import Coordinator, Limits, gathers
-from placeproof.cost.exact.setting import BYTES, Setting, Value, settled
+from placeproof.cost.exact.setting import BYTES, Setting, settled
 from placeproof.cost.exact.uses import Use, once, walked
 from placeproof.profiles.profile import Implementation, profile
 from placeproof.strategies import parse_strategy
@@ -31,19 +32,16 @@ PROFILE = "deepspeed-0.19"
 #: Options and their defaults, those of deepspeed==0.19.8:deepspeed/runtime/zero/config.py. ``overlap``: None is what the stage has.
 DEFAULTS: Mapping[str, Value] = {
     "stage": 0,
-    "dtype": "float32",
-    "optimizer": "adamw",
-    "reduce_bucket_size": 500_000_000,
     "use_multi_rank_bucket_allreduce": True,
-    "reduce_scatter": True,
-    "overlap_comm": None,
-    "stage3_prefetch_bucket_size": 50_000_000,
-    "stage3_param_persistence_threshold": 100_000,
-    "stage3_max_live_parameters": 1_000_000_000,
-    "stage3_max_reuse_distance": 1_000_000_000,
+    **defaults("dtype", "optimizer", "reduce_bucket_size", "reduce_scatter", "overlap_comm"),
+    **defaults("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
+    **defaults("stage3_max_live_parameters", "stage3_max_reuse_distance"),
 }
 #: Elements at which a bucket of stage 0 is closed (``engine.py``, ``allreduce_no_retain``).
 STAGE0_BUCKET = 500_000_000
+#: Elements of a device's parts at which a sub-group of the third stage is closed, which the optimizer sees as one tensor
+#: (``zero/config.py``, ``sub_group_size``; ``zero/stage3.py``, ``_create_fp16_sub_groups``).
+SUB_GROUP = 1_000_000_000
 #: A device's part of the flat parameters is a multiple of two elements (``zero/stage_1_and_2.py``, ``nccl_start_alignment_factor``).
 ALIGNED = 2
 
@@ -90,8 +88,7 @@ class _Job:
     @cached_property
     def by_use(self) -> list[Weight]:
         """Weights in the order in which forward uses them."""
-        setting = Setting(parse_strategy("ddp"), (), self.shapes, {"dp": self.devices})
-        return setting.by_use([w for unit in self.shapes.units for w in _by_use(unit)])
+        return self.shapes.by_use
 
     @cached_property
     def by_readiness(self) -> list[Weight]:
@@ -107,12 +104,6 @@ class _Job:
     def call(self, kind: str, elements: int, phase: str, *, op: str = "") -> Exchange:
         """One call about some elements."""
         return Exchange(kind=kind, axes=("dp",), bytes=self.width * elements, op=op, phase=phase)
-
-
-def _by_use(unit: Unit) -> list[Weight]:
-    """A unit's weights as forward uses them: of a gated feed-forward block, the one that ends it is the last."""
-    ends = [w for w in unit.weights if "feed_forward" in unit.blocks and w.name.endswith("w2.weight")]
-    return [*(w for w in unit.weights if w not in ends), *ends]
 
 
 def realised(implementation: Implementation, mesh: Mapping[str, int]) -> Strategy:
@@ -281,6 +272,7 @@ def _of(shapes: Shapes, weights: set[str], root: set[str]) -> Shapes:
 
 def _stage3_memory(job: _Job, whole: frozenset[str]) -> dict[str, int]:
     kinds, counts = OPTIMIZERS[str(job.options["optimizer"])]
-    part = sum(up(w.elements, job.devices) // job.devices for w in job.shapes.weights)
+    parts = [up(w.elements, job.devices) // job.devices for w in job.shapes.weights]
+    part = sum(parts)
     there = sum(w.elements for w in job.shapes.weights if w.name in whole)
-    return {"parameters": job.width * (part + there), "optimizer": 4 * (1 + kinds) * part + counts}
+    return {"parameters": job.width * (part + there), "optimizer": 4 * (1 + kinds) * part + counts * len(passed(parts, SUB_GROUP - 1))}

@@ -1,4 +1,4 @@
-"""What a device holds between steps, and keeps from forward to backward: bytes, exactly."""
+"""What a device allocates and holds between steps, and keeps from forward to backward: bytes, exactly."""
 
 from __future__ import annotations
 
@@ -15,19 +15,32 @@ from placeproof.cost.tensors import kept_bytes
 OPTIMIZERS = {"adamw": (2, 4), "sgd": (0, 0)}
 
 
-def held(setting: Setting) -> dict[str, int]:
-    """Bytes by state: ``parameters``, ``gradients``, ``optimizer``; ``activations`` where the model's blocks are known."""
-    units = [u for stage in setting.own_stages for u in setting.units_of(stage)]
+def allocated(setting: Setting) -> dict[str, int]:
+    """Bytes of storages by state: ``parameters``, ``gradients``, ``optimizer``; ``activations`` where the model's blocks are known."""
+    units = _units(setting)
     kinds, counts = OPTIMIZERS[str(setting.options.get("optimizer") or "adamw")]
     width = setting.widths.kept
     found = {
-        "parameters": width * _elements(setting, PARAMETERS, units),
-        "gradients": width * (_elements(setting, GRADIENTS, units) + _whole(setting, units)),
+        "parameters": width * _stored(setting, PARAMETERS, units),
+        "gradients": width * (_stored(setting, GRADIENTS, units) + _whole(setting, units)),
         "optimizer": width * kinds * _elements(setting, OPTIMIZER, units) + counts * _tensors(setting, units),
     }
-    if setting.stage_axis is None and not setting.strategy.schedule.recompute and all(u.blocks for u in setting.shapes.units):
+    if setting.stage_axis is None and not setting.strategy.schedule.recompute and setting.knows_blocks:
         found["activations"] = _activations(setting)
     return found
+
+
+def held(setting: Setting) -> dict[str, int]:
+    """Bytes of ``parameters`` and ``gradients`` as elements times their width, without what their storages have to spare."""
+    units, width = _units(setting), setting.widths.kept
+    return {
+        "parameters": width * _elements(setting, PARAMETERS, units),
+        "gradients": width * (_elements(setting, GRADIENTS, units) + _whole(setting, units)),
+    }
+
+
+def _units(setting: Setting) -> list[Unit]:
+    return [u for stage in setting.own_stages for u in setting.units_of(stage)]
 
 
 def _local(setting: Setting, weight: Weight) -> tuple[int, ...]:
@@ -41,6 +54,15 @@ def _cut(setting: Setting, state: State) -> tuple[int, int]:
         if axis.splits.samples and setting.strategy.mode(state, axis.name).split:
             parts, part = parts * setting.mesh[axis.name], part * setting.mesh[axis.name] + setting.at[axis.name]
     return parts, part
+
+
+def _stored(setting: Setting, state: State, units: list[Unit]) -> int:
+    """Elements of the storages of parameters or gradients: a part of rows lies in one of as many rows as the first device has
+    (torch==2.13.0:torch/distributed/fsdp/_fully_shard/_fsdp_param.py, ``_init_sharded_param``)."""
+    parts, _ = _cut(setting, state)
+    if parts == 1 or setting.states.cut != "rows":
+        return _elements(setting, state, units)
+    return sum(own("rows", [_local(setting, w) for w in u.weights], parts, 0) for u in units)
 
 
 def _elements(setting: Setting, state: State, units: list[Unit]) -> int:

@@ -15,8 +15,9 @@ from placeproof.core.exchange import Exchange
 from placeproof.core.program import Program
 from placeproof.core.shapes import Shapes, Unit, Weight, transformer
 from placeproof.cost.exact.flat import buffers
+from placeproof.cost.exact.options import Value, defaults
 from placeproof.cost.exact.predict import with_degrees
-from placeproof.cost.exact.setting import BYTES, Setting, Value, settled
+from placeproof.cost.exact.setting import BYTES, Setting, settled
 from placeproof.cost.exact.uses import Uses, once, walked
 from placeproof.profiles.profile import Implementation, profile
 from placeproof.strategies import parse_strategy
@@ -25,13 +26,9 @@ PROFILE = "megatron-core"
 #: Options and their defaults: those of megatron-core==0.16.1:megatron/core/distributed/distributed_data_parallel_config.py, and
 #: ``sequence_parallel``. ``bucket_size`` counts elements; None is the larger of forty million and a million for each device.
 DEFAULTS: Mapping[str, Value] = {
-    "dtype": "float32",
-    "grad_reduce_in_fp32": False,
+    **defaults("dtype", "grad_reduce_in_fp32", "overlap_grad_reduce", "bucket_size", "pad_buckets_for_high_nccl_busbw"),
+    **defaults("average_in_collective"),
     "use_distributed_optimizer": False,
-    "overlap_grad_reduce": False,
-    "bucket_size": None,
-    "pad_buckets_for_high_nccl_busbw": False,
-    "average_in_collective": False,
     "sequence_parallel": False,
 }
 #: What the ends of buckets are also a multiple of for high bus bandwidth.
@@ -55,7 +52,11 @@ def decoder(*, layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vo
     two factors of the feed-forward block. Raises ValueError as it does.
     """
     plain = transformer(layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, ffn=ffn, vocab=vocab, batch=batch, tokens=tokens)
-    return replace(plain, units=(plain.units[0], *(_fused(unit) for unit in plain.units[1:])))
+    root, *others = plain.units
+    fused = tuple(_fused(unit) for unit in others)
+    embedding, *end = root.weights
+    used = [embedding, *(w for unit in fused for w in unit.weights), *end]
+    return replace(plain, units=(root, *fused), used=tuple(w.name for w in used))
 
 
 def _fused(unit: Unit) -> Unit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from placeproof.core.exchange import Exchange
@@ -11,17 +11,20 @@ from placeproof.core.mesh import Axis
 from placeproof.core.program import Program
 from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
-from placeproof.cost.exact.held import held
-from placeproof.cost.exact.setting import Setting, Value, check_beside, check_degrees, check_shapes
+from placeproof.cost.exact.held import allocated, held
+from placeproof.cost.exact.options import Value, check_options
+from placeproof.cost.exact.setting import Setting, check_beside, check_degrees, check_shapes
 from placeproof.cost.exact.walk import Walk
 from placeproof.profiles.profile import Implementation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """What one device does in a step: ``exchanges`` in order, ``memory`` in bytes by state, and the ``program`` that says so.
+    """What one device does in a step: ``exchanges`` in order, ``memory``: bytes that it allocates by state, and the ``program`` that says
+    so.
 
-    ``programs``: all of them, where a system has another one for some of the weights.
+    ``programs``: all of them, where a system has another one for some of the weights. ``held``: of parameters and gradients, elements
+    times their width; storages may have padding besides. Empty where only one of the two is known.
     """
 
     strategy: Strategy
@@ -29,6 +32,12 @@ class Predicted:
     exchanges: tuple[Exchange, ...]
     memory: Mapping[str, int]
     programs: tuple[Program, ...] = ()
+    held: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def padded(self) -> dict[str, int]:
+        """``held`` of the states that are allocated with padding."""
+        return {state: amount for state, amount in self.held.items() if amount != self.memory[state]}
 
 
 def predict(
@@ -40,15 +49,14 @@ def predict(
     rank: int = 0,
     options: Mapping[str, Value] | None = None,
 ) -> Predicted:
-    """Exact bytes of one device. ``mesh``: degrees by axis, the slowest first. ``options``: element types (``dtype``,
-    ``param_dtype``, ``reduce_dtype``), ``optimizer``, ``microbatches``, ``virtual``, ``bucket_cap_mb``, ``bucket_view``.
-
-    Implementations of a whole system have their own options: those of its module in this package.
+    """Exact bytes of one device. ``mesh``: degrees by axis, the slowest first. ``options``: some of
+    :data:`placeproof.cost.exact.options.OPTIONS`, those that the implementations take.
 
     Raises InputError where a degree is missing or no device could use the placement, where the shapes do not say what the strategy
-    exchanges, and for implementations that were not measured together.
+    exchanges, for options that the implementations do not take, and for implementations that were not measured together.
     """
     check_degrees(strategy, mesh)
+    check_options(implementations, options or {})
     realised = reduce(lambda s, i: i.realise(s), implementations, with_degrees(strategy, mesh))
     if implementations and implementations[0].system:
         from placeproof.cost.exact.systems import told
@@ -60,7 +68,9 @@ def predict(
     setting = Setting(realised, implementations, shapes, mesh, rank, options or {})
     check_shapes(setting)
     found, program = Walk(setting).run(), setting.program
-    return Predicted(strategy=realised, program=program, exchanges=found, memory=held(setting), programs=(program,))
+    return Predicted(
+        strategy=realised, program=program, exchanges=found, memory=allocated(setting), programs=(program,), held=held(setting)
+    )
 
 
 def with_degrees(strategy: Strategy, mesh: Mapping[str, int]) -> Strategy:

@@ -6,17 +6,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TypeAlias
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.program import For, Program, statements
-from placeproof.core.shapes import Shapes, Unit, Weight
+from placeproof.core.shapes import BUFFER_TYPES, Shapes, Unit, Weight
 from placeproof.core.strategy import EXPERT, Strategy
+from placeproof.cost.exact.options import BROADCAST, OPTIONS, Value, amounts, taken
 from placeproof.profiles.profile import Implementation
+from placeproof.schedules import Layout, load
 from placeproof.semantics.lower import lower
 
-Value: TypeAlias = bool | int | float | str | None
-
+#: Blocks of which there are programs for exact bytes.
+BLOCKS = ("attention", "embedding", "feed_forward", "head", "norm")
+#: The dimensions whose sizes their programs ask for.
+DIMS = ("batch", "tokens", "hidden", "heads", "kv_heads", "width", "ffn", "vocab")
 #: Bytes of an element by the name of its type.
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -114,12 +117,36 @@ class Setting:
             a.name for a in self.strategy.axes if a.splits.samples and any(self.strategy.mode(s, a.name).split for s in MODEL_STATES)
         )
 
+    @cached_property
+    def knows_blocks(self) -> bool:
+        """Whether the model says all blocks that it computes, and their sizes."""
+        return all(u.blocks for u in self.shapes.units) and set(DIMS) <= set(dict(self.shapes.dims))
+
+    @cached_property
+    def buffers(self) -> tuple[int, ...]:
+        """Bytes of the model's buffers, of each element type together."""
+        said = self.options.get("buffer")
+        found: dict[str, int] = {}
+        for kind, count in (self.shapes.buffers or ()) if said is None else amounts(said) or ():
+            of = str(self.options.get("dtype") or "float32") if kind == "dtype" else kind
+            found[of] = found.get(of, 0) + count * BUFFER_TYPES[of]
+        return tuple(size for size in found.values() if size)
+
     # Stages of a pipeline.
 
     @cached_property
+    def folds(self) -> bool:
+        """Whether the second half of the stages runs back, so that a device has one from either end."""
+        said = self.strategy.schedule.in_flight
+        return any(i.order == "fold" for i in self.implementations) or (said is not None and load(said).layout is Layout.VEE)
+
+    @cached_property
     def stages(self) -> int:
-        """Number of stages; several lie on one device where the implementation's schedule wants it."""
-        return 1 if self.stage_axis is None else self.mesh[self.stage_axis] * int(self.options.get("virtual") or 1)
+        """Number of stages; several lie on one device where the schedule or its implementation wants it."""
+        if self.stage_axis is None:
+            return 1
+        usual = OPTIONS["virtual"].default if "virtual" in taken(self.implementations) else 2 if self.folds else 1
+        return self.mesh[self.stage_axis] * int(self.options.get("virtual") or self.strategy.schedule.chunks or usual or 1)
 
     @cached_property
     def own_stages(self) -> tuple[int, ...]:
@@ -127,7 +154,7 @@ class Setting:
         if self.stage_axis is None:
             return (0,)
         devices, here = self.mesh[self.stage_axis], self.at[self.stage_axis]
-        if any(i.order == "fold" for i in self.implementations):
+        if self.folds:
             return tuple(sorted({here, self.stages - 1 - here}))
         return tuple(range(here, self.stages, devices))
 
@@ -135,20 +162,14 @@ class Setting:
         """The coordinate along the stage axis of the device that has a stage."""
         assert self.stage_axis is not None
         devices = self.mesh[self.stage_axis]
-        if any(i.order == "fold" for i in self.implementations):
+        if self.folds:
             return min(stage, self.stages - 1 - stage)
         return stage % devices
 
-    @cached_property
-    def _root_begins(self) -> int:
-        """How many of the root's weights are used before the other units: the embedding, or all but the last."""
-        root = self.shapes.units[0]
-        return 1 if "embedding" in root.blocks else max(0, len(root.weights) - 1)
-
     def by_use(self, weights: list[Weight]) -> list[Weight]:
         """Weights in the order in which forward uses them."""
-        end = [w for w in self.shapes.units[0].weights[self._root_begins :] if w in weights]
-        return [w for w in weights if w not in end] + end
+        names = {w.name for w in weights}
+        return [w for w in self.shapes.by_use if w.name in names]
 
     def units_of(self, stage: int) -> tuple[Unit, ...]:
         """A stage's units. All stages have as many units as any other or one more; the root's beginning lies on the first, its end on the
@@ -157,12 +178,9 @@ class Setting:
         mine = others[stage * len(others) // self.stages : (stage + 1) * len(others) // self.stages]
         if self.stages == 1:
             return (root, *mine)
-        begins = self._root_begins
-        weights: tuple[Weight, ...] = ()
-        if stage == 0:
-            weights = root.weights[:begins]
-        if stage == self.stages - 1:
-            weights = (*weights, *root.weights[begins:])
+        begin, end = self.shapes.ends
+        here = {*(begin if stage == 0 else ()), *(end if stage == self.stages - 1 else ())}
+        weights = tuple(w for w in root.weights if w.name in here)
         return (Unit(name=root.name, weights=weights, blocks=root.blocks), *mine)
 
 
@@ -205,8 +223,12 @@ def check_degrees(strategy: Strategy, mesh: Mapping[str, int]) -> None:
 
 def check_shapes(setting: Setting) -> None:
     """Raise InputError where the model does not say what the strategy exchanges: blocks for a split hidden dimension, sizes for messages;
-    or where nobody says how many micro-batches there are."""
+    or where nobody says how many micro-batches there are; or for tensors that the implementation does not take."""
     problems, dims = Problems(), dict(setting.shapes.dims)
+    _check_blocks(setting, problems)
+    _check_weights(setting, problems)
+    _check_buffers(setting, problems)
+    _check_schedule(setting, problems)
     sized = "give `transformer(...)`, or a file of shapes with `blocks` and `[dims]`"
     if setting.hidden is not None and setting.mesh[setting.hidden] > 1 and not all(u.blocks for u in setting.shapes.units):
         message = f"axis `{setting.hidden}` splits the blocks of the model, and {setting.shapes.name} does not name them"
@@ -214,17 +236,64 @@ def check_shapes(setting: Setting) -> None:
     missing = [d for d in _needed(setting) if d not in dims]
     if missing:
         problems.add("PP203", f"{setting.shapes.name} does not say its {', '.join(missing)}", help=sized)
+    _check_microbatches(setting, problems)
+    problems.raise_if_any()
+
+
+def _check_blocks(setting: Setting, problems: Problems) -> None:
+    for name in dict.fromkeys(b for u in setting.shapes.units for b in u.blocks):
+        if name not in BLOCKS:
+            help_ = suggestion(name, BLOCKS) or f"blocks are {', '.join(BLOCKS)}"
+            problems.add("PP203", f"{setting.shapes.name} names a block `{name}`, which is not known", help=help_)
+
+
+def _check_weights(setting: Setting, problems: Problems) -> None:
+    """FSDP of either kind refuses scalars: torch==2.13.0:torch/distributed/fsdp/_fully_shard/_fsdp_init.py and fsdp/_init_utils.py."""
+    if setting.states.cut in ("rows", "flat"):
+        for weight in setting.shapes.weights:
+            if not weight.shape:
+                message = f"`{weight.name}` is a scalar, and `{setting.states.name}` does not take scalars: PyTorch refuses them"
+                problems.add("PP202", message, help=f"make it a tensor of one element: `{weight.name}` = [1]")
+
+
+def _check_buffers(setting: Setting, problems: Problems) -> None:
+    if not setting.states.extras:
+        return
+    if setting.shapes.buffers is None and setting.options.get("buffer") is None:
+        help_ = "say how many elements they have: `--option buffer=64`, `--option buffer=float32:64,int64:1`; 0 is broadcast_buffers=False"
+        problems.add("PP203", f"`{setting.states.name}` broadcasts the buffers of {setting.shapes.name}, which are not known", help=help_)
+    elif sum(setting.buffers) > BROADCAST:
+        message = f"buffers of more than {BROADCAST:,} bytes are broadcast in several calls, which are not predicted"
+        problems.add("PP203", message, help="`--option buffer=0` leaves them out")
+
+
+def _check_schedule(setting: Setting, problems: Problems) -> None:
+    """What of the strategy's schedule would change calls, and is not followed here."""
+    schedule = setting.strategy.schedule
+    if schedule.unit not in (None, "unit"):
+        message = f"exact bytes are those of units that are wrapped, not of `unit={schedule.unit}`"
+        problems.add("PP104", message, help="leave `unit` out, and list in `--shapes` what is gathered at once as a unit")
+    if schedule.in_flight is not None and load(schedule.in_flight).layout is Layout.BOTH:
+        problems.add("PP101", f"exact bytes of `{schedule.in_flight}` are not known", help="for example `schedule=dualpipe-v`")
+
+
+def _check_microbatches(setting: Setting, problems: Problems) -> None:
     walks = any(isinstance(s, For) and s.domain == "microbatches" for s in statements(setting.program.body))
-    if walks and setting.program.count("microbatches") is None and not setting.options.get("microbatches"):
+    said, given = setting.program.count("microbatches"), setting.options.get("microbatches")
+    if walks and said is None and not given:
         help_ = "say it in the strategy, `accumulate(4)` or `pp(4, microbatches=8)`, or `--option microbatches=8`"
         problems.add("PP203", "exact bytes need the number of micro-batches", help=help_)
-    problems.raise_if_any()
+    elif given and not walks:
+        message = f"`{setting.strategy.name}` has no micro-batches"
+        problems.add("PP104", message, help=f"leave `microbatches` out, or `{setting.strategy.name} * accumulate({given})`")
+    elif given and said not in (None, given):
+        problems.add("PP104", f"the strategy has {said} micro-batches, and `microbatches` is {given}", help="say it once")
 
 
 def _needed(setting: Setting) -> tuple[str, ...]:
     """The dimensions whose sizes exchanges depend on."""
     if setting.hidden is not None and setting.mesh[setting.hidden] > 1:
-        return ("batch", "tokens", "hidden", "heads", "kv_heads", "ffn", "vocab")
+        return DIMS
     return ("batch", "tokens", "hidden") if setting.stages > 1 else ()
 
 

@@ -11,7 +11,7 @@ from placeproof.core.program import Program
 from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact import deepspeed, megatron
-from placeproof.cost.exact.setting import Value
+from placeproof.cost.exact.options import Value
 from placeproof.profiles.profile import Implementation
 
 #: What :func:`told` says: the exchanges, bytes by state, and the programs.

@@ -204,7 +204,7 @@ class Walk:
     def _calls(self, event: Event, where: _Where) -> Iterator[Exchange]:
         operand, how = event.operands[0], self.setting.states
         rule = how.parameters if operand.kind is Kind.PARAMETERS else how.gradients
-        if operand.kind is Kind.PARAMETERS and self.setting.options.get("bucket_view"):
+        if operand.kind is Kind.PARAMETERS and rule == "weight" and self.setting.options.get("bucket_view"):
             rule = "owner"
         parameters = operand.kind is Kind.PARAMETERS
         widths = self.setting.widths
@@ -276,11 +276,11 @@ class Walk:
     def _extras(self) -> Iterator[Exchange]:
         """What DistributedDataParallel sends beside gradients: the buffers of its first device, and which weights were used."""
         axes, options = self.setting.cut_axes or self.setting.sample_axes, self.setting.options
-        if self.setting.states.gradients != "bucket":
+        if not self.setting.states.extras:
             return
         weights = list(self.setting.shapes.weights)
-        if options.get("buffer"):
-            yield Exchange(kind="broadcast", axes=axes, bytes=4 * int(options["buffer"] or 0), phase="forward")
+        for size in self.setting.buffers:
+            yield Exchange(kind="broadcast", axes=axes, bytes=size, phase="forward")
         if options.get("find_unused"):
             yield Exchange(kind="all_reduce", axes=axes, bytes=4 * len(weights), op="sum", phase="backward")
         elif options.get("step") == 2:  # the first device tells the others its buckets

@@ -57,6 +57,7 @@ class Base:
 
     def __init__(self, strategy: Strategy, whole: Strategy | None = None, uneven: tuple[str, ...] = ()) -> None:
         self.strategy = whole or strategy
+        self.facts = Facts(self.strategy)
         self.derived: Derivation = derive(only_samples(strategy), uneven=uneven)
         self._sizes: dict[int, sympy.Expr] = {}
         axis = Facts(strategy).experts
@@ -77,11 +78,19 @@ class Base:
         """A formula with the degrees called as in the whole strategy."""
         return expr.xreplace(self._names)
 
-    def of(self, expr: sympy.Expr, parameters: sympy.Expr, unit: sympy.Expr) -> sympy.Expr:
-        """A formula for so many parameters on the device, so many of them in the largest unit."""
+    @cached_property
+    def root_apart(self) -> bool:
+        """Whether the root unit is gathered apart from the others, so that formulas speak of its parameters."""
         from placeproof.core.symbols import symbol
 
-        return self.named(expr).xreplace({symbol("P"): parameters, symbol("U"): unit})
+        return any(symbol("U_root") in expr.free_symbols for expr in (*self.memory.values(), *(m.bytes for m in self.messages)))
+
+    def of(self, expr: sympy.Expr, parameters: sympy.Expr, unit: sympy.Expr, root: sympy.Expr | None = None) -> sympy.Expr:
+        """A formula for so many parameters on the device, so many of them in the largest unit, and in the root unit where it is apart."""
+        from placeproof.core.symbols import symbol
+
+        put = {symbol("P"): parameters, symbol("U"): unit} | ({} if root is None else {symbol("U_root"): root})
+        return self.named(expr).xreplace(put)
 
     def speaks_of(self, group: str) -> Base:
         """The formulas that a group's parameters follow."""

@@ -110,7 +110,7 @@ def _divided(
     problems.add(
         "PP202",
         f"{by} {verb} dimension `{dim}` of size {size} of {d.model.name}, which {'they do' if len(axes) > 1 else 'it does'} not divide",
-        help=f"choose degrees that divide {size}",
+        help=f"choose degrees that divide {size}" + (", or a padded vocabulary: `--vocab-padding 128`" if dim == "vocab" else ""),
         notes=(_rules(rules),) if rules else (),
     )
 

@@ -6,7 +6,7 @@ mesh of the strategy; what data parallelism makes of them follows from the step 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -17,6 +17,7 @@ from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import symbol
 from placeproof.cost.derive import evaluate
 from placeproof.cost.flops import Work
+from placeproof.cost.host import asked
 from placeproof.cost.layer import Row
 from placeproof.cost.model.base import Base
 from placeproof.cost.model.chunks import Flow
@@ -24,7 +25,7 @@ from placeproof.cost.model.compiled import compiled
 from placeproof.cost.model.parts import At, Part, parts
 from placeproof.cost.model.recomputation import Recompute, chosen
 from placeproof.cost.model.sent import Sent, Share, sent_between_copies, sent_of_activations, summed_with_norms, synchronised
-from placeproof.cost.model.stages import Stage, pipeline_axis
+from placeproof.cost.model.stages import Stage, pipeline_axis, require_something
 from placeproof.cost.tensors import Amount
 from placeproof.models import Model
 from placeproof.models.family import GROUPS
@@ -83,12 +84,14 @@ class StageCost:
     @property
     def model_states(self) -> sympy.Expr:
         """Parameters, gradients and optimizer state."""
-        return sum(self.states.values())
+        import sympy
+
+        return sympy.Add(*self.states.values())
 
     @property
     def kept(self) -> sympy.Expr:
         """Activations of one micro-batch, those on the host apart."""
-        return sum(h.bytes for h in self.held if not h.host)
+        return _bytes(h for h in self.held if not h.host)
 
     @property
     def activations(self) -> sympy.Expr:
@@ -103,7 +106,12 @@ class StageCost:
     @property
     def host(self) -> sympy.Expr:
         """What a device has on its host: model states, and activations of all micro-batches that are in flight."""
-        return self.offloaded + self.in_flight * sum(h.bytes for h in self.held if h.host)
+        return self.offloaded + self.in_flight * _bytes(h for h in self.held if h.host)
+
+    @property
+    def host_asked(self) -> sympy.Expr:
+        """What DeepSpeed asks for it: :func:`placeproof.cost.host.asked`."""
+        return asked(self.host)
 
     def traffic(self) -> dict[str, sympy.Expr]:
         """Bytes sent in a step by the axes of the group."""
@@ -138,7 +146,8 @@ class ModelDerivation:
             found |= {f"{name}.parameters.{group}": n for group, n in cost.parameters.items()}
             found |= {f"{name}.{state}": n for state, n in cost.states.items()}
             found |= {
-                f"{name}.{key}": getattr(cost, key) for key in ("model_states", "activations", "transient", "working", "peak", "host")
+                f"{name}.{key}": getattr(cost, key)
+                for key in ("model_states", "activations", "transient", "working", "peak", "host", "host_asked")
             }
             found |= {f"{name}.traffic.{axes}": n for axes, n in cost.traffic().items()}
             found |= {f"{name}.flops.{key}": getattr(cost.flops, key) for key in ("forward", "again", "inputs", "weights")}
@@ -185,7 +194,9 @@ def derive_model(
         times = {**times, **{p.name: n for p in held if isinstance(n := _number(model, p), int)}}
     flow = Flow(strategy=strategy, depth=depth)
     found = flow.stages(held, times, layers)
-    costs = tuple(_cost(stage, base, at, flow, pipeline) for stage in found)
+    require_something(found)
+    layer = next((p for p in held if p.repeats), None)
+    costs = tuple(_cost(stage, base, at, flow, (pipeline, layer)) for stage in found)
     return ModelDerivation(
         model=model,
         strategy=strategy,
@@ -231,7 +242,8 @@ def _values(model: Model, strategy: Strategy) -> dict[str, Fraction]:
     return found | ({"m": Fraction(fixed)} if isinstance(fixed, int) else {})
 
 
-def _cost(stage: Stage, base: Base, at: At, flow: Flow, pipeline: str | None) -> StageCost:
+def _cost(stage: Stage, base: Base, at: At, flow: Flow, between: tuple[str | None, Part | None]) -> StageCost:
+    """``between``: the axis of the pipeline, and a layer, whose input goes along it."""
     import sympy
 
     counted = _parameters(stage, at)
@@ -255,10 +267,10 @@ def _cost(stage: Stage, base: Base, at: At, flow: Flow, pipeline: str | None) ->
         transient=gathered(shares),
         offloaded=offloaded,
         sent=(
-            *sent_of_activations(stage, at, flow.batches, flow.hops(stage), pipeline),
-            *summed_with_norms(stage, at, Facts(base.strategy), flow.batches),
+            *sent_of_activations(stage, at, flow.batches, flow.hops(stage), *between),
+            *summed_with_norms(stage, at, base.facts, flow.batches),
             *(one for s in shares if s.total != 0 for one in synchronised(stage, s)),
-            *sent_between_copies(stage, states["gradients"] + _gradients(offloaded), pipeline),
+            *sent_between_copies(stage, states["gradients"] + _gradients(offloaded), between[0]),
         ),
         flops=_flops(stage, at),
     )
@@ -272,6 +284,12 @@ def _held(stage: Stage, at: At) -> Iterator[Held]:
         for row in part.bytes(part.kept, at):
             host = part.checkpoints.host and part.is_checkpoint(row.stored)
             yield Held(part=part.name, row=row, times=sympy.sympify(times), host=host)
+
+
+def _bytes(held: Iterable[Held]) -> sympy.Expr:
+    import sympy
+
+    return sympy.Add(*(h.bytes for h in held))
 
 
 def _gradients(states: sympy.Expr) -> sympy.Expr:
@@ -308,6 +326,8 @@ def _parameters(stage: Stage, at: At) -> dict[str, sympy.Expr]:
 
 
 def _flops(stage: Stage, at: At) -> Work:
+    import sympy
+
     each = [(part.flops(at), times) for part, times in stage.held]
-    totals = {k: sum(n * getattr(w, k) for w, n in each) for k in ("forward", "again", "inputs", "weights")}
+    totals = {k: sympy.Add(*(n * getattr(w, k) for w, n in each)) for k in ("forward", "again", "inputs", "weights")}
     return Work(**totals)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from placeproof.clusters import Cluster, Group
 from placeproof.clusters.cluster import MOVED_BY_A_SUM
 from placeproof.collectives.algorithms import ALGORITHMS, Algorithm, Levelled, pipelined
-from placeproof.collectives.patterns import steps
-from placeproof.collectives.time import Timed, fastest, traffic
+from placeproof.collectives.time import Timed, fastest
 from placeproof.core.diagnostics import Problems
 from placeproof.core.mesh import Axis
 from placeproof.core.strategy import Strategy
@@ -179,7 +178,8 @@ class Exact:
         levels = len(self.cluster.levels)
         if timed.group.degree == 1:
             return (Fraction(0),) * levels
-        over = _messages(timed.group, size, levels) if TIMED_AS.get(sent.kind, sent.kind) == "send" else _carried(sent.kind, timed, size)
+        kind = TIMED_AS.get(sent.kind, sent.kind)
+        over = _messages(timed.group, size, levels) if kind == "send" else _algorithm(kind, timed.algorithm).carried(timed.group, size)
         often = self.amount(sent.times) * self.amount(sent.calls)
         return tuple(one * often for one in over)
 
@@ -188,17 +188,6 @@ def _messages(group: Group, size: Fraction, levels: int) -> tuple[Fraction, ...]
     """A message to the next device: how many of the pairs use a level."""
     used = Counter(group.between(i, i + 1) for i in range(group.degree - 1))
     return tuple(size * used[level] / (group.degree - 1) for level in range(levels))
-
-
-def _carried(kind: str, timed: Timed, size: Fraction) -> tuple[Fraction, ...]:
-    one, group = _algorithm(TIMED_AS.get(kind, kind), timed.algorithm), timed.group
-    if group.sizes is not None:
-        found = one.carried([Fraction(n) for n in group.sizes], [Fraction(steps(n)) for n in group.sizes], size)
-        if found is not None:
-            return found
-    each = traffic(one, group, size)
-    levels = len(group.blocks[0])
-    return tuple(sum((row[level] for row in each if level < len(row)), Fraction(0)) / group.degree for level in range(levels))
 
 
 def _algorithm(kind: str, name: str) -> Algorithm | Levelled:

@@ -11,7 +11,7 @@ from placeproof.collectives import COLLECTIVES
 from placeproof.core.strategy import EXPERT
 from placeproof.core.symbols import symbol
 from placeproof.cost.model.base import Base
-from placeproof.cost.model.parts import At
+from placeproof.cost.model.parts import At, Part
 from placeproof.cost.model.stages import Stage
 from placeproof.cost.tensors import Amount
 from placeproof.semantics.lower.facts import Facts
@@ -45,7 +45,10 @@ class Sent:
 
 
 class Share:
-    """The parameters of one device that follow the same formulas: how many, and how many of them each part has."""
+    """The parameters of one device that follow the same formulas: how many, and how many of them each unit has.
+
+    A unit is a part of the model. Where the root unit is gathered apart, it has what is no layer, and the units are the layers.
+    """
 
     def __init__(self, base: Base, counted: Mapping[str, sympy.Expr], whole: Base, stage: Stage, at: At) -> None:
         import sympy
@@ -53,7 +56,9 @@ class Share:
         self.base = base
         self.total = sympy.Add(*(n for g, n in counted.items() if whole.speaks_of(g) is base))
         weights = [(p, tuple(w for g, w in p.weights if whole.speaks_of(g) is base)) for p, _ in stage.held]
-        self.units = [sympy.Add(*(r.elements for r in p.bytes(w, at))) for p, w in weights]
+        units = [(p.repeats, sympy.Add(*(r.elements for r in p.bytes(w, at)))) for p, w in weights]
+        self.root = sympy.Add(*(n for layer, n in units if not layer)) if base.root_apart else None
+        self.units = [n for layer, n in units if layer or self.root is None] or [sympy.Integer(0)]
 
     @cached_property
     def largest(self) -> sympy.Expr:
@@ -65,11 +70,16 @@ class Share:
     def of(self, expr: sympy.Expr, unit: sympy.Expr | None = None) -> sympy.Expr:
         """A formula for these parameters; ``unit``: those of the unit that it is about, the largest unless it is given."""
         named = self.largest if unit is None and symbol("U") in expr.free_symbols else unit
-        return self.base.of(expr, self.total, self.total if named is None else named)
+        return self.base.of(expr, self.total, self.total if named is None else named, self.root)
 
 
-def sent_of_activations(stage: Stage, at: At, batches: Amount, hops: tuple[Amount, Amount], pipeline: str | None) -> list[Sent]:
-    """Collectives inside layers, and messages to other stages: of so many micro-batches, each handed on and back so often."""
+def sent_of_activations(
+    stage: Stage, at: At, batches: Amount, hops: tuple[Amount, Amount], pipeline: str | None, layer: Part | None
+) -> list[Sent]:
+    """Collectives inside layers, and messages to other stages: of so many micro-batches, each handed on and back so often.
+
+    ``layer``: one of the model's, whose input is what goes between stages.
+    """
     import sympy
 
     found = []
@@ -87,8 +97,8 @@ def sent_of_activations(stage: Stage, at: At, batches: Amount, hops: tuple[Amoun
                     times=sympy.sympify(times * each * batches),
                 )
             )
-    if pipeline is not None:
-        found += _between(stage, at, batches, hops, pipeline)
+    if pipeline is not None and layer is not None:
+        found += _between(layer, at, batches, hops, pipeline)
         found += _tied(stage, at, pipeline)
     return found
 
@@ -154,11 +164,10 @@ def _ring_bytes(kind: str, group: sympy.Expr, size: sympy.Expr) -> sympy.Expr:
     return size if kind == "shift" else COLLECTIVES[kind].sent(group, size)
 
 
-def _between(stage: Stage, at: At, batches: Amount, hops: tuple[Amount, Amount], pipeline: str) -> list[Sent]:
+def _between(part: Part, at: At, batches: Amount, hops: tuple[Amount, Amount], pipeline: str) -> list[Sent]:
     """What goes to the neighbouring stages: the stream as it lies between layers, and its gradient."""
     import sympy
 
-    part = next(p for p, _ in stage.held if p.repeats)
     stream = next(t for t in part.layer.program.tensors if part.layer.origin(t.name).block == "input")
     size = at.width * sympy.Mul(*(at.sizes[d] for d in stream.dims)) / sympy.Mul(*(at.degrees[axis] for axis, _ in stream.split))
     found = []
@@ -210,5 +219,15 @@ def _tied(stage: Stage, at: At, pipeline: str) -> list[Sent]:
     size = symbol("b_g") * sympy.Add(*(r.elements for r in rows))
     if not rows:
         return []
-    about = "gradients of the tied table"
-    return [Sent(kind="tied_reduce", axes=(pipeline,), about=about, phase="backward", size=size, bytes=size, times=sympy.Integer(1))]
+    return [
+        Sent(
+            kind="tied_reduce",
+            axes=(pipeline,),
+            about="gradients of the tied table",
+            phase="backward",
+            size=size,
+            bytes=size,
+            times=sympy.Integer(1),
+            each=False,
+        )
+    ]

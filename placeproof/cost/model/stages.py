@@ -15,6 +15,9 @@ from placeproof.core.strategy import Strategy
 from placeproof.cost.model.parts import Part
 from placeproof.cost.tensors import Amount
 
+#: Stages that are told one by one, at most: each takes some milliseconds.
+MOST = 512
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
@@ -44,7 +47,7 @@ def stages(
     """The stages of a pipeline of so many devices; ``degree`` None: no pipeline, a symbol: open.
 
     ``times``: how often each part is repeated in the whole model. ``layers``: those of each stage, where they are not as many. Raises
-    InputError where stages cannot have equally many layers and nothing else is said.
+    InputError where stages cannot have equally many layers and nothing else is said, and for more than :data:`MOST`.
     """
     repeated = [p for p in parts if p.repeats]
     before = tuple((p, times[p.name]) for p in parts if p in _ends(parts)[0])
@@ -62,6 +65,8 @@ def stages(
             Stage(name="each stage between", index=None, held=each),
             Stage(name="last stage", index=None, held=(*each, *after), last=True),
         )
+    if degree > MOST:
+        _refuse("PP202", f"{degree} stages are told one by one, and at most {MOST} can be", "leave the degree open: `pp`")
     return tuple(_counted(before, after, repeated, times, _shares(repeated, times, degree, layers)))
 
 
@@ -82,9 +87,10 @@ def _shares(repeated: Sequence[Part], times: Mapping[str, Amount], degree: int, 
         return []
     total = sum(every)
     if layers is not None:
-        if len(layers) != degree or sum(layers) != total or min(layers) < 1:
+        if len(layers) != degree or sum(layers) != total or min(layers) < 0:
             given = f"{len(layers)} stages with {sum(layers)} layers"
-            _refuse("PP202", f"{given} are given, and there are {degree} stages and {total} layers", "each stage has at least one layer")
+            help = f"list {degree} numbers whose sum is {total}; a stage may have 0"
+            _refuse("PP202", f"{given} are given, and there are {degree} stages and {total} layers", help)
         return list(layers)
     if total % degree:
         _refuse(
@@ -111,6 +117,13 @@ def _counted(
         every = (*(before if first else ()), *held, *(after if last else ()))
         found.append(Stage(name=f"stage {i}", index=i, held=every, first=first, last=last))
     return found
+
+
+def require_something(found: Sequence[Stage]) -> None:
+    """Raise InputError where a device would have no layer, and no end of the model either."""
+    for stage in found:
+        if not stage.held:
+            _refuse("PP202", f"{stage.name} would have nothing: no layers, and neither embedding nor head", "give it layers: `--stages`")
 
 
 def _refuse(code: str, message: str, help: str) -> NoReturn:

@@ -21,6 +21,7 @@ from placeproof.cost.model.prices import Exact, Symbols, layout
 from placeproof.cost.model.sent import Sent
 from placeproof.cost.model.stages import pipeline_axis
 from placeproof.cost.tensors import Amount
+from placeproof.cost.values import how_to_set
 from placeproof.schedules import Times, Timetable, formula, load, simulate
 from placeproof.schedules import step as makespan
 
@@ -137,11 +138,9 @@ def _exposed(
     if overlap == "none":
         return inside[0] + data[0], inside[1] + data[1], once[0] + once[1]
     passes = (0, 1)
-    if overlap == "data":
-        during = [inside[i] + beyond(data[i], compute[i]) for i in passes]
-    else:
-        during = [beyond(inside[i] + data[i], compute[i]) for i in passes]
-    rest = [compute[i] if data[i] == 0 else price.most(0, compute[i] - data[i]) for i in passes]
+    hidden = [data[i] if overlap == "data" else inside[i] + data[i] for i in passes]
+    during = [beyond(hidden[i], compute[i]) + (inside[i] if overlap == "data" else 0) for i in passes]
+    rest = [compute[i] if hidden[i] == 0 else price.most(0, compute[i] - hidden[i]) for i in passes]
     return during[0], during[1], beyond(once[0], rest[0]) + beyond(once[1], rest[1])
 
 
@@ -371,7 +370,7 @@ def require_values(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
         str(n) for n in d.at.degrees.values() if not isinstance(n, int)
     }
     for name in sorted(used - set(values) - set(d.values)):
-        problems.add("PP203", f"a time was asked for, and `{name}` is not set ({info(name).meaning})", help=f"--set {name}=8")
+        problems.add("PP203", f"a time was asked for, and `{name}` is not set ({info(name).meaning})", help=how_to_set(name))
     if values.get("eta", Fraction(1)) > 1:
         problems.add("PP202", f"`eta` is a share of the peak: at most 1, and not {float(values['eta']):g}", help="for example eta=0.5")
     problems.raise_if_any()

@@ -7,6 +7,10 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import z3
 
 Solve = Callable[[str, int, int], str]
 
@@ -16,41 +20,41 @@ _TRIES = 3
 
 
 def ask_z3(script: str, milliseconds: int, seed: int = 0) -> str:
-    """``sat``, ``unsat`` or ``unknown`` from Z3 within the budget, which is that of a clock on the wall: where it ran out while the machine
-    did something else, Z3 is asked again."""
-    answer = "unknown"
+    """``sat``, ``unsat`` or ``unknown`` from Z3 within the budget."""
+    return _settled(script, milliseconds, seed)[0]
+
+
+def _settled(script: str, milliseconds: int, seed: int) -> tuple[str, z3.Solver]:
+    """Z3's answer, and Z3. The budget is that of a clock on the wall: where it ran out while the machine did something else, Z3 is asked
+    again."""
     for _ in range(_TRIES):
-        answer, waited, computed = _timed(lambda: _z3(script, milliseconds, seed))
+        clock, own = time.perf_counter(), time.thread_time()
+        answer, solver = _z3(script, milliseconds, seed)
+        waited, computed = time.perf_counter() - clock, time.thread_time() - own
         if answer != "unknown" or 1e3 * waited < milliseconds or 1e3 * computed > milliseconds / 4:
             break
-    return answer
+    return answer, solver
 
 
-def _z3(script: str, milliseconds: int, seed: int) -> str:
+def _z3(script: str, milliseconds: int, seed: int) -> tuple[str, z3.Solver]:
     import z3
 
     solver = z3.Solver()
     solver.set("timeout", milliseconds)
     solver.set("random_seed", seed)
     solver.from_string(script)
-    return str(solver.check())
-
-
-def _timed(ask: Callable[[], str]) -> tuple[str, float, float]:
-    """An answer, the seconds until it came, and those that this thread computed for it."""
-    clock, own = time.perf_counter(), time.thread_time()
-    answer = ask()
-    return answer, time.perf_counter() - clock, time.thread_time() - own
+    answer = str(solver.check())
+    if answer == "unknown" and solver.reason_unknown() == "interrupted from keyboard":  # Z3 takes the signal, and Python sees none
+        raise KeyboardInterrupt
+    return answer, solver
 
 
 def model(script: str, milliseconds: int) -> dict[str, Fraction] | None:
     """The values of constants in a model that Z3 finds; None where it finds none, or one that is not rational."""
     import z3
 
-    solver = z3.Solver()
-    solver.set("timeout", milliseconds)
-    solver.from_string(script)
-    if solver.check() != z3.sat:
+    answer, solver = _settled(script, milliseconds, 0)
+    if answer != "sat":
         return None
     found, values = solver.model(), {}
     for declared in found.decls():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from placeproof.prove.terms import App, Fn, Index, Mono, Poly, Var, app, by_cases, choose, product, same, substitute, total
+from placeproof.prove.terms import ONE, App, Fn, Index, Mono, Poly, Var, app, by_cases, choose, product, same, substitute, total
 from placeproof.prove.terms.algebra import substitute_index
 from placeproof.semantics.encode.context import CONSISTENCY, Context
 from placeproof.semantics.encode.values import Piece, Saved, Stream, Tensor
@@ -109,11 +109,8 @@ def forward(ctx: Context, w: Tensor, x: Stream) -> tuple[Stream, Saved]:
     else:
         fits = x.held is None or _token_by_token(ctx, w)
         sample = sample_read(ctx, x, "y", (region.index,)) if fits else None
-        body = (
-            _slices(ctx, w, app(world.slice_output(w.group), *sample, region.index, E_SLICE, TOKEN_AT, CHANNEL_AT))
-            if fine and sample
-            else None
-        )
+        at = (region.index, E_SLICE, TOKEN_AT, CHANNEL_AT)
+        body = _slices(ctx, w, app(world.slice_output(w.group), *sample, *at)) if fine and sample else None
     held = _tokens_of(ctx, w, x)
     out = held_stream(ctx, body, held) if body is not None else ctx.unknown_stream(held)
     return out, Saved(group=w.group, region=region, sample=sample if fine else None, held=x.held, output=out)
@@ -201,16 +198,21 @@ def _tokens_held(ctx: Context, held: str | None) -> Poly:
     return product() if held is None else same(ctx.world.here[held], ctx.world.token_owner(held))
 
 
-def norm_gradient(world: World, sample: tuple[Index, ...], block: Index, dy: Poly, tokens: Poly) -> Poly:
-    """The gradient of a norm's element: a sum over tokens and channels, each token by itself."""
-    return total([TOKEN_AT, CHANNEL_AT], product(tokens, app("jacobian norm", *sample, block, E_ENTRY, TOKEN_AT, CHANNEL_AT), dy))
+def _over_tokens(jacobian: Poly, dz: Poly, tokens: Poly = ONE) -> Poly:
+    """An element's gradient: a sum over (some) tokens and all channels, each token by itself."""
+    return total([TOKEN_AT, CHANNEL_AT], product(tokens, jacobian, dz))
+
+
+def norm_gradient(sample: tuple[Index, ...], block: Index, dy: Poly, tokens: Poly) -> Poly:
+    """The gradient of a norm's element."""
+    return _over_tokens(app("jacobian norm", *sample, block, E_ENTRY, TOKEN_AT, CHANNEL_AT), dy, tokens)
 
 
 def _norm_jacobian(ctx: Context, w: Tensor, saved: Saved, dy: Stream, whole: Stream | None) -> Poly | None:
     assert saved.sample is not None
     if dy.held != saved.held:
         return None
-    return norm_gradient(ctx.world, saved.sample, w.region.index, ctx.here(dy.body), _tokens_held(ctx, saved.held))
+    return norm_gradient(saved.sample, w.region.index, ctx.here(dy.body), _tokens_held(ctx, saved.held))
 
 
 def _expert_jacobian(ctx: Context, w: Tensor, saved: Saved, dz: Stream, whole: Stream | None) -> Poly | None:
@@ -232,9 +234,8 @@ def _all_tokens(ctx: Context, w: Tensor, saved: Saved, whole: Stream | None) -> 
 
 
 def expert_gradient(group: str, sample: tuple[Index, ...], block: Index, dz: Poly, tokens: Poly) -> Poly:
-    """The gradient of an element of a block's experts: a sum over tokens and channels, each token by itself."""
-    jacobian = app(f"jacobian {group}", *sample, block, E_SLICE, E_ENTRY, TOKEN_AT, CHANNEL_AT)
-    return total([TOKEN_AT, CHANNEL_AT], product(tokens, jacobian, dz))
+    """The gradient of an element of a block's experts."""
+    return _over_tokens(app(f"jacobian {group}", *sample, block, E_SLICE, E_ENTRY, TOKEN_AT, CHANNEL_AT), dz, tokens)
 
 
 def _matrix_jacobian(ctx: Context, w: Tensor, saved: Saved, dz: Stream, whole: Stream | None) -> Poly | None:
@@ -249,7 +250,7 @@ def _matrix_jacobian(ctx: Context, w: Tensor, saved: Saved, dz: Stream, whole: S
 
 def matrix_gradient(sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:
     """The gradient of an element of a block's matrices: it depends on the slice's own weights alone."""
-    return total([TOKEN_AT, CHANNEL_AT], product(app("jacobian matrix", *sample, block, E_SLICE, E_ENTRY, TOKEN_AT, CHANNEL_AT), dz))
+    return _over_tokens(app("jacobian matrix", *sample, block, E_SLICE, E_ENTRY, TOKEN_AT, CHANNEL_AT), dz)
 
 
 def input_gradient(ctx: Context, w: Tensor, saved: Saved, dx: Stream) -> Stream:
@@ -274,17 +275,19 @@ def input_gradient(ctx: Context, w: Tensor, saved: Saved, dx: Stream) -> Stream:
 
 
 def norm_input(sample: tuple[Index, ...], block: Index, dy: Poly) -> Poly:
-    """The gradient of a norm's input: token by token, linear in that of its output."""
-    other = Var("other.channel", CHANNEL)
-    moved = substitute(dy, {CHANNEL_AT.name: other})
-    return total([other], product(app("jacobian norm input", *sample, block, TOKEN_AT, other, CHANNEL_AT), moved))
+    """The gradient of a norm's input."""
+    return _each_token("jacobian norm input", (*sample, block), dy)
 
 
 def expert_input(group: str, sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:
-    """One slice of an expert's part of the gradient of a block's input: token by token, as that of a norm."""
+    """One slice of an expert's part of the gradient of a block's input."""
+    return _each_token(f"jacobian {group} input", (*sample, block, E_SLICE), dz)
+
+
+def _each_token(jacobian: str, at: tuple[Index, ...], dz: Poly) -> Poly:
+    """The gradient of an input, token by token: linear in that of the token's output, over all of its channels."""
     other = Var("other.channel", CHANNEL)
-    moved = substitute(dz, {CHANNEL_AT.name: other})
-    return total([other], product(app(f"jacobian {group} input", *sample, block, E_SLICE, TOKEN_AT, other, CHANNEL_AT), moved))
+    return total([other], product(app(jacobian, *at, TOKEN_AT, other, CHANNEL_AT), substitute(dz, {CHANNEL_AT.name: other})))
 
 
 def matrix_input(sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:

@@ -43,7 +43,7 @@ class Reference:
         if world.by_blocks and declared.tied is None:
             dz = self._dx(sample, world.end("blocks", E_BLOCK))
             if group == NORM:
-                return norm_gradient(world, sample, E_BLOCK, self._dy(sample, E_BLOCK, dz), ONE)
+                return norm_gradient(sample, E_BLOCK, self._dy(sample, E_BLOCK, dz), ONE)
             if group in world.expert_groups:
                 return expert_gradient(group, sample, E_BLOCK, dz, ONE)
             return matrix_gradient(sample, E_BLOCK, dz)

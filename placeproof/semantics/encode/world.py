@@ -24,11 +24,11 @@ TOKEN = Sort("token", "tokens")
 CHANNEL = Sort("channel", "channels")
 POSITION = Sort("position", "positions")
 
-#: An element of a tensor: its block, the slice of the hidden dimension (or the expert), and its place there.
 #: The group of what a block's computation group by group has copied: norms (and what else works token by token, such as a router).
 NORM = "norm"
 #: Names of a stage's first and last part.
 FIRST_PART, LAST_PART = "first part of", "last part of"
+#: An element of a tensor: its block, the slice of the hidden dimension (or the expert), and its place there.
 E_BLOCK, E_SLICE, E_ENTRY = Var("e.block", BLOCK), Var("e.slice", SLICE), Var("e.entry", ENTRY)
 ELEMENT: tuple[Var, ...] = (E_BLOCK, E_SLICE, E_ENTRY)
 #: An element of a stream of activations.
@@ -206,10 +206,8 @@ class World:
         if axis.splits.name == "layers":
             return fn("stage", (E_BLOCK,), sort)
         if self.sliced(group) and (axis.splits.name in ("hidden", "experts") or self.is_expert_axis(group, axis.name)):
-            apart = (
-                f".{group}" if self.by_blocks and group in self.expert_groups else ""
-            )  # experts' slices are others than those of matrices
-            return fn(f"owner.{factor}{apart}{suffix}", (E_BLOCK, E_SLICE), sort)
+            own = f".{group}" if self.by_blocks and group in self.expert_groups else ""  # their slices are not those of matrices
+            return fn(f"owner.{factor}{own}{suffix}", (E_BLOCK, E_SLICE), sort)
         copy = () if self.tied(group) is None else (self.stage,)  # tied copies lie in partitions of their own
         return fn(f"owner.{factor}{suffix}", (*self.element(group), *copy), sort)
 

@@ -59,6 +59,11 @@ class Facts:
         return self.experts is not None and self.hidden is not None and not self.mode(PARAMETERS, self.hidden, EXPERT).split
 
     @cached_property
+    def split_experts(self) -> bool:
+        """Whether what experts make is a partial sum over the hidden axis, as what other matrices make."""
+        return self.experts is not None and self.hidden is not None and not self.whole_experts
+
+    @cached_property
     def summed_with_norms(self) -> tuple[str, ...]:
         """Groups of which each device of the hidden axis finds a part of the gradient: that of its own tokens."""
         return (NORM, EXPERT) if self.whole_experts else (NORM,)

@@ -62,7 +62,7 @@ class Flow:
         return said(found.form.tree, {"p": ref(self.stages), "v": num(self.chunks), **known}, self.schedule)
 
 
-def apart(strategy: Strategy) -> Strategy:
+def one_copy_each(strategy: Strategy) -> Strategy:
     """A strategy whose schedule holds the model twice as two pipelines, each with one copy and half of the micro-batches.
 
     A device then stands for two: one for each copy, with samples of its own. They are told apart along an axis of two, which splits the

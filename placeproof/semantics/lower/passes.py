@@ -183,25 +183,20 @@ class Passes:
         y: Expr = ref("y")
         if f.sequence_parallel:
             y = call("all_gather", y, axes=[f.hidden])
-            if self._experts_join:  # gathered once for both
+            if f.split_experts:  # gathered once for both
                 body.append(let(ref("whole"), y))
                 y = ref("whole")
         body.append(self._run("z", MATRIX, y, save))
         if f.experts is not None:
-            body.append(self._run("e", EXPERT, y if self._experts_join else ref("y"), save))
+            body.append(self._run("e", EXPERT, y if f.split_experts else ref("y"), save))
         return [*body, let(ref("x"), plus(ref("x"), self._joined(ref("z"), ref("e"))))]
-
-    @property
-    def _experts_join(self) -> bool:
-        """Whether what experts make is a partial sum over the hidden axis, as what other matrices make."""
-        return self.facts.experts is not None and not self.facts.whole_experts
 
     def _joined(self, of_matrices: Expr, of_experts: Expr) -> Expr:
         """The sum over the hidden axis of what matrices make, and what experts make, where there are some."""
         f = self.facts
         assert f.hidden is not None
         join = "reduce_scatter" if f.sequence_parallel else "all_reduce"
-        if self._experts_join:
+        if f.split_experts:
             return call(join, plus(of_matrices, of_experts), axes=[f.hidden])
         joined = call(join, of_matrices, axes=[f.hidden])
         return joined if f.experts is None else plus(joined, of_experts)
@@ -253,14 +248,16 @@ class Passes:
             dz = ref("dz")
             body.append(let(dz, call("all_gather", dx, axes=[f.hidden])))
             x = (call("all_gather", call("output", outer), axes=[f.hidden]),)
-            if self._experts_join:
+            if f.split_experts:
                 body.append(let(ref("whole"), x[0]))
                 x = (ref("whole"),)
         body += self._gradient(MATRIX, call("backward_weight", self._weights(MATRIX), inner, dz, *x))
         into = call("backward_input", self._weights(MATRIX), inner, dz)
         through: Expr = into
         if f.experts is not None:
-            kept, dz, x = self._saved(saved, EXPERT), dz if self._experts_join else dx, x if self._experts_join else ()
+            kept = self._saved(saved, EXPERT)
+            if f.whole_experts:  # of the device's own tokens
+                dz, x = dx, ()
             body += self._gradient(EXPERT, call("backward_weight", self._weights(EXPERT), kept, dz, *x))
             through = call("backward_input", self._weights(EXPERT), kept, dz)
         body.append(let(dy, self._joined(into, through)))

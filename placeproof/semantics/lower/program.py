@@ -22,7 +22,7 @@ from placeproof.core.program import (
 from placeproof.core.states import ACTIVATIONS, MODEL_STATES, State
 from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, Strategy
 from placeproof.semantics.lower.facts import Facts
-from placeproof.semantics.lower.flight import apart, flow
+from placeproof.semantics.lower.flight import flow, one_copy_each
 from placeproof.semantics.lower.passes import Passes
 from placeproof.semantics.lower.write import call, do, let, num, of, ref
 from placeproof.semantics.usable import require_usable
@@ -35,7 +35,7 @@ def lower(strategy: Strategy) -> Program:
     its line. Raises :class:`InputError` when no device could use the placement.
     """
     require_usable(strategy)
-    facts = Facts(apart(strategy))
+    facts = Facts(one_copy_each(strategy))
     program = Program(
         name=strategy.name,
         axes=facts.strategy.axes,

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Members = list[tuple["Device", Any]]
 
+#: What goes from each part's owner, or to it, instead of from one root.
+_BY_OWNERS = {"broadcast": "all_gather", "reduce": "reduce_scatter"}
+
 
 def exchange(call: Call, members: Members) -> list[Any]:
     """The result of a collective on each member, in the order given."""
@@ -25,14 +28,14 @@ def exchange(call: Call, members: Members) -> list[Any]:
         return layer(call, members)
     if call.op in ("backward", "backward_with"):
         return [_pass_of(device, members) for device, _ in members]
+    if call.op in _BY_OWNERS and call.option("root", "owner" if isinstance(first, Part) else "0") == "owner":
+        call = replace(call, op=_BY_OWNERS[call.op])
     if isinstance(first, Part):
         return [_part(call, device, members) for device, _ in members]
-    if isinstance(first, dict) and first and isinstance(next(iter(first))[1], str):
-        return _by_tensor(call, members)
-    if isinstance(first, dict):
+    if isinstance(first, dict) and not (first and isinstance(next(iter(first))[1], str)):
         return [_stream(call, device, members) for device, _ in members]
-    if isinstance(first, Fraction | Residue | Recorded | int):
-        return _scalar(call, members)
+    if isinstance(first, dict | Fraction | Residue | Recorded | int):
+        return _numbers(call, members)
     if isinstance(first, Saved):
         raise TypeError(f"`{call.op}` of what a forward kept has no meaning in the simulator")
     raise TypeError(f"`{call.op}` of a {type(first).__name__}")
@@ -96,15 +99,6 @@ def _own_shares(element: Element, device: Device) -> list[tuple[object, ...]]:
     return [(device.place((declared.partial,)),)] if declared.partial else [()]
 
 
-def _by_tensor(call: Call, members: Members) -> list[Any]:
-    """A reduction of one number for each tensor."""
-    if call.op not in ("all_reduce", "reduce"):
-        return [value for _, value in members]
-    tensors = {key for _, value in members for key in value}
-    reduced = {key: combine(call, [value.get(key, Fraction(0)) for _, value in members]) for key in tensors}
-    return [reduced] * len(members)
-
-
 def combine(call: Call, values: list[Fraction]) -> Fraction:
     """A reduction of numbers."""
     op = call.option("op", "sum")
@@ -116,29 +110,44 @@ def combine(call: Call, values: list[Fraction]) -> Fraction:
     return total / len(values) if op == "mean" else total
 
 
-def _scalar(call: Call, members: Members) -> list[Any]:
+def _numbers(call: Call, members: Members) -> list[Any]:
+    """Of one number of each device, or of one for each tensor."""
     values = [value for _, value in members]
     if call.op in ("all_reduce", "reduce"):
-        return [combine(call, values)] * len(values)
+        whole: Any
+        if isinstance(values[0], dict):
+            whole = {key: combine(call, [v.get(key, Fraction(0)) for v in values]) for key in {key for v in values for key in v}}
+        else:
+            whole = combine(call, values)
+        return [_reduced(call, device, members, whole) for device, _ in members]
     if call.op == "broadcast":
-        return [_from_root(call, members)] * len(values)
-    return values
+        return [_root(call, members)[1]] * len(values)
+    if call.op == "all_gather":
+        return values
+    raise TypeError(f"`{call.op}` of a number has no meaning in the simulator")
 
 
-def _from_root(call: Call, members: Members) -> Any:
-    root = int(call.option("root", "0") or "0")
+def _root(call: Call, members: Members) -> tuple[Device, Any]:
+    number = int(call.option("root", "0") or "0")
     ordered = sorted(members, key=lambda m: m[0].place(call.axes))
-    return ordered[root % len(ordered)][1]
+    return ordered[number % len(ordered)]
+
+
+def _reduced(call: Call, device: Device, members: Members, whole: Any) -> Any:
+    """What a reduction leaves on a device: its result everywhere, or on the root alone."""
+    if call.op == "all_reduce" or device is _root(call, members)[0]:
+        return whole
+    return {key: garbage(device.at, key) for key in whole} if isinstance(whole, dict) else garbage(device.at)
 
 
 def _part(call: Call, device: Device, members: Members) -> Part:
     own: Part = next(value for other, value in members if other is device)
     elements = own.extent
-    if call.op in ("all_gather", "broadcast") and call.option("root", "owner") == "owner":
+    if call.op == "all_gather":
         extent = _with_others_experts(call, own, device, members)
         return replace(own, extent=extent, data=_collected(call, extent, members))
     if call.op == "broadcast":
-        root = _from_root(call, members)
+        root: Part = _root(call, members)[1]
         return own.with_data({e: root.data[e] for e in elements if e in root.data})
     if call.op == "tied_reduce":
         tied = [e for e in elements if device.layout.tied(device.layout.group_of(e)) == call.axes[0]]
@@ -148,11 +157,10 @@ def _part(call: Call, device: Device, members: Members) -> Part:
     reduced = {e: combine(call, [v.data.get(e, garbage(d.at, e)) for d, v in members]) for e in elements if e in there}
     if call.op == "all_reduce":
         return own.with_data(reduced)
-    if call.op in ("reduce_scatter", "reduce"):
-        root = call.option("root", "owner") or "owner"
-        if call.op == "reduce_scatter" or root == "owner":
-            return own.with_data({e: v for e, v in reduced.items() if device.owns(e, call.axes)})
-        return own.with_data(reduced if device.place(call.axes) == int(root) else {})
+    if call.op == "reduce_scatter":
+        return own.with_data({e: v for e, v in reduced.items() if device.owns(e, call.axes)})
+    if call.op == "reduce":
+        return own.with_data(reduced if device is _root(call, members)[0] else {})
     raise TypeError(f"`{call.op}` of parameters has no meaning in the simulator")
 
 
@@ -185,9 +193,9 @@ def _stream(call: Call, device: Device, members: Members) -> Any:
         return joined
     reduced = {key: combine(call, [value.get(key, garbage(d.at, key)) for d, value in members]) for key in keys}
     if call.op in ("all_reduce", "reduce"):
-        return reduced
+        return _reduced(call, device, members, reduced)
     if call.op == "reduce_scatter":
         return {key: v for key, v in reduced.items() if device.has_token(key[0])}
     if call.op == "broadcast":
-        return _from_root(call, members)
+        return _root(call, members)[1]
     raise TypeError(f"`{call.op}` of activations has no meaning in the simulator")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import TypeAlias
 
 from placeproof.core.program import Group, Program, calls, statements
@@ -138,9 +139,7 @@ class Layout:
 
     def _uneven(self, axes: tuple[str, ...], alone: int) -> int:
         """One more than there are devices along axes; ``alone`` where there is one."""
-        count = 1
-        for axis in axes:
-            count *= self._degree(axis)
+        count = prod(self._degree(axis) for axis in axes)
         return count + 1 if count > 1 else alone
 
     @cached_property
@@ -254,10 +253,7 @@ class Layout:
         return slice_ * degree // count if self.slice_axes(group)[0] == axis else slice_ % degree
 
     def _degree(self, axis: str) -> int:
-        product = 1
-        for factor in self.factors((axis,)):
-            product *= self.sizes.factors[factor]
-        return product
+        return prod(self.sizes.factors[factor] for factor in self.factors((axis,)))
 
     def _stage_of(self, element: Element) -> int:
         return element[0] // (self.blocks_per_layer * self.sizes.layers_per_stage)

@@ -1,0 +1,76 @@
+"""The process around a command: streams that may be closed or full, and interrupts."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from contextlib import suppress
+from types import FrameType
+from typing import Any, NoReturn
+
+from placeproof.core.diagnostics import Diagnostic, InputError
+
+EXIT_INTERRUPTED = 130
+
+
+class OutputError(InputError):
+    """The answer cannot be written where the user wants it."""
+
+    after = "the output is not whole"
+
+
+class _Answer(io.FileIO):
+    """Standard output. A reader that has gone away (`| head -1`) is no fault; anything else that keeps it from being written is
+    one of the user's."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            return memoryview(data).nbytes
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            problem = Diagnostic(
+                code="PP110", message=f"cannot write the output: {reason}", help="give it a file, a pipe or a terminal that takes it"
+            )
+            raise OutputError([problem]) from error
+
+
+class _Messages(io.FileIO):
+    """Standard error. A message that cannot be written changes nothing: the exit code says what there is to say."""
+
+    def write(self, data: Any, /) -> int:
+        with suppress(OSError):
+            return super().write(data) or 0
+        return memoryview(data).nbytes
+
+
+def prepare() -> None:
+    """Streams and interrupts as all commands need them. A stream that is closed is opened, so that no file of ours takes its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY)
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False), encoding="utf-8")
+    sys.stdout = _text(_Answer(1, "w", closefd=False), sys.stdout)
+    sys.stderr = _text(_Messages(2, "w", closefd=False), sys.stderr)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _interrupted)
+
+
+def _text(raw: io.FileIO, before: Any) -> io.TextIOWrapper:
+    encoding, errors = (before.encoding, before.errors) if before is not None else ("utf-8", "replace")
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors=errors, line_buffering=raw.isatty() or raw.fileno() == 2)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    """The first Ctrl-C lets go of what is open; a second one waits for nothing."""
+    signal.signal(signal.SIGINT, _gone)
+    raise KeyboardInterrupt
+
+
+def _gone(number: int, frame: FrameType | None) -> NoReturn:
+    os._exit(EXIT_INTERRUPTED)
