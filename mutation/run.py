@@ -53,7 +53,7 @@ def main() -> int:
         done[entry["mutant"]] = {**entry, "commit": commit}
         print(f"{entry['result']:<9} {entry['seconds']:>5} s  {entry['mutant']}  {entry['by']}", flush=True)
         write(options.log, {"seed": options.seed, "count": options.count}, [done[name] for name in mutants if name in done])
-    return 0
+    return _summary(done)
 
 
 def read(log: Path = LOG) -> dict[str, dict[str, Any]]:

@@ -5,6 +5,7 @@ The commands are those that are registered: a new one is asked the same.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -78,6 +79,7 @@ def ended(*arguments: str, before: str = "", **how: object) -> subprocess.Comple
 def test_an_interrupt_is_130_and_says_so(command: str) -> None:
     before = """
     import functools, os, signal
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     from placeproof.cli import main as cli
     for info in cli.app.registered_commands:
         def heard(*args, of=info.callback, **options):
@@ -92,11 +94,17 @@ def test_an_interrupt_is_130_and_says_so(command: str) -> None:
 @pytest.mark.parametrize("arguments", [["check", "--no-cache", "-j", "1"], ["check", "--no-cache", "-j", "2"], ["prove", "--catalogue"]])
 @pytest.mark.parametrize("seconds", [0.15, 4])
 def test_an_interrupt_from_outside_ends_all_processes(arguments: list[str], seconds: float) -> None:
-    group = subprocess.Popen(program(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    time.sleep(seconds)
-    os.killpg(group.pid, signal.SIGINT)
-    began = time.monotonic()
-    _, err = group.communicate(timeout=60)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background processes begin deaf
+    group = subprocess.Popen(program(*arguments), text=True, start_new_session=True, preexec_fn=heard, **streams)  # type: ignore[call-overload]
+    try:
+        time.sleep(seconds)
+        os.killpg(group.pid, signal.SIGINT)
+        began = time.monotonic()
+        _, err = group.communicate(timeout=60)
+    finally:
+        if group.poll() is None:
+            os.killpg(group.pid, signal.SIGKILL)
     assert group.returncode == 130
     assert err in ("", "interrupted\n")
     assert time.monotonic() - began < 10, "it computed on"
@@ -200,6 +208,7 @@ def test_a_user_that_nobody_knows(tmp_path: Path) -> None:
     """The interpreter may lie where only root can read: what is needed is loaded before."""
     before = """
     import os
+    import placeproof.__main__
     from placeproof.cli.main import run
     assert run(["check", "theorems.py", "--no-cache"]) == 0
     for name in ("HOME", "PLACEPROOF_CACHE", "XDG_CACHE_HOME"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,14 +51,17 @@ def expressions(texts: list[str], found: list[Imported | None]) -> list[str]:
     return [text if one is None else one.expression for text, one in zip(texts, found, strict=True)]
 
 
-def settings(given: Sequence[str], found: Sequence[Imported | None]) -> list[str]:
-    """The NAME=VALUE texts of the command line, and behind them what configurations say of other symbols: all that say it the same."""
+def settings(given: Sequence[str], found: Sequence[Imported | None], symbols: Collection[str] | None = None) -> list[str]:
+    """The NAME=VALUE texts of the command line, and behind them what configurations say of other symbols: all that say it the same.
+
+    ``symbols``: those that the formulas have, where that is known; what a configuration says of others is of no use.
+    """
     said = {text.partition("=")[0].strip() for text in given}
     numbers: dict[str, set[Fraction]] = {}
     for one in filter(None, found):
         for name, value in one.numbers.items():
             numbers.setdefault(name, set()).add(value)
-    return [*given, *(f"{name}={min(values)}" for name, values in numbers.items() if name not in said and len(values) == 1)]
+    return [*given, *(f"{name}={min(values)}" for name, values in numbers.items() if name not in said and len(values) == 1 and (symbols is None or name in symbols))]
 
 
 def precision_of(given: str | None, found: Sequence[Imported | None]) -> str | None:

@@ -241,7 +241,7 @@ def _of_strategy(asked: _Asked, expression: str | None, found: list[Imported | N
         derived = None if expression is None else _derived(expression, shards, groups=asked.groups)
     problems.raise_if_any()
     assert derived is not None
-    said = settings(asked.given, found) if asked.given else []
+    said = settings(asked.given, found, derived.symbols)
     numbers = read_numbers(said, precision_of(asked.precision, found), degrees=derived.degree_values)
     if asked.given:
         require_numbers(derived, numbers)

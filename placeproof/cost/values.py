@@ -45,7 +45,7 @@ def read_numbers(settings: Iterable[str], precision: str | None, *, degrees: Map
     values |= given
     _consistent(values, given, problems)
     problems.raise_if_any()
-    return Numbers(values=values, given=tuple(given), precision=chosen, asked=bool(given) or precision is not None)
+    return Numbers(values=values, given=tuple(given), precision=chosen, asked=bool(given) or precision not in (None, OPEN))
 
 
 def _read_one(setting: str, given: dict[str, Fraction], degrees: Mapping[str, int | None] | None, problems: Problems) -> None:

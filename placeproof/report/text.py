@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from placeproof.core.precision import PRECISIONS
+from placeproof.core.precision import DEFAULT_PRECISION, OPEN, PRECISIONS
 from placeproof.cost.closed import tidy
 from placeproof.cost.conventions import conventions
 from placeproof.cost.derive import Derivation, evaluate
@@ -30,6 +30,9 @@ LABELS = {
     "host": "host memory",
     "host_asked": "host, asked for",
 }
+
+
+_STATES = ("b_theta", "b_g", "b_omega")
 
 
 def derivation(d: Derivation, numbers: Numbers, shards: Shards | None = None) -> str:
@@ -127,12 +130,19 @@ def _listed(title: str, items: Iterable[str]) -> list[str]:
     return [title, *(f"  - {item}" for item in items)]
 
 
+def _per_parameter(numbers: Numbers) -> str:
+    """The bytes of states; widths that have no value stay symbols."""
+    widths = [numbers.values.get(name) for name in _STATES]
+    known = [w for w in widths if w is not None]
+    told = " + ".join(name if w is None else figure(w) for name, w in zip(_STATES, widths, strict=True))
+    total = f" = {figure(sum(known, Fraction(0)))}" if len(known) == len(widths) else ""
+    return f"{'widths' if numbers.precision == OPEN else numbers.precision}: {told}{total} bytes per parameter"
+
+
 def _numbers(d: Derivation, numbers: Numbers) -> list[str]:
-    p = PRECISIONS[numbers.precision]
-    widths = [numbers.values[n] for n in ("b_theta", "b_g", "b_omega")]
-    per = " + ".join(figure(w) for w in widths)
-    given = ", ".join(f"{n} = {figure(v)}" for n, v in numbers.values.items() if n in d.symbols and n not in p.values())
-    lines = [f"numbers ({p.name}: {per} = {figure(sum(widths, Fraction(0)))} bytes per parameter{'; ' + given if given else ''})"]
+    widths = PRECISIONS[DEFAULT_PRECISION].values()
+    given = [f"{n} = {figure(v)}" for n, v in numbers.values.items() if n in d.symbols and n not in widths]
+    lines = [f"numbers ({'; '.join([_per_parameter(numbers), *([', '.join(given)] if given else [])])})"]
     rows: list[tuple[str, ...]] = []
     missing: dict[str, list[str]] = {}
     wanted = {LABELS[key]: expr for key, expr in _told(d).items()}
