@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FUZZ = ROOT / "nightly" / "fuzz.py"
-COUNT = 330
+COUNT = 132
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="limits are set as Linux counts memory")
 

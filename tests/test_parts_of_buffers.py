@@ -216,7 +216,7 @@ def edited(text: str, draw: random.Random) -> str:
     return "\n".join(lines) + "\n"
 
 
-@settings(max_examples=LONG or 24)
+@settings(max_examples=LONG or 12)
 @given(subject=st.sampled_from(SUBJECTS), seed=st.integers(0, 10**9))
 def test_random_edits_of_parts(subject: str, seed: int) -> None:
     text = edited(render(lower(parse_strategy(subject))), random.Random(seed))

@@ -112,7 +112,7 @@ def programs(draw: st.DrawFn) -> str:
     return HEAD + text + "\n"
 
 
-@settings(max_examples=LONG or 100)
+@settings(max_examples=LONG or 60)
 @given(text=programs())
 def test_random_programs(text: str) -> None:
     agree(read(text))
@@ -207,7 +207,7 @@ def _replaced(program: Program, old: Stmt, new: tuple[Stmt, ...]) -> Program:
 SUBJECTS = [n if n not in ("sp", "zero_r") else f"tp * {n}" for n in names()] + ["zero1 * tp * pp", "zero2 * accumulate", "ddp * tp * sp"]
 
 
-@settings(max_examples=LONG or 100)
+@settings(max_examples=LONG or 60)
 @given(subject=st.sampled_from(SUBJECTS), data=st.data())
 def test_random_edits_of_catalogue_programs(subject: str, data: st.DataObject) -> None:
     _, mutant = data.draw(st.sampled_from(edits(lower(parse_strategy(subject)))), label="edit")

@@ -61,7 +61,14 @@ def settings(given: Sequence[str], found: Sequence[Imported | None], symbols: Co
     for one in filter(None, found):
         for name, value in one.numbers.items():
             numbers.setdefault(name, set()).add(value)
-    return [*given, *(f"{name}={min(values)}" for name, values in numbers.items() if name not in said and len(values) == 1 and (symbols is None or name in symbols))]
+    return [
+        *given,
+        *(
+            f"{name}={min(values)}"
+            for name, values in numbers.items()
+            if name not in said and len(values) == 1 and (symbols is None or name in symbols)
+        ),
+    ]
 
 
 def precision_of(given: str | None, found: Sequence[Imported | None]) -> str | None:

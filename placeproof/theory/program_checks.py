@@ -123,7 +123,7 @@ def exact(one: Programs) -> Check:
         from placeproof.semantics.tensors.simulate import Searched as SearchedTensors
         from placeproof.semantics.tensors.simulate import search as search_tensors
 
-        of_tensors = search_tensors(program)
+        of_tensors = search_tensors(program, seconds=4 * RUNS)
         runs, largest = (of_tensors.runs, of_tensors.largest) if isinstance(of_tensors, SearchedTensors) else (-1, "")
     else:
         found = search(program, without=one.dropped(), ranges=one.ranges, seconds=RUNS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -61,8 +62,11 @@ class Searched:
     largest: str
 
 
-def simulate(program: Program, setup: Setup) -> Difference | None:
-    """The first result that differs from one device's. Raises NotComputedError for a run that says nothing."""
+def simulate(program: Program, setup: Setup, *, slopes: bool = True) -> Difference | None:
+    """The first result that differs from one device's. Raises NotComputedError for a run that says nothing.
+
+    ``slopes``: whether one device's gradients are compared with derivatives, too.
+    """
     one = replace(setup, degrees=dict.fromkeys(setup.degrees, 1))
     alone = Machine(program, one.degrees, setup.sizes, setup.seed, fine=setup.fine).run()
     try:
@@ -76,7 +80,7 @@ def simulate(program: Program, setup: Setup) -> Difference | None:
             found = _compare(there, dict(zip(setup.degrees, device, strict=True)), actual, expected)
             if found is not None:
                 return found
-    return _gradients(program, one, alone)
+    return _gradients(program, one, alone) if slopes else None
 
 
 def _compare(output: Output, device: dict[str, int], actual: Local, expected: Local) -> Difference | None:
@@ -113,17 +117,23 @@ def _gradients(program: Program, one: Setup, outputs: list[Output]) -> Differenc
     return None
 
 
-def search(program: Program, most: int = 3) -> Found | Searched:
-    """The smallest run that differs from one device, or how far was looked."""
-    runs, last = 0, ""
+def search(program: Program, most: int = 3, seconds: float = math.inf) -> Found | Searched:
+    """The smallest run that differs from one device, or how far was looked.
+
+    One device's gradients do not depend on the mesh: they are compared with derivatives for the sizes of the first one alone.
+    """
+    runs, last, first, began = 0, "", None, time.monotonic()
     for setup in setups(program, most):
+        first = first or setup.degrees
+        if runs and time.monotonic() - began > seconds:
+            break
         done = 0
         for fine, seed in itertools.product((False, True), SEEDS):
             if done == RUNS:
                 break
             chosen = replace(setup, seed=seed, fine=fine)
             try:
-                what = simulate(program, chosen)
+                what = simulate(program, chosen, slopes=setup.degrees == first)
             except NotComputedError:
                 continue
             done, runs, last = done + 1, runs + 1, ", ".join(f"N_{a} = {n}" for a, n in setup.degrees.items())
