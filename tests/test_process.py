@@ -5,7 +5,6 @@ The commands are those that are registered: a new one is asked the same.
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import subprocess
@@ -94,9 +93,9 @@ def test_an_interrupt_is_130_and_says_so(command: str) -> None:
 @pytest.mark.parametrize("arguments", [["check", "--no-cache", "-j", "1"], ["check", "--no-cache", "-j", "2"], ["prove", "--catalogue"]])
 @pytest.mark.parametrize("seconds", [0.15, 4])
 def test_an_interrupt_from_outside_ends_all_processes(arguments: list[str], seconds: float) -> None:
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background processes begin deaf
-    group = subprocess.Popen(program(*arguments), text=True, start_new_session=True, preexec_fn=heard, **streams)  # type: ignore[call-overload]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes begin deaf, and so do theirs
+    group = subprocess.Popen(program(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    signal.signal(signal.SIGINT, before)
     try:
         time.sleep(seconds)
         os.killpg(group.pid, signal.SIGINT)
