@@ -584,3 +584,21 @@ def test_a_truncated_measurement_is_refused() -> None:
 def test_options_are_settled() -> None:
     settled = settle(find("gpipe"), {"pp": 4}, {"optimizer": "sgd"})
     assert settled == {"optimizer": "sgd", "dtype": "float32", "step": 2, "microbatches": 8}
+
+
+@pytest.mark.parametrize("arguments", [["ddp(2)"], ["fsdp(2)", "--json"]])
+def test_exit_codes(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """0 where what is measured is what was predicted, and 1 where a byte differs."""
+    from placeproof.cli.main import run
+    from placeproof.measure import run as runs
+
+    assert run(["measure", *arguments]) == 0
+    assert "differ" not in capsys.readouterr().out
+    real = runs.measure
+
+    def more(*of: object, **options: object) -> Measured:
+        found: Measured = real(*of, **options)  # type: ignore[arg-type]
+        return replace(found, memory={state: amount + 1 for state, amount in found.memory.items()})
+
+    monkeypatch.setattr(runs, "measure", more)
+    assert run(["measure", *arguments]) == 1

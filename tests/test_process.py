@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -237,6 +238,22 @@ def test_exit_codes_of_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert run(["prove", "good.step"]) == 3
     assert run(["prove", "good.step", "--against", "ddp"]) == 3
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(("word", "code"), [("proved", 0), ("refuted", 1), ("unknown", 3)])
+def test_exit_codes_of_the_catalogue(word: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What should be proved is, is refuted, or is unknown."""
+    from placeproof.core.program import read
+    from placeproof.report import proof_catalogue
+
+    for name, none in (("variants", lambda: ()), ("not_equivalent", lambda: ()), ("BLOCKS", ())):
+        monkeypatch.setattr(proof_catalogue, name, none)
+    real = proof_catalogue.judge
+    step = {"proved": "gradients = scale(gradients, 1 / dp)\n"}.get(word, "")
+    monkeypatch.setattr(proof_catalogue, "compositions", lambda: [("one", read(STEP.format(step)))])
+    monkeypatch.setattr(proof_catalogue, "judge", lambda program: replace(real(program), word=word))
+    assert run(["prove", "--catalogue"]) == code
+    assert capsys.readouterr().out
 
 
 def test_an_undecided_theorem_is_exit_code_three(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
