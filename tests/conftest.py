@@ -25,6 +25,8 @@ settings.register_profile(
 settings.register_profile("nightly", deadline=None, max_examples=2_000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("PLACEPROOF_PROFILE", "default"))
 
+#: What takes long begins first: no core is idle at the end.
+_LONG = frozenset({"test_theorem_suite", "test_docs", "test_every_model"})
 _SEEN: dict[str, Counter[str]] = {}
 
 
@@ -36,6 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = [item for item in items if _needs_torch(item)]
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = chosen
+    items.sort(key=lambda item: item.path.stem not in _LONG)
 
 
 def _needs_torch(item: pytest.Item) -> bool:

@@ -1,12 +1,13 @@
 """Every model under every strategy: an answer, or an error that says why there is none, and never a bug of ours.
 
-Here, each family under each strategy, and each pair of strategies on some model; ``nightly/models.py`` tries every model under every pair.
+Here, each family under each strategy, and every second pair of strategies on some model; ``nightly/models.py`` tries every model under
+every pair.
 """
 
 from __future__ import annotations
 
 import sys
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,8 @@ def test_each_family_under_each_strategy(family: str, capsys: pytest.CaptureFixt
     assert found.count(0) > len(found) / 2
 
 
-def test_each_pair_of_strategies(capsys: pytest.CaptureFixture[str]) -> None:
-    found = [answered(capsys, command(*one)) for one in zip(cycle(presets()), pairs(), cycle(FORMS), strict=False)]
+def test_every_second_pair_of_strategies(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [answered(capsys, command(*one)) for one in zip(cycle(presets()), islice(pairs(), 0, None, 2), cycle(FORMS), strict=False)]
     assert found.count(0) > len(found) / 3
 
 
