@@ -141,8 +141,9 @@ def _json_spans(plain: str, text: str, source: str, problems: Problems) -> dict[
 def _yaml(text: str, source: str, problems: Problems) -> Document | None:
     import yaml
 
-    loader = yaml.SafeLoader(text)
+    loader: yaml.SafeLoader | None = None
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         spans = _YamlSpans(text, source, problems)
         spans.walk(node, (), frozenset())
@@ -151,11 +152,14 @@ def _yaml(text: str, source: str, problems: Problems) -> Document | None:
         data: Any = loader.construct_document(node) if node is not None else None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
-        message = getattr(error, "problem", None) or str(error) or "it is nested too deeply"
-        _unreadable("YAML", message, text, source, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1, problems)
+        message = getattr(error, "problem", None) or str(error).partition("\n")[0] or "it is nested too deeply"
+        before = text[: getattr(error, "position", 0) or 0]  # of a character that no text has
+        line, column = (mark.line, mark.column) if mark else (before.count("\n"), len(before) - before.rfind("\n") - 1)
+        _unreadable("YAML", message, text, source, line + 1, column + 1, problems)
         return None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
     if not _table(data, text, source, problems):
         return None
     return Document(data=data, source=source, text=text, spans=spans.found, again=frozenset(spans.again))
