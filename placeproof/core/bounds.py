@@ -13,10 +13,17 @@ MOST_COUNT = 10**9
 LARGEST = 10**100
 #: The greatest exponent in a formula.
 MOST_EXPONENT = 32
-#: What :func:`is_count` asks for.
-A_COUNT = "a whole number of at least 1 and at most 1e9"
 
 _EXPONENT = re.compile(r"[eE][-+]?0*(\d+)$")
+
+
+def a_count(most: int = MOST_COUNT) -> str:
+    """What a number is that is counted one by one up to a power of ten, in words."""
+    return f"a whole number of at least 1 and at most 1e{len(str(most)) - 1}"
+
+
+#: What :func:`is_count` asks for.
+A_COUNT = a_count()
 
 
 def is_count(value: object) -> TypeGuard[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from placeproof.core.assumptions import ASSUMPTIONS
-from placeproof.core.bounds import LARGEST, MOST_COUNT
+from placeproof.core.bounds import LARGEST, MOST_COUNT, a_count
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis, axis_order
 from placeproof.core.modes import MODES, Mode
@@ -138,7 +138,7 @@ def _positive(node: ast.expr, what: str, reader: Reader, most: int = MOST_COUNT)
     match node:
         case ast.Constant(value=int(value)) if not isinstance(value, bool) and 1 <= value <= most:
             return value
-    reader.refuse(node, f"{what} is a whole number of at least 1 and at most 1e{len(str(most)) - 1}", code="PP103")
+    reader.refuse(node, f"{what} is {a_count(most)}", code="PP103")
     return None
 
 
