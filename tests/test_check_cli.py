@@ -437,3 +437,33 @@ def test_pytest_compares_with_the_lock_file(tmp_path: Path, capsys: pytest.Captu
     assert pytest_in(tmp_path).returncode == 0
     written(tmp_path, GOOD.replace('"n": 9', '"n": 11'))
     assert "+ witness: n = 11" in pytest_in(tmp_path).stdout
+
+
+SOUND = {
+    "cite": "'rajbhandari2020zero'", "skip": "{}", "because": "'so'", "witness": "{'n': 1}", "note": "'tried'", "label": "'two'",
+    "make": "lambda n: n >= 2", "refuted_at": "{'n': 1}", "breaks": "None", "proved": "False", "lemmas": "[]",
+}  # fmt: skip
+DECLARED = """
+from placeproof.theory import Degree, Open, Proved, Refuted, holds, theorem
+
+@theorem(expect={expect}, cite={cite}, skip={skip})
+def counts(n: Degree):
+    "There is a device."
+    return holds(n >= 1, lemmas={lemmas})
+
+counts.control({label}, {make}, refuted_at={refuted_at}, breaks={breaks}, proved={proved})
+"""
+
+
+@pytest.mark.parametrize("part", SOUND)
+@pytest.mark.parametrize("value", ["3", "[3]", "[None]", "(1, 2)", "{1: 2}", "{'n': [2]}", "object()", "'x' * 500", "lambda a, b, c: a"])
+def test_a_declaration_of_anything_is_no_bug_of_ours(part: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each part of a theorem's declaration as something that it is not."""
+    parts = SOUND | {part: value}
+    expect = {"note": f"Open({value})", "because": f"Refuted(because={value})", "witness": f"Refuted(because='so', witness={value})"}
+    text = DECLARED.format(**parts, expect=expect.get(part, "Proved()"))
+    code = run(["check", str(written(tmp_path, text)), "--no-cache", "--no-second-opinion", "--jobs", "1"])
+    out, err = capsys.readouterr()
+    assert code in (0, 1, 2), (out, err)
+    assert (code == 2) == err.startswith("error["), (out, err)
+    assert code == 2 or part in ("because", "note", "label", "breaks")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -86,7 +87,10 @@ def holds(*goals: Goal | Iterable[Goal], given: Iterable[Goal] = (), lemmas: Ite
 
     ``lemmas``: instances of theorems (:meth:`Theorem.at`) that the solver may use.
     """
-    return Holds(goals=_flat(goals), given=_flat(given), lemmas=tuple(lemmas))
+    used = tuple(lemmas)
+    if strange := [one for one in used if not isinstance(one, Lemma)]:
+        raise StatementError(f"a lemma is an instance of a theorem, `counts.at(n=2)`, not {reprlib.repr(strange[0])}")
+    return Holds(goals=_flat(goals), given=_flat(given), lemmas=used)
 
 
 def by_induction(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -170,6 +171,8 @@ class Theorem:
         proved: bool = False,
     ) -> Theorem:
         """Add a control: a statement that is nearly this one, and must be refuted where it says (or proved, beside a refuted one)."""
+        given = {"label": label, "make": make, "refuted_at": refuted_at, "breaks": breaks, "proved": proved}
+        self.problems += _misfits(f"a control of {self.name}", given)
         self.controls.append(Control(label=label, make=make, refuted_at=refuted_at, breaks=breaks, proved=proved))
         return self
 
@@ -223,19 +226,52 @@ def theorem(
     """
     if function is not None:
         return _declare(function, None, (), 0, {})
-    return lambda made: _declare(made, expect, (cite,) if isinstance(cite, str) else tuple(cite), level, skip or {})
+    return lambda made: _declare(made, expect, (cite,) if isinstance(cite, str) else cite, level, skip or {})
 
 
-def _declare(
-    function: Callable[..., Any], expect: Expectation | None, cite: tuple[str, ...], level: int, skip: Mapping[str, str]
-) -> Theorem:
-    code = function.__code__
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_point(value: object) -> bool:
+    return value is None or (isinstance(value, Mapping) and all(map(_is_text, value)))
+
+
+#: What the parts of a declaration are, and how that is said.
+_ARE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "cite": (lambda keys: isinstance(keys, tuple | list) and all(map(_is_text, keys)), "a key of references.bib, or several"),
+    "skip": (lambda of: isinstance(of, Mapping) and all(map(_is_text, (*of, *of.values()))), "reasons by check: {'needed': '...'}"),
+    "because": (_is_text, "a reason in words"),
+    "note": (_is_text, "words: what was tried"),
+    "label": (_is_text, "a name"),
+    "make": (lambda made: callable(made) or isinstance(made, Holds | ByInduction | Trains), "a function that makes a statement"),
+    "witness": (_is_point, "values by parameter: {'n': 2}"),
+    "refuted_at": (_is_point, "values by parameter: {'n': 2}"),
+    "breaks": (lambda name: name is None or _is_text(name), "the name of a condition"),
+    "proved": (lambda told: isinstance(told, bool), "True or False"),
+}
+
+
+def _misfits(where: str, given: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """A problem for each part of a declaration that is something else."""
+    return [
+        ("PP403", f"`{name}` of {where} is {_ARE[name][1]}, not {reprlib.repr(value)}", f"write {_ARE[name][1]}")
+        for name, value in given.items()
+        if not _ARE[name][0](value)
+    ]
+
+
+def _declare(function: Callable[..., Any], expect: Expectation | None, cite: Sequence[str], level: int, skip: Mapping[str, str]) -> Theorem:
+    code, misfits = function.__code__, _misfits(function.__name__, {"cite": cite, "skip": skip})
+    cite, skip = cite if _ARE["cite"][0](cite) else (), skip if _ARE["skip"][0](skip) else {}
     found = Theorem(
         name=function.__name__, topic=function.__module__.rpartition(".")[2], function=function, path=code.co_filename,
-        line=code.co_firstlineno, expect=expect or Open(""), cite=cite, level=level, skip=skip, domains={},
+        line=code.co_firstlineno, expect=expect or Open(""), cite=tuple(cite), level=level, skip=skip, domains={}, problems=misfits,
     )  # fmt: skip
     if not isinstance(expect, Proved | Refuted | Open):
         found.problems.append(("PP403", "no expectation", "write `@theorem(expect=Proved(), cite=...)`, or Refuted(...) or Open(...)"))
+    else:
+        found.problems += _misfits(found.name, {part.name: getattr(expect, part.name) for part in fields(expect)})
     if level not in LEVELS:
         found.problems.append(("PP403", f"level {level} is none of 0, 1 and 2", "a level says how long a solver may take"))
     for name, reason in skip.items():
@@ -243,7 +279,7 @@ def _declare(
             found.problems.append(("PP403", f"the check `{name}` cannot be skipped like this", f"of {', '.join(OPTIONAL)}, with a reason"))
     if not found.says:
         found.problems.append(("PP403", "no docstring", "say in a sentence what the theorem states"))
-    if not cite and expect is not None:
+    if not cite and expect is not None and not misfits:
         found.problems.append(("PP404", "no source", "cite=... names an entry of references.bib"))
     for name in inspect.signature(function).parameters:
         domain = _domain(function, name)
