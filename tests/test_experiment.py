@@ -308,3 +308,10 @@ def test_importing_the_experiments_needs_no_torch() -> None:
     )
     assert importlib.util.find_spec("placeproof") is not None
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_ticks_of_a_linear_scale_are_even() -> None:
+    scale = picture._Scale(0.0, 12.0, log=False)
+    ticks = scale.ticks()
+    assert [text for _, text in ticks] == ["0", "2", "4", "6", "8", "10", "12"]
+    assert all(place == pytest.approx(scale.at(float(text))) for place, text in ticks)

@@ -364,3 +364,11 @@ def test_blocks_of_models_with_experts_are_proved_on_every_mesh(strategy: str) -
 def test_experts_that_do_not_divide_are_refused() -> None:
     with pytest.raises(InputError, match="dimension `experts` of size 8"):
         require_fit(derive_model(load("mixtral-8x7b"), parse_strategy("ddp * ep(3)")), {})
+
+
+@pytest.mark.parametrize("strategy", ["tp * sp * ep", "tp * ep", "tp * sp * ep(experts=whole)", "tp * sp * ep * zero3(dp=dp2)"])
+def test_the_groups_of_a_block_keep_all_activations_together(strategy: str) -> None:
+    """On one device they add up to A."""
+    kept = derive(parse_strategy(strategy)).forms["memory.activations"]
+    alone = kept.xreplace({s: sympy.Integer(1) for s in kept.free_symbols if str(s).startswith("N")})
+    assert sympy.expand(alone - symbol("A") * symbol("b_a")) == 0

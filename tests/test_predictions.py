@@ -343,3 +343,11 @@ def test_the_same_program_gives_every_rank_its_own_share() -> None:
     assert sum(p.held["parameters"] for p in every) == 4 * shapes.elements
     assert len({p.memory["parameters"] for p in every}) == 1
     assert len({tuple(p.exchanges) for p in every}) == 1
+
+
+@pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.values == "elements"])
+@pytest.mark.parametrize(
+    ("value", "fits"), [(1000, True), ("float32:1000", True), (True, False), (2.5, False), ("many", False), (-1, False)]
+)
+def test_numbers_of_elements_are_numbers_by_type(name: str, value: bool | float | str, fits: bool) -> None:
+    assert OPTIONS[name].allows(value) is fits

@@ -315,3 +315,19 @@ def test_nothing_else_ends_a_command(
     monkeypatch.setattr(info, "callback", broken)
     assert run([command]) == 70
     assert "placeproof has a bug" in capsys.readouterr().err
+
+
+def test_what_was_said_is_said_when_the_process_is_killed() -> None:
+    """Messages do not wait in a buffer, also where they go to a pipe."""
+    done = ended(
+        "list",
+        "modes",
+        before="""
+    import os, signal, sys
+    from placeproof.cli.process import prepare
+    prepare()
+    print("before the end", file=sys.stderr)
+    os.kill(os.getpid(), signal.SIGKILL)
+    """,
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, "before the end\n")
