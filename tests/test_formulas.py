@@ -10,7 +10,7 @@ from placeproof.cli.main import run
 from placeproof.core.precision import PRECISIONS
 from placeproof.core.program import read
 from placeproof.core.symbols import symbol
-from placeproof.cost.closed import limit
+from placeproof.cost.closed import largest, limit
 from placeproof.cost.conventions import conventions
 from placeproof.cost.values import read_numbers
 from placeproof.semantics.lower import lower
@@ -424,3 +424,12 @@ parameters, optimizer = update(parameters, optimizer, gradients)
 def test_a_state_is_whole_and_a_bucket_is_its_layers_part(into: str, reduced: str, times: int) -> None:
     found = placeproof.derive(read(NESTED.format(into=into, reduced=reduced)))
     assert found.sent == times * symbol("P") * symbol("b_g")
+
+
+def test_the_largest_of_few() -> None:
+    """Of nothing it is nothing; what another one is never less than is dropped."""
+    a, b = symbol("A"), symbol("P")
+    assert largest([]) == 0
+    assert largest([a]) == a
+    assert largest([a, a + b, b]) == a + b
+    assert largest([a, b]) == sympy.Max(a, b)

@@ -226,3 +226,19 @@ def test_an_undefined_division_is_not_blamed_for_what_is_wrong() -> None:
     assert judged.word == "refuted"
     assert judged.about is not None
     assert judged.about.condition == "gradient integrity"
+
+
+ORDER = """
+mesh(dp)
+g = scale(all_reduce(backward(parameters), dp), 1 / dp)
+n = square_norm(g)
+G = scale(g, 1 + {} - {})
+parameters, optimizer = update(parameters, optimizer, G)
+"""
+
+
+@pytest.mark.parametrize(("one", "other", "word"), [
+    ("min(n, 2)", "min(2, n)", "proved"), ("max(n, 2)", "max(2, n)", "proved"), ("clip_factor(n, 2)", "clip_factor(2, n)", "refuted"),
+])  # fmt: skip
+def test_the_order_of_operands_matters_where_it_does(one: str, other: str, word: str) -> None:
+    assert judge(read(ORDER.format(one, other))).word == word
