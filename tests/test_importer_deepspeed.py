@@ -386,3 +386,16 @@ def test_a_batch_that_counts_tensor_parallel_devices() -> None:
     said = {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1}
     (problem,) = refused(json.dumps({**said, "tensor_parallel": {"autotp_size": 4}}), 8).diagnostics
     assert "mpu" in str(problem.help)
+
+
+@pytest.mark.parametrize("prefix", ["", "stage3_"])
+@pytest.mark.parametrize(("name", "usual"), [
+    ("prefetch_bucket_size", 50_000_000), ("param_persistence_threshold", 100_000), ("model_persistence_threshold", 2**63 - 1),
+    ("max_live_parameters", 10**9), ("max_reuse_distance", 10**9), ("module_granularity_threshold", 0),
+])  # fmt: skip
+def test_what_is_usual_in_stage_3_is_of_no_matter(prefix: str, name: str, usual: int) -> None:
+    """As DeepSpeed has it (deepspeed==0.19.8:runtime/zero/config.py)."""
+    for value in (usual, usual - 1 if usual else 1):
+        text = json.dumps({"zero_optimization": {"stage": 3, f"{prefix}{name}": value}})
+        (role,) = (r.role for r in read_config(text, system="deepspeed", world=8).readings if r.name.endswith(name))
+        assert (role is Role.NO_MATTER) == (value == usual)
