@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -105,6 +105,11 @@ class Shapes:
         return dict(self.dims)[name]
 
 
+def _unit(name: str, prefix: str, rows: Iterable[tuple[str, tuple[int, ...], int | None]], blocks: tuple[str, ...]) -> Unit:
+    """A unit of weights, each with its name behind the prefix, its shape, and the dimension that tensor parallelism divides."""
+    return Unit(name=name, weights=tuple(Weight(name=prefix + n, shape=s, split=d) for n, s, d in rows), blocks=blocks)
+
+
 #: Each is a unit of its own, with its parameters.
 MOST_LAYERS = 10_000
 
@@ -141,17 +146,12 @@ def transformer(
         ("w3.weight", (ffn, hidden), 0),
     )
     root = (("embedding.weight", (vocab, hidden), 0), ("norm.weight", (hidden,), None), ("head.weight", (vocab, hidden), 0))
-
     used = ("attention_norm", "wq", "wk", "wv", "wo", "ffn_norm", "w1", "w3", "w2")
-
-    def unit(name: str, prefix: str, rows: tuple[tuple[str, tuple[int, ...], int | None], ...], blocks: tuple[str, ...]) -> Unit:
-        return Unit(name=name, weights=tuple(Weight(name=prefix + n, shape=s, split=d) for n, s, d in rows), blocks=blocks)
-
     return Shapes(
         name=f"transformer, {layers} layers of {hidden}",
         units=(
-            unit("root", "", root, ("embedding", "norm", "head")),
-            *(unit(f"layers.{i}", f"layers.{i}.", layer, ("norm", "attention", "norm", "feed_forward")) for i in range(layers)),
+            _unit("root", "", root, ("embedding", "norm", "head")),
+            *(_unit(f"layers.{i}", f"layers.{i}.", layer, ("norm", "attention", "norm", "feed_forward")) for i in range(layers)),
         ),
         dims=(
             ("layers", layers),
