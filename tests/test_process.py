@@ -208,7 +208,7 @@ def test_a_user_that_nobody_knows(tmp_path: Path) -> None:
     """The interpreter may lie where only root can read: what is needed is loaded before."""
     before = """
     import os
-    import placeproof.__main__
+    import placeproof.__main__, placeproof.report.diagnostics
     from placeproof.cli.main import run
     assert run(["check", "theorems.py", "--no-cache"]) == 0
     for name in ("HOME", "PLACEPROOF_CACHE", "XDG_CACHE_HOME"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from os.path import isfile  # ``Path.is_file`` raises where one may not look
 from pathlib import Path
 
 from placeproof.core.files import read_text
@@ -31,16 +32,17 @@ class Source:
         return f"{authors}: *{self.fields.get('title', '')}*. {'; '.join(where)}, {self.fields.get('year', 'no year')}."
 
 
+@lru_cache(maxsize=1)
 def own() -> Path:
     """The bibliography that comes with placeproof."""
     packed = _PACKAGE / "_references.bib"
-    return packed if packed.is_file() else _PACKAGE.parent / "docs" / "references.bib"
+    return packed if isfile(packed) else _PACKAGE.parent / "docs" / "references.bib"
 
 
 def known_to(folder: Path) -> dict[str, Source]:
     """What theorems in a folder may cite: the entries of ``references.bib`` there, beside it or in ``docs`` beside it, and our own."""
     near = [folder.parent / "docs" / "references.bib", folder.parent / "references.bib", folder / "references.bib"]
-    return {key: source for path in (own(), *near) if path.is_file() for key, source in entries(path).items()}
+    return {key: source for path in (own(), *filter(isfile, near)) for key, source in entries(path).items()}
 
 
 @lru_cache(maxsize=16)
