@@ -91,7 +91,7 @@ def _run(watch: _Watch, path: str) -> None:
         watch.ask(files, others=others and len(watch.order) > 1)
         if watch.failed:
             return _tell(watch.copy, "theorems" if watch.failed.startswith("theorems/") else "tests", watch.failed)
-    _tell(watch.copy, *(("import", watch.unread[0]) if watch.unread else ("survived", "")))
+    _tell(watch.copy, *(("import", watch.unread[0]) if watch.unread else ("time", watch.slow) if watch.slow else ("survived", "")))
     return None
 
 
@@ -109,7 +109,7 @@ class _Watch:
         self.order = {name: at for at, name in enumerate(names)}
         self.ends = 0.0
         self.done: set[str] = set()
-        self.failed = ""
+        self.failed = self.slow = ""
         self.unread: list[str] = []
         self.session: object = None
         self.others = False
@@ -136,9 +136,19 @@ class _Watch:
         self.session = session
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """A test that takes much longer than usual ends it all."""
-        signal.signal(signal.SIGVTALRM, lambda *_: (_tell(self.copy, "time", nodeid), os._exit(0)))
-        signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS + _TIMES * self.seconds.get(nodeid, 1.0))
+        """A test that takes much longer than usual is left, since another one may fail; one that cannot be left ends it all."""
+        import pytest
+
+        def late(*_: object) -> None:
+            if self.slow == nodeid:
+                _tell(self.copy, "time", nodeid)
+                os._exit(0)
+            self.slow = nodeid
+            pytest.skip("slow")
+
+        signal.signal(signal.SIGVTALRM, late)
+        limit = _SECONDS + _TIMES * self.seconds.get(nodeid, 1.0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, limit, limit)
 
     def pytest_runtest_logfinish(self) -> None:
         """Between tests there is no hurry."""

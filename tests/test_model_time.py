@@ -280,6 +280,7 @@ def test_too_little_memory_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "said"),
     [
         (["--efficiency", "1.5"], "is no share of the peak"),
+        (["--efficiency", "peek"], "did you mean `peak`?"),
         (["--efficiency", "half", "--set", "eta=0.3"], "say the same thing"),
         (["--set", "eta=2"], "a share of the peak: at most 1"),
         (["--overlap", "dat"], "did you mean `data`?"),

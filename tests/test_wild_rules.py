@@ -252,6 +252,24 @@ def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ColossalAI (colossalai-04)" in out
 
 
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ((1, 2, 3, 4), "1 to 4"),
+        ((1, 2), "1 or 2"),
+        ((1, 2, 4), "1 or 2 or 4"),
+        ((False, True), "False or True"),
+        (("dp", "tp", "pp"), "dp or tp or pp"),
+    ],
+)
+def test_only_whole_numbers_without_a_gap_are_a_range(values: tuple[object, ...], shown: str) -> None:
+    """What a rule was tried on is said as it is."""
+    from placeproof.report.rules import _ranges
+
+    agreement = next(one for rule in rules().values() for one in examine(rule) if isinstance(one, Agreement))
+    assert _ranges(replace(agreement, line=replace(agreement.line, domains={"fact": values}))) == f"fact {shown}"
+
+
 @pytest.mark.parametrize("name", rules())
 def test_every_rule_can_be_explained(name: str) -> None:
     from placeproof.report.rules import text

@@ -112,13 +112,13 @@ class Base:
         return tuple(m for m in self.derived.messages.messages if m.state != "activations")
 
     def size(self, message: Message) -> sympy.Expr:
-        """Bytes of the tensor that a message is about, as :class:`placeproof.core.exchange.Exchange` counts them; 0 if nothing is sent."""
+        """Bytes of the tensor that a message is about, as :class:`placeproof.core.exchange.Exchange` counts them."""
         import sympy
 
         if id(message.stmt) not in self._sizes:
             amounts, row = self.derived.amounts, COLLECTIVES[message.collective]
             share = sent(row, message.axes, amounts.devices(message.axes), sympy.Integer(1), amounts.uneven)
-            self._sizes[id(message.stmt)] = sympy.Integer(0) if share == 0 else sympy.cancel(message.bytes / share)
+            self._sizes[id(message.stmt)] = sympy.cancel(message.bytes / share)  # whoever only receives has no message
         return self._sizes[id(message.stmt)]
 
     def loops(self, message: Message) -> frozenset[str]:
