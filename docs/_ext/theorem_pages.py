@@ -44,13 +44,13 @@ def _index(topics: dict[str, str], rows: list[tuple[str, str, str, str]]) -> str
     for topic, title in topics.items():
         own = [r for r in rows if r[0] == topic]
         parts += [f"## {title}\n", table(["theorem", "", "says"], [(f"[{r[1]}]({r[1]}.md)", _WORDS[r[2]], plain(r[3])) for r in own])]
-    listed = "\n".join(r[1] for r in rows)
-    return "\n".join([*parts, f"```{{toctree}}\n:hidden:\n\n{listed}\n```\n"])
+    return "\n".join(parts)
 
 
 def _page(found: Described) -> str:
     theorem = found.theorem
-    parts = [f"# {theorem.id}\n", f"{plain(theorem.says)}\n"]
+    # Hundreds of pages in the navigation would stand on each of them; the index links to them.
+    parts = ["---\norphan: true\n---\n", f"# {theorem.id}\n", f"{plain(theorem.says)}\n"]
     if theorem.remarks:
         parts.append(f"{plain(theorem.remarks)}\n")
     parts += [f"$$ {formula} $$\n" for formula in found.formulas]
