@@ -318,13 +318,22 @@ def mono_substituted(mono: Mono, meant: Mapping[str, Index]) -> Poly:
     """A monomial with index variables replaced."""
     if mono.free.isdisjoint(meant):
         return Poly({mono: Fraction(1)})
-    result = product(*(same(substitute_index(a, meant), substitute_index(b, meant)) for a, b in mono.guards))
+    factors: dict[Atom, int] = {}
+    coefficient, others = Fraction(1), [same(substitute_index(a, meant), substitute_index(b, meant)) for a, b in mono.guards]
     for atom, exponent in mono.factors:
         if atom.free.isdisjoint(meant):
-            result = product(result, of_atom(atom, exponent))
-        else:
-            result = product(result, power(_atom_substituted(atom, meant), exponent))
-    return result
+            factors[atom] = factors.get(atom, 0) + exponent
+            continue
+        replaced = _atom_substituted(atom, meant)
+        replaced = replaced if exponent == 1 else power(replaced, exponent)
+        if replaced.alone is None or replaced.alone[0].guards:
+            others.append(replaced)
+            continue
+        alone, own = replaced.alone
+        coefficient = coefficient if own == 1 else coefficient * own
+        for one, times in alone.factors:
+            factors[one] = factors.get(one, 0) + times
+    return product(*others, Poly({Mono(factors, frozenset()): coefficient}))
 
 
 def substitute_argument(arg: Argument, meant: Mapping[str, Index]) -> Argument:
@@ -351,7 +360,7 @@ _MOST = 100_000
 
 
 def _atom_substituted(atom: Atom, meant: Mapping[str, Index]) -> Poly:
-    used = {name: meant[name] for name in sorted(atom.free & meant.keys())}
+    used = {name: new for name, new in meant.items() if name in atom.free}
     key = (atom.key, tuple((name, new.key) for name, new in used.items()))
     if (known := _SUBSTITUTED.get(key)) is None:
         if len(_SUBSTITUTED) >= _MOST:
