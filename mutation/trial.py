@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from coverage_map import PYTEST, environment
 from mutants import Mutant
@@ -127,9 +128,16 @@ class _Watch:
         """What was not run, in the order that is wanted; cases that are named after changed data first: the map may lack them."""
         most = len(self.order)
         data = most > 1 and not self.path.endswith(".py")
-        place = {i: -1 if data and names(self.path, i.name) else self.order.get(i.nodeid, most) for i in items}  # type: ignore[attr-defined]
+        kin = {name.partition("[")[0]: at + most for name, at in self.order.items()}
+        place = {i: self._place(i, data, kin) for i in items}
         left = [i for i in items if i.nodeid not in self.done and (self.others or place[i] < most)]  # type: ignore[attr-defined]
         items[:] = sorted(left, key=place.__getitem__)
+
+    def _place(self, item: Any, data: bool, kin: dict[str, int]) -> int:
+        """Where a test stands; other cases of those that are wanted come before all others."""
+        if data and names(self.path, item.name):
+            return -1
+        return self.order.get(item.nodeid, kin.get(item.nodeid.partition("[")[0], 2 * len(self.order)))
 
     def pytest_sessionstart(self, session: object) -> None:
         """To be stopped."""

@@ -17,6 +17,7 @@ from placeproof.cli.main import run
 from placeproof.theory import cache as cache_module
 from placeproof.theory import reads
 from placeproof.theory.cache import Cache
+from placeproof.theory.load import Loaded, load_file
 
 SCHEMA = Path(__file__).parent.parent / "docs" / "reference" / "check.schema.json"
 
@@ -275,6 +276,33 @@ HOWS = {
     "a module on the path": ("import sys; sys.path.insert(0, __file__.rpartition('/')[0]); from data import N", "N"),
     "the names in a folder": ("import os", "len([n for n in os.listdir(os.path.dirname(__file__)) if n.startswith('data.txt')])"),
 }
+
+
+def test_a_folder_that_is_listed_is_read(tmp_path: Path) -> None:
+    """By whoever asks but the machinery of imports, which only looks where a module might be."""
+
+    def told(event: str, *arguments: object) -> str | None:
+        return reads._read(event, arguments)
+
+    assert told("os.listdir", str(tmp_path)) == str(tmp_path)
+    assert told("open", str(tmp_path / "a.txt"), "r", 0) == str(tmp_path / "a.txt")
+    assert told("open", str(tmp_path / "a.txt"), "w", os.O_WRONLY) is None
+    assert told("open", 3, "r", 0) is None
+
+
+def test_another_process_checks_the_theorem_that_it_is_told(tmp_path: Path) -> None:
+    from placeproof.theory.outcome import Outcome, Settings
+    from placeproof.theory.runner import Malformed, _remote
+
+    path = str(written(tmp_path, GOOD) / "sizes.py")
+    names = [t.name for t in load_file(Path(path), Loaded())]
+    assert names
+    for name in names:
+        outcome, _ = _remote(path, name, f"sizes.{name}", Settings())
+        assert isinstance(outcome, Outcome)
+        assert outcome.id.endswith(f".{name}")
+    gone, _ = _remote(path, "no_such_theorem", "sizes.no_such_theorem", Settings())
+    assert isinstance(gone, Malformed)
 
 
 @pytest.mark.parametrize(("how", "jobs"), [*((how, "1") for how in HOWS), ("pathlib, when it is loaded", "2")])

@@ -236,6 +236,13 @@ def test_the_world_decides_open_degrees(capsys: pytest.CaptureFixture[str]) -> N
     assert [m["figures"]["devices"]["value"] for m in named["strategies"]] == [4, 32]
 
 
+def test_two_open_degrees_are_one_too_many_for_the_world(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*COMPARE, "fsdp * tp", "fsdp(64)", "--set", "N=64", "--set", "b=1"]) == 2
+    told = capsys.readouterr().err
+    assert "64 devices leave the degrees of `dp` and `tp` open" in told
+    assert "set all but one of them" in told
+
+
 def test_text_says_what_cannot_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, *COMPARE, "ddp(8)", "fsdp(8) * tp(8) * accumulate(4)", "--set", "b=1", "--cluster", "dgx-h100")
     assert "different numbers of devices" in text

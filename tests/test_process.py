@@ -75,6 +75,21 @@ def ended(*arguments: str, before: str = "", **how: object) -> subprocess.Comple
     return subprocess.run(program(*arguments, before=before), text=True, check=False, timeout=120, **streams)  # type: ignore[call-overload, no-any-return]
 
 
+def test_messages_are_written_line_by_line_and_answers_are_not() -> None:
+    """Whoever watches a file of messages sees each at once."""
+    import io
+
+    from placeproof.cli.process import _text
+
+    read, write = os.pipe()
+    for number, at_once in ((2, True), (write, False)):
+        stream = _text(io.FileIO(number, "w", closefd=False), None)
+        assert (stream.line_buffering, stream.encoding, stream.errors) == (at_once, "utf-8", "replace")
+        stream.detach()
+    os.close(read)
+    os.close(write)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_interrupt_is_130_and_says_so(command: str) -> None:
     before = """

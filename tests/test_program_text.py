@@ -206,6 +206,7 @@ def test_states_that_are_not_placed_lie_as_they_are_used() -> None:
 
 MISTAKES = [
     ("mesh(dp)\nw = all_gather(parameters, tpp)\n", "PP305", 2, 5),
+    ("mesh(dp)\ncount(microbatch=4)\nx = data()\n", "PP303", 2, 1),
     ("mesh(dp)\nw = al_gather(parameters, dp)\n", "PP304", 2, 5),
     ("mesh(dp)\ng = all_reduce(grads, dp)\n", "PP306", 2, 16),
     ("mesh(dp)\nw = all_gather(parameters[u], dp)\n", "PP307", 2, 16),
