@@ -243,6 +243,14 @@ def both(tmp_path: Path, inner: dict[str, Any] | str, folder: str = "", **more: 
     return str(tmp_path / "mine.yaml")
 
 
+@pytest.mark.parametrize("name", ["x" * 300 + ".json", "../" * 2000 + "x.json", "no\0where.json", "nowhere/x.json", ".", "/"])
+def test_a_file_that_cannot_be_is_named(name: str, tmp_path: Path) -> None:
+    path = both(tmp_path, {})
+    Path(path).write_text(Path(path).read_text().replace("ds.json", json.dumps(name)))
+    with pytest.raises(InputError):
+        read_config(path, world=8)
+
+
 @pytest.mark.parametrize(
     ("inner", "more", "expression", "precision"),
     [

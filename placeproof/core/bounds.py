@@ -4,6 +4,7 @@ memory without end, or cannot be shown."""
 from __future__ import annotations
 
 import re
+import reprlib
 from fractions import Fraction
 from typing import TypeGuard
 
@@ -40,3 +41,11 @@ def too_long(text: str) -> bool:
 def within(value: Fraction) -> bool:
     """Whether a number is of a magnitude that can be computed with."""
     return value == 0 or 1 <= abs(value) * LARGEST <= LARGEST**2
+
+
+def brief(value: object) -> str:
+    """What was given instead of something else, in a few words; Python does not print numbers of thousands of digits."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:
+        return f"a {type(value).__name__} too long to print"

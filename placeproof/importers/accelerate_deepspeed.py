@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def follow(run: Run, source: str, problems: Problems) -> Imported | None:
 def _found(named: str, source: str) -> Path | None:
     """Where the file lies: from here, or beside the file that names it."""
     candidates = [Path(named).expanduser(), Path(source).parent / named]
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if isfile(path)), None)
 
 
 def _filled(run: Run, document: Document, problems: Problems) -> Document:

@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from os.path import isfile
 from pathlib import Path
 from types import ModuleType
 
@@ -119,7 +120,7 @@ def place_of(theorem: Theorem) -> Place:
 
 def _place(path: Path, line: int, column: int = 1) -> Place:
     try:
-        text = path.read_text(encoding="utf-8").splitlines()[line - 1] if path.is_file() else ""  # a pipe can be read once
+        text = path.read_text(encoding="utf-8").splitlines()[line - 1] if isfile(path) else ""  # a pipe can be read once
     except (OSError, UnicodeDecodeError, IndexError):
         text = ""
     column = max(column, len(text) - len(text.lstrip()) + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def entry(outcome: Outcome) -> dict[str, Any]:
 def read(folder: Path) -> dict[str, dict[str, Any]] | None:
     """The locked verdicts by id; None where nothing is locked. Raises InputError for a file that is none of ours."""
     path = folder / NAME
-    if not path.is_file():
+    if not isfile(path):
         return None
     try:
         data = json.loads(read_text(path, code="PP405", help=_RESTORE))

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from placeproof.core.assumptions import ASSUMPTIONS
+from placeproof.core.bounds import brief
 from placeproof.theory.language import Function, Goal, Number, StatementError, Term, integral, term
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def holds(*goals: Goal | Iterable[Goal], given: Iterable[Goal] = (), lemmas: Ite
     """
     used = tuple(lemmas)
     if strange := [one for one in used if not isinstance(one, Lemma)]:
-        raise StatementError(f"a lemma is an instance of a theorem, `counts.at(n=2)`, not {reprlib.repr(strange[0])}")
+        raise StatementError(f"a lemma is an instance of a theorem, `counts.at(n=2)`, not {brief(strange[0])}")
     return Holds(goals=_flat(goals), given=_flat(given), lemmas=used)
 
 

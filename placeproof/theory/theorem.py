@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from placeproof.core.bounds import brief, within
 from placeproof.prove.arithmetic import outside
 from placeproof.theory.domains import DOMAINS, Domain
 from placeproof.theory.language import Goal, Number, StatementError, Term, integer_arguments, integral, term
@@ -234,7 +234,9 @@ def _is_text(value: object) -> bool:
 
 
 def _is_point(value: object) -> bool:
-    return value is None or (isinstance(value, Mapping) and all(map(_is_text, value)))
+    if not isinstance(value, Mapping):
+        return value is None
+    return all(map(_is_text, value)) and all(within(Fraction(v)) for v in value.values() if isinstance(v, int | Fraction))
 
 
 #: What the parts of a declaration are, and how that is said.
@@ -245,8 +247,8 @@ _ARE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "note": (_is_text, "words: what was tried"),
     "label": (_is_text, "a name"),
     "make": (lambda made: callable(made) or isinstance(made, Holds | ByInduction | Trains), "a function that makes a statement"),
-    "witness": (_is_point, "values by parameter: {'n': 2}"),
-    "refuted_at": (_is_point, "values by parameter: {'n': 2}"),
+    "witness": (_is_point, "values by parameter, of at most 1e100: {'n': 2}"),
+    "refuted_at": (_is_point, "values by parameter, of at most 1e100: {'n': 2}"),
     "breaks": (lambda name: name is None or _is_text(name), "the name of a condition"),
     "proved": (lambda told: isinstance(told, bool), "True or False"),
 }
@@ -255,7 +257,7 @@ _ARE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 def _misfits(where: str, given: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """A problem for each part of a declaration that is something else."""
     return [
-        ("PP403", f"`{name}` of {where} is {_ARE[name][1]}, not {reprlib.repr(value)}", f"write {_ARE[name][1]}")
+        ("PP403", f"`{name}` of {where} is {_ARE[name][1]}, not {brief(value)}", f"write {_ARE[name][1]}")
         for name, value in given.items()
         if not _ARE[name][0](value)
     ]
