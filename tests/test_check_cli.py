@@ -484,7 +484,10 @@ counts.control({label}, {make}, refuted_at={refuted_at}, breaks={breaks}, proved
 
 
 @pytest.mark.parametrize("part", SOUND)
-@pytest.mark.parametrize("value", ["3", "[3]", "[None]", "(1, 2)", "{1: 2}", "{'n': [2]}", "object()", "'x' * 500", "lambda a, b, c: a", "2**99999", "{'n': 2**99999}"])
+@pytest.mark.parametrize(
+    "value",
+    ["3", "[3]", "[None]", "(1, 2)", "{1: 2}", "{'n': [2]}", "object()", "'x' * 500", "lambda a, b, c: a", "2**99999", "{'n': 2**99999}"],
+)
 def test_a_declaration_of_anything_is_no_bug_of_ours(part: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each part of a theorem's declaration as something that it is not."""
     parts = SOUND | {part: value}

@@ -1,0 +1,168 @@
+"""What collectives do: the whole meaning of each, on arrays over all devices of its groups.
+
+==================  =====================================================================================================
+``all_reduce``      the sum (mean, greatest) over the group, everywhere
+``reduce_scatter``  the same, and each device keeps what it owns
+``reduce``          the same, on the root alone
+``all_gather``      each element (token) from its owner, everywhere
+``broadcast``       what the root has (``root=owner``: what each owner has), everywhere
+``tied_reduce``     the sum over the first and the last device of the axis, on these two; of tied groups alone
+==================  =====================================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from placeproof.core.program import Call
+from placeproof.semantics.meaning.layers import taken
+from placeproof.semantics.meaning.mesh import Mesh, size
+from placeproof.semantics.meaning.numbers import Array
+from placeproof.semantics.meaning.values import Norms, Part, Saved, Stream
+
+
+class NoMeaningError(Exception):
+    """A collective of a kind of value for which it says nothing."""
+
+
+#: What goes from each part's owner, or to it, instead of from one root.
+_BY_OWNERS = {"broadcast": "all_gather", "reduce": "reduce_scatter"}
+
+
+def exchange(call: Call, mesh: Mesh, value: Any) -> Any:
+    """The result on every device. Raises NoMeaningError."""
+    factors = mesh.world.layout.factors(call.axes)
+    op = call.op
+    if op in _BY_OWNERS and call.option("root", "owner" if isinstance(value, Part) else "0") == "owner":
+        op = _BY_OWNERS[op]
+    if isinstance(value, Part):
+        return _part(op, call, mesh, factors, value)
+    if isinstance(value, Stream):
+        return _stream(op, call, mesh, factors, value)
+    if isinstance(value, Saved):
+        raise NoMeaningError(f"`{op}` of what a forward kept")
+    return _number(op, call, mesh, factors, value)
+
+
+def _dims(mesh: Mesh, factors: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(mesh.world.dim[f] for f in factors)
+
+
+def _combined(call: Call, mesh: Mesh, factors: tuple[str, ...], data: Array) -> Array:
+    """The reduction over a group, everywhere in it."""
+    op, dims = call.option("op", "sum"), _dims(mesh, factors)
+    if op == "max":
+        return np.broadcast_to(data.max(axis=dims, keepdims=True), data.shape)
+    found = mesh.world.field.total(data, dims, keepdims=True)
+    if op == "mean":
+        found = mesh.world.field.div(found, mesh.world.field.array([size(mesh.world, factors)], (1,) * found.ndim))
+    return np.broadcast_to(found, data.shape)
+
+
+def _some(mesh: Mesh, factors: tuple[str, ...], have: Array) -> Array:
+    return np.broadcast_to(have.any(axis=_dims(mesh, factors), keepdims=True), have.shape)
+
+
+def _root(call: Call, mesh: Mesh, factors: tuple[str, ...]) -> dict[str, int]:
+    number = int(call.option("root", "0") or "0") % size(mesh.world, factors)
+    found = {}
+    for f in reversed(factors):
+        found[f], number = number % mesh.world.sizes[f], number // mesh.world.sizes[f]
+    return found
+
+
+def _at_root(call: Call, mesh: Mesh, factors: tuple[str, ...]) -> Array:
+    found: Array = np.ones(mesh.shape, dtype=bool)
+    for f, n in _root(call, mesh, factors).items():
+        found &= mesh.at[f] == n
+    return found
+
+
+def _from_root(call: Call, mesh: Mesh, factors: tuple[str, ...], data: Array) -> Array:
+    found = data
+    for f, n in _root(call, mesh, factors).items():
+        found = found.take([n], axis=mesh.world.dim[f])
+    return np.broadcast_to(found, data.shape)
+
+
+def _part(op: str, call: Call, mesh: Mesh, factors: tuple[str, ...], value: Part) -> Part:
+    if op == "all_gather":
+        return _gathered(mesh, factors, value)
+    if op == "broadcast":
+        have = _from_root(call, mesh, factors, value.have)
+        return value.with_(_from_root(call, mesh, factors, value.data), have & value.extent)
+    if op == "tied_reduce":
+        return _tied(call, mesh, factors, value)
+    have, data = _some(mesh, factors, value.have) & value.extent, _combined(call, mesh, factors, value.data)
+    if op == "all_reduce":
+        return value.with_(data, have)
+    if op == "reduce_scatter":
+        return value.with_(data, have & mesh.owns(value.columns, factors))
+    if op == "reduce":
+        return value.with_(data, have & _at_root(call, mesh, factors)[..., None])
+    raise NoMeaningError(f"`{op}` of parameters")
+
+
+def _gathered(mesh: Mesh, factors: tuple[str, ...], value: Part) -> Part:
+    world, data, have, extent = mesh.world, value.data, value.have, value.extent
+    for f in factors:
+        owner = world.owner(f, mesh.stage)[value.columns.index]
+        own = np.broadcast_to(mesh.at[f][..., None], (*mesh.shape, len(owner)))
+        owner = np.where(owner < 0, own, owner)
+        data, have = taken(data, world.dim[f], owner[..., None]), taken(have, world.dim[f], owner)
+    experts = world.layout.experts
+    if world.layout.network and experts is not None and set(world.layout.factors((experts,))) & set(factors):
+        extent = _some(mesh, factors, extent)
+    return replace(value, extent=extent).with_(data, have & extent)
+
+
+def _tied(call: Call, mesh: Mesh, factors: tuple[str, ...], value: Part) -> Part:
+    """Over the first and the last device, which alone are in the group (the axis is one of those that are apart)."""
+    world, dim = mesh.world, mesh.world.dim[factors[0]]
+    op, count = call.option("op", "sum"), value.extent.shape[dim]
+    total = value.data.max(axis=dim, keepdims=True) if op == "max" else world.field.total(value.data, dim, keepdims=True)
+    if op == "mean":
+        total = world.field.div(total, world.field.array([count], (1,) * total.ndim))
+    tied = np.array([world.layout.tied(world.layout.group_of(e)) == call.axes[0] for e in value.columns.elements], dtype=bool)
+    return value.with_(np.where((tied & value.have)[..., None], total, value.data), value.have)
+
+
+def _stream(op: str, call: Call, mesh: Mesh, factors: tuple[str, ...], value: Stream) -> Stream:
+    world = mesh.world
+    if op == "all_gather":
+        data, have = value.data, value.have
+        for f in factors:
+            last = world.sizes[f] - 1
+            owner = np.arange(value.have.shape[-1]) if f == world.layout.hidden else np.full(value.have.shape[-1], last)
+            data, have = taken(data, world.dim[f], owner[:, None]), taken(have, world.dim[f], owner)
+        return Stream(data, have).kept(world, have)
+    if op == "broadcast":
+        return Stream(_from_root(call, mesh, factors, value.data), _from_root(call, mesh, factors, value.have))
+    have, data = _some(mesh, factors, value.have), _combined(call, mesh, factors, value.data)
+    if op == "all_reduce":
+        return Stream(data, have)
+    if op == "reduce_scatter":
+        return Stream(data, have).kept(world, have & mesh.tokens())
+    if op == "reduce":
+        return Stream(data, have).kept(world, have & _at_root(call, mesh, factors)[..., None])
+    raise NoMeaningError(f"`{op}` of activations")
+
+
+def _number(op: str, call: Call, mesh: Mesh, factors: tuple[str, ...], value: Any) -> Any:
+    if isinstance(value, Norms):
+        own = np.where(value.have, value.data, mesh.world.field.of(0))
+        if op == "all_reduce":
+            return Norms(value.tensors, _combined(call, mesh, factors, own), _some(mesh, factors, value.have))
+        raise NoMeaningError(f"`{op}` of norms")
+    whole = np.broadcast_to(value if isinstance(value, np.ndarray) else mesh.world.field.array([value], (1,) * len(mesh.shape)), mesh.shape)
+    if op == "all_reduce":
+        return _combined(call, mesh, factors, whole)
+    if op == "reduce":
+        found = _combined(call, mesh, factors, whole)
+        return np.where(_at_root(call, mesh, factors), found, mesh.world.garbage(found.shape))
+    if op == "broadcast":
+        return _from_root(call, mesh, factors, whole)
+    raise NoMeaningError(f"`{op}` of a number")

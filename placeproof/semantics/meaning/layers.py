@@ -1,0 +1,209 @@
+"""Forward and backward of the network's layers on the devices of a place, whole passes of the flat model, and experts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placeproof.semantics.meaning.network import Gradients, Weights
+from placeproof.semantics.meaning.numbers import Array
+from placeproof.semantics.meaning.values import MisfitError, Part, Saved, Stream
+
+if TYPE_CHECKING:
+    from placeproof.semantics.meaning.mesh import Mesh
+    from placeproof.semantics.meaning.world import World
+
+Members = list[Any]
+_FORWARD: dict[str | None, Callable[[Weights, Array], Array]] = {"norm": Weights.normed, "matrix": Weights.matrix}
+_BACK: dict[str | None, Callable[[Weights, Array, Array], tuple[Array, Gradients]]] = {
+    "norm": Weights.normed_back,
+    "matrix": Weights.matrix_back,
+}
+
+
+class Layers:
+    """The layers of one computation: whose weights, which columns."""
+
+    def __init__(self, world: World, w: Part, columns: Array | None = None, kind: str | None = None) -> None:
+        self.world, self.w, self.kind = world, w, kind if kind is not None else w.group
+        self.columns = self._columns() if columns is None else columns
+
+    def _columns(self) -> Array:
+        """The inner columns of the matrices that a device has, of any of the blocks."""
+        found = np.zeros((*self.w.extent.shape[:-1], self.world.layout.width), dtype=bool)
+        for block in self.w.columns.blocks:
+            first = self.w.columns.matrices(block)[1][0]
+            there = first >= 0
+            found |= self.w.extent[..., first] & there if len(self.w.columns) else False
+        return found
+
+    def weights(self, block: int) -> Weights:
+        """A block's weights as each device reads them: garbage where nothing is."""
+        norm, first, second = (self._read(at) for at in self.w.columns.matrices(block))
+        return Weights(self.world.field, norm, first, second, self.columns)
+
+    def _read(self, at: Array) -> Array:
+        found = self.w.data[..., at, 0]
+        there = at >= 0
+        return found if there.all() else np.where(there, found, self.world.garbage(found.shape))
+
+    def forward(self, x: Stream) -> tuple[Stream, Saved]:
+        """The output, and what backward needs."""
+        inputs, outputs = {}, {}
+        for block in self.w.columns.blocks:
+            inputs[block] = x
+            x = Stream(_FORWARD.get(self.kind, Weights.block)(self.weights(block), x.data), x.have)
+            outputs[block] = x
+        return x, Saved(inputs, outputs, self.w.group)
+
+    def backward(self, saved: Saved | None, dx: Stream, whole: Stream | None = None) -> tuple[Part, Stream]:
+        """The gradients of the weights and of the input. ``whole``: the input, where forward did not keep it whole."""
+        f, data = self.world.field, self.world.field.zeros((*self.w.extent.shape, 1))
+        made = np.zeros_like(self.w.extent)
+        for block in reversed(self.w.columns.blocks):
+            x = whole if whole is not None else saved.inputs[block] if saved is not None else dx
+            tokens = x.have & dx.have
+            if (tokens != dx.have).any():
+                raise MisfitError("the gradient of an output has tokens that the input has not")
+            zero = f.of(0)
+            x_own, d_own = (np.where(tokens[..., None], v.data, zero) for v in (x, dx))
+            back, found = _BACK.get(self.kind, Weights.block_back)(self.weights(block), x_own, d_own)
+            dx = Stream(back, dx.have).kept(self.world, dx.have)
+            for at, gradient in zip(self.w.columns.matrices(block), (found.norm, found.first, found.second), strict=True):
+                self._put(data, made, at, gradient)
+        return self.w.with_(data, made & self.w.extent), dx
+
+    @staticmethod
+    def _put(data: Array, made: Array, at: Array, gradient: Array | None) -> None:
+        if gradient is None:
+            return
+        there = at >= 0
+        data[..., at[there], 0] = gradient[..., there]
+        made[..., at[there]] = True
+
+
+class Experts:
+    """A layer whose experts lie on several devices: every token meets each expert with the weights of the expert's owner."""
+
+    def __init__(self, world: World, w: Part, along: tuple[str, ...], at: dict[str, Array], stage: int) -> None:
+        self.world, self.along = world, along
+        layout, columns = world.layout, w.columns
+        self.expert = np.array([layout.is_expert(e) for e in columns.elements], dtype=bool)
+        owned = np.ones((*w.extent.shape[:-1], len(columns)), dtype=bool)
+        data = w.data
+        for f in along:
+            owner = world.owner(f, stage)[columns.index]
+            owned &= at[f][..., None] == owner
+            data = np.where(self.expert[:, None], taken(data, world.dim[f], owner[:, None]), data)
+        if (w.extent & self.expert & ~owned).any():
+            raise MisfitError("a layer that sends tokens to their experts is given another device's experts as well")
+        alone = w.group in layout.expert_groups
+        met = np.ones((*w.extent.shape[:-1], layout.width), dtype=bool)
+        if alone:
+            met &= Layers(world, w).columns.any(axis=self._dims(along), keepdims=True)
+        self.w = w
+        self.layers = Layers(world, replace(w, data=data), met, "matrix" if alone else "")
+
+    def _dims(self, factors: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple(self.world.dim[f] for f in factors)
+
+    def forward(self, x: Stream) -> tuple[Stream, Saved]:
+        """The output, and what backward needs."""
+        return self.layers.forward(x)
+
+    def backward(self, saved: Saved | None, dx: Stream, whole: Stream | None = None) -> tuple[Part, Stream]:
+        """The gradients; of experts, from all tokens that were sent to them."""
+        layers = Layers(self.world, replace(self.layers.w, extent=np.ones_like(self.w.extent)), self.layers.columns, self.layers.kind)
+        found, back = layers.backward(saved, dx, whole)
+        dims = self._dims(tuple(f for f in self.along if f in self.world.layout.sample_factors))
+        summed = self.world.field.total(found.data, dims, keepdims=True) if dims else found.data
+        data = np.where(self.expert[:, None], summed, found.data)
+        return self.w.with_(data, found.have & self.w.extent), back
+
+
+def taken(data: Array, dim: int, index: Array) -> Array:
+    """What stands at some coordinate along a dimension, everywhere along it; ``index``: of what follows the mesh's dimensions."""
+    where = np.broadcast_to(index, data.shape)
+    where = where.take([0], axis=dim)
+    return np.broadcast_to(np.take_along_axis(data, where, dim), data.shape)
+
+
+def flat_pass(world: World, w: Part, batch: int, statistic: Array, step: int, mesh: Mesh) -> Part:
+    """The gradient that each device finds in a whole pass of the flat model: what its sample gives, plus the sum of all parameters as it
+    sees them, so that a wrong one shows. It sees its own copy of what it has room for, and for the rest that of the owner along the axes
+    that split the computation."""
+    f, whole = world.field, w.on(world.columns(tuple(range(len(world.elements)))))
+    at = mesh.at
+    groups = {g.name: g for g in world.program.groups}
+    own, shares = mesh.mine(own_gradients(world, step)), _shares(world, at)
+    own = np.where(shares, own[..., batch, :, :], f.of(0))
+    found = f.mul(f.total(own, -1), statistic[..., None])
+    seen = np.where(shares[..., 0], f.total(_seen(mesh, whole), -1)[..., None], f.of(0))
+    found = f.add(found, seen)
+    for axis in {g.experts for g in world.program.groups if g.experts}:
+        factors = world.layout.factors((axis,))
+        dims = tuple(world.dim[x] for x in factors if x in world.layout.sample_factors)
+        sent = np.array([groups[world.layout.group_of(e)].experts == axis for e in world.elements])
+        found = np.where(sent, f.total(found, dims, keepdims=True), found) if dims else found
+    shape = whole.extent.shape
+    found = np.broadcast_to(found, shape)
+    return replace(whole, group=w.group).with_(found[..., None], whole.extent).on(w.columns)
+
+
+def _seen(mesh: Mesh, whole: Part) -> Array:
+    """Each parameter as each device's pass sees it."""
+    world, data = mesh.world, whole.data[..., 0]
+    near = data
+    for factor in (f for f in world.factors if f not in mesh.here):
+        moved = world.sliced(factor)
+        index = np.where(moved, world.owner(factor, 0), -1)
+        if factor == world.layout.stages:
+            index = np.maximum(world.owner(factor, 0), 0)
+        own = np.broadcast_to(mesh.at[factor][..., None], data.shape)
+        index = np.where(index >= 0, index, own)
+        near = np.take_along_axis(near, index, world.dim[factor])
+    return np.where(whole.extent, data, near)
+
+
+def own_gradients(world: World, step: int) -> Array:
+    """What each sample gives, by element and share: ``[..., micro-batch, element, share]``; 0 where an element has fewer shares."""
+    from placeproof.semantics.simulate.reference import shares_of
+
+    of = [shares_of(world.layout, e) for e in world.elements]
+    most = max(map(len, of))
+
+    def one(sample: tuple[int, ...]) -> list[Any]:
+        values: list[Any] = []
+        for element, shares in zip(world.elements, of, strict=True):
+            found = [world.problem.flat_gradient(element, sample, step, s, 0, 1) for s in shares]
+            values += [*found, *([0] * (most - len(found)))]
+        return values
+
+    return world.drawn(("own", step), one, (len(world.elements), most))
+
+
+def _shares(world: World, at: dict[str, Array]) -> Array:
+    """Which shares of an element's gradient each device computes: ``[..., element, share]``."""
+    layout = world.layout
+    shape = np.broadcast_shapes(*(x.shape for x in at.values())) if at else ()
+    groups = {g.name: g for g in world.program.groups}
+    found = []
+    for element in world.elements:
+        group = groups[layout.group_of(element)]
+        if group.tied:
+            ends = 0, world.sizes[group.tied] - 1
+            found.append([np.broadcast_to(at[group.tied] == end, shape) for end in ends])
+        elif group.partial:
+            number: Array = 0
+            for f in layout.factors((group.partial,)):
+                number = number * world.sizes[f] + at[f]
+            count = int(np.prod([world.sizes[f] for f in layout.factors((group.partial,))]))
+            found.append([np.broadcast_to(number == i, shape) for i in range(count)])
+        else:
+            found.append([np.ones(shape, dtype=bool)])
+    most = max(map(len, found))
+    none: Array = np.zeros(shape, dtype=bool)
+    return np.stack([np.stack([*f, *([none] * (most - len(f)))], axis=-1) for f in found], axis=-2)

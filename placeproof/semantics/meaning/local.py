@@ -1,0 +1,229 @@
+"""What the devices of a place compute by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placeproof.core.program import Call
+from placeproof.semantics.meaning import optimizer
+from placeproof.semantics.meaning.layers import Layers
+from placeproof.semantics.meaning.numbers import Array
+from placeproof.semantics.meaning.values import Norms, Part, Saved, Stream, arithmetic, numeric
+
+if TYPE_CHECKING:
+    from placeproof.semantics.meaning.place import Place
+
+Rule = Callable[["Place", Call, list[Any], int], Any]
+
+
+def compute(place: Place, call: Call, operands: list[Any], results: int) -> Any:
+    """An operation that needs no other device."""
+    return operands[0] if call.op in _IDENTITY else _RULES[call.op](place, call, operands, results)
+
+
+def of_sample(place: Place, what: str, batch: int) -> Array:
+    """A number of each device's sample of a micro-batch."""
+    return np.broadcast_to(place.mesh.mine(place.world.scalars(what, place.number))[..., batch], place.mesh.shape)
+
+
+def _batch(operands: list[Any]) -> int:
+    return operands[0].numerator if operands and isinstance(operands[0], Fraction) else 0
+
+
+def _stream(place: Place, what: str, batch: int) -> Stream:
+    drawn = place.mesh.mine(place.world.stream(what, place.number))[..., batch, :, :]
+    data = np.broadcast_to(drawn, (*place.mesh.shape, *drawn.shape[-2:]))
+    return Stream(data, np.ones(data.shape[:-1], dtype=bool))
+
+
+def _data(place: Place, call: Call, operands: list[Any], results: int) -> Stream:
+    return _stream(place, "input", _batch(operands))
+
+
+def _loss_of(place: Place, x: Stream, batch: int) -> Stream:
+    found = Stream(place.world.field.sub(x.data, _stream(place, "target", batch).data), x.have)
+    if not place.world.problem.coupled:
+        return found
+    weight = of_sample(place, "statistic", batch)
+    return Stream(place.world.field.mul(found.data, weight[..., None, None]), x.have)
+
+
+def _loss(place: Place, call: Call, operands: list[Any], results: int) -> Stream:
+    return _loss_of(place, operands[0], place.batch)
+
+
+def _forward(place: Place, call: Call, operands: list[Any], results: int) -> Any:
+    w, x = operands
+    found = Layers(place.world, w).forward(x)
+    return found if results > 1 else found[0]
+
+
+def _backward(place: Place, call: Call, operands: list[Any], results: int) -> Any:
+    layers = Layers(place.world, operands[0])
+    if len(operands) < 3:
+        batch = _batch(operands[1:])
+        out, saved = layers.forward(_stream(place, "input", batch))
+        found = layers.backward(saved, _loss_of(place, out, batch))
+    else:
+        found = layers.backward(*operands[1:])
+    return found if results > 1 else found[0]
+
+
+def _backward_weight(place: Place, call: Call, operands: list[Any], results: int) -> Part:
+    return Layers(place.world, operands[0]).backward(*operands[1:])[0]
+
+
+def _backward_input(place: Place, call: Call, operands: list[Any], results: int) -> Stream:
+    return Layers(place.world, operands[0]).backward(*operands[1:])[1]
+
+
+def _output(place: Place, call: Call, operands: list[Any], results: int) -> Stream:
+    saved: Saved = operands[0]
+    return saved.outputs[max(saved.outputs)]
+
+
+def _update(place: Place, call: Call, operands: list[Any], results: int) -> tuple[Part, Part]:
+    """New values where parameter, optimizer state and gradient are all there; the others stay as they are."""
+    parameters, state, gradients, *rest = operands
+    place.read_gradients = gradients
+    columns = parameters.columns
+    omega, g = state.on(columns), gradients.on(columns)
+    there = parameters.have & omega.have & g.have
+    norms = rest[0] if call.op == "update_with" else None
+    theta, new = optimizer.step(place.world, columns, (parameters.data[..., 0], omega.data, g.data[..., 0]), there, g.have, norms)
+    if call.op == "update" and rest:
+        there = there & ~(numeric(place.world, rest[0]) != place.world.field.of(0))[..., None]
+    kept = np.where(there[..., None], new, omega.data)
+    back = kept if state.columns is columns else omega.with_(kept, omega.have).on(state.columns).data
+    return replace(parameters, data=np.where(there, theta, parameters.data[..., 0])[..., None]), replace(state, data=back)
+
+
+def _tensor_norms(place: Place, call: Call, operands: list[Any], results: int) -> Norms:
+    theta, omega, g = operands
+    theta, omega = theta.on(g.columns), omega.on(g.columns)
+    there = g.have & theta.have & omega.have
+    return optimizer.norms(place.world, g.columns, (theta.data[..., 0], omega.data, g.data[..., 0]), there, g.extent)
+
+
+def _master(place: Place, call: Call, operands: list[Any], results: int) -> Part:
+    state: Part = operands[0]
+    return replace(state, data=state.data[..., :1])
+
+
+def _scale(place: Place, call: Call, operands: list[Any], results: int) -> Any:
+    return arithmetic(place.world, "*", *operands)
+
+
+def _own_part(place: Place, call: Call, operands: list[Any], results: int) -> Any:
+    value = operands[0]
+    if isinstance(value, Part):
+        order = call.option("order", "blocked") or "blocked"
+        return value.with_(value.data, value.have & place.mesh.owns(value.columns, place.layout.factors(call.axes), order))
+    return value.kept(place.world, value.have & place.mesh.tokens())
+
+
+def _quantize(place: Place, call: Call, operands: list[Any], results: int) -> Any:
+    value, f = operands[0], place.world.field
+    if "exact-quantizers" not in place.world.problem.without:
+        return value
+    return replace(value, data=f.add(f.mul(value.data, f.of(Fraction(3, 4))), f.of(Fraction(1, 8))))  # anything but the value
+
+
+def _square_norm(place: Place, call: Call, operands: list[Any], results: int) -> Any:
+    value, f = operands[0], place.world.field
+    if not isinstance(value, Part | Stream):
+        return f.mul(numeric(place.world, value), numeric(place.world, value))
+    own = np.where(value.have[..., None], value.data, f.of(0))
+    return f.total(f.mul(own, own), (-2, -1))
+
+
+def _clip(place: Place, call: Call, operands: list[Any], results: int) -> Any:
+    return optimizer.clip(place.world.field, np.asarray(numeric(place.world, operands[0])))
+
+
+def _stale(place: Place, call: Call, operands: list[Any], results: int) -> Part:
+    value: Part
+    value, steps = operands
+    past = place.past[max(0, len(place.past) - 1 - int(steps))]["parameters"]
+    found = past.on(value.columns)
+    return replace(found, extent=found.extent & value.extent, group=value.group).with_(found.data, found.have & value.extent)
+
+
+def _random(place: Place, call: Call, operands: list[Any], results: int) -> Array:
+    named = place.layout.factors(call.axes)
+    whole = {f: np.broadcast_to(c, place.mesh.shape) for f, c in place.mesh.at.items()}
+    keys = [place.world.problem.key({f: int(c[at]) if f in named else 0 for f, c in whole.items()}) for at in np.ndindex(*place.mesh.shape)]
+    return place.world.field.array(keys, place.mesh.shape)
+
+
+def _tokens(place: Place, call: Call, operands: list[Any], results: int) -> Array:
+    return of_sample(place, "tokens", _batch(operands))
+
+
+def _found_inf(place: Place, call: Call, operands: list[Any], results: int) -> Array:
+    value: Part = operands[0]
+    over = np.array([place.world.problem.overflows(e, place.number) for e in value.columns.elements], dtype=bool)
+    f = place.world.field
+    return np.where((value.have & over).any(axis=-1), f.of(1), f.of(0))
+
+
+def _statistics(place: Place, call: Call, operands: list[Any], results: int) -> Array:
+    return of_sample(place, "statistic", _batch(operands[1:]))
+
+
+def _dropout(place: Place, call: Call, operands: list[Any], results: int) -> Stream:
+    return arithmetic(place.world, "*", *operands)  # type: ignore[no-any-return]
+
+
+def _elementwise(place: Place, call: Call, operands: list[Any], results: int) -> Any:
+    return replace(operands[0], data=place.world.field.mul(operands[0].data, operands[0].data))
+
+
+def _rescale(place: Place, call: Call, operands: list[Any], results: int) -> Any:
+    one = arithmetic(place.world, "+", Fraction(1), operands[1])
+    return arithmetic(place.world, "/", operands[0], one)
+
+
+def _extreme(choose: Callable[..., Any]) -> Rule:
+    def rule(place: Place, call: Call, operands: list[Any], results: int) -> Any:
+        if all(isinstance(o, Fraction) for o in operands):
+            return (min if choose is np.minimum else max)(operands)
+        return choose(*(numeric(place.world, o) for o in operands))
+
+    return rule
+
+
+_IDENTITY = ("copy", "cast", "dequantize", "to_host", "to_device", "sqrt")
+_RULES: dict[str, Rule] = {
+    "data": _data,
+    "loss": _loss,
+    "forward": _forward,
+    "backward": _backward,
+    "backward_weight": _backward_weight,
+    "backward_input": _backward_input,
+    "output": _output,
+    "update": _update,
+    "master": _master,
+    "scale": _scale,
+    "part": _own_part,
+    "quantize": _quantize,
+    "square_norm": _square_norm,
+    "clip_factor": _clip,
+    "stale": _stale,
+    "random": _random,
+    "dropout": _dropout,
+    "elementwise": _elementwise,
+    "tokens": _tokens,
+    "found_inf": _found_inf,
+    "statistics": _statistics,
+    "tensor_norms": _tensor_norms,
+    "update_with": _update,
+    "rescale": _rescale,
+    "min": _extreme(np.minimum),
+    "max": _extreme(np.maximum),
+}

@@ -1,0 +1,193 @@
+"""The devices of a place as arrays, and values of several places as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from placeproof.semantics.meaning.numbers import Array
+from placeproof.semantics.meaning.values import MisfitError, Norms, Part, Saved, Stream, numeric
+from placeproof.semantics.meaning.world import Columns, World
+
+
+@dataclass(frozen=True, eq=False)
+class Mesh:
+    """Devices with the same coordinates ``here``, and all coordinates along the other factors."""
+
+    world: World
+    here: dict[str, int]
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions of arrays: 1 along the factors in ``here``."""
+        return tuple(1 if f in self.here else n for f, n in self.world.sizes.items())
+
+    @cached_property
+    def at(self) -> dict[str, Array]:
+        """Each device's coordinate along each factor."""
+        found = {}
+        for f, n in self.world.sizes.items():
+            values = np.array([self.here[f]]) if f in self.here else np.arange(n)
+            found[f] = values.reshape([-1 if g == f else 1 for g in self.world.factors])
+        return found
+
+    @property
+    def stage(self) -> int:
+        """The pipeline stage."""
+        return self.here.get(self.world.layout.stages or "", 0)
+
+    def joined(self, factors: tuple[str, ...]) -> Mesh:
+        """With all devices along some factors."""
+        return Mesh(self.world, {f: n for f, n in self.here.items() if f not in factors})
+
+    def mine(self, drawn: Array) -> Array:
+        """What is drawn for these devices' samples, of what is drawn for all."""
+        for f, n in self.here.items():
+            if drawn.shape[self.world.dim[f]] > 1:
+                drawn = drawn.take([n], axis=self.world.dim[f])
+        return drawn
+
+    def place(self, factors: tuple[str, ...]) -> Array:
+        """Each device's number within its group over some factors."""
+        found: Array = np.zeros((1,) * len(self.shape), dtype=np.int64)
+        for f in factors:
+            found = found * self.world.sizes[f] + self.at[f]
+        return found
+
+    def owns(self, columns: Columns, factors: tuple[str, ...], order: str = "blocked") -> Array:
+        """Which elements each device owns along some factors: ``[..., element]``."""
+        found: Array = np.ones((*self.shape, len(columns)), dtype=bool)
+        for f in factors:
+            owner = self.world.owner(f, self.stage, order)[columns.index]
+            found &= (self.at[f][..., None] == owner) | (owner < 0)
+        return found
+
+    def tokens(self) -> Array:
+        """Which tokens are each device's own where the sequence is split over the hidden axis: ``[..., token]``."""
+        hidden, count = self.world.layout.hidden, self.world.problem.tokens_of_a_sample
+        if hidden is None:
+            return np.ones((*self.shape, count), dtype=bool)
+        return np.broadcast_to(self.at[hidden][..., None] == np.arange(count), (*self.shape, count))
+
+    def extent(self, state: str) -> tuple[Columns, Array]:
+        """The elements that devices compute with: those of their stage, and of their own slices where they are spread."""
+        world, layout = self.world, self.world.layout
+        stages = world.sizes[layout.stages] if layout.stages else 1
+        own = set(layout.stage_blocks(self.stage))
+        ends = self.stage in (0, stages - 1)
+        columns = world.columns(tuple(n for n, e in enumerate(world.elements) if (e[0] in own if e[0] >= 0 else ends)))
+        found: Array = np.ones((*self.shape, len(columns)), dtype=bool)
+        for f in world.factors:
+            spread = world.split(state, f, slices=True)[columns.index]
+            found &= ~spread | (self.at[f][..., None] == world.owner(f, 0)[columns.index])
+        return columns, found
+
+    def placed(self, state: str) -> tuple[Columns, Array]:
+        """The elements of a state that the placement gives each device."""
+        columns, found = self.extent(state)
+        world, layout = self.world, self.world.layout
+        for f in world.factors:
+            if f == layout.stages:
+                continue
+            split = world.split(state, f, slices=False)[columns.index]
+            if layout.network and f == layout.hidden:
+                split = split & np.array([e[1] != "n" for e in columns.elements], dtype=bool)
+            owner = world.owner(f, self.stage)[columns.index]
+            found = found & (~split | (self.at[f][..., None] == owner) | (owner < 0))
+        return columns, found
+
+
+def size(world: World, factors: tuple[str, ...]) -> int:
+    """How many devices there are along some factors."""
+    return prod(world.sizes[f] for f in factors)
+
+
+def stacked(mesh: Mesh, factors: tuple[str, ...], values: dict[tuple[int, ...], Any]) -> Any:
+    """Values of places, by their coordinates along some factors, as one value over all of these. Raises MisfitError where they are not
+    alike."""
+    if not factors:
+        return values[()]
+    if all(v is None for v in values.values()):
+        return None
+    if all(isinstance(v, list) for v in values.values()):
+        return [stacked(mesh, factors, dict(zip(values, column, strict=True))) for column in zip(*values.values(), strict=True)]
+    first = next(iter(values.values()))
+    if isinstance(first, Fraction) and all(v == first for v in values.values() if isinstance(v, Fraction)) and _same(values):
+        return first
+    if isinstance(first, Part) and _same(values):
+        columns = mesh.world.columns(tuple(sorted({n for v in values.values() for n in v.columns.numbers})))
+        on = {at: v.on(columns) for at, v in values.items()}
+        data, extent, have = (_joined(mesh, factors, {at: getattr(v, name) for at, v in on.items()}) for name in ("data", "extent", "have"))
+        return Part(columns, data, extent, have, first.group)
+    if isinstance(first, Stream) and _same(values):
+        return Stream(*(_joined(mesh, factors, {at: getattr(v, name) for at, v in values.items()}) for name in ("data", "have")))
+    if isinstance(first, Norms) and _same(values):
+        return _norms(mesh, factors, values)
+    if isinstance(first, Saved) and _same(values):
+        blocks = sorted({b for v in values.values() for b in v.inputs})
+        sides = [{b: stacked(mesh, factors, {at: side(v)[b] for at, v in values.items()}) for b in blocks} for side in (_inputs, _outputs)]
+        return Saved(sides[0], sides[1], first.group)
+    if isinstance(first, Fraction | np.ndarray):
+        return _joined(mesh, factors, {at: np.broadcast_to(numeric(mesh.world, v), mesh.shape) for at, v in values.items()})
+    raise MisfitError("devices of one group bring different kinds of values")
+
+
+def _inputs(saved: Saved) -> dict[int, Stream]:
+    return saved.inputs
+
+
+def _outputs(saved: Saved) -> dict[int, Stream]:
+    return saved.outputs
+
+
+def _same(values: dict[tuple[int, ...], Any]) -> bool:
+    return len({type(v) for v in values.values()}) == 1
+
+
+def _norms(mesh: Mesh, factors: tuple[str, ...], values: dict[tuple[int, ...], Norms]) -> Norms:
+    tensors = tuple(sorted({t for v in values.values() for t in v.tensors}))
+    data, have = {}, {}
+    for at, v in values.items():
+        where = np.array([v.tensors.index(t) if t in v.tensors else -1 for t in tensors])
+        data[at] = np.where(where >= 0, v.data[..., where], mesh.world.field.of(0))
+        have[at] = v.have[..., where] & (where >= 0)
+    return Norms(tensors, _joined(mesh, factors, data), _joined(mesh, factors, have))
+
+
+def _joined(mesh: Mesh, factors: tuple[str, ...], values: dict[tuple[int, ...], Array]) -> Array:
+    """Arrays of length 1 along some factors, one behind the other."""
+    if not factors:
+        return values[()]
+    first, *rest = factors
+    rows = [_joined(mesh, tuple(rest), {at[1:]: v for at, v in values.items() if at[0] == n}) for n in sorted({at[0] for at in values})]
+    return np.concatenate(rows, axis=mesh.world.dim[first])
+
+
+def at_place(world: World, factors: tuple[str, ...], where: tuple[int, ...], value: Any) -> Any:
+    """What one place has of a value over all coordinates along some factors."""
+    if not factors or value is None or isinstance(value, Fraction):
+        return value
+    if isinstance(value, list):
+        return [at_place(world, factors, where, v) for v in value]
+    if isinstance(value, tuple):
+        return tuple(at_place(world, factors, where, v) for v in value)
+    if isinstance(value, Saved):
+        inputs, outputs = ({b: at_place(world, factors, where, s) for b, s in side.items()} for side in (value.inputs, value.outputs))
+        return Saved(inputs, outputs, value.group)
+    if isinstance(value, Part):
+        data, extent, have = (_cut(world, factors, where, x) for x in (value.data, value.extent, value.have))
+        return replace(value, data=data, extent=extent, have=have)
+    if isinstance(value, Stream | Norms):
+        return replace(value, data=_cut(world, factors, where, value.data), have=_cut(world, factors, where, value.have))
+    return _cut(world, factors, where, value)
+
+
+def _cut(world: World, factors: tuple[str, ...], where: tuple[int, ...], array: Array) -> Array:
+    for f, n in zip(factors, where, strict=True):
+        array = array.take([n] if array.shape[world.dim[f]] > 1 else [0], axis=world.dim[f])
+    return array

@@ -1,0 +1,88 @@
+"""Arrays of exact numbers: residues modulo a prime, which are fast and do not grow, or fractions, which are shown to people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+
+#: An array of residues (int64), of fractions (object), or of truths.
+Array: TypeAlias = Any
+#: Products of two residues fit into 64 bits. Equal residues stand for different fractions by a chance of about one in 2**31.
+PRIME = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Field:
+    """Arithmetic on arrays. ``exact``: in fractions."""
+
+    exact: bool
+
+    def of(self, value: Fraction | int) -> Any:
+        """One number. Raises ZeroDivisionError where its denominator is zero modulo the prime."""
+        value = Fraction(value)
+        return value if self.exact else value.numerator * pow(value.denominator, -1, PRIME) % PRIME
+
+    def array(self, values: list[Any], shape: tuple[int, ...]) -> Array:
+        """An array of numbers, row by row."""
+        found: Array = np.empty(len(values), dtype=object if self.exact else np.int64)
+        found[:] = [self.of(v) for v in values]
+        return found.reshape(shape)
+
+    def zeros(self, shape: tuple[int, ...]) -> Array:
+        """Zeros."""
+        return np.full(shape, Fraction(0), dtype=object) if self.exact else np.zeros(shape, dtype=np.int64)
+
+    def garbage(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """What devices read where they hold nothing: other numbers each time."""
+        drawn = random.integers(1, PRIME, shape)
+        return np.vectorize(lambda n: Fraction(int(n), PRIME), otypes=[object])(drawn) if self.exact and drawn.size else drawn
+
+    def add(self, x: Array, y: Array) -> Array:
+        """Sum."""
+        return x + y if self.exact else (x + y) % PRIME
+
+    def sub(self, x: Array, y: Array) -> Array:
+        """Difference."""
+        return x - y if self.exact else (x - y) % PRIME
+
+    def mul(self, x: Array, y: Array) -> Array:
+        """Product."""
+        return x * y if self.exact else x * y % PRIME
+
+    def div(self, x: Array, y: Array) -> Array:
+        """Quotient. Raises ZeroDivisionError."""
+        return x * (Fraction(1) / y) if self.exact else x * self._inverse(y) % PRIME
+
+    def power(self, x: Array, exponent: int) -> Array:
+        """A whole power. Raises ZeroDivisionError."""
+        if exponent < 0:
+            return self.power(self.div(self.of(1), x), -exponent)
+        if self.exact:
+            return x**exponent
+        found, square = np.ones_like(x), x
+        while exponent:
+            found = found * square % PRIME if exponent & 1 else found
+            square, exponent = square * square % PRIME, exponent >> 1
+        return found
+
+    def _inverse(self, x: Array) -> Array:
+        if not np.all(x):
+            raise ZeroDivisionError
+        return self.power(np.asarray(x), PRIME - 2)
+
+    def total(self, x: Array, axis: int | tuple[int, ...], *, keepdims: bool = False) -> Array:
+        """Sum over dimensions; an empty one gives zero."""
+        found = np.sum(x, axis=axis, keepdims=keepdims)
+        return found if self.exact else found % PRIME
+
+    def dot(self, x: Array, y: Array, axis: int) -> Array:
+        """Sum of products over a dimension."""
+        return self.total(self.mul(x, y), axis)
+
+
+#: Arithmetic of programs.
+OPERATORS: dict[str, Callable[[Field, Array, Array], Array]] = {"+": Field.add, "-": Field.sub, "*": Field.mul, "/": Field.div}

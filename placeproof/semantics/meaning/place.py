@@ -1,0 +1,340 @@
+"""Running the statements of a program on all devices of a place; it waits where it needs other places."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt
+from placeproof.core.program.ops import OPS
+from placeproof.core.states import STATES
+from placeproof.semantics.meaning import local
+from placeproof.semantics.meaning.mesh import Mesh
+from placeproof.semantics.meaning.values import Handle, MisfitError, Part, Parts, Stream, arithmetic, numeric
+from placeproof.semantics.meaning.world import World
+
+Waits = Generator[Any, Any, Any]
+#: Operations of a layer.
+LAYERS = ("forward", "backward", "backward_weight", "backward_input")
+COMPARE = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+class BeyondError(Exception):
+    """An index beyond the first or last part: the statement does nothing."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A place enters a collective and waits for its group.
+
+    ``apart``: the factors along which its group has other places; ``what``: in which all have to agree; ``also``: the micro-batch of a
+    whole pass, or how many operands a layer has.
+    """
+
+    apart: tuple[str, ...]
+    group: tuple[object, ...]
+    size: int
+    what: tuple[object, ...]
+    call: Call
+    value: Any
+    also: int = 0
+
+
+@dataclass(frozen=True)
+class Message:
+    """A place sends to, or waits for, one other."""
+
+    key: tuple[object, ...]
+    sends: bool
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Loop variables: the domain, position and blocks of each; micro-batches."""
+
+    parts: dict[str, tuple[str, int, tuple[int, ...]]] = field(default_factory=dict)
+    batches: dict[str, int] = field(default_factory=dict)
+
+
+class Place:
+    """The program's buffers on the devices with the same coordinates along the factors that are apart."""
+
+    def __init__(self, world: World, here: dict[str, int], batches: int) -> None:
+        self.world, self.here, self.batches = world, here, batches
+        self.mesh, self.layout = Mesh(world, here), world.layout
+        self.number = self.batch = 0
+        self.past: list[dict[str, Part]] = []
+        self.stmt: Stmt | None = None
+        self.read_gradients: Part | None = None
+        self.env: dict[Any, Any] = {state: self._initial(state) for state in ("parameters", "optimizer", "gradients")}
+
+    def _initial(self, state: str) -> Part:
+        columns, extent = self.mesh.extent(state)
+        if state == "gradients":
+            none = np.zeros_like(extent)
+            return Part(columns, self.world.garbage((*extent.shape, 1)), extent, none)
+        _, placed = self.mesh.placed(state)
+        first = self.world.initial(columns, (self.mesh.at, self.mesh.shape), copies=state == "parameters")
+        if state == "optimizer":
+            first = np.concatenate([first, self.world.field.zeros(first.shape)], axis=-1)
+        return Part(columns, first, extent, extent).with_(first, placed)
+
+    # Running.
+
+    def step(self, number: int) -> Waits:
+        """One training step."""
+        self.number = number
+        self.past.append({s: self.env[s] for s in ("parameters", "optimizer")})
+        self.env = {k: self._kept(k, v) for k, v in self.env.items() if k in STATES and k != "activations"}
+        yield from self._body(self.world.program.body, Scope())
+
+    def _kept(self, state: str, value: Any) -> Any:
+        """A state has room for what is placed on the device, from one step to the next."""
+        if not isinstance(value, Part):
+            return value
+        columns, room = self.mesh.extent(state)
+        value = value.on(columns)
+        return replace(value, extent=value.extent & room).with_(value.data, value.have & room)
+
+    def _body(self, body: tuple[Stmt, ...], scope: Scope) -> Waits:
+        for stmt in body:
+            self.stmt = stmt
+            try:
+                yield from self._statement(stmt, scope)
+            except BeyondError:
+                continue
+
+    def _statement(self, stmt: Stmt, scope: Scope) -> Waits:
+        match stmt:
+            case Assign():
+                value = yield from self.eval(stmt.value, scope, results=len(stmt.targets))
+                for target, one in zip(stmt.targets, value if len(stmt.targets) > 1 else (value,), strict=True):
+                    self._store(target, one, scope, add=stmt.accumulate)
+            case Do(call=Call(op="free", args=(Ref(group=None, index=None) as ref,))):
+                for key in [k for k in self.env if k == ref.name or (isinstance(k, tuple) and k[0] == ref.name)]:
+                    del self.env[key]
+            case Do(call=Call(op="free")):
+                pass
+            case Do(call=Call(op="zero", args=(Ref() as ref,))):
+                self._zero(ref, scope)
+            case Do(call=call):
+                yield from self.eval(call, scope)
+            case If():
+                bound = yield from self.eval(stmt.bound, scope)
+                if not isinstance(bound, Fraction):
+                    raise MisfitError("a rank is compared with something that devices compute")
+                yield from self._body(stmt.then if COMPARE[stmt.op](self.here[stmt.axis], bound) else stmt.orelse, scope)
+            case For():
+                yield from self._loop(stmt, scope)
+
+    def _zero(self, ref: Ref, scope: Scope) -> None:
+        held = self.env[self._key(ref, scope)]
+        if isinstance(held, Part):
+            chosen = self._select(held, ref, scope)
+            nothing = self.world.field.zeros(chosen.data.shape)
+            self.env[self._key(ref, scope)] = held.merged(chosen.with_(nothing, chosen.extent))
+        else:
+            self.env[self._key(ref, scope)] = (
+                replace(held, data=self.world.field.zeros(held.data.shape)) if isinstance(held, Stream) else Fraction(0)
+            )
+
+    def _loop(self, stmt: For, scope: Scope) -> Waits:
+        if stmt.domain == "microbatches":
+            order = range(self.batches)
+            for i in reversed(order) if stmt.reverse else order:
+                self.batch = i
+                yield from self._body(stmt.body, Scope(scope.parts, scope.batches | {stmt.var: i}))
+            return
+        parts = list(enumerate(self._parts(stmt.domain, self._within(stmt, scope))))[stmt.start :]
+        for position, blocks in reversed(parts) if stmt.reverse else parts:
+            yield from self._body(stmt.body, Scope(scope.parts | {stmt.var: (stmt.domain, position, blocks)}, scope.batches))
+
+    @property
+    def _blocks(self) -> tuple[int, ...]:
+        return self.layout.stage_blocks(self.mesh.stage)
+
+    def _within(self, stmt: For, scope: Scope) -> tuple[int, ...]:
+        if stmt.within is None:
+            return self._blocks
+        if stmt.within == FIRST_UNIT:
+            return self._parts("units", self._blocks)[0]
+        return scope.parts[stmt.within][2]
+
+    def _parts(self, domain: str, blocks: tuple[int, ...]) -> list[tuple[int, ...]]:
+        units = len(self._blocks) // self.layout.sizes.units_per_stage
+        size = {"blocks": 1, "layers": self.layout.blocks_per_layer, "units": units}[domain]
+        return [blocks[i : i + size] for i in range(0, len(blocks), size)]
+
+    # Buffers.
+
+    def _batch_of(self, ref: Ref, scope: Scope) -> int | None:
+        """The micro-batch that an index names."""
+        if ref.index is None:
+            return None
+        if ref.index.var in scope.batches:
+            found = scope.batches[ref.index.var] + ref.index.offset
+        elif ref.index.var is None and ref.name in self.world.by_batch:
+            found = ref.index.offset if ref.index.offset >= 0 else self.batches + ref.index.offset
+        else:
+            return None
+        if not 0 <= found < self.batches:
+            raise BeyondError
+        return found
+
+    def _key(self, ref: Ref, scope: Scope) -> Any:
+        """Under what a buffer is kept: one that is indexed by micro-batches has one part for each."""
+        batch = self._batch_of(ref, scope)
+        return ref.name if batch is None else (ref.name, batch)
+
+    def blocks_of(self, ref: Ref, scope: Scope) -> tuple[int, ...] | None:
+        """The blocks that an index names; None for the whole."""
+        if ref.index is None or self._batch_of(ref, scope) is not None:
+            return None
+        if ref.index.var is None:
+            units, at = self._parts("units", self._blocks), ref.index.offset
+            if not -len(units) <= at < len(units):
+                raise BeyondError
+            return units[at]
+        domain, position, blocks = scope.parts[ref.index.var]
+        if ref.index.offset == 0:
+            return blocks
+        siblings, moved = self._parts(domain, self._blocks), position + ref.index.offset
+        if not 0 <= moved < len(siblings):
+            raise BeyondError
+        return siblings[moved]
+
+    def _store(self, target: Ref, value: Any, scope: Scope, *, add: bool) -> None:
+        key = self._key(target, scope)
+        held, blocks = self.env.get(key), self.blocks_of(target, scope)
+        if isinstance(value, Part):
+            if add and isinstance(held, Part):
+                before = held.on(value.columns)
+                zero = np.where(before.have[..., None], before.data, self.world.field.of(0))
+                value = value.with_(self.world.field.add(zero, value.data), value.have)
+            whole = blocks is None and target.group is None and not add
+            self.env[key] = value if whole or not isinstance(held, Part) else held.merged(value)
+            return
+        if blocks is None and target.group is None:
+            self.env[key] = arithmetic(self.world, "+", held, value) if add and held is not None else value
+            return
+        parts = held if isinstance(held, Parts) else Parts()
+        parts.by_key[target.group, blocks or ()] = value
+        self.env[key] = parts
+
+    def _read(self, ref: Ref, scope: Scope) -> Any:
+        key = self._key(ref, scope)
+        if key in self.env:
+            value = self.env[key]
+            if isinstance(value, Part):
+                return self._select(value, ref, scope)
+            if isinstance(value, Parts):
+                return value.by_key[ref.group, self.blocks_of(ref, scope) or ()]
+            return value
+        if ref.name in scope.batches:
+            return Fraction(scope.batches[ref.name])
+        if ref.name == "microbatches":
+            return Fraction(self.batches)
+        if self.world.program.axis(ref.name) is None:
+            raise KeyError(ref.name)
+        size = 1
+        for factor in self.layout.factors((ref.name,)):
+            size *= self.world.sizes[factor]
+        return Fraction(size)
+
+    def _select(self, value: Part, ref: Ref, scope: Scope) -> Part:
+        return value.only(self.blocks_of(ref, scope), ref.group)
+
+    # Expressions.
+
+    def eval(self, expr: Expr, scope: Scope, results: int = 1) -> Waits:
+        """The value of an expression; ``results`` is how many targets take it."""
+        match expr:
+            case Number(value=value):
+                return value
+            case Ref():
+                return self._read(expr, scope)
+            case Binary():
+                left = yield from self.eval(expr.left, scope)
+                right = yield from self.eval(expr.right, scope)
+                return arithmetic(self.world, expr.op, left, right)
+            case Call():
+                return (yield from self._call(expr, scope, results))
+
+    def _call(self, call: Call, scope: Scope, results: int) -> Waits:
+        if call.op == "start":
+            self._pinned(call.args[0], scope)
+            assert isinstance(call.args[0], Call)
+            return Handle(call.args[0], scope)
+        if call.op == "wait":
+            handle = yield from self.eval(call.args[0], scope)
+            return (yield from self.eval(handle.call, handle.scope))
+        if call.op in ("elementwise", "quantize", "cast"):
+            position = 1 if call.op == "elementwise" else 0
+            return local.compute(self, call, [(yield from self.eval(call.args[position], scope))], results)
+        operands = []
+        for arg in call.args:
+            operands.append((yield from self.eval(arg, scope)))
+        if call.op in ("send", "recv"):
+            return (yield self._message(call, operands))
+        if OPS[call.op].collective:
+            return (yield self._meeting(call, operands[0]))
+        if call.op in ("backward", "backward_with") and not self.layout.network:
+            return (yield self._pass(call, operands))
+        if self.layout.experts is not None and call.op in LAYERS and self._meets_experts(operands[0]):
+            stream = [*operands, None, None, None][:4]
+            together = replace(call, axes=(self.layout.experts,))
+            found = yield self._meeting(together, stream, also=len(operands))
+            return found if results > 1 else found[0]
+        return local.compute(self, call, operands, results)
+
+    def _meets_experts(self, w: Part) -> bool:
+        """Whether a computation sends tokens to experts: a layer that has some, and the experts of a block, but no other group of it."""
+        return w.group not in ("norm", "matrix")
+
+    def _pinned(self, expr: Expr, scope: Scope) -> None:
+        """An index without a part is noticed when a collective is started."""
+        if isinstance(expr, Call):
+            for arg in expr.args:
+                self._pinned(arg, scope)
+        if isinstance(expr, Ref):
+            self.blocks_of(expr, scope)
+            self._batch_of(expr, scope)
+
+    def _message(self, call: Call, operands: list[Any]) -> Message:
+        axis, sends = call.axes[0], call.op == "send"
+        offset = int(call.option("to" if sends else "source", "1") or "1")
+        other = {**self.here, axis: self.here[axis] + offset}
+        ends = (self.here, other) if sends else (other, self.here)
+        return Message((axis, *(tuple(sorted(end.items())) for end in ends)), sends, operands[0] if operands else None)
+
+    def _pass(self, call: Call, operands: list[Any]) -> Meeting:
+        """A whole pass of the flat model: the devices of the axes that split the computation take part together."""
+        axes = {a.name for a in self.world.program.axes if a.splits.compute} | {g.experts for g in self.world.program.groups if g.experts}
+        together = replace(call, axes=tuple(a.name for a in self.world.program.axes if a.name in axes))
+        batch = operands[1].numerator if len(operands) > 1 and isinstance(operands[1], Fraction) else 0
+        statistic: Any = Fraction(1)
+        if call.op == "backward_with":
+            statistic = operands[2]
+        elif self.world.problem.coupled:
+            statistic = local.of_sample(self, "statistic", batch)
+        return self._meeting(together, [operands[0], np.broadcast_to(numeric(self.world, statistic), self.mesh.shape)], also=batch)
+
+    def _meeting(self, call: Call, value: Any, also: int = 0) -> Meeting:
+        apart = tuple(f for f in self.layout.factors(call.axes) if f in self.here)
+        fixed: tuple[object, ...] = tuple(sorted((f, at) for f, at in self.here.items() if f not in apart))
+        size = 1
+        for factor in apart:
+            size *= self.world.sizes[factor]
+        if call.op == "tied_reduce" and apart:
+            ends = (0, self.world.sizes[apart[0]] - 1)
+            inside = self.here[apart[0]] in ends
+            fixed, size = (*fixed, ("ends" if inside else self.here[apart[0]], 0)), len(set(ends)) if inside else 1
+        what = (call.op, call.axes, call.options, call.place and call.place.line, also)
+        group = tuple(sorted(self.layout.factors(call.axes))), fixed
+        return Meeting(apart, group, size, what, call, value, also)

@@ -1,0 +1,175 @@
+"""What buffers hold on all devices of a place: parts of parameters, streams of activations, what forward kept, numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placeproof.core.program import Call
+from placeproof.semantics.meaning.numbers import OPERATORS, Array
+from placeproof.semantics.meaning.world import Columns, World
+
+if TYPE_CHECKING:
+    from placeproof.semantics.meaning.place import Scope
+
+
+class MisfitError(Exception):
+    """Tensors whose shapes do not fit: a real run would end here."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Elements of parameters, gradients or optimizer state: ``data[..., element, component]``.
+
+    ``extent[..., element]``: what a device has room for, and a reader may count on once the parts are together. ``have``: what is really
+    there; elsewhere ``data`` is garbage. ``group``: that of the reference that it was read by.
+    """
+
+    columns: Columns
+    data: Array
+    extent: Array
+    have: Array
+    group: str | None = None
+
+    def only(self, blocks: tuple[int, ...] | None, group: str | None) -> Part:
+        """Some blocks' elements of a group."""
+        if blocks is None and group is None:
+            return self
+        columns, at = self.columns.only(blocks, group)
+        named = group or self.group
+        if columns is self.columns:
+            return replace(self, group=named)
+        return Part(columns, self.data[..., at, :], self.extent[..., at], self.have[..., at], named)
+
+    def on(self, columns: Columns) -> Part:
+        """The same as an array over other elements: garbage, and no room, for those that it lacks."""
+        if columns is self.columns:
+            return self
+        world, at = columns.world, columns.within(self.columns)
+        there = at >= 0
+        if not there.any():
+            none = np.zeros((*self.extent.shape[:-1], len(columns)), dtype=bool)
+            return Part(columns, world.garbage((*none.shape, self.data.shape[-1])), none, none, self.group)
+        data = self.data[..., at, :]
+        if not there.all():
+            data = np.where(there[:, None], data, world.garbage(data.shape))
+        return Part(columns, data, self.extent[..., at] & there, self.have[..., at] & there, self.group)
+
+    def with_(self, data: Array, have: Array) -> Part:
+        """Other values in the same room; garbage where nothing is."""
+        have = np.broadcast_to(have, self.extent.shape)
+        if not have.all():
+            data = np.where(have[..., None], data, self.columns.world.garbage(data.shape))
+        return replace(self, data=np.broadcast_to(data, (*self.extent.shape, data.shape[-1])), have=have)
+
+    def merged(self, other: Part) -> Part:
+        """This buffer after another part was written into it: where the other has room, it is what the other holds."""
+        columns = self.columns if other.columns is self.columns else _union(self.columns, other.columns)
+        mine, theirs = self.on(columns), other.on(columns)
+        group = self.group if self.group == other.group else None
+        data = np.where(theirs.extent[..., None], theirs.data, mine.data)
+        return Part(columns, data, mine.extent | theirs.extent, np.where(theirs.extent, theirs.have, mine.have), group)
+
+
+def _union(one: Columns, other: Columns) -> Columns:
+    return one.world.columns(tuple(sorted({*one.numbers, *other.numbers})))
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Activations, or their gradients, of one sample of each device: ``data[..., token, channel]``; ``have[..., token]``."""
+
+    data: Array
+    have: Array
+
+    def kept(self, world: World, have: Array) -> Stream:
+        """Only some tokens."""
+        data = self.data if have.all() else np.where(have[..., None], self.data, world.garbage(self.data.shape))
+        return Stream(data, have)
+
+
+@dataclass(frozen=True, eq=False)
+class Norms:
+    """A number for each tensor: ``data[..., tensor]``; ``have``: whether the device has some element of it."""
+
+    tensors: tuple[tuple[int, str], ...]
+    data: Array
+    have: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """What a forward kept: inputs and outputs by block."""
+
+    inputs: dict[int, Stream]
+    outputs: dict[int, Stream]
+    group: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Handle:
+    """A collective that was started: what it will read, it reads when waited for."""
+
+    call: Call
+    scope: Scope
+
+
+@dataclass
+class Parts:
+    """A buffer of something else than elements that is written part by part: by group and blocks."""
+
+    by_key: dict[tuple[str | None, tuple[int, ...]], Any] = field(default_factory=dict)
+
+
+def arithmetic(world: World, op: str, left: Any, right: Any) -> Any:
+    """Arithmetic on numbers, and element by element on parts and streams, where a number meets each element."""
+    if isinstance(left, Fraction) and isinstance(right, Fraction):
+        return _plain(op, left, right)
+    if op == "**":
+        return _mapped(left, lambda x: world.field.power(x, int(right)))
+    fn = OPERATORS[op]
+    if isinstance(left, Part) and isinstance(right, Part):
+        right = right.on(left.columns)
+        return left.with_(fn(world.field, left.data, right.data), left.have)
+    if isinstance(left, Stream) and isinstance(right, Stream):
+        if (left.have & ~right.have).any():
+            raise MisfitError("a device adds to tokens others that it does not have")
+        return Stream(fn(world.field, left.data, right.data), left.have)
+    if isinstance(left, Part | Stream | Norms):
+        number = spread(world, right, left)
+        return _mapped(left, lambda x: fn(world.field, x, number))
+    if isinstance(right, Part | Stream | Norms):
+        number = spread(world, left, right)
+        return _mapped(right, lambda x: fn(world.field, number, x))
+    return fn(world.field, numeric(world, left), numeric(world, right))
+
+
+def _mapped(value: Any, fn: Callable[[Array], Array]) -> Any:
+    return replace(value, data=fn(value.data)) if isinstance(value, Part | Stream | Norms) else fn(value)
+
+
+def numeric(world: World, value: Any) -> Array:
+    """A number, or one of each device, as an array. Raises TypeError for anything else."""
+    if isinstance(value, Fraction | int):
+        return world.field.of(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return value
+    raise TypeError(f"a {type(value).__name__} is no number")
+
+
+def spread(world: World, value: Any, over: Part | Stream | Norms) -> Array:
+    """A number of each device beside each element that it holds."""
+    found = numeric(world, value)
+    if not isinstance(found, np.ndarray):
+        return found
+    return found[..., None] if isinstance(over, Norms) else found[..., None, None]
+
+
+def _plain(op: str, left: Fraction, right: Fraction) -> Fraction:
+    if op == "**":
+        return Fraction(left**right)
+    return {"+": left.__add__, "-": left.__sub__, "*": left.__mul__, "/": left.__truediv__}[op](right)

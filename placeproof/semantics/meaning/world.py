@@ -1,0 +1,214 @@
+"""The mesh, the model and the numbers of a run as arrays.
+
+Every axis factor of the mesh is a dimension. Along factors on which devices may do different things at a time (messages, branches, pipeline
+stages) they are *apart*: each coordinate runs by itself, and its arrays have length 1 there. Along all others devices go in step.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from placeproof.core.program import Assign, For, If, Program, calls, statements
+from placeproof.semantics.meaning.numbers import Array, Field
+from placeproof.semantics.simulate.layout import CHANNELS, TIED, Element, Layout
+from placeproof.semantics.simulate.problem import Problem
+
+#: Operations between single devices of an axis.
+_PAIRS = ("send", "recv", "tied_reduce")
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Some elements of the model, in order: the last dimension but one of an array of parameters. One object for the same elements."""
+
+    world: World
+    numbers: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @cached_property
+    def index(self) -> Array:
+        """The numbers of the elements."""
+        return np.array(self.numbers, dtype=np.int64)
+
+    @cached_property
+    def elements(self) -> tuple[Element, ...]:
+        """The elements."""
+        return tuple(self.world.elements[n] for n in self.numbers)
+
+    @cached_property
+    def blocks(self) -> tuple[int, ...]:
+        """The blocks whose elements these are."""
+        return tuple(sorted({e[0] for e in self.elements if e[0] != TIED}))
+
+    @cached_property
+    def _parts(self) -> dict[Any, tuple[Columns, Array]]:
+        return {}
+
+    def only(self, blocks: tuple[int, ...] | None, group: str | None) -> tuple[Columns, Array]:
+        """The elements of some blocks and of a group, and where they stand among these."""
+        key = blocks, group
+        if key not in self._parts:
+            chosen = set(blocks or ())
+            kept = [
+                at
+                for at, e in enumerate(self.elements)
+                if (blocks is None or e[0] in chosen) and group in (None, "all", self.world.layout.group_of(e))
+            ]
+            self._parts[key] = self.world.columns(tuple(self.numbers[at] for at in kept)), np.array(kept, dtype=np.int64)
+        return self._parts[key]
+
+    def within(self, other: Columns) -> Array:
+        """Where each element stands among others; -1 where it does not."""
+        key = id(other)
+        if key not in self._parts:
+            where = {n: at for at, n in enumerate(other.numbers)}
+            self._parts[key] = self, np.array([where.get(n, -1) for n in self.numbers], dtype=np.int64)
+        return self._parts[key][1]
+
+    @cached_property
+    def _matrices(self) -> dict[int, tuple[Array, Array, Array]]:
+        return {}
+
+    def matrices(self, block: int) -> tuple[Array, Array, Array]:
+        """Where a block's norm, first and second matrix stand: ``[channels]``, ``[channels, width]``, ``[width, channels]``; -1 where
+        they are not."""
+        if block not in self._matrices:
+            where = {e: at for at, e in enumerate(self.elements)}
+            channels, width = range(CHANNELS), range(self.world.layout.width)
+            first = np.array([[where.get((block, "W1", i, j), -1) for j in width] for i in channels], dtype=np.int64)
+            second = np.array([[where.get((block, "W2", j, i), -1) for i in channels] for j in width], dtype=np.int64)
+            norm = np.array([where.get((block, "n", i, 0), -1) for i in channels], dtype=np.int64)
+            self._matrices[block] = norm, first.reshape(CHANNELS, len(width)), second.reshape(len(width), CHANNELS)
+        return self._matrices[block]
+
+
+class World:
+    """What is the same for all devices."""
+
+    def __init__(self, program: Program, problem: Problem, field: Field, seed: int) -> None:
+        self.program, self.problem, self.field = program, problem, field
+        self.layout: Layout = problem.layout
+        self.random = np.random.default_rng(seed)
+        self.sizes = self.layout.sizes.factors
+        self.factors = tuple(self.sizes)
+        self.dim = {f: n for n, f in enumerate(self.factors)}
+        self.elements: list[Element] = self.layout.elements
+        self.number = {e: n for n, e in enumerate(self.elements)}
+        self._columns: dict[tuple[int, ...], Columns] = {}
+        self._owners: dict[Any, Array] = {}
+        self._drawn: dict[Any, Array] = {}
+
+    @cached_property
+    def apart(self) -> tuple[str, ...]:
+        """Factors along which devices run by themselves."""
+        every = list(statements(self.program.body))
+        named = {a for s in every for c in calls(s) if c.op in _PAIRS for a in c.axes} | {s.axis for s in every if isinstance(s, If)}
+        named |= {self.layout.stages} if self.layout.stages else set()
+        return tuple(f for f in self.layout.factors(tuple(named)) if f in self.dim)
+
+    @cached_property
+    def by_batch(self) -> frozenset[str]:
+        """Buffers that are kept for each micro-batch by itself."""
+        every = list(statements(self.program.body))
+        loops = {s.var for s in every if isinstance(s, For) and s.domain == "microbatches"}
+        targets = [t for s in every if isinstance(s, Assign) for t in s.targets]
+        return frozenset(t.name for t in targets if t.index is not None and t.index.var in loops)
+
+    def places(self) -> list[dict[str, int]]:
+        """All coordinates along the factors that are apart."""
+        return [dict(zip(self.apart, at, strict=True)) for at in itertools.product(*(range(self.sizes[f]) for f in self.apart))]
+
+    def columns(self, numbers: tuple[int, ...]) -> Columns:
+        """Some elements."""
+        return self._columns.setdefault(numbers, Columns(self, numbers))
+
+    def garbage(self, shape: tuple[int, ...]) -> Array:
+        """What is read where nothing is held."""
+        return self.field.garbage(self.random, shape)
+
+    # Who owns what.
+
+    def owner(self, factor: str, stage: int, order: str = "blocked") -> Array:
+        """The coordinate that owns each element along a factor, as a device of a stage sees it; -1: all own it."""
+        key = factor, stage, order
+        if key not in self._owners:
+            both = self.layout.stages
+            found = [-1 if e[0] == TIED and factor == both else self.layout.owner(e, factor, stage, order) for e in self.elements]
+            self._owners[key] = np.array(found, dtype=np.int64)
+        return self._owners[key]
+
+    def sliced(self, factor: str) -> Array:
+        """Which elements are slices (or experts) that are spread along a factor."""
+        key = "sliced", factor
+        if key not in self._owners:
+            layout = self.layout
+            axes = [() if layout.network and e[1] == "n" else layout.slice_axes(layout.group_of(e)) for e in self.elements]
+            found = [factor in layout.factors(own) for own in axes]
+            self._owners[key] = np.array(found, dtype=bool)
+        return self._owners[key]
+
+    def split(self, state: str, factor: str, *, slices: bool) -> Array:
+        """Which elements of a state lie in parts along a factor; ``slices``: those that are slices there, or those that are not."""
+        key = "split", state, factor, slices
+        if key not in self._owners:
+            layout, found = self.layout, []
+            for n, e in enumerate(self.elements):
+                axes = layout.split_axes(state, layout.group_of(e))
+                found.append(factor in layout.factors(axes) and bool(self.sliced(factor)[n]) == slices)
+            self._owners[key] = np.array(found, dtype=bool)
+        return self._owners[key]
+
+    # What is drawn.
+
+    def drawn(self, name: Any, one: Callable[[tuple[int, ...]], list[Any]], shape: tuple[int, ...]) -> Array:
+        """Numbers of each sample: ``[coordinates..., micro-batch, *shape]``, of length 1 along factors whose devices share samples."""
+        if name not in self._drawn:
+            own = self.layout.sample_factors
+            lengths = tuple(self.sizes[f] if f in own else 1 for f in self.factors)
+            values = [v for at in np.ndindex(*lengths) for i in range(self.layout.sizes.microbatches) for v in one(self._sample(at, i))]
+            self._drawn[name] = self.field.array(values, (*lengths, self.layout.sizes.microbatches, *shape))
+        return self._drawn[name]
+
+    def _sample(self, at: tuple[int, ...], batch: int) -> tuple[int, ...]:
+        return (*(at[self.dim[f]] for f in self.layout.sample_factors), batch)
+
+    def stream(self, what: str, step: int) -> Array:
+        """Inputs or targets of the network: ``[..., micro-batch, token, channel]``."""
+        tokens = self.problem.tokens_of_a_sample
+
+        def one(sample: tuple[int, ...]) -> list[Any]:
+            drawn = self.problem.sample(sample, step, what)
+            return [drawn[t, i] for t in range(tokens) for i in range(CHANNELS)]
+
+        return self.drawn((what, step), one, (tokens, CHANNELS))
+
+    def scalars(self, what: str, step: int) -> Array:
+        """Token counts, statistics or masks: ``[..., micro-batch]``."""
+        rules: dict[str, Callable[[tuple[int, ...]], Any]] = {
+            "tokens": lambda s: self.problem.tokens(s, step),
+            "statistic": lambda s: self.problem.statistic(s, step),
+            "mask": self.problem.mask,
+        }
+        return self.drawn((what, step), lambda s: [rules[what](s)], ())
+
+    def initial(self, columns: Columns, at: tuple[dict[str, Array], tuple[int, ...]], *, copies: bool) -> Array:
+        """The parameters before the first step: ``[..., element, 1]``. ``copies``: those of each device, where they may differ."""
+        if not copies or "equal-initial-states" not in self.problem.without:
+            values = [self.problem.initial(e) for e in columns.elements]
+            return np.broadcast_to(self.field.array(values, (len(columns), 1)), (*at[1], len(columns), 1))
+        split = [set(self.layout.factors(self.layout.split_axes("parameters", self.layout.group_of(e)))) for e in columns.elements]
+        whole = [np.broadcast_to(at[0][f], at[1]) for f in self.factors]
+        values = []
+        for device in np.ndindex(*at[1]):
+            here = {f: int(c[device]) for f, c in zip(self.factors, whole, strict=True)}
+            copies_of = ({f: 0 if f in own else n for f, n in here.items()} for own in split)
+            values += [self.problem.initial(e, copy) for e, copy in zip(columns.elements, copies_of, strict=True)]
+        return self.field.array(values, (*at[1], len(columns), 1))
