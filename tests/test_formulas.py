@@ -178,6 +178,13 @@ def test_gradients_of_norms_are_summed_as_they_are_produced_or_once(subject: str
     assert [bool(e.loops) for e in own] == [each] * len(own)
 
 
+@pytest.mark.parametrize("experts", ["", " * ep", " * ep(experts=whole)"])
+def test_parts_of_a_block_keep_together_what_the_model_keeps(experts: str) -> None:
+    """Norms, matrices and experts, under sequence parallelism each over all devices."""
+    d = placeproof.derive(f"tp * sp{experts}")
+    assert same(d.memory["activations"], A * b_a / symbol("N_tp" if experts else "N"))
+
+
 def test_norms_are_copied_by_tensor_parallelism() -> None:
     norm = symbol("P_norm")
     d = placeproof.derive("tp", groups=True)

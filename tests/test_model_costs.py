@@ -18,7 +18,7 @@ from placeproof.core.program import read
 from placeproof.core.symbols import symbol
 from placeproof.cost.layer import layer
 from placeproof.cost.model import ModelDerivation, derive_model
-from placeproof.cost.model.base import Base
+from placeproof.cost.model.base import Base, without_axis
 from placeproof.cost.model.checks import require_fit
 from placeproof.cost.model.derivation import WIDTHS as WIDTHS_OF_VALUES
 from placeproof.cost.model.parts import Part
@@ -375,6 +375,13 @@ def test_every_size_that_does_not_fit_is_named_at_once() -> None:
     for word in ("kv_heads", "ffn", "tokens", "two for each device", "megatron-16", "pytorch-15"):
         assert word in texts
     assert len(refused.value.diagnostics) >= 4
+
+
+@pytest.mark.parametrize(("name", "axis", "left"), [("fsdp(prefetch=true) * ep", "ep", True), ("fsdp(prefetch=true) * tp", "dp", None)])
+def test_what_is_said_of_gathering_stays_where_something_is_gathered(name: str, axis: str, left: bool | None) -> None:
+    found = without_axis(parse_strategy(name), axis)
+    assert found.schedule.prefetch == left
+    assert axis not in {a.name for a in found.axes}
 
 
 @pytest.mark.parametrize("stages", [(16, 16, 1), (33, -1), (33,), (16, 17)])
