@@ -91,16 +91,24 @@ def _tree(path: str) -> ast.Module:
 
 
 def _of_statement(path: str, line: int) -> range | None:
-    """The lines of the statement of a function that a line lies in; none outside of functions."""
+    """The lines of the statement of a function that a line lies in; none outside of functions, and in those that a module calls when it is
+    read: that happens in whichever test comes first."""
     found = None
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.FunctionDef | ast.Lambda) and node.lineno <= line <= (node.end_lineno or 0):
             found = node if found is None or node.lineno >= found.lineno else found
-    if found is None:
+    if found is None or (isinstance(found, ast.FunctionDef) and found.name in _called_by_import(path)):
         return None
     inside = [n for n in ast.walk(found) if isinstance(n, ast.stmt) and n is not found and n.lineno <= line <= (n.end_lineno or 0)]
     least = max(inside, key=lambda n: n.lineno, default=found)
     return range(least.lineno, line + 1)
+
+
+@lru_cache(maxsize=1024)
+def _called_by_import(path: str) -> frozenset[str]:
+    outside = [n for n in _tree(path).body if not isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    called = (n.func for stmt in outside for n in ast.walk(stmt) if isinstance(n, ast.Call))
+    return frozenset(f.id for f in called if isinstance(f, ast.Name))
 
 
 @lru_cache(maxsize=1)

@@ -278,6 +278,13 @@ HOWS = {
 }
 
 
+def test_a_point_has_names_and_numbers_that_can_be_computed_with() -> None:
+    from placeproof.theory.theorem import _is_point
+
+    assert all(map(_is_point, [None, {}, {"n": 2}, {"n": 10**100, "x": "1/3"}]))
+    assert not any(map(_is_point, [3, {1: 2}, {"n": 2**400}, {"n": -(10**101)}, {"n": 1, "k": 2**99999}]))
+
+
 def test_a_folder_that_is_listed_is_read(tmp_path: Path) -> None:
     """By whoever asks but the machinery of imports, which only looks where a module might be."""
 

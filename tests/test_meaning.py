@@ -63,6 +63,31 @@ def outcomes(program: Program, most: int = 40) -> Iterator[object]:
         yield run(program, replace(setup, exact=False))
 
 
+TIED = """
+mesh(dp, pp)
+group(rest, P - P_norm)
+group(embedding, P_norm, tied=pp)
+G = backward(parameters)
+{tied}G = scale(all_reduce(G, dp), 1 / dp)
+parameters, optimizer = update(parameters, optimizer, G)
+"""
+
+
+def test_copies_of_a_tied_weight_are_added_up() -> None:
+    right, wrong = (trace(read(TIED.format(tied=tied))).program for tied in ("G.embedding = tied_reduce(G.embedding, pp)\n", ""))
+    for stages in (1, 2, 3, 4):
+        setup = Setup(degrees={"dp": 2, "pp": stages}, exact=False)
+        assert run(right, setup) is None
+        assert (run(wrong, setup) is None) == (stages == 1)
+
+
+def test_what_is_not_there_is_not_started() -> None:
+    """The handle stays that of the iteration before: the last micro-batch is added twice."""
+    text = f"{HEAD}{PASS}{LOOP}    h = start(all_reduce(g[i], dp))\n    h = start(all_reduce(g[i + 1], dp))\n    G += wait(h)\n"
+    twice = trace(read(f"{text}G = scale(G, 1 / (dp * microbatches))\n{TAIL}")).program
+    assert [run(twice, Setup(degrees={"dp": 2}, microbatches=m, exact=False)) is None for m in (1, 2)] == [True, False]
+
+
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_program_ends_as_one_device(name: str) -> None:
     assert set(outcomes(trace(read(RIGHT[name])).program)) == {None}

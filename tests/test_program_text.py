@@ -206,7 +206,6 @@ def test_states_that_are_not_placed_lie_as_they_are_used() -> None:
 
 MISTAKES = [
     ("mesh(dp)\nw = all_gather(parameters, tpp)\n", "PP305", 2, 5),
-    ("mesh(dp)\ncount(microbatch=4)\nx = data()\n", "PP303", 2, 1),
     ("mesh(dp)\nw = al_gather(parameters, dp)\n", "PP304", 2, 5),
     ("mesh(dp)\ng = all_reduce(grads, dp)\n", "PP306", 2, 16),
     ("mesh(dp)\nw = all_gather(parameters[u], dp)\n", "PP307", 2, 16),
@@ -243,6 +242,14 @@ MISTAKES = [
     ("mesh(dp)\nx = 1if 2else 3\n", "PP303", 2, 5),
     ("mesh(dp)\nfor i in microbatches(in_flight=min(microbatches, stages)):\n    x = data(i)\n", "PP306", 2, 51),
 ]
+
+
+def test_only_what_a_loop_walks_over_is_counted() -> None:
+    with pytest.raises(InputError) as caught:
+        read("mesh(dp)\ncount(microbatch=4)\nx = data()\n")
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.place and found.place.line) == ("PP303", 2)
+    assert "did you mean `microbatches`?" in (found.help or "")
 
 
 @pytest.mark.parametrize(("text", "code", "line", "column"), MISTAKES, ids=range(len(MISTAKES)))
