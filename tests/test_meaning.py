@@ -19,10 +19,11 @@ from placeproof.semantics.meaning import run
 from placeproof.semantics.meaning.collectives import NoMeaningError, exchange
 from placeproof.semantics.meaning.mesh import Mesh
 from placeproof.semantics.meaning.numbers import PRIME, Field
-from placeproof.semantics.meaning.values import MisfitError, Part
+from placeproof.semantics.meaning.values import Part
 from placeproof.semantics.meaning.world import World
 from placeproof.semantics.search import setups
 from placeproof.semantics.simulate import simulate
+from placeproof.semantics.simulate.experts import MisfitError
 from placeproof.semantics.simulate.problem import Problem
 from placeproof.semantics.simulate.run import Setup, layout_of
 from placeproof.semantics.trace import trace

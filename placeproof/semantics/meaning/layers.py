@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from placeproof.semantics.meaning.network import Gradients, Weights
 from placeproof.semantics.meaning.numbers import Array
-from placeproof.semantics.meaning.values import MisfitError, Part, Saved, Stream
+from placeproof.semantics.meaning.values import Part, Saved, Stream
+from placeproof.semantics.simulate.experts import MisfitError
+from placeproof.semantics.simulate.reference import shares_of
 
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.mesh import Mesh
     from placeproof.semantics.meaning.world import World
 
-Members = list[Any]
 _FORWARD: dict[str | None, Callable[[Weights, Array], Array]] = {"norm": Weights.normed, "matrix": Weights.matrix}
 _BACK: dict[str | None, Callable[[Weights, Array, Array], tuple[Array, Gradients]]] = {
     "norm": Weights.normed_back,
@@ -131,14 +133,14 @@ def taken(data: Array, dim: int, index: Array) -> Array:
     return np.broadcast_to(np.take_along_axis(data, where, dim), data.shape)
 
 
-def flat_pass(world: World, w: Part, batch: int, statistic: Array, step: int, mesh: Mesh) -> Part:
+def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int) -> Part:
     """The gradient that each device finds in a whole pass of the flat model: what its sample gives, plus the sum of all parameters as it
     sees them, so that a wrong one shows. It sees its own copy of what it has room for, and for the rest that of the owner along the axes
     that split the computation."""
-    f, whole = world.field, w.on(world.columns(tuple(range(len(world.elements)))))
-    at = mesh.at
+    world, f = mesh.world, mesh.world.field
+    whole = w.on(world.columns(tuple(range(len(world.elements)))))
     groups = {g.name: g for g in world.program.groups}
-    own, shares = mesh.mine(own_gradients(world, step)), _shares(world, at)
+    own, shares = mesh.mine(own_gradients(world, step)), _shares(mesh)
     own = np.where(shares, own[..., batch, :, :], f.of(0))
     found = f.mul(f.total(own, -1), statistic[..., None])
     seen = np.where(shares[..., 0], f.total(_seen(mesh, whole), -1)[..., None], f.of(0))
@@ -170,8 +172,6 @@ def _seen(mesh: Mesh, whole: Part) -> Array:
 
 def own_gradients(world: World, step: int) -> Array:
     """What each sample gives, by element and share: ``[..., micro-batch, element, share]``; 0 where an element has fewer shares."""
-    from placeproof.semantics.simulate.reference import shares_of
-
     of = [shares_of(world.layout, e) for e in world.elements]
     most = max(map(len, of))
 
@@ -185,23 +185,20 @@ def own_gradients(world: World, step: int) -> Array:
     return world.drawn(("own", step), one, (len(world.elements), most))
 
 
-def _shares(world: World, at: dict[str, Array]) -> Array:
+def _shares(mesh: Mesh) -> Array:
     """Which shares of an element's gradient each device computes: ``[..., element, share]``."""
-    layout = world.layout
-    shape = np.broadcast_shapes(*(x.shape for x in at.values())) if at else ()
+    world, at, shape = mesh.world, mesh.at, mesh.shape
     groups = {g.name: g for g in world.program.groups}
     found = []
     for element in world.elements:
-        group = groups[layout.group_of(element)]
+        group = groups[world.layout.group_of(element)]
         if group.tied:
             ends = 0, world.sizes[group.tied] - 1
             found.append([np.broadcast_to(at[group.tied] == end, shape) for end in ends])
         elif group.partial:
-            number: Array = 0
-            for f in layout.factors((group.partial,)):
-                number = number * world.sizes[f] + at[f]
-            count = int(np.prod([world.sizes[f] for f in layout.factors((group.partial,))]))
-            found.append([np.broadcast_to(number == i, shape) for i in range(count)])
+            along = world.layout.factors((group.partial,))
+            number = mesh.place(along)
+            found.append([np.broadcast_to(number == i, shape) for i in range(prod(world.sizes[f] for f in along))])
         else:
             found.append([np.ones(shape, dtype=bool)])
     most = max(map(len, found))

@@ -90,7 +90,6 @@ def _output(place: Place, call: Call, operands: list[Any], results: int) -> Stre
 def _update(place: Place, call: Call, operands: list[Any], results: int) -> tuple[Part, Part]:
     """New values where parameter, optimizer state and gradient are all there; the others stay as they are."""
     parameters, state, gradients, *rest = operands
-    place.read_gradients = gradients
     columns = parameters.columns
     omega, g = state.on(columns), gradients.on(columns)
     there = parameters.have & omega.have & g.have

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from placeproof.semantics.meaning.numbers import Array
-from placeproof.semantics.meaning.values import MisfitError, Norms, Part, Saved, Stream, numeric
+from placeproof.semantics.meaning.values import Norms, Part, Saved, Stream, numeric
 from placeproof.semantics.meaning.world import Columns, World
+from placeproof.semantics.simulate.experts import MisfitError
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,8 +173,6 @@ def at_place(world: World, factors: tuple[str, ...], where: tuple[int, ...], val
     """What one place has of a value over all coordinates along some factors."""
     if not factors or value is None or isinstance(value, Fraction):
         return value
-    if isinstance(value, list):
-        return [at_place(world, factors, where, v) for v in value]
     if isinstance(value, tuple):
         return tuple(at_place(world, factors, where, v) for v in value)
     if isinstance(value, Saved):

@@ -14,13 +14,13 @@ from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, 
 from placeproof.core.program.ops import OPS
 from placeproof.core.states import STATES
 from placeproof.semantics.meaning import local
-from placeproof.semantics.meaning.mesh import Mesh
-from placeproof.semantics.meaning.values import Handle, MisfitError, Part, Parts, Stream, arithmetic, numeric
+from placeproof.semantics.meaning.mesh import Mesh, size
+from placeproof.semantics.meaning.values import Handle, Part, Parts, Stream, arithmetic, numeric
 from placeproof.semantics.meaning.world import World
+from placeproof.semantics.simulate.device import Message
+from placeproof.semantics.simulate.experts import LAYERS, MisfitError
 
 Waits = Generator[Any, Any, Any]
-#: Operations of a layer.
-LAYERS = ("forward", "backward", "backward_weight", "backward_input")
 COMPARE = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
@@ -46,15 +46,6 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Message:
-    """A place sends to, or waits for, one other."""
-
-    key: tuple[object, ...]
-    sends: bool
-    value: Any = None
-
-
-@dataclass(frozen=True)
 class Scope:
     """Loop variables: the domain, position and blocks of each; micro-batches."""
 
@@ -70,8 +61,6 @@ class Place:
         self.mesh, self.layout = Mesh(world, here), world.layout
         self.number = self.batch = 0
         self.past: list[dict[str, Part]] = []
-        self.stmt: Stmt | None = None
-        self.read_gradients: Part | None = None
         self.env: dict[Any, Any] = {state: self._initial(state) for state in ("parameters", "optimizer", "gradients")}
 
     def _initial(self, state: str) -> Part:
@@ -104,7 +93,6 @@ class Place:
 
     def _body(self, body: tuple[Stmt, ...], scope: Scope) -> Waits:
         for stmt in body:
-            self.stmt = stmt
             try:
                 yield from self._statement(stmt, scope)
             except BeyondError:
@@ -134,15 +122,13 @@ class Place:
                 yield from self._loop(stmt, scope)
 
     def _zero(self, ref: Ref, scope: Scope) -> None:
-        held = self.env[self._key(ref, scope)]
+        key, zeros = self._key(ref, scope), self.world.field.zeros
+        held = self.env[key]
         if isinstance(held, Part):
             chosen = self._select(held, ref, scope)
-            nothing = self.world.field.zeros(chosen.data.shape)
-            self.env[self._key(ref, scope)] = held.merged(chosen.with_(nothing, chosen.extent))
+            self.env[key] = held.merged(chosen.with_(zeros(chosen.data.shape), chosen.extent))
         else:
-            self.env[self._key(ref, scope)] = (
-                replace(held, data=self.world.field.zeros(held.data.shape)) if isinstance(held, Stream) else Fraction(0)
-            )
+            self.env[key] = replace(held, data=zeros(held.data.shape)) if isinstance(held, Stream) else Fraction(0)
 
     def _loop(self, stmt: For, scope: Scope) -> Waits:
         if stmt.domain == "microbatches":
@@ -168,8 +154,8 @@ class Place:
 
     def _parts(self, domain: str, blocks: tuple[int, ...]) -> list[tuple[int, ...]]:
         units = len(self._blocks) // self.layout.sizes.units_per_stage
-        size = {"blocks": 1, "layers": self.layout.blocks_per_layer, "units": units}[domain]
-        return [blocks[i : i + size] for i in range(0, len(blocks), size)]
+        each = {"blocks": 1, "layers": self.layout.blocks_per_layer, "units": units}[domain]
+        return [blocks[i : i + each] for i in range(0, len(blocks), each)]
 
     # Buffers.
 
@@ -242,10 +228,7 @@ class Place:
             return Fraction(self.batches)
         if self.world.program.axis(ref.name) is None:
             raise KeyError(ref.name)
-        size = 1
-        for factor in self.layout.factors((ref.name,)):
-            size *= self.world.sizes[factor]
-        return Fraction(size)
+        return Fraction(size(self.world, self.layout.factors((ref.name,))))
 
     def _select(self, value: Part, ref: Ref, scope: Scope) -> Part:
         return value.only(self.blocks_of(ref, scope), ref.group)
@@ -328,13 +311,11 @@ class Place:
     def _meeting(self, call: Call, value: Any, also: int = 0) -> Meeting:
         apart = tuple(f for f in self.layout.factors(call.axes) if f in self.here)
         fixed: tuple[object, ...] = tuple(sorted((f, at) for f, at in self.here.items() if f not in apart))
-        size = 1
-        for factor in apart:
-            size *= self.world.sizes[factor]
+        count = size(self.world, apart)
         if call.op == "tied_reduce" and apart:
             ends = (0, self.world.sizes[apart[0]] - 1)
             inside = self.here[apart[0]] in ends
-            fixed, size = (*fixed, ("ends" if inside else self.here[apart[0]], 0)), len(set(ends)) if inside else 1
+            fixed, count = (*fixed, ("ends" if inside else self.here[apart[0]], 0)), len(set(ends)) if inside else 1
         what = (call.op, call.axes, call.options, call.place and call.place.line, also)
         group = tuple(sorted(self.layout.factors(call.axes))), fixed
-        return Meeting(apart, group, size, what, call, value, also)
+        return Meeting(apart, group, count, what, call, value, also)

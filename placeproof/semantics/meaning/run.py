@@ -13,9 +13,11 @@ from placeproof.semantics.meaning.collectives import exchange
 from placeproof.semantics.meaning.layers import Experts, Layers, flat_pass, own_gradients
 from placeproof.semantics.meaning.mesh import Mesh, at_place, stacked
 from placeproof.semantics.meaning.numbers import Array, Field
-from placeproof.semantics.meaning.place import Meeting, Message, Place
-from placeproof.semantics.meaning.values import MisfitError, Part, Stream
+from placeproof.semantics.meaning.place import Meeting, Place
+from placeproof.semantics.meaning.values import Part, Stream
 from placeproof.semantics.meaning.world import World
+from placeproof.semantics.simulate.device import Message
+from placeproof.semantics.simulate.experts import MisfitError
 from placeproof.semantics.simulate.layout import in_words
 from placeproof.semantics.simulate.problem import Problem
 from placeproof.semantics.simulate.run import Setup, layout_of
@@ -206,7 +208,7 @@ def _result(call: Call, mesh: Mesh, value: Any, also: int, place: Place) -> Any:
         return exchange(call, mesh, value)
     if call.op in ("backward", "backward_with") and not world.layout.network:
         w, statistic = value
-        return flat_pass(world, w, also, statistic, place.number, mesh)
+        return flat_pass(mesh, w, also, statistic, place.number)
     w, x, y, z = value
     experts = Experts(world, w, world.layout.factors(call.axes), mesh.at, mesh.stage)
     if call.op == "forward":

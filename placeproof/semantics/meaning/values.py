@@ -12,13 +12,10 @@ import numpy as np
 from placeproof.core.program import Call
 from placeproof.semantics.meaning.numbers import OPERATORS, Array
 from placeproof.semantics.meaning.world import Columns, World
+from placeproof.semantics.simulate.experts import MisfitError
 
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.place import Scope
-
-
-class MisfitError(Exception):
-    """Tensors whose shapes do not fit: a real run would end here."""
 
 
 @dataclass(frozen=True, eq=False)

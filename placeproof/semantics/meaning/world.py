@@ -101,7 +101,6 @@ class World:
         self.factors = tuple(self.sizes)
         self.dim = {f: n for n, f in enumerate(self.factors)}
         self.elements: list[Element] = self.layout.elements
-        self.number = {e: n for n, e in enumerate(self.elements)}
         self._columns: dict[tuple[int, ...], Columns] = {}
         self._owners: dict[Any, Array] = {}
         self._drawn: dict[Any, Array] = {}
@@ -112,7 +111,8 @@ class World:
         every = list(statements(self.program.body))
         named = {a for s in every for c in calls(s) if c.op in _PAIRS for a in c.axes} | {s.axis for s in every if isinstance(s, If)}
         named |= {self.layout.stages} if self.layout.stages else set()
-        return tuple(f for f in self.layout.factors(tuple(named)) if f in self.dim)
+        found = self.layout.factors(tuple(named))
+        return tuple(f for f in self.factors if f in found)  # in the mesh's order, whatever that of a set is
 
     @cached_property
     def by_batch(self) -> frozenset[str]:
