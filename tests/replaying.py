@@ -11,7 +11,8 @@ from placeproof.measure.replay import Replayed, replay
 from placeproof.measure.replay_file import parse
 from placeproof.report.proof_run import of_block, of_step
 from placeproof.semantics import tensors
-from placeproof.semantics.simulate import Difference, Fault, Setup, simulate
+from placeproof.semantics.meaning import Difference, Fault, Setup
+from placeproof.semantics.meaning.run import run
 from placeproof.semantics.tensors.arrays import FaultError
 from placeproof.semantics.tensors.machine import Machine
 from placeproof.semantics.trace import trace
@@ -30,7 +31,7 @@ def assert_reproduced(one: Replayed) -> None:
 def anything(program: Program, setup: Setup, steps: int = 1) -> Data:
     """A run as the file of a counterexample, whether or not it differs from one device's."""
     placed = trace(program).program
-    what = simulate(placed, setup)
+    what = run(placed, setup)
     if not isinstance(what, Fault):
         what = Difference(step=steps - 1, device={}, state="parameters", element=(0, "", 0, 0), expected=Fraction(0), actual=None)
     why = what.why if isinstance(what, Fault) else None

@@ -12,7 +12,8 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.modes import MODES
 from placeproof.cost.derive import derive
 from placeproof.semantics.lower import lower
-from placeproof.semantics.simulate import Setup, simulate
+from placeproof.semantics.meaning import Setup
+from placeproof.semantics.meaning.run import run
 
 STATES = ("parameters", "optimizer", "gradients")
 CHOICES = list(itertools.product(MODES, repeat=3))
@@ -43,7 +44,7 @@ def test_one_axis(modes: tuple[str, ...], with_: str) -> None:
     program = lower(strategy)
     repeats = 2 if with_ else 1
     degrees = {axis.name: 2 for axis in strategy.axes}
-    assert simulate(program, Setup(degrees=degrees, microbatches=repeats, exact=False)) is None
+    assert run(program, Setup(degrees=degrees, microbatches=repeats, exact=False)) is None
     d = derive(strategy)
     assert set(d.forms) >= {"memory.peak", "traffic.sent_per_device"}
 
@@ -52,4 +53,4 @@ def test_one_axis(modes: tuple[str, ...], with_: str) -> None:
 def test_two_axes(first: tuple[str, ...]) -> None:
     for second in (("R", "R", "R"), ("R", "S", "S"), ("S*", "S", "S"), ("R", "S", "R"), ("R", "R", "S")):
         program = lower(placed(first, second))
-        assert simulate(program, Setup(degrees={"dp": 2, "rep": 3}, exact=False)) is None, (first, second)
+        assert run(program, Setup(degrees={"dp": 2, "rep": 3}, exact=False)) is None, (first, second)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import operator
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
 
 from placeproof.core.program import For, If, Stmt, read
 from placeproof.semantics.lower import lower
+from placeproof.semantics.meaning import Setup
+from placeproof.semantics.meaning.run import Run
 from placeproof.semantics.search import Found, search
-from placeproof.semantics.simulate.device import _compares
+from placeproof.semantics.trace import trace
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
@@ -24,6 +25,7 @@ FIRST = ("rank(dp) == 0", "rank(dp) <= 0", "rank(dp) < 1")
 NOT_FIRST = ("rank(dp) != 0", "rank(dp) > 0", "rank(dp) >= 1")
 LAST = ("rank(dp) == dp - 1", "rank(dp) >= dp - 1")
 NOT_LAST = ("rank(dp) != dp - 1", "rank(dp) < dp - 1")
+UPDATED = "parameters, optimizer = update(parameters, optimizer, g)\n"
 TWICE = """\
 mesh(dp)
 g = backward(parameters)
@@ -37,9 +39,13 @@ parameters, optimizer = update(parameters, optimizer, gradients)
 
 
 @pytest.mark.parametrize("op", OPERATORS)
-def test_the_simulator_compares_ranks_as_numbers(op: str) -> None:
-    for left, right in itertools.product(range(-1, 4), repeat=2):
-        assert _compares(op, left, Fraction(right)) == OPERATORS[op](left, right)
+def test_a_run_compares_ranks_as_numbers(op: str) -> None:
+    for bound in range(-1, 4):
+        text = f"mesh(dp)\nk = 0\nif rank(dp) {op} {bound}:\n    k = 1\ng = scale(backward(parameters), k)\n{UPDATED}"
+        program = trace(read(text)).program
+        both = Run(program, Setup(degrees={"dp": 3}, exact=False))
+        assert both.step(0) is None
+        assert [place.env["k"] == 1 for place in both.places] == [OPERATORS[op](rank, bound) for rank in range(3)]
 
 
 OPPOSITE = [*itertools.product(FIRST, NOT_FIRST), *itertools.product(LAST, NOT_LAST)]

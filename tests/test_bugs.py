@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from placeproof.core.program import Program, read
+from placeproof.semantics.meaning.run import run
 from placeproof.semantics.search import Found
-from placeproof.semantics.simulate import simulate
 from placeproof.semantics.verdict import judge
 
 HERE = Path(__file__).parent
@@ -56,7 +56,7 @@ def test_the_bug_is_refuted_for_its_reason(bug: str) -> None:
     broken = {s.obligation.condition for s in judged.settled if s.word != "proved"}
     assert conditions(BUGS[bug]) <= broken
     assert isinstance(judged.found, Found)
-    assert simulate(judged.program, judged.found.setup) == judged.found.what
+    assert run(judged.program, judged.found.setup) == judged.found.what
 
 
 @pytest.mark.parametrize("bug", INSIDE)
@@ -68,7 +68,7 @@ def test_the_correct_program_trains_in_the_simulator(bug: str) -> None:
 
     correct = trace(program(f"{bug}.correct")).program
     for setup in islice(setups(correct, frozenset(correct.without)), 12):
-        assert simulate(correct, setup) is None, setup
+        assert run(correct, setup) is None, setup
 
 
 def test_both_ends_of_tied_embeddings_are_asked_apart() -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from placeproof.core.program import Do, For, If, Program, read, statements
 from placeproof.semantics.lower import lower
-from placeproof.semantics.simulate import Difference, Fault, Setup, simulate
+from placeproof.semantics.meaning import Difference, Fault, Setup
+from placeproof.semantics.meaning.run import run
 from placeproof.semantics.trace import trace
 from placeproof.strategies import parse_strategy
 
@@ -36,7 +37,7 @@ def setup_for(program: Program, *, degree: int = 2, microbatches: int = 2, units
 @pytest.mark.parametrize("subject", compositions())
 def test_lowered_programs_train_what_one_device_trains(subject: str) -> None:
     program = lower(parse_strategy(subject))
-    assert simulate(program, setup_for(program)) is None
+    assert run(program, setup_for(program)) is None
 
 
 @given(
@@ -54,14 +55,14 @@ def test_at_any_small_degrees(subject: str, degree: int, microbatches: int, laye
     if any(a.inner == 2 for a in program.axes):
         degree = 2
     setup = setup_for(program, degree=degree, microbatches=microbatches, units=units, layers=layers)
-    assert simulate(program, setup) is None
+    assert run(program, setup) is None
 
 
 @pytest.mark.parametrize(("subject", "mutation"), mutated())
 def test_taking_any_collective_away_shows(subject: str, mutation: str) -> None:
     program = lower(parse_strategy(subject))
     mutant = next(p for name, p in mutants(program) if name == mutation)
-    assert simulate(mutant, setup_for(program)) is not None
+    assert run(mutant, setup_for(program)) is not None
 
 
 CORRECT_BUT_UNUSUAL = {
@@ -97,13 +98,13 @@ parameters, optimizer = update(parameters, optimizer, gradients)
 @pytest.mark.parametrize("name", CORRECT_BUT_UNUSUAL)
 def test_correct_but_unusual(name: str) -> None:
     program = two_batch_axes(CORRECT_BUT_UNUSUAL[name])
-    assert simulate(program, setup_for(program)) is None
+    assert run(program, setup_for(program)) is None
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong(name: str) -> None:
     program = two_batch_axes(WRONG[name])
-    found = simulate(program, setup_for(program, exact=True))
+    found = run(program, setup_for(program, exact=True))
     assert isinstance(found, Difference)
     assert found.expected != found.actual
 
@@ -120,20 +121,20 @@ if rank(dp) == 0:
 gradients = all_reduce(gradients, dp)
 parameters, optimizer = update(parameters, optimizer, gradients)
 """
-    assert isinstance(simulate(read(text), Setup(degrees={"dp": 2}, exact=False)), Difference)
+    assert isinstance(run(read(text), Setup(degrees={"dp": 2}, exact=False)), Difference)
     crossed = lower(parse_strategy("pp"))
     (loop,) = (s for s in crossed.body if isinstance(s, For))
     silent = tuple(s for s in loop.body if not (isinstance(s, If) and any(isinstance(x, Do) for x in s.then)))
     broken = replace(crossed, body=tuple(replace(s, body=silent) if s is loop else s for s in crossed.body))
-    assert isinstance(simulate(broken, setup_for(broken)), Fault)
+    assert isinstance(run(broken, setup_for(broken)), Fault)
 
 
 def test_residues_and_fractions_agree() -> None:
     for subject in ("zero1", "tp", "hsdp"):
         program = lower(parse_strategy(subject))
-        assert simulate(program, setup_for(program, exact=True)) is None
+        assert run(program, setup_for(program, exact=True)) is None
         for _, mutant in mutants(program):
-            exact, residues = (simulate(mutant, setup_for(program, exact=e)) for e in (True, False))
+            exact, residues = (run(mutant, setup_for(program, exact=e)) for e in (True, False))
             assert isinstance(exact, Difference)
             assert isinstance(residues, Difference)
             assert (exact.step, exact.device, exact.state, exact.element) == (

@@ -1,94 +1,157 @@
-"""The network that the simulator trains: its gradients are the derivatives of what it computes, and its optimizers see their inputs."""
+"""The network that runs train: its gradients are the derivatives of what it computes, and its optimizers see their inputs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placeproof.semantics.simulate import model, optimizer
-from placeproof.semantics.simulate.layout import CHANNELS, Element
+from placeproof.core.program import read
+from placeproof.semantics.meaning import Setup, optimizer
+from placeproof.semantics.meaning.layout import CHANNELS
+from placeproof.semantics.meaning.local import compute
+from placeproof.semantics.meaning.network import Weights
+from placeproof.semantics.meaning.numbers import Field
+from placeproof.semantics.meaning.run import Run
+from placeproof.semantics.trace import trace
 
-COLUMNS = 3
-TOKENS = 2
+COLUMNS, TOKENS = 3, 2
+FIELD = Field(exact=True)
 NUMBERS = st.integers(-4, 4).map(Fraction)
+SHAPES = {
+    "norm": (CHANNELS,),
+    "first": (CHANNELS, COLUMNS),
+    "second": (COLUMNS, CHANNELS),
+    "x": (TOKENS, CHANNELS),
+    "dz": (TOKENS, CHANNELS),
+}
+Arrays = dict[str, Any]
 
 
 @st.composite
-def networks(draw: st.DrawFn) -> tuple[dict[Element, Fraction], model.Stream, model.Stream]:
-    """The parameters of a block, what goes in, and a target."""
-    names: list[Element] = [(0, "n", i, 0) for i in range(CHANNELS)]
-    names += [(0, "W1", i, j) for i in range(CHANNELS) for j in range(COLUMNS)]
-    names += [(0, "W2", j, i) for i in range(CHANNELS) for j in range(COLUMNS)]
-    at = [(t, i) for t in range(TOKENS) for i in range(CHANNELS)]
-    numbers = draw(st.lists(NUMBERS, min_size=len(names) + 2 * len(at), max_size=len(names) + 2 * len(at)))
-    rest = iter(numbers)
-    return {n: next(rest) for n in names}, {a: next(rest) for a in at}, {a: next(rest) for a in at}
+def networks(draw: st.DrawFn) -> Arrays:
+    """The weights of a block, what goes in, and the gradient of what comes out."""
+    sizes = {name: int(np.prod(shape)) for name, shape in SHAPES.items()}
+    drawn = {name: draw(st.lists(NUMBERS, min_size=n, max_size=n)) for name, n in sizes.items()}
+    return {name: np.array(values, dtype=object).reshape(SHAPES[name]) for name, values in drawn.items()}
 
 
-def slope(value: Any, of: dict[Any, Fraction], name: Any) -> Fraction:
+def weights(of: Arrays, columns: tuple[int, ...] = tuple(range(COLUMNS))) -> Weights:
+    return Weights(FIELD, of["norm"], of["first"], of["second"], np.isin(np.arange(COLUMNS), columns))
+
+
+def slope(value: Callable[[Arrays], Fraction], of: Arrays, name: str, at: tuple[int, ...]) -> Fraction:
     """The derivative of a polynomial of degree 4 or less in one number, from five of its values: exact."""
-    at = {k: value({**of, name: of[name] + k}) for k in (-2, -1, 1, 2)}
-    return (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / 12
+    found = {}
+    for k in (-2, -1, 1, 2):
+        moved = of[name].copy()
+        moved[at] += k
+        found[k] = value({**of, name: moved})
+    return (8 * (found[1] - found[-1]) - (found[2] - found[-2])) / 12
 
 
 @settings(max_examples=15)
 @given(networks())
-def test_gradients_of_a_block_are_derivatives(network: tuple[dict[Element, Fraction], model.Stream, model.Stream]) -> None:
-    w, x, dz = network
+def test_gradients_of_a_block_are_derivatives(network: Arrays) -> None:
+    def value(of: Arrays) -> Fraction:
+        return Fraction(np.sum(weights(of).block(of["x"]) * of["dz"]))
 
-    def value(weights: dict[Element, Fraction], stream: model.Stream) -> Fraction:
-        out = model.block_forward(weights, 0, stream, range(COLUMNS))
-        return sum((out[at] * dz[at] for at in out), Fraction(0))
-
-    dx, grads = model.block_backward(w, 0, x, dz, range(COLUMNS))
-    assert set(grads) == set(w)
-    for name, number in grads.items():
-        assert number == slope(lambda weights: value(weights, x), w, name)
-    for at, number in dx.items():
-        assert number == slope(lambda stream: value(w, stream), x, at)
+    dx, grads = weights(network).block_back(network["x"], network["dz"])
+    for name, found in {"norm": grads.norm, "first": grads.first, "second": grads.second, "x": dx}.items():
+        assert found is not None
+        assert found.shape == SHAPES[name]
+        for at in np.ndindex(*found.shape):
+            assert found[at] == slope(value, network, name, at), (name, at)
 
 
 @given(networks())
-def test_a_block_is_the_sum_of_its_columns(network: tuple[dict[Element, Fraction], model.Stream, model.Stream]) -> None:
+def test_a_block_is_the_sum_of_its_columns(network: Arrays) -> None:
     """Partial sums over inner columns add up, forward and backward: what tensor parallelism rests on."""
-    w, x, dz = network
-    y = model.norm_forward(w, 0, x)
-    whole, halves = model.matrix_forward(w, 0, y, range(COLUMNS)), [model.matrix_forward(w, 0, y, c) for c in ((0,), (1, 2))]
-    assert whole == model.add(*halves)
-    back, parts = model.matrix_backward(w, 0, y, dz, range(COLUMNS)), [model.matrix_backward(w, 0, y, dz, c) for c in ((0,), (1, 2))]
-    assert back[0] == model.add(parts[0][0], parts[1][0])
-    assert back[1] == {**parts[0][1], **parts[1][1]}
-    assert model.block_forward(w, 0, x, range(COLUMNS)) == {at: x[at] + v for at, v in whole.items()}
+    y = weights(network).normed(network["x"])
+    whole, parts = weights(network), [weights(network, (0,)), weights(network, (1, 2))]
+    assert (whole.matrix(y) == sum(p.matrix(y) for p in parts)).all()
+    back, each = whole.matrix_back(y, network["dz"]), [p.matrix_back(y, network["dz"]) for p in parts]
+    assert (back[0] == sum(b[0] for b in each)).all()
+    assert (back[1].first == sum(b[1].first for b in each)).all()
+    assert (back[1].second == sum(b[1].second for b in each)).all()
+    assert (whole.block(network["x"]) == network["x"] + whole.matrix(y)).all()
 
 
-@given(networks())
-def test_the_gradient_of_the_loss_is_its_derivative(network: tuple[dict[Element, Fraction], model.Stream, model.Stream]) -> None:
-    _, x, target = network
-
-    def loss(stream: model.Stream) -> Fraction:
-        return sum(((v - target[at]) ** 2 / 2 for at, v in stream.items()), Fraction(0))
-
-    assert model.loss_gradient(x, target) == {at: slope(loss, x, at) for at in x}
+UPDATE = "parameters, optimizer = update(parameters, optimizer, G)\n"
+TRAINS = "mesh(dp)\n{reference}G = all_reduce(backward(parameters), dp, op=mean)\n" + UPDATE
 
 
-@given(st.lists(NUMBERS, min_size=5, max_size=5), st.integers(1, 5))
-def test_every_optimizer_sees_every_input(numbers: list[Fraction], change: int) -> None:
-    """Another gradient, another master copy or momentum, another norm: another step. A model that did not look would hide mistakes."""
-    theta, master, momentum, g, norm = numbers
-    step = optimizer.elementwise(theta, (master, momentum), g)
-    assert step[0] == step[1][0]
-    assert optimizer.elementwise(theta + change, (master, momentum), g) != step
-    assert optimizer.elementwise(theta, (master, momentum + change), g) != step
-    assert optimizer.elementwise(theta, (master, momentum), g + change)[1][1] != step[1][1]
-    scaled = optimizer.with_norm(theta, (master, momentum), g, norm)
-    if momentum + g:
-        assert optimizer.with_norm(theta, (master, momentum), g, norm + change) != scaled
-    assert optimizer.norm_term(theta + change, (master, momentum), g) != optimizer.norm_term(theta, (master, momentum), g)
-    tensor = {(0, "W1", 0, 0): g, (0, "W1", 0, 1): norm}
-    other = {**tensor, (0, "W1", 0, 1): norm + change}
-    if momentum + g:
-        assert optimizer.matrix(theta, (master, momentum), g, tensor) != optimizer.matrix(theta, (master, momentum), g, other)
-    assert optimizer.clip(Fraction(change)) != optimizer.clip(Fraction(change + 1))
+def place_of(reference: str) -> Any:
+    """One device, in fractions."""
+    program = trace(read(TRAINS.format(reference=f"reference(optimizer={reference})\n"))).program
+    return Run(program, Setup(degrees={"dp": 1})).places[0]
+
+
+def test_the_gradient_of_the_loss_is_its_derivative() -> None:
+    """Of half of the sum of squares: what comes out less the target."""
+    text = "mesh(dp)\nx, activations = forward(parameters, data())\nG = backward(parameters, activations, loss(x))\n"
+    program = trace(read(text + UPDATE)).program
+    (place,) = Run(program, Setup(degrees={"dp": 1})).places
+    x = compute(place, read_call("data"), [], 1)
+    target = place.mesh.mine(place.world.stream("target", 0))[..., 0, :, :]
+    found = compute(place, read_call("loss"), [x], 1)
+
+    def loss(stream: Any) -> Fraction:
+        return Fraction(np.sum((stream - target) ** 2) / 2)
+
+    for at in np.ndindex(*x.data.shape):
+        assert found.data[at] == slope(lambda of: loss(of["x"]), {"x": x.data}, "x", at)
+
+
+def read_call(op: str) -> Any:
+    from placeproof.core.program import Call
+
+    return Call(op=op)
+
+
+@dataclass(frozen=True)
+class States:
+    """Parameters, master copies, momenta and gradients of all elements: ``[element]``."""
+
+    theta: Any
+    master: Any
+    momentum: Any
+    gradient: Any  # each is ``[1, element]``
+
+    def step(self, place: Any, norms: Any = None) -> tuple[Any, Any]:
+        columns = place.world.columns(tuple(range(len(place.world.elements))))
+        every = np.ones(self.theta.shape, dtype=bool)
+        omega = np.stack([self.master, self.momentum], axis=-1)
+        return optimizer.step(place.world, columns, (self.theta, omega, self.gradient), every, every, norms)
+
+
+@pytest.mark.parametrize("kind", ["elementwise", "tensor_norm", "matrix"])
+@settings(max_examples=10)
+@given(st.data())
+def test_every_optimizer_sees_every_input(kind: str, data: st.DataObject) -> None:
+    """Another gradient, another momentum, another parameter: another step. A model that did not look would hide mistakes."""
+    place = place_of(kind)
+    count = len(place.world.elements)
+    drawn = data.draw(st.lists(st.integers(1, 3).map(Fraction), min_size=4 * count, max_size=4 * count))
+    states = States(*np.array(drawn, dtype=object).reshape(4, 1, count))
+    theta, omega = states.step(place)
+    assert (theta == omega[..., 0]).all()
+    for name in ("theta", "momentum", "gradient"):
+        changed = getattr(states, name).copy()
+        changed[0, 0] += 1
+        other = replace(states, **{name: changed}).step(place)
+        assert other[0][0, 0] != theta[0, 0] or other[1][0, 0, 1] != omega[0, 0, 1], name
+        of_others = {"elementwise": (), "tensor_norm": ("theta", "gradient"), "matrix": ("gradient",)}[kind]
+        assert (other[0][0, 1] != theta[0, 1]) == (name in of_others), name  # the two are elements of one tensor
+
+
+def test_clipping_sees_the_norm() -> None:
+    for one in range(1, 5):
+        first, second = (optimizer.clip(FIELD, np.array([Fraction(n)], dtype=object))[0] for n in (one, one + 1))
+        assert first != second

@@ -19,7 +19,8 @@ from placeproof.cost.model.time import _by_stage
 from placeproof.models import load
 from placeproof.semantics.lower import lower
 from placeproof.semantics.lower.flight import said
-from placeproof.semantics.simulate import Setup, simulate
+from placeproof.semantics.meaning import Setup
+from placeproof.semantics.meaning.run import run
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
@@ -133,7 +134,7 @@ def test_two_copies_of_a_stage_are_two_devices_that_add_their_gradients_up(text:
     assert (copy.degree, copy.splits.name) == (2, "batch")
     assert program.count("microbatches") == (2 if "microbatches" in text else None)
     assert judge(program).word == "proved"
-    assert simulate(program, Setup(degrees={a.name: 2 for a in program.axes} | {"pp": 2})) is None
+    assert run(program, Setup(degrees={a.name: 2 for a in program.axes} | {"pp": 2})) is None
     apart = render(program).replace("gradients = all_reduce(gradients, pp_copy)\n", "")
     assert apart != render(program)
     assert judge(read(apart)).word == "refuted"

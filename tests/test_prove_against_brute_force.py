@@ -21,8 +21,8 @@ from placeproof.core.program import Assign, Call, For, If, Program, Stmt, check,
 from placeproof.core.program.ir import calls
 from placeproof.core.program.ops import OPS
 from placeproof.semantics.lower import lower
+from placeproof.semantics.meaning.run import run
 from placeproof.semantics.search import SEEDS, setups
-from placeproof.semantics.simulate import simulate
 from placeproof.semantics.trace import trace
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import names, parse_strategy
@@ -39,7 +39,7 @@ def differs(program: Program, most: int = 6) -> bool:
             devices *= 1 if name.endswith("_inner") else size
         if devices > most:
             continue
-        if any(simulate(placed, replace(setup, seed=seed)) is not None for seed in SEEDS[:2]):
+        if any(run(placed, replace(setup, seed=seed)) is not None for seed in SEEDS[:2]):
             return True
     return False
 

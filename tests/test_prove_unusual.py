@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from placeproof.core.program import Program, read
+from placeproof.semantics.meaning.run import run
 from placeproof.semantics.search import setups
-from placeproof.semantics.simulate import simulate
 from placeproof.semantics.trace import trace
 from placeproof.semantics.verdict import judge
 
@@ -32,7 +32,7 @@ def test_correct_programs_are_proved(name: str) -> None:
 def test_correct_programs_train_in_the_simulator(name: str) -> None:
     placed = trace(program("correct", name)).program
     for setup in list(setups(placed, frozenset(placed.without)))[:12]:
-        assert simulate(placed, setup) is None, setup
+        assert run(placed, setup) is None, setup
 
 
 @pytest.mark.parametrize("name", names("wrong"))

@@ -34,7 +34,7 @@ from placeproof.report.proof_data import judgement
 from placeproof.report.proof_run import number
 from placeproof.semantics.catalogue import not_equivalent, read_not_equivalent
 from placeproof.semantics.lower import lower
-from placeproof.semantics.simulate import Setup
+from placeproof.semantics.meaning import Setup
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 

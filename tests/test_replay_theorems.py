@@ -19,7 +19,7 @@ from placeproof.cli.main import run as command
 from placeproof.core.program import Program, read
 from placeproof.report.proof_data import judgement
 from placeproof.semantics import tensors
-from placeproof.semantics.simulate import Setup
+from placeproof.semantics.meaning import Setup
 from placeproof.semantics.verdict import Judged
 from placeproof.theory.load import load, suite
 from placeproof.theory.program_checks import Programs

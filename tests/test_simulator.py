@@ -1,4 +1,4 @@
-"""Runs of small programs: the simulator and the proof agree on what each operation does, one operation at a time."""
+"""Runs of small programs: they and the proof agree on what each operation does, one operation at a time."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
+from placeproof.core.diagnostics import InputError
 from placeproof.core.program import Call, read, render
 from placeproof.semantics.lower import lower
+from placeproof.semantics.meaning import Setup
+from placeproof.semantics.meaning.local import compute
+from placeproof.semantics.meaning.problem import Problem
+from placeproof.semantics.meaning.run import Run
+from placeproof.semantics.meaning.setup import layout_of
 from placeproof.semantics.search import Found, Searched, search, setups
-from placeproof.semantics.simulate import Setup
-from placeproof.semantics.simulate.compute import local
-from placeproof.semantics.simulate.device import Device
-from placeproof.semantics.simulate.problem import Problem
-from placeproof.semantics.simulate.run import layout_of
 from placeproof.semantics.trace import trace
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
@@ -83,10 +85,6 @@ PAIRS = {
         f"mesh(dp)\nk = broadcast(reduce(1, dp), dp)\ng = scale({SUM}, 1 / k)\n",
         "reduce(1, dp)", "reduce(1, dp, op=max)",
     ),
-    "a number from whoever owns it": (
-        f"mesh(dp=3)\nk = broadcast(1 / 3, dp, root=owner)\ng = scale({SUM}, k)\n",
-        "1 / 3", "1",
-    ),
     "the smaller and the larger of two, in either order": (
         f"mesh(dp)\na = dp\nb = 2\ng = scale({MEAN}, min(a, b) - min(b, a) + 1 + max(a, b) - max(b, a))\n",
         "max(b, a)", "max(b, b)",
@@ -106,6 +104,23 @@ PAIRS = {
         "op=mean", "op=max",
     ),
 }  # fmt: skip
+#: What is done to a number that has no parts.
+IN_PARTS = [
+    "all_gather({k}, dp)",
+    "reduce_scatter({k}, dp)",
+    "part({k}, dp)",
+    "broadcast({k}, dp, root=owner)",
+    "reduce({k}, dp, root=owner)",
+]
+
+
+@pytest.mark.parametrize("call", IN_PARTS)
+@pytest.mark.parametrize("number", ["dp", "1 / 3", "square_norm(gradients)"])
+def test_a_number_has_no_parts(call: str, number: str) -> None:
+    with pytest.raises(InputError, match="tensor, and a number has none"):
+        judge(read(f"mesh(dp=3)\nk = {call.format(k=number)}\ng = scale({SUM}, k)\n{UPDATE}"))
+
+
 GATHERED = "parameters = all_gather(parameters, dp)\n"
 
 
@@ -193,7 +208,7 @@ def test_sub_groups_have_up_to_three_devices_and_there_are_up_to_three_of_them()
 def test_no_run_is_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was looked for is counted in runs: each draws other numbers, or has another mesh."""
     made: list[Setup] = []
-    monkeypatch.setattr("placeproof.semantics.search.simulate", lambda _, setup: made.append(setup))
+    monkeypatch.setattr("placeproof.semantics.meaning.run.run", lambda _, setup: made.append(setup))
     ran = search(lower(parse_strategy("hsdp * accumulate")))
     assert isinstance(ran, Searched)
     assert ran.runs == len(made) == len({repr(s) for s in made}) > len({s.seed for s in made}) > 1
@@ -205,20 +220,20 @@ def test_a_run_for_people_begins_with_small_numbers(small: bool, numbers: set[in
     setup = Setup(degrees={"tp": 2}, small=small)
     layout = layout_of(program, setup)
     problem = Problem(layout=layout, seed=1, small=small)
-    assert {problem.initial(e) for e in layout.extent({"tp": 0}, "parameters")} == numbers
+    assert {problem.initial(e) for e in layout.elements} == numbers
     assert {v for at in range(9) for v in problem.sample((at,), 0, "input").values()} == numbers
 
 
 def test_a_quantizer_that_is_not_exact_keeps_no_number_that_is_drawn() -> None:
     program = lower(parse_strategy("ddp"))
     setup = Setup(degrees={"dp": 1}, without=frozenset({"exact-quantizers"}))
-    problem = Problem(layout=layout_of(program, setup), seed=1, without=setup.without)
-    held = Device(program, problem, {"dp": 0}, setup).state("parameters")
-    held = held.with_data({e: Fraction(n) for e, n in zip(held.extent, range(-3, 4), strict=False)})
     for exact in (True, False):
-        device = Device(program, problem, {"dp": 0}, setup if not exact else replace(setup, without=frozenset()))
-        rounded = local(device, Call(op="quantize"), [held], 1)
-        assert [rounded.data[e] == n for e, n in held.data.items()] == [exact] * len(held.data)
+        (place,) = Run(trace(program).program, setup if not exact else replace(setup, without=frozenset())).places
+        held = place.state("parameters")
+        drawn = held.with_(np.array([Fraction(n - 3) for n in range(held.data.size)], dtype=object).reshape(held.data.shape), held.have)
+        rounded = compute(place, Call(op="quantize"), [drawn], 1)
+        assert (rounded.data == drawn.data).all() == exact
+        assert (rounded.data == drawn.data).any() == exact
 
 
 def test_a_power_is_undefined_where_its_quotient_is() -> None:

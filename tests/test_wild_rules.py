@@ -20,7 +20,7 @@ from placeproof.rules.evidence import Agreement, Compared, Found, Verdict, compl
 from placeproof.rules.formula import Fact, read_formula
 from placeproof.rules.questions import asked, questions
 from placeproof.rules.subjects import read_subject
-from placeproof.semantics.simulate import simulate
+from placeproof.semantics.meaning.run import run as run_program
 from placeproof.semantics.verdict import judge
 
 DATA = Path(__file__).parent / "data"
@@ -125,7 +125,7 @@ def test_refutations_are_replayed() -> None:
         judged = verdict.judged
         assert judged.found is not None
         if not judged.program.tensors:
-            assert simulate(judged.program, judged.found.setup) == judged.found.what
+            assert run_program(judged.program, judged.found.setup) == judged.found.what
 
 
 def test_no_step_that_breaks_a_rule_about_cost_is_refuted() -> None:

@@ -199,8 +199,8 @@ def _write_queries(folder: Path, judged: Judged) -> None:
 
 
 def _write_script(path: Path, subject: str, judged: Judged) -> None:
+    from placeproof.semantics.meaning.script import script
     from placeproof.semantics.search import Found
-    from placeproof.semantics.simulate.script import script
 
     title = f"{subject} is refuted" + (f": {judged.about.condition}, {judged.about.name}" if judged.about is not None else "")
     text = script(judged.program, judged.found.setup, title) if isinstance(judged.found, Found) else None

@@ -182,13 +182,15 @@ def _compared(found: Counterexample, outcomes: list[Outcome[Held]], of: Arithmet
     """The numbers of all processes, and those of the single device, in one arithmetic."""
     assert found.ends is not None
     pairs: list[tuple[int | None, Mapping[str, Named], Tables]] = []
+    unsaid = {outcome.rank: end.unsaid for outcome, end in zip(outcomes, found.ends, strict=True)}
     for outcome, end in zip(outcomes, found.ends, strict=True):
         assert outcome.value is not None
         pairs.append((outcome.rank, end.tables, outcome.value.tables[of.name]))
         if of.name in outcome.value.reference:
             pairs.append((None, found.reference, outcome.value.reference[of.name]))
     count = sum(len(table) for _, predicted, _ in pairs for table in predicted.values())
-    return _Compared(count, [wrong for rank, predicted, got in pairs for wrong in _differences(of, rank, predicted, got)])
+    differ = [wrong for rank, predicted, got in pairs for wrong in _differences(of, rank, predicted, got)]
+    return _Compared(count, [w for w in differ if w.rank is None or w.element not in unsaid[w.rank].get(w.table, ())])
 
 
 def _differences(of: Arithmetic, rank: int | None, predicted: Mapping[str, Named], got: Tables) -> Iterator[Wrong]:

@@ -42,10 +42,12 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """What a device ends with: a table of numbers for each state, or for each tensor that is returned."""
+    """What a device ends with: a table of numbers for each state, or for each tensor that is returned. ``unsaid``: by table, elements that
+    it computes from what it does not hold, of which nothing is said."""
 
     device: Coordinates
     tables: Mapping[str, Named]
+    unsaid: Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +161,7 @@ def _counterexample(data: Mapping[str, Any]) -> Counterexample:
     if kind not in ("step", "block"):
         raise ValueError(f"a run of kind `{kind}`")
     step = kind == "step"
-    ends = None if run["ends"] is None else tuple(End(device=_coordinates(e["device"]), tables=_tables(e)) for e in run["ends"])
+    ends = None if run["ends"] is None else tuple(_end(e) for e in run["ends"])
     one = Counterexample(
         subject=str(data["subject"]),
         kind=kind,
@@ -180,6 +182,17 @@ def _counterexample(data: Mapping[str, Any]) -> Counterexample:
     )
     _fits(one)
     return one
+
+
+def _end(data: Mapping[str, Any]) -> End:
+    kept = {k: {e: v for e, v in table.items() if v is not None} if isinstance(table, dict) else table for k, table in data.items()}
+    none = {k: frozenset(e for e, v in table.items() if v is None) for k, table in data.items() if isinstance(table, dict)}
+    both = none.get("optimizer", frozenset())
+    return End(
+        device=_coordinates(data["device"]),
+        tables=_tables(kept),
+        unsaid=none | {"optimizer, master copy": both, "optimizer, momentum": both},
+    )
 
 
 def _program(text: str) -> Program:

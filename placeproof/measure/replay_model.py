@@ -59,7 +59,7 @@ def _element(name: str, group: str) -> Element:
 
 
 def nothing(*key: object) -> Fraction:
-    """What is read where there is nothing: a number that no computation meets by chance (docs/reference/prove-json.md)."""
+    """What is read where there is nothing: a number that no computation meets by chance."""
     return Fraction(random.Random(f"garbage {key}").getrandbits(61) + 3, 2**31 - 1)
 
 

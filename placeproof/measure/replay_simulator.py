@@ -33,9 +33,10 @@ def simulated(found: Counterexample) -> Again:
 
 
 def _step(found: Counterexample) -> Again:
-    from placeproof.semantics.simulate import Fault, Setup, simulate
-    from placeproof.semantics.simulate.numbers import plain
-    from placeproof.semantics.simulate.script import element_name, shown_pair
+    from placeproof.semantics.meaning import Fault, Setup
+    from placeproof.semantics.meaning.recorded import plain
+    from placeproof.semantics.meaning.run import run
+    from placeproof.semantics.meaning.script import element_name, shown_pair
 
     setup = Setup(
         degrees=dict(found.degrees),
@@ -46,7 +47,7 @@ def _step(found: Counterexample) -> Again:
         small=found.flags.get("small", False),
         without=found.without,
     )
-    what = simulate(found.program, setup)
+    what = run(found.program, setup)
     if what is None:
         return Again()
     if isinstance(what, Fault):

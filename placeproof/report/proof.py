@@ -10,8 +10,8 @@ from placeproof.core.program import Program
 from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
 from placeproof.semantics import tensors
-from placeproof.semantics.simulate import Fault, Setup
-from placeproof.semantics.simulate.script import device_name, element_name, inputs, shown_pair, what_differs
+from placeproof.semantics.meaning import Fault, Setup
+from placeproof.semantics.meaning.script import inputs, missing, shown_pair, what_differs
 from placeproof.semantics.verdict import Judged, Settled
 
 _MOST_INPUTS = 12
@@ -67,7 +67,7 @@ def _refuted(subject: str, judged: Judged) -> list[str]:
         return [*lines, f"   = counterexample: {mesh} (replayed exactly)", f"   = {what.why}: {where}"]
     lines.append(f"   = counterexample: {mesh} (replayed exactly)")
     if what.actual is None:
-        return [*lines, f"   = {what.state} of {element_name(what)} is not on {device_name(what)}, step {what.step + 1}"]
+        return [*lines, f"   = {missing(what)}"]
     expected, actual = shown_pair(what)
     lines.append(f"   = {what_differs(what)}: expected {expected}, actual {actual}")
     return lines + _inputs(judged.program, setup)

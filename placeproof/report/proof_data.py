@@ -7,9 +7,9 @@ from typing import Any
 from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.report.proof_run import number, of_block, of_step
 from placeproof.semantics import tensors
-from placeproof.semantics.simulate import Fault
-from placeproof.semantics.simulate.numbers import plain
-from placeproof.semantics.simulate.script import element_name, inputs, shown_pair
+from placeproof.semantics.meaning import Fault
+from placeproof.semantics.meaning.recorded import plain
+from placeproof.semantics.meaning.script import element_name, inputs, shown_pair
 from placeproof.semantics.verdict import Judged, Settled
 
 
@@ -55,7 +55,7 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
     }
     run = of_step(judged.program, setup, what)
     if isinstance(what, Fault):
-        nothing: dict[str, Any] = {"device": None, "element": None, "expected": None, "actual": what.why, "inputs": {}}
+        nothing: dict[str, Any] = {"device": None, "element": None, "expected": None, "actual": what.why, "unheld": None, "inputs": {}}
         return {**shared, **nothing, "replayed": True, "run": run}
     expected, actual = shown_pair(what) if what.actual is not None else (what.expected, None)
     return {
@@ -64,6 +64,7 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
         "element": element_name(what),
         "expected": number(plain(expected)),
         "actual": None if actual is None else number(plain(actual)),
+        "unheld": what.unheld or None,
         "inputs": {name: str(value) for name, value in inputs(judged.program, setup).items()},
         "replayed": True,
         "run": run,
@@ -81,6 +82,7 @@ def _of_tensors(judged: Judged, found: tensors.Found) -> dict[str, Any]:
         "element": ", ".join(f"{dim} {n}" for dim, n in what.index.items()) or None,
         "expected": None if what.expected is None else number(what.expected),
         "actual": what.name if what.actual is None else number(what.actual),
+        "unheld": None,
         "inputs": {f"size of {dim}": str(n) for dim, n in found.setup.sizes.items()} | {"seed": str(found.setup.seed)},
         "replayed": True,
         "run": of_block(judged.program, found),

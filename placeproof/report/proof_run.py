@@ -7,20 +7,22 @@ draws numbers or deals out elements.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 from placeproof.core.program import Program, calls, render, statements
 from placeproof.semantics import tensors
-from placeproof.semantics.simulate import Difference, Fault, Setup
-from placeproof.semantics.simulate.device import Device
-from placeproof.semantics.simulate.layout import Element, Layout, in_words
-from placeproof.semantics.simulate.problem import Problem
-from placeproof.semantics.simulate.reference import Reference
-from placeproof.semantics.simulate.run import layout_of, run_step
-from placeproof.semantics.simulate.script import shown_pair
+from placeproof.semantics.meaning import Difference, Fault, Setup
+from placeproof.semantics.meaning.layout import Element, Layout, in_words
+from placeproof.semantics.meaning.place import Place
+from placeproof.semantics.meaning.problem import Problem
+from placeproof.semantics.meaning.recorded import known
+from placeproof.semantics.meaning.run import Run, Truth
+from placeproof.semantics.meaning.script import shown_pair
+from placeproof.semantics.meaning.setup import layout_of
+from placeproof.semantics.meaning.values import Part
 from placeproof.semantics.tensors.arrays import FaultError, Local
 from placeproof.semantics.tensors.machine import Machine, Output
 
@@ -67,16 +69,11 @@ def number(value: Fraction | int) -> str:
 def of_step(program: Program, setup: Setup, what: Difference | Fault) -> dict[str, Any]:
     """The run of a training step's counterexample, up to the step that differs."""
     layout = layout_of(program, setup)
-    sizes = layout.sizes.factors
     problem = _Noted(layout=layout, seed=setup.seed, without=setup.without, small=setup.small)
-    setup = replace(setup, exact=True, record=False)
-    devices = [Device(program, problem, dict(zip(sizes, at, strict=True)), setup) for at in itertools.product(*map(range, sizes.values()))]
+    both = Run(program, replace(setup, exact=True, record=False), problem)
     wanted = what.step + 1 if isinstance(what, Difference) else setup.steps
-    steps, fault = _run(devices, wanted)
-    samples = _samples(layout, setup)
-    history = Reference(problem, samples).run(steps)
-    _draw_all(problem, samples, steps, whole=fault is not None)
-    last = history[-1]
+    steps, fault = _run(both, wanted)
+    _draw_all(problem, _samples(layout, setup), steps, whole=fault is not None)
     return {
         "kind": "step",
         "program": render(program),
@@ -87,17 +84,17 @@ def of_step(program: Program, setup: Setup, what: Difference | Fault) -> dict[st
         "elements": {in_words(e): layout.group_of(e) for e in layout.elements},
         "owners": list(_owners(program, layout)),
         "numbers": {name: number(value) for name, value in problem.noted.items()},
-        "reference": _states(last.parameters, last.optimizer, last.gradient),
+        "reference": _reference(both.truth, layout.elements),
         "shown": _shown(what) if isinstance(what, Difference) else None,
-        "ends": [_end(d) for d in devices] if fault is None else None,
+        "ends": [_end(p) for p in both.places] if fault is None else None,
         "stuck": [dict(at) for at in fault.devices] if fault is not None else None,
     }
 
 
-def _run(devices: list[Device], steps: int) -> tuple[int, Fault | None]:
-    """Some steps on all devices: how many were begun, and what stopped them."""
+def _run(both: Run, steps: int) -> tuple[int, Fault | None]:
+    """Some steps: how many were begun, and what stopped them."""
     for step in range(steps):
-        fault = run_step(devices, step)
+        fault = both.step(step)
         if fault is not None:
             return step + 1, fault
     return steps, None
@@ -146,18 +143,37 @@ def _owners(program: Program, layout: Layout) -> Iterable[dict[str, Any]]:
         yield {"along": factor, "order": order, "stage": stage, "of": of}
 
 
-def _states(parameters: Mapping[Element, Any], optimizer: Mapping[Element, Any], gradients: Mapping[Element, Any]) -> dict[str, Any]:
+def _reference(truth: Truth, elements: list[Element]) -> dict[str, Any]:
+    """What one device holds at the end, and the gradient of its last step."""
+    named = [in_words(e) for e in elements]
     return {
-        "parameters": {in_words(e): number(v) for e, v in parameters.items()},
-        "optimizer": {in_words(e): [number(n) for n in v] for e, v in optimizer.items()},
-        "gradients": {in_words(e): number(v) for e, v in gradients.items()},
+        "parameters": {name: number(v) for name, v in zip(named, truth.theta[:, 0], strict=True)},
+        "optimizer": {name: [number(n) for n in v] for name, v in zip(named, truth.omega, strict=True)},
+        "gradients": {name: number(v) for name, v in zip(named, truth.gradient, strict=True)},
     }
 
 
-def _end(device: Device) -> dict[str, Any]:
-    """What a device holds at the end, and the gradients that its last update read."""
-    read = device.read_gradients[-1] if device.read_gradients else {}
-    return {"device": dict(device.at), **_states(device.state("parameters").data, device.state("optimizer").data, read)}
+def _end(place: Place) -> dict[str, Any]:
+    """What a device holds at the end, and the gradients that its last update read; null for what it computed from what it did not hold."""
+    optimizer = {name: [_known(n) for n in row] for name, row in _held(place.state("optimizer"))}
+    return {
+        "device": dict(place.here),
+        "parameters": {name: _known(row[0]) for name, row in _held(place.state("parameters"))},
+        "optimizer": {name: None if None in row else row for name, row in optimizer.items()},
+        "gradients": {name: _known(row[0]) for name, row in _held(place.read)},
+    }
+
+
+def _known(value: Any) -> str | None:
+    return None if known(value) is None else number(value)
+
+
+def _held(part: Part | None) -> Iterator[tuple[str, Any]]:
+    """The elements that the one device of a place has of a buffer, with what it has of each."""
+    if part is None:
+        return
+    have, data = part.have.reshape(-1), part.data.reshape(-1, part.data.shape[-1])
+    yield from ((in_words(e), row) for e, there, row in zip(part.columns.elements, have, data, strict=True) if there)
 
 
 def of_block(program: Program, found: tensors.Found) -> dict[str, Any]:

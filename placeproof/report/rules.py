@@ -12,8 +12,8 @@ from placeproof.rules.formula import Facts
 from placeproof.rules.questions import Question, asked
 from placeproof.rules.subjects import source
 from placeproof.semantics import tensors
-from placeproof.semantics.simulate import Fault
-from placeproof.semantics.simulate.script import device_name, element_name, shown_pair, what_differs
+from placeproof.semantics.meaning import Fault
+from placeproof.semantics.meaning.script import missing, shown_pair, what_differs
 from placeproof.semantics.verdict import Judged
 
 
@@ -84,7 +84,7 @@ def witness(judged: Judged) -> str:
     if isinstance(what, Fault):
         return f"{mesh}: {what.why}"
     if what.actual is None:
-        return f"{mesh}: {what.state} of {element_name(what)} is not on {device_name(what)}"
+        return f"{mesh}: {missing(what)}"
     expected, actual = shown_pair(what)
     return f"{mesh}: {what_differs(what)}: expected {_number(expected)}, actual {_number(actual)}"
 

@@ -37,7 +37,19 @@ def require_kinds(found: Trace) -> None:
     problems.raise_if_any()
 
 
+#: What moves parts, or leaves each device its own: a number has none.
+PARTS = ("all_gather", "reduce_scatter", "all_to_all", "part")
+
+
 def _check(event: Event, problems: Problems) -> None:
+    in_parts = event.call.op in PARTS or event.call.option("root", None) == "owner"
+    if in_parts and event.operands and event.operands[0].kind is _S:
+        problems.add(
+            "PP309",
+            f"`{event.call.op}` moves the parts of a tensor, and a number has none",
+            place=event.call.place,
+            help="of numbers, `all_reduce` gives the sum (or `op=mean`, `op=max`), `broadcast` the number of one device",
+        )
     for position, (value, needed) in enumerate(zip(event.operands, NEEDS.get(event.call.op, ()), strict=False)):
         if needed is not None and value.kind is not needed:
             what = OPS[event.call.op].operands[position]

@@ -12,8 +12,7 @@ from placeproof.core.program import Assign, For, Program, Ref, statements
 from placeproof.core.program.ir import calls, expressions, own_expressions
 from placeproof.core.program.wellformed import named_ranks
 from placeproof.semantics.encode.world import HasGiven, World
-from placeproof.semantics.simulate import Difference, Fault, Setup, simulate
-from placeproof.semantics.simulate.run import factors_of
+from placeproof.semantics.meaning.setup import Difference, Fault, Setup, factors_of
 
 #: The most devices of a mesh that is tried, and the most seconds that a search takes.
 MOST_DEVICES = 12
@@ -42,6 +41,8 @@ def search(
     program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[HasGiven, ...] = (), seconds: float = SECONDS
 ) -> Found | Searched:
     """The smallest run that differs from the reference, or how far was looked."""
+    from placeproof.semantics.meaning.run import NoMeaningError, run
+
     began, runs, last = time.monotonic(), 0, ""
     for setup in setups(program, without):
         if not _allowed(program, setup, ranges):
@@ -52,10 +53,14 @@ def search(
         for seed in SEEDS:
             drawn = replace(setup, seed=seed)
             try:
-                found = simulate(program, drawn)
+                found = run(program, drawn)
             except ZeroDivisionError:  # undefined for these numbers; others may tell
                 continue
-            except (TypeError, AttributeError):  # the program does with a value what no device can: nothing is learnt from that
+            except (
+                TypeError,
+                AttributeError,
+                NoMeaningError,
+            ):  # the program does with a value what no device can: nothing is learnt from that
                 return Searched(runs=0, seconds=time.monotonic() - began, largest=last)
             runs += 1
             if found is not None:
@@ -68,6 +73,8 @@ def stuck(program: Program, *, without: frozenset[str] = frozenset(), ranges: tu
 
     Only axes of messages have more than one device, so that this takes milliseconds.
     """
+    from placeproof.semantics.meaning.run import NoMeaningError, run
+
     messages = {a for s in statements(program.body) for c in calls(s) if c.op in ("send", "recv") for a in c.axes}
     if not messages:
         return None
@@ -76,8 +83,8 @@ def stuck(program: Program, *, without: frozenset[str] = frozenset(), ranges: tu
         if setup.layers_per_stage > 1 or any(n > 1 for n in apart) or not _allowed(program, setup, ranges):
             continue
         try:
-            found = simulate(program, replace(setup, seed=SEEDS[0]))
-        except (ZeroDivisionError, TypeError, AttributeError):
+            found = run(program, replace(setup, seed=SEEDS[0]))
+        except (ZeroDivisionError, TypeError, AttributeError, NoMeaningError):
             continue
         if isinstance(found, Fault):
             return Found(setup=replace(setup, seed=SEEDS[0]), what=found)
@@ -155,12 +162,14 @@ def _devices(mesh: dict[str, int], inner: set[str]) -> int:
 
 def legible(program: Program, found: Found, seeds: int = 10) -> Found | None:
     """A run of the same size in fractions whose numbers are short; None where no run in fractions differs."""
+    from placeproof.semantics.meaning.run import run
+
     for small in (True, False):
         best = None
         for seed in range(1, seeds + 1):
             setup = replace(found.setup, exact=True, seed=seed, small=small)
             try:
-                what = simulate(program, setup)
+                what = run(program, setup)
             except ZeroDivisionError:
                 continue
             if what is not None and (best is None or _length(what) < _length(best.what)):

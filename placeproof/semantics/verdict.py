@@ -11,9 +11,9 @@ from placeproof.core.program import Program
 from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
 from placeproof.semantics.encode import INVARIANT, Encoding, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.kinds import require_kinds
+from placeproof.semantics.meaning import Fault
 from placeproof.semantics.ranges import Range
 from placeproof.semantics.search import Found, legible, search, stuck
-from placeproof.semantics.simulate import Fault, simulate
 from placeproof.semantics.trace import trace
 
 if TYPE_CHECKING:
@@ -128,9 +128,16 @@ def _by_search(program: Program, options: Options, settled: tuple[Settled, ...],
         return replace(judged, why=f"{why}; a run in residues differed, and in fractions it did not")
     if about is None:
         return replace(judged, word="refuted", found=found)
-    verdict = confirm(about.claim, found, lambda: simulate(program, found.setup) == found.what)
+    verdict = confirm(about.claim, found, lambda: _again(program, found))
     after = tuple(replace(s, verdict=verdict) if s.obligation is about else s for s in settled)
     return replace(judged, word="refuted" if isinstance(verdict, Refuted) else "unknown", settled=after, found=found)
+
+
+def _again(program: Program, found: Found) -> bool:
+    """Whether a second run ends as the first one did."""
+    from placeproof.semantics.meaning.run import run
+
+    return run(program, found.setup) == found.what
 
 
 __all__ = ["Encoding", "Fault", "Judged", "Settled", "judge"]

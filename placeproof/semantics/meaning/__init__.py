@@ -1,6 +1,8 @@
-"""The meaning of a step program as arrays over the mesh: a value is an array ``[coordinates of the device..., what it holds]``."""
+"""The meaning of a step program as arrays over the mesh: a value is an array ``[coordinates of the device..., what it holds]``.
 
-from placeproof.semantics.meaning.collectives import NoMeaningError
-from placeproof.semantics.meaning.run import run
+NumPy is imported by :mod:`placeproof.semantics.meaning.run`, not here.
+"""
 
-__all__ = ["NoMeaningError", "run"]
+from placeproof.semantics.meaning.setup import Difference, Fault, Setup
+
+__all__ = ["Difference", "Fault", "Setup"]

@@ -152,17 +152,21 @@ def _stream(op: str, call: Call, mesh: Mesh, factors: tuple[str, ...], value: St
 
 
 def _number(op: str, call: Call, mesh: Mesh, factors: tuple[str, ...], value: Any) -> Any:
+    """Of one number of each device, or of one for each tensor, which is zero where a device has nothing of it."""
     if isinstance(value, Norms):
-        own = np.where(value.have, value.data, mesh.world.field.of(0))
-        if op == "all_reduce":
-            return Norms(value.tensors, _combined(call, mesh, factors, own), _some(mesh, factors, value.have))
-        raise NoMeaningError(f"`{op}` of norms")
-    whole = np.broadcast_to(value if isinstance(value, np.ndarray) else mesh.world.field.array([value], (1,) * len(mesh.shape)), mesh.shape)
-    if op == "all_reduce":
-        return _combined(call, mesh, factors, whole)
-    if op == "reduce":
-        found = _combined(call, mesh, factors, whole)
-        return np.where(_at_root(call, mesh, factors), found, mesh.world.garbage(found.shape))
+        found = _of_numbers(op, call, mesh, factors, np.where(value.have, value.data, mesh.world.field.of(0)))
+        return Norms(value.tensors, found, _some(mesh, factors, value.have))
+    whole = value if isinstance(value, np.ndarray) else mesh.world.field.array([value], (1,) * len(mesh.shape))
+    return _of_numbers(op, call, mesh, factors, np.broadcast_to(whole, mesh.shape))
+
+
+def _of_numbers(op: str, call: Call, mesh: Mesh, factors: tuple[str, ...], data: Array) -> Array:
     if op == "broadcast":
-        return _from_root(call, mesh, factors, whole)
+        return _from_root(call, mesh, factors, data)
+    found = _combined(call, mesh, factors, data)
+    if op == "all_reduce":
+        return found
+    if op == "reduce":
+        root = _at_root(call, mesh, factors)
+        return np.where(root.reshape(root.shape + (1,) * (data.ndim - root.ndim)), found, mesh.world.garbage(found.shape))
     raise NoMeaningError(f"`{op}` of a number")

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from placeproof.semantics.meaning.layout import Element, Layout
 from placeproof.semantics.meaning.network import Gradients, Weights
 from placeproof.semantics.meaning.numbers import Array
-from placeproof.semantics.meaning.values import Part, Saved, Stream
-from placeproof.semantics.simulate.experts import MisfitError
-from placeproof.semantics.simulate.reference import shares_of
+from placeproof.semantics.meaning.values import MisfitError, Part, Saved, Stream, expect
 
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.mesh import Mesh
@@ -30,7 +29,7 @@ class Layers:
     """The layers of one computation: whose weights, which columns."""
 
     def __init__(self, world: World, w: Part, columns: Array | None = None, kind: str | None = None) -> None:
-        self.world, self.w, self.kind = world, w, kind if kind is not None else w.group
+        self.world, self.w, self.kind = world, expect(Part, w), kind if kind is not None else w.group
         self.columns = self._columns() if columns is None else columns
 
     def _columns(self) -> Array:
@@ -54,6 +53,7 @@ class Layers:
 
     def forward(self, x: Stream) -> tuple[Stream, Saved]:
         """The output, and what backward needs."""
+        expect(Stream, x)
         inputs, outputs = {}, {}
         for block in self.w.columns.blocks:
             inputs[block] = x
@@ -63,15 +63,17 @@ class Layers:
 
     def backward(self, saved: Saved | None, dx: Stream, whole: Stream | None = None) -> tuple[Part, Stream]:
         """The gradients of the weights and of the input. ``whole``: the input, where forward did not keep it whole."""
+        for value, kind in ((saved, Saved), (dx, Stream), (whole, Stream)):
+            if value is not None:
+                expect(kind, value)
         f, data = self.world.field, self.world.field.zeros((*self.w.extent.shape, 1))
         made = np.zeros_like(self.w.extent)
         for block in reversed(self.w.columns.blocks):
             x = whole if whole is not None else saved.inputs[block] if saved is not None else dx
-            tokens = x.have & dx.have
-            if (tokens != dx.have).any():
-                raise MisfitError("the gradient of an output has tokens that the input has not")
+            if (x.have != dx.have).any():
+                raise MisfitError("the gradient of an output has other tokens than the input")
             zero = f.of(0)
-            x_own, d_own = (np.where(tokens[..., None], v.data, zero) for v in (x, dx))
+            x_own, d_own = (np.where(dx.have[..., None], v.data, zero) for v in (x, dx))
             back, found = _BACK.get(self.kind, Weights.block_back)(self.weights(block), x_own, d_own)
             dx = Stream(back, dx.have).kept(self.world, dx.have)
             for at, gradient in zip(self.w.columns.matrices(block), (found.norm, found.first, found.second), strict=True):
@@ -178,11 +180,22 @@ def own_gradients(world: World, step: int) -> Array:
     def one(sample: tuple[int, ...]) -> list[Any]:
         values: list[Any] = []
         for element, shares in zip(world.elements, of, strict=True):
-            found = [world.problem.flat_gradient(element, sample, step, s, 0, 1) for s in shares]
+            found = [world.problem.own_gradient(element, sample, step, s) for s in shares]
             values += [*found, *([0] * (most - len(found)))]
         return values
 
-    return world.drawn(("own", step), one, (len(world.elements), most))
+    there = np.array([[n < len(shares) for n in range(most)] for shares in of])
+    return np.where(there, world.drawn(("own", step), one, (len(world.elements), most)), world.field.of(0))
+
+
+def shares_of(layout: Layout, element: Element) -> list[tuple[object, ...]]:
+    """The shares in which devices compute an element's gradient."""
+    group = next((g for g in layout.program.groups if g.name == layout.group_of(element)), None)
+    if group is not None and group.tied:
+        return [("first",), ("last",)]
+    if group is not None and group.partial:
+        return [(i,) for i in range(prod(layout.sizes.factors[f] for f in layout.factors((group.partial,))))]
+    return [()]
 
 
 def _shares(mesh: Mesh) -> Array:

@@ -13,7 +13,7 @@ from placeproof.core.program import Call
 from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.layers import Layers
 from placeproof.semantics.meaning.numbers import Array
-from placeproof.semantics.meaning.values import Norms, Part, Saved, Stream, arithmetic, numeric
+from placeproof.semantics.meaning.values import Norms, Part, Saved, Stream, arithmetic, expect, numeric
 
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.place import Place
@@ -46,7 +46,7 @@ def _data(place: Place, call: Call, operands: list[Any], results: int) -> Stream
 
 
 def _loss_of(place: Place, x: Stream, batch: int) -> Stream:
-    found = Stream(place.world.field.sub(x.data, _stream(place, "target", batch).data), x.have)
+    found = Stream(place.world.field.sub(expect(Stream, x).data, _stream(place, "target", batch).data), x.have)
     if not place.world.problem.coupled:
         return found
     weight = of_sample(place, "statistic", batch)
@@ -83,17 +83,18 @@ def _backward_input(place: Place, call: Call, operands: list[Any], results: int)
 
 
 def _output(place: Place, call: Call, operands: list[Any], results: int) -> Stream:
-    saved: Saved = operands[0]
+    saved = expect(Saved, operands[0])
     return saved.outputs[max(saved.outputs)]
 
 
 def _update(place: Place, call: Call, operands: list[Any], results: int) -> tuple[Part, Part]:
     """New values where parameter, optimizer state and gradient are all there; the others stay as they are."""
-    parameters, state, gradients, *rest = operands
-    columns = parameters.columns
+    parameters, state, gradients = (expect(Part, o) for o in operands[:3])
+    rest = operands[3:]
+    columns, place.read = parameters.columns, gradients
     omega, g = state.on(columns), gradients.on(columns)
     there = parameters.have & omega.have & g.have
-    norms = rest[0] if call.op == "update_with" else None
+    norms = expect(Norms, rest[0]) if call.op == "update_with" else None
     theta, new = optimizer.step(place.world, columns, (parameters.data[..., 0], omega.data, g.data[..., 0]), there, g.have, norms)
     if call.op == "update" and rest:
         there = there & ~(numeric(place.world, rest[0]) != place.world.field.of(0))[..., None]
@@ -103,14 +104,14 @@ def _update(place: Place, call: Call, operands: list[Any], results: int) -> tupl
 
 
 def _tensor_norms(place: Place, call: Call, operands: list[Any], results: int) -> Norms:
-    theta, omega, g = operands
+    theta, omega, g = (expect(Part, o) for o in operands)
     theta, omega = theta.on(g.columns), omega.on(g.columns)
     there = g.have & theta.have & omega.have
     return optimizer.norms(place.world, g.columns, (theta.data[..., 0], omega.data, g.data[..., 0]), there, g.extent)
 
 
 def _master(place: Place, call: Call, operands: list[Any], results: int) -> Part:
-    state: Part = operands[0]
+    state = expect(Part, operands[0])
     return replace(state, data=state.data[..., :1])
 
 
@@ -146,8 +147,7 @@ def _clip(place: Place, call: Call, operands: list[Any], results: int) -> Any:
 
 
 def _stale(place: Place, call: Call, operands: list[Any], results: int) -> Part:
-    value: Part
-    value, steps = operands
+    value, steps = expect(Part, operands[0]), operands[1]
     past = place.past[max(0, len(place.past) - 1 - int(steps))]["parameters"]
     found = past.on(value.columns)
     return replace(found, extent=found.extent & value.extent, group=value.group).with_(found.data, found.have & value.extent)
@@ -155,9 +155,9 @@ def _stale(place: Place, call: Call, operands: list[Any], results: int) -> Part:
 
 def _random(place: Place, call: Call, operands: list[Any], results: int) -> Array:
     named = place.layout.factors(call.axes)
-    whole = {f: np.broadcast_to(c, place.mesh.shape) for f, c in place.mesh.at.items()}
-    keys = [place.world.problem.key({f: int(c[at]) if f in named else 0 for f, c in whole.items()}) for at in np.ndindex(*place.mesh.shape)]
-    return place.world.field.array(keys, place.mesh.shape)
+    at = place.mesh.at
+    found: Array = place.world.keys[tuple(np.broadcast_to(at[f] if f in named else 0, place.mesh.shape) for f in place.world.factors)]
+    return found
 
 
 def _tokens(place: Place, call: Call, operands: list[Any], results: int) -> Array:
@@ -165,8 +165,8 @@ def _tokens(place: Place, call: Call, operands: list[Any], results: int) -> Arra
 
 
 def _found_inf(place: Place, call: Call, operands: list[Any], results: int) -> Array:
-    value: Part = operands[0]
-    over = np.array([place.world.problem.overflows(e, place.number) for e in value.columns.elements], dtype=bool)
+    value = expect(Part, operands[0])
+    over = place.world.overflows(place.number)[value.columns.index]
     f = place.world.field
     return np.where((value.have & over).any(axis=-1), f.of(1), f.of(0))
 

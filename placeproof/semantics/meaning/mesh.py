@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from placeproof.semantics.meaning.numbers import Array
-from placeproof.semantics.meaning.values import Norms, Part, Saved, Stream, numeric
+from placeproof.semantics.meaning.values import MisfitError, Norms, Part, Saved, Stream, numeric
 from placeproof.semantics.meaning.world import Columns, World
-from placeproof.semantics.simulate.experts import MisfitError
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +76,15 @@ class Mesh:
 
     def extent(self, state: str) -> tuple[Columns, Array]:
         """The elements that devices compute with: those of their stage, and of their own slices where they are spread."""
+        if ("extent", state) not in self._known:
+            self._known["extent", state] = self._extent(state)
+        return self._known["extent", state]
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, str], tuple[Columns, Array]]:
+        return {}
+
+    def _extent(self, state: str) -> tuple[Columns, Array]:
         world, layout = self.world, self.world.layout
         stages = world.sizes[layout.stages] if layout.stages else 1
         own = set(layout.stage_blocks(self.stage))
@@ -90,6 +98,11 @@ class Mesh:
 
     def placed(self, state: str) -> tuple[Columns, Array]:
         """The elements of a state that the placement gives each device."""
+        if ("placed", state) not in self._known:
+            self._known["placed", state] = self._placed(state)
+        return self._known["placed", state]
+
+    def _placed(self, state: str) -> tuple[Columns, Array]:
         columns, found = self.extent(state)
         world, layout = self.world, self.world.layout
         for f in world.factors:

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from placeproof.semantics.meaning.recorded import NOTHING, Recorded, plain
+
 #: An array of residues (int64), of fractions (object), or of truths.
 Array: TypeAlias = Any
 #: Products of two residues fit into 64 bits. Equal residues stand for different fractions by a chance of about one in 2**31.
@@ -21,10 +23,14 @@ class Field:
 
     exact: bool
 
-    def of(self, value: Fraction | int) -> Any:
+    def of(self, value: Fraction | Recorded | int) -> Any:
         """One number. Raises ZeroDivisionError where its denominator is zero modulo the prime."""
-        value = Fraction(value)
-        return value if self.exact else value.numerator * pow(value.denominator, -1, PRIME) % PRIME
+        if self.exact:
+            return value if isinstance(value, Fraction | Recorded) else Fraction(value)
+        value = Fraction(plain(value))
+        if value.denominator % PRIME == 0:
+            raise ZeroDivisionError
+        return value.numerator * pow(value.denominator, -1, PRIME) % PRIME
 
     def array(self, values: list[Any], shape: tuple[int, ...]) -> Array:
         """An array of numbers, row by row."""
@@ -37,9 +43,8 @@ class Field:
         return np.full(shape, Fraction(0), dtype=object) if self.exact else np.zeros(shape, dtype=np.int64)
 
     def garbage(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """What devices read where they hold nothing: other numbers each time."""
-        drawn = random.integers(1, PRIME, shape)
-        return np.vectorize(lambda n: Fraction(int(n), PRIME), otypes=[object])(drawn) if self.exact and drawn.size else drawn
+        """What devices read where they hold nothing: other residues each time; among fractions, nothing."""
+        return np.full(shape, NOTHING, dtype=object) if self.exact else random.integers(1, PRIME, shape)
 
     def add(self, x: Array, y: Array) -> Array:
         """Sum."""
@@ -77,7 +82,7 @@ class Field:
     def total(self, x: Array, axis: int | tuple[int, ...], *, keepdims: bool = False) -> Array:
         """Sum over dimensions; an empty one gives zero."""
         found = np.sum(x, axis=axis, keepdims=keepdims)
-        return found if self.exact else found % PRIME
+        return np.asarray(found, dtype=object) if self.exact else found % PRIME
 
     def dot(self, x: Array, y: Array, axis: int) -> Array:
         """Sum of products over a dimension."""

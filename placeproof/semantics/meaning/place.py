@@ -15,13 +15,16 @@ from placeproof.core.program.ops import OPS
 from placeproof.core.states import STATES
 from placeproof.semantics.meaning import local
 from placeproof.semantics.meaning.mesh import Mesh, size
-from placeproof.semantics.meaning.values import Handle, Part, Parts, Stream, arithmetic, numeric
+from placeproof.semantics.meaning.recorded import HERE, known
+from placeproof.semantics.meaning.values import Handle, MisfitError, Part, Parts, Stream, arithmetic, numeric
 from placeproof.semantics.meaning.world import World
-from placeproof.semantics.simulate.device import Message
-from placeproof.semantics.simulate.experts import LAYERS, MisfitError
 
 Waits = Generator[Any, Any, Any]
 COMPARE = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+#: Computations that send tokens to experts, where a layer has some.
+LAYERS = ("forward", "backward", "backward_weight", "backward_input")
 
 
 class BeyondError(Exception):
@@ -46,6 +49,15 @@ class Meeting:
 
 
 @dataclass(frozen=True)
+class Message:
+    """A place sends to, or waits for, one other place."""
+
+    key: tuple[object, ...]
+    sends: bool
+    value: Any = None
+
+
+@dataclass(frozen=True)
 class Scope:
     """Loop variables: the domain, position and blocks of each; micro-batches."""
 
@@ -61,6 +73,8 @@ class Place:
         self.mesh, self.layout = Mesh(world, here), world.layout
         self.number = self.batch = 0
         self.past: list[dict[str, Part]] = []
+        self.stmt: Stmt | None = None
+        self.read: Part | None = None  # the gradients that the last update read
         self.env: dict[Any, Any] = {state: self._initial(state) for state in ("parameters", "optimizer", "gradients")}
 
     def _initial(self, state: str) -> Part:
@@ -73,6 +87,19 @@ class Place:
         if state == "optimizer":
             first = np.concatenate([first, self.world.field.zeros(first.shape)], axis=-1)
         return Part(columns, first, extent, extent).with_(first, placed)
+
+    def state(self, name: str) -> Part:
+        """A state as the devices hold it."""
+        value = self.env[name]
+        assert isinstance(value, Part)
+        return value
+
+    def gradient(self, number: int, at: tuple[int, ...]) -> Any:
+        """What the last update of a device read as the gradient of an element; None where it read none."""
+        if self.read is None or number not in self.read.columns.numbers:
+            return None
+        where = (*at, self.read.columns.numbers.index(number))
+        return known(self.read.data[(*where, 0)]) if self.read.have[where] else None
 
     # Running.
 
@@ -91,8 +118,18 @@ class Place:
         value = value.on(columns)
         return replace(value, extent=value.extent & room).with_(value.data, value.have & room)
 
+    def note(self) -> None:
+        """Which device it is and at which statement, for numbers that remember it."""
+        if not self.world.field.exact:
+            return
+        HERE.device = ", ".join(f"{f} = {n}" for f, n in self.here.items()) or "the device"
+        written = self.stmt.place if self.stmt is not None else None
+        HERE.line, HERE.text = (written.line, written.text.strip()) if written else (None, "")
+
     def _body(self, body: tuple[Stmt, ...], scope: Scope) -> Waits:
         for stmt in body:
+            self.stmt = stmt
+            self.note()
             try:
                 yield from self._statement(stmt, scope)
             except BeyondError:
@@ -102,6 +139,7 @@ class Place:
         match stmt:
             case Assign():
                 value = yield from self.eval(stmt.value, scope, results=len(stmt.targets))
+                self.stmt = stmt
                 for target, one in zip(stmt.targets, value if len(stmt.targets) > 1 else (value,), strict=True):
                     self._store(target, one, scope, add=stmt.accumulate)
             case Do(call=Call(op="free", args=(Ref(group=None, index=None) as ref,))):

@@ -2,61 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
 
 from placeproof.core.program import Call, Program
 from placeproof.semantics.meaning import optimizer
-from placeproof.semantics.meaning.collectives import exchange
+from placeproof.semantics.meaning.collectives import NoMeaningError, exchange
 from placeproof.semantics.meaning.layers import Experts, Layers, flat_pass, own_gradients
 from placeproof.semantics.meaning.mesh import Mesh, at_place, stacked
 from placeproof.semantics.meaning.numbers import Array, Field
-from placeproof.semantics.meaning.place import Meeting, Place
-from placeproof.semantics.meaning.values import Part, Stream
+from placeproof.semantics.meaning.place import Meeting, Message, Place
+from placeproof.semantics.meaning.problem import Problem
+from placeproof.semantics.meaning.recorded import HERE, Recorded, known, unheld
+from placeproof.semantics.meaning.setup import Difference, Fault, Setup, layout_of
+from placeproof.semantics.meaning.values import MisfitError, Part, Stream
 from placeproof.semantics.meaning.world import World
-from placeproof.semantics.simulate.device import Message
-from placeproof.semantics.simulate.experts import MisfitError
-from placeproof.semantics.simulate.layout import in_words
-from placeproof.semantics.simulate.problem import Problem
-from placeproof.semantics.simulate.run import Setup, layout_of
 
 
-def run(program: Program, setup: Setup) -> str | None:
-    """Run the program for some steps: None when every device holds what one device would hold after each of them; otherwise what a device
-    holds, or why the run does not end.
+def run(program: Program, setup: Setup) -> Difference | Fault | None:
+    """Run the program for some steps: None when every device holds what one device would hold after each of them.
 
-    All states must be placed by the program (``trace(program).program`` places those that it leaves out). Raises NoMeaningError for a
-    collective that says nothing of what it is given, and ZeroDivisionError where something is undefined for the numbers drawn.
+    All states must be placed by the program (``trace(program).program`` places those that it leaves out). In fractions every device runs by
+    itself; among residues, one stands for all that do the same. Raises NoMeaningError for a collective that says nothing of what it is
+    given, and ZeroDivisionError where something is undefined for the numbers drawn.
     """
-    problem = Problem(layout=layout_of(program, setup), seed=setup.seed, without=setup.without, small=setup.small)
-    world = World(program, problem, Field(setup.exact), setup.seed)
-    places = [Place(world, here, setup.microbatches) for here in world.places()]
-    truth = Truth(world)
-    for number in range(setup.steps):
-        if (fault := _step(places, number)) is not None:
-            return fault
-        truth.step(number)
-        for place in places:
-            for state, expected in (("parameters", truth.theta), ("optimizer", truth.omega)):
-                if (found := _difference(place, state, expected)) is not None:
-                    return f"after step {number + 1} {found}"
-    return None
+    return Run(program, setup).compare(setup.steps)
 
 
-def _difference(place: Place, state: str, expected: Array) -> str | None:
-    """Which device has another value, of those that the placement gives it."""
-    columns, placed = place.mesh.placed(state)
-    held = place.env[state].on(columns)
-    wrong = placed & (~held.have | (held.data != expected[..., columns.index, :]).any(axis=-1))
-    if not wrong.any():
+class Run:
+    """A program on all devices of a mesh, beside one device that sees the whole global batch. ``problem``: the numbers, unless the setup
+    says which."""
+
+    def __init__(self, program: Program, setup: Setup, problem: Problem | None = None) -> None:
+        recorded: dict[str, Recorded] | None = {} if setup.record else None
+        layout = layout_of(program, setup)
+        drawn = problem or Problem(layout=layout, seed=setup.seed, without=setup.without, recorded=recorded, small=setup.small)
+        world = World(program, drawn, Field(setup.exact), setup.seed)
+        self.places = [Place(world, here, setup.microbatches) for here in world.places()]
+        self.truth = Truth(world)
+
+    def compare(self, steps: int) -> Difference | Fault | None:
+        """Steps until a device holds something else than one device does."""
+        for number in range(steps):
+            if (fault := self.step(number)) is not None:
+                return fault
+            found = [d for place in self.places for d in self._differences(place, number)]
+            if found:
+                return next((d for d in found if _shows_in_gradient(d)), found[0])
         return None
-    first = tuple(int(n) for n in np.argwhere(wrong)[0])
-    at = {f: place.here.get(f, n) for f, n in zip(place.world.factors, first[:-1], strict=True)}
-    what = "another value than one device has" if held.have[first] else "nothing"
-    device = ", ".join(f"{f} = {n}" for f, n in at.items()) or "the device"
-    return f"{device} holds {what} in {state}, {in_words(columns.elements[first[-1]])}"
+
+    def step(self, number: int) -> Fault | None:
+        """One step on all devices, and on the one."""
+        fault = _step(self.places, number)
+        HERE.device, HERE.line, HERE.text = "one device", None, "the reference step"
+        self.truth.step(number)
+        return fault
+
+    def _differences(self, place: Place, number: int) -> Iterator[Difference]:
+        """The elements that the placement gives a device, and that are not there or not the reference's; in residues, the first."""
+        for state, expected in (("parameters", self.truth.theta), ("optimizer", self.truth.omega)):
+            columns, placed = place.mesh.placed(state)
+            held = place.state(state).on(columns)
+            wrong = placed & (~held.have | (held.data != expected[..., columns.index, :]).any(axis=-1))
+            for first in np.argwhere(wrong) if place.world.field.exact else np.argwhere(wrong)[:1]:
+                *at, where = (int(n) for n in first)
+                actual = held.data[(*at, where, -1)] if held.have[(*at, where)] else None
+                yield Difference(
+                    step=number,
+                    device={f: place.here.get(f, n) for f, n in zip(place.world.factors, at, strict=True)},
+                    state=state,
+                    element=columns.elements[where],
+                    expected=expected[columns.index[where], -1],
+                    actual=known(actual),
+                    gradient=(self.truth.gradient[columns.index[where]], place.gradient(columns.numbers[where], tuple(at))),
+                    unheld=unheld(actual),
+                )
+
+
+def _shows_in_gradient(found: Difference) -> bool:
+    """Whether the update read another gradient already: the difference that is easiest to follow."""
+    expected, read = found.gradient
+    return read is not None and bool(expected != read)
 
 
 class Truth:
@@ -65,18 +93,20 @@ class Truth:
     def __init__(self, world: World) -> None:
         self.world = world
         self.columns = world.columns(tuple(range(len(world.elements))))
-        first = [world.problem.initial(e) for e in world.elements]
-        self.theta = world.field.array(first, (len(first), 1))
+        self.theta = world.first[:, None]
+        self.gradient = world.field.zeros(world.first.shape)
         self.omega = np.concatenate([self.theta, world.field.zeros(self.theta.shape)], axis=-1)
 
     def step(self, number: int) -> None:
         """One step."""
         world, f = self.world, self.world.field
         gradient = self._mean(number)
+        self.gradient = gradient
         said = dict(world.program.reference)
         if said.get("clip") == "global_norm":
-            gradient = f.mul(gradient, optimizer.clip(f, np.asarray(f.total(f.mul(gradient, gradient), -1))))
-        if said.get("skip") == "not_finite" and any(world.problem.overflows(e, number) for e in world.elements):
+            norm = f.total(f.mul(gradient, gradient), -1, keepdims=True)
+            self.gradient = gradient = f.mul(gradient, optimizer.clip(f, norm))
+        if said.get("skip") == "not_finite" and world.overflows(number).any():
             return
         every = np.ones(gradient.shape, dtype=bool)
         theta, self.omega = optimizer.step(world, self.columns, (self.theta[..., 0], self.omega, gradient), every, every, None)
@@ -118,14 +148,16 @@ class Truth:
         return found if statistic is None else f.mul(found, statistic[:, None])
 
 
-def _step(places: list[Place], number: int) -> str | None:
+def _step(places: list[Place], number: int) -> Fault | None:
     """All places in turn, each until it has to wait; then the exchanges whose group is complete."""
     running: dict[int, Generator[Any, Any, None]] = {i: p.step(number) for i, p in enumerate(places)}
     waiting: dict[int, Meeting | Message] = {}
     answers: dict[int, Any] = dict.fromkeys(running)
     mail: dict[tuple[object, ...], list[Any]] = {}
+    senders: dict[tuple[object, ...], dict[str, int]] = {}
     while running:
         for index in [i for i in running if i not in waiting]:
+            places[index].note()
             try:
                 request = running[index].send(answers.pop(index, None))
                 while isinstance(request, Meeting) and request.size == 1:
@@ -134,11 +166,12 @@ def _step(places: list[Place], number: int) -> str | None:
                 del running[index]
                 continue
             except KeyError as missing:
-                return f"shapes do not fit: nothing is at {missing}"
+                return Fault(f"shapes do not fit: nothing is at {missing}", (places[index].here,))
             except MisfitError as why:
-                return f"shapes do not fit: {why}"
+                return Fault(f"shapes do not fit: {why}", (places[index].here,))
             if isinstance(request, Message) and request.sends:
                 mail.setdefault(request.key, []).append(request.value)
+                senders[request.key] = places[index].here
                 continue
             waiting[index] = request
         before = len(waiting)
@@ -150,11 +183,13 @@ def _step(places: list[Place], number: int) -> str | None:
         if fault is not None:
             return fault
         if running and len(waiting) == before and all(i in waiting for i in running):
-            return "every device waits, and no exchange has all of its devices"
+            return Fault("every device waits, and no exchange has all of its devices", tuple(places[i].here for i in waiting))
+    if any(mail.values()):
+        return Fault("a device sends what none receives", tuple(senders[key] for key, left in mail.items() if left))
     return None
 
 
-def _meet(places: list[Place], waiting: dict[int, Meeting | Message], answers: dict[int, Any]) -> str | None:
+def _meet(places: list[Place], waiting: dict[int, Meeting | Message], answers: dict[int, Any]) -> Fault | None:
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, request in waiting.items():
         if isinstance(request, Meeting):
@@ -164,11 +199,12 @@ def _meet(places: list[Place], waiting: dict[int, Meeting | Message], answers: d
         if len(members) < requests[0].size:
             continue
         if any(r.what != requests[0].what for r in requests):
-            return "devices of one group meet in different collectives"
+            return Fault("devices of one group meet in different collectives", tuple(places[i].here for i in members))
+        HERE.device = "all devices of the group"
         try:
             results = _met(places, members, requests)
         except MisfitError as why:
-            return f"shapes do not fit: {why}"
+            return Fault(f"shapes do not fit: {why}", tuple(places[i].here for i in members))
         for index, result in zip(members, results, strict=True):
             answers[index] = result
             del waiting[index]
@@ -217,4 +253,4 @@ def _result(call: Call, mesh: Mesh, value: Any, also: int, place: Place) -> Any:
     return {"backward": (gradient, back), "backward_weight": (gradient, back), "backward_input": (back, gradient)}[call.op]
 
 
-__all__ = ["Truth", "run"]
+__all__ = ["NoMeaningError", "Run", "Truth", "run"]

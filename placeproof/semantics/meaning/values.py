@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from placeproof.core.program import Call
 from placeproof.semantics.meaning.numbers import OPERATORS, Array
 from placeproof.semantics.meaning.world import Columns, World
-from placeproof.semantics.simulate.experts import MisfitError
 
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.place import Scope
+
+Value = TypeVar("Value")
+
+
+class MisfitError(Exception):
+    """Values whose shapes, or kinds, do not fit one another on a device."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +127,16 @@ class Parts:
     by_key: dict[tuple[str | None, tuple[int, ...]], Any] = field(default_factory=dict)
 
 
+_NAMES: dict[type, str] = {Part: "parameters", Stream: "activations", Saved: "what a forward kept", Norms: "norms"}
+
+
+def expect(kind: type[Value], value: Any) -> Value:
+    """A value of a kind. Raises MisfitError for another."""
+    if not isinstance(value, kind):
+        raise MisfitError(f"{_NAMES.get(type(value), 'a number')} where {_NAMES[kind]} are needed")
+    return value
+
+
 def arithmetic(world: World, op: str, left: Any, right: Any) -> Any:
     """Arithmetic on numbers, and element by element on parts and streams, where a number meets each element."""
     if isinstance(left, Fraction) and isinstance(right, Fraction):
@@ -150,12 +165,12 @@ def _mapped(value: Any, fn: Callable[[Array], Array]) -> Any:
 
 
 def numeric(world: World, value: Any) -> Array:
-    """A number, or one of each device, as an array. Raises TypeError for anything else."""
+    """A number, or one of each device, as an array. Raises MisfitError for anything else."""
     if isinstance(value, Fraction | int):
         return world.field.of(value)
     if isinstance(value, np.ndarray | np.generic):
         return value
-    raise TypeError(f"a {type(value).__name__} is no number")
+    raise MisfitError(f"{_NAMES.get(type(value), 'a handle')} where a number is needed")
 
 
 def spread(world: World, value: Any, over: Part | Stream | Norms) -> Array:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from placeproof.core.program import Assign, For, If, Program, calls, statements
-from placeproof.semantics.meaning.numbers import Array, Field
-from placeproof.semantics.simulate.layout import CHANNELS, TIED, Element, Layout
-from placeproof.semantics.simulate.problem import Problem
+from placeproof.semantics.meaning.layout import CHANNELS, TIED, Element, Layout
+from placeproof.semantics.meaning.numbers import PRIME, Array, Field
+from placeproof.semantics.meaning.problem import Problem
 
 #: Operations between single devices of an axis.
 _PAIRS = ("send", "recv", "tied_reduce")
@@ -107,7 +107,9 @@ class World:
 
     @cached_property
     def apart(self) -> tuple[str, ...]:
-        """Factors along which devices run by themselves."""
+        """Factors along which devices run by themselves; among fractions all, so that one sees which device computes what."""
+        if self.field.exact:
+            return self.factors
         every = list(statements(self.program.body))
         named = {a for s in every for c in calls(s) if c.op in _PAIRS for a in c.axes} | {s.axis for s in every if isinstance(s, If)}
         named |= {self.layout.stages} if self.layout.stages else set()
@@ -145,36 +147,53 @@ class World:
             self._owners[key] = np.array(found, dtype=np.int64)
         return self._owners[key]
 
+    @cached_property
+    def _groups(self) -> tuple[list[str], Array]:
+        """The parameter groups that there are, and the number of each element's."""
+        of = [self.layout.group_of(e) for e in self.elements]
+        names = list(dict.fromkeys(of))
+        return names, np.array([names.index(g) for g in of], dtype=np.int64)
+
+    def _of_group(self, fact: Callable[[str], bool]) -> Array:
+        """A fact about each element's group."""
+        names, numbers = self._groups
+        return np.array([fact(name) for name in names], dtype=bool)[numbers]
+
     def sliced(self, factor: str) -> Array:
         """Which elements are slices (or experts) that are spread along a factor."""
         key = "sliced", factor
         if key not in self._owners:
             layout = self.layout
-            axes = [() if layout.network and e[1] == "n" else layout.slice_axes(layout.group_of(e)) for e in self.elements]
-            found = [factor in layout.factors(own) for own in axes]
-            self._owners[key] = np.array(found, dtype=bool)
+            found = self._of_group(lambda g: factor in layout.factors(layout.slice_axes(g)))
+            norms = np.array([layout.network and e[1] == "n" for e in self.elements], dtype=bool)
+            self._owners[key] = found & ~norms
         return self._owners[key]
 
     def split(self, state: str, factor: str, *, slices: bool) -> Array:
         """Which elements of a state lie in parts along a factor; ``slices``: those that are slices there, or those that are not."""
         key = "split", state, factor, slices
         if key not in self._owners:
-            layout, found = self.layout, []
-            for n, e in enumerate(self.elements):
-                axes = layout.split_axes(state, layout.group_of(e))
-                found.append(factor in layout.factors(axes) and bool(self.sliced(factor)[n]) == slices)
-            self._owners[key] = np.array(found, dtype=bool)
+            self._owners[key] = self._split(state, factor) & (self.sliced(factor) == slices)
         return self._owners[key]
 
-    # What is drawn.
+    def _split(self, state: str, factor: str) -> Array:
+        return self._of_group(lambda group: factor in self.layout.factors(self.layout.split_axes(state, group)))
+
+    # What is drawn: the problem's fractions, or residues of which each is as likely as another.
+
+    def _any(self, shape: tuple[int, ...]) -> Array:
+        return self.random.integers(1, PRIME, shape)
 
     def drawn(self, name: Any, one: Callable[[tuple[int, ...]], list[Any]], shape: tuple[int, ...]) -> Array:
         """Numbers of each sample: ``[coordinates..., micro-batch, *shape]``, of length 1 along factors whose devices share samples."""
         if name not in self._drawn:
-            own = self.layout.sample_factors
+            own, batches = self.layout.sample_factors, self.layout.sizes.microbatches
             lengths = tuple(self.sizes[f] if f in own else 1 for f in self.factors)
-            values = [v for at in np.ndindex(*lengths) for i in range(self.layout.sizes.microbatches) for v in one(self._sample(at, i))]
-            self._drawn[name] = self.field.array(values, (*lengths, self.layout.sizes.microbatches, *shape))
+            if self.field.exact:
+                values = [v for at in np.ndindex(*lengths) for i in range(batches) for v in one(self._sample(at, i))]
+                self._drawn[name] = self.field.array(values, (*lengths, batches, *shape))
+            else:
+                self._drawn[name] = self._any((*lengths, batches, *shape))
         return self._drawn[name]
 
     def _sample(self, at: tuple[int, ...], batch: int) -> tuple[int, ...]:
@@ -192,23 +211,54 @@ class World:
 
     def scalars(self, what: str, step: int) -> Array:
         """Token counts, statistics or masks: ``[..., micro-batch]``."""
+        if what == "mask":  # the key of the sample's coordinates
+            at = tuple(slice(None) if f in self.layout.sample_factors else slice(0, 1) for f in self.factors)
+            return np.repeat(self.keys[at][..., None], self.layout.sizes.microbatches, axis=-1)
         rules: dict[str, Callable[[tuple[int, ...]], Any]] = {
             "tokens": lambda s: self.problem.tokens(s, step),
             "statistic": lambda s: self.problem.statistic(s, step),
-            "mask": self.problem.mask,
         }
-        return self.drawn((what, step), lambda s: [rules[what](s)], ())
+        found = self.drawn((what, step), lambda s: [rules[what](s)], ())
+        equal = what == "tokens" and "equal-token-counts" not in self.problem.without
+        return np.full_like(found, self.field.of(1)) if equal else found
+
+    @cached_property
+    def keys(self) -> Array:
+        """A random key for each device."""
+        shape = tuple(self.sizes.values())
+        if not self.field.exact:
+            return self._any(shape)
+        return self.field.array([self.problem.key(dict(zip(self.factors, at, strict=True))) for at in np.ndindex(*shape)], shape)
+
+    def overflows(self, step: int) -> Array:
+        """Whether the gradient of each element is not finite in a step."""
+        return np.array([self.problem.overflows(e, step) for e in self.elements], dtype=bool)
+
+    @cached_property
+    def first(self) -> Array:
+        """The parameters before the first step: ``[element]``."""
+        if not self.field.exact:
+            return self._any((len(self.elements),))
+        return self.field.array([self.problem.initial(e) for e in self.elements], (len(self.elements),))
+
+    @cached_property
+    def _copies(self) -> Array:
+        """The parameters that each device begins with, where they may differ: ``[coordinates..., element]``."""
+        shape = (*self.sizes.values(), len(self.elements))
+        if self.field.exact:
+            places = (dict(zip(self.factors, at, strict=True)) for at in np.ndindex(*shape[:-1]))
+            return self.field.array([self.problem.initial(e, at) for at in places for e in self.elements], shape)
+        found = self._any(shape)
+        found[(0,) * len(self.factors)] = self.first
+        return found
 
     def initial(self, columns: Columns, at: tuple[dict[str, Array], tuple[int, ...]], *, copies: bool) -> Array:
         """The parameters before the first step: ``[..., element, 1]``. ``copies``: those of each device, where they may differ."""
+        shape = (*at[1], len(columns))
         if not copies or "equal-initial-states" not in self.problem.without:
-            values = [self.problem.initial(e) for e in columns.elements]
-            return np.broadcast_to(self.field.array(values, (len(columns), 1)), (*at[1], len(columns), 1))
-        split = [set(self.layout.factors(self.layout.split_axes("parameters", self.layout.group_of(e)))) for e in columns.elements]
-        whole = [np.broadcast_to(at[0][f], at[1]) for f in self.factors]
-        values = []
-        for device in np.ndindex(*at[1]):
-            here = {f: int(c[device]) for f, c in zip(self.factors, whole, strict=True)}
-            copies_of = ({f: 0 if f in own else n for f, n in here.items()} for own in split)
-            values += [self.problem.initial(e, copy) for e, copy in zip(columns.elements, copies_of, strict=True)]
-        return self.field.array(values, (*at[1], len(columns), 1))
+            return np.broadcast_to(self.first[columns.index], shape)[..., None]
+        where = []
+        for f in self.factors:
+            split = self._split("parameters", f)[columns.index]
+            where.append(np.broadcast_to(np.where(split, 0, at[0][f][..., None]), shape))
+        return self._copies[(*where, np.broadcast_to(columns.index, shape))][..., None]

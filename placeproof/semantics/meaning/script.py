@@ -7,15 +7,15 @@ from dataclasses import replace
 from fractions import Fraction
 
 from placeproof.core.program import Program
-from placeproof.semantics.simulate.layout import in_words
-from placeproof.semantics.simulate.numbers import Plain, Recorded, plain
-from placeproof.semantics.simulate.run import Difference, Setup, simulate
+from placeproof.semantics.meaning.layout import in_words
+from placeproof.semantics.meaning.recorded import Plain, Recorded, plain
+from placeproof.semantics.meaning.setup import Difference, Setup
 
 
 def script(program: Program, setup: Setup, title: str) -> str | None:
     """The file's text; None where no two numbers differ (devices that wait for one another, an element that is missing)."""
-    found = simulate(program, replace(setup, exact=True, record=True))
-    if not isinstance(found, Difference) or found.actual is None:
+    found = _recorded(program, setup)
+    if found is None:
         return None
     pair = shown_pair(found)
     order = list(_needed([v for v in pair if isinstance(v, Recorded)]))
@@ -38,11 +38,18 @@ def script(program: Program, setup: Setup, title: str) -> str | None:
 
 def inputs(program: Program, setup: Setup) -> dict[str, Fraction]:
     """The numbers that a run begins with and that matter for what differs, by name."""
-    found = simulate(program, replace(setup, exact=True, record=True))
-    if not isinstance(found, Difference) or found.actual is None:
+    found = _recorded(program, setup)
+    if found is None:
         return {}
     roots = [v for v in shown_pair(found) if isinstance(v, Recorded)]
     return {one.name: one.value for one in _needed(roots) if one.made is None}
+
+
+def _recorded(program: Program, setup: Setup) -> Difference | None:
+    from placeproof.semantics.meaning.run import run
+
+    found = run(program, replace(setup, exact=True, record=True))
+    return found if isinstance(found, Difference) and found.actual is not None else None
 
 
 def shown_pair(found: Difference) -> tuple[Plain, Plain]:
@@ -59,6 +66,14 @@ def what_differs(found: Difference) -> str:
     expected, read = found.gradient
     what = "gradient" if expected is not None and read is not None and expected != read else found.state
     return f"{what} of {element_name(found)} on {device_name(found)}, step {found.step + 1}"
+
+
+def missing(found: Difference) -> str:
+    """What is said of a number that is not there, or that was computed from what is not."""
+    if not found.unheld:
+        return f"{found.state} of {element_name(found)} is not on {device_name(found)}, step {found.step + 1}"
+    of = f"{found.state} of {element_name(found)} on {device_name(found)}, step {found.step + 1}"
+    return f"{of}: expected {plain(found.expected)}, actual nothing: {found.unheld}"
 
 
 def element_name(found: Difference) -> str:

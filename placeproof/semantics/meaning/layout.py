@@ -68,12 +68,18 @@ class Layout:
 
     def factors(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         """The axis factors that names stand for."""
-        found: list[str] = []
-        for name in axes:
-            axis = self.program.axis(name)
-            whole = axis is not None and axis.inner is not None and name == axis.name
-            found += [axis.outer_name, axis.inner_name] if whole and axis is not None else [name]
-        return tuple(found)
+        if axes not in self._factors:
+            found: list[str] = []
+            for name in axes:
+                axis = self.program.axis(name)
+                whole = axis is not None and axis.inner is not None and name == axis.name
+                found += [axis.outer_name, axis.inner_name] if whole and axis is not None else [name]
+            self._factors[axes] = tuple(found)
+        return self._factors[axes]
+
+    @cached_property
+    def _factors(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+        return {}
 
     @cached_property
     def sample_factors(self) -> tuple[str, ...]:
@@ -199,24 +205,16 @@ class Layout:
 
     # Who has what.
 
-    def extent(self, at: Coordinates, state: str) -> tuple[Element, ...]:
-        """The elements that a device computes with: those of its stage, and of its own slices where they are spread."""
-        stage = at[self.stages] if self.stages else 0
-        found = self.tied_elements if stage in (0, self.stage_count - 1) else []
-        for block in self.stage_blocks(stage):
-            found = found + [e for e in self._block_elements(block) if self._own_slice(e, at, state)]
-        return tuple(found)
-
-    def _own_slice(self, element: Element, at: Coordinates, state: str) -> bool:
-        group = self.group_of(element)
-        split = self.split_axes(state, group)
-        axes = () if self.network and element[1] == "n" else tuple(a for a in self.slice_axes(group) if a in split)
-        return all(self.owner(element, f) == at[f] for f in self.factors(axes))
-
     def split_axes(self, state: str, group: str) -> tuple[str, ...]:
         """The axes along which a state of a group lies in parts."""
-        found = {axis: mode for p in self.program.placed if p.state == state and p.group in (None, group) for axis, mode in p.modes}
-        return tuple(axis for axis, mode in found.items() if mode.split)
+        if (state, group) not in self._split_axes:
+            found = {axis: mode for p in self.program.placed if p.state == state and p.group in (None, group) for axis, mode in p.modes}
+            self._split_axes[state, group] = tuple(axis for axis, mode in found.items() if mode.split)
+        return self._split_axes[state, group]
+
+    @cached_property
+    def _split_axes(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        return {}
 
     def owner(self, element: Element, factor: str, stage: int = 0, order: str = "blocked") -> int:
         """The coordinate that owns an element along a factor. Slices go in ranges; other elements one by one, so that shares are
@@ -264,22 +262,3 @@ class Layout:
             return ((block * 3 + ("n", "W1", "W2").index(part)) * 4 + row) * 4 + column
         names = [g.name for g in self.program.groups]
         return (((block + 1) * len(names) + names.index(part)) * 2 + row) * 2 + column
-
-    def owns(self, element: Element, at: Coordinates, axes: tuple[str, ...], order: str = "blocked") -> bool:
-        """Whether the device at some coordinates owns an element along axes."""
-        stage = at[self.stages] if self.stages else 0
-        return all(self.owner(element, f, stage, order) == at[f] for f in self.factors(axes) if not self._both_ends(element, f))
-
-    def _both_ends(self, element: Element, factor: str) -> bool:
-        return element[0] == TIED and factor == self.stages
-
-    def placed(self, at: Coordinates, state: str) -> list[Element]:
-        """The elements of a state that the placement gives a device."""
-        found = []
-        for element in self.extent(at, state):
-            group = self.group_of(element)
-            slices = self.slice_axes(group)
-            axes = tuple(a for a in self.split_axes(state, group) if a != self.stages and a not in slices)
-            if not (self.network and self.hidden in axes and element[1] == "n") and self.owns(element, at, axes):
-                found.append(element)
-        return found

@@ -1,4 +1,4 @@
-"""The numbers of a run: initial states, samples, token counts, keys. Drawn once; every device and the reference read the same."""
+"""The numbers of a run in fractions: initial states, samples, token counts, keys. Every device and the reference read the same."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from placeproof.semantics.simulate.layout import CHANNELS, Coordinates, Element, Layout, in_words
-from placeproof.semantics.simulate.model import Stream
-from placeproof.semantics.simulate.numbers import Recorded, Residue, residue
+from placeproof.semantics.meaning.layout import CHANNELS, Coordinates, Element, Layout, in_words
+from placeproof.semantics.meaning.recorded import Recorded
 
 Number: TypeAlias = Any
 Sample: TypeAlias = tuple[int, ...]
+#: A sample in the network: a number for each token and channel.
+Drawn: TypeAlias = dict[tuple[int, int], Number]
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,6 @@ class Problem:
 
     layout: Layout
     seed: int
-    exact: bool = True
     without: frozenset[str] = frozenset()
     recorded: dict[str, Recorded] | None = None
     small: bool = False
@@ -29,17 +29,13 @@ class Problem:
     def _drawn(self, choices: list[int], name: str, *key: object) -> Number:
         drawn = Fraction(random.Random(f"{self.seed}:{name}:{key}").choice(choices))
         if self.recorded is None:
-            return self.number(drawn)
+            return drawn
         return self.recorded.setdefault(f"{name}{key}", Recorded(drawn, name=name))
 
     def _of(self, sample: Sample, step: int) -> str:
         """A sample in words: the devices that have it, its micro-batch, the step."""
         at = [f"{f} = {n}" for f, n in zip(self.layout.sample_factors, sample, strict=False)]
         return ", ".join([*at, f"micro-batch {sample[-1]}", f"step {step + 1}"])
-
-    def number(self, value: Fraction) -> Number:
-        """A rational number in the arithmetic of the run."""
-        return value if self.exact else Residue(residue(value))
 
     @property
     def tokens_of_a_sample(self) -> int:
@@ -53,7 +49,7 @@ class Problem:
             where = tuple(at.items()) if any(at.values()) else ()
         return self._drawn([0, 1] if self.small else [-1, 1, 2], f"parameter {in_words(element)}", *where)
 
-    def sample(self, sample: Sample, step: int, what: str) -> Stream:
+    def sample(self, sample: Sample, step: int, what: str) -> Drawn:
         """A sample or its target in the network."""
         tokens = range(self.tokens_of_a_sample)
         words, choices = self._of(sample, step), [0, 1] if self.small else [-1, 1, 2]
@@ -62,7 +58,7 @@ class Problem:
     def tokens(self, sample: Sample, step: int) -> Number:
         """How many tokens of a sample count."""
         if "equal-token-counts" not in self.without:
-            return self.number(Fraction(1))
+            return Fraction(1)
         return self._drawn([1, 2, 3], f"tokens of {self._of(sample, step)}")
 
     def overflows(self, element: Element, step: int) -> bool:
@@ -82,17 +78,6 @@ class Problem:
         """A random key, folded with coordinates."""
         return self._drawn([1, 2, 3, 5, 7], "random key", tuple(at.items()))
 
-    def mask(self, sample: Sample) -> Number:
-        """The mask of a sample's dropout: its key is folded with the coordinates that tell samples apart."""
-        own = dict(zip(self.layout.sample_factors, sample[:-1], strict=True))
-        return self.key({f: own.get(f, 0) for f in self.layout.sizes.factors})
-
-    # The flat model.
-
-    def flat_gradient(
-        self, element: Element, sample: Sample, step: int, share: tuple[object, ...], seen: Number, statistic: Number
-    ) -> Number:
-        """The gradient of a sample's loss with respect to an element: what the sample gives, plus the sum of all that is seen of
-        the parameters, so that one wrong parameter shows. ``share``: which part of it a device computes, where it is shared out."""
-        own = self._drawn([-2, -1, 1, 2, 3], f"own gradient of {in_words(element)}, {self._of(sample, step)}", share)
-        return own * statistic + (seen if not share or share[0] in (0, "first") else 0)
+    def own_gradient(self, element: Element, sample: Sample, step: int, share: tuple[object, ...]) -> Number:
+        """What a sample gives to the gradient of an element of the flat model. ``share``: which part of it, where it is shared out."""
+        return self._drawn([-2, -1, 1, 2, 3], f"own gradient of {in_words(element)}, {self._of(sample, step)}", share)

@@ -1,0 +1,156 @@
+"""Fractions that remember how they came to be, and what stands where a device holds nothing."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+
+@dataclass(slots=True)
+class Where:
+    """Which device computes at the moment, and which statement: noted beside what it computes."""
+
+    device: str = ""
+    line: int | None = None
+    text: str = ""
+
+
+#: What a recorded number is combined with.
+Plain: TypeAlias = "Recorded | Fraction | int"
+
+#: Fractions are computed one device at a time.
+HERE = Where()
+
+_PLAIN: dict[str, Callable[[Fraction, Fraction], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "**": lambda x, n: x ** int(n),
+}
+
+
+class Recorded:
+    """A fraction with the operation that made it."""
+
+    __slots__ = ("at", "made", "name", "value")
+
+    def __init__(self, value: Fraction, made: tuple[str, Plain, Plain] | None = None, name: str = "") -> None:
+        self.value, self.made, self.name = value, made, name
+        self.at = (HERE.device, HERE.line, HERE.text)
+
+    @staticmethod
+    def _by(op: str, left: Any, right: Any) -> Any:
+        if isinstance(left, Nothing) or isinstance(right, Nothing):
+            return Fraction(0) if op in "*/" and 0 in (left, right) else NOTHING + 0
+        return Recorded(_PLAIN[op](plain(left), plain(right)), (op, left, right))
+
+    def __add__(self, other: Any) -> Any:
+        return self if _is(other, 0) else self._by("+", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self if _is(other, 0) else self._by("+", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self if _is(other, 0) else self._by("-", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._by("-", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _times(self, other) if not isinstance(other, Recorded) else self._by("*", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _times(self, other, turned=True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self if _is(other, 1) else self._by("/", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._by("/", other, self)
+
+    def __pow__(self, power: int) -> Any:
+        return self._by("**", self, power)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recorded | int | Fraction) and self.value == plain(other)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __lt__(self, other: Plain) -> bool:
+        return self.value < plain(other)
+
+    def __gt__(self, other: Plain) -> bool:
+        return self.value > plain(other)
+
+
+def _times(number: Recorded, other: Any, *, turned: bool = False) -> Any:
+    """A product with a number that is not recorded."""
+    if _is(other, 1):
+        return number
+    if _is(other, 0):
+        return Fraction(0)
+    return number._by("*", other, number) if turned else number._by("*", number, other)
+
+
+def plain(number: Plain) -> Fraction:
+    """The fraction that a recorded number is."""
+    return number.value if isinstance(number, Recorded) else Fraction(number)
+
+
+def _is(number: Any, value: int) -> bool:
+    return isinstance(number, Fraction | int) and number == value
+
+
+class Nothing:
+    """What a device reads where it holds nothing: any number. What is computed from it is nothing, too, save zero times it, and it equals
+    no number. ``read``: where it was computed with first."""
+
+    __slots__ = ("read",)
+
+    def __init__(self, read: tuple[str, int | None, str] | None = None) -> None:
+        self.read = read
+
+    def _nothing(self, _: object) -> Nothing:
+        return self if self.read else Nothing((HERE.device, HERE.line, HERE.text))
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __truediv__ = __pow__ = _nothing
+
+    def __mul__(self, other: object) -> object:
+        return Fraction(0) if _is(other, 0) else self._nothing(other)
+
+    __rmul__ = __rtruediv__ = __mul__
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    def __ne__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    __gt__ = __lt__
+
+
+NOTHING = Nothing()
+
+
+def known(number: Any) -> Any:
+    """A number, or None where it is nothing."""
+    return None if isinstance(number, Nothing) else number
+
+
+def unheld(number: Any) -> str:
+    """Where what is not held was read, if a number was computed from it."""
+    if not isinstance(number, Nothing):
+        return ""
+    device, line, text = number.read or ("", None, "")
+    where = f"line {line} (`{text}`)" if line is not None else "it"
+    return f"{where} reads what is not held{f' on {device}' if '=' in device else ''}"

@@ -1,0 +1,78 @@
+"""What is run, and what a run finds: the small mesh, a difference, a fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from placeproof.core.mesh import Axis
+from placeproof.core.program import Program
+from placeproof.semantics.meaning.layout import Element, Layout, Sizes
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The small mesh: degrees by axis (sub-group sizes by the inner factor's name), micro-batches, layers and units a stage.
+
+    ``exact``: compute in fractions; otherwise in residues, which are as good for a search and do not grow. ``small``: begin with
+    numbers that stay small, for people. ``record``: remember how each number came to be.
+    """
+
+    degrees: dict[str, int]
+    microbatches: int = 1
+    layers_per_stage: int = 1
+    units_per_stage: int = 1
+    steps: int = 2
+    seed: int = 1
+    exact: bool = True
+    without: frozenset[str] = frozenset()
+    record: bool = False
+    small: bool = False
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A device that does not hold what the reference holds. ``gradient``: the reference's for the element, and the one that the
+    device's update read (None where it read none). ``unheld``: why there is no number, where one was computed from what is not held."""
+
+    step: int
+    device: dict[str, int]
+    state: str
+    element: Element
+    expected: Fraction
+    actual: Fraction | None
+    gradient: tuple[Any, Any] = (None, None)
+    unheld: str = ""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a real run would end with: devices that wait for one another for ever, meet in different collectives, or
+    compute with tensors whose shapes do not fit."""
+
+    why: str
+    devices: tuple[dict[str, int], ...] = field(default=())
+
+
+def factors_of(axis: Axis, setup: Setup) -> dict[str, int]:
+    """The factors of an axis with their sizes."""
+    size = setup.degrees.get(axis.name, axis.degree or 1)
+    if axis.inner is None:
+        return {axis.name: size}
+    inner = axis.inner if isinstance(axis.inner, int) else setup.degrees.get(axis.inner_name, 1)
+    if size % inner:
+        raise ValueError(f"sub-groups of {inner} do not divide axis {axis.name} of {size}")
+    return {axis.outer_name: size // inner, axis.inner_name: inner}
+
+
+def layout_of(program: Program, setup: Setup) -> Layout:
+    """Where the elements of a run's model lie."""
+    factors = {f: n for a in program.axes for f, n in factors_of(a, setup).items()}
+    sizes = Sizes(
+        factors=factors,
+        layers_per_stage=setup.layers_per_stage,
+        units_per_stage=setup.units_per_stage,
+        microbatches=setup.microbatches,
+    )
+    return Layout(program=program, sizes=sizes)
