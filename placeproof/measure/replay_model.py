@@ -17,7 +17,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from placeproof.core.program import calls, statements
+from placeproof.core.program import Assign, Call, For, Program, Ref, calls, expressions, own_expressions, statements
 from placeproof.measure.replay_file import Coordinates, Counterexample
 
 #: Channels of the network's streams.
@@ -61,6 +61,33 @@ def _element(name: str, group: str) -> Element:
 def nothing(*key: object) -> Fraction:
     """What is read where there is nothing: a number that no computation meets by chance."""
     return Fraction(random.Random(f"garbage {key}").getrandbits(61) + 3, 2**31 - 1)
+
+
+def roots_are_clipped(program: Program) -> bool:
+    """Whether square roots are taken of what is clipped alone, without a limit: of a root a replay knows its square."""
+    every = [e for s in statements(program.body) for own in own_expressions(s) for e in expressions(own)]
+    clipped = [e.args for e in every if isinstance(e, Call) and e.op == "clip_factor"]
+    named = {a[0].name for a in clipped if isinstance(a[0], Ref)}
+    bound = [s for s in statements(program.body) if isinstance(s, Assign) and any(t.name in named for t in s.targets)]
+    values = [a[0] for a in clipped if not isinstance(a[0], Ref)] + [s.value for s in bound]
+    inside = sum(isinstance(v, Call) and v.op == "sqrt" for v in values)
+    used = sum(isinstance(e, Ref) and e.name in named for e in every)
+    roots = sum(isinstance(e, Call) and e.op == "sqrt" for e in every)
+    return all(len(a) == 1 for a in clipped) and inside == len(values) == roots and used == sum(isinstance(a[0], Ref) for a in clipped)
+
+
+def not_replayed(program: Program) -> str | None:
+    """What a program does that processes do not replay: the simulator alone gives it its meaning."""
+    if not roots_are_clipped(program):
+        return "a square root that is not clipped, or a norm that is no square root"
+    every = list(statements(program.body))
+    loops = {s.var for s in every if isinstance(s, For) and s.domain == "microbatches"}
+    if any(t.index is not None and t.index.var in loops for s in every if isinstance(s, Assign) for t in s.targets):
+        return "a buffer that is kept for each micro-batch"
+    started = [c.args[0] for s in every for c in calls(s) if c.op == "start"]
+    if any(isinstance(c, Call) and c.args and not isinstance(c.args[0], Ref) for c in started):
+        return "a collective that is started on what is computed in the same line"
+    return None
 
 
 class Model:

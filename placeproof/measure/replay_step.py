@@ -18,9 +18,9 @@ from placeproof.measure.replay_experts import LAYERS, layer
 from placeproof.measure.replay_flat import axes_together, gradient
 from placeproof.measure.replay_local import a, arithmetic, local, plain
 from placeproof.measure.replay_mesh import Mesh
-from placeproof.measure.replay_model import Model
+from placeproof.measure.replay_model import Model, not_replayed
 from placeproof.measure.replay_numbers import Arithmetic, Numbers, zeros
-from placeproof.measure.replay_values import Frame, Handle, Here, NothingThereError, Part, Parts, Value, mapped
+from placeproof.measure.replay_values import Frame, Handle, Here, NothingThereError, NotReplayedError, Part, Parts, Value, mapped
 
 #: What a branch asks.
 COMPARE: dict[str, Callable[[Fraction, Fraction], bool]] = {
@@ -65,6 +65,8 @@ class Process(Here):
 
     def __init__(self, model: Model, mesh: Mesh, of: Arithmetic) -> None:
         super().__init__(model, mesh, of)
+        if (why := not_replayed(model.program)) is not None:
+            raise NotReplayedError(why)
         self.env: dict[str, Value] = {state: self._initial(state) for state in ("parameters", "optimizer", "gradients")}
 
     def _initial(self, state: str) -> Part:

@@ -19,6 +19,7 @@ def with_placements(program: Program, walk: Callable[[Program], Trace]) -> tuple
     A state that is not placed is inferred: parameters are owned in parts on the axes over which the step gathers them
     before the update; the optimizer state and the gradients, on the axes on which the update's gradient is sharded.
     """
+    program = _complete(program)
     found = walk(program)
     buffer = _gradient_buffer(found)
     placed = {p.state for p in program.placed}
@@ -33,6 +34,23 @@ def with_placements(program: Program, walk: Callable[[Program], Trace]) -> tuple
             if state in missing and (state != "gradients" or buffer == "gradients"):
                 program = _with(program, state, dict.fromkeys(owned, SHARDED))
     return program, buffer
+
+
+def _complete(program: Program) -> Program:
+    """The program with one line for each group of a state of which one is placed apart: axis by axis, what is said of the group counts, and
+    for the rest what is said of all."""
+    apart = {p.state for p in program.placed if p.group is not None}
+    if not apart:
+        return program
+    placed = [p for p in program.placed if p.state not in apart]
+    for state in dict.fromkeys(p.state for p in program.placed if p.state in apart):
+        lines = [p for p in program.placed if p.state == state]
+        for group in (g.name for g in program.groups):
+            modes = {axis: mode for own in (None, group) for p in lines if p.group == own for axis, mode in p.modes}
+            own_line = next((p.place for p in lines if p.group == group), lines[0].place)
+            whole = tuple((a.name, modes.pop(a.name, REPLICATED)) for a in program.axes)
+            placed.append(Placed(state=state, group=group, modes=(*whole, *modes.items()), place=own_line))
+    return replace(program, placed=tuple(placed))
 
 
 def _with(program: Program, state: str, modes: dict[str, Mode]) -> Program:

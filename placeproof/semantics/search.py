@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from placeproof.core.mesh import Axis
 from placeproof.core.program import Assign, For, Program, Ref, statements
 from placeproof.core.program.ir import calls, expressions, own_expressions
-from placeproof.core.program.wellformed import named_ranks
+from placeproof.core.program.wellformed import NO_RANK, named_ranks
 from placeproof.semantics.encode.world import HasGiven, World
 from placeproof.semantics.meaning.setup import Difference, Fault, Setup, factors_of
 
@@ -45,7 +45,7 @@ def search(
 
     began, runs, last = time.monotonic(), 0, ""
     for setup in setups(program, without):
-        if not _allowed(program, setup, ranges):
+        if not allowed(program, setup, ranges):
             continue
         if time.monotonic() - began > seconds:
             break
@@ -80,7 +80,7 @@ def stuck(program: Program, *, without: frozenset[str] = frozenset(), ranges: tu
         return None
     for setup in setups(program, without):
         apart = [n for axis, n in setup.degrees.items() if axis not in messages and program.count(axis) is None]
-        if setup.layers_per_stage > 1 or any(n > 1 for n in apart) or not _allowed(program, setup, ranges):
+        if setup.layers_per_stage > 1 or any(n > 1 for n in apart) or not allowed(program, setup, ranges):
             continue
         try:
             found = run(program, replace(setup, seed=SEEDS[0]))
@@ -91,11 +91,13 @@ def stuck(program: Program, *, without: frozenset[str] = frozenset(), ranges: tu
     return None
 
 
-def _allowed(program: Program, setup: Setup, ranges: tuple[HasGiven, ...]) -> bool:
-    """Whether a mesh lies within the ranges that the claim is restricted to."""
+def allowed(program: Program, setup: Setup, ranges: tuple[HasGiven, ...]) -> bool:
+    """Whether a mesh lies within the ranges that the claim is restricted to; axes without a degree in the setup are not asked."""
+    if not ranges:
+        return True
     world = World(program)
     sizes = {"m": setup.microbatches}
-    for axis in program.axes:
+    for axis in (a for a in program.axes if a.name in setup.degrees):
         for factor, size in factors_of(axis, setup).items():
             name = world.sorts[factor].size
             if isinstance(name, str):
@@ -111,18 +113,8 @@ def describe(setup: Setup) -> str:
 
 def setups(program: Program, without: frozenset[str] = frozenset()) -> Iterator[Setup]:
     """Small meshes, smallest first; of each, few micro-batches and parts of the model before many."""
-    domains = {s.domain for s in statements(program.body) if isinstance(s, For)}
-    count = program.count("microbatches")
-    batches = [1] if "microbatches" not in domains else [count] if count else [1, 2, 3]
-    shapes = [(1, 1), (2, 1), (2, 2)] if domains & {"units", "layers"} else [(1, 1)]
-    if _names_units(program):
-        shapes.append((3, 3))
-    if (fixed := program.count("units")) is not None:
-        shapes = [(fixed * each, fixed) for each in (1, 2)]
-    least: dict[str, int] = {}
-    for name, rank, _ in named_ranks(program):
-        least[name] = max(least.get(name, 1), rank + 1)
-    degrees = [_degrees(axis, least.get(axis.name, 1)) for axis in program.axes]
+    batches, shapes, least = batches_of(program), shapes_of(program), least_degrees(program)
+    degrees = [degrees_of(axis, least.get(axis.name, 1)) for axis in program.axes]
     meshes = [dict(itertools.chain.from_iterable(d.items() for d in chosen)) for chosen in itertools.product(*degrees)]
     inner = {a.inner_name for a in program.axes if a.inner is not None}
     sized = [(_devices(mesh, inner), mesh) for mesh in meshes]
@@ -135,6 +127,33 @@ def setups(program: Program, without: frozenset[str] = frozenset()) -> Iterator[
         yield setup
 
 
+def batches_of(program: Program, ranges: tuple[HasGiven, ...] = ()) -> list[int]:
+    """How many micro-batches a run has: up to three numbers."""
+    if not any(isinstance(s, For) and s.domain == "microbatches" for s in statements(program.body)):
+        return [1]
+    count = program.count("microbatches")
+    if count is not None:
+        return [count]
+    return [m for m in range(1, 40) if all(r.allows(m) for r in ranges if r.name == "m")][:3]
+
+
+def shapes_of(program: Program) -> list[tuple[int, int]]:
+    """How many layers and units a stage has."""
+    if (fixed := program.count("units")) is not None:
+        return [(fixed * each, fixed) for each in (1, 2)]
+    domains = {s.domain for s in statements(program.body) if isinstance(s, For)}
+    shapes = [(1, 1), (2, 1), (2, 2)] if domains & {"units", "layers"} else [(1, 1)]
+    return [*shapes, (3, 3)] if _names_units(program) else shapes
+
+
+def least_degrees(program: Program) -> dict[str, int]:
+    """How many devices an axis has at least, of which one is named."""
+    least: dict[str, int] = {}
+    for name, rank, _ in named_ranks(program):
+        least[name] = max(least.get(name, 1), rank + 1, -rank if rank > NO_RANK else 1)
+    return least
+
+
 def _names_units(program: Program) -> bool:
     """Whether a unit is named otherwise than as that of an iteration: with two units, the next one is always the last one."""
     if any(isinstance(s, For) and s.start for s in statements(program.body)):
@@ -144,7 +163,7 @@ def _names_units(program: Program) -> bool:
     return any(r.index is not None and (r.index.var is None or r.index.offset) for r in (*targets, *read))
 
 
-def _degrees(axis: Axis, least: int) -> list[dict[str, int]]:
+def degrees_of(axis: Axis, least: int) -> list[dict[str, int]]:
     """Small degrees of an axis that has at least so many devices; with sub-groups, of some that divide it."""
     if axis.inner is None:
         return [{axis.name: n} for n in ((axis.degree,) if axis.degree is not None else range(least, least + 3))]
@@ -162,6 +181,7 @@ def _devices(mesh: dict[str, int], inner: set[str]) -> int:
 
 def legible(program: Program, found: Found, seeds: int = 10) -> Found | None:
     """A run of the same size in fractions whose numbers are short; None where no run in fractions differs."""
+    from placeproof.semantics.meaning.recorded import IrrationalError
     from placeproof.semantics.meaning.run import run
 
     for small in (True, False):
@@ -170,7 +190,7 @@ def legible(program: Program, found: Found, seeds: int = 10) -> Found | None:
             setup = replace(found.setup, exact=True, seed=seed, small=small)
             try:
                 what = run(program, setup)
-            except ZeroDivisionError:
+            except (ZeroDivisionError, IrrationalError):
                 continue
             if what is not None and (best is None or _length(what) < _length(best.what)):
                 best = Found(setup=setup, what=what)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Literal
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program
 from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
+from placeproof.semantics.confirm import Confirmed, Denied, DisagreementError, NotRun, confirm_by_runs
 from placeproof.semantics.encode import INVARIANT, Encoding, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.ranges import Range
-from placeproof.semantics.search import Found, legible, search, stuck
+from placeproof.semantics.search import Found, describe, legible, search, stuck
 from placeproof.semantics.trace import trace
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A program's verdict. ``found``: the run that refutes it; ``why``: why it is unknown; ``about``: the broken obligation."""
+    """A program's verdict. ``found``: the run that refutes it; ``why``: why it is unknown; ``about``: the broken obligation;
+    ``confirmed``: the runs that ended as the proof says."""
 
     program: Program
     options: Options
@@ -51,12 +53,17 @@ class Judged:
     about: Obligation | None = None
     found: Found | tensors.Found | None = None
     why: str = ""
+    confirmed: Confirmed | None = None
 
 
 def judge(
     program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), budget: Budget | None = None
 ) -> Judged:
-    """Prove a program, or look for a run that refutes it. Refuted is said only of a run that was computed in fractions."""
+    """Prove a program, or look for a run that refutes it. Proved is said only of what runs confirm, refuted only of a run that was computed
+    in fractions.
+
+    Raises InputError, and DisagreementError where a run denies what was proved.
+    """
     if program.tensors:
         from placeproof.semantics.tensors import judge_tensors
 
@@ -83,7 +90,7 @@ def judge(
     if not open_:
         return _ends(judged)
     if all(s.word == "proved" for s in settled if s.obligation.condition == INVARIANT):
-        return replace(judged, warnings=(*judged.warnings, *(_harmless(s) for s in open_)))
+        return _ends(replace(judged, warnings=(*judged.warnings, *(_harmless(s) for s in open_))))
     first = min(open_, key=_tells_least)
     assert isinstance(first.verdict, Unknown)
     found = _by_search(placed, options, settled, first.obligation, first.verdict.why)
@@ -94,7 +101,18 @@ def _ends(judged: Judged) -> Judged:
     """A proof says what a step leaves where it ends; of messages, a small run has to show that it does."""
     found = stuck(judged.program, without=judged.options.without, ranges=judged.options.ranges)
     clear = None if found is None else legible(judged.program, found)
-    return judged if clear is None else replace(judged, word="refuted", found=clear, settled=judged.settled)
+    return _confirmed(judged) if clear is None else replace(judged, word="refuted", found=clear)
+
+
+def _confirmed(judged: Judged) -> Judged:
+    """What the obligations say, if runs say so too."""
+    found = confirm_by_runs(judged.program, judged.options.without, judged.options.ranges)
+    if isinstance(found, NotRun):
+        return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {found.why}")
+    if isinstance(found, Denied):
+        on = describe(found.setup)
+        raise DisagreementError(f"all obligations of `{judged.program.name}` are proved, and a run with {on} differs: {found.what}")
+    return replace(judged, confirmed=found)
 
 
 def _tells_least(settled: Settled) -> tuple[bool, bool]:
@@ -119,6 +137,9 @@ def _settle(obligation: Obligation, budget: Budget | None) -> Settled:
 def _by_search(program: Program, options: Options, settled: tuple[Settled, ...], about: Obligation | None, why: str) -> Judged:
     """A suspicion is confirmed by a run, or it stays one."""
     result = search(program, without=options.without, ranges=options.ranges)
+    if not isinstance(result, Found):  # long thin meshes, too
+        denied = confirm_by_runs(program, options.without, options.ranges)
+        result = Found(setup=denied.setup, what=denied.what) if isinstance(denied, Denied) else result
     judged = Judged(program=program, options=options, word="unknown", settled=settled, about=about, why=why)
     if not isinstance(result, Found):
         tried = f"{result.runs} small runs up to {result.largest} showed no difference" if result.runs else "no small run was possible"
@@ -140,4 +161,4 @@ def _again(program: Program, found: Found) -> bool:
     return run(program, found.setup) == found.what
 
 
-__all__ = ["Encoding", "Fault", "Judged", "Settled", "judge"]
+__all__ = ["DisagreementError", "Encoding", "Fault", "Judged", "Settled", "judge"]

@@ -198,6 +198,13 @@ class Program:
         """The fixed number of iterations of a domain, or None while it is symbolic."""
         return dict(self.counts).get(domain)
 
+    @property
+    def clip_limit(self) -> Fraction | None:
+        """The limit that the reference clips to: the one that the program names everywhere, where it is a number."""
+        limits = {c.args[1] if len(c.args) > 1 else None for s in statements(self.body) for c in calls(s) if c.op == "clip_factor"}
+        only = next(iter(limits)) if len(limits) == 1 else None
+        return only.value if isinstance(only, Number) else None
+
     def axis(self, name: str) -> Axis | None:
         """The mesh axis of that name, or of which that name is the outer or inner factor."""
         for axis in self.axes:

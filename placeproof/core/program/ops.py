@@ -67,8 +67,8 @@ _OPS = (
     Op(name="shift", operands=("x",), axes=Axes.ONE, options=(("by", ("1", "-1")),), collective=True,
        doc="what the device before it along the axis has; the first has what the last had (`by=-1`: the other way round)"),
     Op(name="broadcast", operands=("x",), axes=Axes.SOME, options=(("root", ()),), collective=True,
-       doc="copy the value of the root (a rank, or `owner`: each part from its owner) to all; without one, of parameters the owners', "
-       "of anything else the first device's"),
+       doc="copy the value of the root (a rank, or `owner`: each part from its owner) to all; without one, of parameters, "
+       "optimizer state and gradients the owners', of anything else the first device's"),
     Op(name="reduce", operands=("x",), axes=Axes.SOME, options=(_REDUCE, ("root", ())), collective=True,
        doc="combine over the axes on the root alone (a rank, or `owner`: each part at its owner); the default is that of `broadcast`"),
     Op(name="send", operands=("x",), axes=Axes.ONE, options=(("to", ()),), results=(0, 0), collective=True,

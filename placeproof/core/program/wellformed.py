@@ -262,24 +262,155 @@ def _no_collective_apart(program: Program, problems: Problems) -> None:
     walk(program.body, frozenset())
 
 
+def _value(expr: Expr, axis: str, program: Program) -> tuple[Fraction, Fraction] | None:
+    """A number that is compared with a rank along an axis, as (k, n): k plus n times the axis's degree, where that is not given. None where
+    it depends on something else."""
+    match expr:
+        case Number(value=value):
+            return value, Fraction(0)
+        case Ref(name=name, group=None, index=None):
+            named = next((a for a in program.axes if a.name == name), None)
+            if named is not None and named.degree is not None:
+                return Fraction(named.degree), Fraction(0)
+            return (Fraction(0), Fraction(1)) if name == axis else None
+        case Binary(op=op, left=left, right=right):
+            one, other = _value(left, axis, program), _value(right, axis, program)
+            return None if one is None or other is None else _combined(op, one, other)
+    return None
+
+
+def _combined(op: str, one: tuple[Fraction, Fraction], other: tuple[Fraction, Fraction]) -> tuple[Fraction, Fraction] | None:
+    if op in "+-":
+        sign = 1 if op == "+" else -1
+        return one[0] + sign * other[0], one[1] + sign * other[1]
+    if op == "*" and not (one[1] and other[1]):
+        return one[0] * other[0], one[0] * other[1] + one[1] * other[0]
+    if op == "/" and other[0] and not other[1]:
+        return one[0] / other[0], one[1] / other[0]
+    return None
+
+
+def rank_bound(stmt: If, program: Program) -> tuple[int, int] | None:
+    """What a rank is compared with, as (k, n): the whole number k + n * N, where n is 0 or 1 and N the axis's degree, unless that is given.
+    None for anything else."""
+    found = _value(stmt.bound, stmt.axis, program)
+    if found is None or any(x.denominator != 1 for x in found) or found[1] not in (0, 1):
+        return None
+    return int(found[0]), int(found[1])
+
+
 def named_ranks(program: Program) -> Iterator[tuple[str, int, Place | None]]:
-    """The devices that a program names by their number along an axis: roots, and ranks compared for equality."""
+    """The devices that a program names along an axis, as roots and as ranks compared for equality: their number, or, from the end, -1, -2,
+    and so on."""
     for stmt in statements(program.body):
-        if isinstance(stmt, If) and stmt.op in ("==", "!=") and isinstance(stmt.bound, Number) and stmt.bound.value.denominator == 1:
-            yield stmt.axis, int(stmt.bound.value), stmt.place
+        if isinstance(stmt, If) and stmt.op in ("==", "!="):
+            bound = rank_bound(stmt, program)
+            if bound is not None:
+                yield stmt.axis, bound[0] if bound[1] == 0 or bound[0] < 0 else NO_RANK, stmt.place
         for call in calls(stmt):
             root = call.option("root", "") or ""
             if root.isdigit() and len(call.axes) == 1:
                 yield call.axes[0], int(root), call.place
 
 
+#: The number of a device that does not exist whatever the degree.
+NO_RANK = -(10**9)
+
+
 def _ranks_exist(program: Program, problems: Problems) -> None:
-    degrees = {a.name: a.degree for a in program.axes}
-    for axis, rank, place in named_ranks(program):
-        degree = degrees.get(axis)
-        if degree is not None and rank >= degree:
+    degrees = {name: _degree(program, name) for name in axis_names(program)}
+    for stmt in statements(program.body):
+        if isinstance(stmt, If) and stmt.axis in degrees:
+            _rank_exists(stmt, degrees[stmt.axis], program, problems)
+        for call in calls(stmt):
+            root, axis = call.option("root", "") or "", call.axes[0] if len(call.axes) == 1 else ""
+            degree = degrees.get(axis)
+            if root.isdigit() and degree is not None and int(root) >= degree:
+                _no_device(axis, degree, root, call.place, problems)
+
+
+def _degree(program: Program, name: str) -> int | None:
+    """The degree of an axis or of one of its factors, where it is given."""
+    axis = program.axis(name)
+    if axis is None or name == axis.name or axis.inner is None:
+        return None if axis is None else axis.degree
+    if not isinstance(axis.inner, int):
+        return None
+    return axis.inner if name == axis.inner_name else None if axis.degree is None else axis.degree // axis.inner
+
+
+def _rank_exists(stmt: If, degree: int | None, program: Program, problems: Problems) -> None:
+    value = _value(stmt.bound, stmt.axis, program)
+    if value is None:
+        return
+    k, n = value
+    if n == 0 and k.denominator != 1:
+        problems.add("PP305", "a rank is a whole number, and this is none", place=stmt.place, help="devices count from 0")
+    elif stmt.op in ("==", "!="):
+        if n == 0 and (k < 0 or (degree is not None and k >= degree)):
+            _no_device(stmt.axis, degree, str(k), stmt.place, problems)
+        elif n == 1 and k >= 0:
+            problems.add("PP305", f"no device along `{stmt.axis}` has this rank", place=stmt.place, help=f"the last is `{stmt.axis} - 1`")
+
+
+def _no_device(axis: str, degree: int | None, number: str, place: Place | None, problems: Problems) -> None:
+    what = (
+        f"no device along `{axis}` is number {number}"
+        if degree is None
+        else f"axis `{axis}` has {degree} devices, and none is number {number}"
+    )
+    problems.add("PP305", what, place=place, help="devices count from 0")
+
+
+def _sub_groups_divide(program: Program, problems: Problems) -> None:
+    for axis in program.axes:
+        if isinstance(axis.inner, int) and axis.degree is not None and axis.degree % axis.inner:
             problems.add(
-                "PP305", f"axis `{axis}` has {degree} devices, and none is number {rank}", place=place, help="devices count from 0"
+                "PP103",
+                f"sub-groups of {axis.inner} do not divide axis `{axis.name}` of {axis.degree} devices",
+                help="choose a divisor of the degree",
+            )
+
+
+#: Operations of programs over tensors alone.
+TENSOR_OPS = ("shift", "contract", "total", "largest", "hot", "slope", "returns")
+
+
+def _of_this_kind(program: Program, problems: Problems) -> None:
+    """Tensors have operations that a step has not."""
+    for call in _every_call(program):
+        if call.op in TENSOR_OPS and not program.tensors:
+            problems.add(
+                "PP304",
+                f"`{call.op}` is an operation of programs over tensors, and this one declares none",
+                place=call.place,
+                help="what a step has to leave is what its states are placed to hold; see docs/reference/step-programs.md",
+            )
+
+
+#: Operations on samples, and how many operands stand before the micro-batch.
+_OF_SAMPLES = {"data": 0, "tokens": 0, "backward": 1, "statistics": 1}
+
+
+def _batches_are_named(program: Program, problems: Problems) -> None:
+    """Where a loop walks over micro-batches, an operation on samples says which; elsewhere there are none."""
+    walks = any(isinstance(s, For) and s.domain == "microbatches" for s in statements(program.body))
+    if not walks:
+        for ref in _every_ref(program):
+            if ref.name == "microbatches":
+                help_ = "begin with `for i in microbatches:`, or leave it out"
+                problems.add("PP307", "no loop walks over micro-batches: there is one", place=ref.place, help=help_)
+        if (program.count("microbatches") or 1) > 1:
+            help_ = "begin the step with `for i in microbatches:`, or leave the count out"
+            problems.add("PP307", "no loop walks over the micro-batches that `count` speaks of", help=help_)
+        return
+    for call in _every_call(program):
+        if call.op in _OF_SAMPLES and len(call.args) == _OF_SAMPLES[call.op]:
+            problems.add(
+                "PP307",
+                f"the step has micro-batches, and this `{call.op}` does not say which",
+                place=call.place,
+                help=f"name it: `{call.op}({'parameters, ' if _OF_SAMPLES[call.op] else ''}i)` in a loop `for i in microbatches:`",
             )
 
 
@@ -425,6 +556,9 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP305", demands="groups are declared", check=_known_groups),
     Rule(code="PP306", demands="sizes use defined symbols", check=_symbols_known),
     Rule(code="PP305", demands="devices that are named exist", check=_ranks_exist),
+    Rule(code="PP103", demands="sub-groups divide their axis", check=_sub_groups_divide),
+    Rule(code="PP304", demands="a step has no operations of programs over tensors", check=_of_this_kind),
+    Rule(code="PP307", demands="operations on samples say which micro-batch, if there are some", check=_batches_are_named, whole=True),
     Rule(code="PP307", demands="loops nest from coarse to fine, each within its part", check=_nested_domains),
     Rule(code="PP308", demands="every device of a group enters its collectives", check=_no_collective_apart),
     Rule(code="PP308", demands="every message has a sender and a receiver", check=_paired_messages, whole=True),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from placeproof.core.program import If
+from placeproof.core.program.wellformed import rank_bound
 from placeproof.prove.terms import ONE, ZERO, Fn, Index, Poly, Sort, choose, same
 from placeproof.semantics.encode.context import Context, NoMeaningError
 from placeproof.semantics.encode.values import Piece, Saved, Scalar, Stream, Tensor, Value
@@ -15,33 +16,44 @@ from placeproof.semantics.encode.world import World
 Condition: TypeAlias = tuple[Index, Index, bool]
 
 
-def condition(world: World, stmt: If, bound: Poly) -> Condition:
-    """A branch's condition as an equation between index terms, and whether it or its opposite is meant."""
+def condition(world: World, stmt: If, bound: Poly) -> Condition | bool:
+    """A branch's condition as an equation between index terms, and whether it or its opposite is meant; or whether all devices take it.
+
+    Ranks below a number that is neither the first, the last nor beyond are those for which an uninterpreted predicate holds: one for each
+    number, so that a condition and its opposite cover each device once.
+    """
     (factor,) = world.factors((stmt.axis,)) if len(world.factors((stmt.axis,))) == 1 else (None,)
     if factor is None:
         raise NoMeaningError(f"a condition on `{stmt.axis}`, which has sub-groups", stmt.place)
-    here = world.here[factor]
-    first, last = world.rank(factor, 0), world.rank(factor, -1)
-    degree = world.size(factor)
-    edges = {
-        ("==", ZERO): (first, True),
-        ("!=", ZERO): (first, False),
-        (">", ZERO): (first, False),
-        ("<=", ZERO): (first, True),
-        ("<", ONE): (first, True),
-        (">=", ONE): (first, False),
-        ("==", degree - ONE): (last, True),
-        ("!=", degree - ONE): (last, False),
-        ("<", degree - ONE): (last, False),
-        (">=", degree - ONE): (last, True),
-    }
-    found = edges.get((stmt.op, bound))
-    if found is not None:
-        return here, *found
-    if stmt.op in ("==", "!=") and bound.number is not None and bound.number.denominator == 1:
-        return here, world.rank(factor, int(bound.number)), stmt.op == "=="
+    here, degree = world.here[factor], world.size(factor)
+    if stmt.op in ("==", "!="):
+        equal = stmt.op == "=="
+        if bound in (ZERO, degree - ONE):
+            return here, world.rank(factor, 0 if bound == ZERO else -1), equal
+        if bound.number is not None and bound.number.denominator == 1 and bound.number > 0:
+            return here, world.rank(factor, int(bound.number)), equal
+        truth = Sort("truth", "truths")
+        return Fn(f"rank == {bound.key}", (here,), truth), Fn("true", (), truth), equal
+    below = stmt.op in ("<", "<=")
+    if rank_bound(stmt, world.program) is None:  # perhaps no whole number
+        truth = Sort("truth", "truths")
+        return Fn(f"rank {stmt.op} {bound.key}", (here,), truth), Fn("true", (), truth), True
+    return _below(world, stmt, factor, bound + ONE if stmt.op in ("<=", ">") else bound, below)
+
+
+def _below(world: World, stmt: If, factor: str, bound: Poly, below: bool) -> Condition | bool:
+    """Ranks below a bound, or those that are not."""
+    here, degree = world.here[factor], world.size(factor)
+    beyond = (bound - degree).number
+    if (bound.number is not None and bound.number <= 0) or (beyond is not None and beyond >= 0):
+        return (beyond is not None and beyond >= 0) is below
+    first, last = (here, world.rank(factor, 0), below), (here, world.rank(factor, -1), not below)
+    ends = [(ONE, first), (degree - ONE, last)]
+    for end, found in ends if stmt.op in ("<=", ">") else reversed(ends):  # of two devices, the one that is written
+        if bound == end:
+            return found
     truth = Sort("truth", "truths")
-    return Fn(f"rank {stmt.op} {bound.key}", (here,), truth), Fn("true", (), truth), True
+    return Fn(f"rank < {bound.key}", (here,), truth), Fn("true", (), truth), below
 
 
 def joined(ctx: Context, where: Condition, then: Value, other: Value) -> Value:

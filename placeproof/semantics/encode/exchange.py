@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 
 from placeproof.core.program import Call
 from placeproof.prove.terms import Index, Poly, Var, constant, greatest, inverse, product, same, substitute, total
@@ -134,8 +135,13 @@ def _tied_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
         return value
     apart = constant(1) - same(first, last)
 
+    op = call.option("op", "sum")
+    if op == "max":
+        raise NoMeaningError("`tied_reduce` that takes the greatest", call.place)
+    share = constant(1) if op == "sum" else constant(1) - product(constant(Fraction(1, 2)), apart)
+
     def both(body: Poly) -> Poly:
-        return substitute(body, {here.name: first}) + product(apart, substitute(body, {here.name: last}))
+        return product(share, substitute(body, {here.name: first}) + product(apart, substitute(body, {here.name: last})))
 
     if not isinstance(value, Tensor):
         raise NoMeaningError("`tied_reduce` of something other than gradients", call.place)

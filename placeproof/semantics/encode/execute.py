@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import cached_property
 
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
-from placeproof.core.program.ir import expressions
 from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.symbols import info
 from placeproof.prove.terms import ZERO, Poly, Var, constant, fn, inverse, power, product, symbol
+from placeproof.semantics.encode import batches
 from placeproof.semantics.encode.branches import Condition, condition, joined
 from placeproof.semantics.encode.buffers import merged, restricted, units_of
 from placeproof.semantics.encode.context import Context, NoMeaningError
@@ -18,7 +18,23 @@ from placeproof.semantics.encode.local import LOCAL
 from placeproof.semantics.encode.messages import Messages
 from placeproof.semantics.encode.reference import Reference
 from placeproof.semantics.encode.scope import Scope, edge, loop_variable
-from placeproof.semantics.encode.values import Batch, Handle, Pair, Parts, Piece, Region, Scalar, Stream, Tensor, Value, Whole, key_of
+from placeproof.semantics.encode.values import (
+    Apart,
+    Batch,
+    Batched,
+    Handle,
+    Pair,
+    Parts,
+    Piece,
+    Region,
+    Saved,
+    Scalar,
+    Stream,
+    Tensor,
+    Value,
+    Whole,
+    key_of,
+)
 
 Env = dict[str, Value]
 
@@ -32,6 +48,7 @@ class Walk:
         self.reference = Reference(ctx.world)
         self.env: Env = {}
         self.mixed: set[str] = set()
+        self.plain: set[str] = set()  # buffers of which one micro-batch stands in the environment
         self.whole = Region(domain="stage", index=ctx.world.stage)
         for state in ("parameters", "optimizer", "gradients"):
             self.env[state] = self._initial(state)
@@ -86,13 +103,19 @@ class Walk:
                 loop(self, stmt, scope)
 
     def _assign(self, stmt: Assign, scope: Scope) -> None:
+        if batches.shifted(self, stmt, scope):
+            added = batches.all_but_one(self, stmt, scope)
+            self._store(stmt.targets[0], self._added(stmt.targets[0], added, scope), scope)
+            return
         value = self.eval(stmt.value, scope, results=len(stmt.targets))
         values = (value.first, value.second) if isinstance(value, Pair) else (value,)
         for target, one in zip(stmt.targets, values, strict=True):
             self._store(target, self._added(target, one, scope) if stmt.accumulate else one, scope)
 
     def _added(self, target: Ref, value: Value, scope: Scope) -> Value:
-        if target.name not in self.env:
+        if target.name not in self.env or (target.name in batches.kept(self.program) and not batches.known(self, target, scope)):
+            if target.name in batches.kept(self.program):
+                return value
             return self._first_of_a_sum(target, value) if self.ctx.batch is not None else value
         held = self.read(target, scope)
         return self._arithmetic("+", held, value, target)
@@ -110,6 +133,9 @@ class Walk:
     def _store(self, target: Ref, value: Value, scope: Scope) -> None:
         name, before = target.name, self.env.get(target.name)
         self._race(name)
+        if name in batches.kept(self.program):
+            self.env[name] = batches.stored(target, value, scope)
+            return
         if isinstance(value, Tensor):
             self.env[name] = merged(self, target, value, before, scope)
         elif isinstance(value, Handle) or (target.index is None and target.group is None):
@@ -118,7 +144,7 @@ class Walk:
             found = scope.find(target.index.var) if target.index is not None and target.index.var else None
             parts = dict(before.by_key) if isinstance(before, Parts) else {}
             over = units_of(self, target, scope) if found is not None else ""
-            if isinstance(value, Parts):
+            if isinstance(value, Parts | Apart | Batched):
                 raise NoMeaningError(f"`{name}` would hold parts of parts", target.place)
             if found is not None and target.index is not None and target.index.offset:
                 raise NoMeaningError(f"`{name}` is written for another part than that of this iteration", target.place)
@@ -130,8 +156,10 @@ class Walk:
     def _race(self, name: str) -> None:
         """A started collective whose operand is written or freed may read either value."""
         for other, held in self.env.items():
-            if isinstance(held, Handle) and name in held.reads:
-                self.env[other] = replace(held, raced=True)
+            handle = held.value if isinstance(held, Apart) else held
+            if isinstance(handle, Handle) and name in handle.reads:
+                raced = replace(handle, raced=True)
+                self.env[other] = replace(held, value=raced) if isinstance(held, Apart) else raced
 
     def _do(self, call: Call, scope: Scope) -> None:
         if call.op == "send":
@@ -149,6 +177,9 @@ class Walk:
 
     def _branch(self, stmt: If, scope: Scope) -> None:
         where = condition(self.world, stmt, self.scalar(stmt.bound, scope))
+        if isinstance(where, bool):
+            self.body(stmt.then if where else stmt.orelse, scope)
+            return
         before, path, conditions = dict(self.env), dict(self.ctx.path), self.ctx.conditions
         self._on_path(where, True)
         self.body(stmt.then, scope)
@@ -159,8 +190,25 @@ class Walk:
         merged: Env = {}
         for name in dict.fromkeys((*then, *self.env)):
             a, b = then.get(name), self.env.get(name)
-            merged[name] = joined(self.ctx, where, a, b) if a is not None and b is not None and a is not b else (a if a is not None else b)  # type: ignore[assignment]
+            merged[name] = a if a is b and a is not None else self._joined(where, a, b)
         self.env = merged
+
+    def _joined(self, where: Condition, a: Value | None, b: Value | None) -> Value:
+        """What a buffer holds after a branch. Where one side alone wrote it, devices of the other side have nothing there."""
+        if a is not None and b is not None:
+            return joined(self.ctx, where, a, b)
+        known = a if a is not None else b
+        match known:
+            case Tensor():
+                other: Value = self.ctx.unknown_tensor(known)
+            case Stream():
+                other = self.ctx.unknown_stream(known.held)
+            case Scalar():
+                other = Scalar(body=self.ctx.unknown())
+            case _:
+                assert known is not None
+                return Apart(where=(*where[:2], where[2] is (a is not None)), value=known)
+        return joined(self.ctx, where, known, other) if a is not None else joined(self.ctx, where, other, known)
 
     def _on_path(self, where: Condition, taken: bool) -> None:
         left, right, positive = where
@@ -180,7 +228,7 @@ class Walk:
     def whole_of(self, expr: Expr, scope: Scope) -> Whole:
         """The value of an operand."""
         value = self.eval(expr, scope)
-        if isinstance(value, Parts | Handle | Pair):
+        if isinstance(value, Parts | Handle | Apart | Batched | Pair):
             raise NoMeaningError("an operation reads a buffer of parts as a whole", expr.place)
         return value
 
@@ -246,6 +294,14 @@ class Walk:
         if ref.name not in self.env:
             return self._name(ref, scope)
         value = self.env[ref.name]
+        if ref.name in self.plain and isinstance(value, Tensor | Stream | Scalar | Saved | Batch):
+            return value
+        if isinstance(value, Apart):
+            if value.where not in self.ctx.conditions:
+                raise NoMeaningError(f"`{ref.name}` is read by devices that did not write it", ref.place)
+            value = value.value
+        if isinstance(value, Batched) or ref.name in batches.kept(self.program):
+            return batches.read(self.world, value, ref, scope)
         if isinstance(value, Parts):
             return self._part_of(value, ref, scope)
         if isinstance(value, Tensor):
@@ -327,7 +383,8 @@ class Walk:
     def _call(self, call: Call, scope: Scope, results: int) -> Value | Pair:
         if call.op == "start":
             inner = call.args[0]
-            reads = frozenset(e.name for e in expressions(inner) if isinstance(e, Ref))
+            # what is computed is computed now; a buffer is read while the collective runs
+            reads = frozenset(e.name for e in (inner.args if isinstance(inner, Call) else ()) if isinstance(e, Ref))
             return Handle(result=self.whole_of(inner, scope), reads=reads)
         if call.op == "wait":
             return self._wait(call, scope)

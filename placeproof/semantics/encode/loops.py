@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 from placeproof.core.program import FIRST_UNIT, Assign, Do, For, Ref, Stmt, statements
 from placeproof.core.program.ir import expressions, own_expressions
-from placeproof.prove.terms import ZERO, Index, Poly, Var, app, fn, substitute, total
+from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, fn, product, same, substitute, total
 from placeproof.prove.terms.rewrite import rewritten
+from placeproof.semantics.encode.batches import first as first_batch
+from placeproof.semantics.encode.batches import last as last_batch
 from placeproof.semantics.encode.scope import Scope, edge, loop_variable
-from placeproof.semantics.encode.values import Handle, Parts, Piece, Region, Scalar, Stream, Tensor, Value
+from placeproof.semantics.encode.values import Batched, Handle, Parts, Piece, Region, Scalar, Stream, Tensor, Value
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
     variable = loop_variable(walk.world, stmt)
     before = dict(walk.env)
     for name in _written(stmt):
-        if name in before:
+        if name in before and not isinstance(before[name], Batched):
             held = placeholder(walk, name, before[name])
             walk.env.pop(name)
             if held is not None:
@@ -102,24 +104,42 @@ def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
     walk.body(stmt.body, scope.inside(stmt, variable))
     walk.ctx.loops.pop()
     walk.ctx.batch = outer
+    end = first_batch(walk.world) if stmt.reverse else last_batch(walk.world)
     for name, value in list(walk.env.items()):
-        if value is not before.get(name):
-            walk.env[name] = _after(walk, name, before.get(name), value, variable)
+        if isinstance(value, Batched) and value.loop == stmt.var:
+            walk.env[name] = replace(value, loop=None)
+        elif value is not before.get(name):
+            walk.env[name] = _after(walk, name, before.get(name), value, _Through(variable=variable, last=end))
 
 
-def _after(walk: Walk, name: str, before: Value | None, value: Value, variable: Var) -> Value:
-    """A buffer after all micro-batches: a sum if each adds to it, else what the last one leaves."""
-    last = fn(f"last.{variable.sort.name}", (), variable.sort)
+@dataclass(frozen=True)
+class _Through:
+    """A loop that is through: its variable, and the part that its last iteration has walked, None where there may be no iteration. What it
+    walks over: the parts for which ``among`` is 1, without the first where one is ``left`` out."""
 
+    variable: Var
+    last: Index | None
+    among: Poly = ONE
+    left: Index | None = None
+
+    def sum(self, added: Poly) -> Poly:
+        """The sum of what each iteration adds."""
+        each = product(self.among, added)
+        whole = total([self.variable], each)
+        return whole if self.left is None else whole - substitute(each, {self.variable.name: self.left})
+
+
+def _after(walk: Walk, name: str, before: Value | None, value: Value, through: _Through) -> Value:
+    """A buffer after a loop: a sum if each iteration adds to it, else what the last one leaves."""
     zero = name in walk.ctx.from_zero and before is None
 
     def whole(start: Poly, body: Poly, at: tuple[Index, ...], group: str) -> Poly:
         carried = _named(f"carried {name}", group, *walk.world.coordinates, *at)
         added = body - carried
         if "carried " not in added.key:
-            return start + total([variable], added)
-        if "carried " not in body.key:
-            return substitute(body, {variable.name: last})
+            return start + through.sum(added)
+        if "carried " not in body.key and through.last is not None:
+            return substitute(body, {through.variable.name: through.last})
         return walk.ctx.unknown(*at)
 
     match value:
@@ -134,7 +154,18 @@ def _after(walk: Walk, name: str, before: Value | None, value: Value, variable: 
         case Stream() if zero or isinstance(before, Stream):
             start = before.body if isinstance(before, Stream) else ZERO
             return Stream(body=whole(start, value.body, (TOKEN_AT, CHANNEL_AT), ""), held=value.held)
-    return value.replaced({variable.name: last})
+    if through.last is None and not isinstance(value, Handle):
+        return _unknown(walk, value)
+    return value.replaced({through.variable.name: through.last}) if through.last is not None else value
+
+
+def _unknown(walk: Walk, value: Value) -> Value:
+    match value:
+        case Tensor():
+            return walk.ctx.unknown_tensor(value)
+        case Scalar():
+            return Scalar(body=walk.ctx.unknown())
+    return walk.ctx.unknown_stream(value.held if isinstance(value, Stream) else None)
 
 
 def _start(walk: Walk, before: Value | None, group: str) -> Poly:
@@ -192,11 +223,23 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
         elif isinstance(value, Parts):
             walk.env[name] = _parts_after(value, stmt, variable)
         elif name in unknown:
-            value = walk.env[name] = _after(walk, name, before.get(name), value, variable)  # noqa: PLW2901
+            value = walk.env[name] = _after(walk, name, before.get(name), value, _through(walk, stmt, around, variable))  # noqa: PLW2901
         if isinstance(value, Tensor) and variable.name in value.region.index.free and name not in carried:
             filled = value.region == Region(domain=stmt.domain, index=variable) and written.get(name) is False and stmt.start == 0
             # it holds one part alone, unless each iteration filled its own
             walk.env[name] = replace(value, region=around) if filled and name not in walk.mixed else walk.ctx.unknown_tensor(value)
+
+
+def _through(walk: Walk, stmt: For, around: Region, variable: Var) -> _Through:
+    """A loop over parts of the model that is through: all of the stage's, or those of the part around, perhaps without the first."""
+    last = fn(f"last.{variable.sort.name}", (), variable.sort)
+    if stmt.reverse:
+        last = fn(edge(0), (around.index,), variable.sort)
+    if stmt.start:
+        return _Through(variable=variable, last=None, left=fn(edge(0), (around.index,), variable.sort))
+    if stmt.within is None:
+        return _Through(variable=variable, last=last)
+    return _Through(variable=variable, last=last, among=same(fn(f"{around.domain} of", (variable,), around.index.sort), around.index))
 
 
 def _parts_after(value: Parts, stmt: For, variable: Var) -> Parts:

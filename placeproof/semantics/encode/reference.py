@@ -89,7 +89,9 @@ class Reference:
         """The gradient that the update reads: clipped where the reference clips."""
         plain = self.mean_gradient(group)
         if self.options.get("clip") == "global_norm":
-            return product(plain, app("clip", app("sqrt", self.square_norm)))
+            limit = self.world.program.clip_limit
+            more = () if limit is None else (constant(limit),)
+            return product(plain, app("clip", app("sqrt", self.square_norm), *more))
         return plain
 
     def not_finite(self) -> Poly:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from placeproof.core.program import For, Ref
-from placeproof.prove.terms import Index, Poly, substitute
+from placeproof.prove.terms import Index, Poly, Var, substitute
 from placeproof.prove.terms.algebra import substitute_index
 
 Map = Callable[[Poly], Poly]
@@ -124,6 +124,24 @@ class Parts:
         return Parts(by_key={k: (loop, v.replaced(meant)) for k, (loop, v) in self.by_key.items()})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batched:
+    """A buffer that is kept for each micro-batch by itself: what it holds for the micro-batch ``variable``. ``loop``: the variable of the
+    loop that is filling it; None where every micro-batch has its own."""
+
+    value: Whole
+    variable: Var
+    loop: str | None
+
+    def at(self, batch: Index) -> Whole:
+        """What it holds for a micro-batch."""
+        return self.value.replaced({self.variable.name: batch})
+
+    def replaced(self, meant: Mapping[str, Index]) -> Batched:
+        """With index variables replaced."""
+        return replace(self, value=self.value.replaced({k: v for k, v in meant.items() if k != self.variable.name}))
+
+
 def key_of(ref: Ref, over: str = "") -> Key:
     """Under what a reference's part is kept in :class:`Parts`. ``over``: what its loops walk over, where it has any."""
     return ref.group, ref.index.offset if ref.index is not None and ref.index.var is None else over
@@ -142,8 +160,21 @@ class Handle:
         return replace(self, result=self.result.replaced(meant))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """What only the devices have that took a branch: their parts, a handle, or what a forward kept. ``where``: two index terms, and whether
+    they are equal there."""
+
+    where: tuple[Index, Index, bool]
+    value: Value
+
+    def replaced(self, meant: Mapping[str, Index]) -> Apart:
+        """With index variables replaced."""
+        return replace(self, value=self.value.replaced(meant))
+
+
 Whole: TypeAlias = Tensor | Stream | Scalar | Saved | Batch
-Value: TypeAlias = Whole | Parts | Handle
+Value: TypeAlias = Whole | Parts | Handle | Apart | Batched
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from placeproof.core.program import Call
 from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.layers import Layers
 from placeproof.semantics.meaning.numbers import Array
+from placeproof.semantics.meaning.recorded import root
 from placeproof.semantics.meaning.values import Norms, Part, Saved, Stream, arithmetic, expect, numeric
 
 if TYPE_CHECKING:
@@ -143,7 +144,16 @@ def _square_norm(place: Place, call: Call, operands: list[Any], results: int) ->
 
 
 def _clip(place: Place, call: Call, operands: list[Any], results: int) -> Any:
-    return optimizer.clip(place.world.field, np.asarray(numeric(place.world, operands[0])))
+    f, world = place.world.field, place.world
+    limit = numeric(world, operands[1]) if len(operands) > 1 else f.of(1)
+    return optimizer.clip(f, numeric(world, operands[0]), limit)
+
+
+def _sqrt(place: Place, call: Call, operands: list[Any], results: int) -> Any:
+    whole = root(operands[0]) if isinstance(operands[0], Fraction) and operands[0] >= 0 else None
+    if isinstance(whole, Fraction):
+        return whole
+    return place.world.field.sqrt(np.asarray(numeric(place.world, operands[0]), dtype=object if place.world.field.exact else np.int64))
 
 
 def _stale(place: Place, call: Call, operands: list[Any], results: int) -> Part:
@@ -197,7 +207,7 @@ def _extreme(choose: Callable[..., Any]) -> Rule:
     return rule
 
 
-_IDENTITY = ("copy", "cast", "dequantize", "to_host", "to_device", "sqrt")
+_IDENTITY = ("copy", "cast", "dequantize", "to_host", "to_device")
 _RULES: dict[str, Rule] = {
     "data": _data,
     "loss": _loss,
@@ -213,6 +223,7 @@ _RULES: dict[str, Rule] = {
     "quantize": _quantize,
     "square_norm": _square_norm,
     "clip_factor": _clip,
+    "sqrt": _sqrt,
     "stale": _stale,
     "random": _random,
     "dropout": _dropout,

@@ -9,12 +9,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from placeproof.semantics.meaning.recorded import NOTHING, Recorded, plain
+from placeproof.semantics.meaning.recorded import NOTHING, Recorded, plain, root
 
 #: An array of residues (int64), of fractions (object), or of truths.
 Array: TypeAlias = Any
-#: Products of two residues fit into 64 bits. Equal residues stand for different fractions by a chance of about one in 2**31.
-PRIME = 2**31 - 1
+#: Products of two residues fit into 64 bits. Equal residues stand for different fractions by a chance of about one in 2**31. Small numbers
+#: have square roots among residues of this prime.
+PRIME = 2147481311
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,10 @@ class Field:
             square, exponent = square * square % PRIME, exponent >> 1
         return found
 
+    def sqrt(self, x: Array) -> Array:
+        """A square root: of residues one that turns products into products, of fractions one that may be a :class:`Root`."""
+        return square_root(x) if self.exact else self.power(np.asarray(x), (PRIME + 1) // 4)
+
     def _inverse(self, x: Array) -> Array:
         if not np.all(x):
             raise ZeroDivisionError
@@ -88,6 +93,8 @@ class Field:
         """Sum of products over a dimension."""
         return self.total(self.mul(x, y), axis)
 
+
+square_root = np.frompyfunc(root, 1, 1)
 
 #: Arithmetic of programs.
 OPERATORS: dict[str, Callable[[Field, Array, Array], Array]] = {"+": Field.add, "-": Field.sub, "*": Field.mul, "/": Field.div}

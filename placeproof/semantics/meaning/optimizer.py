@@ -52,9 +52,11 @@ def norms(world: World, columns: Columns, states: States, there: Array, extent: 
     return Norms(tensors, data, np.stack([(extent & mask).any(axis=-1) for mask in masks], axis=-1))
 
 
-def clip(field: Field, norm: Array) -> Array:
-    """A stand-in for min(1, limit / norm): any function shows a wrong norm."""
-    return field.div(field.array([1], (1,) * norm.ndim), field.add(norm, field.of(1)))
+def clip(field: Field, norm: Array, limit: Array) -> Array:
+    """A stand-in for min(1, limit / norm): any function of the two shows a wrong norm. Of fractions, one that knows the norm's square."""
+    norm = np.asarray(norm, dtype=object if field.exact else np.int64)
+    over = field.div(norm, limit)
+    return field.div(field.array([1], (1,) * norm.ndim), field.add(field.mul(over, over), field.of(1)))
 
 
 def _term(f: Field, states: States) -> Array:

@@ -6,11 +6,12 @@ import operator
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt
+from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt, statements
 from placeproof.core.program.ops import OPS
 from placeproof.core.states import STATES
 from placeproof.semantics.meaning import local
@@ -265,8 +266,13 @@ class Place:
         if ref.name == "microbatches":
             return Fraction(self.batches)
         if self.world.program.axis(ref.name) is None:
-            raise KeyError(ref.name)
+            return self.world.symbol(ref.name, ref.name in self._assigned)
         return Fraction(size(self.world, self.layout.factors((ref.name,))))
+
+    @cached_property
+    def _assigned(self) -> frozenset[str]:
+        targets = [t for s in statements(self.world.program.body) if isinstance(s, Assign) for t in s.targets]
+        return frozenset(t.name for t in targets) | frozenset(STATES)
 
     def _select(self, value: Part, ref: Ref, scope: Scope) -> Part:
         return value.only(self.blocks_of(ref, scope), ref.group)
@@ -289,11 +295,19 @@ class Place:
 
     def _call(self, call: Call, scope: Scope, results: int) -> Waits:
         if call.op == "start":
-            self._pinned(call.args[0], scope)
-            assert isinstance(call.args[0], Call)
-            return Handle(call.args[0], scope)
+            inner = call.args[0]
+            self._pinned(inner, scope)
+            assert isinstance(inner, Call)
+            # what is computed is computed now; a buffer is read while the collective runs
+            if inner.args and not isinstance(inner.args[0], Ref):
+                return Handle(inner, scope, (yield from self.eval(inner.args[0], scope)))
+            return Handle(inner, scope)
         if call.op == "wait":
             handle = yield from self.eval(call.args[0], scope)
+            if not isinstance(handle, Handle):
+                raise MisfitError("what is waited for is no handle")
+            if handle.value is not None:
+                return (yield self._meeting(handle.call, handle.value))
             return (yield from self.eval(handle.call, handle.scope))
         if call.op in ("elementwise", "quantize", "cast"):
             position = 1 if call.op == "elementwise" else 0

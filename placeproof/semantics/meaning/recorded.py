@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from math import isqrt
 from typing import Any, TypeAlias
 
 
@@ -140,6 +141,63 @@ class Nothing:
 
 
 NOTHING = Nothing()
+
+
+class IrrationalError(ArithmeticError):
+    """A root is used otherwise than to be multiplied and squared: the result is no fraction."""
+
+
+class Root:
+    """The square root of a fraction that is no square."""
+
+    __slots__ = ("square",)
+
+    def __init__(self, square: Any) -> None:
+        self.square = square
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, Root):
+            return root(self.square * other.square)
+        if isinstance(other, Nothing):
+            return other
+        if other < 0:
+            raise IrrationalError
+        return root(self.square * (other * other))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return self * (1 / other) if not isinstance(other, Root) else root(self.square / other.square)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other * root(1 / self.square)
+
+    def __pow__(self, power: int) -> Any:
+        return root(self.square**power)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Root) and bool(self.square == other.square)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _no_fraction(self, _: object) -> Any:
+        raise IrrationalError
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __lt__ = __gt__ = _no_fraction
+
+
+def root(number: Any) -> Any:
+    """The square root of a fraction; a :class:`Root` where it is no fraction. Raises IrrationalError for a negative one."""
+    if isinstance(number, Nothing):
+        return number + 0
+    exact = number.square if isinstance(number, Root) else plain(number)
+    if isinstance(number, Root) or exact < 0:
+        raise IrrationalError
+    over, under = isqrt(exact.numerator), isqrt(exact.denominator)
+    if over * over != exact.numerator or under * under != exact.denominator:
+        return Root(number)
+    value = Fraction(over, under)
+    return Recorded(value, ("sqrt", number, value)) if isinstance(number, Recorded) else value
 
 
 def known(number: Any) -> Any:

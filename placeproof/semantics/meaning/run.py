@@ -105,7 +105,7 @@ class Truth:
         said = dict(world.program.reference)
         if said.get("clip") == "global_norm":
             norm = f.total(f.mul(gradient, gradient), -1, keepdims=True)
-            self.gradient = gradient = f.mul(gradient, optimizer.clip(f, norm))
+            self.gradient = gradient = f.mul(gradient, optimizer.clip(f, f.sqrt(norm), f.of(world.program.clip_limit or 1)))
         if said.get("skip") == "not_finite" and world.overflows(number).any():
             return
         every = np.ones(gradient.shape, dtype=bool)

@@ -21,7 +21,9 @@ def script(program: Program, setup: Setup, title: str) -> str | None:
     order = list(_needed([v for v in pair if isinstance(v, Recorded)]))
     names = {id(one): f"v{number}" for number, one in enumerate(order)}
     lines = ['"""' + title, "", "Written by placeproof: exact rational arithmetic, nothing but the standard library.", '"""', ""]
-    lines += ["from fractions import Fraction", "", "# What the run begins with."]
+    lines += ["from fractions import Fraction"]
+    lines += ["from math import isqrt"] if any(o.made is not None and o.made[0] == "sqrt" for o in order) else []
+    lines += ["", "# What the run begins with."]
     lines += [f"{names[id(one)]} = {_literal(one.value)}  # {one.name}" for one in order if one.made is None]
     at: tuple[object, ...] = ()
     for one in (o for o in order if o.made is not None):
@@ -104,6 +106,9 @@ def _needed(roots: list[Recorded]) -> Iterator[Recorded]:
 def _expression(one: Recorded, names: dict[int, str]) -> str:
     assert one.made is not None
     op, left, right = one.made
+    if op == "sqrt":
+        of = names[id(left)] if isinstance(left, Recorded) else _literal(plain(left))
+        return f"Fraction(isqrt({of}.numerator), isqrt({of}.denominator))"
     shown = [names[id(o)] if isinstance(o, Recorded) else _literal(plain(o)) for o in (left, right)]
     return f"{shown[0]} {op} {shown[1] if op != '**' else plain(right)}"
 

@@ -114,10 +114,11 @@ class Saved:
 
 @dataclass(frozen=True, eq=False)
 class Handle:
-    """A collective that was started: what it will read, it reads when waited for."""
+    """A collective that was started. A buffer that it sends may be read until it is waited for; ``value``: what was computed for it."""
 
     call: Call
     scope: Scope
+    value: Any = None
 
 
 @dataclass

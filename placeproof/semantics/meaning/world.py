@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -90,6 +92,13 @@ class Columns:
         return self._matrices[block]
 
 
+def apart_axes(program: Program, layout: Layout) -> tuple[str, ...]:
+    """Axes (or factors) along which devices exchange messages, take different branches, or have different layers."""
+    every = list(statements(program.body))
+    named = {a for s in every for c in calls(s) if c.op in _PAIRS for a in c.axes} | {s.axis for s in every if isinstance(s, If)}
+    return tuple(sorted(named | ({layout.stages} if layout.stages else set())))
+
+
 class World:
     """What is the same for all devices."""
 
@@ -110,10 +119,7 @@ class World:
         """Factors along which devices run by themselves; among fractions all, so that one sees which device computes what."""
         if self.field.exact:
             return self.factors
-        every = list(statements(self.program.body))
-        named = {a for s in every for c in calls(s) if c.op in _PAIRS for a in c.axes} | {s.axis for s in every if isinstance(s, If)}
-        named |= {self.layout.stages} if self.layout.stages else set()
-        found = self.layout.factors(tuple(named))
+        found = self.layout.factors(apart_axes(self.program, self.layout))
         return tuple(f for f in self.factors if f in found)  # in the mesh's order, whatever that of a set is
 
     @cached_property
@@ -221,6 +227,16 @@ class World:
         found = self.drawn((what, step), lambda s: [rules[what](s)], ())
         equal = what == "tokens" and "equal-token-counts" not in self.problem.without
         return np.full_like(found, self.field.of(1)) if equal else found
+
+    def symbol(self, name: str, assigned: bool) -> Fraction:
+        """The value of a symbol of the notation: of a degree, or any number. Raises KeyError for a buffer that nothing has written."""
+        if assigned:
+            raise KeyError(name)
+        known = {"N": prod(self.sizes.values()), "m": self.layout.sizes.microbatches, **{f"N_{f}": n for f, n in self.sizes.items()}}
+        known |= {f"N_{a.name}": prod(self.sizes[f] for f in self.layout.factors((a.name,))) for a in self.program.axes}
+        if name in known:
+            return Fraction(known[name])
+        return Fraction(2 + int.from_bytes(name.encode(), "big") % 9973)
 
     @cached_property
     def keys(self) -> Array:

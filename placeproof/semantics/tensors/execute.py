@@ -132,6 +132,10 @@ class Run:
         where = self._condition(stmt, bound.body)
         before = dict(self.env)
         self._inside += 1
+        if isinstance(where, bool):
+            self.body(stmt.then if where else stmt.orelse)
+            self._inside -= 1
+            return
         self.body(stmt.then)
         then, self.env = self.env, dict(before)
         self.body(stmt.orelse)
@@ -147,7 +151,7 @@ class Run:
         self.body(stmt.then if _COMPARE[stmt.op](Fraction(0), bound.number) else stmt.orelse)
         self._inside -= 1
 
-    def _condition(self, stmt: If, bound: Poly) -> Condition:
+    def _condition(self, stmt: If, bound: Poly) -> Condition | bool:
         last = self.space.world.size(stmt.axis) - constant(1)
         if stmt.op in ("==", "!=") and bound.terms and bound != last:
             raise NoMeaningError("a condition on a device that is neither the first nor the last: there may be none", stmt.place)

@@ -1,0 +1,150 @@
+"""What was proved is run: small meshes and long thin ones, on which the arrays of :mod:`placeproof.semantics.meaning` have to agree.
+
+A proof rests on what the encoding says that operations do. A run asks a second meaning, which shares nothing with it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TypeAlias
+
+from placeproof.core.mesh import Axis
+from placeproof.core.program import Number, Program, statements
+from placeproof.core.program.ir import expressions, own_expressions
+from placeproof.semantics.encode.world import HasGiven
+from placeproof.semantics.meaning.setup import Difference, Fault, Setup
+from placeproof.semantics.search import allowed, batches_of, degrees_of, describe, least_degrees, shapes_of
+
+#: How many devices a confirming run may have, and how many that run one by one since they exchange messages or do different things.
+MOST_DEVICES, MOST_APART = 8192, 64
+#: A long thin mesh has at least so many devices, and at most so many.
+LONG, LONGEST = 5, 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmed:
+    """Runs that ended as the proof says: a mesh each, in words. ``smaller``: the degrees that are given are too many to run."""
+
+    runs: tuple[str, ...]
+    smaller: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied:
+    """A run that ended otherwise."""
+
+    setup: Setup
+    what: Difference | Fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotRun:
+    """Why no run was possible."""
+
+    why: str
+
+
+class DisagreementError(Exception):
+    """A run of a program ends otherwise than its proof says. One of the two is wrong, and so is placeproof."""
+
+
+Result: TypeAlias = Confirmed | Denied | NotRun
+
+
+def confirm_by_runs(program: Program, without: frozenset[str] = frozenset(), ranges: tuple[HasGiven, ...] = ()) -> Result:
+    """Run a proved program on :func:`meshes`.
+
+    All states must be placed by the program. Where given degrees are too many, smaller ones are run; if these differ, nothing is learnt.
+    """
+    every = list(meshes(program, without, ranges))
+    small = [s for s in every if _fits(program, s)]
+    if small or not every:
+        return _ran(program, small) if small else NotRun(why="no degrees are allowed that could be run")
+    free = replace(program, axes=tuple(replace(axis, degree=None) for axis in program.axes))
+    found = _ran(program, [s for s in meshes(free, without, ()) if _fits(program, s)])
+    if isinstance(found, Confirmed):
+        return Confirmed(runs=found.runs, smaller=True)
+    return found if isinstance(found, NotRun) else NotRun(why="the degrees are too many to run, and on fewer devices it is another program")
+
+
+def _ran(program: Program, setups: list[Setup]) -> Result:
+    from placeproof.semantics.meaning.run import NoMeaningError, run
+
+    done = []
+    for setup in setups:
+        try:
+            what = run(program, setup)
+        except ZeroDivisionError:  # undefined for the numbers drawn
+            continue
+        except NoMeaningError as why:
+            return NotRun(why=str(why))
+        if what is not None:
+            return Denied(setup=setup, what=what)
+        done.append(describe(setup))
+    return Confirmed(runs=tuple(done)) if done else NotRun(why="every run divides by zero")
+
+
+def meshes(program: Program, without: frozenset[str] = frozenset(), ranges: tuple[HasGiven, ...] = ()) -> Iterator[Setup]:
+    """One of everything; two of everything; three, with most micro-batches and parts of the model; on each axis a long thin mesh, longer
+    than any number in the program. Within the ranges that a claim is restricted to."""
+    least = least_degrees(program)
+    choices = [_allowed_degrees(program, axis, least.get(axis.name, 1), ranges) for axis in program.axes]
+    if not all(choices):
+        return
+    batches, shapes = batches_of(program, ranges), shapes_of(program)
+    if not batches:
+        return
+    rows: list[tuple[list[dict[str, int]], int, tuple[int, int]]] = []
+    for n in range(3):
+        degrees = [c[min(n, max(0, len(c) - 2))] for c in choices]
+        rows.append((degrees, batches[min(n, len(batches) - 1)], shapes[min(n, len(shapes) - 1)]))
+    for number, choice in enumerate(choices):
+        if len(choice) > 1:
+            rows.append(([c[-1] if n == number else c[0] for n, c in enumerate(choices)], batches[0], shapes[0]))
+    seen = set()
+    for chosen, m, (layers, units) in rows:
+        mesh = dict(itertools.chain.from_iterable(d.items() for d in chosen))
+        key = (*mesh.items(), m, layers, units)
+        if key not in seen:
+            seen.add(key)
+            yield Setup(degrees=mesh, microbatches=m, layers_per_stage=layers, units_per_stage=units, exact=False, without=without)
+
+
+def _allowed_degrees(program: Program, axis: Axis, least: int, ranges: tuple[HasGiven, ...]) -> list[dict[str, int]]:
+    """Up to three degrees of an axis, the smallest first, and a long one at the end; one alone where it is given."""
+    if axis.degree is not None and axis.inner is None:
+        return [{axis.name: axis.degree}]
+    found: list[dict[str, int]] = []
+    long = max(LONG, least + 2, *(n + 2 for n in _numbers(program)))
+    for start in range(least, LONGEST):
+        found = [d for d in degrees_of(axis, start) if allowed(program, Setup(degrees=d), ranges)]
+        if found:
+            break
+    found.sort(key=lambda d: prod(d.values()))
+    inner = axis.inner if isinstance(axis.inner, int) else 1
+    ends = [{axis.name: n} if axis.inner is None else {axis.name: n * inner, axis.inner_name: inner} for n in range(long, LONGEST)]
+    ends = [d for d in ends if axis.degree is None and allowed(program, Setup(degrees=d), ranges)]
+    return [*found[:3], *ends[:1]] if found else []
+
+
+def _numbers(program: Program) -> list[int]:
+    """Whole numbers that the program names, as far as a mesh may be as long."""
+    every = [e for s in statements(program.body) for own in own_expressions(s) for e in expressions(own)]
+    return [0, *(int(e.value) for e in every if isinstance(e, Number) and e.value.denominator == 1 and 0 < e.value < LONGEST - 2)]
+
+
+def _fits(program: Program, setup: Setup) -> bool:
+    """Whether a mesh is small enough to be run."""
+    from placeproof.semantics.meaning.setup import layout_of
+    from placeproof.semantics.meaning.world import apart_axes
+
+    layout = layout_of(program, setup)
+    sizes = layout.sizes.factors
+    devices, apart = prod(sizes.values()), prod(sizes[f] for f in layout.factors(apart_axes(program, layout)))
+    return devices <= MOST_DEVICES and apart <= MOST_APART
+
+
+__all__ = ["Confirmed", "Denied", "DisagreementError", "NotRun", "confirm_by_runs", "meshes"]

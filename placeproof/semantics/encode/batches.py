@@ -1,0 +1,145 @@
+"""Buffers that are kept for each micro-batch by itself: ``g[i]``, ``g[i - 1]``, ``g[0]`` and ``g[-1]``."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from placeproof.core.program import Assign, Expr, For, Program, Ref, statements
+from placeproof.core.program.ir import expressions
+from placeproof.prove.terms import Index, Var, fn, point, product, same
+from placeproof.semantics.encode.context import NoMeaningError
+from placeproof.semantics.encode.scope import Scope
+from placeproof.semantics.encode.values import Apart, Batched, Handle, Parts, Scalar, Stream, Tensor, Value, Whole
+from placeproof.semantics.encode.world import World
+
+if TYPE_CHECKING:
+    from placeproof.semantics.encode.execute import Walk
+
+
+@lru_cache(maxsize=64)
+def kept(program: Program) -> frozenset[str]:
+    """The buffers that a program writes with an index over micro-batches."""
+    every = list(statements(program.body))
+    loops = {s.var for s in every if isinstance(s, For) and s.domain == "microbatches"}
+    targets = [t for s in every if isinstance(s, Assign) for t in s.targets]
+    return frozenset(t.name for t in targets if t.index is not None and t.index.var in loops)
+
+
+def first(world: World) -> Index:
+    """The first micro-batch."""
+    return point(world.batch)
+
+
+def last(world: World) -> Index:
+    """The last micro-batch."""
+    return fn(f"last.{world.batch.name}", (), world.batch)
+
+
+def _any(world: World) -> Var:
+    return Var("i.each micro-batch", world.batch)
+
+
+def stored(target: Ref, value: Value, scope: Scope) -> Batched:
+    """A buffer of which an iteration of the innermost loop wrote its own micro-batch."""
+    around = scope.loops[-1] if scope.loops else None
+    index = target.index
+    if around is None or index is None or index.offset or index.var != around[0].var or target.group is not None:
+        raise NoMeaningError(f"`{target.name}` is kept for each micro-batch, and written otherwise", target.place)
+    if isinstance(value, Parts | Handle | Apart | Batched):
+        raise NoMeaningError(f"`{target.name}` would keep parts, or a handle, for each micro-batch", target.place)
+    variable = Var("i.each micro-batch", around[1].sort)
+    return Batched(value=value.replaced({around[1].name: variable}), variable=variable, loop=around[0].var)
+
+
+def known(walk: Walk, target: Ref, scope: Scope) -> bool:
+    """Whether something was written before where a target adds to."""
+    held = walk.env.get(target.name)
+    return isinstance(held, Batched) and (held.loop is None or bool(scope.loops and held.loop == scope.loops[-1][0].var))
+
+
+def read(world: World, held: Value, ref: Ref, scope: Scope) -> Whole:
+    """What is kept for the micro-batch that a reference names."""
+    index = ref.index
+    if isinstance(held, Batched) and index is not None and ref.group is None:
+        found = scope.find(index.var) if index.var is not None else None
+        if found is not None and found[0].domain == "microbatches" and index.offset == 0 and held.loop in (None, found[0].var):
+            return held.at(found[1])
+        if index.var is None and index.offset in (0, -1) and held.loop is None:
+            return held.at(first(world) if index.offset == 0 else last(world))
+    raise NoMeaningError(f"`{ref.name}` is kept for each micro-batch, and read otherwise", ref.place)
+
+
+def _shifts(walk: Walk, expr: Expr) -> list[Ref]:
+    names = kept(walk.program)
+    refs = [e for e in expressions(expr) if isinstance(e, Ref)]
+    return [r for r in refs if r.name in names and r.index is not None and r.index.var is not None and r.index.offset]
+
+
+def shifted(walk: Walk, stmt: Assign, scope: Scope) -> bool:
+    """Whether a statement reads what is kept for the micro-batch before, or the next one."""
+    return bool(kept(walk.program) and _shifts(walk, stmt.value))
+
+
+def all_but_one(walk: Walk, stmt: Assign, scope: Scope) -> Whole:
+    """What an iteration adds that reads the micro-batch before its own, or the next one.
+
+    Over all iterations that is the sum over all micro-batches but the last, or but the first: there the statement does nothing. So an
+    iteration is taken to add what its own micro-batch gives, if that is not the one that is left out.
+    """
+    around = scope.loops[-1] if scope.loops else None
+    offsets = {r.index.offset for r in _shifts(walk, stmt.value) if r.index is not None}
+    if around is None or around[0].domain != "microbatches" or not stmt.accumulate or offsets not in ({1}, {-1}):
+        raise NoMeaningError("another micro-batch is read than by a sum over one before, or one after", stmt.place)
+    (offset,), (loop, variable), target = offsets, around, stmt.targets[0]
+    if any(r.index is None or r.index.var != loop.var for r in _shifts(walk, stmt.value)) or target.index is not None:
+        raise NoMeaningError("another loop's micro-batch is read", stmt.place)
+    if _uses(loop, target.name) > 1:
+        raise NoMeaningError(f"`{target.name}` is used besides in the loop that adds to it", stmt.place)
+    behind = (offset == -1) is not loop.reverse  # what an earlier iteration wrote
+    each = _any(walk.world)
+    before, outer = dict(walk.env), walk.ctx.batch
+    for ref in _shifts(walk, stmt.value):
+        held = walk.env.get(ref.name)
+        if not isinstance(held, Batched) or not (held.loop is None or (behind and held.loop == loop.var)):
+            raise NoMeaningError(f"`{ref.name}` is read before it was written", ref.place)
+        walk.env[ref.name] = held.at(each)
+    value = _without_shift(walk, stmt.value, scope)
+    walk.env, walk.ctx.batch = before, outer
+    if not isinstance(value, Tensor | Stream | Scalar) or variable.name in _free(value):
+        raise NoMeaningError("what is added depends on two micro-batches", stmt.place)
+    missing = last(walk.world) if offset == -1 else first(walk.world)
+    own = value.replaced({each.name: variable})
+    assert isinstance(own, Tensor | Stream | Scalar)
+    return own.map(lambda body: body - product(same(variable, missing), body))
+
+
+def _uses(loop: For, name: str) -> int:
+    """How often a loop's body names a buffer, as a target or to read it."""
+    from placeproof.core.program.ir import own_expressions
+
+    count = 0
+    for stmt in statements(loop.body):
+        count += sum(t.name == name for t in stmt.targets) if isinstance(stmt, Assign) else 0
+        count += sum(isinstance(e, Ref) and e.name == name for own in own_expressions(stmt) for e in expressions(own))
+    return count
+
+
+def _without_shift(walk: Walk, expr: Expr, scope: Scope) -> Value:
+    """The value of an expression whose shifted references have been replaced in the environment."""
+    names = {r.name for r in _shifts(walk, expr)}
+    if any(isinstance(e, Ref) and e.name in names and (e.index is None or not e.index.offset) for e in expressions(expr)):
+        raise NoMeaningError("two micro-batches of one buffer are read at a time", expr.place)
+    walk.plain |= names
+    try:
+        return walk.whole_of(expr, scope)
+    finally:
+        walk.plain -= names
+
+
+def _free(value: Tensor | Stream | Scalar) -> set[str]:
+    bodies = [p.body for p in value.pieces.values()] if isinstance(value, Tensor) else [value.body]
+    return {name for body in bodies for name in body.free}
+
+
+__all__ = ["all_but_one", "first", "kept", "known", "last", "read", "shifted", "stored"]
