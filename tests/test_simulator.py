@@ -256,7 +256,10 @@ def test_a_power_is_undefined_where_its_quotient_is() -> None:
 LOOPS = {
     "a number halved for each unit": "k = 2\nfor u in units:\n    k = k / 2\ng = scale({mean}, k)\n",
     "a gradient halved for each unit": "g = scale({mean}, 2)\nfor u in units:\n    g = scale(g, 1 / 2)\n",
-    "a number halved for each micro-batch": "k = 2\nfor i in microbatches:\n    k = k / 2\ng = scale({mean}, k)\n",
+    "a number halved for each micro-batch": (
+        "k = 2\nfor i in microbatches:\n    k = k / 2\n    s += backward(parameters, i)\n"
+        "g = scale(all_reduce(s, dp, op=mean), k / microbatches)\n"
+    ),
     "an input doubled for each unit": (
         "x = data() / 2\nfor u in units:\n    x = scale(x, 2)\ny, activations = forward(parameters, x)\n"
         "g = all_reduce(backward(parameters, activations, loss(y)), dp, op=mean)\n"

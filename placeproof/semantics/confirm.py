@@ -50,6 +50,9 @@ class NotRun:
 class DisagreementError(Exception):
     """A run of a program ends otherwise than its proof says. One of the two is wrong, and so is placeproof."""
 
+    def __init__(self, program: str, where: str, what: str) -> None:
+        super().__init__(f"every obligation of `{program}` is proved, and a run with {where} denies it: {what}; do not trust the proof")
+
 
 Result: TypeAlias = Confirmed | Denied | NotRun
 

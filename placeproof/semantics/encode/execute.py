@@ -317,11 +317,13 @@ class Walk:
             return Scalar(body=constant(size) if isinstance(size, int) else symbol(size))
         if self.program.axis(ref.name) is not None:
             return Scalar(body=self.world.degree(ref.name))
+        if ref.name in DOMAINS:
+            size = self.world.loop_sort(ref.name).size
+            return Scalar(body=constant(size) if isinstance(size, int) else symbol(size))
         try:
             info(ref.name)
         except KeyError:
-            if ref.name not in DOMAINS:
-                raise NoMeaningError(f"`{ref.name}` holds something else in each iteration", ref.place) from None
+            raise NoMeaningError(f"`{ref.name}` holds something else in each iteration", ref.place) from None
         return Scalar(body=symbol(ref.name))
 
     def _part_of(self, value: Parts, ref: Ref, scope: Scope) -> Value:

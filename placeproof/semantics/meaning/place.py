@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt, statements
-from placeproof.core.program.ops import OPS
+from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.states import STATES
 from placeproof.semantics.meaning import local
 from placeproof.semantics.meaning.mesh import Mesh, size
@@ -156,9 +156,16 @@ class Place:
                 bound = yield from self.eval(stmt.bound, scope)
                 if not isinstance(bound, Fraction):
                     raise MisfitError("a rank is compared with something that devices compute")
-                yield from self._body(stmt.then if COMPARE[stmt.op](self.here[stmt.axis], bound) else stmt.orelse, scope)
+                yield from self._body(stmt.then if COMPARE[stmt.op](self._rank(stmt.axis), bound) else stmt.orelse, scope)
             case For():
                 yield from self._loop(stmt, scope)
+
+    def _rank(self, axis: str) -> int:
+        """The devices' number along an axis, or one of its factors."""
+        number = 0
+        for f in self.layout.factors((axis,)):
+            number = number * self.world.sizes[f] + self.here[f]
+        return number
 
     def _zero(self, ref: Ref, scope: Scope) -> None:
         key, zeros = self._key(ref, scope), self.world.field.zeros
@@ -265,6 +272,8 @@ class Place:
             return Fraction(scope.batches[ref.name])
         if ref.name == "microbatches":
             return Fraction(self.batches)
+        if ref.name in DOMAINS and ref.name not in self._assigned:
+            return Fraction(len(self._parts(ref.name, self._blocks)))
         if self.world.program.axis(ref.name) is None:
             return self.world.symbol(ref.name, ref.name in self._assigned)
         return Fraction(size(self.world, self.layout.factors((ref.name,))))

@@ -112,7 +112,7 @@ class Local:
             guards |= {g for mono, _ in same(at, self.space.owner(dim, cuts, axis)).terms for g in mono.guards}
         body = greatest([dimension(dim)], x.body, frozenset(guards))
 
-        return self._without(x, dim, body, (Edge(x, lambda adjoint: _no_slope(adjoint, "largest", place)),))
+        return self._without(x, dim, body, (Edge(x, lambda adjoint: no_slope(adjoint, "largest", place)),))
 
     @staticmethod
     def _cuts(x: Value, dim: str, place: Place | None) -> Cuts:
@@ -133,7 +133,7 @@ class Local:
         cuts, dims = fitting((a, b), place), a.dims | b.dims
         loose = frozenset(d for d in dims if all(d in v.loose for v in (a, b) if d in v.dims))
         body = by_cases(lambda *sides: app("larger", *sorted(sides)), a.body, b.body)
-        edges = tuple(Edge(side, lambda adjoint: _no_slope(adjoint, "max", place)) for side in (a, b))
+        edges = tuple(Edge(side, lambda adjoint: no_slope(adjoint, "max", place)) for side in (a, b))
         return self._joined(Value(body=body, dims=dims, cuts=cuts, loose=loose, edges=edges), a, b, place)
 
     def elementwise(self, name: str, x: Value, place: Place | None) -> Value:
@@ -150,7 +150,8 @@ class Local:
 
     def slope(self, name: str, x: Value, place: Place | None) -> Value:
         """The derivative of a function at each element."""
-        return Value(body=self._derivative(name, x.body, place), dims=x.dims, cuts=x.cuts, loose=x.loose, turns=x.turns)
+        edges = (Edge(x, lambda adjoint: no_slope(adjoint, "slope", place)),)
+        return Value(body=self._derivative(name, x.body, place), dims=x.dims, cuts=x.cuts, loose=x.loose, edges=edges, turns=x.turns)
 
     def _derivative(self, name: str, x: Poly, place: Place | None) -> Poly:
         if name == "stop":
@@ -191,7 +192,8 @@ def _summed(dim: str, held: Poly, body: Poly) -> Poly:
     return result
 
 
-def _no_slope(adjoint: Poly, op: str, place: Place | None) -> Poly:
+def no_slope(adjoint: Poly, op: str, place: Place | None) -> Poly:
+    """The adjoint of an operand whose derivative is not said: none, where nothing asks for it. Raises NoMeaningError."""
     if not adjoint.terms:  # as in a softmax, which does not depend on what is subtracted
         return ZERO
     raise NoMeaningError(f"the derivative of `{op}`; `elementwise(stop, ...)` says that it counts as a constant", place)

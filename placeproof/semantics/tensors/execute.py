@@ -13,10 +13,10 @@ from placeproof.prove.terms import Poly, app, by_cases, choose, constant, fn, sa
 from placeproof.prove.terms.nodes import Sort
 from placeproof.semantics.encode.branches import Condition, condition
 from placeproof.semantics.encode.context import NoMeaningError
-from placeproof.semantics.tensors.compute import Local, number
+from placeproof.semantics.tensors.compute import Local, no_slope, number
 from placeproof.semantics.tensors.exchange import EXCHANGES, Exchange
 from placeproof.semantics.tensors.ring import Ring
-from placeproof.semantics.tensors.values import Cuts, Picks, Space, Value, dimension
+from placeproof.semantics.tensors.values import Cuts, Edge, Picks, Space, Value, dimension
 
 _COMPARE: dict[str, Callable[[Fraction, Fraction], bool]] = {
     "==": operator.eq,
@@ -234,4 +234,5 @@ def _joined(where: Condition, then: Value | Picks, other: Value | Picks) -> Valu
     left, right, positive = where
     first, second = (then.body, other.body) if positive else (other.body, then.body)
     body = by_cases(lambda p: p, choose(same(left, right), first, second))
-    return replace(then, body=body, edges=())
+    edges = tuple(Edge(side, lambda adjoint: no_slope(adjoint, "if", None)) for side in (then, other))
+    return replace(then, body=body, edges=edges)

@@ -10,7 +10,7 @@ from placeproof.prove import Budget, Refuted, Unknown, confirm, settle
 from placeproof.semantics.encode.context import NoMeaningError, Obligation
 from placeproof.semantics.encode.world import Options
 from placeproof.semantics.tensors.encode import encode_tensors
-from placeproof.semantics.tensors.simulate import Found, Searched, search, simulate
+from placeproof.semantics.tensors.simulate import Found, Searched, ran, search, setups, simulate
 from placeproof.semantics.tensors.values import Space
 
 if TYPE_CHECKING:
@@ -38,10 +38,35 @@ def judge_tensors(program: Program, budget: Budget | None = None) -> Judged:
     judged = Judged(program=program, options=options, word="proved", settled=settled, for_all=for_all)
     open_ = [s for s in settled if s.word != "proved"]
     if not open_:
-        return judged
+        return _confirmed(judged)
     first = next((s for s in open_ if isinstance(s.verdict, Unknown) and s.verdict.suspected), open_[0])
     assert isinstance(first.verdict, Unknown)
     return _by_search(judged, first.obligation, first.verdict.why)
+
+
+def _confirmed(judged: Judged) -> Judged:
+    """What the obligations say, if small runs say so too: of one device, of two along each axis, and of three along one."""
+    from placeproof.semantics.confirm import Confirmed, DisagreementError
+
+    every = list(setups(judged.program))
+    of = [s for s in every if sorted(s.degrees.values()) in ([1] * len(s.degrees), [2] * len(s.degrees))]
+    of += [s for s in every if max(s.degrees.values(), default=1) == 3 and sum(s.degrees.values()) == len(s.degrees) + 2][-1:]
+    done: list[str] = []
+    why = "no mesh is small enough"
+    for setup in of or every[-1:]:
+        found = ran(judged.program, setup, slopes=not done)
+        if isinstance(found, Found):
+            where = ", ".join(f"N_{a} = {n}" for a, n in setup.degrees.items()) or "one device"
+            raise DisagreementError(
+                judged.program.name, where, f"{found.what.name}: expected {found.what.expected}, actual {found.what.actual}"
+            )
+        if isinstance(found, str):
+            why = found
+        else:
+            done.append(", ".join(f"N_{a} = {n}" for a, n in setup.degrees.items()) or "one device")
+    if not done:
+        return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {why}")
+    return replace(judged, confirmed=Confirmed(runs=tuple(done)))
 
 
 def _settle(obligation: Obligation, budget: Budget | None) -> Settled:

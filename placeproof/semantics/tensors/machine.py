@@ -271,12 +271,12 @@ class Machine:
             for group in self._groups(call.axes, active):
                 combined = _combined([x[d] for d in group], call.option("op", "sum") or "sum", call.place)
                 total = x[group[0]].with_numbers(combined)
-                for device in group if call.op != "reduce" else group[:1]:  # a branch may leave dimensions in another order
+                for device in group if call.op != "reduce" else [_root(call, group)]:  # a branch may leave dimensions in another order
                     result[device] = x[device].with_numbers(joined_labels(total, x[device], call.place))
         elif call.op == "broadcast":
             for group in self._groups(call.axes, active):
                 for device in group:
-                    result[device] = x[device].with_numbers(joined_labels(x[group[0]], x[device], call.place))
+                    result[device] = x[device].with_numbers(joined_labels(x[_root(call, group)], x[device], call.place))
         elif call.op == "shift":
             by = int(call.option("by", "1") or "1")
             for group in self._groups(call.axes, active):
@@ -329,11 +329,21 @@ class Machine:
         return result
 
 
+def _root(call: Call, group: list[Device]) -> Device:
+    """The device whose value counts."""
+    root = call.option("root", "0") or "0"
+    if root == "owner":
+        raise NotComputedError("a root for each part")
+    if int(root) >= len(group):
+        raise FaultError(f"no device is number {root}", call.place)
+    return group[int(root)]
+
+
 def _function(op: str, name: str, x: Local, fine: bool) -> Local:
     def at(n: Dual) -> Dual:
         value, slope = value_and_slope(name, n.value, fine)
-        if op == "slope":
-            return Dual(slope)
+        if op == "slope":  # whose own derivative nobody knows
+            return Dual(slope, {("slope of", object()): Fraction(1)} if n.by else {})
         return n.chained(value, slope)
 
     return x.map_at(lambda _, n: at(n))

@@ -106,6 +106,8 @@ def _gradients(program: Program, one: Setup, outputs: list[Output]) -> Differenc
         slopes: dict[object, Fraction] = {}
         for place, y in followed.of.by_place().items():
             seed = followed.at.by_place()[place].value
+            if any(isinstance(key, tuple) and key[:1] == ("slope of",) for key in y.by):
+                raise NotComputedError("the derivative of a slope")
             for key, slope in y.by.items():
                 slopes[key] = slopes.get(key, Fraction(0)) + seed * slope
         (actual,) = output.locals.values()
@@ -140,6 +142,20 @@ def search(program: Program, most: int = 3, seconds: float = math.inf) -> Found 
             if what is not None:
                 return Found(setup=chosen, what=what)
     return Searched(runs=runs, largest=last)
+
+
+def ran(program: Program, setup: Setup, *, slopes: bool) -> Found | str | None:
+    """One run: what differs, None, or why it says nothing."""
+    why = ""
+    for fine, seed in itertools.product((False, True), SEEDS):
+        chosen = replace(setup, seed=seed, fine=fine)
+        try:
+            what = simulate(program, chosen, slopes=slopes)
+        except NotComputedError as error:
+            why = str(error)
+            continue
+        return None if what is None else Found(setup=chosen, what=what)
+    return why
 
 
 def setups(program: Program, most: int = 3) -> Iterator[Setup]:
