@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING
 from placeproof.collectives import Layout
 from placeproof.core.mesh import degree_symbol
 from placeproof.core.program import Binary, Call, Expr, For, If, Number, Program, Ref, statements, walked
+from placeproof.core.program.wellformed import least_degrees, rank_bound
 from placeproof.core.strategy import INNER, OUTER
 from placeproof.core.symbols import symbol
+from placeproof.cost.ranks import count, ranks
 from placeproof.cost.uneven import fraction
 from placeproof.semantics.values import Kind, Piece, Value, factors
 
@@ -206,8 +209,27 @@ class Amounts:
     def _stream(self) -> sympy.Expr:
         return symbol("b") * symbol("s") * symbol("h")
 
-    def share(self, branch: If, taken: bool) -> sympy.Expr:
-        """The share of an axis's devices that take a branch."""
-        n, bound = self.degree(branch.axis), self.scalar(branch.bound)
+    def share(self, branches: Iterable[tuple[If, bool]]) -> sympy.Expr:
+        """The share of devices that take the branches around a statement: those of one axis are counted together."""
+        found = self.one
+        by_axis: dict[str, list[tuple[If, bool]]] = {}
+        for branch, taken in branches:
+            by_axis.setdefault(branch.axis, []).append((branch, taken))
+        for axis, of in by_axis.items():
+            n = self.degree(axis)
+            ends = [(b, taken, rank_bound(b, self.program)) for b, taken in of]
+            sides = [ranks(b, end, taken) for b, taken, end in ends if end is not None]
+            found = found * count(sides, n, self._least.get(axis, 1)) / n
+            for b, taken, end in ends:
+                if end is None:  # compared with something else than a rank from either end
+                    found = found * self._alone(b, taken, n)
+        return found
+
+    @cached_property
+    def _least(self) -> dict[str, int]:
+        return least_degrees(self.program)
+
+    def _alone(self, branch: If, taken: bool, n: sympy.Expr) -> sympy.Expr:
+        bound = self.scalar(branch.bound)
         below = {"<": bound, "<=": bound + 1, ">": n - 1 - bound, ">=": n - bound, "==": self.one, "!=": n - 1}[branch.op]
         return below / n if taken else 1 - below / n

@@ -167,9 +167,7 @@ def _repeated(event: Event, operand: Value, sent: object, amounts: Amounts) -> t
     assert callable(sent)
     count = amounts.count("microbatches") if any(loop.domain == "microbatches" for loop in event.loops) else amounts.one
     hops = _hops(event)
-    for branch, taken in event.branches:
-        if hops is None or branch.axis not in event.call.axes:
-            count = count * amounts.share(branch, taken)
+    count = count * amounts.share((b, t) for b, t in event.branches if hops is None or b.axis not in event.call.axes)
     if hops is not None:
         count = count * amounts.scalar(hops) / amounts.devices(event.call.axes)
     loops = _partition(event)

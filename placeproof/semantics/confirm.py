@@ -14,9 +14,10 @@ from typing import TypeAlias
 from placeproof.core.mesh import Axis
 from placeproof.core.program import Number, Program, statements
 from placeproof.core.program.ir import expressions, own_expressions
+from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.encode.world import HasGiven
 from placeproof.semantics.meaning.setup import Difference, Fault, Setup
-from placeproof.semantics.search import allowed, batches_of, degrees_of, describe, least_degrees, shapes_of
+from placeproof.semantics.search import allowed, batches_of, degrees_of, describe, shapes_of
 
 #: How many devices a confirming run may have, and how many that run one by one since they exchange messages or do different things.
 MOST_DEVICES, MOST_APART = 8192, 64

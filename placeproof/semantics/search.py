@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from placeproof.core.mesh import Axis
 from placeproof.core.program import Assign, For, Program, Ref, statements
 from placeproof.core.program.ir import calls, expressions, own_expressions
-from placeproof.core.program.wellformed import NO_RANK, named_ranks
+from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.encode.world import HasGiven, World
 from placeproof.semantics.meaning.setup import Difference, Fault, Setup, factors_of
 
@@ -144,14 +144,6 @@ def shapes_of(program: Program) -> list[tuple[int, int]]:
     domains = {s.domain for s in statements(program.body) if isinstance(s, For)}
     shapes = [(1, 1), (2, 1), (2, 2)] if domains & {"units", "layers"} else [(1, 1)]
     return [*shapes, (3, 3)] if _names_units(program) else shapes
-
-
-def least_degrees(program: Program) -> dict[str, int]:
-    """How many devices an axis has at least, of which one is named."""
-    least: dict[str, int] = {}
-    for name, rank, _ in named_ranks(program):
-        least[name] = max(least.get(name, 1), rank + 1, -rank if rank > NO_RANK else 1)
-    return least
 
 
 def _names_units(program: Program) -> bool:

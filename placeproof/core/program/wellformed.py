@@ -317,6 +317,14 @@ def named_ranks(program: Program) -> Iterator[tuple[str, int, Place | None]]:
 NO_RANK = -(10**9)
 
 
+def least_degrees(program: Program) -> dict[str, int]:
+    """How many devices an axis has at least, of which one is named."""
+    least: dict[str, int] = {}
+    for name, rank, _ in named_ranks(program):
+        least[name] = max(least.get(name, 1), rank + 1, -rank if rank > NO_RANK else 1)
+    return least
+
+
 def _ranks_exist(program: Program, problems: Problems) -> None:
     degrees = {name: _degree(program, name) for name in axis_names(program)}
     for stmt in statements(program.body):

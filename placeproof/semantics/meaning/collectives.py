@@ -55,7 +55,7 @@ def _combined(call: Call, mesh: Mesh, factors: tuple[str, ...], data: Array) -> 
     """The reduction over a group, everywhere in it."""
     op, dims = call.option("op", "sum"), _dims(mesh, factors)
     if op == "max":
-        return np.broadcast_to(data.max(axis=dims, keepdims=True), data.shape)
+        return np.broadcast_to(mesh.world.field.greatest(data, dims, keepdims=True), data.shape)
     found = mesh.world.field.total(data, dims, keepdims=True)
     if op == "mean":
         found = mesh.world.field.div(found, mesh.world.field.array([size(mesh.world, factors)], (1,) * found.ndim))
@@ -123,7 +123,7 @@ def _tied(call: Call, mesh: Mesh, factors: tuple[str, ...], value: Part) -> Part
     """Over the first and the last device, which alone are in the group (the axis is one of those that are apart)."""
     world, dim = mesh.world, mesh.world.dim[factors[0]]
     op, count = call.option("op", "sum"), value.extent.shape[dim]
-    total = value.data.max(axis=dim, keepdims=True) if op == "max" else world.field.total(value.data, dim, keepdims=True)
+    total = world.field.greatest(value.data, dim, keepdims=True) if op == "max" else world.field.total(value.data, dim, keepdims=True)
     if op == "mean":
         total = world.field.div(total, world.field.array([count], (1,) * total.ndim))
     tied = np.array([world.layout.tied(world.layout.group_of(e)) == call.axes[0] for e in value.columns.elements], dtype=bool)

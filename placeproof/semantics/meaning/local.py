@@ -12,7 +12,7 @@ import numpy as np
 from placeproof.core.program import Call
 from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.layers import Layers
-from placeproof.semantics.meaning.numbers import Array
+from placeproof.semantics.meaning.numbers import GREATER, SMALLER, Array
 from placeproof.semantics.meaning.recorded import root
 from placeproof.semantics.meaning.values import Norms, Part, Saved, Stream, arithmetic, expect, numeric
 
@@ -202,7 +202,8 @@ def _extreme(choose: Callable[..., Any]) -> Rule:
     def rule(place: Place, call: Call, operands: list[Any], results: int) -> Any:
         if all(isinstance(o, Fraction) for o in operands):
             return (min if choose is np.minimum else max)(operands)
-        return choose(*(numeric(place.world, o) for o in operands))
+        exact = {np.minimum: SMALLER, np.maximum: GREATER}
+        return (exact[choose] if place.world.field.exact else choose)(*(numeric(place.world, o) for o in operands))
 
     return rule
 

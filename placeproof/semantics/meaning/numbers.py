@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from placeproof.semantics.meaning.recorded import NOTHING, Recorded, plain, root
+from placeproof.semantics.meaning.recorded import NOTHING, Recorded, greater, plain, root, smaller
 
 #: An array of residues (int64), of fractions (object), or of truths.
 Array: TypeAlias = Any
@@ -89,12 +89,21 @@ class Field:
         found = np.sum(x, axis=axis, keepdims=keepdims)
         return np.asarray(found, dtype=object) if self.exact else found % PRIME
 
+    def greatest(self, x: Array, axis: int | tuple[int, ...], *, keepdims: bool = False) -> Array:
+        """The greatest over dimensions: in any fixed order of residues."""
+        if not self.exact:
+            return x.max(axis=axis, keepdims=keepdims)
+        for dim in sorted((axis,) if isinstance(axis, int) else axis):
+            x = GREATER.reduce(x, axis=dim, keepdims=True)
+        return x if keepdims else x.squeeze(axis)
+
     def dot(self, x: Array, y: Array, axis: int) -> Array:
         """Sum of products over a dimension."""
         return self.total(self.mul(x, y), axis)
 
 
 square_root = np.frompyfunc(root, 1, 1)
+GREATER, SMALLER = np.frompyfunc(greater, 2, 1), np.frompyfunc(smaller, 2, 1)
 
 #: Arithmetic of programs.
 OPERATORS: dict[str, Callable[[Field, Array, Array], Array]] = {"+": Field.add, "-": Field.sub, "*": Field.mul, "/": Field.div}

@@ -205,6 +205,19 @@ def known(number: Any) -> Any:
     return None if isinstance(number, Nothing) else number
 
 
+def greater(one: Any, other: Any) -> Any:
+    """The greater of two numbers; nothing where either is."""
+    for number in (one, other):
+        if isinstance(number, Nothing):
+            return number + 0
+    return other if one < other else one
+
+
+def smaller(one: Any, other: Any) -> Any:
+    """The smaller of two numbers; nothing where either is."""
+    return greater(one, other) if isinstance(greater(one, other), Nothing) else one if one < other else other
+
+
 def unheld(number: Any) -> str:
     """Where what is not held was read, if a number was computed from it."""
     if not isinstance(number, Nothing):

@@ -1,0 +1,81 @@
+"""How many devices along an axis take the branches around a statement: a count of ranks, as a closed form."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+from placeproof.core.program import If
+
+if TYPE_CHECKING:
+    import sympy
+
+#: An end of a range of ranks: (k, n) stands for k + n * N, with N the axis's degree and n 0 or 1.
+End: TypeAlias = tuple[int, int]
+#: Ranks from one end to before another, and how often they count.
+Ranks: TypeAlias = tuple[End, End, int]
+
+FIRST: End = (0, 0)
+BEYOND: End = (0, 1)
+
+
+def _after(end: End) -> End:
+    return end[0] + 1, end[1]
+
+
+def ranks(stmt: If, bound: End, taken: bool) -> list[Ranks]:
+    """The ranks on one side of a branch, as a sum of ranges."""
+    held: dict[str, list[Ranks]] = {
+        "<": [(FIRST, bound, 1)],
+        "<=": [(FIRST, _after(bound), 1)],
+        ">": [(_after(bound), BEYOND, 1)],
+        ">=": [(bound, BEYOND, 1)],
+        "==": [(bound, _after(bound), 1)],
+        "!=": [(FIRST, BEYOND, 1), (bound, _after(bound), -1)],
+    }
+    return held[stmt.op] if taken else [(FIRST, BEYOND, 1), *((low, high, -sign) for low, high, sign in held[stmt.op])]
+
+
+def count(sides: list[list[Ranks]], degree: sympy.Expr, least: int) -> sympy.Expr:
+    """How many ranks lie on all of some sides of branches, where the degree is at least a number."""
+    import sympy
+
+    found = sympy.Integer(0)
+    for lows, highs, sign in _together(sides):
+        found += sign * _length([FIRST, *lows], [BEYOND, *highs], degree, least)
+    return sympy.expand(found) if not found.has(sympy.Max, sympy.Min) else found
+
+
+def _together(sides: list[list[Ranks]]) -> Iterator[tuple[list[End], list[End], int]]:
+    for chosen in itertools.product(*sides):
+        sign = 1
+        for *_, one in chosen:
+            sign *= one
+        yield [low for low, _, _ in chosen], [high for _, high, _ in chosen], sign
+
+
+def _length(lows: list[End], highs: list[End], degree: sympy.Expr, least: int) -> sympy.Expr:
+    """The number of ranks from the greatest of some ends to before the least of others."""
+    import sympy
+
+    if degree.is_Integer:
+        n = int(degree)
+        return sympy.Integer(max(0, min(k + c * n for k, c in highs) - max(k + c * n for k, c in lows)))
+    low, high = _extreme(lows, greatest=True, least=least), _extreme(highs, greatest=False, least=least)
+    at = {end: sympy.Integer(end[0]) + end[1] * degree for end in (*low, *high)}
+    length = sympy.Min(*(at[e] for e in high)) - sympy.Max(*(at[e] for e in low))
+    positive = all(a[1] <= b[1] and b[0] - a[0] + (b[1] - a[1]) * least >= 0 for a in low for b in high)
+    return length if positive else sympy.Max(0, length)
+
+
+def _extreme(ends: list[End], *, greatest: bool, least: int) -> list[End]:
+    """The greatest, or the least, of some ends: one, or two where that depends on the degree."""
+    choose = max if greatest else min
+    fixed, moving = ([e for e in ends if e[1] == c] for c in (0, 1))
+    if not fixed or not moving:
+        return [choose(ends)]
+    near, far = choose(fixed), choose(moving)
+    if near[0] <= far[0] + least:  # whatever the degree
+        return [far] if greatest else [near]
+    return [near, far]
