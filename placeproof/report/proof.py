@@ -126,7 +126,16 @@ def _counts(judged: Judged) -> str:
     seconds = sum(s.seconds for s in judged.settled)
     solvers = {v.solver for s in judged.settled if (v := s.verdict) and hasattr(v, "solver") and s.word == "proved"}
     by = f" by {', '.join(sorted(solvers))}" if solvers else ""
-    return f"{judged.word}: {proved} of {len(judged.settled)} obligations proved{by} in {1e3 * seconds:.0f} ms"
+    return f"{judged.word}: {proved} of {len(judged.settled)} obligations proved{by} in {1e3 * seconds:.0f} ms{_confirmed(judged)}"
+
+
+def _confirmed(judged: Judged) -> str:
+    """The runs that agree with a proof."""
+    if judged.confirmed is None:
+        return ""
+    count = len(judged.confirmed.runs)
+    fewer = " on fewer devices" if judged.confirmed.smaller else ""
+    return f", and {count} {'run agrees' if count == 1 else 'runs agree'}{fewer}"
 
 
 def second_opinion(opinions: list[dict[str, str]]) -> str:

@@ -25,6 +25,7 @@ def judgement(subject: str, judged: Judged) -> dict[str, Any]:
         "warnings": [text if place is None else f"line {place.line}: {text}" for text, place in judged.warnings],
         "counterexample": _counterexample(judged),
         "why": judged.why if judged.word == "unknown" else "",
+        "confirmed": None if judged.confirmed is None else {"runs": list(judged.confirmed.runs), "smaller": judged.confirmed.smaller},
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from placeproof.core.mesh import Axis
-from placeproof.core.program import Assign, For, Program, Ref, statements
+from placeproof.core.program import FIRST_UNIT, Assign, For, Program, Ref, statements
 from placeproof.core.program.ir import calls, expressions, own_expressions
 from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.encode.world import HasGiven, World
@@ -141,8 +141,9 @@ def shapes_of(program: Program) -> list[tuple[int, int]]:
     """How many layers and units a stage has."""
     if (fixed := program.count("units")) is not None:
         return [(fixed * each, fixed) for each in (1, 2)]
-    domains = {s.domain for s in statements(program.body) if isinstance(s, For)}
-    shapes = [(1, 1), (2, 1), (2, 2)] if domains & {"units", "layers"} else [(1, 1)]
+    loops = [s for s in statements(program.body) if isinstance(s, For)]
+    several = any(s.domain in ("units", "layers") or s.within == FIRST_UNIT for s in loops)
+    shapes = [(1, 1), (2, 1), (2, 2)] if several else [(1, 1)]
     return [*shapes, (3, 3)] if _names_units(program) else shapes
 
 

@@ -1,0 +1,102 @@
+"""Programs in masses against the manual: `python nightly/manual.py --drawn 200000 --small`.
+
+Each is judged, and run by `tests/manual_interpreter.py`, which was written from the manual alone. A proof of a program that a run of the
+interpreter denies is a false accept; a refutation of one that ends, on the mesh of the counterexample, as one device does is a false
+refusal. Prints both with their texts, and how many verdicts of each kind there were; ends with 1 if there was a false one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "tests")]
+
+import manual_programs  # noqa: E402
+from manual_interpreter import UnsupportedError, differs  # noqa: E402
+
+from placeproof.core.diagnostics import InputError  # noqa: E402
+from placeproof.core.program import Program, read  # noqa: E402
+from placeproof.semantics.verdict import Judged, judge  # noqa: E402
+
+#: Degrees of the first and of the other axes, micro-batches and units.
+RUNS = ((1, 2, 1, 1), (2, 2, 2, 2), (3, 1, 3, 3), (4, 2, 1, 2), (2, 3, 3, 1))
+
+
+def right(program: Program) -> bool | None:
+    """Whether small runs end as one device does; None where the interpreter does not speak of the program."""
+    for first, others, batches, units in RUNS:
+        degrees = {a.name: a.degree or (first if n == 0 else others) for n, a in enumerate(program.axes)}
+        degrees |= {str(a.inner): 2 if degrees[a.name] % 2 == 0 else 1 for a in program.axes if isinstance(a.inner, str)}
+        try:
+            if differs(program, degrees, microbatches=batches, units=units) is not None:
+                return False
+        except UnsupportedError:
+            return None
+    return True
+
+
+def at_the_witness(judged: Judged) -> bool:
+    """Whether the interpreter differs on the mesh of a counterexample, too."""
+    assert judged.found is not None
+    setup = judged.found.setup
+    degrees = {k: v for k, v in setup.degrees.items() if not k.endswith("_inner")}
+    degrees |= {str(a.inner): setup.degrees[a.inner_name] for a in judged.program.axes if isinstance(a.inner, str)}
+    units = getattr(setup, "units_per_stage", 1)
+    return differs(judged.program, degrees, microbatches=getattr(setup, "microbatches", 1), units=units) is not None
+
+
+def one(text: str) -> tuple[str, str, str]:
+    """What is said of a program: the verdict, the manual's truth, and what is wrong with the verdict."""
+    try:
+        program = read(text)
+        judged = judge(program)
+    except InputError:
+        return "refused", "", ""
+    except Exception as error:
+        return "crashed", "", f"{type(error).__name__}: {error}"
+    truth = right(program)
+    said = {True: "right", False: "wrong", None: "not spoken of"}[truth]
+    if judged.word == "proved" and truth is False:
+        return judged.word, said, "false accept"
+    races = "start(" in text  # an operand that is overwritten in flight is wrong here, and nothing to the interpreter
+    if judged.word == "refuted" and truth is True and not races and not at_the_witness(judged):
+        return judged.word, said, "false refusal"
+    return judged.word, said, ""
+
+
+def main() -> int:
+    """Compare, and say what differs."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--drawn", type=int, default=0, metavar="N", help="so many random programs of up to twelve statements")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the seed of the first of them")
+    parser.add_argument("--small", action="store_true", help="every program of up to three statements over the vocabulary")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="of these, every N-th")
+    chosen = parser.parse_args()
+
+    def texts() -> Iterator[str]:
+        yield from (manual_programs.drawn(seed) for seed in range(chosen.first, chosen.first + chosen.drawn))
+        if chosen.small:
+            yield from (text for n, text in enumerate(manual_programs.small()) if n % chosen.every == 0)
+
+    every = list(texts())
+    counted: Counter[tuple[str, str]] = Counter()
+    wrong = 0
+    with ProcessPoolExecutor() as pool:
+        for text, (word, truth, what) in zip(every, pool.map(one, every, chunksize=50), strict=True):
+            counted[truth, word] += 1
+            if what:
+                wrong += 1
+                print(f"{what}\n{text}", flush=True)
+    for (truth, word), n in sorted(counted.items()):
+        print(f"{truth or '-'}: {word} {n}")
+    print(f"{len(every)} programs, {wrong} false verdicts")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
