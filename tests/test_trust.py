@@ -9,6 +9,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.program import read
 from placeproof.semantics import confirm
 from placeproof.semantics.confirm import Confirmed, Denied, DisagreementError, NotRun, confirm_by_runs, meshes
+from placeproof.semantics.explain import explain
 from placeproof.semantics.lower import lower
 from placeproof.semantics.trace import trace
 from placeproof.semantics.verdict import judge
@@ -114,6 +115,32 @@ def test_a_branch_does_not_lose_a_derivative() -> None:
     assert judge(read(text)).word == "unknown"
     branch = "mesh(cp)\ntensor(x, hidden)\ntensor(dy, hidden)\nif rank(cp) == 0:\n    y = x * 2\nelse:\n    y = 2 * x\n"
     assert judge(read(branch + "returns(dy * 0, gradient_of=y, by=x, at=dy)\n")).word != "proved"
+
+
+# What is wrong is said.
+
+ACCUMULATED = "mesh(dp, tp)\nfor i in microbatches:\n    G += backward(parameters, i)\n"
+EXPLAINED = {
+    "dp times what is expected": "mesh(dp)\nG = all_reduce(backward(parameters), dp)\n",
+    "1/dp of what is expected": f"mesh(dp)\n{PLAIN.replace('1 / dp', '1 / dp ** 2')}",
+    "microbatches times what is expected": f"{ACCUMULATED}G = scale(all_reduce(G, dp), 1 / dp)\n",
+    "microbatches/dp times what is expected": f"{ACCUMULATED}G = scale(all_reduce(G, dp), 1 / dp ** 2)\n",
+    "that of the device's own samples alone": "mesh(dp)\nG = backward(parameters)\n",
+    "that of the last micro-batch alone": "mesh(dp)\nfor i in microbatches:\n    G = backward(parameters, i)\n"
+    "G = all_reduce(G, dp, op=mean)\n",
+    "without the last micro-batch": DELAYED.format(tail=""),
+    "of `embedding` is 1/2 of what is expected": TIED.format(op=", op=mean"),
+}
+
+
+@pytest.mark.parametrize("said", EXPLAINED)
+def test_what_is_wrong_with_a_gradient_is_said(said: str) -> None:
+    assert explain(trace(read(EXPLAINED[said] + UPDATE)).program) == f"the gradient {said if said[:3] == 'of ' else f'is {said}'}"
+
+
+@pytest.mark.parametrize("name", [name for name, (_, expected) in PROGRAMS.items() if expected == "proved"])
+def test_nothing_is_said_of_what_is_right(name: str) -> None:
+    assert explain(trace(read(ending(PROGRAMS[name][0]))).program) is None
 
 
 # A proof is confirmed.

@@ -10,6 +10,7 @@ from placeproof.core.program import Program
 from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
 from placeproof.semantics import tensors
+from placeproof.semantics.explain import explain
 from placeproof.semantics.meaning import Fault, Setup
 from placeproof.semantics.meaning.script import inputs, missing, shown_pair, what_differs
 from placeproof.semantics.verdict import Judged, Settled
@@ -64,13 +65,19 @@ def _refuted(subject: str, judged: Judged) -> list[str]:
     mesh = ", ".join([*(f"{axis} = {n}" for axis, n in setup.degrees.items()), f"micro-batches = {setup.microbatches}"])
     if isinstance(what, Fault):
         where = "; ".join(", ".join(f"{a} = {n}" for a, n in d.items()) for d in what.devices[:4])
-        return [*lines, f"   = counterexample: {mesh} (replayed exactly)", f"   = {what.why}: {where}"]
+        return [*lines, f"   = counterexample: {mesh} (replayed exactly)", f"   = {what.why}: {where}", *_explained(judged)]
     lines.append(f"   = counterexample: {mesh} (replayed exactly)")
     if what.actual is None:
-        return [*lines, f"   = {missing(what)}"]
+        return [*lines, f"   = {missing(what)}", *_explained(judged)]
     expected, actual = shown_pair(what)
     lines.append(f"   = {what_differs(what)}: expected {expected}, actual {actual}")
+    lines += _explained(judged)
     return lines + _inputs(judged.program, setup)
+
+
+def _explained(judged: Judged) -> list[str]:
+    said = explain(judged.program, judged.options.without)
+    return [f"   = {said}"] if said is not None else []
 
 
 def _of_tensors(found: tensors.Found) -> list[str]:

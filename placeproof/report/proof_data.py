@@ -7,6 +7,7 @@ from typing import Any
 from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.report.proof_run import number, of_block, of_step
 from placeproof.semantics import tensors
+from placeproof.semantics.explain import explain
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.recorded import plain
 from placeproof.semantics.meaning.script import element_name, inputs, shown_pair
@@ -55,6 +56,7 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
         "line": about.place.line if about is not None and about.place is not None else None,
     }
     run = of_step(judged.program, setup, what)
+    shared["explained"] = explain(judged.program, judged.options.without)
     if isinstance(what, Fault):
         nothing: dict[str, Any] = {"device": None, "element": None, "expected": None, "actual": what.why, "unheld": None, "inputs": {}}
         return {**shared, **nothing, "replayed": True, "run": run}
@@ -84,6 +86,7 @@ def _of_tensors(judged: Judged, found: tensors.Found) -> dict[str, Any]:
         "expected": None if what.expected is None else number(what.expected),
         "actual": what.name if what.actual is None else number(what.actual),
         "unheld": None,
+        "explained": None,
         "inputs": {f"size of {dim}": str(n) for dim, n in found.setup.sizes.items()} | {"seed": str(found.setup.seed)},
         "replayed": True,
         "run": of_block(judged.program, found),

@@ -95,6 +95,7 @@ class Truth:
         self.columns = world.columns(tuple(range(len(world.elements))))
         self.theta = world.first[:, None]
         self.gradient = world.field.zeros(world.first.shape)
+        self.by_sample = self.gradient[None, :]
         self.omega = np.concatenate([self.theta, world.field.zeros(self.theta.shape)], axis=-1)
 
     def step(self, number: int) -> None:
@@ -116,7 +117,8 @@ class Truth:
         """The gradient of the mean over the tokens of the global batch."""
         world, f = self.world, self.world.field
         tokens = world.scalars("tokens", number).reshape(-1)
-        gradients = f.mul(self._gradients(number), tokens[:, None])
+        self.by_sample = self._gradients(number)
+        gradients = f.mul(self.by_sample, tokens[:, None])
         return f.div(f.total(gradients, 0), f.total(tokens, 0, keepdims=True))
 
     def _gradients(self, number: int) -> Array:

@@ -1,0 +1,157 @@
+"""What is wrong with a gradient, in words: the factor that it has too much, or the samples that alone are in it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from placeproof.core.program import Program
+from placeproof.core.program.wellformed import least_degrees
+from placeproof.semantics.meaning.setup import Setup
+from placeproof.semantics.search import batches_of, degrees_of
+
+if TYPE_CHECKING:
+    from placeproof.semantics.meaning.run import Run
+
+#: Degrees that tell factors apart: no product of some is a product of others.
+_APART = (3, 5, 7, 11, 13)
+#: The most devices of the run that is explained, and the highest power of a degree in a factor.
+MOST, POWERS = 250, (0, -1, 1, -2, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gradient:
+    """The gradient that each device's update read, ``read[device, element]``, -1 where it has none; ``right[element]``, and that of each
+    sample, ``samples[sample, element]``, with its micro-batch. ``own``: the coordinates of each device's samples."""
+
+    run: Run
+    read: Any
+    samples: Any
+    right: Any
+    batches: Any
+    own: Any
+
+
+def explain(program: Program, without: frozenset[str] = frozenset()) -> str | None:
+    """What the gradient is that a refuted program's update reads, where that can be said in a few words: by what factor it is too large, on
+    all devices, for degrees that tell factors apart; or of which samples it is alone. None where it is something else, or right."""
+    setup = _setup(program, without)
+    found = None if setup is None else _gradient(program, setup)
+    if found is None:
+        return None
+    assert setup is not None
+    found, of = _wrong_groups(found)
+    if not found.right.size:
+        return None
+    for what, expected in _expected(found):
+        factor = _factor(found, expected, setup)
+        if factor is not None and (factor, what) != ("", ""):
+            return f"the gradient{of} is {_in_words(what, factor)}"
+    return None
+
+
+def _in_words(what: str, factor: str) -> str:
+    part = factor.startswith("1/")
+    if not what:
+        return f"{factor} of what is expected" if part else f"{factor} times what is expected"
+    return what if not factor else f"{what}, {factor} of it" if part else f"{what}, {factor} times"
+
+
+def _wrong_groups(found: _Gradient) -> tuple[_Gradient, str]:
+    """The elements of the groups whose gradient is wrong somewhere, and their names where others are right."""
+    import numpy as np
+
+    layout, elements = found.run.truth.world.layout, found.run.truth.world.elements
+    groups = [layout.group_of(e) for e in elements]
+    wrong = ((found.read != -1) & (found.read != found.run.truth.gradient)).any(axis=0)
+    names = list(dict.fromkeys(g for g, bad in zip(groups, wrong, strict=True) if bad))
+    at = np.array([n for n, g in enumerate(groups) if g in names], dtype=np.int64)
+    of = "" if len(names) == len(set(groups)) else " of " + " and ".join(f"`{n}`" for n in names)
+    return replace(found, read=found.read[:, at], samples=found.samples[:, at], right=found.run.truth.gradient[at]), of
+
+
+def _setup(program: Program, without: frozenset[str]) -> Setup | None:
+    """A mesh whose degrees, and number of micro-batches, tell factors apart."""
+    least, free = least_degrees(program), iter(_APART)
+    degrees: dict[str, int] = {}
+    for axis in program.axes:
+        if axis.degree is not None or axis.inner is not None:
+            degrees |= degrees_of(axis, least.get(axis.name, 1))[-1]
+        else:
+            degrees[axis.name] = next((n for n in free if n >= least.get(axis.name, 1)), 0)
+    batches = batches_of(program)
+    m = batches[0] if len(batches) == 1 else next(free, 0)
+    units = program.count("units") or 1
+    sizes = [n for name, n in degrees.items() if not any(a.inner is not None and name == a.inner_name for a in program.axes)]
+    if not all(degrees.values()) or not m or prod(sizes) > MOST:
+        return None
+    return Setup(degrees=degrees, microbatches=m, layers_per_stage=units, units_per_stage=units, exact=False, without=without)
+
+
+def _gradient(program: Program, setup: Setup) -> _Gradient | None:
+    import numpy as np
+
+    from placeproof.semantics.meaning.run import NoMeaningError, Run
+
+    both = Run(program, setup)
+    try:
+        if both.step(0) is not None or not program.axes:
+            return None
+    except (ZeroDivisionError, NoMeaningError, TypeError, AttributeError):
+        return None
+    rows, own = [], []
+    for place in both.places:
+        if place.read is None:
+            return None
+        part = place.read.on(both.truth.columns)
+        if not part.have.all():  # of parts, each device has its own
+            part = part.with_(np.where(part.have[..., None], part.data, -1), part.extent | True)
+        rows.append(part.data[..., 0].reshape(-1, len(both.truth.columns)))
+        coordinates = [np.broadcast_to(place.mesh.at[f], place.mesh.shape).reshape(-1) for f in place.world.layout.sample_factors]
+        own.append(np.stack(coordinates, axis=-1) if coordinates else np.zeros((len(rows[-1]), 0), dtype=np.int64))
+    numbers: Any = np.arange(len(both.truth.by_sample)) % setup.microbatches
+    return _Gradient(both, np.concatenate(rows), both.truth.by_sample, both.truth.gradient, numbers, np.concatenate(own))
+
+
+def _expected(found: _Gradient) -> Iterator[tuple[str, Any]]:
+    """What a gradient may be, in words, and as ``[device, element]``: the mean over some of the samples, or what they add to it."""
+    import numpy as np
+
+    f, layout, m = found.run.truth.world.field, found.run.truth.world.layout, int(found.batches.max()) + 1
+    count = len(found.samples)
+    yield "", found.right[None, :]
+    for number, name in ((m - 1, "last"), (0, "first")) if m > 1 else ():
+        only = found.batches == number
+        yield f"that of the {name} micro-batch alone", f.div(f.total(found.samples[only], 0), f.of(count // m))[None, :]
+        yield f"without the {name} micro-batch", f.div(f.total(found.samples[~only], 0), f.of(count))[None, :]
+    sizes = [found.run.truth.world.sizes[x] for x in layout.sample_factors]
+    if prod(sizes) > 1:
+        at = np.stack(np.unravel_index(np.arange(count) // m, sizes), axis=-1)
+        rows = [f.div(f.total(found.samples[(at == one).all(axis=-1)], 0), f.of(m)) for one in found.own]
+        yield "that of the device's own samples alone", np.stack(rows)
+
+
+def _factor(found: _Gradient, expected: Any, setup: Setup) -> str | None:
+    """By which product of degrees all devices' gradients are larger; an empty text for none, None where there is no such."""
+    f, held = found.run.truth.world.field, found.read != -1
+    names = {name: n for name, n in setup.degrees.items() if n > 1}
+    names |= {"microbatches": setup.microbatches} if setup.microbatches > 1 else {}
+    for powers in sorted(itertools.product(POWERS, repeat=len(names)), key=lambda p: sum(map(abs, p))):
+        value = prod((Fraction(n) ** e for n, e in zip(names.values(), powers, strict=True)), start=Fraction(1))
+        for constant in (Fraction(1), Fraction(2), Fraction(1, 2)):
+            if not (held & (found.read != f.mul(expected, f.of(value * constant)))).any():
+                return _product({"2": {1: 0, 2: 1}.get(int(constant), -1), **dict(zip(names, powers, strict=True))})
+    return None
+
+
+def _product(powers: dict[str, int]) -> str:
+    over = [name if e == 1 else f"{name}**{e}" for name, e in powers.items() if e > 0]
+    under = [name if e == -1 else f"{name}**{-e}" for name, e in powers.items() if e < 0]
+    if not over and not under:
+        return ""
+    below = "" if not under else f"/{under[0]}" if len(under) == 1 else f"/({' * '.join(under)})"
+    return f"{' * '.join(over) or '1'}{below}"
