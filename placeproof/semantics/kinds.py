@@ -3,29 +3,58 @@
 from __future__ import annotations
 
 from placeproof.core.diagnostics import Problems
+from placeproof.core.program import Program
 from placeproof.core.program.ops import OPS
 from placeproof.semantics.values import Event, Kind, Trace
 
 _P, _O, _G, _S = Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS, Kind.SCALAR
 _X, _KEPT = Kind.STREAM, Kind.SAVED
+#: What lies in parts; what is made of numbers; what can lie elsewhere.
+_STATES = (_P, _O, _G)
+_PARTED = (*_STATES, _X)
+_NUMBERS = (*_PARTED, _S)
+_ANY = (*_NUMBERS, _KEPT)
 
-#: Operation -> the kind that each operand must have (None: any).
-NEEDS: dict[str, tuple[Kind | None, ...]] = {
-    "forward": (_P, _X),
-    "loss": (_X,),
-    "output": (_KEPT,),
-    "backward": (_P, None, _X),
-    "backward_input": (_P, _KEPT, _X),
-    "backward_weight": (_P, _KEPT, _X, _X),
-    "update": (_P, _O, _G, _S),
-    "update_with": (_P, _O, _G, _S),
-    "tensor_norms": (_P, _O, _G),
-    "master": (_O,),
-    "scale": (None, _S),
-    "sqrt": (_S,),
-    "clip_factor": (_S, _S),
-    "min": (_S, _S),
-    "max": (_S, _S),
+#: Operation -> the kinds that each operand may have (None: any, or no value).
+NEEDS: dict[str, tuple[tuple[Kind, ...] | None, ...]] = {
+    "all_reduce": (_NUMBERS,),
+    "reduce_scatter": (_PARTED,),
+    "all_gather": (_PARTED,),
+    "all_to_all": (_PARTED,),
+    "broadcast": (_NUMBERS,),
+    "reduce": (_NUMBERS,),
+    "tied_reduce": (_STATES,),
+    "part": (_PARTED,),
+    "copy": (_ANY,),
+    "cast": (_ANY,),
+    "quantize": (_NUMBERS,),
+    "dequantize": (_NUMBERS,),
+    "to_host": (_ANY,),
+    "to_device": (_ANY,),
+    "forward": ((_P,), (_X,)),
+    "loss": ((_X,),),
+    "output": ((_KEPT,),),
+    "backward": ((_P,), None, (_X,)),
+    "backward_with": ((_P,), None, (_S,)),
+    "backward_input": ((_P,), (_KEPT,), (_X,)),
+    "backward_weight": ((_P,), (_KEPT,), (_X,), (_X,)),
+    "update": ((_P,), (_O,), (_G,), (_S,)),
+    "update_with": ((_P,), (_O,), (_G,), (_S,)),
+    "tensor_norms": ((_P,), (_O,), (_G,)),
+    "statistics": ((_P,),),
+    "master": ((_O,),),
+    "elementwise": (None, _NUMBERS),
+    "dropout": ((_X,), (_S,)),
+    "scale": (_NUMBERS, (_S,)),
+    "zero": (_NUMBERS,),
+    "square_norm": (_NUMBERS,),
+    "sqrt": ((_S,),),
+    "clip_factor": ((_S,), (_S,)),
+    "found_inf": (_STATES,),
+    "rescale": ((_S,), (_S,)),
+    "stale": (_STATES, (_S,)),
+    "min": ((_S,), (_S,)),
+    "max": ((_S,), (_S,)),
 }
 
 
@@ -34,28 +63,55 @@ def require_kinds(found: Trace) -> None:
     problems = Problems()
     for event in found.events:
         _check(event, problems)
+        _owners_of_parts(event, problems)
+        _tied(event, found.program, problems)
+    for expr, left, right in found.arithmetic:
+        if _O in (left.kind, right.kind) and _S not in (left.kind, right.kind):
+            problems.add(
+                "PP309",
+                f"`{expr.op}` of optimizer state: it has several numbers for each element",
+                place=expr.place,
+                help="`master(optimizer)` is its copy of the parameters",
+            )
     problems.raise_if_any()
 
 
-#: What moves parts, or leaves each device its own: a number has none.
-PARTS = ("all_gather", "reduce_scatter", "all_to_all", "part")
-
-
 def _check(event: Event, problems: Problems) -> None:
-    in_parts = event.call.op in PARTS or event.call.option("root", None) == "owner"
-    if in_parts and event.operands and event.operands[0].kind is _S:
-        problems.add(
-            "PP309",
-            f"`{event.call.op}` moves the parts of a tensor, and a number has none",
-            place=event.call.place,
-            help="of numbers, `all_reduce` gives the sum (or `op=mean`, `op=max`), `broadcast` the number of one device",
-        )
     for position, (value, needed) in enumerate(zip(event.operands, NEEDS.get(event.call.op, ()), strict=False)):
-        if needed is not None and value.kind is not needed:
+        if needed is not None and value.kind not in needed:
             what = OPS[event.call.op].operands[position]
+            *others, last = (kind.value for kind in needed)
+            takes = f"{', '.join(others)} or {last}" if others else last
             problems.add(
                 "PP309",
-                f"`{event.call.op}` takes {needed.value} as `{what}`, and gets {value.kind.value}",
+                f"`{event.call.op}` takes {takes} as `{what}`, and gets {value.kind.value}",
                 place=event.call.args[position].place or event.call.place,
                 help=OPS[event.call.op].signature(),
             )
+
+
+def _owners_of_parts(event: Event, problems: Problems) -> None:
+    if event.call.option("root", None) == "owner" and event.operands and event.operands[0].kind is _S:
+        problems.add(
+            "PP309",
+            f"`{event.call.op}` with `root=owner` moves the parts of a tensor, and a number has none",
+            place=event.call.place,
+            help="of numbers, `all_reduce` gives the sum (or `op=mean`, `op=max`), `broadcast` the number of one device",
+        )
+
+
+def _tied(event: Event, program: Program, problems: Problems) -> None:
+    if event.call.op != "tied_reduce" or not event.operands:
+        return
+    tied = {g.name for g in program.groups if g.tied == event.call.axes[0]}
+    others = [p.group for p in event.operands[0].pieces if p.group not in tied]
+    if others:
+        problems.add(
+            "PP309",
+            f"`tied_reduce` adds up the copies of a tied weight, and `{others[0]}` is not tied along `{event.call.axes[0]}`",
+            place=event.call.place,
+            help=f"declare it, `group(embedding, P_norm, tied={event.call.axes[0]})`, and reduce that group alone: `G.embedding`",
+        )
+
+
+__all__ = ["NEEDS", "require_kinds"]

@@ -200,6 +200,7 @@ class _Walk:
                 return value
             case Binary():
                 left, right = self._eval(expr.left), self._eval(expr.right)
+                self.found.arithmetic.append((expr, left, right))
                 return _sum(left, right)
             case Call():
                 return self._call(expr)

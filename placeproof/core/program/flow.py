@@ -40,6 +40,8 @@ class _Flow:
         self.waited: set[str] = set()
         passing = {p.state for p in program.placed for _, mode in p.modes if mode.transient}
         self.lasting = set(STATES) - passing - {"activations"}
+        targets = (t for s in statements(program.body) if isinstance(s, Assign) for t in s.targets)
+        self.assigned = {t.name for t in targets}
         self.constants = {name for a in program.axes for name in (a.name, a.outer_name, a.inner_name)} | set(DOMAINS)
 
     def body(self, body: tuple[Stmt, ...], known: _Known, loops: tuple[str, ...]) -> None:
@@ -83,6 +85,7 @@ class _Flow:
 
     def _effect(self, call: Call, known: _Known, loops: tuple[str, ...]) -> None:
         self.read(call, known, loops)
+        self._takes_buffer(call, known)
         if call.op == "free" and call.args and isinstance(call.args[0], Ref):
             known.freed[call.args[0].name] = call.place
             if call.args[0].name in self.lasting:
@@ -92,6 +95,15 @@ class _Flow:
                     place=call.place,
                     help="place it `M` if it should exist for a while only",
                 )
+
+    def _takes_buffer(self, call: Call, known: _Known) -> None:
+        if call.op not in ("zero", "free") or not call.args:
+            return
+        ref = call.args[0]
+        given = isinstance(ref, Ref) and ref.name not in known.written and (ref.name in self.constants or _is_symbol(ref.name))
+        if given or not isinstance(ref, Ref):
+            message = f"`{call.op}` takes a buffer that was written"
+            self.problems.add("PP306", message, place=ref.place or call.place, help="give the value a name first, or leave this line out")
 
     def _branch(self, stmt: If, known: _Known, loops: tuple[str, ...]) -> None:
         self.read(stmt.bound, known, loops)
@@ -161,7 +173,7 @@ class _Flow:
                 place=ref.place,
                 help=f"read it as `wait({ref.name})`",
             )
-        elif ref.name not in known.written and not _is_symbol(ref.name):
+        elif ref.name not in known.written and (ref.name in self.assigned or not _is_symbol(ref.name)):
             self.problems.add(
                 "PP306",
                 f"`{ref.name}` is read, but nothing wrote it",

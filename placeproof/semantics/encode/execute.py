@@ -246,6 +246,8 @@ class Walk:
                 return self._call(expr, scope, results)
 
     def _arithmetic(self, op: str, left: Value, right: Value, at: Expr) -> Value:
+        if any(isinstance(v, Scalar) and v.of_tensors for v in (left, right)):
+            raise NoMeaningError("arithmetic with norms of tensors", at.place)
         match left, right:
             case Scalar(), Scalar():
                 return Scalar(body=self._numbers(op, left.body, right.body, at))
@@ -394,6 +396,9 @@ class Walk:
             return self.messages.receive(self.ctx, call)
         skipped = {"elementwise": (1,), "quantize": (0,), "cast": (0,)}.get(call.op)
         operands = [self.whole_of(a, scope) for i, a in enumerate(call.args) if skipped is None or i in skipped]
+        of_tensors = [isinstance(o, Scalar) and o.of_tensors for o in operands]
+        if (call.op == "update_with") != any(of_tensors) and not (OPS[call.op].collective or call.op == "copy"):
+            raise NoMeaningError(f"`{call.op}` of what are no norms of tensors, or norms where numbers are needed", call.place)
         if OPS[call.op].collective:
             self._warn_redundant(call, operands[0])
             return exchange(self.ctx, call, operands[0])

@@ -33,7 +33,8 @@ def _batch(walk: Walk, operands: list[Whole]) -> Index | None:
         return operands[-1].index
     if operands and isinstance(operands[-1], Scalar):
         number = operands[-1].body.number
-        return fn(f"batch{number}", (), walk.world.batch) if number else None
+        if number != 0:
+            raise NoMeaningError("a micro-batch is named by a loop's variable, or is the first: 0", walk.ctx.place)
     return None
 
 

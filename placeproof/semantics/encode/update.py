@@ -96,4 +96,5 @@ def tensor_norms(walk: Walk, call: Call, operands: list[Whole], results: int) ->
         raise NoMeaningError("`tensor_norms` of one group at a time", call.place)
     (group,) = g.pieces
     held = walk.ctx.where(group, omega.pieces[group].held | g.pieces[group].held)
-    return Scalar(body=tensor_norm(walk.world, group, (theta.pieces[group].body, omega.pieces[group].body, g.pieces[group].body), held))
+    body = tensor_norm(walk.world, group, (theta.pieces[group].body, omega.pieces[group].body, g.pieces[group].body), held)
+    return Scalar(body=body, of_tensors=True)

@@ -71,13 +71,14 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scalar:
-    """A number: the same for all elements, perhaps another on each device."""
+    """A number: the same for all elements, perhaps another on each device. ``of_tensors``: one for each tensor."""
 
     body: Poly
+    of_tensors: bool = False
 
     def map(self, change: Map) -> Scalar:
         """The body changed."""
-        return Scalar(body=change(self.body))
+        return replace(self, body=change(self.body))
 
     def replaced(self, meant: Mapping[str, Index]) -> Scalar:
         """With index variables replaced."""

@@ -14,7 +14,7 @@ from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.layers import Layers
 from placeproof.semantics.meaning.numbers import GREATER, SMALLER, Array
 from placeproof.semantics.meaning.recorded import root
-from placeproof.semantics.meaning.values import Norms, Part, Saved, Stream, arithmetic, expect, numeric
+from placeproof.semantics.meaning.values import MisfitError, Norms, Part, Saved, Stream, arithmetic, expect, numeric
 
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.place import Place
@@ -32,8 +32,12 @@ def of_sample(place: Place, what: str, batch: int) -> Array:
     return np.broadcast_to(place.mesh.mine(place.world.scalars(what, place.number))[..., batch], place.mesh.shape)
 
 
-def _batch(operands: list[Any]) -> int:
-    return operands[0].numerator if operands and isinstance(operands[0], Fraction) else 0
+def batch_of(place: Place, operands: list[Any]) -> int:
+    """The micro-batch that the last operand names, the first where there is none. Raises MisfitError for what is no micro-batch."""
+    number = operands[-1] if operands else Fraction(0)
+    if not isinstance(number, Fraction) or number.denominator != 1 or not 0 <= number < place.batches:
+        raise MisfitError("a micro-batch is named that there is not")
+    return int(number)
 
 
 def _stream(place: Place, what: str, batch: int) -> Stream:
@@ -43,7 +47,7 @@ def _stream(place: Place, what: str, batch: int) -> Stream:
 
 
 def _data(place: Place, call: Call, operands: list[Any], results: int) -> Stream:
-    return _stream(place, "input", _batch(operands))
+    return _stream(place, "input", batch_of(place, operands))
 
 
 def _loss_of(place: Place, x: Stream, batch: int) -> Stream:
@@ -67,7 +71,7 @@ def _forward(place: Place, call: Call, operands: list[Any], results: int) -> Any
 def _backward(place: Place, call: Call, operands: list[Any], results: int) -> Any:
     layers = Layers(place.world, operands[0])
     if len(operands) < 3:
-        batch = _batch(operands[1:])
+        batch = batch_of(place, operands[1:])
         out, saved = layers.forward(_stream(place, "input", batch))
         found = layers.backward(saved, _loss_of(place, out, batch))
     else:
@@ -125,7 +129,7 @@ def _own_part(place: Place, call: Call, operands: list[Any], results: int) -> An
     if isinstance(value, Part):
         order = call.option("order", "blocked") or "blocked"
         return value.with_(value.data, value.have & place.mesh.owns(value.columns, place.layout.factors(call.axes), order))
-    return value.kept(place.world, value.have & place.mesh.tokens())
+    return expect(Stream, value).kept(place.world, value.have & place.mesh.tokens())
 
 
 def _quantize(place: Place, call: Call, operands: list[Any], results: int) -> Any:
@@ -171,7 +175,7 @@ def _random(place: Place, call: Call, operands: list[Any], results: int) -> Arra
 
 
 def _tokens(place: Place, call: Call, operands: list[Any], results: int) -> Array:
-    return of_sample(place, "tokens", _batch(operands))
+    return of_sample(place, "tokens", batch_of(place, operands))
 
 
 def _found_inf(place: Place, call: Call, operands: list[Any], results: int) -> Array:
@@ -182,7 +186,7 @@ def _found_inf(place: Place, call: Call, operands: list[Any], results: int) -> A
 
 
 def _statistics(place: Place, call: Call, operands: list[Any], results: int) -> Array:
-    return of_sample(place, "statistic", _batch(operands[1:]))
+    return of_sample(place, "statistic", batch_of(place, operands[1:]))
 
 
 def _dropout(place: Place, call: Call, operands: list[Any], results: int) -> Stream:
@@ -190,7 +194,7 @@ def _dropout(place: Place, call: Call, operands: list[Any], results: int) -> Str
 
 
 def _elementwise(place: Place, call: Call, operands: list[Any], results: int) -> Any:
-    return replace(operands[0], data=place.world.field.mul(operands[0].data, operands[0].data))
+    return arithmetic(place.world, "**", operands[0], Fraction(2))
 
 
 def _rescale(place: Place, call: Call, operands: list[Any], results: int) -> Any:

@@ -361,7 +361,7 @@ class Place:
         """A whole pass of the flat model: the devices of the axes that split the computation take part together."""
         axes = {a.name for a in self.world.program.axes if a.splits.compute} | {g.experts for g in self.world.program.groups if g.experts}
         together = replace(call, axes=tuple(a.name for a in self.world.program.axes if a.name in axes))
-        batch = operands[1].numerator if len(operands) > 1 and isinstance(operands[1], Fraction) else 0
+        batch = local.batch_of(self, operands[1:2])
         statistic: Any = Fraction(1)
         if call.op == "backward_with":
             statistic = operands[2]
