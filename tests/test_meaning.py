@@ -16,13 +16,13 @@ from placeproof.core.program import Call, Program, read, render
 from placeproof.semantics.catalogue import compositions
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Difference, Fault, Setup
-from placeproof.semantics.meaning.collectives import NoMeaningError, exchange
+from placeproof.semantics.meaning.collectives import exchange
 from placeproof.semantics.meaning.mesh import Mesh
 from placeproof.semantics.meaning.numbers import PRIME, Field
 from placeproof.semantics.meaning.problem import Problem
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.meaning.setup import layout_of
-from placeproof.semantics.meaning.values import Part
+from placeproof.semantics.meaning.values import NoMeaningError, Part
 from placeproof.semantics.meaning.world import World
 from placeproof.semantics.search import setups
 from placeproof.semantics.trace import trace

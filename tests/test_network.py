@@ -153,5 +153,6 @@ def test_every_optimizer_sees_every_input(kind: str, data: st.DataObject) -> Non
 
 def test_clipping_sees_the_norm() -> None:
     for one in range(1, 5):
-        first, second = (optimizer.clip(FIELD, np.array([Fraction(n)], dtype=object))[0] for n in (one, one + 1))
+        norms = (np.array([Fraction(n)], dtype=object) for n in (one, one + 1))
+        first, second = (optimizer.clip(FIELD, norm, Fraction(1))[0] for norm in norms)
         assert first != second

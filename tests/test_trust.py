@@ -74,7 +74,7 @@ PROGRAMS = {
     ),
     "a group that is not gathered": (GROUPS.format(norm="") + SHARDED.replace("all_gather(parameters, dp)", "parameters"), "refuted"),
     "a group that is placed apart, and updated in part": (GROUPS.format(norm='place(parameters.norm, dp="R")\n') + SHARDED, "refuted"),
-    "sub-groups that do not divide": (f"mesh(dp=4)\ninner(dp=3)\n{PLAIN}", "PP103"),
+    "sub-groups that do not divide": (f"mesh(dp=4)\ninner(dp=3)\n{PLAIN}", "PP303"),
     "what is wrong from six devices on": (
         "mesh(dp)\nG = scale(all_reduce(backward(parameters), dp), (1 + (dp - 1) * (dp - 2) * (dp - 3) * (dp - 4) * (dp - 5)) / dp)\n",
         "refuted",

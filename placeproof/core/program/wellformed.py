@@ -374,7 +374,7 @@ def _sub_groups_divide(program: Program, problems: Problems) -> None:
     for axis in program.axes:
         if isinstance(axis.inner, int) and axis.degree is not None and axis.degree % axis.inner:
             problems.add(
-                "PP103",
+                "PP303",
                 f"sub-groups of {axis.inner} do not divide axis `{axis.name}` of {axis.degree} devices",
                 help="choose a divisor of the degree",
             )
@@ -564,7 +564,7 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP305", demands="groups are declared", check=_known_groups),
     Rule(code="PP306", demands="sizes use defined symbols", check=_symbols_known),
     Rule(code="PP305", demands="devices that are named exist", check=_ranks_exist),
-    Rule(code="PP103", demands="sub-groups divide their axis", check=_sub_groups_divide),
+    Rule(code="PP303", demands="sub-groups divide their axis", check=_sub_groups_divide),
     Rule(code="PP304", demands="a step has no operations of programs over tensors", check=_of_this_kind),
     Rule(code="PP307", demands="operations on samples say which micro-batch, if there are some", check=_batches_are_named, whole=True),
     Rule(code="PP307", demands="loops nest from coarse to fine, each within its part", check=_nested_domains),

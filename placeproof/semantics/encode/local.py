@@ -283,6 +283,8 @@ def _stale(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value
     value, steps = operands
     if not isinstance(value, Tensor) or not isinstance(steps, Scalar):
         raise NoMeaningError("`stale` takes a state and a number of steps", call.place)
+    if steps.body.number is None or steps.body.number.denominator != 1 or steps.body.number < 0:
+        raise NoMeaningError("`stale` takes a whole number of steps", call.place)
     if steps.body.number == 0:
         return value
     pieces = {}

@@ -21,12 +21,7 @@ from placeproof.core.program import Call
 from placeproof.semantics.meaning.layers import taken
 from placeproof.semantics.meaning.mesh import Mesh, size
 from placeproof.semantics.meaning.numbers import Array
-from placeproof.semantics.meaning.values import Norms, Part, Saved, Stream
-
-
-class NoMeaningError(Exception):
-    """A collective of a kind of value for which it says nothing."""
-
+from placeproof.semantics.meaning.values import NoMeaningError, Norms, Part, Saved, Stream
 
 #: What goes from each part's owner, or to it, instead of from one root.
 _BY_OWNERS = {"broadcast": "all_gather", "reduce": "reduce_scatter"}

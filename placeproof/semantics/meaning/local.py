@@ -14,7 +14,7 @@ from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.layers import Layers
 from placeproof.semantics.meaning.numbers import GREATER, SMALLER, Array
 from placeproof.semantics.meaning.recorded import root
-from placeproof.semantics.meaning.values import MisfitError, Norms, Part, Saved, Stream, arithmetic, expect, numeric
+from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Norms, Part, Saved, Stream, arithmetic, expect, numeric
 
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.place import Place
@@ -162,6 +162,8 @@ def _sqrt(place: Place, call: Call, operands: list[Any], results: int) -> Any:
 
 def _stale(place: Place, call: Call, operands: list[Any], results: int) -> Part:
     value, steps = expect(Part, operands[0]), operands[1]
+    if not isinstance(steps, Fraction) or steps.denominator != 1 or steps < 0:
+        raise NoMeaningError("`stale` takes a whole number of steps")
     past = place.past[max(0, len(place.past) - 1 - int(steps))]["parameters"]
     found = past.on(value.columns)
     return replace(found, extent=found.extent & value.extent, group=value.group).with_(found.data, found.have & value.extent)

@@ -9,7 +9,7 @@ import numpy as np
 
 from placeproof.core.program import Call, Program
 from placeproof.semantics.meaning import optimizer
-from placeproof.semantics.meaning.collectives import NoMeaningError, exchange
+from placeproof.semantics.meaning.collectives import exchange
 from placeproof.semantics.meaning.layers import Experts, Layers, flat_pass, own_gradients
 from placeproof.semantics.meaning.mesh import Mesh, at_place, stacked
 from placeproof.semantics.meaning.numbers import Array, Field
@@ -17,7 +17,7 @@ from placeproof.semantics.meaning.place import Meeting, Message, Place
 from placeproof.semantics.meaning.problem import Problem
 from placeproof.semantics.meaning.recorded import HERE, Recorded, known, unheld
 from placeproof.semantics.meaning.setup import Difference, Fault, Setup, layout_of
-from placeproof.semantics.meaning.values import MisfitError, Part, Stream
+from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Part, Stream
 from placeproof.semantics.meaning.world import World
 
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
+class NoMeaningError(Exception):
+    """A program does something that has no meaning here."""
+
+
 class MisfitError(Exception):
     """Values whose shapes, or kinds, do not fit one another on a device."""
 
@@ -140,6 +144,8 @@ def expect(kind: type[Value], value: Any) -> Value:
 
 def arithmetic(world: World, op: str, left: Any, right: Any) -> Any:
     """Arithmetic on numbers, and element by element on parts and streams, where a number meets each element."""
+    if op == "**" and not (isinstance(right, Fraction) and right.denominator == 1):
+        raise NoMeaningError("a power whose exponent is no whole number")
     if isinstance(left, Fraction) and isinstance(right, Fraction):
         return _plain(op, left, right)
     if op == "**":

@@ -10,7 +10,7 @@ from placeproof.prove import Budget, Refuted, Unknown, confirm, settle
 from placeproof.semantics.encode.context import NoMeaningError, Obligation
 from placeproof.semantics.encode.world import Options
 from placeproof.semantics.tensors.encode import encode_tensors
-from placeproof.semantics.tensors.simulate import Found, Searched, ran, search, setups, simulate
+from placeproof.semantics.tensors.simulate import Found, Searched, ran, search, setups, simulate, smaller
 from placeproof.semantics.tensors.values import Space
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def _confirmed(judged: Judged) -> Judged:
     why = "no mesh is small enough"
     for setup in of or every[-1:]:
         found = ran(judged.program, setup, slopes=not done)
+        if isinstance(found, str):
+            found = ran(judged.program, smaller(judged.program, setup), slopes=not done)
         if isinstance(found, Found):
             where = ", ".join(f"N_{a} = {n}" for a, n in setup.degrees.items()) or "one device"
             raise DisagreementError(

@@ -332,6 +332,8 @@ class Machine:
 def _root(call: Call, group: list[Device]) -> Device:
     """The device whose value counts."""
     root = call.option("root", "0") or "0"
+    if len(group) == 1:  # where collectives do nothing
+        return group[0]
     if root == "owner":
         raise NotComputedError("a root for each part")
     if int(root) >= len(group):

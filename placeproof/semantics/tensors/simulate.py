@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from placeproof.core.program import Program, statements
-from placeproof.core.program.ir import calls
+from placeproof.core.program.ir import POSITIONS, calls
 from placeproof.semantics.tensors.arrays import FaultError, Local
 from placeproof.semantics.tensors.machine import Machine, Output
 from placeproof.semantics.tensors.numbers import NotComputedError
@@ -156,6 +156,12 @@ def ran(program: Program, setup: Setup, *, slopes: bool) -> Found | str | None:
             continue
         return None if what is None else Found(setup=chosen, what=what)
     return why
+
+
+def smaller(program: Program, setup: Setup) -> Setup:
+    """The same mesh with dimensions of one element where its parts allow it, save positions: numbers stay small in exponents."""
+    cut = _cut(program, setup.degrees)
+    return replace(setup, sizes={d: max(n, 2 if d in POSITIONS - {"batch"} else 1) for d, n in cut.items()})
 
 
 def setups(program: Program, most: int = 3) -> Iterator[Setup]:
