@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from placeproof.core.program import Assign, Expr, For, Program, Ref, statements
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from placeproof.semantics.encode.execute import Walk
 
 
-@lru_cache(maxsize=64)
 def kept(program: Program) -> frozenset[str]:
     """The buffers that a program writes with an index over micro-batches."""
     every = list(statements(program.body))
@@ -71,14 +69,14 @@ def read(world: World, held: Value, ref: Ref, scope: Scope) -> Whole:
 
 
 def _shifts(walk: Walk, expr: Expr) -> list[Ref]:
-    names = kept(walk.program)
+    names = walk.kept
     refs = [e for e in expressions(expr) if isinstance(e, Ref)]
     return [r for r in refs if r.name in names and r.index is not None and r.index.var is not None and r.index.offset]
 
 
 def shifted(walk: Walk, stmt: Assign, scope: Scope) -> bool:
     """Whether a statement reads what is kept for the micro-batch before, or the next one."""
-    return bool(kept(walk.program) and _shifts(walk, stmt.value))
+    return bool(walk.kept and _shifts(walk, stmt.value))
 
 
 def all_but_one(walk: Walk, stmt: Assign, scope: Scope) -> Whole:

@@ -48,6 +48,7 @@ class Walk:
         self.reference = Reference(ctx.world)
         self.env: Env = {}
         self.mixed: set[str] = set()
+        self.kept = batches.kept(self.program)
         self.plain: set[str] = set()  # buffers of which one micro-batch stands in the environment
         self.whole = Region(domain="stage", index=ctx.world.stage)
         for state in ("parameters", "optimizer", "gradients"):
@@ -113,8 +114,8 @@ class Walk:
             self._store(target, self._added(target, one, scope) if stmt.accumulate else one, scope)
 
     def _added(self, target: Ref, value: Value, scope: Scope) -> Value:
-        if target.name not in self.env or (target.name in batches.kept(self.program) and not batches.known(self, target, scope)):
-            if target.name in batches.kept(self.program):
+        if target.name not in self.env or (target.name in self.kept and not batches.known(self, target, scope)):
+            if target.name in self.kept:
                 return value
             return self._first_of_a_sum(target, value) if self.ctx.batch is not None else value
         held = self.read(target, scope)
@@ -133,7 +134,7 @@ class Walk:
     def _store(self, target: Ref, value: Value, scope: Scope) -> None:
         name, before = target.name, self.env.get(target.name)
         self._race(name)
-        if name in batches.kept(self.program):
+        if name in self.kept:
             self.env[name] = batches.stored(target, value, scope)
             return
         if isinstance(value, Tensor):
@@ -302,7 +303,7 @@ class Walk:
             if value.where not in self.ctx.conditions:
                 raise NoMeaningError(f"`{ref.name}` is read by devices that did not write it", ref.place)
             value = value.value
-        if isinstance(value, Batched) or ref.name in batches.kept(self.program):
+        if isinstance(value, Batched) or ref.name in self.kept:
             return batches.read(self.world, value, ref, scope)
         if isinstance(value, Parts):
             return self._part_of(value, ref, scope)
