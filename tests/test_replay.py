@@ -197,7 +197,7 @@ def test_collectives_come_out_bit_for_bit(what: str) -> None:
     text = f"mesh(dp, cp)\nplace(parameters)\nplace(optimizer)\n{LINES[what]}\nparameters, optimizer = update(parameters, optimizer, g)\n"
     one = replayed(anything(read(text), Setup(degrees={"dp": 2, "cp": 2}, seed=3)))
     assert_reproduced(one)
-    assert one.compared >= 3 * 8
+    assert one.compared >= (8 if what == "missing" else 3 * 8)  # of what is not held no number is said
 
 
 # Wrong predictions are found.

@@ -84,9 +84,6 @@ def not_replayed(program: Program) -> str | None:
     loops = {s.var for s in every if isinstance(s, For) and s.domain == "microbatches"}
     if any(t.index is not None and t.index.var in loops for s in every if isinstance(s, Assign) for t in s.targets):
         return "a buffer that is kept for each micro-batch"
-    started = [c.args[0] for s in every for c in calls(s) if c.op == "start"]
-    if any(isinstance(c, Call) and c.args and not isinstance(c.args[0], Ref) for c in started):
-        return "a collective that is started on what is computed in the same line"
     return None
 
 

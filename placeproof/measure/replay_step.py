@@ -248,10 +248,12 @@ class Process(Here):
         if call.op == "start":
             started = call.args[0]
             assert isinstance(started, Call)
-            return Handle(call=started, frame=self._pinned(started, frame))
+            pinned = self._pinned(started, frame)
+            computed = started.args and not isinstance(started.args[0], Ref)
+            return Handle(call=started, frame=pinned, value=self._value(started.args[0], pinned) if computed else None)
         if call.op == "wait":
             handle = a(Handle, self._value(call.args[0], frame), call)
-            return self._eval(handle.call, handle.frame)
+            return self._eval(handle.call, handle.frame) if handle.value is None else exchange(self, handle.call, handle.value)
         if call.op in ("elementwise", "quantize", "cast"):
             position = 1 if call.op == "elementwise" else 0
             return local(self, call, [self._value(call.args[position], frame)], results)

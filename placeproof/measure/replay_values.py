@@ -127,10 +127,12 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Handle:
-    """A collective that was started. It reads its operand when it is waited for: the latest that a real one may."""
+    """A collective that was started. A buffer that it sends it reads when it is waited for, the latest that a real one may; ``value``: what
+    was computed for it."""
 
     call: Call
     frame: Frame
+    value: Value | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
+from random import Random
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +18,12 @@ Array: TypeAlias = Any
 #: Products of two residues fit into 64 bits. Equal residues stand for different fractions by a chance of about one in 2**31. Small numbers
 #: have square roots among residues of this prime.
 PRIME = 2147481311
+
+
+def residues(random: Random, shape: tuple[int, ...]) -> Array:
+    """Numbers of which each is as likely as another, save zero. (NumPy's own generator takes as long to import as a run.)"""
+    drawn = np.frombuffer(random.randbytes(8 * prod(shape)), dtype=np.uint64).reshape(shape)
+    return (drawn % np.uint64(PRIME - 1)).astype(np.int64) + 1
 
 
 @dataclass(frozen=True)
@@ -43,9 +51,9 @@ class Field:
         """Zeros."""
         return np.full(shape, Fraction(0), dtype=object) if self.exact else np.zeros(shape, dtype=np.int64)
 
-    def garbage(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    def garbage(self, random: Random, shape: tuple[int, ...]) -> Array:
         """What devices read where they hold nothing: other residues each time; among fractions, nothing."""
-        return np.full(shape, NOTHING, dtype=object) if self.exact else random.integers(1, PRIME, shape)
+        return np.full(shape, NOTHING, dtype=object) if self.exact else residues(random, shape)
 
     def add(self, x: Array, y: Array) -> Array:
         """Sum."""

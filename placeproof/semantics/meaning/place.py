@@ -325,7 +325,8 @@ class Place:
         for arg in call.args:
             operands.append((yield from self.eval(arg, scope)))
         if call.op in ("send", "recv"):
-            return (yield self._message(call, operands))
+            message = self._message(call, operands)
+            return (yield message) if message is not None else None
         if OPS[call.op].collective:
             return (yield self._meeting(call, operands[0]))
         if call.op in ("backward", "backward_with") and not self.layout.network:
@@ -350,10 +351,13 @@ class Place:
             self.blocks_of(expr, scope)
             self._batch_of(expr, scope)
 
-    def _message(self, call: Call, operands: list[Any]) -> Message:
+    def _message(self, call: Call, operands: list[Any]) -> Message | None:
+        """A message; None for one that is sent beyond the ends of the axis, which goes nowhere."""
         axis, sends = call.axes[0], call.op == "send"
         offset = int(call.option("to" if sends else "source", "1") or "1")
         other = {**self.here, axis: self.here[axis] + offset}
+        if sends and not 0 <= other[axis] < self.world.sizes[axis]:
+            return None
         ends = (self.here, other) if sends else (other, self.here)
         return Message((axis, *(tuple(sorted(end.items())) for end in ends)), sends, operands[0] if operands else None)
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import prod
+from random import Random
 from typing import Any
 
 import numpy as np
 
 from placeproof.core.program import Assign, For, If, Program, calls, statements
 from placeproof.semantics.meaning.layout import CHANNELS, TIED, Element, Layout
-from placeproof.semantics.meaning.numbers import PRIME, Array, Field
+from placeproof.semantics.meaning.numbers import Array, Field, residues
 from placeproof.semantics.meaning.problem import Problem
 
 #: Operations between single devices of an axis.
@@ -105,7 +106,7 @@ class World:
     def __init__(self, program: Program, problem: Problem, field: Field, seed: int) -> None:
         self.program, self.problem, self.field = program, problem, field
         self.layout: Layout = problem.layout
-        self.random = np.random.default_rng(seed)
+        self.random = Random(seed)
         self.sizes = self.layout.sizes.factors
         self.factors = tuple(self.sizes)
         self.dim = {f: n for n, f in enumerate(self.factors)}
@@ -188,7 +189,7 @@ class World:
     # What is drawn: the problem's fractions, or residues of which each is as likely as another.
 
     def _any(self, shape: tuple[int, ...]) -> Array:
-        return self.random.integers(1, PRIME, shape)
+        return residues(self.random, shape)
 
     def drawn(self, name: Any, one: Callable[[tuple[int, ...]], list[Any]], shape: tuple[int, ...]) -> Array:
         """Numbers of each sample: ``[coordinates..., micro-batch, *shape]``, of length 1 along factors whose devices share samples."""
