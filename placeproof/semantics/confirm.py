@@ -21,6 +21,8 @@ from placeproof.semantics.search import allowed, batches_of, degrees_of, describ
 
 #: How many devices a confirming run may have, and how many that run one by one since they exchange messages or do different things.
 MOST_DEVICES, MOST_APART = 8192, 64
+#: How many devices a run has in which there are several along many axes, unless more are given.
+SEVERAL = 27
 #: A long thin mesh has at least so many devices, and at most so many.
 LONG, LONGEST = 5, 40
 
@@ -103,18 +105,31 @@ def meshes(program: Program, without: frozenset[str] = frozenset(), ranges: tupl
         return
     rows: list[tuple[list[dict[str, int]], int, tuple[int, int]]] = []
     for n in range(3):
-        degrees = [c[min(n, max(0, len(c) - 2))] for c in choices]
+        degrees = _of_everything(n, choices)
         rows.append((degrees, batches[min(n, len(batches) - 1)], shapes[min(n, len(shapes) - 1)]))
     for number, choice in enumerate(choices):
         if len(choice) > 1:
             rows.append(([c[-1] if n == number else c[0] for n, c in enumerate(choices)], batches[0], shapes[0]))
     seen = set()
-    for chosen, m, (layers, units) in rows:
+    for number, (chosen, m, (layers, units)) in enumerate(rows):
         mesh = dict(itertools.chain.from_iterable(d.items() for d in chosen))
         key = (*mesh.items(), m, layers, units)
         if key not in seen:
             seen.add(key)
-            yield Setup(degrees=mesh, microbatches=m, layers_per_stage=layers, units_per_stage=units, exact=False, without=without)
+            steps = 2 if number in (1, 2) or len(rows) == 1 else 1  # what is left for the next step shows on any mesh of several devices
+            yield Setup(mesh, m, layers, units, steps=steps, exact=False, without=without)
+
+
+def _of_everything(n: int, choices: list[list[dict[str, int]]]) -> list[dict[str, int]]:
+    """The n-th degree of each axis, as long as there are not too many devices; of the rest, the first. Each time another axis begins."""
+    found, devices = [c[0] for c in choices], prod(prod(c[0].values()) for c in choices)
+    for at in range(len(choices)):
+        number = (at + n) % len(choices)
+        wanted = choices[number][min(n, max(0, len(choices[number]) - 2))]
+        more = devices // prod(found[number].values()) * prod(wanted.values())
+        if more <= SEVERAL:
+            found[number], devices = wanted, more
+    return found
 
 
 def _allowed_degrees(program: Program, axis: Axis, least: int, ranges: tuple[HasGiven, ...]) -> list[dict[str, int]]:
