@@ -814,7 +814,7 @@ def combine_at(world: World, members: tuple[Device, ...], op: str, axes: tuple[s
         return [gathered(numbers, owner)] * everywhere
     reduction, root = how
     if root is None:
-        root = "owner" if kind == "parameters" else 0
+        root = "owner" if kind in STATES else 0
     root = owner if root == "owner" else root
     if op == "broadcast":
         return [gathered(numbers, root)] * everywhere
