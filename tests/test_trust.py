@@ -8,9 +8,10 @@ import pytest
 from placeproof.core.diagnostics import InputError
 from placeproof.core.program import read
 from placeproof.semantics import confirm
-from placeproof.semantics.confirm import Confirmed, Denied, DisagreementError, NotRun, confirm_by_runs, meshes
+from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, meshes
 from placeproof.semantics.explain import explain
 from placeproof.semantics.lower import lower
+from placeproof.semantics.search import Found
 from placeproof.semantics.trace import trace
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
@@ -149,7 +150,7 @@ def test_nothing_is_said_of_what_is_right(name: str) -> None:
 def test_a_proof_that_a_run_denies_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = trace(read(f"mesh(dp)\nG = all_reduce(backward(parameters), dp)\n{UPDATE}")).program
     denied = confirm_by_runs(wrong)
-    assert isinstance(denied, Denied)
+    assert isinstance(denied, Found)
     monkeypatch.setattr("placeproof.semantics.verdict.confirm_by_runs", lambda *_: denied)
     with pytest.raises(DisagreementError, match="a run with N_dp = 2, m = 1 denies it"):
         judge(read(f"mesh(dp)\n{PLAIN}{UPDATE}"))

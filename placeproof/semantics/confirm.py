@@ -16,8 +16,8 @@ from placeproof.core.program import Number, Program, statements
 from placeproof.core.program.ir import expressions, own_expressions
 from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.encode.world import HasGiven
-from placeproof.semantics.meaning.setup import Difference, Fault, Setup
-from placeproof.semantics.search import allowed, batches_of, degrees_of, describe, shapes_of
+from placeproof.semantics.meaning.setup import Setup
+from placeproof.semantics.search import Found, allowed, batches_of, degrees_of, describe, shapes_of
 
 #: How many devices a confirming run may have, and how many that run one by one since they exchange messages or do different things.
 MOST_DEVICES, MOST_APART = 8192, 64
@@ -36,14 +36,6 @@ class Confirmed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Denied:
-    """A run that ended otherwise."""
-
-    setup: Setup
-    what: Difference | Fault
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NotRun:
     """Why no run was possible."""
 
@@ -57,7 +49,7 @@ class DisagreementError(Exception):
         super().__init__(f"every obligation of `{program}` is proved, and a run with {where} denies it: {what}; do not trust the proof")
 
 
-Result: TypeAlias = Confirmed | Denied | NotRun
+Result: TypeAlias = Confirmed | Found | NotRun
 
 
 def confirm_by_runs(program: Program, without: frozenset[str] = frozenset(), ranges: tuple[HasGiven, ...] = ()) -> Result:
@@ -88,7 +80,7 @@ def _ran(program: Program, setups: list[Setup]) -> Result:
         except NoMeaningError as why:
             return NotRun(why=str(why))
         if what is not None:
-            return Denied(setup=setup, what=what)
+            return Found(setup=setup, what=what)
         done.append(describe(setup))
     return Confirmed(runs=tuple(done)) if done else NotRun(why="every run divides by zero")
 
@@ -166,4 +158,4 @@ def _fits(program: Program, setup: Setup) -> bool:
     return devices <= MOST_DEVICES and apart <= MOST_APART
 
 
-__all__ = ["Confirmed", "Denied", "DisagreementError", "NotRun", "confirm_by_runs", "meshes"]
+__all__ = ["Confirmed", "DisagreementError", "NotRun", "confirm_by_runs", "meshes"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program
 from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
-from placeproof.semantics.confirm import Confirmed, Denied, DisagreementError, NotRun, confirm_by_runs
+from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs
 from placeproof.semantics.encode import INVARIANT, Encoding, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.meaning import Fault
@@ -110,12 +110,12 @@ def _confirmed(judged: Judged) -> Judged:
     found = confirm_by_runs(judged.program, judged.options.without, judged.options.ranges)
     if isinstance(found, NotRun):
         return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {found.why}")
-    if isinstance(found, Denied):
+    if isinstance(found, Found):
         raise DisagreementError(judged.program.name, describe(found.setup), _in_words(found))
     return replace(judged, confirmed=found)
 
 
-def _in_words(found: Denied) -> str:
+def _in_words(found: Found) -> str:
     """What a run that denies a proof ends with."""
     if isinstance(found.what, Fault):
         return found.what.why
@@ -147,7 +147,7 @@ def _by_search(program: Program, options: Options, settled: tuple[Settled, ...],
     result = search(program, without=options.without, ranges=options.ranges)
     if not isinstance(result, Found):  # long thin meshes, too
         denied = confirm_by_runs(program, options.without, options.ranges)
-        result = Found(setup=denied.setup, what=denied.what) if isinstance(denied, Denied) else result
+        result = denied if isinstance(denied, Found) else result
     judged = Judged(program=program, options=options, word="unknown", settled=settled, about=about, why=why)
     if not isinstance(result, Found):
         tried = f"{result.runs} small runs up to {result.largest} showed no difference" if result.runs else "no small run was possible"

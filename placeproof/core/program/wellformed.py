@@ -299,29 +299,21 @@ def rank_bound(stmt: If, program: Program) -> tuple[int, int] | None:
     return int(found[0]), int(found[1])
 
 
-def named_ranks(program: Program) -> Iterator[tuple[str, int, Place | None]]:
-    """The devices that a program names along an axis, as roots and as ranks compared for equality: their number, or, from the end, -1, -2,
-    and so on."""
+def least_degrees(program: Program) -> dict[str, int]:
+    """How many devices an axis has at least, of which one is named: as a root, or by a rank that is compared for equality."""
+    least: dict[str, int] = {}
+
+    def named(axis: str, count: int) -> None:
+        least[axis] = max(least.get(axis, 1), count)
+
     for stmt in statements(program.body):
-        if isinstance(stmt, If) and stmt.op in ("==", "!="):
-            bound = rank_bound(stmt, program)
-            if bound is not None:
-                yield stmt.axis, bound[0] if bound[1] == 0 or bound[0] < 0 else NO_RANK, stmt.place
+        if isinstance(stmt, If) and stmt.op in ("==", "!=") and (bound := rank_bound(stmt, program)) is not None:
+            k, n = bound
+            named(stmt.axis, -k if n else k + 1)
         for call in calls(stmt):
             root = call.option("root", "") or ""
             if root.isdigit() and len(call.axes) == 1:
-                yield call.axes[0], int(root), call.place
-
-
-#: The number of a device that does not exist whatever the degree.
-NO_RANK = -(10**9)
-
-
-def least_degrees(program: Program) -> dict[str, int]:
-    """How many devices an axis has at least, of which one is named."""
-    least: dict[str, int] = {}
-    for name, rank, _ in named_ranks(program):
-        least[name] = max(least.get(name, 1), rank + 1, -rank if rank > NO_RANK else 1)
+                named(call.axes[0], int(root) + 1)
     return least
 
 
