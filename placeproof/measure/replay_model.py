@@ -17,7 +17,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from placeproof.core.program import Assign, Call, For, Program, Ref, calls, expressions, own_expressions, statements
+from placeproof.core.program import Assign, Call, Program, Ref, calls, expressions, own_expressions, statements
 from placeproof.measure.replay_file import Coordinates, Counterexample
 
 #: Channels of the network's streams.
@@ -80,9 +80,7 @@ def not_replayed(program: Program) -> str | None:
     """What a program does that processes do not replay: the simulator alone gives it its meaning."""
     if not roots_are_clipped(program):
         return "a square root that is not clipped, or a norm that is no square root"
-    every = list(statements(program.body))
-    loops = {s.var for s in every if isinstance(s, For) and s.domain == "microbatches"}
-    if any(t.index is not None and t.index.var in loops for s in every if isinstance(s, Assign) for t in s.targets):
+    if program.kept_by_batch:
         return "a buffer that is kept for each micro-batch"
     return None
 

@@ -205,6 +205,14 @@ class Program:
         only = next(iter(limits)) if len(limits) == 1 else None
         return only.value if isinstance(only, Number) else None
 
+    @property
+    def kept_by_batch(self) -> frozenset[str]:
+        """The buffers that are written with an index over micro-batches, and kept for each by itself."""
+        every = list(statements(self.body))
+        loops = {s.var for s in every if isinstance(s, For) and s.domain == "microbatches"}
+        targets = [t for s in every if isinstance(s, Assign) for t in s.targets]
+        return frozenset(t.name for t in targets if t.index is not None and t.index.var in loops)
+
     def axis(self, name: str) -> Axis | None:
         """The mesh axis of that name, or of which that name is the outer or inner factor."""
         for axis in self.axes:

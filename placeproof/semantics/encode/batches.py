@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from placeproof.core.program import Assign, Expr, For, Program, Ref, statements
+from placeproof.core.program import Assign, Expr, For, Ref, statements
 from placeproof.core.program.ir import expressions
 from placeproof.prove.terms import Index, Var, fn, point, product, same
 from placeproof.semantics.encode.context import NoMeaningError
@@ -14,14 +14,6 @@ from placeproof.semantics.encode.world import World
 
 if TYPE_CHECKING:
     from placeproof.semantics.encode.execute import Walk
-
-
-def kept(program: Program) -> frozenset[str]:
-    """The buffers that a program writes with an index over micro-batches."""
-    every = list(statements(program.body))
-    loops = {s.var for s in every if isinstance(s, For) and s.domain == "microbatches"}
-    targets = [t for s in every if isinstance(s, Assign) for t in s.targets]
-    return frozenset(t.name for t in targets if t.index is not None and t.index.var in loops)
 
 
 def first(world: World) -> Index:
@@ -140,4 +132,4 @@ def _free(value: Tensor | Stream | Scalar) -> set[str]:
     return {name for body in bodies for name in body.free}
 
 
-__all__ = ["all_but_one", "first", "kept", "known", "last", "read", "shifted", "stored"]
+__all__ = ["all_but_one", "first", "known", "last", "read", "shifted", "stored"]

@@ -48,7 +48,7 @@ class Walk:
         self.reference = Reference(ctx.world)
         self.env: Env = {}
         self.mixed: set[str] = set()
-        self.kept = batches.kept(self.program)
+        self.kept = self.program.kept_by_batch
         self.plain: set[str] = set()  # buffers of which one micro-batch stands in the environment
         self.whole = Region(domain="stage", index=ctx.world.stage)
         for state in ("parameters", "optimizer", "gradients"):

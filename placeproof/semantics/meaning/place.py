@@ -272,10 +272,12 @@ class Place:
             return Fraction(scope.batches[ref.name])
         if ref.name == "microbatches":
             return Fraction(self.batches)
-        if ref.name in DOMAINS and ref.name not in self._assigned:
+        if ref.name in DOMAINS:
             return Fraction(len(self._parts(ref.name, self._blocks)))
         if self.world.program.axis(ref.name) is None:
-            return self.world.symbol(ref.name, ref.name in self._assigned)
+            if ref.name in self._assigned:  # and not written on this device
+                raise KeyError(ref.name)
+            return self.world.symbol(ref.name)
         return Fraction(size(self.world, self.layout.factors((ref.name,))))
 
     @cached_property

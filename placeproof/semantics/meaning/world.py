@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.core.program import Assign, For, If, Program, calls, statements
+from placeproof.core.program import If, Program, calls, statements
 from placeproof.semantics.meaning.layout import CHANNELS, TIED, Element, Layout
 from placeproof.semantics.meaning.numbers import Array, Field, residues
 from placeproof.semantics.meaning.problem import Problem
@@ -106,6 +106,7 @@ class World:
     def __init__(self, program: Program, problem: Problem, field: Field, seed: int) -> None:
         self.program, self.problem, self.field = program, problem, field
         self.layout: Layout = problem.layout
+        self.by_batch = program.kept_by_batch
         self.random = Random(seed)
         self.sizes = self.layout.sizes.factors
         self.factors = tuple(self.sizes)
@@ -122,14 +123,6 @@ class World:
             return self.factors
         found = self.layout.factors(apart_axes(self.program, self.layout))
         return tuple(f for f in self.factors if f in found)  # in the mesh's order, whatever that of a set is
-
-    @cached_property
-    def by_batch(self) -> frozenset[str]:
-        """Buffers that are kept for each micro-batch by itself."""
-        every = list(statements(self.program.body))
-        loops = {s.var for s in every if isinstance(s, For) and s.domain == "microbatches"}
-        targets = [t for s in every if isinstance(s, Assign) for t in s.targets]
-        return frozenset(t.name for t in targets if t.index is not None and t.index.var in loops)
 
     def places(self) -> list[dict[str, int]]:
         """All coordinates along the factors that are apart."""
@@ -229,10 +222,8 @@ class World:
         equal = what == "tokens" and "equal-token-counts" not in self.problem.without
         return np.full_like(found, self.field.of(1)) if equal else found
 
-    def symbol(self, name: str, assigned: bool) -> Fraction:
-        """The value of a symbol of the notation: of a degree, or any number. Raises KeyError for a buffer that nothing has written."""
-        if assigned:
-            raise KeyError(name)
+    def symbol(self, name: str) -> Fraction:
+        """The value of a symbol of the notation: of a degree, or any number."""
         known = {"N": prod(self.sizes.values()), "m": self.layout.sizes.microbatches, **{f"N_{f}": n for f, n in self.sizes.items()}}
         known |= {f"N_{a.name}": prod(self.sizes[f] for f in self.layout.factors((a.name,))) for a in self.program.axes}
         if name in known:
