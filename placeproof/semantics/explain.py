@@ -101,7 +101,7 @@ def _gradient(program: Program, setup: Setup) -> _Gradient | None:
     try:
         if both.step(0) is not None or not program.axes:
             return None
-    except (ZeroDivisionError, NoMeaningError, TypeError, AttributeError):
+    except (ZeroDivisionError, NoMeaningError):
         return None
     rows, own = [], []
     for place in both.places:

@@ -56,11 +56,7 @@ def search(
                 found = run(program, drawn)
             except ZeroDivisionError:  # undefined for these numbers; others may tell
                 continue
-            except (
-                TypeError,
-                AttributeError,
-                NoMeaningError,
-            ):  # the program does with a value what no device can: nothing is learnt from that
+            except NoMeaningError:
                 return Searched(runs=0, seconds=time.monotonic() - began, largest=last)
             runs += 1
             if found is not None:
@@ -84,7 +80,7 @@ def stuck(program: Program, *, without: frozenset[str] = frozenset(), ranges: tu
             continue
         try:
             found = run(program, replace(setup, seed=SEEDS[0]))
-        except (ZeroDivisionError, TypeError, AttributeError, NoMeaningError):
+        except (ZeroDivisionError, NoMeaningError):
             continue
         if isinstance(found, Fault):
             return Found(setup=replace(setup, seed=SEEDS[0]), what=found)

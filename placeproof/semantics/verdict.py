@@ -13,7 +13,7 @@ from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, c
 from placeproof.semantics.encode import INVARIANT, Encoding, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.meaning import Fault
-from placeproof.semantics.meaning.layout import in_words
+from placeproof.semantics.meaning.script import what_differs
 from placeproof.semantics.ranges import Range
 from placeproof.semantics.search import Found, describe, legible, search, stuck
 from placeproof.semantics.trace import trace
@@ -111,16 +111,10 @@ def _confirmed(judged: Judged) -> Judged:
     if isinstance(found, NotRun):
         return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {found.why}")
     if isinstance(found, Found):
-        raise DisagreementError(judged.program.name, describe(found.setup), _in_words(found))
+        raise DisagreementError(
+            judged.program.name, describe(found.setup), found.what.why if isinstance(found.what, Fault) else what_differs(found.what)
+        )
     return replace(judged, confirmed=found)
-
-
-def _in_words(found: Found) -> str:
-    """What a run that denies a proof ends with."""
-    if isinstance(found.what, Fault):
-        return found.what.why
-    at = ", ".join(f"{axis} = {n}" for axis, n in found.what.device.items()) or "the device"
-    return f"{found.what.state} of {in_words(found.what.element)} on {at} differ after step {found.what.step + 1}"
 
 
 def _tells_least(settled: Settled) -> tuple[bool, bool]:

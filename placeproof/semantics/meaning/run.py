@@ -55,7 +55,10 @@ class Run:
 
     def step(self, number: int) -> Fault | None:
         """One step on all devices, and on the one."""
-        fault = _step(self.places, number)
+        try:
+            fault = _step(self.places, number)
+        except (TypeError, AttributeError) as error:  # the program does with a value what no device can: nothing is learnt from that
+            raise NoMeaningError(f"an operation gets what it cannot compute with ({error})") from error
         HERE.device, HERE.line, HERE.text = "one device", None, "the reference step"
         self.truth.step(number)
         return fault
