@@ -40,11 +40,23 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "--stages",
         "--cluster",
     ),
-    "prove": ("--without", "--for-all", "--world", "--profile", "--with", "--smtlib", "--replay-script", "--against", "--from"),
+    "prove": (
+        "--without",
+        "--for-all",
+        "--world",
+        "--profile",
+        "--with",
+        "--smtlib",
+        "--certificate",
+        "--replay-script",
+        "--against",
+        "--from",
+    ),
     "check": ("--level", "--jobs", "--seeds"),
     "list": ("--system",),
     "explain": (),
     "replay": ("--backend", "--timeout"),
+    "verify": (),
     "measure": ("--set", "--shapes", "--profile", "--with", "--rank", "--option", "--backend"),
     "trace": ("--world", "--backend", "--steps", "--axis", "--output"),
     "experiment": ("--plot",),
@@ -79,6 +91,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--plot": ("out.svg", "x/out.svg", "out.png"),
     "--smtlib": ("queries", "/dev/null"),
     "--replay-script": ("replay.py", "/nowhere/r.py"),
+    "--certificate": ("c.json", "/nowhere/c.json"),
     "--backend": ("gloo", "simulator", "fake"),
     "--level": ("0", "1", "2", "3"),
 }
@@ -255,6 +268,22 @@ def _counterexample(rng: random.Random) -> Case:
     return Case("counterexample", ["replay", "c.json", "--backend", "simulator"], {"c.json": text.encode(errors="surrogateescape")})
 
 
+def _certificate(rng: random.Random) -> Case:
+    text = mutated(_proved(), rng)
+    return Case("certificate", ["verify", "c.json"], {"c.json": text.encode(errors="surrogateescape")})
+
+
+@cache
+def _proved() -> str:
+    from placeproof.core.program import read
+    from placeproof.semantics.certificate import certificate
+    from placeproof.semantics.encode import Options
+    from placeproof.semantics.trace import trace
+
+    text = "mesh(dp)\nG = all_reduce(backward(parameters), dp, op=mean)\nparameters, optimizer = update(parameters, optimizer, G)\n"
+    return json.dumps(certificate(trace(read(text)).program, Options()))
+
+
 @cache
 def _refuted() -> str:
     from placeproof.core.program import read
@@ -281,6 +310,7 @@ def _name(rng: random.Random) -> Case:
             ["prove", name],
             ["check", name],
             ["replay", name],
+            ["verify", name],
             ["explain", name],
             ["derive", "zero3(8)", "--shapes", name, "--profile", "torch-2.13"],
             ["derive", "zero3(8)", "--model", name],
@@ -382,6 +412,7 @@ CATEGORIES: dict[str, Callable[[random.Random], Case]] = {
     ),
     "theorem": _theorem,
     "counterexample": _counterexample,
+    "certificate": _certificate,
     "bytes": _bytes,
     "name": _name,
     "shapes": _shapes,

@@ -18,7 +18,14 @@ from placeproof.cost.derive import derive
 from placeproof.cost.values import read_numbers
 from placeproof.strategies import parse_strategies, parse_strategy
 
-FILES = {"file": "mine.toml", "program": "mine.step", "theorem": "mine.py", "lock": "verdicts.lock.json", "config": "ds_config.json"}
+FILES = {
+    "file": "mine.toml",
+    "program": "mine.step",
+    "theorem": "mine.py",
+    "lock": "verdicts.lock.json",
+    "config": "ds_config.json",
+    "certificate": "c.json",
+}
 THEOREM = '''from placeproof.theory import Integer, Proved, theorem
 @theorem(expect=Proved(), cite="rajbhandari2020zero")
 def square(n: Integer):
@@ -59,7 +66,8 @@ def arguments(code: Code, folder: Path) -> list[str]:
     if code.kind == "lock":
         path = folder / "mine.py"
         path.write_text(THEOREM)
-    return ["check" if code.kind in ("theorem", "lock") else "derive", str(path)]
+    commands = {"theorem": "check", "lock": "check", "certificate": "verify"}
+    return [commands.get(code.kind, "derive"), str(path)]
 
 
 @pytest.mark.parametrize("code", CODES.values(), ids=lambda c: c.code)

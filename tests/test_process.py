@@ -25,6 +25,7 @@ ASKED: dict[str, tuple[list[str], set[int]]] = {
     "compare": (["ddp", "zero3"], {0}),
     "prove": (["ddp"], {0}),
     "measure": (["nothing"], {2}),
+    "verify": (["nothing.json"], {2}),
     "replay": (["nothing.json"], {2}),
     "experiment": (["nothing"], {2}),
     "trace": (["record", "nothing.py"], {2}),

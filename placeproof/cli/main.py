@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from placeproof.cli import check, compare, derive, experiment, explain, listing, measure, prove, replay, trace
+from placeproof.cli import check, compare, derive, experiment, explain, listing, measure, prove, replay, trace, verify
 from placeproof.cli.common import EXIT_BAD_INPUT, EXIT_BUG
 from placeproof.cli.process import EXIT_INTERRUPTED, prepare
 from placeproof.core.diagnostics import Diagnostic, InputError
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("derive", no_args_is_help=True)(derive.command)
 app.command("compare", no_args_is_help=True)(compare.command)
 app.command("prove", no_args_is_help=True)(prove.command)
+app.command("verify", no_args_is_help=True)(verify.command)
 app.command("measure", no_args_is_help=True)(measure.command)
 app.command("replay", no_args_is_help=True)(replay.command)
 app.command("experiment", no_args_is_help=True)(experiment.command)
@@ -83,7 +84,7 @@ def run(arguments: list[str]) -> int:
 
 #: Options of ours whose value may hold spaces.
 _VALUED = re.compile(
-    r"--(?:set|precision|for-all|without|smtlib|replay-script|from|world|budget"
+    r"--(?:set|precision|for-all|without|smtlib|certificate|replay-script|from|world|budget"
     r"|against|axis|shapes|with|of|profile|option|model|recompute|stages|cluster|efficiency|overlap|plot|vocab-padding)="
 )
 

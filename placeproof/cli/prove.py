@@ -39,6 +39,9 @@ _ForAll = Annotated[
 _SecondOpinion = Annotated[bool, typer.Option("--second-opinion", help="Ask cvc5 about everything that Z3 proved.")]
 _Budget = Annotated[int, typer.Option(metavar="MS", min=1, help="Milliseconds that one query may take.")]
 _Smtlib = Annotated[Path | None, typer.Option(metavar="DIR", help="Write every query as SMT-LIB 2, with the answer that it should get.")]
+_Certificate = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the proof of a step as terms and steps that `placeproof verify FILE` checks.")
+]
 _ReplayScript = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write a counterexample as a Python file that needs only the standard library.")
 ]
@@ -61,6 +64,7 @@ def command(
     second_opinion: _SecondOpinion = False,
     budget: _Budget = 5000,
     smtlib: _Smtlib = None,
+    certificate: _Certificate = None,
     replay_script: _ReplayScript = None,
     against: _Against = None,
     json_: _Json = False,
@@ -88,6 +92,8 @@ def command(
     judged = judge(program, without=dropped, ranges=ranges, budget=Budget(milliseconds=budget))
     if smtlib is not None:
         _write_queries(smtlib, judged)
+    if certificate is not None:
+        _write_certificate(certificate, judged)
     if replay_script is not None:
         _write_script(replay_script, subject, judged)
     opinions = _second_opinions(judged, budget) if second_opinion else []
@@ -196,6 +202,17 @@ def _write_queries(folder: Path, judged: Judged) -> None:
         for part, query in enumerate(queries(one.obligation.claim), start=1):
             slug = re.sub(r"[^a-z0-9]+", "-", query.name.lower()).strip("-")[:60]
             write_text(folder / f"{number:02}-{part}-{slug}.smt2", query.script, help=help)
+
+
+def _write_certificate(path: Path, judged: Judged) -> None:
+    """The certificate of what was proved; of anything else there is none, which is said."""
+    if judged.word != "proved" or judged.program.tensors:
+        why = "the program is over tensors, and certificates are of steps" if judged.program.tensors else f"the step is {judged.word}"
+        typer.echo(f"note: {path} was not written: {why}", err=True)
+        return
+    from placeproof.semantics.certificate import certificate
+
+    write_text(path, json.dumps(certificate(judged.program, judged.options), indent=1) + "\n")
 
 
 def _write_script(path: Path, subject: str, judged: Judged) -> None:

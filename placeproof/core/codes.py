@@ -195,6 +195,14 @@ _ROWS = (
         remedy='Write `--for-all "N_dp >= 2"`, one option for each range.',
     ),
     Code(
+        code="PP209",
+        title="unreadable certificate",
+        meaning="The file is not JSON, or not of the schema of certificates.",
+        kind="certificate",
+        example='{"schema": "placeproof.prove/1"}',
+        remedy="Give a file that `placeproof prove SUBJECT --certificate FILE` has written.",
+    ),
+    Code(
         code="PP301",
         title="unreadable step program",
         meaning="The text is not in the subset of Python's syntax that step programs are written in, or too long.",

@@ -3,23 +3,22 @@
 Build terms with the functions of this package alone; they apply the rules for sums (:mod:`.sums`) as they build.
 """
 
-from placeproof.prove.terms.algebra import (
-    ONE,
-    ZERO,
+from placeproof.prove.terms.algebra import ONE, ZERO, constant, same, substitute_index, symbol
+from placeproof.prove.terms.nodes import App, Fn, Greatest, Index, Lam, Mono, Paren, Poly, Sort, Sum, Sym, Var, fn, point
+from placeproof.prove.terms.said import (
     app,
-    constant,
+    by_cases,
+    choose,
+    greatest,
     inverse,
     lam,
     power,
     product,
-    same,
+    rewritten,
     substitute,
-    symbol,
     total,
+    under,
 )
-from placeproof.prove.terms.cases import by_cases, choose, under
-from placeproof.prove.terms.extrema import greatest
-from placeproof.prove.terms.nodes import App, Fn, Greatest, Index, Lam, Mono, Paren, Poly, Sort, Sum, Sym, Var, fn, point
 
 __all__ = [
     "ONE",
@@ -47,8 +46,10 @@ __all__ = [
     "point",
     "power",
     "product",
+    "rewritten",
     "same",
     "substitute",
+    "substitute_index",
     "symbol",
     "total",
     "under",

@@ -14,9 +14,10 @@ The rules for sums are what the kernel trusts beside the ring laws. Each is a st
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
+from placeproof.prove.terms import recording
 from placeproof.prove.terms.nodes import (
     App,
     Argument,
@@ -39,7 +40,7 @@ from placeproof.prove.terms.nodes import (
 _EMPTY = Mono({}, frozenset())
 ZERO = Poly({})
 ONE = Poly({_EMPTY: Fraction(1)})
-_fresh = itertools.count()
+_fresh: Iterator[int] = itertools.count()
 
 
 def constant(value: Fraction | int) -> Poly:
@@ -210,13 +211,21 @@ def _total_of(binders: tuple[Var, ...], mono: Mono) -> Poly:
     names = {b.name for b in binders}
     inner = next((a for a, n in mono.factors if isinstance(a, Sum) and n > 0 and a.free & names), None)
     if inner is not None:
-        return _opened(binders, mono, inner)
+        return _noted("nested", binders, mono, _opened(binders, mono, inner), lambda r: r.literal(of_atom(inner)))
     for guard in sorted(mono.guards, key=lambda g: (g[0].key, g[1].key)):
         for variable, meant in (guard, guard[::-1]):
             if isinstance(variable, Var) and variable.name in names and variable.name not in meant.free:
                 rest = mono_substituted(Mono(dict(mono.factors), mono.guards - {guard}), {variable.name: meant})
-                return total([b for b in binders if b.name != variable.name], rest)
+                found = total([b for b in binders if b.name != variable.name], rest)
+                return _noted("one point", binders, mono, found, lambda r, x=variable, t=meant: (r.index(x), r.index(t)))  # type: ignore[misc]
     return _split(binders, mono)
+
+
+def _noted(rule: str, binders: Sequence[Var], mono: Mono, result: Poly, at: Callable[[recording.Record], object]) -> Poly:
+    """The result of a rule, which a record is told."""
+    if recording.active is not None:
+        recording.active.step(rule, binders, mono, at(recording.active), result)
+    return result
 
 
 def _opened(binders: tuple[Var, ...], mono: Mono, inner: Sum) -> Poly:
@@ -244,13 +253,30 @@ def _split(binders: tuple[Var, ...], mono: Mono) -> Poly:
             pieces.append((set(reached), {}, {guard}))
         else:
             outside_guards.add(guard)
-    result = Poly({Mono(outside, frozenset(outside_guards)): Fraction(1)})
-    merged = _components(pieces)
-    for used, factors, guards in merged:
-        own = [b for b in binders if b.name in used]
-        result = product(result, of_atom(_canonical_sum(own, Mono(factors, frozenset(guards)))))
-    bound = {n for used, _, _ in merged for n in used}
-    return product(result, *(size(b.sort) for b in binders if b.name not in bound))
+    before = Mono(outside, frozenset(outside_guards))
+    merged = [([b for b in binders if b.name in used], Mono(f, frozenset(g))) for used, f, g in _components(pieces)]
+    sums = product(*(of_atom(_canonical_sum(own, body)) for own, body in merged))
+    result = product(Poly({before: Fraction(1)}), sums)
+    bound = {b.name for own, _ in merged for b in own}
+    free = [b for b in binders if b.name not in bound]
+    counted = product(result, *(size(b.sort) for b in free))
+    if recording.active is not None:
+        _note_split(binders, mono, before, merged, (sums, result, counted))
+    return counted
+
+
+def _note_split(
+    binders: Sequence[Var], mono: Mono, before: Mono, merged: list[tuple[list[Var], Mono]], results: tuple[Poly, Poly, Poly]
+) -> None:
+    """The three rules that split a sum, each by itself."""
+    bound = [b for own, _ in merged for b in own]
+    inside = Mono({a: n for _, m in merged for a, n in m.factors}, frozenset(g for _, m in merged for g in m.guards))
+    if len(merged) > 1:
+        _noted("exchange", bound, inside, results[0], lambda r: tuple((r.vars(own), r.mono(m)) for own, m in merged))
+    if bound and before.key:
+        _noted("homogeneity", bound, mono, results[1], lambda r: (r.mono(before), r.mono(inside)))
+    if free := [b for b in binders if b not in bound]:
+        _noted("constant", binders, mono, results[2], lambda r: r.vars(free))
 
 
 def _components(
@@ -357,6 +383,14 @@ def opened_lam(function: Lam, meant: Mapping[str, Index]) -> tuple[list[Var], Po
 #: What substitutions into an atom gave, by the atom and what was replaced in it: blocks' programs ask the same again and again.
 _SUBSTITUTED: dict[tuple[str, tuple[tuple[str, str], ...]], Poly] = {}
 _MOST = 100_000
+
+
+def forget(names: Iterator[int] | None = None) -> Iterator[int]:
+    """Forget what substitutions gave, and number fresh variables from the beginning, or as ``names`` goes on; where they are now."""
+    global _fresh
+    _SUBSTITUTED.clear()
+    before, _fresh = _fresh, itertools.count() if names is None else names
+    return before
 
 
 def _atom_substituted(atom: Atom, meant: Mapping[str, Index]) -> Poly:

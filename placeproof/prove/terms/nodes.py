@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
+from placeproof.prove.terms import recording
+
 
 @dataclass(frozen=True, slots=True)
 class Sort:
@@ -212,10 +214,12 @@ class Poly(_Node):
         terms = dict(self.terms)
         for mono, coefficient in other.terms:
             terms[mono] = terms.get(mono, Fraction(0)) + coefficient
-        return Poly(terms)
+        r = recording.active
+        return Poly(terms) if r is None else r.note(Poly(terms), "plus", r.said(self), r.said(other))
 
     def __neg__(self) -> Poly:
-        return Poly({m: -c for m, c in self.terms})
+        result, r = Poly({m: -c for m, c in self.terms}), recording.active
+        return result if r is None else r.note(result, "times", r.line("number", "-1"), r.said(self))
 
     def __sub__(self, other: Poly) -> Poly:
         return self + (-other)

@@ -9,8 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from placeproof.prove.terms import ONE, App, Fn, Index, Mono, Poly, Var, app, by_cases, choose, product, same, substitute, total
-from placeproof.prove.terms.algebra import substitute_index
+from placeproof.prove.terms import (
+    ONE,
+    App,
+    Fn,
+    Index,
+    Mono,
+    Poly,
+    Var,
+    app,
+    by_cases,
+    choose,
+    product,
+    same,
+    substitute,
+    substitute_index,
+    total,
+)
 from placeproof.semantics.encode.context import CONSISTENCY, Context
 from placeproof.semantics.encode.values import Piece, Saved, Stream, Tensor
 from placeproof.semantics.encode.world import CHANNEL, CHANNEL_AT, E_BLOCK, E_ENTRY, E_SLICE, NORM, TOKEN_AT, World

@@ -120,6 +120,6 @@ class Context:
 
 
 def _at(index: Index, meant: dict[str, Index]) -> Index:
-    from placeproof.prove.terms.algebra import substitute_index
+    from placeproof.prove.terms import substitute_index
 
     return substitute_index(index, meant)

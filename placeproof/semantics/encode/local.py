@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from placeproof.core.program import Call, Ref
-from placeproof.prove.terms import App, Index, Poly, Var, app, by_cases, fn, greatest, product, same, substitute, total
-from placeproof.prove.terms.algebra import substitute_index
+from placeproof.prove.terms import App, Index, Poly, Var, app, fn, greatest, product, same, substitute, substitute_index, total
 from placeproof.semantics.encode import compute
 from placeproof.semantics.encode.context import CONSISTENCY, NoMeaningError
 from placeproof.semantics.encode.exchange import own_part
@@ -276,7 +275,9 @@ def _by_atom(body: Poly, name: str, make: Callable[[App], Poly]) -> Poly:
                 return make(atom)
         return app(f"master of {name}", plain)
 
-    return by_cases(one, body)
+    from placeproof.prove.terms.cases import by_cases as told_apart
+
+    return told_apart(one, body)
 
 
 def _stale(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from placeproof.core.program import FIRST_UNIT, Assign, Do, For, Ref, Stmt, statements
 from placeproof.core.program.ir import expressions, own_expressions
-from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, fn, product, same, substitute, total
-from placeproof.prove.terms.rewrite import rewritten
+from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, fn, product, rewritten, same, substitute, total
 from placeproof.semantics.encode.batches import first as first_batch
 from placeproof.semantics.encode.batches import last as last_batch
 from placeproof.semantics.encode.scope import Scope, edge, loop_variable

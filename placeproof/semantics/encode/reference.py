@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, constant, inverse, product, total
-from placeproof.prove.terms.extrema import greatest
+from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, constant, greatest, inverse, product, total
 from placeproof.prove.terms.nodes import App
 from placeproof.semantics.encode.compute import (
     expert_gradient,

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from placeproof.core.program import For, Ref
-from placeproof.prove.terms import Index, Poly, Var, substitute
-from placeproof.prove.terms.algebra import substitute_index
+from placeproof.prove.terms import Index, Poly, Var, substitute, substitute_index
 
 Map = Callable[[Poly], Poly]
 Key = tuple[str | None, int | str]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placeproof.prove.terms import Index, Poly, Sort, Var, fn, substitute
-from placeproof.prove.terms.algebra import substitute_index
-from placeproof.prove.terms.rewrite import rewritten
+from placeproof.prove.terms import Index, Poly, Sort, Var, fn, rewritten, substitute, substitute_index
 from placeproof.semantics.tensors.values import Value
 
 _AROUND = {"1": ("before", "after"), "-1": ("after", "before")}

@@ -1,0 +1,88 @@
+"""``placeproof verify``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from placeproof.core.diagnostics import Problems
+from placeproof.core.files import read_standard_input, read_text
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+_HELP = "give a file that `placeproof prove SUBJECT --certificate FILE` has written"
+
+
+def command(
+    file: Annotated[
+        str, typer.Argument(help="What `placeproof prove SUBJECT --certificate FILE` wrote; `-` reads it from standard input.")
+    ],
+) -> int:
+    """Check the certificate of a proof, step by step, without a solver; and that it is about the program that it holds.
+
+    Ends with 0 if it shows that all states are right after the step, 1 if anything in it does not hold, 3 if that is left to a solver.
+    """
+    from placeproof.verify import RejectedError, verify
+
+    document = _read(file)
+    try:
+        used = verify(document)
+    except RejectedError as rejected:
+        typer.echo(f"{file}: rejected\n{rejected}")
+        return 1
+    if not _is_about_its_program(document):
+        typer.echo(
+            f"{file}: rejected\nthe certificate is not the one that this version of placeproof writes for the program in it; write it anew"
+        )
+        return 1
+    typer.echo("\n".join(_shown(file, document, used)))
+    return 3 if _left(document) else 0
+
+
+def _left(document: dict[str, Any]) -> bool:
+    """Whether something about the states after the step is not shown; other claims say where a wrong step goes wrong."""
+    return any(c["condition"] == "step invariant" for c in document["unshown"])
+
+
+def _read(file: str) -> dict[str, Any]:
+    problems = Problems()
+    text = read_standard_input(code="PP209", help=_HELP) if file == "-" else read_text(Path(file), code="PP209", help=_HELP)
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        problems.add("PP209", f"`{file}` is no JSON: {error}", help=_HELP)
+        problems.raise_if_any()
+    if not isinstance(document, dict) or document.get("schema") != "placeproof.certificate/1":
+        problems.add("PP209", f"`{file}` is no certificate (schema placeproof.certificate/1)", help=_HELP)
+    problems.raise_if_any()
+    return document  # type: ignore[no-any-return]
+
+
+def _is_about_its_program(document: dict[str, Any]) -> bool:
+    """Whether the claims are those of the program; what cannot be read is about none."""
+    from placeproof.core.diagnostics import InputError
+    from placeproof.semantics.certificate import again
+    from placeproof.semantics.encode import NoMeaningError
+
+    try:
+        return again(document)
+    except (InputError, NoMeaningError, LookupError, TypeError, ValueError, AttributeError):
+        return False
+
+
+def _shown(file: str, document: dict[str, Any], used: Counter[str]) -> list[str]:
+    """What the certificate shows, in words."""
+    claims, steps = document["claims"], len(document["steps"])
+    rules = ", ".join(f"{rule} {n}" for rule, n in used.most_common())
+    lines = [f"{file}: {'holds, but for what is left to a solver' if _left(document) else 'holds'}"]
+    lines += [f"{len(claims)} claims, {steps} {'step' if steps == 1 else 'steps'}" + (f": {rules}" if rules else "")]
+    lines += [f"  {_named(c)}" for c in claims] + [f"  not shown: {_named(c)}: {c['why']}" for c in document["unshown"]]
+    return [*lines, "the claims are those of the program that the certificate holds, as this version of placeproof reads it"]
+
+
+def _named(claim: dict[str, Any]) -> str:
+    return f"{claim['name']} ({claim['condition']}" + (f", line {claim['line']})" if claim["line"] else ")")

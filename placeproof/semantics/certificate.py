@@ -1,0 +1,152 @@
+"""The certificate of a proof: what has to hold, and how sums were brought to a normal form, for :mod:`placeproof.verify`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from placeproof.core.program import Program, read, render
+from placeproof.prove.claims import Equal, Given, Order
+from placeproof.prove.terms import Index, Sort, Var, substitute
+from placeproof.prove.terms.nodes import Sym
+from placeproof.prove.terms.recording import Record, recording
+from placeproof.semantics.encode import Obligation, Options, encode
+from placeproof.semantics.ranges import Range, read_ranges
+from placeproof.semantics.trace import trace
+from placeproof.verify import RejectedError
+from placeproof.verify.check import SCHEMA, check_claim, check_step
+from placeproof.verify.read import Reader
+from placeproof.verify.terms import Terms
+
+
+def certificate(program: Program, options: Options) -> dict[str, Any]:
+    """The certificate of a step whose states are placed (``trace(program).program``), as JSON data.
+
+    Claims that the steps do not show are in ``unshown``, with the reason. Raises NoMeaningError where the encoding cannot speak of it.
+    """
+    with recording() as record:
+        obligations = encode(program, options).obligations
+        claims = [_claim(record, o) for o in obligations]
+        point = _point([*record.sorts.values()], [g for o in obligations for g in o.claim.given])
+    document = {
+        "schema": SCHEMA,
+        "program": render(program),
+        "without": sorted(options.without),
+        "ranges": [str(r) for r in options.ranges],
+        "sorts": record.sorts,
+        "point": point,
+        "terms": record.lines,
+        "steps": record.steps,
+        "claims": claims,
+    }
+    return _checked(json.loads(json.dumps(document)))
+
+
+def again(document: dict[str, Any]) -> bool:
+    """Whether a certificate is the one that this version of placeproof writes for the program that it names.
+
+    Raises InputError if the program cannot be read.
+    """
+    program = trace(read(document["program"], source="the certificate's program")).program
+    ranges: tuple[Range, ...] = read_ranges(document["ranges"], program)
+    return certificate(program, Options(without=frozenset(document["without"]), ranges=ranges)) == document
+
+
+def _claim(record: Record, obligation: Obligation) -> dict[str, Any]:
+    """An obligation as data. What its hypotheses give indices is put in, so that the steps of that are recorded, too."""
+    claim = obligation.claim
+    meant: dict[str, Index] = {g.left.name: g.right for g in claim.given if isinstance(g, Equal) and isinstance(g.left, Var)}
+    for side in (claim.left, claim.right, *claim.divisors):
+        substitute(side, meant)
+    return {
+        "name": claim.name,
+        "condition": obligation.condition,
+        "line": obligation.place.line if obligation.place else None,
+        "given": [_given(record, g) for g in claim.given],
+        "left": record.said(claim.left),
+        "right": record.said(claim.right),
+        "divisors": [record.said(d) for d in claim.divisors],
+    }
+
+
+def _given(record: Record, given: Given) -> tuple[Any, ...]:
+    if isinstance(given, Equal):
+        return ("equal", given.name, record.index(given.left), record.index(given.right))
+    return ("order", given.name, record.said(given.left), given.relation, record.said(given.right))
+
+
+def _point(sizes: Iterable[Sort | str | int], given: Iterable[Given]) -> dict[str, str]:
+    """Values of symbols at which the hypotheses hold, as far as they bound symbols by numbers."""
+    point = {n: 1 for n in sizes if isinstance(n, str)}
+    for one in (g for g in given if isinstance(g, Order)):
+        alone, bound = one.left.alone, one.right.number
+        if alone is None or bound is None or len(alone[0].factors) != 1 or not isinstance(symbol := alone[0].factors[0][0], Sym):
+            continue
+        least = math.floor(bound) + 1 if one.relation == ">" else math.ceil(bound)
+        point[symbol.name] = max(point.get(symbol.name, 1), least if one.relation in (">", ">=", "=") else 1)
+    return {name: str(value) for name, value in sorted(point.items())}
+
+
+def _checked(document: dict[str, Any]) -> dict[str, Any]:
+    """The certificate without what is not needed, and without the claims that it does not show."""
+    terms = Terms(document["sorts"])
+    reader = Reader(document["terms"], terms)
+    needs: list[set[int]] = []
+    for number, step in enumerate(document["steps"]):
+        terms.used = set()
+        check_step(terms, reader, number, step)
+        needs.append(terms.used)
+    shown: list[Any] = []
+    unshown: list[Any] = []
+    used: set[int] = set()
+    for claim in document["claims"]:
+        terms.used = set()
+        reader.done.clear()  # so that what this claim needs is seen
+        try:
+            check_claim(terms, reader, claim, document["point"])
+        except RejectedError as rejected:
+            unshown.append({"name": claim["name"], "condition": claim["condition"], "line": claim["line"], "why": str(rejected)})
+            continue
+        shown.append(claim)
+        used |= terms.used
+    for number in reversed(range(len(needs))):
+        if number in used:
+            used |= needs[number]
+    steps = [s for number, s in enumerate(document["steps"]) if number in used]
+    return _renumbered({**document, "steps": steps, "claims": shown, "unshown": unshown})
+
+
+def _renumbered(document: dict[str, Any]) -> dict[str, Any]:
+    """Only the terms that steps and claims speak of."""
+    lines, kept = document["terms"], dict[int, int]()
+    written: list[Any] = []
+
+    def at(x: Any) -> Any:
+        """Data with each term's number as it is now."""
+        if isinstance(x, list):
+            return [at(y) for y in x]
+        if type(x) is not int:
+            return x
+        if x not in kept:
+            kind, *parts = lines[x]
+            line = [kind, at(parts[0]), *parts[1:]] if kind == "power" else [kind, *(at(p) for p in parts)]
+            kept[x] = len(written)
+            written.append(line)
+        return kept[x]
+
+    steps = [{**s, "of": at(s["of"]), "at": at(s["at"]), "is": at(s["is"])} for s in document["steps"]]
+    claims = [
+        {**c, "given": at(c["given"]), "left": at(c["left"]), "right": at(c["right"]), "divisors": at(c["divisors"])}
+        for c in document["claims"]
+    ]
+    sorts = {name: size for name, size in document["sorts"].items() if name in _strings([written, steps, claims])}
+    return {**document, "sorts": sorts, "terms": written, "steps": steps, "claims": claims}
+
+
+def _strings(x: Any) -> set[str]:
+    """Every text in data."""
+    if isinstance(x, str):
+        return {x}
+    return {t for part in (x.values() if isinstance(x, dict) else x) for t in _strings(part)} if isinstance(x, dict | list) else set()
