@@ -214,7 +214,7 @@ def test_a_second_opinion_on_the_whole_catalogue(capsys: pytest.CaptureFixture[s
     asked: set[str] = set()
     every = 1 if os.environ.get("PLACEPROOF_PROFILE") == "nightly" else 10
     for subject in [*list(compositions())[::every], *BLOCKS]:
-        found = data(capsys, subject, "--second-opinion")
+        found = data(capsys, subject, "--second-opinion", "cvc5")
         for opinion in found["second_opinion"]:
             assert opinion["answer"] in ("unsat", "silent"), (subject, opinion)
             asked.add(opinion["answer"])

@@ -36,7 +36,14 @@ _ForAll = Annotated[
     list[str] | None,
     typer.Option("--for-all", metavar="RANGE", help="Only for degrees in a range, `N_dp >= 2` or `m == 4`; may be repeated."),
 ]
-_SecondOpinion = Annotated[bool, typer.Option("--second-opinion", help="Ask cvc5 about everything that Z3 proved.")]
+_SecondOpinion = Annotated[
+    str | None,
+    typer.Option(
+        "--second-opinion",
+        metavar="cvc5|cutoff",
+        help="Ask cvc5 about everything that Z3 proved; or run a step on so many meshes that they prove it for all.",
+    ),
+]
 _Budget = Annotated[int, typer.Option(metavar="MS", min=1, help="Milliseconds that one query may take.")]
 _Smtlib = Annotated[Path | None, typer.Option(metavar="DIR", help="Write every query as SMT-LIB 2, with the answer that it should get.")]
 _Certificate = Annotated[
@@ -61,7 +68,7 @@ def command(
     world: World = None,
     profile: ProfileOption = None,
     with_: WithOption = None,
-    second_opinion: _SecondOpinion = False,
+    second_opinion: _SecondOpinion = None,
     budget: _Budget = 5000,
     smtlib: _Smtlib = None,
     certificate: _Certificate = None,
@@ -96,14 +103,30 @@ def command(
         _write_certificate(certificate, judged)
     if replay_script is not None:
         _write_script(replay_script, subject, judged)
-    opinions = _second_opinions(judged, budget) if second_opinion else []
+    opinion = _opinion(second_opinion, judged, budget)
     if not json_:
         typer.echo(shown(found), nl=False)
-    _print(subject, judged, opinions if second_opinion else None, as_data(found), json_=json_)
-    if any(o["answer"] not in ("unsat", "silent") for o in opinions):
+    _print(subject, judged, opinion, as_data(found), json_=json_)
+    if any(o["answer"] not in ("unsat", "silent") for o in opinion.get("second_opinion", [])):
         typer.echo("error: the solvers disagree; please report this", err=True)
         return 70
     return EXIT_CODES[judged.word]
+
+
+def _opinion(name: str | None, judged: Judged, budget: int) -> dict[str, Any]:
+    """What another solver, or another argument, says of what was proved, as data."""
+    if name is None:
+        return {}
+    if name == "cvc5":
+        return {"second_opinion": _second_opinions(judged, budget)}
+    problems = Problems()
+    if name != "cutoff":
+        problems.add("PP207", f"there is no second opinion `{name}`", help="`cvc5`, or `cutoff`")
+    problems.raise_if_any()
+    from placeproof.report.cutoff import data
+    from placeproof.semantics.cutoff import cutoff_of
+
+    return {"cutoff": data(cutoff_of(judged))}
 
 
 def _held_against(subject: str, against: str, budget: Budget, *, json_: bool) -> int:
@@ -116,17 +139,19 @@ def _held_against(subject: str, against: str, budget: Budget, *, json_: bool) ->
     return 3 if found.word == "unknown" else EXIT_CODES[found.left.word]
 
 
-def _print(subject: str, judged: Judged, opinions: list[dict[str, str]] | None, read: dict[str, Any], *, json_: bool) -> None:
-    """The judgement, and what the other solver says of it if that was asked for."""
+def _print(subject: str, judged: Judged, opinion: dict[str, Any], read: dict[str, Any], *, json_: bool) -> None:
+    """The judgement, and what the other solver or argument says of it if that was asked for."""
     if json_:
         from placeproof.report.proof_data import judgement as data
 
-        typer.echo(json.dumps(data(subject, judged) | read | ({} if opinions is None else {"second_opinion": opinions}), indent=2))
+        typer.echo(json.dumps(data(subject, judged) | read | opinion, indent=2))
         return
+    from placeproof.report.cutoff import shown as by_runs
     from placeproof.report.proof import judgement as text
     from placeproof.report.proof import second_opinion as shown
 
-    typer.echo(text(subject, judged) + ("" if opinions is None else shown(opinions)), nl=False)
+    said = shown(opinion["second_opinion"]) if "second_opinion" in opinion else by_runs(opinion["cutoff"]) if "cutoff" in opinion else ""
+    typer.echo(text(subject, judged) + said, nl=False)
 
 
 def _program(subject: str) -> Program:

@@ -181,7 +181,7 @@ _ROWS = (
     Code(
         code="PP207",
         title="nothing to prove",
-        meaning="`prove` takes one subject or `--catalogue`; a second opinion needs the second solver.",
+        meaning="`prove` takes one subject or `--catalogue`; a second opinion is that of cvc5, if installed, or the cut-off.",
         kind="command",
         example="prove --json",
         remedy="Give a strategy or a program; install `placeproof[cvc5]` for second opinions.",

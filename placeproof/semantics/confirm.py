@@ -16,7 +16,7 @@ from placeproof.core.program import Number, Program, statements
 from placeproof.core.program.ir import expressions, own_expressions
 from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.encode.world import HasGiven
-from placeproof.semantics.meaning.setup import Setup
+from placeproof.semantics.meaning.setup import Fault, Setup
 from placeproof.semantics.search import Found, allowed, batches_of, degrees_of, describe, shapes_of
 
 #: How many devices a confirming run may have, and how many that run one by one since they exchange messages or do different things.
@@ -47,6 +47,14 @@ class DisagreementError(Exception):
 
     def __init__(self, program: str, where: str, what: str) -> None:
         super().__init__(f"every obligation of `{program}` is proved, and a run with {where} denies it: {what}; do not trust the proof")
+
+
+def denied(program: Program, found: Found) -> DisagreementError:
+    """The error of a run that denies a proof."""
+    from placeproof.semantics.meaning.script import what_differs
+
+    what = found.what.why if isinstance(found.what, Fault) else what_differs(found.what)
+    return DisagreementError(program.name, describe(found.setup), what)
 
 
 Result: TypeAlias = Confirmed | Found | NotRun
@@ -158,4 +166,4 @@ def _fits(program: Program, setup: Setup) -> bool:
     return devices <= MOST_DEVICES and apart <= MOST_APART
 
 
-__all__ = ["Confirmed", "DisagreementError", "NotRun", "confirm_by_runs", "meshes"]
+__all__ = ["Confirmed", "DisagreementError", "NotRun", "confirm_by_runs", "denied", "meshes"]

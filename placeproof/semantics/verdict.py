@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Literal
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program
 from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
-from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs
+from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, denied
 from placeproof.semantics.encode import INVARIANT, Encoding, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.meaning import Fault
-from placeproof.semantics.meaning.script import what_differs
 from placeproof.semantics.ranges import Range
-from placeproof.semantics.search import Found, describe, legible, search, stuck
+from placeproof.semantics.search import Found, legible, search, stuck
 from placeproof.semantics.trace import trace
 
 if TYPE_CHECKING:
@@ -111,9 +110,7 @@ def _confirmed(judged: Judged) -> Judged:
     if isinstance(found, NotRun):
         return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {found.why}")
     if isinstance(found, Found):
-        raise DisagreementError(
-            judged.program.name, describe(found.setup), found.what.why if isinstance(found.what, Fault) else what_differs(found.what)
-        )
+        raise denied(judged.program, found)
     return replace(judged, confirmed=found)
 
 

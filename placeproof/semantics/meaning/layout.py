@@ -38,6 +38,7 @@ class Sizes:
     layers_per_stage: int
     units_per_stage: int
     microbatches: int
+    entries: int = 2
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ class Layout:
             return found
         found = []
         for group in (g.name for g in self.program.groups if not g.tied):
-            entries = 1 if self.slice_axes(group) else 2
+            entries = 1 if self.slice_axes(group) else self.sizes.entries
             found += [(block, group, j, i) for j in range(self.slices(group)) for i in range(entries)]
         return found
 
@@ -261,4 +262,4 @@ class Layout:
         if self.network:
             return ((block * 3 + ("n", "W1", "W2").index(part)) * 4 + row) * 4 + column
         names = [g.name for g in self.program.groups]
-        return (((block + 1) * len(names) + names.index(part)) * 2 + row) * 2 + column
+        return (((block + 1) * len(names) + names.index(part)) * 2 + row) * self.sizes.entries + column

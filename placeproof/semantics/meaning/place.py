@@ -245,6 +245,7 @@ class Place:
         key = self._key(target, scope)
         held, blocks = self.env.get(key), self.blocks_of(target, scope)
         if isinstance(value, Part):
+            value = self._within_target(value, target, blocks)
             if add and isinstance(held, Part):
                 before = held.on(value.columns)
                 zero = np.where(before.have[..., None], before.data, self.world.field.of(0))
@@ -258,6 +259,16 @@ class Place:
         parts = held if isinstance(held, Parts) else Parts()
         parts.by_key[target.group, blocks or ()] = value
         self.env[key] = parts
+
+    def _within_target(self, value: Part, target: Ref, blocks: tuple[int, ...] | None) -> Part:
+        """What a write to a part of a buffer leaves there: what is about other parts is not what belongs there."""
+        inside = value.only(blocks, target.group)
+        if len(inside.columns) or not len(value.columns):
+            return inside
+        columns, _ = self.world.columns(tuple(range(len(self.world.elements)))).only(blocks, target.group)
+        shape = (*value.extent.shape[:-1], len(columns))
+        room, none = np.ones(shape, dtype=bool), np.zeros(shape, dtype=bool)
+        return Part(columns, self.world.garbage((*shape, value.data.shape[-1])), room, none, target.group)
 
     def _read(self, ref: Ref, scope: Scope) -> Any:
         key = self._key(ref, scope)
@@ -312,13 +323,15 @@ class Place:
             # what is computed is computed now; a buffer is read while the collective runs
             if inner.args and not isinstance(inner.args[0], Ref):
                 return Handle(inner, scope, (yield from self.eval(inner.args[0], scope)))
-            return Handle(inner, scope)
+            return Handle(inner, scope, seen=(yield from self.eval(inner.args[0], scope)) if inner.args else None)
         if call.op == "wait":
             handle = yield from self.eval(call.args[0], scope)
             if not isinstance(handle, Handle):
                 raise MisfitError("what is waited for is no handle")
             if handle.value is not None:
                 return (yield self._meeting(handle.call, handle.value))
+            if isinstance(handle.seen, Part):
+                return (yield self._meeting(handle.call, (yield from self._unchanged(handle))))
             return (yield from self.eval(handle.call, handle.scope))
         if call.op in ("elementwise", "quantize", "cast"):
             position = 1 if call.op == "elementwise" else 0
@@ -339,6 +352,12 @@ class Place:
             found = yield self._meeting(together, stream, also=len(operands))
             return found if results > 1 else found[0]
         return local.compute(self, call, operands, results)
+
+    def _unchanged(self, handle: Handle) -> Waits:
+        """What a started collective sends; what was written since, and what was there before, may both be read, so that it is neither."""
+        now = yield from self.eval(handle.call.args[0], handle.scope)
+        same = isinstance(now, Part) and now.columns is handle.seen.columns and np.array_equal(now.data, handle.seen.data)
+        return now if same or not isinstance(now, Part) else now.lost()
 
     def _meets_experts(self, w: Part) -> bool:
         """Whether a computation sends tokens to experts: a layer that has some, and the experts of a block, but no other group of it."""

@@ -16,7 +16,8 @@ class Setup:
     """The small mesh: degrees by axis (sub-group sizes by the inner factor's name), micro-batches, layers and units a stage.
 
     ``exact``: compute in fractions; otherwise in residues, which are as good for a search and do not grow. ``small``: begin with
-    numbers that stay small, for people. ``record``: remember how each number came to be.
+    numbers that stay small, for people. ``record``: remember how each number came to be. ``entries``: elements of each group in a block of
+    the flat model.
     """
 
     degrees: dict[str, int]
@@ -29,6 +30,7 @@ class Setup:
     without: frozenset[str] = frozenset()
     record: bool = False
     small: bool = False
+    entries: int = 2
 
 
 @dataclass(frozen=True)
@@ -74,5 +76,6 @@ def layout_of(program: Program, setup: Setup) -> Layout:
         layers_per_stage=setup.layers_per_stage,
         units_per_stage=setup.units_per_stage,
         microbatches=setup.microbatches,
+        entries=setup.entries,
     )
     return Layout(program=program, sizes=sizes)

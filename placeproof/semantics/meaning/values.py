@@ -65,6 +65,11 @@ class Part:
             data = np.where(there[:, None], data, world.garbage(data.shape))
         return Part(columns, data, self.extent[..., at] & there, self.have[..., at] & there, self.group)
 
+    def lost(self) -> Part:
+        """Room for the same elements, with garbage in it."""
+        data = self.columns.world.garbage((*self.extent.shape, self.data.shape[-1]))
+        return replace(self, data=data, have=np.zeros_like(self.have))
+
     def with_(self, data: Array, have: Array) -> Part:
         """Other values in the same room; garbage where nothing is."""
         have = np.broadcast_to(have, self.extent.shape)
@@ -118,11 +123,13 @@ class Saved:
 
 @dataclass(frozen=True, eq=False)
 class Handle:
-    """A collective that was started. A buffer that it sends may be read until it is waited for; ``value``: what was computed for it."""
+    """A collective that was started. A buffer that it sends may be read until it is waited for; ``value``: what was computed for it;
+    ``seen``: what a buffer that it sends held then."""
 
     call: Call
     scope: Scope
     value: Any = None
+    seen: Any = None
 
 
 @dataclass

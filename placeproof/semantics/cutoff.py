@@ -1,0 +1,429 @@
+"""A second argument for "for every number of devices": finitely many runs that prove a step for all of them.
+
+Where devices differ only in who owns an element and in a few named ranks, what a device holds is a sum of what devices began with, whose
+coefficients depend on nothing but which of these places are the same. Each coefficient is a rational function of the degrees, and of how
+high a degree can be read off the program (:class:`Bound`). Such a function that is zero at more points than its degree is zero everywhere.
+``docs/explanation/cut-off.md`` says this in full. Nothing here looks at the encoding, and the runs are those of
+:mod:`placeproof.semantics.meaning`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
+
+from placeproof.core.diagnostics import Place
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
+from placeproof.semantics.confirm import denied
+from placeproof.semantics.encode.world import HasGiven
+from placeproof.semantics.meaning.layout import Layout
+from placeproof.semantics.meaning.setup import Setup, layout_of
+from placeproof.semantics.search import Found, allowed, batches_of, describe, shapes_of
+
+if TYPE_CHECKING:
+    from placeproof.semantics.verdict import Judged
+
+#: How many places a coefficient may tell apart beside the named ranks: the device, the owner of the element, two samples' devices (the
+#: optimizer squares a gradient), and the owner of another element that a pass has read.
+PLACES = 5
+#: The degree of the runs' optimizer in the gradient.
+OPTIMIZER = 2
+#: More devices, or more runs, than these are not tried.
+MOST_DEVICES, MOST_RUNS = 1024, 300
+SEEDS = (1, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """Coefficients of a buffer: polynomials of degree ``above`` over a power ``below`` of each degree. ``given``: a number that all devices
+    know, with no coefficient; ``alone``: it is one product of powers, which these are."""
+
+    above: dict[str, int] = field(default_factory=dict)
+    below: dict[str, int] = field(default_factory=dict)
+    given: bool = False
+    alone: dict[str, int] | None = None
+
+    @property
+    def constant(self) -> bool:
+        """Whether coefficients do not depend on degrees."""
+        return not any(self.above.values()) and not any(self.below.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotCovered:
+    """Why the argument does not hold for a program."""
+
+    why: str
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """Runs that prove a program for every number of devices. ``degree``: of the coefficients, by axis; ``values``: where it was run."""
+
+    degree: dict[str, int]
+    values: dict[str, tuple[int, ...]]
+    microbatches: tuple[int, ...]
+    units: tuple[int, ...]
+    runs: int
+
+
+Result: TypeAlias = Covered | NotCovered | Found
+_Values: TypeAlias = dict[str, tuple[int, ...]]
+#: Ranks that a program names, by axis factor; -1 is the last.
+_Ranks: TypeAlias = dict[str, set[int]]
+
+
+class _NotCoveredError(Exception):
+    def __init__(self, why: str, place: Place | None = None) -> None:
+        super().__init__(why)
+        self.place = place
+
+
+def cutoff(program: Program, without: frozenset[str] = frozenset(), ranges: tuple[HasGiven, ...] = ()) -> Result:
+    """Run a program whose states are placed where it has to be right to be right everywhere; or say why there is no such place."""
+    try:
+        _plain(program, without)
+        walk = _Walk(program)
+        walk.body(program.body)
+        degree = walk.degree()
+        setups, values = _grid(program, degree, walk, ranges)
+    except _NotCoveredError as why:
+        return NotCovered(why=str(why), place=why.place)
+    return _ran(program, setups, degree, values)
+
+
+def cutoff_of(judged: Judged) -> Covered | NotCovered:
+    """The argument about a program that was judged. Raises DisagreementError where a run denies a proof."""
+    if judged.word != "proved":
+        return NotCovered(why=f"the program is {judged.word}")
+    found = cutoff(judged.program, judged.options.without, judged.options.ranges)
+    if isinstance(found, Found):
+        raise denied(judged.program, found)
+    return found
+
+
+def _plain(program: Program, without: frozenset[str]) -> None:
+    """The argument is about plain data-parallel steps: each device has samples of its own and computes with all of the model."""
+    if without:
+        raise _NotCoveredError(f"it is not worked out without {', '.join(sorted(without))}")
+    if program.tensors:
+        raise _NotCoveredError("it is about steps, and the program is over tensors")
+    for axis in program.axes:
+        if axis.splits.name != "batch":
+            raise _NotCoveredError(f"axis {axis.name} splits {axis.splits.name}, whose devices do not compute alike")
+    for group in program.groups:
+        if group.tied or group.partial or group.experts:
+            raise _NotCoveredError(f"group {group.name} is not computed by all devices alike", group.place)
+    odd = [f"{name}={value}" for name, value in program.reference if (name, value) != ("optimizer", "elementwise")]
+    if odd:
+        raise _NotCoveredError(f"it is not worked out for a reference with {', '.join(odd)}")
+
+
+# How coefficients grow.
+
+
+def _more(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+    return {s: a.get(s, 0) + b.get(s, 0) for s in {*a, *b}}
+
+
+def _added(a: Bound, b: Bound) -> Bound:
+    """Of a sum, or of what is one or the other."""
+    below = {s: max(a.below.get(s, 0), b.below.get(s, 0)) for s in {*a.below, *b.below}}
+    names = {*below, *a.above, *b.above}
+    above = {s: max(x.above.get(s, 0) + below.get(s, 0) - x.below.get(s, 0) for x in (a, b)) for s in names}
+    return Bound(above=above, below=below, given=a.given and b.given)
+
+
+def _times(a: Bound, b: Bound, place: Place | None) -> Bound:
+    if not (a.given or b.given):
+        raise _NotCoveredError("two values that depend on the model or its samples are multiplied", place)
+    alone = None if a.alone is None or b.alone is None else _more(a.alone, b.alone)
+    return Bound(above=_more(a.above, b.above), below=_more(a.below, b.below), given=a.given and b.given, alone=alone)
+
+
+def _inverse(a: Bound, place: Place | None) -> Bound:
+    if a.alone is None:
+        raise _NotCoveredError("it is divided by a sum, or by what depends on the model or its samples", place)
+    powers = {s: -n for s, n in a.alone.items()}
+    above, below = {s: n for s, n in powers.items() if n > 0}, {s: -n for s, n in powers.items() if n < 0}
+    return Bound(above=above, below=below, given=True, alone=powers)
+
+
+#: Operations whose results have the coefficients of their first operand, on the same device or on another one.
+_SAME = frozenset(("all_gather", "part", "broadcast", "copy", "cast", "to_host", "to_device", "start", "wait", "master"))
+_SUMS = frozenset(("all_reduce", "reduce_scatter", "reduce"))
+
+
+class _Walk:
+    """A program walked once; a loop's body until nothing grows."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.env: dict[str, Bound] = {"parameters": Bound(), "optimizer": Bound()}
+        self.ranks: _Ranks = {f: set() for f in _factors(program)}
+        self.owned = {f for p in program.placed for axis, mode in p.modes if mode.split for f in _of_axis(program, axis)}
+
+    def degree(self) -> dict[str, int]:
+        """The degree of what the states differ by from the reference's, in each axis factor."""
+        found = {}
+        for factor in _factors(self.program):
+            above = []
+            for state in ("parameters", "optimizer"):
+                bound = self.env[state]
+                below = max(bound.below.get(factor, 0), OPTIMIZER)  # the reference divides by the number of samples
+                above += [bound.above.get(factor, 0) + below - bound.below.get(factor, 0), below]
+            found[factor] = max(above)
+        return found
+
+    def body(self, statements: Iterable[Stmt]) -> None:
+        for one in statements:
+            match one:
+                case Assign():
+                    self._assign(one)
+                case Do(call=call):
+                    self._do(call)
+                case For():
+                    self._loop(one)
+                case If():
+                    self._branch(one)
+
+    def _assign(self, one: Assign) -> None:
+        bounds = self._value(one.value)
+        for n, target in enumerate(one.targets):
+            bound = bounds[min(n, len(bounds) - 1)]
+            whole = target.index is None and target.group is None and not one.accumulate
+            self.env[target.name] = bound if whole or target.name not in self.env else _added(self.env[target.name], bound)
+
+    def _do(self, call: Call) -> None:
+        if call.op not in ("zero", "free"):
+            raise _NotCoveredError(f"devices exchange by `{call.op}`, along which they have an order", call.place)
+
+    def _loop(self, one: For) -> None:
+        for _ in range(4):
+            before = dict(self.env)
+            self.body(one.body)
+            self.env = {name: _added(before[name], bound) if name in before else bound for name, bound in self.env.items()}
+            if all(_same(before.get(name), bound) for name, bound in self.env.items()):
+                return
+        raise _NotCoveredError("a buffer grows from one iteration to the next", one.place)
+
+    def _branch(self, one: If) -> None:
+        bound, factors = one.bound, _of_axis(self.program, one.axis)
+        last = isinstance(bound, Binary) and bound.op == "-" and isinstance(bound.right, Number) and bound.right.value == 1
+        if len(factors) != 1 or not (isinstance(bound, Number) or (last and one.op in ("==", "<"))):
+            raise _NotCoveredError("a rank is compared with more than single ranks", one.place)
+        if isinstance(bound, Number):
+            self.ranks[factors[0]] |= {int(bound.value)} if one.op == "==" else set(range(int(bound.value) + 1))
+        else:
+            self.ranks[factors[0]].add(-1)
+        before = dict(self.env)
+        self.body(one.then)
+        then, self.env = self.env, before
+        self.body(one.orelse)
+        self.env = {n: _added(then[n], self.env[n]) if n in then and n in self.env else (then | self.env)[n] for n in {*then, *self.env}}
+
+    # Expressions.
+
+    def _value(self, expr: Expr) -> list[Bound]:
+        match expr:
+            case Number():
+                return [Bound(given=True, alone={} if expr.value else None)]
+            case Ref():
+                return [self._name(expr)]
+            case Binary():
+                return [self._binary(expr)]
+            case Call():
+                return self._call(expr)
+
+    def _one(self, expr: Expr) -> Bound:
+        return self._value(expr)[0]
+
+    def _name(self, ref: Ref) -> Bound:
+        if ref.name in self.env:
+            return self.env[ref.name]
+        if ref.name == "microbatches":  # each number of them that is run is a number
+            return Bound(given=True, alone={})
+        factors = _of_axis(self.program, ref.name)
+        if factors:
+            return Bound(above=dict.fromkeys(factors, 1), given=True, alone=dict.fromkeys(factors, 1))
+        if ref.name == "gradients":
+            return Bound()
+        raise _NotCoveredError(f"`{ref.name}` stands for any number", ref.place)
+
+    def _binary(self, expr: Binary) -> Bound:
+        left = self._one(expr.left)
+        if expr.op == "**":
+            if not isinstance(expr.right, Number) or expr.right.value.denominator != 1 or abs(expr.right.value) > 8:
+                raise _NotCoveredError("an exponent is no small whole number", expr.place)
+            base = left if expr.right.value >= 0 else _inverse(left, expr.place)
+            found = Bound(given=True, alone={})
+            for _ in range(abs(int(expr.right.value))):
+                found = _times(found, base, expr.place)
+            return found
+        right = self._one(expr.right)
+        if expr.op in "+-":
+            return _added(left, right)
+        return _times(left, right if expr.op == "*" else _inverse(right, expr.place), expr.place)
+
+    def _call(self, call: Call) -> list[Bound]:
+        if call.op in ("all_gather", "part", "reduce_scatter"):
+            self._own(call)
+        if call.op in _SUMS:
+            return [self._reduced(call)]
+        if call.op in _SAME:
+            if call.op == "broadcast":
+                self._root(call)
+            return [self._one(call.args[0])]
+        if call.op == "scale":
+            return [_times(self._one(call.args[0]), self._one(call.args[1]), call.place)]
+        if call.op in ("data", "loss", "forward", "backward", "backward_input", "backward_weight", "output"):
+            return self._pass(call)
+        if call.op == "update" and len(call.args) == 3:
+            *states, gradient = (self._one(a) for a in call.args)
+            squared = Bound(above=_more(gradient.above, gradient.above), below=_more(gradient.below, gradient.below))
+            new = _added(_added(*states), squared)
+            return [new, new]
+        raise _NotCoveredError(f"it is not worked out for `{call.op}`", call.place)
+
+    def _reduced(self, call: Call) -> Bound:
+        op = call.option("op", "sum")
+        if op not in ("sum", "mean"):
+            raise _NotCoveredError(f"a reduction by {op} is no sum", call.place)
+        if call.op == "reduce":
+            self._root(call)
+        factors = dict.fromkeys((f for axis in call.axes for f in _of_axis(self.program, axis)), 1)
+        bound = self._one(call.args[0])
+        count = Bound(above=factors, below=factors if op == "mean" else {}, given=True)
+        return _times(replace(bound, given=False), count, call.place)
+
+    def _own(self, call: Call) -> None:
+        """Along these axes it matters who owns an element."""
+        self.owned |= {f for axis in call.axes for f in _of_axis(self.program, axis)}
+
+    def _root(self, call: Call) -> None:
+        self._own(call)  # parts come from their owners where no rank is named
+        root = call.option("root") or "0"
+        factors = [f for axis in call.axes for f in _of_axis(self.program, axis)]
+        if root not in ("0", "owner") and len(factors) > 1:
+            raise _NotCoveredError("a root along several axes", call.place)
+        for factor in factors:
+            self.ranks[factor] |= set() if root == "owner" else {int(root)}
+
+    def _pass(self, call: Call) -> list[Bound]:
+        """A pass computes with parameters and streams that are the reference's or are not, which no degree changes. It is linear in the
+        gradient that it is given."""
+        scaled = call.op in ("backward", "backward_input", "backward_weight") and len(call.args) > 2
+        for n, operand in enumerate(call.args):
+            if isinstance(operand, Ref) and operand.name not in self.env:  # a micro-batch
+                continue
+            if not self._one(operand).constant and not (scaled and n == 2):
+                raise _NotCoveredError(f"`{call.op}` reads what was computed from several devices", call.place)
+        return [self._one(call.args[2]) if scaled else Bound()]
+
+
+def _same(a: Bound | None, b: Bound) -> bool:
+    def known(x: Bound) -> tuple[dict[str, int], dict[str, int]]:
+        return {s: n for s, n in x.above.items() if n}, {s: n for s, n in x.below.items() if n}
+
+    return a is not None and known(a) == known(b)
+
+
+def _of_axis(program: Program, name: str) -> tuple[str, ...]:
+    """The factors that the name of an axis, or of its sub-groups, stands for."""
+    for axis in program.axes:
+        if axis.inner is None and name == axis.name:
+            return (name,)
+        if axis.inner is not None and name in (axis.name, axis.outer_name, axis.inner_name):
+            return (axis.outer_name, axis.inner_name) if name == axis.name else (name,)
+    return ()
+
+
+def _factors(program: Program) -> tuple[str, ...]:
+    return tuple(f for axis in program.axes for f in _of_axis(program, axis.name))
+
+
+# Where to run.
+
+
+def _grid(program: Program, degree: dict[str, int], walk: _Walk, ranges: tuple[HasGiven, ...]) -> tuple[list[Setup], _Values]:
+    """Runs at one value more than the degree, for each factor, all of them so large that no place is missing."""
+    choices: list[list[dict[str, int]]] = []
+    values: _Values = {}
+    for axis in program.axes:
+        found: dict[str, list[int]] = {}
+        for factor in _of_axis(program, axis.name):
+            fixed = axis.inner if isinstance(axis.inner, int) and factor == axis.inner_name else axis.degree if axis.inner is None else None
+            first = max(PLACES + len(walk.ranks[factor]), *(n + 2 for n in walk.ranks[factor]), 0)
+            found[factor] = [fixed] if isinstance(fixed, int) else list(range(first, first + degree[factor] + 1))
+        values |= {f: tuple(n) for f, n in found.items()}
+        choices.append([_degrees(axis.name, dict(zip(found, at, strict=True))) for at in itertools.product(*found.values())])
+        if axis.inner is not None and axis.degree is not None:
+            raise _NotCoveredError(f"axis {axis.name} has a given degree and sub-groups")
+    batches = batches_of(program, ranges)
+    meshes = [dict(itertools.chain.from_iterable(d.items() for d in at)) for at in itertools.product(*choices)]
+    shapes = shapes_of(program)
+    if len(meshes) * len(batches) * len(shapes) > MOST_RUNS:
+        raise _NotCoveredError(f"{len(meshes) * len(batches) * len(shapes)} runs would be needed")
+    setups = [
+        _spread(program, Setup(degrees, m, layers, units, exact=False), walk)
+        for degrees in meshes
+        for m in batches
+        for layers, units in shapes
+    ]
+    if not setups or not all(allowed(program, s, ranges) for s in setups):
+        raise _NotCoveredError("the ranges leave out where it would have to be run")
+    return setups, values
+
+
+def _degrees(axis: str, found: dict[str, int]) -> dict[str, int]:
+    if len(found) == 1:
+        return {axis: next(iter(found.values()))}
+    outer, inner = found
+    return {axis: found[outer] * found[inner], inner: found[inner]}
+
+
+def _spread(program: Program, setup: Setup, walk: _Walk) -> Setup:
+    """A run in which each block has elements in all places that a coefficient may tell apart."""
+    for entries in (2, 8, 32, 128):
+        spread = replace(setup, entries=entries)
+        layout = layout_of(program, spread)
+        if prod(layout.sizes.factors.values()) > MOST_DEVICES or layout.network:
+            break
+        if all(_everywhere(layout, block, walk) for block in layout.blocks):
+            return spread
+    if all(_everywhere(layout, block, walk) for block in layout.blocks):
+        return setup
+    raise _NotCoveredError("no run is large enough for an element in each place that is told apart")
+
+
+def _everywhere(layout: Layout, block: int, walk: _Walk) -> bool:
+    """Whether along all factors together elements of a block lie at each rank that is named, and at two others that are not."""
+    sizes = {f: n for f, n in layout.sizes.factors.items() if f in walk.owned}
+    named = {f: {n % size for n in walk.ranks[f] if n < size} for f, size in sizes.items()}
+    others = {f: min(2, size - len(named[f])) for f, size in sizes.items()}
+    owners = {tuple(layout.owner(e, f) for f in sizes) for e in layout.elements if e[0] == block}
+    kinds = {tuple(n if n in named[f] else "other" for n, f in zip(at, sizes, strict=True)) for at in owners}
+    several = all(len({at[k] for at in owners if at[k] not in named[f]}) >= others[f] for k, f in enumerate(sizes))
+    return several and set(itertools.product(*([*named[f], *(["other"] if others[f] else [])] for f in sizes))) <= kinds
+
+
+def _ran(program: Program, setups: list[Setup], degree: dict[str, int], values: _Values) -> Result:
+    from placeproof.semantics.meaning.run import NoMeaningError, run
+
+    for setup, seed in itertools.product(setups, SEEDS):
+        one = replace(setup, seed=seed)
+        try:
+            what = run(program, one)
+        except ZeroDivisionError:
+            return NotCovered(why=f"it is divided by zero with {describe(one)}")
+        except NoMeaningError as why:
+            return NotCovered(why=f"no run is possible: {why}")
+        if what is not None:
+            return Found(setup=one, what=what)
+    batches = tuple(sorted({s.microbatches for s in setups}))
+    units = tuple(sorted({s.units_per_stage for s in setups}))
+    return Covered(degree=degree, values=values, microbatches=batches, units=units, runs=len(setups) * len(SEEDS))

@@ -1,0 +1,113 @@
+"""The cut-off: runs on finitely many meshes that prove a step for every number of devices."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from placeproof.cli.main import run
+from placeproof.core.diagnostics import InputError
+from placeproof.core.program import Program, read
+from placeproof.semantics.cutoff import Covered, NotCovered, cutoff
+from placeproof.semantics.kinds import require_kinds
+from placeproof.semantics.lower import lower
+from placeproof.semantics.search import Found
+from placeproof.semantics.trace import trace
+from placeproof.strategies import parse_strategy
+
+PEOPLE = json.loads((Path(__file__).parent / "data" / "people_programs.json").read_text())
+
+
+def placed(text: str) -> Program:
+    traced = trace(read(text, source="mine.step"))
+    require_kinds(traced)
+    return traced.program
+
+
+def scaled_by(factor: str) -> Program:
+    step = f"G = scale(all_reduce(backward(parameters), dp), {factor})\nparameters, optimizer = update(parameters, optimizer, G)"
+    return placed(f"mesh(dp)\n{step}\n")
+
+
+DATA_PARALLEL = ["ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "zero_infinity", "zero_offload", "zero1(dp=a) * ddp(dp=b)"]
+
+
+@pytest.mark.parametrize("strategy", DATA_PARALLEL)
+def test_data_parallel_strategies_are_right_for_every_degree_by_runs(strategy: str) -> None:
+    found = cutoff(trace(lower(parse_strategy(strategy))).program)
+    assert isinstance(found, Covered), found
+    for factor, values in found.values.items():
+        assert len(values) == found.degree[factor] + 1
+        assert min(values) >= 5
+
+
+@pytest.mark.parametrize("strategy", ["tp", "pp", "cp", "ep", "zero1 * tp", "fsdp * pp"])
+def test_devices_with_an_order_are_not_covered(strategy: str) -> None:
+    assert isinstance(cutoff(trace(lower(parse_strategy(strategy))).program), NotCovered)
+
+
+ZEROS = [(), (7,), (5, 6), (5, 6, 7), (5, 6, 7, 8), (6, 8, 10, 12, 14), (1, 2, 3, 4, 5), tuple(range(5, 16)), tuple(range(1, 25))]
+
+
+@pytest.mark.parametrize("zeros", ZEROS, ids=str)
+def test_a_factor_that_is_right_at_finitely_many_degrees_is_found_wrong_at_another(zeros: tuple[int, ...]) -> None:
+    """However many degrees a wrong factor is right at, its degree is higher, and so it is run at one where it is wrong."""
+    wrong = " * ".join(f"(dp - {n})" for n in zeros) or "1"
+    assert isinstance(cutoff(scaled_by(f"(1 + {wrong}) / dp")), Found)
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+def test_reductions_that_are_divided_out_again_are_covered(power: int) -> None:
+    reduced = "backward(parameters)"
+    for _ in range(power):
+        reduced = f"all_reduce({reduced}, dp)"
+    text = f"mesh(dp)\nG = scale({reduced}, 1 / dp ** {power})\nparameters, optimizer = update(parameters, optimizer, G)\n"
+    found = cutoff(placed(text))
+    assert isinstance(found, Covered)
+    assert found.degree == {"dp": 2 * power}
+    assert isinstance(cutoff(placed(text.replace(f"** {power}", f"** {power + 1}"))), Found)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("G = scale(all_reduce(backward(parameters), dp), 1 / (dp - 3 + 3))", "divided by a sum"),
+        ("G = all_reduce(backward(parameters), dp, op=max)", "max is no sum"),
+        ("G = scale(all_reduce(backward(parameters), dp), square_norm(parameters))", "not worked out for `square_norm`"),
+        ("w = scale(all_reduce(parameters, dp), 1 / dp)\nG = all_reduce(backward(w), dp, op=mean)", "reads what was computed"),
+        (
+            "H = copy(parameters)\nfor i in microbatches:\n    H = all_reduce(H, dp)\n    G += backward(parameters, i)\nG = G + H",
+            "grows from one iteration",
+        ),
+    ],
+)
+def test_where_the_argument_fails_it_says_so(text: str, why: str) -> None:
+    found = cutoff(placed(f"mesh(dp)\n{text}\nparameters, optimizer = update(parameters, optimizer, G)\n"))
+    assert isinstance(found, NotCovered)
+    assert why in found.why
+
+
+@pytest.mark.parametrize("name", sorted(PEOPLE))
+def test_programs_of_people(name: str) -> None:
+    """What is wrong is never covered, and what is right never found wrong; truths were worked out by hand."""
+    try:
+        program = placed(PEOPLE[name]["text"])
+    except InputError:
+        pytest.skip("it is refused")
+    if program.tensors:
+        pytest.skip("it is over tensors")
+    found = cutoff(program, frozenset(program.without))
+    assert not (PEOPLE[name]["truth"] == "wrong" and isinstance(found, Covered))
+    assert not (PEOPLE[name]["truth"] == "right" and isinstance(found, Found))
+
+
+def test_the_command_says_where_it_ran(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["prove", "zero3", "--second-opinion", "cutoff"]) == 0
+    out = capsys.readouterr().out
+    assert "right for every number of devices by" in out
+    assert "dp = 5, 6, 7" in out
+    assert run(["prove", "pp", "--second-opinion", "cutoff", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["cutoff"]
+    assert found["covered"] is False
+    assert "layers" in found["why"]
+    assert run(["prove", "ddp", "--second-opinion", "both"]) == 2
