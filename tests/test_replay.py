@@ -594,7 +594,7 @@ def test_residues_compute_as_fractions_do(a: list[Fraction], b: list[Fraction]) 
     assert (1 - x * Fraction(2, 3)).fractions() == [1 - p * Fraction(2, 3) for p in a]
     assert x.sum().fractions() == [sum(a)]
     assert numbers.stacked([x, y]).greatest().fractions() == [max(p, q) for p, q in pairs]
-    assert (x[:, None] @ y[None]).fractions() == [p * q for p in a for q in b]
+    assert (x[:, None] * y[None]).fractions() == [p * q for p in a for q in b]
     assert all(x.of.holds(row, p) and not x.of.holds(row, p + 1) for row, p in zip(x.data, a, strict=True))
     if all(b):
         assert (x / y).fractions() == [p / q for p, q in pairs]

@@ -47,7 +47,6 @@ class Exchange:
         self.place, self.world, self.request, self.call = place, place.world, request, request.call
         self.group = mesh.ends(self.call.axes[0]) if self.call.op == "tied_reduce" else mesh.group(request.apart)
         self.wire = Wire(mesh, self.group, self.call)
-        self.all = place.mesh.joined(request.apart)
         self.op = self.call.option("op", "sum") or "sum"
 
     def result(self) -> Any:
@@ -89,7 +88,8 @@ class Exchange:
         whole = own.on(self.world.columns(tuple(range(len(self.world.elements)))))
         if self.call.op == "tied_reduce":
             return self._tied(whole).on(own.columns)
-        owners = [self.world.owner(f, self.all.stage) for f in self.factors]
+        stage = self.place.mesh.joined(self.request.apart).stage
+        owners = [self.world.owner(f, stage) for f in self.factors]
         given = self._given(owners)
         rows = _Rows(_flat(whole.data), whole.have.reshape(-1), given, given, self._sources(owners))
         data, have = self._moved(rows, _OF_PARTS, "owner")
@@ -112,8 +112,8 @@ class Exchange:
     def _stream(self, own: Stream) -> Stream:
         tokens, hidden = own.have.shape[-1], self.world.layout.hidden
         owners = [np.arange(tokens) if f == hidden else np.full(tokens, self.world.sizes[f] - 1) for f in self.factors]
-        mine = self._each(self.all.tokens())
-        rows = _Rows(_flat(own.data), own.have.reshape(-1), mine, self._given(owners), self._sources(owners))
+        mine = [[hidden is None or at[hidden] == t for t in range(tokens)] for at in self.group.at]
+        rows = _Rows(_flat(own.data), own.have.reshape(-1), np.array(mine), self._given(owners), self._sources(owners))
         data, have = self._moved(rows, _OF_STREAMS, "0")
         found = Stream(data.reshape(own.data.shape), have.reshape(own.have.shape))
         return found if self.call.op in ("all_reduce", "broadcast") else found.kept(self.world, found.have)
@@ -156,8 +156,7 @@ class Exchange:
         if op == "all_gather":
             return self._gathered(rows)
         if op == "broadcast":
-            rank = self.group.ranks[self._root()]
-            return wire.spread(rows.data, rank), wire.from_root(rows.have, rank)
+            return _apart(wire.spread(_together(rows.data, rows.have), self.group.ranks[self._root()]))
         some = wire.some(rows.have)
         if op == "all_reduce":
             return wire.combined(rows.data, self.op), some
@@ -189,26 +188,18 @@ class Exchange:
 
     def _gathered(self, rows: _Rows) -> tuple[Array, Array]:
         """Each row from the device whose copy this one takes."""
-        shares = _shares(rows.gathered)
+        shares, whole = _shares(rows.gathered), _together(rows.data, rows.have)
         if self.call.op == "broadcast":  # one from each owner
-            ranked = list(zip(shares, self.group.ranks, strict=True))
-            parts = [self.wire.spread(rows.data[share], rank) for share, rank in ranked]
-            there = [self.wire.from_root(rows.have[share], rank) for share, rank in ranked]
+            parts = [self.wire.spread(whole[share], rank) for share, rank in zip(shares, self.group.ranks, strict=True)]
         else:
-            mine = shares[self.group.me]
-            parts, there = self.wire.collected(rows.data[mine]), self.wire.every(rows.have[mine])
-        data, have = rows.data.copy(), np.zeros_like(rows.have)
-        for n, share in enumerate(shares):
+            parts = self.wire.collected(whole[shares[self.group.me]])
+        found = whole.copy()
+        for n, (share, part) in enumerate(zip(shares, parts, strict=True)):
             taken = (share >= 0) & (rows.source[share] == n)
-            data[share[taken]], have[share[taken]] = parts[n][taken], there[n][taken]
-        return data, have
+            found[share[taken]] = part[taken]
+        return _apart(found)
 
     # Who is who in the group.
-
-    def _each(self, found: Array) -> Array:
-        """Of an array over all devices of the group, the rows of each: ``[device, row]``."""
-        whole = np.broadcast_to(found, (*self.all.shape, found.shape[-1]))
-        return np.stack([whole[tuple(at[f] if f in self.request.apart else 0 for f in self.world.factors)] for at in self.group.at])
 
     def _given(self, owners: Sequence[Array]) -> Array:
         """The rows that each device owns along all factors."""
@@ -234,6 +225,15 @@ class Exchange:
 
 def _kind(value: Any) -> str:
     return "number" if isinstance(value, np.ndarray | np.generic | Fraction) else type(value).__name__
+
+
+def _together(data: Array, have: Array) -> Array:
+    """Numbers, and beside each row whether it is there."""
+    return np.concatenate([data, have[:, None] + Fraction(0)], axis=1)
+
+
+def _apart(both: Array) -> tuple[Array, Array]:
+    return both[:, :-1], (both[:, -1] != 0).astype(bool)
 
 
 def _flat(data: Array) -> Array:

@@ -14,6 +14,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -259,11 +260,11 @@ class Mesh:
 
 
 def _tensor(data: bytes) -> Tensor:
-    return torch.tensor(list(data), dtype=torch.uint8)
+    return torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())
 
 
 def _bytes(tensor: Tensor) -> bytes:
-    return bytes(tensor.tolist())
+    return bytes(tensor.numpy())
 
 
 def _apart_from(factors: frozenset[str], at: Coordinates) -> tuple[object, ...]:

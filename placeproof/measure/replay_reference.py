@@ -1,15 +1,14 @@
 """One device that sees the whole global batch, in float64, with gradients by ``torch.autograd``.
 
-It shares nothing with the simulator but the numbers that the run begins with: it knows a loss and an optimizer, and no formula of a
-gradient.
+It shares nothing with the simulator but where elements are and the numbers that the run begins with: it knows a loss and an optimizer, and
+no formula of a gradient.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 import torch
@@ -18,29 +17,9 @@ from torch import Tensor
 from placeproof.semantics.meaning.layout import CHANNELS, Element
 from placeproof.semantics.meaning.world import World
 
-_KINDS = ("n", "W1", "W2")
 
-
-def _tensor(values: list[Fraction]) -> Tensor:
+def _tensor(values: Iterable[Fraction]) -> Tensor:
     return torch.tensor([float(v) for v in values], dtype=torch.float64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Truth:
-    """The states after the last step, and the gradient that its update read, in the order of the elements."""
-
-    elements: list[Element]
-    parameters: Tensor
-    momentum: Tensor
-    gradient: Tensor
-
-    def numbers(self) -> Iterator[tuple[str, Element, list[Fraction]]]:
-        """By table and element, save those that are beyond the range of float64."""
-        tables = {"parameters": [self.parameters], "optimizer": [self.parameters, self.momentum], "gradients": [self.gradient]}
-        for name, columns in tables.items():
-            for element, row in zip(self.elements, zip(*(c.tolist() for c in columns), strict=True), strict=True):
-                if all(math.isfinite(n) for n in row):
-                    yield name, element, [Fraction(n) for n in row]
 
 
 class Reference:
@@ -53,18 +32,23 @@ class Reference:
         self.samples = [(*at, i) for at in places for i in range(batches)]
         tensors = [(e[0], self.layout.group_of(e)) for e in world.elements]
         self.tensor_of = torch.tensor([tensors.index(t) for t in tensors])
+        self.number_of = {e: n for n, e in enumerate(world.elements)}
 
-    def run(self, steps: int) -> Truth:
-        """All steps."""
-        theta = _tensor([self.problem.initial(e) for e in self.world.elements])
-        momentum = torch.zeros_like(theta)
+    def run(self, steps: int) -> Iterator[tuple[str, Element, list[Fraction]]]:
+        """What it ends with, by table and element, save what is beyond the range of float64."""
+        theta = _tensor(self.problem.initial(e) for e in self.world.elements)
+        momentum, g = torch.zeros_like(theta), torch.zeros_like(theta)
         for step in range(steps):
-            g = self._mean(theta, step)
+            leaf = theta.clone().requires_grad_()
+            (g,) = torch.autograd.grad(self._loss(leaf, step), leaf)
             if self.said.get("clip") == "global_norm":
                 g = g / (1 + (g * g).sum() / float(self.world.program.clip_limit or 1) ** 2)
             if self.said.get("skip") != "not_finite" or not any(self.problem.overflows(e, step) for e in self.world.elements):
                 theta, momentum = self._updated(theta, (momentum + g) / 2, g)
-        return Truth(self.world.elements, theta, momentum, g)
+        for name, columns in {"parameters": [theta], "optimizer": [theta, momentum], "gradients": [g]}.items():
+            for element, row in zip(self.world.elements, torch.stack(columns, dim=1).tolist(), strict=True):
+                if all(map(math.isfinite, row)):
+                    yield name, element, list(map(Fraction, row))
 
     def _updated(self, theta: Tensor, momentum: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         kind = "matrix" if "elementwise-optimizer" in self.problem.without else self.said.get("optimizer", "elementwise")
@@ -74,58 +58,32 @@ class Reference:
         norms = torch.zeros_like(g).index_add(0, self.tensor_of, terms)[self.tensor_of] + (kind == "matrix")
         return theta - momentum * norms / 4, momentum
 
-    def _mean(self, theta: Tensor, step: int) -> Tensor:
-        """The gradient of the mean of the loss over the tokens of the global batch."""
-        tokens = [float(self.problem.tokens(s, step)) for s in self.samples]
-        statistic = 1.0
+    def _loss(self, theta: Tensor, step: int) -> Tensor:
+        """The mean over the tokens of the global batch."""
+        tokens, statistic = [float(self.problem.tokens(s, step)) for s in self.samples], 1.0
         if self.problem.coupled:
             statistic = math.fsum(float(self.problem.statistic(s, step)) for s in self.samples) / len(self.samples)
-        loss = self._of_network if self.layout.network else self._of_flat
-        grads = [self._gradient(theta, s, step, statistic, loss) * count for s, count in zip(self.samples, tokens, strict=True)]
-        return torch.stack(grads).sum(0) / sum(tokens)
-
-    def _gradient(
-        self,
-        theta: Tensor,
-        sample: tuple[int, ...],
-        step: int,
-        statistic: float,
-        loss: Callable[[Tensor, tuple[int, ...], int, float], Tensor],
-    ) -> Tensor:
-        leaf = theta.clone().requires_grad_()
-        (found,) = torch.autograd.grad(loss(leaf, sample, step, statistic), leaf)
-        return found
+        of_sample = self._of_network if self.layout.network else self._of_flat
+        losses = [of_sample(theta, s, step, statistic) * count for s, count in zip(self.samples, tokens, strict=True)]
+        return torch.stack(losses).sum() / sum(tokens)
 
     def _of_flat(self, theta: Tensor, sample: tuple[int, ...], step: int, statistic: float) -> Tensor:
         """A line for what the sample gives alone, and half the square of the sum of all parameters."""
-        own = [sum(self.problem.own_gradient(e, sample, step, s) for s in self.layout.shares(e)) for e in self.world.elements]
-        return statistic * (_tensor(own) * theta).sum() + theta.sum() ** 2 / 2
+        own = _tensor(sum(self.problem.own_gradient(e, sample, step, s) for s in self.layout.shares(e)) for e in self.world.elements)
+        return statistic * (own * theta).sum() + theta.sum() ** 2 / 2
 
     def _of_network(self, theta: Tensor, sample: tuple[int, ...], step: int, statistic: float) -> Tensor:
         """Half the squared distance to the target."""
-        x = self._stream("input", sample, step)
-        for block in self.layout.blocks:
-            n, w1, w2 = (self._weight(theta, block, part) for part in _KINDS)
-            x = x + ((x * n) @ w1) ** 2 @ w2
-        return statistic * ((x * self._mask(sample) - self._stream("target", sample, step)) ** 2).sum() / 2
-
-    def _weight(self, theta: Tensor, block: int, part: str) -> Tensor:
-        numbers = {e: n for n, e in enumerate(self.world.elements)}
+        x, target = (_tensor(self.problem.sample(sample, step, what).values()).reshape(-1, CHANNELS) for what in ("input", "target"))
         wide = range(self.layout.width)
-        at: dict[str, list[list[Element]]] = {
-            "n": [[(block, "n", i, 0) for i in range(CHANNELS)]],
-            "W1": [[(block, "W1", i, j) for j in wide] for i in range(CHANNELS)],
-            "W2": [[(block, "W2", j, i) for i in range(CHANNELS)] for j in wide],
-        }
-        return theta[torch.tensor([[numbers[e] for e in row] for row in at[part]])]
+        for block in self.layout.blocks:
+            n = self._weights(theta, [[(block, "n", i, 0) for i in range(CHANNELS)]])
+            first = self._weights(theta, [[(block, "W1", i, j) for j in wide] for i in range(CHANNELS)])
+            x = x + ((x * n) @ first) ** 2 @ self._weights(theta, [[(block, "W2", j, i) for i in range(CHANNELS)] for j in wide])
+        if self.said.get("dropout") == "output":  # the key is folded with the coordinates that tell samples apart
+            own = dict(zip(self.layout.sample_factors, sample[:-1], strict=True))
+            x = x * float(self.problem.key({f: own.get(f, 0) for f in self.world.sizes}))
+        return statistic * ((x - target) ** 2).sum() / 2
 
-    def _mask(self, sample: tuple[int, ...]) -> float:
-        """The factor of a dropout at the output, whose key is folded with the coordinates that tell samples apart."""
-        if self.said.get("dropout") != "output":
-            return 1.0
-        own = dict(zip(self.layout.sample_factors, sample[:-1], strict=True))
-        return float(self.problem.key({f: own.get(f, 0) for f in self.world.sizes}))
-
-    def _stream(self, what: str, sample: tuple[int, ...], step: int) -> Tensor:
-        drawn = self.problem.sample(sample, step, what)
-        return _tensor(list(drawn.values())).reshape(-1, CHANNELS)
+    def _weights(self, theta: Tensor, elements: list[list[Element]]) -> Tensor:
+        return theta[torch.tensor([[self.number_of[e] for e in row] for row in elements])]

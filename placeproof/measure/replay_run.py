@@ -77,7 +77,7 @@ def _steps(found: Counterexample, rank: int, arithmetics: Sequence[Any], timeout
         for number in range(steps):
             truth.step(number)
         reference = {exact: _tables(_of_truth(truth))}
-        reference |= {name: _tables(Reference(world, found.microbatches).run(steps).numbers()) for name in rounded}
+        reference |= {name: _tables(Reference(world, found.microbatches).run(steps)) for name in rounded}
     return Held(tables={exact: _tables(_of_device(process.place))}, reference=reference)
 
 

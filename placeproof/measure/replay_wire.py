@@ -46,22 +46,9 @@ class Wire:
     group: Group
     call: Call
 
-    # Truths.
-
-    def every(self, have: Array) -> list[Array]:
-        """Every device's."""
-        mine = torch.from_numpy(have.astype(np.int64))
-        return [one.numpy().astype(bool) for one in self.mesh.collect(self.group, mine, self.call)]
-
     def some(self, have: Array) -> Array:
         """Whether some device has it."""
         return self._greatest_of(torch.from_numpy(have.astype(np.int64))).numpy().astype(bool)
-
-    def from_root(self, have: Array, root: int) -> Array:
-        """What the rank ``root`` has."""
-        return self.mesh.spread(self.group, torch.from_numpy(have.astype(np.int64)), root, self.call).numpy().astype(bool)
-
-    # Numbers.
 
     def combined(self, x: Array, op: str, root: int | None = None) -> Array:
         """Sums, means or the greatest: everywhere, or on the rank ``root`` alone (elsewhere they mean nothing)."""
