@@ -29,15 +29,14 @@ _OF_NUMBERS = "a number", ("all_reduce", "reduce", "broadcast")
 class _Rows:
     """What a device brings, by rows (elements, tokens, tensors): ``data[row, component]``, ``have[row]``.
 
-    ``owned[device, row]``: which rows each device of the group owns; ``gathered``: which it gives to all others; ``source[row]``: whose
-    copy this one takes. Without meaning where rows have no owners.
+    ``owned[device, row]``: which rows each device of the group owns; ``given``: which it gives to all others, each row one device. Without
+    meaning where rows have no owners.
     """
 
     data: Array
     have: Array
     owned: Array = None
-    gathered: Array = None
-    source: Array = None
+    given: Array = None
 
 
 class Exchange:
@@ -54,7 +53,7 @@ class Exchange:
         value = self.request.value
         if self.request.size == 1:
             return met(self.place, [self.place.here], [self.request])[0]
-        # The kind of value is told apart from the rest: devices that bring different ones are in the same collective.
+        # The kind of value is told apart from the rest: devices that bring different ones do meet in one collective.
         self.wire.mesh.meet(self.group, self.call, zlib.crc32(repr(self.request.what).encode()))
         kinds = self.wire.mesh.told(self.group, _kind(value), self.call)
         if len(set(kinds)) > 1:
@@ -90,8 +89,8 @@ class Exchange:
             return self._tied(whole).on(own.columns)
         stage = self.place.mesh.joined(self.request.apart).stage
         owners = [self.world.owner(f, stage) for f in self.factors]
-        given = self._given(owners)
-        rows = _Rows(_flat(whole.data), whole.have.reshape(-1), given, given, self._sources(owners))
+        given = self._owned([np.maximum(owner, 0) for owner in owners])  # of copies of tied weights, the first stage's
+        rows = _Rows(_flat(whole.data), whole.have.reshape(-1), self._owned(owners), given)
         data, have = self._moved(rows, _OF_PARTS, "owner")
         extent = whole.extent
         experts = self.world.layout.experts
@@ -113,10 +112,10 @@ class Exchange:
         tokens, hidden = own.have.shape[-1], self.world.layout.hidden
         owners = [np.arange(tokens) if f == hidden else np.full(tokens, self.world.sizes[f] - 1) for f in self.factors]
         mine = [[hidden is None or at[hidden] == t for t in range(tokens)] for at in self.group.at]
-        rows = _Rows(_flat(own.data), own.have.reshape(-1), np.array(mine), self._given(owners), self._sources(owners))
+        rows = _Rows(_flat(own.data), own.have.reshape(-1), np.array(mine), self._owned(owners))
         data, have = self._moved(rows, _OF_STREAMS, "0")
         found = Stream(data.reshape(own.data.shape), have.reshape(own.have.shape))
-        return found if self.call.op in ("all_reduce", "broadcast") else found.kept(self.world, found.have)
+        return found if self._op("0") in ("all_reduce", "broadcast") else found.kept(self.world, found.have)
 
     def _norms(self, own: Norms) -> Norms:
         """Of all tensors of the model, zero where a device has nothing of one."""
@@ -188,28 +187,22 @@ class Exchange:
 
     def _gathered(self, rows: _Rows) -> tuple[Array, Array]:
         """Each row from the device whose copy this one takes."""
-        shares, whole = _shares(rows.gathered), _together(rows.data, rows.have)
+        shares, whole = _shares(rows.given), _together(rows.data, rows.have)
         if self.call.op == "broadcast":  # one from each owner
             parts = [self.wire.spread(whole[share], rank) for share, rank in zip(shares, self.group.ranks, strict=True)]
         else:
             parts = self.wire.collected(whole[shares[self.group.me]])
         found = whole.copy()
-        for n, (share, part) in enumerate(zip(shares, parts, strict=True)):
-            taken = (share >= 0) & (rows.source[share] == n)
-            found[share[taken]] = part[taken]
+        for share, part in zip(shares, parts, strict=True):
+            found[share[share >= 0]] = part[share >= 0]
         return _apart(found)
 
     # Who is who in the group.
 
-    def _given(self, owners: Sequence[Array]) -> Array:
-        """The rows that each device owns along all factors."""
+    def _owned(self, owners: Sequence[Array]) -> Array:
+        """The rows that each device owns along all factors; -1: all devices do."""
         found = [[(owner < 0) | (owner == at[f]) for f, owner in zip(self.factors, owners, strict=True)] for at in self.group.at]
         return np.array(found).all(axis=1)
-
-    def _sources(self, owners: Sequence[Array]) -> Array:
-        """For each row, the number of the device in the group that has the owner's coordinates; of copies of tied weights, the first's."""
-        number = {tuple(at[f] for f in self.factors): n for n, at in enumerate(self.group.at)}
-        return np.array([number[tuple(max(0, int(n)) for n in at)] for at in zip(*owners, strict=True)])
 
     def _root(self) -> int:
         """The number in the group of the root that is named, counted around; without a name, the first."""
