@@ -1,7 +1,8 @@
 """A counterexample replayed on real processes: each device of the mesh is one, its collectives are those of ``torch.distributed`` on gloo.
 
-The arithmetic is exact. Each process runs the program twice: in residues, which nothing rounds, and in float64 where float64 can hold every
-number of the run. What a process ends with has to be what the proof's simulator said, number by number.
+The arithmetic is exact: what a process ends with has to be what the proof's simulator said, number by number. A training step is run by
+the simulator's runner, in fractions, each process for its own device; where float64 can hold the numbers of the single device, these are
+computed a second time, with gradients by ``torch.autograd``. A block is run in residues, and in float64 where that can hold all numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from placeproof.measure.processes import Outcome, message, run
 from placeproof.measure.replay_file import Counterexample, Named
@@ -28,15 +29,32 @@ WAITS = 20.0
 LEAST_BITS = 128
 #: The most bits of a number: the primes that longer ones need take gigabytes.
 MOST_BITS = 100_000
+#: What processes say of a program, or a file, that has no meaning here.
+_NOT_REPLAYED = ("NotReplayedError", "MissingNumberError", "NoMeaningError")
 #: The table of the reference's derivative, where that is what a block should have returned.
 DERIVATIVE = "derivative"
+#: What the single device of a step is computed in a second time; and by how much of the largest number a rounded one may be off.
+BY_AUTOGRAD = "float64 (one device, by torch.autograd)"
+_OFF = Fraction(1, 2**20)
 
 
 class Table(NamedTuple):
     """Numbers by name, as the arithmetic of the run holds them."""
 
     names: list[str]
-    data: Tensor
+    data: Tensor | list[Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """An arithmetic whose numbers a process says as fractions."""
+
+    name: str
+
+    @staticmethod
+    def holds(number: Fraction, value: Fraction) -> bool:
+        """Whether one number is this fraction."""
+        return number == value
 
 
 Tables = Mapping[str, Table]
@@ -44,7 +62,7 @@ Tables = Mapping[str, Table]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a process ends with: its tables in each arithmetic, by name. ``reference``: what one device ends with, computed by the first
+    """What a process ends with: its tables by the name of the arithmetic. ``reference``: what one device ends with, computed by the first
     process."""
 
     tables: Mapping[str, Tables]
@@ -77,14 +95,13 @@ class Replayed:
     arithmetics: tuple[str, ...] = ()
     rounds: str = ""
     why: str = ""
-    exact: Arithmetic | None = None
+    exact: Arithmetic | Plain | None = None
 
 
 def replay(found: Counterexample, *, timeout: float = 120, waits: float | None = None) -> Replayed:
     """Run a counterexample on as many processes as it has devices, and compare. ``timeout``: seconds for the whole run; ``waits``: for
     one collective. Raises InputError for a mesh that one machine cannot run."""
     from placeproof.measure import replay_run
-    from placeproof.measure.replay_numbers import Float64, Residues
 
     waits = waits if waits is not None else WAITS if found.ends is not None else WAITS_IN_VAIN
     rounds = _rounds(found)
@@ -92,10 +109,9 @@ def replay(found: Counterexample, *, timeout: float = 120, waits: float | None =
     if longest > MOST_BITS:
         why = f"the run has numbers of {longest} bits, and at most {MOST_BITS} are computed"
         return Replayed(word="not replayed", found=found, outcomes=(), why=why)
-    for bits in (longest, min(16 * longest, MOST_BITS)):
-        arithmetics: list[Arithmetic] = [Residues.for_numbers(bits), *([] if rounds else [Float64()])]
+    for arithmetics in _arithmetics(found, longest, also_rounded=not rounds):
 
-        def job(rank: int, world: int, folder: Path, of: list[Arithmetic] = arithmetics) -> Held:
+        def job(rank: int, world: int, folder: Path, of: list[Arithmetic | Plain] = arithmetics) -> Held:
             return replay_run.held(found, rank, of, waits)
 
         outcomes = run(found.world, job, timeout=timeout, collective_timeout=waits)
@@ -104,22 +120,37 @@ def replay(found: Counterexample, *, timeout: float = 120, waits: float | None =
     return _judged(found, outcomes, arithmetics, rounds)
 
 
+def _arithmetics(found: Counterexample, longest: int, *, also_rounded: bool) -> Iterator[list[Arithmetic | Plain]]:
+    """The exact arithmetic and, if asked for, the one that may round. Of a block, also what to try where numbers get longer on the way."""
+    from placeproof.measure.replay_numbers import Float64, Residues
+
+    if found.kind == "step":
+        yield [Plain("fractions"), *([Plain(BY_AUTOGRAD)] if also_rounded else [])]
+        return
+    for bits in (longest, min(16 * longest, MOST_BITS)):
+        yield [Residues.for_numbers(bits), *([Float64()] if also_rounded else [])]
+
+
 def _bits(number: Fraction) -> int:
     return max(abs(number.numerator).bit_length(), number.denominator.bit_length())
 
 
 def _predicted(found: Counterexample) -> Iterator[Fraction]:
-    tables = [found.reference, *(end.tables for end in found.ends or ())]
-    yield from (n for of in tables for table in of.values() for n in table.values())
+    yield from _of_reference(found)
+    yield from (n for end in found.ends or () for table in end.tables.values() for n in table.values())
+
+
+def _of_reference(found: Counterexample) -> Iterator[Fraction]:
+    yield from (n for table in found.reference.values() for n in table.values())
 
 
 def _rounds(found: Counterexample) -> str:
-    """Why float64 cannot hold the numbers of the run; empty if it can hold those that were predicted."""
+    """Why float64 cannot hold the numbers that are computed in it; empty if it can hold those that were predicted."""
     if found.ends is None:
         return "the run does not end"
     if DERIVATIVE in found.reference:
         return "a derivative is followed in residues"
-    for number in _predicted(found):
+    for number in _of_reference(found) if found.kind == "step" else _predicted(found):
         try:
             exact = Fraction(float(number)) == number
         except OverflowError:
@@ -136,10 +167,10 @@ def _short(number: Fraction) -> str:
 # The verdict.
 
 
-def _judged(found: Counterexample, outcomes: list[Outcome[Held]], arithmetics: list[Arithmetic], rounds: str) -> Replayed:
+def _judged(found: Counterexample, outcomes: list[Outcome[Held]], arithmetics: list[Arithmetic | Plain], rounds: str) -> Replayed:
     one = Replayed(word="reproduced", found=found, outcomes=tuple(outcomes), rounds=rounds, exact=arithmetics[0])
     failed = [o for o in outcomes if o.kind != "ok"]
-    if any(name in (o.error or "") for o in failed for name in ("NotReplayedError", "MissingNumberError")):
+    if any(name in (o.error or "") for o in failed for name in _NOT_REPLAYED):
         return replace(one, word="not replayed", why=message(outcomes))
     if found.ends is None:
         return replace(one, word="reproduced" if failed and _as_predicted(found, outcomes) else "differs", why=message(outcomes))
@@ -148,11 +179,21 @@ def _judged(found: Counterexample, outcomes: list[Outcome[Held]], arithmetics: l
     exact, *others = (_compared(found, outcomes, of) for of in arithmetics)
     if exact.wrong:
         return replace(one, word="differs", compared=exact.numbers, wrong=tuple(exact.wrong), arithmetics=(arithmetics[0].name,))
-    for other in others:
+    for of, other in zip(arithmetics[1:], others, strict=True):
+        far = [w for w in other.wrong if isinstance(of, Plain) and _is_off(found, w)]
+        if far:
+            return replace(one, word="differs", compared=exact.numbers, wrong=tuple(far), arithmetics=(arithmetics[0].name,))
         if other.wrong:
             rounds = f"float64 rounds {len(other.wrong)} of the numbers on the way"
     right = [of.name for of, compared in zip(arithmetics, (exact, *others), strict=True) if not compared.wrong]
     return replace(one, compared=exact.numbers, arithmetics=tuple(right), rounds=rounds)
+
+
+def _is_off(found: Counterexample, wrong: Wrong) -> bool:
+    """Whether a number of the single device is farther off than rounding explains: it has another gradient."""
+    if not isinstance(wrong.got, Fraction) or wrong.predicted is None:
+        return False
+    return abs(wrong.got - wrong.predicted) > _OFF * max(map(abs, _of_reference(found)))
 
 
 def _as_predicted(found: Counterexample, outcomes: list[Outcome[Held]]) -> bool:
@@ -178,22 +219,21 @@ class _Compared(NamedTuple):
     wrong: list[Wrong]
 
 
-def _compared(found: Counterexample, outcomes: list[Outcome[Held]], of: Arithmetic) -> _Compared:
-    """The numbers of all processes, and those of the single device, in one arithmetic."""
+def _compared(found: Counterexample, outcomes: list[Outcome[Held]], of: Arithmetic | Plain) -> _Compared:
+    """The numbers of all processes, and those of the single device, as far as they are computed in one arithmetic."""
     assert found.ends is not None
     pairs: list[tuple[int | None, Mapping[str, Named], Tables]] = []
-    unsaid = {outcome.rank: end.unsaid for outcome, end in zip(outcomes, found.ends, strict=True)}
     for outcome, end in zip(outcomes, found.ends, strict=True):
         assert outcome.value is not None
-        pairs.append((outcome.rank, end.tables, outcome.value.tables[of.name]))
+        if of.name in outcome.value.tables:
+            pairs.append((outcome.rank, end.tables, outcome.value.tables[of.name]))
         if of.name in outcome.value.reference:
             pairs.append((None, found.reference, outcome.value.reference[of.name]))
     count = sum(len(table) for _, predicted, _ in pairs for table in predicted.values())
-    differ = [wrong for rank, predicted, got in pairs for wrong in _differences(of, rank, predicted, got)]
-    return _Compared(count, [w for w in differ if w.rank is None or w.element not in unsaid[w.rank].get(w.table, ())])
+    return _Compared(count, [wrong for rank, predicted, got in pairs for wrong in _differences(of, rank, predicted, got)])
 
 
-def _differences(of: Arithmetic, rank: int | None, predicted: Mapping[str, Named], got: Tables) -> Iterator[Wrong]:
+def _differences(of: Any, rank: int | None, predicted: Mapping[str, Named], got: Tables) -> Iterator[Wrong]:
     for table in dict.fromkeys((*predicted, *got)):
         wanted = predicted.get(table, {})
         there = dict(zip(got[table].names, got[table].data, strict=True)) if table in got else {}
@@ -213,11 +253,13 @@ def got_by(one: Replayed, rank: int, table: str, element: str) -> Fraction | str
     return _told(one.exact, got.data[got.names.index(element)])
 
 
-def _told(of: Arithmetic, row: Tensor) -> Fraction | str:
+def _told(of: Any, row: Tensor | Fraction) -> Fraction | str:
     """The number itself; in words where it is too long to be told."""
+    if isinstance(row, Fraction):
+        return row
     from placeproof.measure.replay_numbers import TooLongError
 
     try:
-        return of.decode(row[None])[0]
+        return of.decode(row[None])[0]  # type: ignore[no-any-return]
     except TooLongError as error:
         return str(error)

@@ -1,334 +1,239 @@
-"""What collectives do to the values of a process: the meaning of the table of operations, with real exchanges."""
+"""What a process's exchanges are on gloo. What they ought to be is said in :mod:`placeproof.semantics.meaning.collectives`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from placeproof.core.program import Call
-from placeproof.measure.replay_file import Coordinates
-from placeproof.measure.replay_mesh import ExchangeError, Group
-from placeproof.measure.replay_model import CHANNELS, nothing
-from placeproof.measure.replay_numbers import Arithmetic, Numbers, stacked, zeros
-from placeproof.measure.replay_values import Here, Norms, NotReplayedError, Part, Scalar, Stream, Value
+from placeproof.measure.replay_layers import SentExperts
+from placeproof.measure.replay_mesh import Mesh
+from placeproof.measure.replay_message import packed, unpacked
+from placeproof.measure.replay_wire import Wire
+from placeproof.semantics.meaning.numbers import Array
+from placeproof.semantics.meaning.place import Meeting, Place
+from placeproof.semantics.meaning.run import met
+from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Norms, Part, Saved, Stream, numeric
 
-#: What kind of value a message carries: the same on both sides.
-PART, PAIRS, STREAM, NORMS, NUMBER = range(5)
-
-
-def exchange(here: Here, call: Call, value: Value) -> Value:
-    """The result of a collective on this device. Messages apart: those are :func:`send` and :func:`receive`."""
-    group = here.mesh.ends(call.axes[0]) if call.op == "tied_reduce" else here.mesh.group(here.model.factors(call.axes))
-    here.mesh.meet(group, call, _kind(value))
-    match value:
-        case Part():
-            return _PARTS[call.op](_Exchange(here, call, group), value) if call.op in _PARTS else _refused(call, "parameters")
-        case Stream():
-            return _stream(_Exchange(here, call, group), value)
-        case Norms():
-            return _norms(_Exchange(here, call, group), value)
-        case Fraction() | Numbers():
-            return _scalar(_Exchange(here, call, group), number(here.of, value))
-    return _refused(call, f"a {type(value).__name__.lower()}")
-
-
-def number(of: Arithmetic, value: Scalar) -> Numbers:
-    """A scalar as a number that can travel."""
-    return value if isinstance(value, Numbers) else Numbers.make(of, [value])[0]
-
-
-def _kind(value: Value) -> int:
-    if isinstance(value, Part):
-        return PART if len(value.numbers.shape) == 1 else PAIRS
-    return STREAM if isinstance(value, Stream) else NORMS if isinstance(value, Norms) else NUMBER
-
-
-def _refused(call: Call, what: str) -> Value:
-    raise NotReplayedError(f"`{call.op}` of {what}")
+#: What there is on gloo, by kind of value; the name of the kind for messages.
+_OF_PARTS = "parameters", ("all_reduce", "reduce_scatter", "reduce", "all_gather", "broadcast", "tied_reduce")
+_OF_STREAMS = "activations", ("all_reduce", "reduce_scatter", "reduce", "all_gather", "broadcast")
+_OF_NUMBERS = "a number", ("all_reduce", "reduce", "broadcast")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Exchange:
-    """One collective: where, with whom, and how it combines."""
+class _Rows:
+    """What a device brings, by rows (elements, tokens, tensors): ``data[row, component]``, ``have[row]``.
 
-    here: Here
-    call: Call
-    group: Group
+    ``owned[device, row]``: which rows each device of the group owns; ``given``: which it gives to all others, each row one device. Without
+    meaning where rows have no owners.
+    """
+
+    data: Array
+    have: Array
+    owned: Array = None
+    given: Array = None
+
+
+class Exchange:
+    """One exchange of this process with the others of a group."""
+
+    def __init__(self, mesh: Mesh, place: Place, request: Meeting) -> None:
+        self.place, self.world, self.request, self.call = place, place.world, request, request.call
+        self.group = mesh.ends(self.call.axes[0]) if self.call.op == "tied_reduce" else mesh.group(request.apart)
+        self.wire = Wire(mesh, self.group, self.call)
+        self.op = self.call.option("op", "sum") or "sum"
+
+    def result(self) -> Any:
+        """What this device has afterwards. Raises NoMeaningError, MisfitError, or the errors of exchanges."""
+        value = self.request.value
+        if self.request.size == 1:
+            return met(self.place, [self.place.here], [self.request])[0]
+        # The kind of value is told apart from the rest: devices that bring different ones do meet in one collective.
+        self.wire.mesh.meet(self.group, self.call, zlib.crc32(repr(self.request.what).encode()))
+        kinds = self.wire.mesh.told(self.group, _kind(value), self.call)
+        if len(set(kinds)) > 1:
+            raise MisfitError("devices of one group bring different kinds of values")
+        if isinstance(value, list):
+            return self._together(value)
+        if isinstance(value, Part):
+            return self._part(value)
+        if isinstance(value, Stream):
+            return self._stream(value)
+        if isinstance(value, Norms):
+            return self._norms(value)
+        if isinstance(value, Saved):
+            raise NoMeaningError(f"`{self._op('0')}` of what a forward kept")
+        return self._number(value)
+
+    def _together(self, value: list[Any]) -> Any:
+        """What devices compute together: a layer with experts, to whom tokens are sent; or a pass of the flat model, which sees the
+        parameters of all devices: what they have is told, and the pass is computed as it is defined."""
+        if self.call.op in ("backward", "backward_with") and not self.world.layout.network:
+            told = self.wire.mesh.told_bytes(self.group, packed(value), self.call)
+            requests = [replace(self.request, value=unpacked(self.world, one)) for one in told]
+            return met(self.place, self.group.at, requests)[self.group.me]
+        w, *rest = value
+        return SentExperts(self.place, self.wire, w).results(self.call.op, *rest)
+
+    # Parts of the parameters.
+
+    def _part(self, own: Part) -> Part:
+        """Over all elements of the model, since devices may bring different ones."""
+        whole = own.on(self.world.columns(tuple(range(len(self.world.elements)))))
+        if self.call.op == "tied_reduce":
+            return self._tied(whole).on(own.columns)
+        stage = self.place.mesh.joined(self.request.apart).stage
+        owners = [self.world.owner(f, stage) for f in self.factors]
+        given = self._owned([np.maximum(owner, 0) for owner in owners])  # of copies of tied weights, the first stage's
+        rows = _Rows(_flat(whole.data), whole.have.reshape(-1), self._owned(owners), given)
+        data, have = self._moved(rows, _OF_PARTS, "owner")
+        extent = whole.extent
+        experts = self.world.layout.experts
+        if self._op("owner") == "all_gather" and self.world.layout.network and experts is not None:
+            others = set(self.world.layout.factors((experts,))) & set(self.factors)
+            extent = self.wire.some(extent) if others else extent  # also the experts of the devices that it gathers from
+        found = replace(whole, extent=extent).with_(data.reshape(whole.data.shape), have.reshape(extent.shape) & extent)
+        return found.on(own.columns)
+
+    def _tied(self, own: Part) -> Part:
+        """The copies of tied weights combined; everything else stays."""
+        layout = self.world.layout
+        tied = np.array([layout.tied(layout.group_of(e)) == self.call.axes[0] for e in own.columns.elements], dtype=bool)
+        return own.with_(np.where((tied & own.have)[..., None], self.wire.combined(own.data, self.op), own.data), own.have)
+
+    # Everything else.
+
+    def _stream(self, own: Stream) -> Stream:
+        tokens, hidden = own.have.shape[-1], self.world.layout.hidden
+        owners = [np.arange(tokens) if f == hidden else np.full(tokens, self.world.sizes[f] - 1) for f in self.factors]
+        mine = [[hidden is None or at[hidden] == t for t in range(tokens)] for at in self.group.at]
+        rows = _Rows(_flat(own.data), own.have.reshape(-1), np.array(mine), self._owned(owners))
+        data, have = self._moved(rows, _OF_STREAMS, "0")
+        found = Stream(data.reshape(own.data.shape), have.reshape(own.have.shape))
+        return found if self._op("0") in ("all_reduce", "broadcast") else found.kept(self.world, found.have)
+
+    def _norms(self, own: Norms) -> Norms:
+        """Of all tensors of the model, zero where a device has nothing of one."""
+        layout = self.world.layout
+        tensors = tuple(sorted({(e[0], layout.group_of(e)) for e in self.world.elements}))
+        where = [own.tensors.index(t) if t in own.tensors else -1 for t in tensors]
+        have = own.have[..., where] & (np.array(where) >= 0)
+        data = np.where(have, own.data[..., where], self.world.field.of(0))
+        found, _ = self._moved(_Rows(data.reshape(-1, 1), have.reshape(-1)), _OF_NUMBERS, "0")
+        elsewhere = self.call.op == "reduce" and self.group.me != self._root()
+        return Norms(tensors, self.world.garbage(data.shape) if elsewhere else found.reshape(data.shape), self.wire.some(have))
+
+    def _number(self, own: Any) -> Array:
+        data = np.broadcast_to(np.asarray(numeric(self.world, own), dtype=object), self.place.mesh.shape)
+        found, have = self._moved(_Rows(data.reshape(1, 1), np.ones(1, dtype=bool)), _OF_NUMBERS, "0")
+        return found.reshape(data.shape) if have.all() else self.world.garbage(data.shape)
+
+    # Rows.
 
     @property
-    def op(self) -> str:
-        return self.call.option("op", "sum") or "sum"
+    def factors(self) -> tuple[str, ...]:
+        """The factors of the mesh along which the group reaches."""
+        return self.world.layout.factors(self.call.axes)
 
-    @property
-    def root(self) -> str:
-        """Of parts of the parameters: without a name, each part's owner."""
-        return self.call.option("root", "owner") or "owner"
+    def _op(self, default: str) -> str:
+        """What is done, where each part's owner is its root."""
+        if self.call.option("root", default) != "owner":
+            return self.call.op
+        return {"broadcast": "all_gather", "reduce": "reduce_scatter"}.get(self.call.op, self.call.op)
 
-    def rank_of_root(self) -> int:
-        """The rank of the device whose number within the group is the root, without a name the first; counted around."""
-        number = int(self.call.option("root", "0") or "0")
-        places = [self.here.model.place(at, self.call.axes) for at in self.group.at]
-        return self.group.ranks[places.index(number % self.group.size)]
+    def _moved(self, rows: _Rows, there: tuple[str, Sequence[str]], default: str) -> tuple[Array, Array]:
+        """What a device has of each row afterwards, and of which it has something."""
+        what, known = there
+        op, wire, me = self._op(default), self.wire, self.group.me
+        if op not in known:
+            raise NoMeaningError(f"`{op}` of {what}")
+        if op == "all_gather":
+            return self._gathered(rows)
+        if op == "broadcast":
+            return _apart(wire.spread(_together(rows.data, rows.have), self.group.ranks[self._root()]))
+        some = wire.some(rows.have)
+        if op == "all_reduce":
+            return wire.combined(rows.data, self.op), some
+        if op == "reduce":
+            root = self._root()
+            return wire.combined(rows.data, self.op, self.group.ranks[root]), some & (me == root)
+        return self._scattered(rows), some & rows.owned[me]
 
-    def owned(self, at: Coordinates) -> Tensor:
-        return self.here.model.owns(at, self.call.axes)
+    def _scattered(self, rows: _Rows) -> Array:
+        """Each device's own rows, combined: filled up to the longest share, since gloo's shares are of one size."""
+        shares = _shares(rows.owned)
+        if self.call.op == "reduce":  # one for each owner
+            own = [self.wire.combined(rows.data[share], self.op, rank) for share, rank in zip(shares, self.group.ranks, strict=True)]
+            mine = own[self.group.me]
+        elif self.call.option("via") == "all_to_all":
+            mine = self._combined(np.stack(self.wire.swapped([rows.data[share] for share in shares])))
+        else:
+            mine = self.wire.scattered(np.stack([rows.data[share] for share in shares]), self.op)
+        found = rows.data.copy()
+        share = shares[self.group.me]
+        found[share[share >= 0]] = mine[share >= 0]
+        return found
 
-    def masks(self, mine: Tensor) -> list[Tensor]:
-        """Every device's mask."""
-        return [m.to(torch.bool) for m in self.here.mesh.collect(self.group, mine.to(torch.int64), self.call)]
+    def _combined(self, each: Array) -> Array:
+        f = self.world.field
+        if self.op == "max":
+            return f.greatest(each, 0)
+        return f.div(f.total(each, 0), f.of(self.group.size if self.op == "mean" else 1))
 
-    def rows(self) -> Tensor:
-        """The numbers of the elements that each device of the group owns: one row a device, filled up with one number beyond the last."""
-        owned = [self.owned(at).nonzero()[:, 0] for at in self.group.at]
-        rows = torch.full((self.group.size, max(1, *(len(o) for o in owned))), len(self.here.model.elements))
-        for row, own in zip(rows, owned, strict=True):
-            row[: len(own)] = own
-        return rows
+    def _gathered(self, rows: _Rows) -> tuple[Array, Array]:
+        """Each row from the device whose copy this one takes."""
+        shares, whole = _shares(rows.given), _together(rows.data, rows.have)
+        if self.call.op == "broadcast":  # one from each owner
+            parts = [self.wire.spread(whole[share], rank) for share, rank in zip(shares, self.group.ranks, strict=True)]
+        else:
+            parts = self.wire.collected(whole[shares[self.group.me]])
+        found = whole.copy()
+        for share, part in zip(shares, parts, strict=True):
+            found[share[share >= 0]] = part[share >= 0]
+        return _apart(found)
 
-    def filled(self, part: Part, there: Tensor) -> Numbers:
-        """What the device has to give for each element that anybody has: where it holds nothing, what it finds in its memory."""
-        gaps = there & ~part.held
-        if len(part.numbers.shape) > 1:
-            if bool(gaps.any()):
-                raise NotReplayedError(f"`{self.call.op}` of optimizer states that a device does not have")
-            return part.numbers.where(part.held, zeros(self.here.of, *part.numbers.shape))
-        given = part.numbers.where(part.held, zeros(self.here.of, len(gaps)))
-        return self.here.nothing_at(self.here.at).where(gaps, given) if bool(gaps.any()) else given
+    # Who is who in the group.
 
+    def _owned(self, owners: Sequence[Array]) -> Array:
+        """The rows that each device owns along all factors; -1: all devices do."""
+        found = [[(owner < 0) | (owner == at[f]) for f, owner in zip(self.factors, owners, strict=True)] for at in self.group.at]
+        return np.array(found).all(axis=1)
 
-# Parts of the parameters.
+    def _root(self) -> int:
+        """The number in the group of the root that is named, counted around; without a name, the first."""
+        number = int(self.call.option("root", "0") or "0") % self.group.size
+        return [self._number_of(at) for at in self.group.at].index(number)
 
-
-def _all_reduce(do: _Exchange, own: Part) -> Part:
-    there = torch.stack(do.masks(own.held)).any(0)
-    found = do.here.mesh.reduced(do.group, do.filled(own, there), do.op, do.call)
-    return own.with_numbers(found, own.extent & there)
-
-
-def _reduce_scatter(do: _Exchange, own: Part) -> Part:
-    """Each device sends every other one the elements that the other owns; or gloo's reduce-scatter does."""
-    there = torch.stack(do.masks(own.held)).any(0)
-    rows = do.rows()
-    mine = _padded(do.filled(own, there))[rows]
-    if do.call.option("via") == "all_to_all":
-        got = do.here.mesh.exchanged(do.group, mine, do.call)
-        row = got.greatest() if do.op == "max" else got.sum(0)
-        row = row / do.group.size if do.op == "mean" else row
-    else:
-        row = do.here.mesh.scattered(do.group, mine, do.op, do.call)
-    found = _padded(zeros(do.here.of, *own.numbers.shape)).put(rows[do.group.me], row)[:-1]
-    return own.with_numbers(found, own.extent & there & do.owned(do.here.at))
-
-
-def _padded(numbers: Numbers) -> Numbers:
-    """With one more, for rows that are not full."""
-    return Numbers(numbers.of, torch.cat([numbers.data, torch.zeros_like(numbers.data[:1])]))
-
-
-def _all_gather(do: _Exchange, own: Part) -> Part:
-    """Each device gives what it owns; where several own an element, the last one's counts."""
-    rows, masks = do.rows(), do.masks(own.held)
-    shards = do.here.mesh.collected(do.group, _padded(own.numbers)[rows[do.group.me]], do.call)
-    return _from_owners(do, own, rows, masks, shards)
-
-
-def _from_owners(do: _Exchange, own: Part, rows: Tensor, masks: list[Tensor], shards: list[Numbers]) -> Part:
-    found, held = _padded(own.numbers), torch.zeros_like(own.held)
-    for row, mask, shard in zip(rows, masks, shards, strict=True):
-        real = row[row < len(mask)]
-        given = mask[real]
-        found = found.put(real[given], shard[: len(real)][given])
-        held[real[given]] = True
-    extent = _with_others_experts(do, own)
-    return replace(own, extent=extent, numbers=found[:-1], held=held & extent)
+    def _number_of(self, at: Any) -> int:
+        number = 0
+        for f in self.factors:
+            number = number * self.world.sizes[f] + at[f]
+        return number
 
 
-def _with_others_experts(do: _Exchange, own: Part) -> Tensor:
-    """The extent of what a device has gathered: in a network also the experts of the devices that it gathers from."""
-    model = do.here.model
-    apart = () if model.experts is None else model.factors((model.experts,))
-    if not model.network or not set(apart) & set(model.factors(do.call.axes)):
-        return own.extent
-    theirs = torch.stack(do.masks(own.extent)).any(0)
-    blocks = model.blocks_in(own.extent)
-    groups = {e.group for e, there in zip(model.elements, own.extent.tolist(), strict=True) if there}
-    return own.extent | theirs & model.mask([e.block in blocks and e.group in groups for e in model.elements])
+def _kind(value: Any) -> str:
+    return "number" if isinstance(value, np.ndarray | np.generic | Fraction) else type(value).__name__
 
 
-def _broadcast(do: _Exchange, own: Part) -> Part:
-    mesh = do.here.mesh
-    if do.root == "owner":
-        rows, masks = do.rows(), do.masks(own.held)
-        mine = _padded(own.numbers)
-        shards = [Numbers(mine.of, mesh.spread(do.group, mine[row].data, r, do.call)) for r, row in zip(do.group.ranks, rows, strict=True)]
-        return _from_owners(do, own, rows, masks, shards)
-    root = do.rank_of_root()
-    held = mesh.spread(do.group, own.held.to(torch.int64), root, do.call).to(torch.bool)
-    return own.with_numbers(Numbers(own.numbers.of, mesh.spread(do.group, own.numbers.data, root, do.call)), held & own.extent)
+def _together(data: Array, have: Array) -> Array:
+    """Numbers, and beside each row whether it is there."""
+    return np.concatenate([data, have[:, None] + Fraction(0)], axis=1)
 
 
-def _reduce(do: _Exchange, own: Part) -> Part:
-    mesh = do.here.mesh
-    there = torch.stack(do.masks(own.held)).any(0)
-    given = do.filled(own, there)
-    if do.root != "owner":
-        place = do.here.model.place(do.here.at, do.call.axes)
-        places = [do.here.model.place(at, do.call.axes) for at in do.group.at]
-        if int(do.root) not in places:
-            return own.with_numbers(given, torch.zeros_like(own.held))
-        found = mesh.reduced(do.group, given, do.op, do.call, do.group.ranks[places.index(int(do.root))])
-        return own.with_numbers(found, own.extent & there if place == int(do.root) else torch.zeros_like(own.held))
-    found = _padded(zeros(do.here.of, *own.numbers.shape))
-    for rank, row in zip(do.group.ranks, do.rows(), strict=True):
-        combined = mesh.reduced(do.group, _padded(given)[row], do.op, do.call, rank)
-        if rank == mesh.rank:
-            found = found.put(row, combined)
-    return own.with_numbers(found[:-1], own.extent & there & do.owned(do.here.at))
+def _apart(both: Array) -> tuple[Array, Array]:
+    return both[:, :-1], (both[:, -1] != 0).astype(bool)
 
 
-def _tied_reduce(do: _Exchange, own: Part) -> Part:
-    """The copies of tied weights combined; everything else stays."""
-    tied = [
-        next((g.tied for g in do.here.model.program.groups if g.name == e.group), None) == do.call.axes[0] for e in do.here.model.elements
-    ]
-    both = do.here.model.mask(tied)
-    found = do.here.mesh.reduced(do.group, do.filled(own, both), do.op, do.call)
-    return own.with_numbers(found.where(both & own.extent, own.numbers))
+def _flat(data: Array) -> Array:
+    return data.reshape(-1, data.shape[-1])
 
 
-_PARTS: dict[str, Callable[[_Exchange, Part], Part]] = {
-    "all_reduce": _all_reduce,
-    "reduce_scatter": _reduce_scatter,
-    "all_gather": _all_gather,
-    "broadcast": _broadcast,
-    "reduce": _reduce,
-    "tied_reduce": _tied_reduce,
-}
-
-
-# Streams, numbers for each tensor, and single numbers.
-
-
-def _stream(do: _Exchange, own: Stream) -> Stream:
-    here, mesh = do.here, do.here.mesh
-    masks = do.masks(own.there)
-    union = torch.stack(masks).any(0)
-    match do.call.op:
-        case "all_gather":
-            return _joined(do, own, masks)
-        case "broadcast":
-            root = do.rank_of_root()
-            there = masks[do.group.ranks.index(root)]
-            return Stream(there=there, numbers=Numbers(own.numbers.of, mesh.spread(do.group, own.numbers.data, root, do.call)))
-        case "all_reduce" | "reduce" | "reduce_scatter":
-            gaps = (union & ~own.there).tolist()
-            found = [nothing(dict(here.at), (t, i)) if gap else 0 for t, gap in enumerate(gaps) for i in range(CHANNELS)]
-            given = own.numbers.where(own.there, Numbers.make(here.of, found, len(gaps), CHANNELS))
-            there = union & (here.model.own_tokens(here.at) | (do.call.op != "reduce_scatter"))
-            return Stream(there=there, numbers=_tokens_reduced(do, given))
-    raise NotReplayedError(f"`{do.call.op}` of activations")
-
-
-def _tokens_reduced(do: _Exchange, given: Numbers) -> Numbers:
-    """Combined everywhere; a reduce-scatter over the axis that splits tokens leaves each device its own row."""
-    tokens, own = given.shape[0], do.here.model.hidden
-    if own is None or do.call.op != "reduce_scatter" or do.call.axes != (own,):
-        return do.here.mesh.reduced(do.group, given, do.op, do.call)
-    row = do.here.mesh.scattered(do.group, given, do.op, do.call)
-    return zeros(do.here.of, tokens, CHANNELS).put(do.here.at[own], row)
-
-
-def _joined(do: _Exchange, own: Stream, masks: list[Tensor]) -> Stream:
-    """Every token from the device whose own it is; or else from the first that has it."""
-    parts = do.here.mesh.collected(do.group, own.numbers, do.call)
-    order = sorted(range(do.group.size), key=lambda i: do.here.model.place(do.group.at[i], do.call.axes))
-    found, there = own.numbers, torch.zeros_like(own.there)
-    for i in order:
-        taken = masks[i] & (do.here.model.own_tokens(do.group.at[i]) | ~there)
-        found, there = parts[i].where(taken, found), there | taken
-    return Stream(there=there, numbers=found)
-
-
-def _norms(do: _Exchange, own: Norms) -> Norms:
-    """Numbers of tensors add up; a device that has none of a tensor adds zero."""
-    if do.call.op not in ("all_reduce", "reduce"):
-        return own
-    there = torch.stack(do.masks(own.there)).any(0)
-    given = own.numbers.where(own.there, zeros(do.here.of, len(there)))
-    return replace(own, there=there, numbers=do.here.mesh.reduced(do.group, given, do.op, do.call))
-
-
-def _scalar(do: _Exchange, own: Numbers) -> Numbers:
-    one = stacked([own])
-    if do.call.op in ("all_reduce", "reduce"):
-        return do.here.mesh.reduced(do.group, one, do.op, do.call)[0]
-    if do.call.op == "broadcast":
-        return Numbers(one.of, do.here.mesh.spread(do.group, one.data, do.rank_of_root(), do.call))[0]
-    return one[0]
-
-
-# Messages.
-
-
-def send(here: Here, call: Call, value: Value) -> None:
-    """Send a value to a device along an axis, without waiting."""
-    steps = int(call.option("to", "1") or "1")
-    names = [None, *(g.name for g in here.model.program.groups)]
-    head = torch.tensor([_kind(value), names.index(value.group if isinstance(value, Part) else None)])
-    here.mesh.send(call.axes[0], steps, [head, *_packed(here, value)], call)
-
-
-def receive(here: Here, call: Call) -> Value:
-    """Wait for a value from a device along an axis."""
-    axis, steps = call.axes[0], int(call.option("source", "1") or "1")
-    kind, group = here.mesh.receive(axis, steps, torch.zeros(2, dtype=torch.int64), call).tolist()
-    shapes = _packed(here, _empty(here, kind))
-    masks, numbers = (here.mesh.receive(axis, steps, shape, call) for shape in shapes)
-    data = Numbers(here.of, numbers)
-    match kind:
-        case 0 | 1:
-            extent, held = masks.to(torch.bool)
-            names = [None, *(g.name for g in here.model.program.groups)]
-            return Part(extent=extent, held=held, numbers=data, group=names[group])
-        case 2:
-            return Stream(there=masks.to(torch.bool), numbers=data)
-        case 3:
-            return Norms(there=masks.to(torch.bool), numbers=data)
-    return data
-
-
-def _packed(here: Here, value: Value) -> tuple[Tensor, Tensor]:
-    """A value's masks and its numbers."""
-    match value:
-        case Part():
-            return torch.stack([value.extent, value.held]).to(torch.int64), value.numbers.data
-        case Stream() | Norms():
-            return value.there.to(torch.int64), value.numbers.data
-        case Fraction() | Numbers():
-            return torch.zeros(1, dtype=torch.int64), number(here.of, value).data.reshape(_empty_number(here).data.shape)
-    raise NotReplayedError(f"a message with a {type(value).__name__.lower()}")
-
-
-def _empty_number(here: Here) -> Numbers:
-    return Numbers.make(here.of, [0])[0]
-
-
-def _empty(here: Here, kind: int) -> Value:
-    """A value of the kind and the shapes of one that is to come."""
-    count, tensors = len(here.model.elements), len(here.model.tensors)
-    none = torch.zeros(count, dtype=torch.bool)
-    match kind:
-        case 0 | 1:
-            return Part(extent=none, held=none, numbers=zeros(here.of, count) if kind == PART else zeros(here.of, count, 2))
-        case 2:
-            tokens = here.model.tokens_of_a_sample
-            return Stream(there=torch.zeros(tokens, dtype=torch.bool), numbers=zeros(here.of, tokens, CHANNELS))
-        case 3:
-            return Norms(there=torch.zeros(tensors, dtype=torch.bool), numbers=zeros(here.of, tensors))
-    if kind != NUMBER:
-        raise ExchangeError(f"a message of the unknown kind {kind}")
-    return _empty_number(here)
+def _shares(owned: Array) -> list[Array]:
+    """The numbers of each device's rows, filled up to the longest share with -1."""
+    longest = max(1, int(owned.sum(axis=1).max()))
+    return [np.pad(np.flatnonzero(row), (0, longest - int(row.sum())), constant_values=-1) for row in owned]

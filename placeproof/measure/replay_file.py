@@ -42,12 +42,11 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """What a device ends with: a table of numbers for each state, or for each tensor that is returned. ``unsaid``: by table, elements that
-    it computes from what it does not hold, of which nothing is said."""
+    """What a device ends with: a table of numbers for each state, or for each tensor that is returned, save those that it computes from
+    what it does not hold."""
 
     device: Coordinates
     tables: Mapping[str, Named]
-    unsaid: Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,13 +185,7 @@ def _counterexample(data: Mapping[str, Any]) -> Counterexample:
 
 def _end(data: Mapping[str, Any]) -> End:
     kept = {k: {e: v for e, v in table.items() if v is not None} if isinstance(table, dict) else table for k, table in data.items()}
-    none = {k: frozenset(e for e, v in table.items() if v is None) for k, table in data.items() if isinstance(table, dict)}
-    both = none.get("optimizer", frozenset())
-    return End(
-        device=_coordinates(data["device"]),
-        tables=_tables(kept),
-        unsaid=none | {"optimizer, master copy": both, "optimizer, momentum": both},
-    )
+    return End(device=_coordinates(data["device"]), tables=_tables(kept))
 
 
 def _program(text: str) -> Program:

@@ -1,4 +1,4 @@
-"""The collectives of a replay on gloo: a process group for each set of devices that exchange, and exact numbers on the wire.
+"""The collectives of a replay on gloo: a process group for each set of devices that exchange.
 
 Before any exchange the devices of its group tell one another where in the program they are. Devices that meet in different collectives
 raise an error then; gloo itself would end in an abort, or add up what does not belong together.
@@ -14,6 +14,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -29,7 +30,7 @@ _NAME_OF = list(OPS)
 #: It was renamed; the older name warns.
 _REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 #: Messages that were sent: gloo drops one that nobody holds any more, and it may be received after its sender has run to the end.
-_UNDER_WAY: list[object] = []
+_UNDER_WAY: list[tuple[dist.Work, Tensor, Call]] = []
 #: Messages of one run between two devices: their numbers are tags.
 _MOST_MESSAGES = 100_000
 
@@ -69,6 +70,7 @@ class Mesh:
         self._groups: dict[frozenset[str], Group] = {}
         self._ends: dict[str, Group] = {}
         self._messages: dict[tuple[int, int], int] = {}
+        self._own: dict[str, list[bytes]] = {}
         self._run = 0
         for factors in dict.fromkeys(sets):
             self._groups[factors] = self._made(partial(_apart_from, factors))
@@ -79,6 +81,12 @@ class Mesh:
         """A new run, in which no message of an earlier one is received."""
         self._run += 1
         self._messages.clear()
+
+    def end(self) -> None:
+        """Wait until everything that was sent is received. Raises ExchangeError for a message that nobody takes."""
+        for work, _, call in _UNDER_WAY:
+            self._done(call, partial(work.wait, self._waits))
+        _UNDER_WAY.clear()
 
     def _end_of(self, axis: str, at: Coordinates) -> tuple[object, ...]:
         inside = at[axis] in (0, self.sizes[axis] - 1)
@@ -144,13 +152,18 @@ class Mesh:
             return mine
         if op == "max" and mine.of.extra:  # residues have no order that gloo could know of
             return Numbers(mine.of, torch.stack(self.collect(group, mine.data, call))).greatest()
-        data = mine.data.clone(memory_format=torch.contiguous_format)
+        data = self.combined(group, mine.data, op, call, root)
+        return self._mean(Numbers(mine.of, mine.of.settle(data)), group, op)
+
+    def combined(self, group: Group, mine: Tensor, op: str, call: Call, root: int | None = None) -> Tensor:
+        """The sum or, for `max`, the greatest of every device's tensor, place by place: everywhere, or on the rank ``root`` alone."""
+        data = mine.clone(memory_format=torch.contiguous_format)
         how = dist.ReduceOp.MAX if op == "max" else dist.ReduceOp.SUM
         if root is None:
             self._done(call, lambda: dist.all_reduce(data, how, group=group.handle))
         else:
             self._done(call, lambda: dist.reduce(data, root, how, group=group.handle))
-        return self._mean(Numbers(mine.of, mine.of.settle(data)), group, op)
+        return data
 
     @staticmethod
     def _mean(total: Numbers, group: Group, op: str) -> Numbers:
@@ -162,18 +175,26 @@ class Mesh:
             return rows[0]
         if op == "max":
             return self.reduced(group, rows, op, call)[group.me]
-        mine = torch.empty_like(rows.data[0])
-        self._done(call, lambda: _REDUCE_SCATTER(mine, rows.data.flatten(0, 1).contiguous(), group=group.handle))
-        return self._mean(Numbers(rows.of, rows.of.settle(mine)), group, op)
+        return self._mean(Numbers(rows.of, rows.of.settle(self.own_sum(group, rows.data, call))), group, op)
+
+    def own_sum(self, group: Group, rows: Tensor, call: Call) -> Tensor:
+        """The sum of row j of every device's tensor, on the j-th device."""
+        mine = torch.empty_like(rows[0])
+        self._done(call, lambda: _REDUCE_SCATTER(mine, rows.flatten(0, 1).contiguous(), group=group.handle))
+        return mine
 
     def exchanged(self, group: Group, rows: Numbers, call: Call) -> Numbers:
         """Row j goes to the j-th device: the rows that the others have for this one."""
         if group.handle is None:
             return rows
-        data = rows.data.contiguous()
+        return Numbers(rows.of, self.swapped(group, rows.data, call))
+
+    def swapped(self, group: Group, rows: Tensor, call: Call) -> Tensor:
+        """Row j goes to the j-th device: the rows that the others have for this one."""
+        data = rows.contiguous()
         found = torch.empty_like(data)
         self._done(call, lambda: dist.all_to_all_single(found, data, group=group.handle))
-        return Numbers(rows.of, found)
+        return found
 
     def spread(self, group: Group, data: Tensor, root: int, call: Call) -> Tensor:
         """The tensor of the rank ``root``, everywhere."""
@@ -184,10 +205,14 @@ class Mesh:
 
     def told(self, group: Group, text: str, call: Call) -> list[str]:
         """Every device's text, by rank."""
-        mine = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        return [one.decode() for one in self.told_bytes(group, text.encode(), call)]
+
+    def told_bytes(self, group: Group, data: bytes, call: Call) -> list[bytes]:
+        """Every device's bytes, by rank."""
+        mine = _tensor(data)
         lengths = [int(n) for n in self.collect(group, torch.tensor([len(mine)]), call)]
         row = torch.nn.functional.pad(mine, (0, max(lengths) - len(mine)))
-        return [bytes(r[:n].tolist()).decode() for r, n in zip(self.collect(group, row, call), lengths, strict=True)]
+        return [_bytes(r[:n]) for r, n in zip(self.collect(group, row, call), lengths, strict=True)]
 
     # Messages.
 
@@ -200,38 +225,46 @@ class Mesh:
         self._post(mine, to, call)
         return self._fetch(mine.new_empty(tuple(shape)), source, call)
 
-    def send(self, axis: str, steps: int, tensors: Sequence[Tensor], call: Call) -> None:
-        """Send to the device some steps along an axis, without waiting for it; beyond the ends of the mesh nobody receives."""
-        other = self._beside(axis, steps)
-        if other is None or other == self.rank:
+    def send(self, to: Coordinates, data: bytes, call: Call) -> None:
+        """Send to another device, without waiting for it."""
+        rank = self.places.index(dict(to))
+        if rank == self.rank:
+            self._own.setdefault(call.axes[0], []).append(data)
             return
-        for tensor in tensors:
-            self._post(tensor, other, call)
+        self._post(torch.tensor([len(data)]), rank, call)
+        self._post(_tensor(data), rank, call)
 
-    def receive(self, axis: str, steps: int, shape: Tensor, call: Call) -> Tensor:
-        """Wait for one tensor of the shape and type of another, from the device some steps along an axis."""
-        other = self._beside(axis, steps)
-        if other is None or other == self.rank:
+    def receive(self, source: dict[str, int], call: Call) -> bytes:
+        """Wait for what another device sends, which need not be there."""
+        if source == self.at and self._own.get(call.axes[0]):
+            return self._own[call.axes[0]].pop(0)
+        if source == self.at or source not in self.places:
             time.sleep(self._waits.total_seconds())
             raise ExchangeError(f"Timed out waiting {self._waits // timedelta(milliseconds=1)}ms for a device that is not there")
-        return self._fetch(torch.empty_like(shape), other, call)
+        rank = self.places.index(source)
+        length = int(self._fetch(torch.zeros(1, dtype=torch.int64), rank, call))
+        return _bytes(self._fetch(torch.empty(length, dtype=torch.uint8), rank, call))
 
     def _post(self, tensor: Tensor, to: int, call: Call) -> None:
         data = tensor.contiguous()
-        _UNDER_WAY.append((self._done(call, lambda: dist.isend(data, to, tag=self._next(self.rank, to))), data))
+        _UNDER_WAY.append((self._done(call, lambda: dist.isend(data, to, tag=self._next(self.rank, to))), data, call))
 
     def _fetch(self, found: Tensor, source: int, call: Call) -> Tensor:
         self._done(call, lambda: dist.recv(found, source, tag=self._next(source, self.rank)))
         return found
 
-    def _beside(self, axis: str, steps: int) -> int | None:
-        moved = {**self.at, axis: self.at[axis] + steps}
-        return self.places.index(moved) if moved in self.places else None
-
     def _next(self, sender: int, receiver: int) -> int:
         """Messages between two devices are numbered, so that each meets the one that it is meant for."""
         self._messages[(sender, receiver)] = self._messages.get((sender, receiver), 0) + 1
         return self._run * _MOST_MESSAGES + self._messages[(sender, receiver)]
+
+
+def _tensor(data: bytes) -> Tensor:
+    return torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return bytes(tensor.numpy())
 
 
 def _apart_from(factors: frozenset[str], at: Coordinates) -> tuple[object, ...]:

@@ -292,15 +292,6 @@ class Numbers:
         """As of a tensor, over the dimensions of numbers."""
         return Numbers(self.of, self.data[index])  # type: ignore[index]
 
-    def __matmul__(self, other: Numbers) -> Numbers:
-        """The product of two matrices."""
-        return (self[:, :, None] * other[None]).sum(1)
-
-    @property
-    def transposed(self) -> Numbers:
-        """A matrix with rows and columns exchanged."""
-        return Numbers(self.of, self.data.transpose(0, 1))
-
     def permuted(self, order: Sequence[int]) -> Numbers:
         """Dimensions in another order."""
         return Numbers(self.of, self.data.permute([*order, *range(len(order), len(order) + self.of.extra)]))
@@ -317,12 +308,6 @@ class Numbers:
     def greatest(self) -> Numbers:
         """The greatest along the first dimension."""
         return Numbers(self.of, self.of.greatest(self.data))
-
-    def put(self, index: object, other: Numbers) -> Numbers:
-        """A copy in which some numbers are the other's."""
-        data = self.data.clone()
-        data[index] = other.data  # type: ignore[index]
-        return Numbers(self.of, data)
 
 
 def zeros(of: Arithmetic, *shape: int) -> Numbers:

@@ -1,109 +1,89 @@
-"""One device that sees the whole global batch, in torch: what every device of the mesh should end with.
+"""One device that sees the whole global batch, in float64, with gradients by ``torch.autograd``.
 
-In float64 the network's gradient is taken by ``torch.autograd``, which knows nothing of the formulas that the program's backward uses.
+It shares nothing with the simulator but where elements are and the numbers that the run begins with: it knows a loss and an optimizer, and
+no formula of a gradient.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
 
 import torch
+from torch import Tensor
 
-from placeproof.measure import replay_network as network
-from placeproof.measure import replay_optimizer as optimizer
-from placeproof.measure.replay_flat import gives
-from placeproof.measure.replay_model import CHANNELS, Model
-from placeproof.measure.replay_numbers import Arithmetic, Float64, Numbers, zeros
-from placeproof.measure.replay_optimizer import States
-from placeproof.measure.replay_values import Stream
+from placeproof.semantics.meaning.layout import CHANNELS, Element
+from placeproof.semantics.meaning.world import World
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Truth:
-    """The states after the last step, and the gradient that its update read."""
-
-    states: States
-    gradient: Numbers
+def _tensor(values: Iterable[Fraction]) -> Tensor:
+    return torch.tensor([float(v) for v in values], dtype=torch.float64)
 
 
 class Reference:
     """The single device."""
 
-    def __init__(self, model: Model, of: Arithmetic) -> None:
-        self.model, self.of = model, of
-        places = itertools.product(*(range(model.sizes[f]) for f in model.sample_factors))
-        self.samples = [(*at, i) for at in places for i in range(model.found.microbatches)]
+    def __init__(self, world: World, batches: int) -> None:
+        self.world, self.layout, self.problem = world, world.layout, world.problem
+        self.said = dict(world.program.reference)
+        places = itertools.product(*(range(world.sizes[f]) for f in self.layout.sample_factors))
+        self.samples = [(*at, i) for at in places for i in range(batches)]
+        tensors = [(e[0], self.layout.group_of(e)) for e in world.elements]
+        self.tensor_of = torch.tensor([tensors.index(t) for t in tensors])
+        self.number_of = {e: n for n, e in enumerate(world.elements)}
 
-    def run(self, steps: int) -> Truth:
-        """All steps."""
-        model, count = self.model, len(self.model.elements)
-        theta = Numbers.make(self.of, [model.initial(e) for e in model.elements], count)
-        states = States(theta, Numbers(self.of, torch.stack([theta.data, torch.zeros_like(theta.data)], dim=1)))
-        everywhere = torch.ones(count, dtype=torch.bool)
+    def run(self, steps: int) -> Iterator[tuple[str, Element, list[Fraction]]]:
+        """What it ends with, by table and element, save what is beyond the range of float64."""
+        theta = _tensor(self.problem.initial(e) for e in self.world.elements)
+        momentum, g = torch.zeros_like(theta), torch.zeros_like(theta)
         for step in range(steps):
-            g = self._clipped(self._mean(states.theta, step))
-            skipped = model.reference("skip") == "not_finite" and any(model.overflows(e, step) for e in model.elements)
-            states = states if skipped else optimizer.updated(model, states, g, everywhere, everywhere)
-        return Truth(states, g)
+            leaf = theta.clone().requires_grad_()
+            (g,) = torch.autograd.grad(self._loss(leaf, step), leaf)
+            if self.said.get("clip") == "global_norm":
+                g = g / (1 + (g * g).sum() / float(self.world.program.clip_limit or 1) ** 2)
+            if self.said.get("skip") != "not_finite" or not any(self.problem.overflows(e, step) for e in self.world.elements):
+                theta, momentum = self._updated(theta, (momentum + g) / 2, g)
+        for name, columns in {"parameters": [theta], "optimizer": [theta, momentum], "gradients": [g]}.items():
+            for element, row in zip(self.world.elements, torch.stack(columns, dim=1).tolist(), strict=True):
+                if all(map(math.isfinite, row)):
+                    yield name, element, list(map(Fraction, row))
 
-    def _mean(self, theta: Numbers, step: int) -> Numbers:
-        """The gradient of the mean over the tokens of the global batch."""
-        total = zeros(self.of, *theta.shape)
-        tokens = [self.model.tokens(s, step) for s in self.samples]
-        statistic = self._statistic(step)
-        for count, sample in zip(tokens, self.samples, strict=True):
-            total = total + self._of_sample(theta, sample, step, statistic) * count
-        return total / sum(tokens)
+    def _updated(self, theta: Tensor, momentum: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        kind = "matrix" if "elementwise-optimizer" in self.problem.without else self.said.get("optimizer", "elementwise")
+        if kind == "elementwise":
+            return theta - momentum / 4 - g * g / 64, momentum
+        terms = g if kind == "matrix" else g * g + theta
+        norms = torch.zeros_like(g).index_add(0, self.tensor_of, terms)[self.tensor_of] + (kind == "matrix")
+        return theta - momentum * norms / 4, momentum
 
-    def _statistic(self, step: int) -> Numbers:
-        if not self.model.coupled:
-            return Numbers.make(self.of, [1])[0]
-        found = [self.model.statistic(s, step) for s in self.samples]
-        return Numbers.make(self.of, found).sum() / len(found)
+    def _loss(self, theta: Tensor, step: int) -> Tensor:
+        """The mean over the tokens of the global batch."""
+        tokens, statistic = [float(self.problem.tokens(s, step)) for s in self.samples], 1.0
+        if self.problem.coupled:
+            statistic = math.fsum(float(self.problem.statistic(s, step)) for s in self.samples) / len(self.samples)
+        of_sample = self._of_network if self.layout.network else self._of_flat
+        losses = [of_sample(theta, s, step, statistic) * count for s, count in zip(self.samples, tokens, strict=True)]
+        return torch.stack(losses).sum() / sum(tokens)
 
-    def _of_sample(self, theta: Numbers, sample: tuple[int, ...], step: int, statistic: Numbers) -> Numbers:
-        if self.model.network:
-            return self._of_network(theta, sample, step) * statistic
-        own, seen = gives(self.model, [True] * len(self.model.elements), sample, step, None)
-        return theta.like(own, len(own)) * statistic + theta.like(seen, len(seen)) * theta.sum()
+    def _of_flat(self, theta: Tensor, sample: tuple[int, ...], step: int, statistic: float) -> Tensor:
+        """A line for what the sample gives alone, and half the square of the sum of all parameters."""
+        own = _tensor(sum(self.problem.own_gradient(e, sample, step, s) for s in self.layout.shares(e)) for e in self.world.elements)
+        return statistic * (own * theta).sum() + theta.sum() ** 2 / 2
 
-    def _of_network(self, theta: Numbers, sample: tuple[int, ...], step: int) -> Numbers:
-        if isinstance(self.of, Float64):
-            return self._by_autograd(theta, sample, step)
-        weights = network.Weights.whole(self.model, theta)
-        out, saved = network.forward(weights, self.model.blocks, None, self._stream("input", sample, step))
-        mask = self._mask(sample)
-        dx = (out.numbers * mask - self._stream("target", sample, step).numbers) * mask
-        grads, _ = network.backward(weights, self.model.blocks, None, saved, Stream(there=out.there, numbers=dx), None)
-        return grads.numbers
+    def _of_network(self, theta: Tensor, sample: tuple[int, ...], step: int, statistic: float) -> Tensor:
+        """Half the squared distance to the target."""
+        x, target = (_tensor(self.problem.sample(sample, step, what).values()).reshape(-1, CHANNELS) for what in ("input", "target"))
+        wide = range(self.layout.width)
+        for block in self.layout.blocks:
+            n = self._weights(theta, [[(block, "n", i, 0) for i in range(CHANNELS)]])
+            first = self._weights(theta, [[(block, "W1", i, j) for j in wide] for i in range(CHANNELS)])
+            x = x + ((x * n) @ first) ** 2 @ self._weights(theta, [[(block, "W2", j, i) for i in range(CHANNELS)] for j in wide])
+        if self.said.get("dropout") == "output":  # the key is folded with the coordinates that tell samples apart
+            own = dict(zip(self.layout.sample_factors, sample[:-1], strict=True))
+            x = x * float(self.problem.key({f: own.get(f, 0) for f in self.world.sizes}))
+        return statistic * ((x - target) ** 2).sum() / 2
 
-    def _by_autograd(self, theta: Numbers, sample: tuple[int, ...], step: int) -> Numbers:
-        """Half the squared distance to the target, differentiated."""
-        leaf = Numbers(self.of, theta.data.detach().clone().requires_grad_())
-        weights = network.Weights.whole(self.model, leaf)
-        out, _ = network.forward(weights, self.model.blocks, None, self._stream("input", sample, step))
-        apart = out.numbers * self._mask(sample) - self._stream("target", sample, step).numbers
-        loss = (apart * apart).sum(0).sum(0) / 2
-        (found,) = torch.autograd.grad(loss.data, leaf.data)
-        return Numbers(self.of, found)
-
-    def _mask(self, sample: tuple[int, ...]) -> Numbers:
-        """The factor of a dropout at the output, whose key is folded with the coordinates that tell samples apart."""
-        if self.model.reference("dropout") != "output":
-            return Numbers.make(self.of, [1])[0]
-        own = dict(zip(self.model.sample_factors, sample[:-1], strict=True))
-        return Numbers.make(self.of, [self.model.key({f: own.get(f, 0) for f in self.model.sizes})])[0]
-
-    def _stream(self, what: str, sample: tuple[int, ...], step: int) -> Stream:
-        return stream(self.model, self.of, what, sample, step)
-
-    def _clipped(self, g: Numbers) -> Numbers:
-        return g * optimizer.clip((g * g).sum()) if self.model.reference("clip") == "global_norm" else g
-
-
-def stream(model: Model, of: Arithmetic, what: str, sample: tuple[int, ...], step: int) -> Stream:
-    """A sample's input or target: all of its tokens."""
-    tokens, words = model.tokens_of_a_sample, model.words(sample, step)
-    found = [model.number(f"{what}[{t}, {i}] of {words}") for t in range(tokens) for i in range(CHANNELS)]
-    return Stream(there=torch.ones(tokens, dtype=torch.bool), numbers=Numbers.make(of, found, tokens, CHANNELS))
+    def _weights(self, theta: Tensor, elements: list[list[Element]]) -> Tensor:
+        return theta[torch.tensor([[self.number_of[e] for e in row] for row in elements])]

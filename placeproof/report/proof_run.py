@@ -17,7 +17,7 @@ from placeproof.semantics import tensors
 from placeproof.semantics.meaning import Difference, Fault, Setup
 from placeproof.semantics.meaning.layout import Element, Layout, in_words
 from placeproof.semantics.meaning.place import Place
-from placeproof.semantics.meaning.problem import Problem
+from placeproof.semantics.meaning.problem import Problem, full_name, overflow_name
 from placeproof.semantics.meaning.recorded import known
 from placeproof.semantics.meaning.run import Run, Truth
 from placeproof.semantics.meaning.script import shown_pair
@@ -35,23 +35,14 @@ class _Noted(Problem):
 
     def _drawn(self, choices: list[int], name: str, *key: object) -> Any:
         value = super()._drawn(choices, name, *key)
-        self.noted[name + "".join(_words(k) for k in key)] = value
+        self.noted[full_name(name, key)] = value
         return value
 
     def overflows(self, element: Element, step: int) -> bool:
         """Noted as 1 or 0."""
         found = super().overflows(element, step)
-        self.noted[f"overflow of {in_words(element)}, step {step + 1}"] = Fraction(found)
+        self.noted[overflow_name(element, step)] = Fraction(found)
         return found
-
-
-def _words(key: object) -> str:
-    """What a number is drawn for besides its name: coordinates, or the share of a gradient."""
-    if not isinstance(key, tuple) or not key:
-        return ""
-    if isinstance(key[0], tuple):
-        return "".join(_words(one) for one in key)
-    return f", on {key[0]} = {key[1]}" if len(key) == 2 else f", share {key[0]}"
 
 
 #: A longer number is written in hexadecimal: Python refuses to write one of 4300 decimal digits.
@@ -115,11 +106,9 @@ def _draw_all(problem: Problem, samples: Iterable[tuple[int, ...]], steps: int, 
         problem.tokens(sample, step)
         if problem.coupled:
             problem.statistic(sample, step)
-    sizes = problem.layout.sizes.factors
-    for axes in {c.axes for c in called if c.op == "random"}:
-        named = problem.layout.factors(axes)
-        for at in itertools.product(*(range(n) if f in named else (0,) for f, n in sizes.items())):
-            problem.key(dict(zip(sizes, at, strict=True)))
+    sizes = problem.layout.sizes.factors if any(c.op == "random" for c in called) else {}
+    for at in itertools.product(*map(range, sizes.values())) if sizes else ():
+        problem.key(dict(zip(sizes, at, strict=True)))
 
 
 def _shown(what: Difference) -> str:
@@ -169,11 +158,7 @@ def _known(value: Any) -> str | None:
 
 
 def _held(part: Part | None) -> Iterator[tuple[str, Any]]:
-    """The elements that the one device of a place has of a buffer, with what it has of each."""
-    if part is None:
-        return
-    have, data = part.have.reshape(-1), part.data.reshape(-1, part.data.shape[-1])
-    yield from ((in_words(e), row) for e, there, row in zip(part.columns.elements, have, data, strict=True) if there)
+    return ((in_words(e), row) for e, row in (part.held() if part is not None else ()))
 
 
 def of_block(program: Program, found: tensors.Found) -> dict[str, Any]:

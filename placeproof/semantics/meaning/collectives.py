@@ -104,9 +104,7 @@ def _part(op: str, call: Call, mesh: Mesh, factors: tuple[str, ...], value: Part
 def _gathered(mesh: Mesh, factors: tuple[str, ...], value: Part) -> Part:
     world, data, have, extent = mesh.world, value.data, value.have, value.extent
     for f in factors:
-        owner = world.owner(f, mesh.stage)[value.columns.index]
-        own = np.broadcast_to(mesh.at[f][..., None], (*mesh.shape, len(owner)))
-        owner = np.where(owner < 0, own, owner)
+        owner = np.maximum(world.owner(f, mesh.stage)[value.columns.index], 0)  # of copies of tied weights, the first stage's
         data, have = taken(data, world.dim[f], owner[..., None]), taken(have, world.dim[f], owner)
     experts = world.layout.experts
     if world.layout.network and experts is not None and set(world.layout.factors((experts,))) & set(factors):

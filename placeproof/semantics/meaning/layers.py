@@ -9,27 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placeproof.semantics.meaning.layout import Element, Layout
-from placeproof.semantics.meaning.network import Gradients, Weights
-from placeproof.semantics.meaning.numbers import Array
-from placeproof.semantics.meaning.values import MisfitError, Part, Saved, Stream, expect
+from placeproof.semantics.meaning.network import Weights
+from placeproof.semantics.meaning.numbers import Array, Field
+from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Part, Saved, Stream, expect
 
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.mesh import Mesh
     from placeproof.semantics.meaning.world import World
 
-_FORWARD: dict[str | None, Callable[[Weights, Array], Array]] = {"norm": Weights.normed, "matrix": Weights.matrix}
-_BACK: dict[str | None, Callable[[Weights, Array, Array], tuple[Array, Gradients]]] = {
-    "norm": Weights.normed_back,
-    "matrix": Weights.matrix_back,
-}
+Make = Callable[[Field, Array, Array, Array, Array], Weights]
 
 
 class Layers:
-    """The layers of one computation: whose weights, which columns."""
+    """The layers of one computation: whose weights, which columns; ``make``: what computes with a block's weights."""
 
-    def __init__(self, world: World, w: Part, columns: Array | None = None, kind: str | None = None) -> None:
-        self.world, self.w, self.kind = world, expect(Part, w), kind if kind is not None else w.group
+    def __init__(self, world: World, w: Part, columns: Array | None = None, kind: str | None = None, make: Make = Weights) -> None:
+        self.world, self.w, self.kind, self.make = world, expect(Part, w), kind if kind is not None else w.group, make
         self.columns = self._columns() if columns is None else columns
 
     def _columns(self) -> Array:
@@ -44,7 +39,7 @@ class Layers:
     def weights(self, block: int) -> Weights:
         """A block's weights as each device reads them: garbage where nothing is."""
         norm, first, second = (self._read(at) for at in self.w.columns.matrices(block))
-        return Weights(self.world.field, norm, first, second, self.columns)
+        return self.make(self.world.field, norm, first, second, self.columns)
 
     def _read(self, at: Array) -> Array:
         found = self.w.data[..., at, 0]
@@ -57,7 +52,7 @@ class Layers:
         inputs, outputs = {}, {}
         for block in self.w.columns.blocks:
             inputs[block] = x
-            x = Stream(_FORWARD.get(self.kind, Weights.block)(self.weights(block), x.data), x.have)
+            x = Stream(self.weights(block).forward(self.kind, x.data), x.have)
             outputs[block] = x
         return x, Saved(inputs, outputs, self.w.group)
 
@@ -74,7 +69,7 @@ class Layers:
                 raise MisfitError("the gradient of an output has other tokens than the input")
             zero = f.of(0)
             x_own, d_own = (np.where(dx.have[..., None], v.data, zero) for v in (x, dx))
-            back, found = _BACK.get(self.kind, Weights.block_back)(self.weights(block), x_own, d_own)
+            back, found = self.weights(block).backward(self.kind, x_own, d_own)
             dx = Stream(back, dx.have).kept(self.world, dx.have)
             for at, gradient in zip(self.w.columns.matrices(block), (found.norm, found.first, found.second), strict=True):
                 self._put(data, made, at, gradient)
@@ -90,42 +85,65 @@ class Layers:
 
 
 class Experts:
-    """A layer whose experts lie on several devices: every token meets each expert with the weights of the expert's owner."""
+    """A layer whose experts lie on several devices: every token meets each expert with the weights of the expert's owner.
+
+    What needs all devices of the group is in methods, for who has another way to it than an array over them.
+    """
 
     def __init__(self, world: World, w: Part, along: tuple[str, ...], at: dict[str, Array], stage: int) -> None:
-        self.world, self.along = world, along
+        self.world, self.along, self.w = world, along, w
         layout, columns = world.layout, w.columns
         self.expert = np.array([layout.is_expert(e) for e in columns.elements], dtype=bool)
-        owned = np.ones((*w.extent.shape[:-1], len(columns)), dtype=bool)
-        data = w.data
-        for f in along:
-            owner = world.owner(f, stage)[columns.index]
+        owned: Array = np.ones((*w.extent.shape[:-1], len(columns)), dtype=bool)
+        owners = {f: world.owner(f, stage)[columns.index] for f in along}
+        for f, owner in owners.items():
             owned &= at[f][..., None] == owner
-            data = np.where(self.expert[:, None], taken(data, world.dim[f], owner[:, None]), data)
         if (w.extent & self.expert & ~owned).any():
             raise MisfitError("a layer that sends tokens to their experts is given another device's experts as well")
         alone = w.group in layout.expert_groups
         met = np.ones((*w.extent.shape[:-1], layout.width), dtype=bool)
         if alone:
-            met &= Layers(world, w).columns.any(axis=self._dims(along), keepdims=True)
-        self.w = w
-        self.layers = Layers(world, replace(w, data=data), met, "matrix" if alone else "")
+            met &= self.any(Layers(world, w).columns)
+        self.layers = Layers(world, replace(w, data=self.from_owners(owners)), met, "matrix" if alone else "", self.make)
+
+    def make(self, field: Field, norm: Array, first: Array, second: Array, columns: Array) -> Weights:
+        """What computes with a block's weights."""
+        return Weights(field, norm, first, second, columns)
+
+    def any(self, have: Array) -> Array:
+        """Whether some device of the group has it."""
+        return have.any(axis=self._dims(self.along), keepdims=True)
+
+    def from_owners(self, owners: dict[str, Array]) -> Array:
+        """Each expert's numbers from its owner."""
+        data = self.w.data
+        for f, owner in owners.items():
+            data = np.where(self.expert[:, None], taken(data, self.world.dim[f], owner[:, None]), data)
+        return data
+
+    def from_samples(self, gradient: Array) -> Array:
+        """The gradients of experts added up over all devices that have samples of their own."""
+        dims = self._dims(tuple(f for f in self.along if f in self.world.layout.sample_factors))
+        summed = self.world.field.total(gradient, dims, keepdims=True) if dims else gradient
+        return np.where(self.expert[:, None], summed, gradient)
 
     def _dims(self, factors: tuple[str, ...]) -> tuple[int, ...]:
         return tuple(self.world.dim[f] for f in factors)
 
-    def forward(self, x: Stream) -> tuple[Stream, Saved]:
-        """The output, and what backward needs."""
-        return self.layers.forward(x)
+    def results(self, op: str, x: Any, dx: Any, whole: Stream | None) -> tuple[Any, Any]:
+        """Of a forward or a backward: first what it gives where one result is taken."""
+        if op == "forward":
+            return self.layers.forward(x)
+        if dx is None:
+            raise NoMeaningError(f"`{op}` of a layer with experts, of other operands than parameters, what forward kept and a gradient")
+        gradient, back = self._backward(x, dx, whole)
+        return (back, gradient) if op == "backward_input" else (gradient, back)
 
-    def backward(self, saved: Saved | None, dx: Stream, whole: Stream | None = None) -> tuple[Part, Stream]:
+    def _backward(self, saved: Saved | None, dx: Stream, whole: Stream | None) -> tuple[Part, Stream]:
         """The gradients; of experts, from all tokens that were sent to them."""
-        layers = Layers(self.world, replace(self.layers.w, extent=np.ones_like(self.w.extent)), self.layers.columns, self.layers.kind)
-        found, back = layers.backward(saved, dx, whole)
-        dims = self._dims(tuple(f for f in self.along if f in self.world.layout.sample_factors))
-        summed = self.world.field.total(found.data, dims, keepdims=True) if dims else found.data
-        data = np.where(self.expert[:, None], summed, found.data)
-        return self.w.with_(data, found.have & self.w.extent), back
+        whole_w = replace(self.layers.w, extent=np.ones_like(self.w.extent))
+        found, back = Layers(self.world, whole_w, self.layers.columns, self.layers.kind, self.make).backward(saved, dx, whole)
+        return self.w.with_(self.from_samples(found.data), found.have & self.w.extent), back
 
 
 def taken(data: Array, dim: int, index: Array) -> Array:
@@ -174,7 +192,7 @@ def _seen(mesh: Mesh, whole: Part) -> Array:
 
 def own_gradients(world: World, step: int) -> Array:
     """What each sample gives, by element and share: ``[..., micro-batch, element, share]``; 0 where an element has fewer shares."""
-    of = [shares_of(world.layout, e) for e in world.elements]
+    of = [world.layout.shares(e) for e in world.elements]
     most = max(map(len, of))
 
     def one(sample: tuple[int, ...]) -> list[Any]:
@@ -186,16 +204,6 @@ def own_gradients(world: World, step: int) -> Array:
 
     there = np.array([[n < len(shares) for n in range(most)] for shares in of])
     return np.where(there, world.drawn(("own", step), one, (len(world.elements), most)), world.field.of(0))
-
-
-def shares_of(layout: Layout, element: Element) -> list[tuple[object, ...]]:
-    """The shares in which devices compute an element's gradient."""
-    group = next((g for g in layout.program.groups if g.name == layout.group_of(element)), None)
-    if group is not None and group.tied:
-        return [("first",), ("last",)]
-    if group is not None and group.partial:
-        return [(i,) for i in range(prod(layout.sizes.factors[f] for f in layout.factors((group.partial,))))]
-    return [()]
 
 
 def _shares(mesh: Mesh) -> Array:

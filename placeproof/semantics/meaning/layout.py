@@ -204,6 +204,15 @@ class Layout:
         """All elements of the model."""
         return [*self.tied_elements, *(e for k in self.blocks for e in self._block_elements(k))]
 
+    def shares(self, element: Element) -> list[tuple[object, ...]]:
+        """The shares in which devices compute an element's gradient in the flat model."""
+        group = next((g for g in self.program.groups if g.name == self.group_of(element)), None)
+        if group is not None and group.tied:
+            return [("first",), ("last",)]
+        if group is not None and group.partial:
+            return [(i,) for i in range(self._degree(group.partial))]
+        return [()]
+
     # Who has what.
 
     def split_axes(self, state: str, group: str) -> tuple[str, ...]:

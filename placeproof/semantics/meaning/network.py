@@ -31,6 +31,14 @@ class Weights:
     def _own(self, inner: Array) -> Array:
         return np.where(self.columns[..., None, :], inner, self.field.of(0))
 
+    def forward(self, kind: str | None, x: Array) -> Array:
+        """Of a block, or of a part of it: the norm or the matrices."""
+        return {"norm": self.normed, "matrix": self.matrix}.get(kind or "", self.block)(x)
+
+    def backward(self, kind: str | None, x: Array, dx: Array) -> tuple[Array, Gradients]:
+        """Gradients with respect to the input and to the weights."""
+        return {"norm": self.normed_back, "matrix": self.matrix_back}.get(kind or "", self.block_back)(x, dx)
+
     def normed(self, x: Array) -> Array:
         """``n * x``, channel by channel."""
         return self.field.mul(x, self.norm[..., None, :])

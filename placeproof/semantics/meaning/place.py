@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt, statements
+from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt, statements
 from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.states import STATES
 from placeproof.semantics.meaning import local
@@ -26,6 +26,12 @@ COMPARE = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operato
 
 #: Computations that send tokens to experts, where a layer has some.
 LAYERS = ("forward", "backward", "backward_weight", "backward_input")
+
+
+def axes_together(program: Program) -> tuple[str, ...]:
+    """The axes whose devices compute a whole pass of the flat model together."""
+    axes = {a.name for a in program.axes if a.splits.compute} | {g.experts for g in program.groups if g.experts}
+    return tuple(a.name for a in program.axes if a.name in axes)
 
 
 class BeyondError(Exception):
@@ -51,11 +57,13 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Message:
-    """A place sends to, or waits for, one other place."""
+    """A place sends to, or waits for, one other place, which need not be there."""
 
     key: tuple[object, ...]
     sends: bool
-    value: Any = None
+    value: Any
+    call: Call
+    other: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -380,12 +388,11 @@ class Place:
         if sends and not 0 <= other[axis] < self.world.sizes[axis]:
             return None
         ends = (self.here, other) if sends else (other, self.here)
-        return Message((axis, *(tuple(sorted(end.items())) for end in ends)), sends, operands[0] if operands else None)
+        return Message((axis, *(tuple(sorted(end.items())) for end in ends)), sends, operands[0] if operands else None, call, other)
 
     def _pass(self, call: Call, operands: list[Any]) -> Meeting:
         """A whole pass of the flat model: the devices of the axes that split the computation take part together."""
-        axes = {a.name for a in self.world.program.axes if a.splits.compute} | {g.experts for g in self.world.program.groups if g.experts}
-        together = replace(call, axes=tuple(a.name for a in self.world.program.axes if a.name in axes))
+        together = replace(call, axes=axes_together(self.world.program))
         batch = local.batch_of(self, operands[1:2])
         statistic: Any = Fraction(1)
         if call.op == "backward_with":

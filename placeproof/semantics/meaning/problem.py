@@ -16,6 +16,24 @@ Sample: TypeAlias = tuple[int, ...]
 Drawn: TypeAlias = dict[tuple[int, int], Number]
 
 
+def full_name(name: str, key: tuple[object, ...]) -> str:
+    """The name of a number in a file: with what else it is drawn for, coordinates or the share of a gradient."""
+    return name + "".join(_words(k) for k in key)
+
+
+def _words(key: object) -> str:
+    if not isinstance(key, tuple) or not key:
+        return ""
+    if isinstance(key[0], tuple):
+        return "".join(_words(one) for one in key)
+    return f", on {key[0]} = {key[1]}" if len(key) == 2 else f", share {key[0]}"
+
+
+def overflow_name(element: Element, step: int) -> str:
+    """The name of the flag that is 1 where the gradient of an element is not finite in a step."""
+    return f"overflow of {in_words(element)}, step {step + 1}"
+
+
 @dataclass(frozen=True)
 class Problem:
     """What a seed draws. ``without``: assumptions that are not made, so that the numbers differ where they may."""
@@ -27,6 +45,7 @@ class Problem:
     small: bool = False
 
     def _drawn(self, choices: list[int], name: str, *key: object) -> Number:
+        """One of some numbers. :func:`full_name` of the name and the key tells it from all others."""
         drawn = Fraction(random.Random(f"{self.seed}:{name}:{key}").choice(choices))
         if self.recorded is None:
             return drawn

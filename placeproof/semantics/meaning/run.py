@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -166,7 +166,7 @@ def _step(places: list[Place], number: int) -> Fault | None:
             try:
                 request = running[index].send(answers.pop(index, None))
                 while isinstance(request, Meeting) and request.size == 1:
-                    request = running[index].send(_met(places, [index], [request])[0])
+                    request = running[index].send(met(places[index], [places[index].here], [request])[0])
             except StopIteration:
                 del running[index]
                 continue
@@ -207,7 +207,7 @@ def _meet(places: list[Place], waiting: dict[int, Meeting | Message], answers: d
             return Fault("devices of one group meet in different collectives", tuple(places[i].here for i in members))
         HERE.device = "all devices of the group"
         try:
-            results = _met(places, members, requests)
+            results = met(places[members[0]], [places[i].here for i in members], requests)
         except MisfitError as why:
             return Fault(f"shapes do not fit: {why}", tuple(places[i].here for i in members))
         for index, result in zip(members, results, strict=True):
@@ -216,21 +216,21 @@ def _meet(places: list[Place], waiting: dict[int, Meeting | Message], answers: d
     return None
 
 
-def _met(places: list[Place], members: list[int], requests: list[Meeting]) -> list[Any]:
-    """The result of an exchange on each place."""
-    first, place = requests[0], places[members[0]]
+def met(place: Place, members: Sequence[Mapping[str, int]], requests: Sequence[Meeting]) -> list[Any]:
+    """The result of an exchange on each place of a group, by their coordinates; ``place``: one of them. Raises MisfitError."""
+    first = requests[0]
     call, world = first.call, place.world
     factors = first.apart
     if call.op == "tied_reduce" and first.size == 1 and world.sizes[factors[0]] > 1:
         return [first.value]  # neither the first nor the last
-    where = {i: tuple(places[i].here[f] for f in factors) for i in members}
-    ordered = {where[i]: r.value for i, r in sorted(zip(members, requests, strict=True), key=lambda one: where[one[0]])}
+    where = [tuple(here[f] for f in factors) for here in members]
+    ordered = {at: r.value for at, r in sorted(zip(where, requests, strict=True), key=lambda one: one[0])}
     value, mesh = stacked(place.mesh, factors, ordered), place.mesh.joined(factors)
     result = _result(call, mesh, value, first.also, place)
     if call.op == "tied_reduce":
-        ends = sorted(where.values())
-        where = {i: (ends.index(at),) for i, at in where.items()}
-    return [_own(at_place(world, factors, where[i], result), r.value) for i, r in zip(members, requests, strict=True)]
+        ends = sorted(where)
+        where = [(ends.index(at),) for at in where]
+    return [_own(at_place(world, factors, at, result), r.value) for at, r in zip(where, requests, strict=True)]
 
 
 def _own(result: Any, brought: Any) -> Any:
@@ -250,12 +250,8 @@ def _result(call: Call, mesh: Mesh, value: Any, also: int, place: Place) -> Any:
     if call.op in ("backward", "backward_with") and not world.layout.network:
         w, statistic = value
         return flat_pass(mesh, w, also, statistic, place.number)
-    w, x, y, z = value
-    experts = Experts(world, w, world.layout.factors(call.axes), mesh.at, mesh.stage)
-    if call.op == "forward":
-        return experts.forward(x)
-    gradient, back = experts.backward(x, y, z)
-    return {"backward": (gradient, back), "backward_weight": (gradient, back), "backward_input": (back, gradient)}[call.op]
+    w, *rest = value
+    return Experts(world, w, world.layout.factors(call.axes), mesh.at, mesh.stage).results(call.op, *rest)
 
 
-__all__ = ["NoMeaningError", "Run", "Truth", "run"]
+__all__ = ["NoMeaningError", "Run", "Truth", "met", "run"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from placeproof.core.program import Call
+from placeproof.semantics.meaning.layout import Element
 from placeproof.semantics.meaning.numbers import OPERATORS, Array
 from placeproof.semantics.meaning.world import Columns, World
 
@@ -84,6 +85,11 @@ class Part:
         group = self.group if self.group == other.group else None
         data = np.where(theirs.extent[..., None], theirs.data, mine.data)
         return Part(columns, data, mine.extent | theirs.extent, np.where(theirs.extent, theirs.have, mine.have), group)
+
+    def held(self) -> Iterator[tuple[Element, Array]]:
+        """Where there is one device: the elements that it has, and its numbers of each."""
+        have, data = self.have.reshape(-1), self.data.reshape(-1, self.data.shape[-1])
+        yield from ((e, row) for e, there, row in zip(self.columns.elements, have, data, strict=True) if there)
 
 
 def _union(one: Columns, other: Columns) -> Columns:
