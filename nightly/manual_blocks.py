@@ -3,7 +3,7 @@
 `tests/block_mutants.py` edits blocks and rings, rightly and wrongly; `tests/block_draws.py` draws whole programs. Each is judged, and run
 by `tests/manual_blocks.py`, which was written from the manual alone. A proof of a program that a run denies, a refutation of one that ends
 as one device does on the mesh of the counterexample, and a crash are printed with their programs, and counted with all others; ends with 1
-if there was one.
+if there was one. What had no answer in time is printed, too.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from manual_block_truth import compared  # noqa: E402
 
 #: Seconds that one may take, and how many random programs are edited beside those that there are.
 SECONDS, RANDOM = 60, 30
+LATE = "no answer in time"
 
 
 class SlowError(BaseException):
@@ -43,7 +44,7 @@ def one(text: str) -> tuple[str, str, str]:
     try:
         return compared(text)
     except SlowError:
-        return "", "no answer in time", ""
+        return "", LATE, ""
     finally:
         signal.alarm(0)
 
@@ -67,9 +68,9 @@ def main() -> int:
     with ProcessPoolExecutor(chosen.jobs) as pool:
         for text, (said, word, what) in zip(texts, pool.map(one, texts, chunksize=10), strict=True):
             counted[said or "-", word] += 1
-            if what:
-                wrong += 1
-                print(f"{what}\n{text}", flush=True)
+            wrong += bool(what)
+            if what or word == LATE:
+                print(f"{what or word}\n{text}", flush=True)
     for (said, word), n in sorted(counted.items()):
         print(f"{said}: {word} {n}")
     print(f"{len(texts)} programs, {wrong} false verdicts")
