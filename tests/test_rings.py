@@ -15,10 +15,8 @@ from placeproof.core.program import Program, read, render
 from placeproof.cost.tensors import exchanges, kept
 from placeproof.prove import Proved, settle
 from placeproof.semantics.encode.context import NoMeaningError
-from placeproof.semantics.tensors import Found, judge_tensors, search
+from placeproof.semantics.tensors import Found, NotComputedError, Setup, judge_tensors, search, simulate
 from placeproof.semantics.tensors.encode import encode_tensors
-from placeproof.semantics.tensors.numbers import NotComputedError
-from placeproof.semantics.tensors.simulate import Setup, simulate
 
 RING = block("ring_attention")
 

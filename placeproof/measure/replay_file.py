@@ -185,8 +185,10 @@ def _counterexample(data: Mapping[str, Any]) -> Counterexample:
 
 
 def _end(data: Mapping[str, Any]) -> End:
-    kept = {k: {e: v for e, v in table.items() if v is not None} if isinstance(table, dict) else table for k, table in data.items()}
-    none = {k: frozenset(e for e, v in table.items() if v is None) for k, table in data.items() if isinstance(table, dict)}
+    every = {k: table for k, table in data.items() if k != "returns"}
+    every |= {f"result {n + 1}": table for n, table in enumerate(data.get("returns", ()))}
+    kept = {k: {e: v for e, v in table.items() if v is not None} for k, table in every.items()}
+    none = {k: frozenset(e for e, v in table.items() if v is None) for k, table in every.items()}
     both = none.get("optimizer", frozenset())
     return End(
         device=_coordinates(data["device"]),
