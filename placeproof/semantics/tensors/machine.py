@@ -92,8 +92,13 @@ class Machine:
     # Buffers: what several devices wrote at different statements is several pieces.
 
     def _write(self, name: str, value: Held) -> None:
-        left = [] if self.active is self.everyone else [(where & ~self.active, held) for where, held in self.env.get(name, ())]
-        self.env[name] = [(self.active, value), *((where, held) for where, held in left if where.any())]
+        self._free(name)
+        self.env[name] = [(self.active, value), *self.env.get(name, ())]
+
+    def _free(self, name: str) -> None:
+        left = [(where & ~self.active, held) for where, held in self.env.pop(name, ())]
+        if any(where.any() for where, _ in left):
+            self.env[name] = [(where, held) for where, held in left if where.any()]
 
     def read(self, name: str) -> Held:
         """What the devices that are active hold. Raises FaultError where one has nothing."""
@@ -161,7 +166,7 @@ class Machine:
                 self._write(name, self.arrays.binary("+", self.read(name), result, self.active) if stmt.accumulate else result)
                 self._seed(id(stmt))
             case Do(call=Call(op="free", args=(Ref(name=name),))):
-                self.env.pop(name, None)
+                self._free(name)
             case Do(call=Call(op="returns") as call):
                 self._returns(call)
             case If():
@@ -189,7 +194,7 @@ class Machine:
                 return value
             case Ref(name=name) if name in self.arrays.degrees and name not in self.env:
                 return Fraction(self.arrays.degrees[name])
-            case Binary(op=op, left=left, right=right):
+            case Binary(op=op, left=left, right=right) if op != "**" or self._plain(right).denominator == 1:
                 return Fraction(PLAIN[op](self._plain(left), self._plain(right)))
         raise NotComputedError("a number that devices compute, where the text has to say one")
 
