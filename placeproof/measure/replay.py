@@ -117,8 +117,8 @@ def _rounds(found: Counterexample) -> str:
     """Why float64 cannot hold the numbers of the run; empty if it can hold those that were predicted."""
     if found.ends is None:
         return "the run does not end"
-    if DERIVATIVE in found.reference:
-        return "a derivative is followed in residues"
+    if found.kind == "block":
+        return "a block is run in residues alone"
     for number in _predicted(found):
         try:
             exact = Fraction(float(number)) == number

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar
 
@@ -63,49 +62,6 @@ class Many(Residues):
     def plain(self, one: Any) -> Any:
         """The number itself."""
         return self.of_numbers.decode(torch.from_numpy(np.ascontiguousarray(one))[None])[0]
-
-
-class Floats(Tensors):
-    """Float64. Whether it was exact, the caller finds out by comparing."""
-
-    def of(self, value: Any) -> Any:
-        """The nearest double."""
-        return float(value)
-
-    def array(self, values: list[Any], shape: tuple[int, ...]) -> Array:
-        """An array of numbers, row by row."""
-        return np.array([float(v) for v in values]).reshape(shape)
-
-    def zeros(self, shape: tuple[int, ...]) -> Array:
-        """Zeros."""
-        return np.zeros(shape)
-
-    def garbage(self, _: Any, shape: tuple[int, ...]) -> Array:
-        """No number."""
-        return np.full(shape, np.nan)
-
-    def div(self, x: Array, y: Array) -> Array:
-        """Quotient. Raises ZeroDivisionError."""
-        if not np.all(y):
-            raise ZeroDivisionError
-        return x / y
-
-    def total(self, x: Array, axis: int | tuple[int, ...], *, keepdims: bool = False) -> Array:
-        """Sum over dimensions."""
-        return np.sum(x, axis=axis, keepdims=keepdims)
-
-    def exp(self, x: Array) -> Array:
-        """A power of two."""
-        exact = Fractions(fine=self.fine).exp(Fractions().array([Fraction(v) for v in x.reshape(-1).tolist()], x.shape))
-        return self.array(exact.reshape(-1).tolist(), x.shape)
-
-    def not_less(self, x: Array, y: Array) -> Array:
-        """By the numbers."""
-        return np.asarray(x >= y)
-
-    def plain(self, one: Any) -> Any:
-        """The number that a double is."""
-        return Fraction(float(one))
 
 
 class OnGloo(Groups):
@@ -250,8 +206,7 @@ def returned(found: Counterexample, mesh: Mesh | None, of: Arithmetic) -> dict[s
 
 
 def _machine(found: Counterexample, mesh: Mesh | None, of: Arithmetic, number: int | None) -> Machine:
-    fine = found.flags.get("fine", False)
-    f = Many(fine=fine, of_numbers=of) if of.extra else Floats(fine=fine)
+    f = Many(fine=found.flags.get("fine", False), of_numbers=of)
     degrees = found.factors if mesh is not None else dict.fromkeys(found.factors, 1)
     arrays = Arrays(f, degrees, found.seed, None if mesh is None else mesh.at)
     exchange = None if mesh is None else OnGloo(arrays, mesh, of)
