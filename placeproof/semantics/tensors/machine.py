@@ -46,7 +46,7 @@ class Output:
 
 class Machine:
     """A run. ``here``: the one device that is run, which meets others in ``exchange``; else all of the mesh are. ``follow``: gradients are
-    compared with derivatives, on one device: those, or all for None."""
+    compared with derivatives, on one device."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Machine:
         begin: Begin,
         *,
         seed: int = 1,
-        follow: Sequence[Call] | None = (),
+        follow: Sequence[Call] = (),
         groups: Groups | None = None,
         name: str = "",
     ) -> None:
@@ -137,13 +137,13 @@ class Machine:
         first, f = self._rows_of.get(self._sources.get(id(call), (0, "")), 0), self.arrays.field
         if not first:
             return None
-        found = self.arrays.binary("*", of, replace(at, data=at.data[:1]), self.active)
-        for dim in found.dims:
-            found = self.arrays.total(found, dim)
         shape = by.data.shape[1:]
         count = prod(shape[: len(shape) - f.extra])
-        rows = found.data[first : first + count]
-        return replace(by, data=(rows if len(rows) else f.zeros((count,))).reshape(1, *shape))
+        rows = np.concatenate([of.data[:1], of.data[first : first + count]])
+        found = self.arrays.binary("*", replace(of, data=rows), replace(at, data=at.data[:1]), self.active)
+        for dim in found.dims:
+            found = self.arrays.total(found, dim)
+        return replace(by, data=(found.data[1:] if len(found.data) > 1 else f.zeros((count,))).reshape(1, *shape))
 
     def _named(self, name: str) -> Held:
         if name not in self.env:
@@ -288,7 +288,7 @@ class Machine:
             raise FaultError("devices of one group meet in different collectives", alone & self.everyone)
 
 
-def _sources(program: Program, follow: Sequence[Call] | None) -> dict[int, tuple[int, str]]:
+def _sources(program: Program, follow: Sequence[Call]) -> dict[int, tuple[int, str]]:
     """For each gradient that is followed, what it is by: the statement that wrote the buffer last (0 where it began so), and its name."""
     written: dict[str, Stmt] = {}
     found: dict[int, tuple[int, str]] = {}
@@ -296,7 +296,7 @@ def _sources(program: Program, follow: Sequence[Call] | None) -> dict[int, tuple
         for inner in statements((stmt,)):
             if isinstance(inner, Assign):
                 written[inner.targets[0].name] = stmt
-        if isinstance(stmt, Do) and (by := stmt.call.option("by")) is not None and (follow is None or stmt.call in follow):
+        if isinstance(stmt, Do) and (by := stmt.call.option("by")) is not None and any(stmt.call is c for c in follow):
             last = written.get(by)
             if isinstance(last, If | For):
                 raise NotComputedError("a derivative by what is written in a loop or under a condition")
