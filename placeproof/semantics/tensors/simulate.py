@@ -39,7 +39,10 @@ def simulate(program: Program, setup: Setup, *, slopes: bool = True) -> Differen
     """
     from placeproof.semantics.meaning.recorded import unheld
 
-    found = compared(program, setup, slopes=slopes)
+    try:
+        found = compared(program, setup, slopes=slopes)
+    except ZeroDivisionError as error:
+        raise NotComputedError("division by zero") from error
     if found is None or isinstance(found, Fault):
         return found
     output, device, index, numbers, f = found
@@ -57,19 +60,20 @@ def simulate(program: Program, setup: Setup, *, slopes: bool = True) -> Differen
 
 
 def compared(program: Program, setup: Setup, *, slopes: bool = True) -> Any:
-    """What :func:`simulate` finds; a difference as the result, where it is, the two numbers as the run holds them, and its arithmetic."""
+    """What :func:`simulate` finds; a difference as the result, where it is, the two numbers as the run holds them, and its arithmetic.
+
+    Raises NotComputedError, ZeroDivisionError.
+    """
     f, begin = _arithmetic(setup)
     alone, many = (machine(program, setup, f, begin, alone=one) for one in (True, False))
     try:
         truth = alone.run()
-    except (FaultError, ZeroDivisionError) as error:
-        raise NotComputedError(f"one device cannot compute this: {error or 'division by zero'}") from error
+    except FaultError as fault:
+        raise NotComputedError(f"one device cannot compute this: {fault}") from fault
     try:
         every = [(o, many.arrays.differs(o.value, t.value)) for o, t in zip(many.run(), truth, strict=True)]
     except FaultError as fault:
         return Fault(str(fault), tuple(many.arrays.coordinates(fault.where)), fault.line)
-    except ZeroDivisionError as error:
-        raise NotComputedError("division by zero") from error
     returned = [o.call for o in alone.outputs if o.call.option("gradient_of") is not None] if slopes else []
     for some in [[c] for c in returned] if setup.exact else [returned]:  # of fractions a run has no more than it needs
         if some and not any(found for _, found in every):
