@@ -10,8 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from placeproof.core.program import Program, read
-from placeproof.semantics.tensors import Setup, simulate
-from placeproof.semantics.tensors.numbers import NotComputedError
+from placeproof.semantics.tensors import NotComputedError, Setup, simulate
 
 FOLDER = files("placeproof") / "models" / "blocks"
 LAYER = ("layer_norm", "attention_gpt", "layer_norm", "mlp_gpt")

@@ -13,8 +13,8 @@ from placeproof.report.proof_run import of_block, of_step
 from placeproof.semantics import tensors
 from placeproof.semantics.meaning import Difference, Fault, Setup
 from placeproof.semantics.meaning.run import run
-from placeproof.semantics.tensors.arrays import FaultError
-from placeproof.semantics.tensors.machine import Machine
+from placeproof.semantics.tensors.setup import FaultError
+from placeproof.semantics.tensors.simulate import machine
 from placeproof.semantics.trace import trace
 
 Data = dict[str, Any]
@@ -40,11 +40,11 @@ def anything(program: Program, setup: Setup, steps: int = 1) -> Data:
 
 def anything_of_tensors(program: Program, setup: tensors.Setup) -> Data:
     """The same of a program over tensors: the first result is the one that is shown."""
-    first = Machine(program, dict.fromkeys(setup.degrees, 1), setup.sizes, setup.seed, fine=setup.fine).run()[0]
+    first = machine(program, setup, alone=True).run()[0]
     what = tensors.Difference(line=first.line, device={}, name=first.name, index={}, expected=None, actual=None)
     why = None
     try:
-        Machine(program, setup.degrees, setup.sizes, setup.seed, fine=setup.fine).run()
+        machine(program, setup).run()
     except FaultError as fault:
         why = str(fault)
     return _file(setup.degrees, 1, of_block(program, tensors.Found(setup=setup, what=what)), why)

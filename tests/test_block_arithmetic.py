@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from placeproof.blocks import text
-from placeproof.core.program import read
+from placeproof.core.program import Call, read
 from placeproof.semantics.tensors import Found, Searched, judge_tensors, search
-from placeproof.semantics.tensors.arrays import FaultError, Local, joined_labels
-from placeproof.semantics.tensors.numbers import Dual
+from placeproof.semantics.tensors.arrays import Arrays
+from placeproof.semantics.tensors.groups import Groups
+from placeproof.semantics.tensors.numbers import Fractions
+from placeproof.semantics.tensors.setup import FaultError
 from placeproof.semantics.tensors.simulate import _cut
 
 HEAD = "mesh(tp)\ntensor(x, tokens, hidden)\ntensor(b, hidden)\ntensor(dy, tokens, hidden)\n"
@@ -91,16 +94,19 @@ def test_every_device_has_an_element_of_what_is_cut() -> None:
 
 
 def test_arrays_of_one_group_may_hold_their_dimensions_in_another_order() -> None:
-    places = {"a": (0, 1), "b": (0, 1, 2)}
-    one = Local(labels=places, data={(i, j): Dual(Fraction(10 * i + j)) for i in range(2) for j in range(3)})
-    other = Local(
-        labels={"b": places["b"], "a": places["a"]}, data={(j, i): Dual(Fraction(10 * i + j)) for i in range(2) for j in range(3)}
-    )
-    assert joined_labels(other, one, None) == one.data
-    assert joined_labels(one, one, None) == one.data
-    assert joined_labels(one, other, None) == other.data
+    arrays = Arrays(Fractions(), {"tp": 2}, 1)
+    numbers = np.array([[Fraction(10 * i + j) for j in range(3)] for i in range(2)], dtype=object)
+    one, other = arrays.whole(numbers, {"a": 2, "b": 3}, None), arrays.whole(numbers.T, {"b": 3, "a": 2}, None)
+    everyone, first = np.array([True, True]), np.array([True, False])
+    assert (arrays.ordered(other, one.dims) == one.data).all()
+    nothing = arrays.binary("-", one, other, everyone)
+    assert not nothing.data.any()
+    assert (arrays.merged(first, one, other).data == one.data).all()
+    short = arrays.whole(numbers[:, :2], {"a": 2, "b": 2}, None)
     with pytest.raises(FaultError):
-        joined_labels(one, Local(labels={"a": places["a"]}, data={(0,): Dual(Fraction(0)), (1,): Dual(Fraction(0))}), None)
+        arrays.binary("+", short, other, first)
+    with pytest.raises(FaultError):  # the devices of a group have parts of different lengths
+        Groups(arrays)(Call(op="all_reduce", axes=("tp",)), arrays.cut(one, "b", "tp"), everyone)
 
 
 def test_a_sum_over_devices_that_hold_their_dimensions_in_another_order() -> None:

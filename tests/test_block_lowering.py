@@ -33,8 +33,7 @@ from placeproof.semantics.blocks import (
     tensor_parallel,
 )
 from placeproof.semantics.blocks.text import renamed
-from placeproof.semantics.tensors import Setup, judge_tensors, simulate
-from placeproof.semantics.tensors.numbers import NotComputedError
+from placeproof.semantics.tensors import NotComputedError, Setup, judge_tensors, simulate
 from placeproof.semantics.tensors.simulate import setups
 
 NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"

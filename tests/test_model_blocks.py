@@ -14,9 +14,7 @@ from placeproof.cost import tensor_shapes
 from placeproof.cost.tensors import kept
 from placeproof.models.family import families, family
 from placeproof.models.programs import block_program, blocks, output, rows_reached, weights, without
-from placeproof.semantics.tensors import Setup, judge_tensors, simulate
-from placeproof.semantics.tensors.numbers import NotComputedError
-from placeproof.semantics.tensors.simulate import Difference
+from placeproof.semantics.tensors import Difference, NotComputedError, Setup, judge_tensors, simulate
 
 FOLDER = files("placeproof.models") / "blocks"
 #: What is kept from forward to backward, beside weights.

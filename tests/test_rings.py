@@ -15,10 +15,9 @@ from placeproof.core.program import Program, read, render
 from placeproof.cost.tensors import exchanges, kept
 from placeproof.prove import Proved, settle
 from placeproof.semantics.encode.context import NoMeaningError
-from placeproof.semantics.tensors import Found, judge_tensors, search
+from placeproof.semantics.tensors import Found, Setup, judge_tensors, search
 from placeproof.semantics.tensors.encode import encode_tensors
-from placeproof.semantics.tensors.numbers import NotComputedError
-from placeproof.semantics.tensors.simulate import Setup, simulate
+from placeproof.semantics.tensors.simulate import ran
 
 RING = block("ring_attention")
 
@@ -47,14 +46,9 @@ def differs(program: Program, most: int = 4) -> bool:
     dims = {d for t in program.tensors for d in t.dims}
     cut = {dim for t in program.tensors for _, dim in t.split}
     whole = dict.fromkeys(dims - cut, 2 if len(dims - cut) < 3 else 1)
-    for degree, seed, extra in itertools.product(range(1, most + 1), (1, 2), (0, 1)):
-        sizes = whole | dict.fromkeys(cut, max(degree, 2) + extra)
-        try:
-            if simulate(program, Setup(degrees={"cp": degree}, sizes=sizes, seed=seed)) is not None:
-                return True
-        except NotComputedError:
-            continue
-    return False
+    every = itertools.product(range(1, most + 1), (0, 1))
+    setups = (Setup(degrees={"cp": n}, sizes=whole | dict.fromkeys(cut, max(n, 2) + extra)) for n, extra in every)
+    return any(isinstance(ran(program, setup, slopes=True, runs=2), Found) for setup in setups)
 
 
 RIGHT = {

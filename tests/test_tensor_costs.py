@@ -19,9 +19,12 @@ from placeproof.core.program import Assign, Call, For, Program, read
 from placeproof.cost.tensor_shapes import lines
 from placeproof.cost.tensors import BlockExchange, Kept, SizeError, elements, exchanges, kept, kept_bytes
 from placeproof.semantics.encode.context import NoMeaningError
+from placeproof.semantics.tensors import NotComputedError, Setup
+from placeproof.semantics.tensors.arrays import Arrays, Held
 from placeproof.semantics.tensors.execute import Run
-from placeproof.semantics.tensors.machine import Everywhere, Machine
-from placeproof.semantics.tensors.numbers import NotComputedError
+from placeproof.semantics.tensors.groups import Groups
+from placeproof.semantics.tensors.machine import Machine
+from placeproof.semantics.tensors.simulate import machine
 from placeproof.semantics.tensors.values import Space, Value
 
 #: How many random edits are tried.
@@ -135,30 +138,35 @@ def test_every_exchange_and_every_kept_value_has_its_line() -> None:
 # Against what devices really hold.
 
 
-class Watched(Machine):
-    """A run in fractions that notes what its collectives are about."""
+class Watched(Groups):
+    """Collectives that note what they are about: how many numbers a device has, on all devices as many."""
 
-    moved: list[tuple[str, int]]
+    def __init__(self, arrays: Arrays) -> None:
+        super().__init__(arrays)
+        self.moved: list[tuple[str, int]] = []
 
-    def _exchange(self, call: Call, x: Everywhere, active: Any) -> Everywhere:
-        result = super()._exchange(call, x, active)
+    def __call__(self, call: Call, x: Held, active: Any) -> Held:
+        result = super().__call__(call, x, active)
         if call.op != "part":
-            (size,) = {len(v.data) for v in (result if call.op == "all_gather" else x).values()}
-            self.moved.append((call.op, size))
+            self.moved.append((call.op, elements_of(result if call.op == "all_gather" else x)))
         return result
 
 
-def watched(program: Program, degrees: dict[str, int], sizes: dict[str, int]) -> Watched:
-    """The first run that can be computed."""
-    for seed in range(1, 60):
-        for fine in (False, True):
-            machine = Watched(program, degrees, sizes, seed, fine=fine)
-            machine.moved = []
-            try:
-                machine.run()
-            except NotComputedError:
-                continue
-            return machine
+def elements_of(held: Held) -> int:
+    assert all(p.full for p in held.places.values())
+    return math.prod(p.longest for p in held.places.values())
+
+
+def watched(program: Program, degrees: dict[str, int], sizes: dict[str, int]) -> tuple[Machine, Watched]:
+    """A run, in fractions or in residues, whichever can be computed."""
+    for setup in (Setup(degrees=degrees, sizes=sizes, seed=seed, exact=exact) for seed in range(1, 9) for exact in (True, False)):
+        found = machine(program, setup)
+        found.groups = watching = Watched(found.arrays)
+        try:
+            found.run()
+        except NotComputedError:
+            continue
+        return found, watching
     raise AssertionError("no run could be computed")
 
 
@@ -179,14 +187,14 @@ def test_amounts_are_those_of_the_arrays_that_a_run_holds(name: str, data: st.Da
     (axis,) = (a.name for a in program.axes)
     degree = data.draw(st.integers(1, 3), label=axis)
     draw = {dim: data.draw(st.integers(1, 2), label=dim) * (degree if split else 1) for dim, split in dimensions(program).items()}
-    machine = watched(program, {axis: degree}, draw)
+    ended, watching = watched(program, {axis: degree}, draw)
     degrees = {axis: degree}
     sent = [(e.kind, e.elements(draw, degrees)) for e in exchanges(program) for _ in range(e.times(degrees))]
-    assert sorted(sent) == sorted(machine.moved)
+    assert sorted(sent) == sorted(watching.moved)
     if not rings(program):
-        assert sent == machine.moved
+        assert sent == watching.moved
     for k in kept(program):
-        assert {k.elements(draw, degrees)} == {len(env[k.name].data) for env in machine.env.values()}
+        assert {k.elements(draw, degrees)} == {elements_of(ended.read(k.name))}
 
 
 # Against the proof's own shapes.

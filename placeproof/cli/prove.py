@@ -241,13 +241,17 @@ def _write_certificate(path: Path, judged: Judged) -> None:
 
 
 def _write_script(path: Path, subject: str, judged: Judged) -> None:
+    from placeproof.semantics import tensors
     from placeproof.semantics.meaning.script import script
     from placeproof.semantics.search import Found
 
-    title = f"{subject} is refuted" + (f": {judged.about.condition}, {judged.about.name}" if judged.about is not None else "")
-    text = script(judged.program, judged.found.setup, title) if isinstance(judged.found, Found) else None
+    title, text = f"{subject} is refuted" + (f": {judged.about.condition}, {judged.about.name}" if judged.about is not None else ""), None
+    if isinstance(judged.found, Found):
+        text = script(judged.program, judged.found.setup, title)
+    elif judged.found is not None:
+        text = tensors.script(judged.program, judged.found, title)
     if text is None:
-        typer.echo(f"note: {path} was not written: there is no counterexample of a training step", err=True)
+        typer.echo(f"note: {path} was not written: there is no counterexample with two numbers that differ", err=True)
         return
     write_text(path, text)
 

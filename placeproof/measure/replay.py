@@ -148,9 +148,9 @@ def _rounds(found: Counterexample) -> str:
     """Why float64 cannot hold the numbers that are computed in it; empty if it can hold those that were predicted."""
     if found.ends is None:
         return "the run does not end"
-    if DERIVATIVE in found.reference:
-        return "a derivative is followed in residues"
-    for number in _of_reference(found) if found.kind == "step" else _predicted(found):
+    if found.kind == "block":
+        return "a block is run in residues alone"
+    for number in _of_reference(found):
         try:
             exact = Fraction(float(number)) == number
         except OverflowError:
@@ -230,7 +230,9 @@ def _compared(found: Counterexample, outcomes: list[Outcome[Held]], of: Arithmet
         if of.name in outcome.value.reference:
             pairs.append((None, found.reference, outcome.value.reference[of.name]))
     count = sum(len(table) for _, predicted, _ in pairs for table in predicted.values())
-    return _Compared(count, [wrong for rank, predicted, got in pairs for wrong in _differences(of, rank, predicted, got)])
+    differ = [wrong for rank, predicted, got in pairs for wrong in _differences(of, rank, predicted, got)]
+    unsaid = {outcome.rank: end.unsaid for outcome, end in zip(outcomes, found.ends, strict=True)}
+    return _Compared(count, [w for w in differ if w.rank is None or w.element not in unsaid[w.rank].get(w.table, ())])
 
 
 def _differences(of: Any, rank: int | None, predicted: Mapping[str, Named], got: Tables) -> Iterator[Wrong]:

@@ -43,10 +43,11 @@ class Shown:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
     """What a device ends with: a table of numbers for each state, or for each tensor that is returned, save those that it computes from
-    what it does not hold."""
+    what it does not hold. ``unsaid``: of what is returned, these, by table; in residues they are any numbers."""
 
     device: Coordinates
     tables: Mapping[str, Named]
+    unsaid: Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +185,11 @@ def _counterexample(data: Mapping[str, Any]) -> Counterexample:
 
 
 def _end(data: Mapping[str, Any]) -> End:
-    kept = {k: {e: v for e, v in table.items() if v is not None} if isinstance(table, dict) else table for k, table in data.items()}
-    return End(device=_coordinates(data["device"]), tables=_tables(kept))
+    returned = data.get("returns", ())
+    every = {k: table for k, table in data.items() if k != "returns"} | {f"result {n + 1}": table for n, table in enumerate(returned)}
+    kept = {k: {e: v for e, v in table.items() if v is not None} for k, table in every.items()}
+    none = {k: frozenset(e for e, v in every[k].items() if v is None) for k in (f"result {n + 1}" for n in range(len(returned)))}
+    return End(device=_coordinates(data["device"]), tables=_tables(kept), unsaid=none)
 
 
 def _program(text: str) -> Program:

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from placeproof.core.program import Do
 from placeproof.measure import replay_blocks as blocks
-from placeproof.measure.replay import DERIVATIVE, Held, Plain, Table
-from placeproof.measure.replay_arrays import Array, spots, value_of
+from placeproof.measure.replay import Held, Plain, Table
 from placeproof.measure.replay_file import Counterexample
 from placeproof.measure.replay_mesh import Mesh
 from placeproof.measure.replay_model import world_of
-from placeproof.measure.replay_numbers import Arithmetic, stacked
+from placeproof.measure.replay_numbers import Arithmetic
 from placeproof.measure.replay_reference import Reference
 from placeproof.measure.replay_step import Process, groups_of
 from placeproof.semantics.meaning.layout import Element, in_words
@@ -36,31 +34,10 @@ def _blocks(found: Counterexample, rank: int, arithmetics: Sequence[Any], timeou
     tables, reference = {}, {}
     for of in arithmetics:
         mesh.begin()
-        tables[of.name] = _results(blocks.BlockProcess(found, mesh, of).run())
+        tables[of.name] = blocks.returned(found, mesh, of)
         if not rank:
-            alone = Mesh(dict.fromkeys(found.factors, 1), 0, sets, [], timeout)
-            reference[of.name] = _results(blocks.BlockProcess(found, alone, of).run()) | _derivative(found, alone, of)
+            reference[of.name] = blocks.returned(found, None, of)
     return Held(tables=tables, reference=reference)
-
-
-def _results(arrays: Sequence[Array]) -> dict[str, Table]:
-    return {f"result {n + 1}": Table(spots(array), value_of(array.content).flat().data) for n, array in enumerate(arrays)}
-
-
-def _derivative(found: Counterexample, alone: Mesh, of: Arithmetic) -> dict[str, Table]:
-    """What a gradient should have been, where the counterexample says that of a block on one device."""
-    if DERIVATIVE not in found.reference or found.shown.table is None:
-        return {}
-    number = int(found.shown.table.removeprefix("result ")) - 1
-    call = [s.call for s in found.program.body if isinstance(s, Do) and s.call.op == "returns"][number]
-    rows = []
-    for name in found.reference[DERIVATIVE]:
-        place = {dim: int(n) for dim, n in (part.split() for part in name.strip("[]").split(", ") if part)}
-        one = blocks.BlockProcess(found, alone, of, blocks.Followed(result=number, buffer=call.option("by") or "", place=place))
-        one.run()
-        assert one.derivative is not None
-        rows.append(one.derivative)
-    return {DERIVATIVE: Table(list(found.reference[DERIVATIVE]), stacked(rows).data)}
 
 
 # A training step.

@@ -59,13 +59,13 @@ def _step(found: Counterexample) -> Again:
 
 
 def _block(found: Counterexample) -> Again:
+    from placeproof.semantics.meaning import Fault
     from placeproof.semantics.tensors import Setup, simulate
 
     setup = Setup(degrees=dict(found.degrees), sizes=dict(found.sizes), seed=found.seed, fine=found.flags.get("fine", False))
     what = simulate(found.program, setup)
     if what is None:
         return Again()
-    if what.actual is None:
-        return Again(why=what.name)
-    element = ", ".join(f"{dim} {n}" for dim, n in what.index.items()) or None
-    return Again(device=dict(what.device), element=element, expected=what.expected, actual=what.actual)
+    if isinstance(what, Fault):
+        return Again(why=what.why)
+    return Again(device=dict(what.device), element=what.element, expected=what.expected, actual=what.actual)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fractions import Fraction
 
 from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.core.diagnostics import Place
@@ -11,7 +12,7 @@ from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
 from placeproof.semantics import tensors
 from placeproof.semantics.explain import explain
-from placeproof.semantics.meaning import Fault, Setup
+from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.script import inputs, missing, shown_pair, what_differs
 from placeproof.semantics.verdict import Judged, Settled
 
@@ -60,7 +61,7 @@ def _refuted(subject: str, judged: Judged) -> list[str]:
         lines += excerpt(about.place) if about.place is not None else []
         lines.append(f"   = it does not hold that {about.name}")
     if isinstance(judged.found, tensors.Found):
-        return lines + _of_tensors(judged.found)
+        return lines + _of_tensors(judged.program, judged.found)
     setup, what = judged.found.setup, judged.found.what
     mesh = ", ".join([*(f"{axis} = {n}" for axis, n in setup.degrees.items()), f"micro-batches = {setup.microbatches}"])
     if isinstance(what, Fault):
@@ -72,7 +73,7 @@ def _refuted(subject: str, judged: Judged) -> list[str]:
     expected, actual = shown_pair(what)
     lines.append(f"   = {what_differs(what)}: expected {expected}, actual {actual}")
     lines += _explained(judged)
-    return lines + _inputs(judged.program, setup)
+    return lines + _inputs(inputs(judged.program, setup))
 
 
 def _explained(judged: Judged) -> list[str]:
@@ -80,20 +81,14 @@ def _explained(judged: Judged) -> list[str]:
     return [f"   = {said}"] if said is not None else []
 
 
-def _of_tensors(found: tensors.Found) -> list[str]:
+def _of_tensors(program: Program, found: tensors.Found) -> list[str]:
     """A run of a program over tensors."""
     sizes = [f"{name} = {n}" for name, n in (*found.setup.degrees.items(), *found.setup.sizes.items())]
-    what = found.what
-    device = ", ".join(f"{axis} = {n}" for axis, n in what.device.items())
-    lines = [f"   = counterexample: {', '.join(sizes)} (replayed exactly)"]
-    if what.actual is None:
-        return [*lines, f"   = line {what.line}: {what.name}"]
-    element = ", ".join(f"{dim} {n}" for dim, n in what.index.items()) or "the number"
-    return [*lines, f"   = {what.name} at {element} on device {device}: expected {what.expected}, actual {what.actual}"]
+    lines = [f"   = counterexample: {', '.join(sizes)} (replayed exactly)", f"   = {found.words}"]
+    return lines + _inputs(tensors.inputs(program, found.setup))
 
 
-def _inputs(program: Program, setup: Setup) -> list[str]:
-    found = inputs(program, setup)
+def _inputs(found: dict[str, Fraction]) -> list[str]:
     shown = [f"   =   {name}: {value}" for name, value in list(found.items())[:_MOST_INPUTS]]
     left = len(found) - _MOST_INPUTS
     if left > 0:

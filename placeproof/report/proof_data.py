@@ -76,18 +76,23 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
 
 def _of_tensors(judged: Judged, found: tensors.Found) -> dict[str, Any]:
     what, about = found.what, judged.about
-    return {
+    shared: dict[str, Any] = {
         "degrees": dict(found.setup.degrees),
         "microbatches": 1,
         "condition": about.condition if about is not None else None,
         "line": what.line,
-        "device": dict(what.device),
-        "element": ", ".join(f"{dim} {n}" for dim, n in what.index.items()) or None,
-        "expected": None if what.expected is None else number(what.expected),
-        "actual": what.name if what.actual is None else number(what.actual),
-        "unheld": None,
         "explained": None,
-        "inputs": {f"size of {dim}": str(n) for dim, n in found.setup.sizes.items()} | {"seed": str(found.setup.seed)},
         "replayed": True,
         "run": of_block(judged.program, found),
+    }
+    if isinstance(what, Fault):
+        return {**shared, "device": None, "element": None, "expected": None, "actual": what.why, "unheld": None, "inputs": {}}
+    return {
+        **shared,
+        "device": dict(what.device),
+        "element": what.element,
+        "expected": None if what.expected is None else number(what.expected),
+        "actual": None if what.actual is None else number(what.actual),
+        "unheld": what.unheld or None,
+        "inputs": {name: number(value) for name, value in tensors.inputs(judged.program, found.setup).items()},
     }

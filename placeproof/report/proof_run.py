@@ -23,8 +23,9 @@ from placeproof.semantics.meaning.run import Run, Truth
 from placeproof.semantics.meaning.script import shown_pair
 from placeproof.semantics.meaning.setup import layout_of
 from placeproof.semantics.meaning.values import Part
-from placeproof.semantics.tensors.arrays import FaultError, Local
-from placeproof.semantics.tensors.machine import Machine, Output
+from placeproof.semantics.tensors.arrays import Held
+from placeproof.semantics.tensors.setup import FaultError
+from placeproof.semantics.tensors.simulate import machine, spot
 
 
 @dataclass(frozen=True)
@@ -163,18 +164,20 @@ def _held(part: Part | None) -> Iterator[tuple[str, Any]]:
 
 def of_block(program: Program, found: tensors.Found) -> dict[str, Any]:
     """The run of a block's counterexample."""
-    setup = found.setup
-    one = dict.fromkeys(setup.degrees, 1)
-    alone = Machine(program, one, setup.sizes, setup.seed, fine=setup.fine)
-    whole = alone.env[alone.devices[0]]
-    numbers = {f"{t.name}{_spot(spot)}": number(n.value) for t in program.tensors for spot, n in whole[t.name].by_place().items()}
+    setup, what = found.setup, found.what
+    alone, mesh = (machine(program, setup, alone=one) for one in (True, False))
+    one = dict.fromkeys(setup.degrees, 0).values()
+    numbers = {f"{t.name}{name}": n for t in program.tensors for name, n in _returned(alone.read(t.name), tuple(one)).items()}
     truth = alone.run()
     try:
-        machine = Machine(program, setup.degrees, setup.sizes, setup.seed, fine=setup.fine)
-        many: list[Output] | None = machine.run()
+        many = [o.value for o in mesh.run()]
+        devices = mesh.arrays.coordinates(True)
+        ends = [{"device": at, "returns": [_returned(v, tuple(at.values())) for v in many]} for at in devices]
     except FaultError:
-        many = None
-    which = next((n for n, o in enumerate(truth) if (o.line, o.name) == (found.what.line, found.what.name)), None)
+        ends = None
+    lines = [(o.line, o.name) for o in truth]
+    which = lines.index((what.line, what.name)) if isinstance(what, tensors.Difference) and (what.line, what.name) in lines else None
+    returned = [_returned(o.value, tuple(one)) for o in truth]
     return {
         "kind": "block",
         "program": render(program),
@@ -182,32 +185,21 @@ def of_block(program: Program, found: tensors.Found) -> dict[str, Any]:
         "seed": setup.seed,
         "fine": setup.fine,
         "numbers": numbers,
-        "reference": {"returns": [_returned(o.locals[alone.devices[0]]) for o in truth]} | _derivative(found.what, truth, which),
+        "reference": {"returns": returned} | ({} if which is None else _derivative(what, returned[which])),
         "shown": None if which is None else f"result {which + 1}",
-        "ends": None
-        if many is None
-        else [
-            {"device": dict(zip(setup.degrees, d, strict=True)), "returns": [_returned(o.locals[d]) for o in many]} for d in machine.devices
-        ],
-        "stuck": [] if many is None else None,
+        "ends": ends,
+        "stuck": [] if ends is None else None,
     }
 
 
-def _derivative(what: tensors.Difference, truth: list[Output], which: int | None) -> dict[str, Any]:
+def _derivative(what: tensors.Difference | Fault, returned: dict[str, str | None]) -> dict[str, Any]:
     """What was expected, where it is a derivative: on one device the program itself returns something else."""
-    if which is None or what.expected is None:
+    if isinstance(what, Fault) or what.expected is None:
         return {}
-    (alone,) = truth[which].locals.values()
-    where = frozenset(what.index.items())
-    returned = alone.by_place().get(where)
-    derived = returned is not None and returned.value != what.expected
-    return {"derivative": {_spot(where): number(what.expected)}} if derived else {}
+    where, expected = spot(what.index), number(what.expected)
+    return {"derivative": {where: expected}} if returned.get(where, expected) != expected else {}
 
 
-def _returned(value: Local) -> dict[str, str]:
-    return {_spot(spot): number(n.value) for spot, n in value.by_place().items()}
-
-
-def _spot(spot: Iterable[tuple[str, int]]) -> str:
-    """A place in a tensor, dimensions by name: ``[ffn 1, tokens 0]``."""
-    return "[" + ", ".join(f"{dim} {n}" for dim, n in sorted(spot)) + "]"
+def _returned(value: Held, at: tuple[int, ...]) -> dict[str, str | None]:
+    """What a device has, by place; null for what it computed from what it did not hold."""
+    return {spot(place): _known(n) for place, n in value.by_place(at)}

@@ -76,9 +76,7 @@ def witness(judged: Judged) -> str:
     assert found is not None
     if isinstance(found, tensors.Found):
         sizes = facts({**found.setup.degrees, **found.setup.sizes})
-        element = ", ".join(f"{dim} {n}" for dim, n in found.what.index.items())
-        device = facts(found.what.device)
-        return f"{sizes}: {found.what.name} at {element} on device {device}: expected {found.what.expected}, actual {found.what.actual}"
+        return f"{sizes}: {found.words}"
     setup, what = found.setup, found.what
     mesh = facts({**setup.degrees, "micro-batches": setup.microbatches})
     if isinstance(what, Fault):

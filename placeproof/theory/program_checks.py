@@ -120,8 +120,8 @@ def exact(one: Programs) -> Check:
         return Check(name=name, standing="passed", detail="replayed by the simulator")
     program = one.statement.program
     if program.tensors:
-        from placeproof.semantics.tensors.simulate import Searched as SearchedTensors
-        from placeproof.semantics.tensors.simulate import search as search_tensors
+        from placeproof.semantics.tensors import Searched as SearchedTensors
+        from placeproof.semantics.tensors import search as search_tensors
 
         of_tensors = search_tensors(program, seconds=4 * RUNS)
         runs, largest = (of_tensors.runs, of_tensors.largest) if isinstance(of_tensors, SearchedTensors) else (-1, "")

@@ -32,14 +32,19 @@ class Field:
 
     exact: bool
 
+    @property
+    def modulus(self) -> Any:
+        """What residues are modulo."""
+        return PRIME
+
     def of(self, value: Fraction | Recorded | int) -> Any:
         """One number. Raises ZeroDivisionError where its denominator is zero modulo the prime."""
         if self.exact:
             return value if isinstance(value, Fraction | Recorded) else Fraction(value)
         value = Fraction(plain(value))
-        if value.denominator % PRIME == 0:
+        if value.denominator % self.modulus == 0:
             raise ZeroDivisionError
-        return value.numerator * pow(value.denominator, -1, PRIME) % PRIME
+        return value.numerator * pow(value.denominator, -1, self.modulus) % self.modulus
 
     def array(self, values: list[Any], shape: tuple[int, ...]) -> Array:
         """An array of numbers, row by row."""
@@ -57,19 +62,19 @@ class Field:
 
     def add(self, x: Array, y: Array) -> Array:
         """Sum."""
-        return x + y if self.exact else (x + y) % PRIME
+        return x + y if self.exact else (x + y) % self.modulus
 
     def sub(self, x: Array, y: Array) -> Array:
         """Difference."""
-        return x - y if self.exact else (x - y) % PRIME
+        return x - y if self.exact else (x - y) % self.modulus
 
     def mul(self, x: Array, y: Array) -> Array:
         """Product."""
-        return x * y if self.exact else x * y % PRIME
+        return x * y if self.exact else x * y % self.modulus
 
     def div(self, x: Array, y: Array) -> Array:
         """Quotient. Raises ZeroDivisionError."""
-        return x * (Fraction(1) / y) if self.exact else x * self._inverse(y) % PRIME
+        return x * (Fraction(1) / y) if self.exact else x * self._inverse(y) % self.modulus
 
     def power(self, x: Array, exponent: int) -> Array:
         """A whole power. Raises ZeroDivisionError."""
@@ -79,23 +84,23 @@ class Field:
             return x**exponent
         found, square = np.ones_like(x), x
         while exponent:
-            found = found * square % PRIME if exponent & 1 else found
-            square, exponent = square * square % PRIME, exponent >> 1
+            found = found * square % self.modulus if exponent & 1 else found
+            square, exponent = square * square % self.modulus, exponent >> 1
         return found
 
     def sqrt(self, x: Array) -> Array:
         """A square root: of residues one that turns products into products, of fractions one that may be a :class:`Root`."""
-        return square_root(x) if self.exact else self.power(np.asarray(x), (PRIME + 1) // 4)
+        return square_root(x) if self.exact else self.power(np.asarray(x), (self.modulus + 1) // 4)
 
     def _inverse(self, x: Array) -> Array:
         if not np.all(x):
             raise ZeroDivisionError
-        return self.power(np.asarray(x), PRIME - 2)
+        return self.power(np.asarray(x), self.modulus - 2)
 
     def total(self, x: Array, axis: int | tuple[int, ...], *, keepdims: bool = False) -> Array:
         """Sum over dimensions; an empty one gives zero."""
         found = np.sum(x, axis=axis, keepdims=keepdims)
-        return np.asarray(found, dtype=object) if self.exact else found % PRIME
+        return np.asarray(found, dtype=object) if self.exact else found % self.modulus
 
     def greatest(self, x: Array, axis: int | tuple[int, ...], *, keepdims: bool = False) -> Array:
         """The greatest over dimensions: in any fixed order of residues."""

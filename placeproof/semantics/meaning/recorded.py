@@ -25,7 +25,8 @@ Plain: TypeAlias = "Recorded | Fraction | int"
 #: Fractions are computed one device at a time.
 HERE = Where()
 
-_PLAIN: dict[str, Callable[[Fraction, Fraction], Any]] = {
+#: Arithmetic of fractions.
+PLAIN: dict[str, Callable[[Fraction, Fraction], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -47,7 +48,7 @@ class Recorded:
     def _by(op: str, left: Any, right: Any) -> Any:
         if isinstance(left, Nothing) or isinstance(right, Nothing):
             return Fraction(0) if op in "*/" and 0 in (left, right) else NOTHING + 0
-        return Recorded(_PLAIN[op](plain(left), plain(right)), (op, left, right))
+        return Recorded(PLAIN[op](plain(left), plain(right)), (op, left, right))
 
     def __add__(self, other: Any) -> Any:
         return self if _is(other, 0) else self._by("+", self, other)
@@ -75,6 +76,9 @@ class Recorded:
 
     def __pow__(self, power: int) -> Any:
         return self._by("**", self, power)
+
+    def __rpow__(self, base: Plain) -> Any:
+        return self._by("**", base, self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Recorded | int | Fraction) and self.value == plain(other)

@@ -15,9 +15,11 @@ from placeproof.semantics.meaning.setup import Difference, Setup
 def script(program: Program, setup: Setup, title: str) -> str | None:
     """The file's text; None where no two numbers differ (devices that wait for one another, an element that is missing)."""
     found = _recorded(program, setup)
-    if found is None:
-        return None
-    pair = shown_pair(found)
+    return None if found is None else written(title, shown_pair(found), what_differs(found))
+
+
+def written(title: str, pair: tuple[Plain, Plain], said: str) -> str:
+    """The text of a file that computes two recorded numbers, which differ. ``said``: which numbers of which device they are."""
     order = list(_needed([v for v in pair if isinstance(v, Recorded)]))
     names = {id(one): f"v{number}" for number, one in enumerate(order)}
     lines = ['"""' + title, "", "Written by placeproof: exact rational arithmetic, nothing but the standard library.", '"""', ""]
@@ -32,7 +34,7 @@ def script(program: Program, setup: Setup, title: str) -> str | None:
             lines += ["", f"# {_heading(one)}"]
         lines.append(f"{names[id(one)]} = {_expression(one, names)}")
     expected, actual = (names[id(v)] if isinstance(v, Recorded) else _literal(plain(v)) for v in pair)
-    lines += ["", f"# {what_differs(found)}", f"expected, actual = {expected}, {actual}"]
+    lines += ["", f"# {said}", f"expected, actual = {expected}, {actual}"]
     lines += ['print(f"expected {expected}, actual {actual}")', "assert expected != actual"]
     lines.append(f"assert (expected, actual) == ({_literal(plain(pair[0]))}, {_literal(plain(pair[1]))})")
     return "\n".join(lines) + "\n"
@@ -41,10 +43,12 @@ def script(program: Program, setup: Setup, title: str) -> str | None:
 def inputs(program: Program, setup: Setup) -> dict[str, Fraction]:
     """The numbers that a run begins with and that matter for what differs, by name."""
     found = _recorded(program, setup)
-    if found is None:
-        return {}
-    roots = [v for v in shown_pair(found) if isinstance(v, Recorded)]
-    return {one.name: one.value for one in _needed(roots) if one.made is None}
+    return {} if found is None else begun(shown_pair(found))
+
+
+def begun(pair: tuple[Plain, Plain]) -> dict[str, Fraction]:
+    """The numbers that two recorded ones were computed from, by name."""
+    return {one.name: one.value for one in _needed([v for v in pair if isinstance(v, Recorded)]) if one.made is None}
 
 
 def _recorded(program: Program, setup: Setup) -> Difference | None:
@@ -110,7 +114,7 @@ def _expression(one: Recorded, names: dict[int, str]) -> str:
         of = names[id(left)] if isinstance(left, Recorded) else _literal(plain(left))
         return f"Fraction(isqrt({of}.numerator), isqrt({of}.denominator))"
     shown = [names[id(o)] if isinstance(o, Recorded) else _literal(plain(o)) for o in (left, right)]
-    return f"{shown[0]} {op} {shown[1] if op != '**' else plain(right)}"
+    return f"{shown[0]} {op} {shown[1] if op != '**' or isinstance(right, Recorded) else plain(right)}"
 
 
 def _literal(value: Fraction) -> str:

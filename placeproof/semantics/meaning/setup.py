@@ -51,10 +51,11 @@ class Difference:
 @dataclass(frozen=True)
 class Fault:
     """What a real run would end with: devices that wait for one another for ever, meet in different collectives, or
-    compute with tensors whose shapes do not fit."""
+    compute with tensors whose shapes do not fit. ``line``: where that is, if it is one place."""
 
     why: str
     devices: tuple[dict[str, int], ...] = field(default=())
+    line: int | None = None
 
 
 def factors_of(axis: Axis, setup: Setup) -> dict[str, int]:

@@ -10,7 +10,8 @@ from placeproof.prove import Budget, Refuted, Unknown, confirm, settle
 from placeproof.semantics.encode.context import NoMeaningError, Obligation
 from placeproof.semantics.encode.world import Options
 from placeproof.semantics.tensors.encode import encode_tensors
-from placeproof.semantics.tensors.simulate import Found, Searched, ran, search, setups, simulate, smaller
+from placeproof.semantics.tensors.setup import Found, Searched
+from placeproof.semantics.tensors.simulate import ran, search, setups, simulate, smaller
 from placeproof.semantics.tensors.values import Space
 
 if TYPE_CHECKING:
@@ -59,9 +60,7 @@ def _confirmed(judged: Judged) -> Judged:
             found = ran(judged.program, smaller(judged.program, setup), slopes=not done)
         if isinstance(found, Found):
             where = ", ".join(f"N_{a} = {n}" for a, n in setup.degrees.items()) or "one device"
-            raise DisagreementError(
-                judged.program.name, where, f"{found.what.name}: expected {found.what.expected}, actual {found.what.actual}"
-            )
+            raise DisagreementError(judged.program.name, where, found.words)
         if isinstance(found, str):
             why = found
         else:

@@ -1,376 +1,304 @@
-"""The devices of a run: arrays of numbers, and what each statement makes of them on all devices at once."""
+"""A program over tensors, statement by statement, on all devices of a mesh at once, or on one of them."""
 
 from __future__ import annotations
 
-import itertools
-import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
+from random import Random
 
-from placeproof.core.diagnostics import Place
+import numpy as np
+
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt, statements
-from placeproof.semantics.tensors.arrays import FaultError, Local, aligned, joined_labels
-from placeproof.semantics.tensors.numbers import Dual, NotComputedError, any_key, drawn, masked, value_and_slope
+from placeproof.core.program.ir import Tensor
+from placeproof.core.program.ops import OPS
+from placeproof.semantics.meaning.numbers import Array
+from placeproof.semantics.meaning.place import COMPARE
+from placeproof.semantics.meaning.recorded import HERE, PLAIN
+from placeproof.semantics.tensors.arrays import Arrays, Held
+from placeproof.semantics.tensors.groups import Groups
+from placeproof.semantics.tensors.setup import FaultError, NotComputedError
 
-Device = tuple[int, ...]
-Everywhere = dict[Device, Local]
-
-_COMPARE: dict[str, Callable[[Fraction, Fraction], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-_ARITHMETIC: dict[str, Callable[[Dual, Dual], Dual]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "**": lambda a, b: a.power(b.value),
-    "max": lambda a, b: a if a.value >= b.value else b,
-}
+#: What a tensor of the header holds: ``[position...]`` of the whole.
+Begin = Callable[[Tensor], Array]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Output:
-    """What a `returns` gave on each device; of a gradient, also what it is of and the adjoint."""
+    """What a `returns` gave. ``derivative``: what a gradient should have been, where derivatives are followed."""
 
     call: Call
-    name: str
-    locals: Everywhere
-    of: Local | None = None
-    at: Local | None = None
+    value: Held
+    derivative: Held | None = None
 
     @property
     def line(self) -> int:
         """Where it stands."""
         return self.call.place.line if self.call.place else 0
 
+    @property
+    def name(self) -> str:
+        """What is returned, in words."""
+        (arg,), by = self.call.args, self.call.option("by")
+        return f"`{arg.name}`" if isinstance(arg, Ref) else f"the gradient by `{by}`" if by else "the result"
+
 
 class Machine:
-    """A run on one mesh. ``follow``: the number of a `returns`, and the buffer whose derivatives are followed up to it."""
+    """A run. ``here``: the one device that is run, which meets others in ``exchange``; else all of the mesh are. ``follow``: gradients are
+    compared with derivatives, on one device."""
 
     def __init__(
         self,
         program: Program,
-        degrees: dict[str, int],
-        sizes: dict[str, int],
-        seed: int,
+        arrays: Arrays,
+        sizes: Mapping[str, int],
+        begin: Begin,
         *,
-        fine: bool = False,
-        follow: tuple[int, str] | None = None,
+        seed: int = 1,
+        follow: Sequence[Call] = (),
+        groups: Groups | None = None,
+        name: str = "",
     ) -> None:
         if any(a.inner is not None for a in program.axes):
             raise NotComputedError("an axis with sub-groups")
-        self.program, self.degrees, self.sizes, self.seed, self.fine = program, degrees, sizes, seed, fine
-        self.axes = list(degrees)
-        self.devices: list[Device] = list(itertools.product(*(range(n) for n in degrees.values())))
+        self.program, self.arrays, self.sizes, self.seed = program, arrays, sizes, seed
+        self.groups = groups or Groups(arrays)
+        self._name = name
+        self.everyone: Array = np.ones(arrays.shape, dtype=bool)
+        self.active = self.everyone
+        self.stmt: Stmt | None = None
         self.outputs: list[Output] = []
-        self.follow = follow
-        self.seeded = self._last_write(follow) if follow is not None else None
-        self.env: dict[Device, dict[str, Local]] = {d: {} for d in self.devices}
+        self.env: dict[str, list[tuple[Array, Held]]] = {}
+        self._rows, self._sources = 1, _sources(program, follow)
+        self._rows_of: dict[tuple[int, str], int] = {}
         for tensor in program.tensors:
-            whole = self._whole(tensor.name, tensor.dims, tensor.picks)
-            for device in self.devices:
-                local = whole
-                for axis, dim in tensor.split:
-                    local = local.cut(dim, axis, device[self.axes.index(axis)], degrees[axis])
-                self.env[device][tensor.name] = local
-        if follow is not None and self.seeded is None:
-            self._seed(follow[1])
+            x = arrays.whole(begin(tensor), {d: sizes[d] for d in tensor.dims}, tensor.picks)
+            for axis, dim in tensor.split:
+                x = arrays.cut(x, dim, axis)
+            self._write(tensor.name, x)
+        self._seed(0)
 
     def run(self) -> list[Output]:
-        """Every statement in order."""
-        self._body(self.program.body, self.devices)
+        """Every statement in order. Raises FaultError, NotComputedError, ZeroDivisionError."""
+        HERE.device, HERE.line, HERE.text = self._name, None, "the beginning"
+        try:
+            self._body(self.program.body)
+        except FaultError as fault:
+            fault.line = self.stmt.place.line if self.stmt is not None and self.stmt.place else 0
+            raise
         return self.outputs
 
-    def _whole(self, name: str, dims: tuple[str, ...], picks: str | None) -> Local:
-        labels = {d: tuple(range(self.sizes[d])) for d in dims}
+    # Buffers: what several devices wrote at different statements is several pieces.
 
-        def number(*at: int) -> Dual:
-            if picks is not None:
-                return Dual(drawn(self.seed, "pick", name, at) * 7 % self.sizes[picks])
-            return Dual(drawn(self.seed, name, at))
+    def _write(self, name: str, value: Held) -> None:
+        self._free(name)
+        self.env[name] = [(self.active, value), *self.env.get(name, ())]
 
-        return Local.filled(labels, number, picks=picks)
+    def _free(self, name: str) -> None:
+        left = [(where & ~self.active, held) for where, held in self.env.pop(name, ())]
+        if any(where.any() for where, _ in left):
+            self.env[name] = [(where, held) for where, held in left if where.any()]
+
+    def read(self, name: str) -> Held:
+        """What the devices that are active hold. Raises FaultError where one has nothing."""
+        pieces = self.env.get(name, [])
+        if pieces and pieces[0][0] is self.everyone:
+            return pieces[0][1]
+        pieces = [(where & self.active, held) for where, held in pieces]
+        pieces = [(where, held) for where, held in pieces if where.any()]
+        if not pieces and name in self.arrays.degrees:
+            return self.arrays.number([self.arrays.degrees[name]])
+        missing = self.active & ~np.any([self.active & False, *(where for where, _ in pieces)], axis=0)
+        if missing.any():
+            if not any(name == t.name for s in statements(self.program.body) if isinstance(s, Assign) for t in s.targets):
+                raise NotComputedError(f"`{name}`, which nobody wrote")
+            raise FaultError(f"nothing is at '{name}', which a device never wrote", missing)
+        found = pieces[0][1]
+        for where, held in pieces[1:]:
+            found = self.arrays.merged(where, held, found)
+        return found
 
     # Derivatives.
 
-    def _last_write(self, follow: tuple[int, str]) -> Stmt | None:
-        """The last statement that writes a buffer before a `returns`; it must not stand under a condition."""
-        number, name = follow
-        found: Stmt | None = None
-        seen = 0
-        for stmt in self.program.body:
-            if isinstance(stmt, Do) and stmt.call.op == "returns":
-                if seen == number:
-                    return found
-                seen += 1
-            elif isinstance(stmt, Assign) and stmt.targets[0].name == name:
-                found = stmt
-            elif isinstance(stmt, If | For) and any(isinstance(s, Assign) and s.targets[0].name == name for s in statements((stmt,))):
-                raise NotComputedError("a derivative by what is written in a loop or under a condition")
-        return found
+    def _seed(self, written: int) -> None:
+        """From here on, numbers carry their derivatives by the elements of what a statement wrote, if a gradient is by that."""
+        for name in sorted({n for last, n in self._sources.values() if last == written}):
+            x, f = self.read(name), self.arrays.field
+            shape = x.data.shape[1 : x.data.ndim - f.extra]
+            count = prod(shape)
+            ones = f.array(np.eye(count, dtype=int).reshape(-1).tolist(), (count, *shape))
+            self._rows_of[written, name] = self._rows
+            self._write(name, replace(x, data=np.concatenate([x.data, f.zeros((self._rows - len(x.data), *shape)), ones])))
+            self._rows += count
 
-    def _seed(self, name: str) -> None:
-        """From here on, numbers carry their derivatives by the buffer's elements."""
-        for device in self.devices:
-            local = self.env[device][name]
-            self.env[device][name] = local.map_at(lambda place, n: Dual(n.value, {place: Fraction(1)}))
+    def _derivative(self, call: Call, of: Held, by: Held, at: Held) -> Held | None:
+        """The sum over what is derived, times the adjoint, of each derivative by an element."""
+        first, f = self._rows_of.get(self._sources.get(id(call), (0, "")), 0), self.arrays.field
+        if not first:
+            return None
+        shape = by.data.shape[1:]
+        count = prod(shape[: len(shape) - f.extra])
+        rows = np.concatenate([of.data[:1], of.data[first : first + count]])
+        found = self.arrays.binary("*", replace(of, data=rows), replace(at, data=at.data[:1]), self.active)
+        for dim in found.dims:
+            found = self.arrays.total(found, dim)
+        return replace(by, data=(found.data[1:] if len(found.data) > 1 else f.zeros((count,))).reshape(1, *shape))
+
+    def _named(self, name: str) -> Held:
+        if name not in self.env:
+            raise NotComputedError("a gradient of something unknown")
+        return self.read(name)
 
     # Statements.
 
-    def _body(self, body: tuple[Stmt, ...], active: list[Device]) -> None:
+    def _body(self, body: tuple[Stmt, ...]) -> None:
         for stmt in body:
-            match stmt:
-                case Assign(targets=(Ref(name=name),), value=value):
-                    result = self._eval(value, active)
-                    if stmt.accumulate:
-                        result = {d: self._binary("+", self.env[d][name], result[d], stmt.place) for d in active}
-                    for device in active:
-                        self.env[device][name] = result[device]
-                    if stmt is self.seeded:
-                        self._seed(name)
-                case Do(call=Call(op="free", args=(Ref(name=name),))):
-                    for device in active:
-                        self.env[device].pop(name, None)
-                case Do(call=Call(op="returns") as call):
-                    self._returns(call, active)
-                case If():
-                    self._branch(stmt, active)
-                case For(domain="rounds"):
-                    for _ in range(self.degrees[stmt.within or ""] - 1):
-                        self._body(stmt.body, active)
-                case _:
-                    raise NotComputedError("a statement of this kind")
+            self.stmt = stmt
+            if self.arrays.field.exact and stmt.place:
+                HERE.line, HERE.text = stmt.place.line, stmt.place.text.strip()
+            self._statement(stmt)
 
-    def _branch(self, stmt: If, active: list[Device]) -> None:
-        bounds = self._eval(stmt.bound, active)
-        at = self.axes.index(stmt.axis)
-        taken = [d for d in active if _COMPARE[stmt.op](Fraction(d[at]), bounds[d].number.value)]
-        self._body(stmt.then, taken)
-        self._body(stmt.orelse, [d for d in active if d not in taken])
+    def _statement(self, stmt: Stmt) -> None:
+        match stmt:
+            case Assign(targets=(Ref(name=name),), value=value):
+                result = self._eval(value)
+                self._write(name, self.arrays.binary("+", self.read(name), result, self.active) if stmt.accumulate else result)
+                self._seed(id(stmt))
+            case Do(call=Call(op="free", args=(Ref(name=name),))):
+                self._free(name)
+            case Do(call=Call(op="returns") as call):
+                self._returns(call)
+            case If():
+                self._branch(stmt)
+            case For(domain="rounds"):
+                for _ in range(self.arrays.degrees[stmt.within or ""] - 1):
+                    self._body(stmt.body)
+            case _:
+                raise NotComputedError("a statement of this kind")
 
-    def _returns(self, call: Call, active: list[Device]) -> None:
-        if active != self.devices:
+    def _branch(self, stmt: If) -> None:
+        bound, before = self._plain(stmt.bound), self.active
+        taken = np.array([COMPARE[stmt.op](int(n), bound) for n in self.arrays.at[stmt.axis].flat], dtype=bool)
+        taken = taken.reshape(self.arrays.at[stmt.axis].shape)
+        for body, where in ((stmt.then, before & taken), (stmt.orelse, before & ~taken)):
+            self.active = where
+            if where.any():
+                self._body(body)
+        self.active = before
+
+    def _plain(self, expr: Expr) -> Fraction:
+        """A number that stands in the text, or follows from the mesh."""
+        match expr:
+            case Number(value=value):
+                return value
+            case Ref(name=name) if name in self.arrays.degrees and name not in self.env:
+                return Fraction(self.arrays.degrees[name])
+            case Binary(op=op, left=left, right=right) if op != "**" or self._plain(right).denominator == 1:
+                return Fraction(PLAIN[op](self._plain(left), self._plain(right)))
+        raise NotComputedError("a number that devices compute, where the text has to say one")
+
+    def _returns(self, call: Call) -> None:
+        if self.active is not self.everyone:
             raise NotComputedError("`returns` under a condition")
-        values = self._eval(call.args[0], active)
-        if any(not self._home(device, values[device]) for device in active):
-            raise FaultError("what is returned holds a part of another device: it is not home from its ring", call.place)
-        of = at = None
+        value = self._eval(call.args[0])
+        self._home(value)
+        derivative = None
         if call.option("gradient_of") is not None:
-            first = self.env[self.devices[0]]
-            names = [call.option(o) or "" for o in ("gradient_of", "at", "by")]
-            if any(n not in first for n in names):
-                raise NotComputedError("a gradient of something unknown")
-            of, at, by = (first[n] for n in names)
-            if set(of.dims) != set(at.dims) or set(by.dims) != set(values[self.devices[0]].dims):
+            of, at, by = (self._named(call.option(o) or "") for o in ("gradient_of", "at", "by"))
+            if set(of.dims) != set(at.dims) or set(by.dims) != set(value.dims):
                 raise NotComputedError("a gradient of another shape")
-        arg = call.args[0]
-        by_name = call.option("by")
-        name = f"`{arg.name}`" if isinstance(arg, Ref) else f"the gradient by `{by_name}`" if by_name else "the result"
-        self.outputs.append(Output(call=call, name=name, locals=values, of=of, at=at))
+            derivative = self._derivative(call, of, by, at)
+        self.outputs.append(Output(call=call, value=value, derivative=derivative))
 
-    def _home(self, device: Device, value: Local) -> bool:
-        """Whether a device holds its own part of each dimension that is cut."""
+    def _home(self, value: Held) -> None:
+        """Every device holds its own part of each dimension that is cut. Raises FaultError."""
+        arrays = self.arrays
         for dim, cuts in value.cuts.items():
-            own = Local(labels={dim: tuple(range(self.sizes[dim]))}, data={(i,): Dual(Fraction(0)) for i in range(self.sizes[dim])})
+            own = arrays.whole(arrays.field.zeros((self.sizes[dim],)), {dim: self.sizes[dim]}, None)
             for axis in cuts:
-                own = own.cut(dim, axis, device[self.axes.index(axis)], self.degrees[axis])
-            if own.labels[dim] != value.labels[dim]:
-                return False
-        return True
+                own = arrays.cut(own, dim, axis)
+            mine, held = own.places[dim].of, value.places[dim].of
+            if mine is held:
+                continue
+            longest = max(mine.shape[-1], held.shape[-1])
+            wide = [np.pad(p, [(0, 0)] * (p.ndim - 1) + [(0, longest - p.shape[-1])], constant_values=-1) for p in (mine, held)]
+            wrong = (wide[0] != wide[1]).any(-1)
+            if wrong.any():
+                raise FaultError("what is returned holds a part of another device: it is not home from its ring", wrong)
 
     # Expressions.
 
-    def _eval(self, expr: Expr, active: Sequence[Device]) -> Everywhere:
+    def _eval(self, expr: Expr) -> Held:
         match expr:
             case Number(value=value):
-                return {d: Local.scalar(value) for d in active}
+                return self.arrays.number([value])
             case Ref(name=name):
-                return {d: self._read(d, name) for d in active}
+                return self.read(name)
+            case Binary(op="**", left=left, right=right):
+                return self.arrays.power(self._eval(left), self._plain(right))
             case Binary(op=op, left=left, right=right):
-                a, b = self._eval(left, active), self._eval(right, active)
-                return {d: self._binary(op, a[d], b[d], expr.place) for d in active}
+                return self.arrays.binary(op, self._eval(left), self._eval(right), self.active)
             case Call():
-                return self._call(expr, active)
+                args = expr.args[1:] if expr.op in ("elementwise", "slope") else expr.args
+                return self._call(expr, [self._eval(a) for a in args])
 
-    def _read(self, device: Device, name: str) -> Local:
-        if name in self.env[device]:
-            return self.env[device][name]
-        if name in self.degrees:
-            return Local.scalar(Fraction(self.degrees[name]))
-        raise NotComputedError(f"`{name}`, which this device never wrote")
-
-    def _binary(self, op: str, a: Local, b: Local, place: Place | None) -> Local:
-        left, right, labels = aligned(a, b, place)
-        loose = frozenset(d for d in labels if all(d in v.loose for v in (a, b) if d in v.dims))
-        apply = _ARITHMETIC[op]
-        cuts = {d: (a.cuts.get(d) or b.cuts.get(d) or ()) for d in labels}
-        result = Local.at_positions(labels, lambda at: apply(left(at), right(at)))
-        return replace(result, loose=loose, cuts={d: c for d, c in cuts.items() if c})
-
-    def _call(self, call: Call, active: Sequence[Device]) -> Everywhere:
-        args = call.args[1:] if call.op in ("elementwise", "slope") else call.args
-        operands = [self._eval(a, active) for a in args]
-        over = call.option("over") or ""
+    def _call(self, call: Call, operands: Sequence[Held]) -> Held:
+        arrays, over = self.arrays, call.option("over") or ""
         match call.op:
             case "elementwise" | "slope":
                 assert isinstance(call.args[0], Ref)
-                return {d: _function(call.op, call.args[0].name, operands[0][d], self.fine) for d in active}
+                return arrays.function(call.op, call.args[0].name, operands[0])
             case "contract":
-                pairs = {d: self._binary("*", self._has(operands[0][d], over), self._has(operands[1][d], over), call.place) for d in active}
-                return {d: v.reduced(over, _added) for d, v in pairs.items()}
+                if any(over not in v.dims for v in operands):
+                    raise NotComputedError(f"a reduction of `{over}`, which is not there")
+                return arrays.total(arrays.binary("*", operands[0], operands[1], self.active), over)
             case "total":
-                return {d: self._has(operands[0][d], over).reduced(over, _added) for d in active}
+                return arrays.total(operands[0], over)
             case "largest":
-                return {d: self._has(operands[0][d], over).reduced(over, _largest) for d in active}
+                return arrays.largest(operands[0], over)
             case "hot":
-                return {d: operands[0][d].hot(self.sizes) for d in active}
+                return arrays.hot(operands[0], self.sizes)
             case "copy":
                 return operands[0]
-            case "max":
-                return {d: self._binary("max", operands[0][d], operands[1][d], call.place) for d in active}
-            case "scale":
-                return {d: self._binary("*", operands[0][d], operands[1][d], call.place) for d in active}
+            case "max" | "scale":
+                return arrays.binary("max" if call.op == "max" else "*", operands[0], operands[1], self.active)
             case "random":
-                return {d: Local.scalar(any_key(self.seed, self._folded(d, call.axes))) for d in active}
+                return self._keys(call.axes)
             case "dropout":
-                return {d: self._masked(operands[0][d], operands[1][d].number.value) for d in active}
-        return self._exchange(call, operands[0], active)
+                return arrays.masked(operands[0], operands[1], lambda *what: Random(repr((self.seed, *what))).choice((0, 2)))
+        if OPS[call.op].collective:
+            self._together(call)
+        return self.groups(call, operands[0], self.active)
 
-    @staticmethod
-    def _has(x: Local, dim: str) -> Local:
-        if dim not in x.dims:
-            raise NotComputedError(f"a reduction of `{dim}`, which is not there")
-        return x
+    def _keys(self, axes: Sequence[str]) -> Held:
+        """A key that depends on the coordinates along some axes."""
+        shape = tuple(n if a in axes else 1 for a, n in zip(self.arrays.axes, self.arrays.shape, strict=True))
+        keys = []
+        for at in np.ndindex(*shape):
+            folded = tuple(int(self.arrays.at[a].flat[n]) if a in axes else 0 for a, n in zip(self.arrays.axes, at, strict=True))
+            keys.append(Random(repr((self.seed, folded))).randrange(1_000_000))
+        return self.arrays.number(keys, shape)
 
-    def _folded(self, device: Device, axes: tuple[str, ...]) -> tuple[int, ...]:
-        return tuple(c if a in axes else 0 for a, c in zip(self.axes, device, strict=True))
-
-    def _masked(self, x: Local, key: Fraction) -> Local:
-        return x.map_at(lambda place, n: n * Dual(masked(self.seed, key, sorted(place))))
-
-    # Messages.
-
-    def _groups(self, axes: tuple[str, ...], active: Sequence[Device]) -> Iterable[list[Device]]:
-        """Devices that differ along some axes alone, in the order of their ranks."""
-        groups: dict[Device, list[Device]] = {}
-        for device in active:
-            rest = tuple(-1 if a in axes else c for a, c in zip(self.axes, device, strict=True))
-            groups.setdefault(rest, []).append(device)
-        for group in groups.values():
-            yield sorted(group, key=lambda d: [d[self.axes.index(a)] for a in axes])
-
-    def _exchange(self, call: Call, x: Everywhere, active: Sequence[Device]) -> Everywhere:
-        result = dict(x)
-        if call.op in ("all_reduce", "reduce_scatter", "reduce"):
-            for group in self._groups(call.axes, active):
-                combined = _combined([x[d] for d in group], call.option("op", "sum") or "sum", call.place)
-                total = x[group[0]].with_numbers(combined)
-                for device in group if call.op != "reduce" else [_root(call, group)]:  # a branch may leave dimensions in another order
-                    result[device] = x[device].with_numbers(joined_labels(total, x[device], call.place))
-        elif call.op == "broadcast":
-            for group in self._groups(call.axes, active):
-                for device in group:
-                    result[device] = x[device].with_numbers(joined_labels(x[_root(call, group)], x[device], call.place))
-        elif call.op == "shift":
-            by = int(call.option("by", "1") or "1")
-            for group in self._groups(call.axes, active):
-                for n, device in enumerate(group):
-                    result[device] = x[group[(n - by) % len(group)]]
-        elif call.op == "all_gather":
-            for axis in reversed(call.axes):
-                result = self._gathered(axis, result, active, call.place)
-        elif call.op == "all_to_all":
-            return self._swapped(call, x, active)
-        elif call.op != "part":
-            raise NotComputedError(f"`{call.op}`")
-        if call.op in ("part", "reduce_scatter"):
-            return {d: self._own(call, result[d], d) for d in active}
-        return result
-
-    def _own(self, call: Call, x: Local, device: Device) -> Local:
-        dim = call.option("dim")
-        if dim is None or dim not in x.dims or call.option("order", "blocked") != "blocked":
-            raise NotComputedError("this part")
-        for axis in call.axes:
-            x = x.cut(dim, axis, device[self.axes.index(axis)], self.degrees[axis])
-        return x
-
-    def _gathered(self, axis: str, x: Everywhere, active: Sequence[Device], place: Place | None) -> Everywhere:
-        result = {}
-        for group in self._groups((axis,), active):
-            dims = [d for d, cuts in x[group[0]].cuts.items() if axis in cuts]
-            if len(group) > 1 and len(dims) != 1:
-                raise FaultError(f"nothing to gather over {axis}", place)
-            if dims and x[group[0]].cuts[dims[0]][-1] != axis:
-                raise NotComputedError("a gather of an outer part")
-            for device in group:
-                result[device] = x[device] if not dims else Local.gathered([x[d] for d in group], dims[0], place)
-        return result
-
-    def _swapped(self, call: Call, x: Everywhere, active: Sequence[Device]) -> Everywhere:
-        """Each device cuts what it has along a new dimension, and sends every device of its group one piece."""
-        result = {}
-        for group in self._groups(call.axes, active):
-            cut = [d for d, cuts in x[group[0]].cuts.items() if call.axes[0] in cuts]
-            if len(group) > 1 and len(cut) != 1:
-                raise FaultError(f"nothing to gather over {call.axes[0]}", call.place)
-            apart = len(group) > 1 and (cut[0] == call.option("dim") or x[group[0]].cuts[cut[0]][-1] != call.axes[0])
-            if len(call.axes) != 1 or apart:
-                raise NotComputedError("this all-to-all")
-            for device in group:
-                pieces = [self._own(call, x[sender], device) for sender in group]
-                result[device] = Local.gathered(pieces, cut[0], call.place) if cut else pieces[0]
-        return result
+    def _together(self, call: Call) -> None:
+        """The devices of a group are all at this statement. Raises FaultError."""
+        along = tuple(self.arrays.axes.index(a) for a in call.axes)
+        alone = self.active.any(along, keepdims=True) & ~self.active.all(along, keepdims=True)
+        if alone.any():
+            raise FaultError("devices of one group meet in different collectives", alone & self.everyone)
 
 
-def _root(call: Call, group: list[Device]) -> Device:
-    """The device whose value counts."""
-    root = call.option("root", "0") or "0"
-    if len(group) == 1:  # where collectives do nothing
-        return group[0]
-    if root == "owner":
-        raise NotComputedError("a root for each part")
-    if int(root) >= len(group):
-        raise FaultError(f"no device is number {root}", call.place)
-    return group[int(root)]
-
-
-def _function(op: str, name: str, x: Local, fine: bool) -> Local:
-    def at(n: Dual) -> Dual:
-        value, slope = value_and_slope(name, n.value, fine)
-        if op == "slope":  # whose own derivative nobody knows
-            return Dual(slope, {("slope of", object()): Fraction(1)} if n.by else {})
-        return n.chained(value, slope)
-
-    return x.map_at(lambda _, n: at(n))
-
-
-def _added(numbers: list[Dual]) -> Dual:
-    result = Dual(Fraction(0))
-    for n in numbers:
-        result = result + n
-    return result
-
-
-def _largest(numbers: list[Dual]) -> Dual:
-    if not numbers:
-        raise NotComputedError("the greatest of nothing")
-    return max(numbers, key=lambda n: n.value)
-
-
-def _combined(locals_: list[Local], op: str, place: Place | None) -> dict[tuple[int, ...], Dual]:
-    """Position by position; devices whose arrays have other shapes have nothing to add."""
-    first = locals_[0]
-    columns = [joined_labels(v, first, place) for v in locals_]
-    result = {}
-    for at in first.data:
-        numbers = [c[at] for c in columns]
-        combined = _largest(numbers) if op == "max" else _added(numbers)
-        result[at] = combined / Dual(Fraction(len(numbers))) if op == "mean" else combined
-    return result
+def _sources(program: Program, follow: Sequence[Call]) -> dict[int, tuple[int, str]]:
+    """For each gradient that is followed, what it is by: the statement that wrote the buffer last (0 where it began so), and its name."""
+    written: dict[str, Stmt] = {}
+    found: dict[int, tuple[int, str]] = {}
+    for stmt in program.body:
+        for inner in statements((stmt,)):
+            if isinstance(inner, Assign):
+                written[inner.targets[0].name] = stmt
+        if isinstance(stmt, Do) and (by := stmt.call.option("by")) is not None and any(stmt.call is c for c in follow):
+            last = written.get(by)
+            if isinstance(last, If | For):
+                raise NotComputedError("a derivative by what is written in a loop or under a condition")
+            found[id(stmt.call)] = (0 if last is None else id(last), by)
+    return found

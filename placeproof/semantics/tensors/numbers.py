@@ -1,115 +1,302 @@
-"""Exact numbers with derivatives, and what stands in for functions when a tensor program is run.
+"""Arithmetic of programs over tensors, with derivatives, and what stands in for functions.
 
-Nothing here is shared with the encoding. A function is replaced by one that can be computed in fractions; its derivative goes with
-it, except for the exponential and the logarithm, whose derivatives are what they are by name: ``exp`` is its own.
+Numbers are fractions, or residues modulo two primes p = 2 q + 1 and q. Two has the order q modulo p: so the residue of 2**x modulo p
+follows from that of x modulo q, and residues know an exponential that turns sums into products, and whose residues are those of the
+fractions. What an exponential itself is modulo q is not known.
+
+An array's first dimension holds the number and its derivatives by what is followed: ``[number and slopes, ...]``.
 """
 
 from __future__ import annotations
 
-import random
-import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache, cached_property
+from random import Random
+from typing import Any, ClassVar
+from zlib import crc32
 
-#: The largest exponent whose power of two is computed, and what fine runs multiply exponents with.
-MOST = 20_000
-FINE = 60
+import numpy as np
+
+from placeproof.semantics.meaning.numbers import Array, Field, residues
+from placeproof.semantics.meaning.recorded import Nothing, Recorded, plain
+from placeproof.semantics.tensors.setup import NotComputedError
+
+#: Both are primes, p = 2 q + 1, and p is 7 modulo 8.
+PAIR = (2146664519, 1073332259)
+#: The largest exponent whose power of two is computed as a fraction, and what fine runs multiply exponents with.
+MOST, FINE = 20_000, 60
 
 
-class NotComputedError(Exception):
-    """The run asks for a number, or a step, that is not computed here: it says nothing about the program."""
+@dataclass(frozen=True)
+class Tensors(Field):
+    """Arithmetic that has an exponential and an order. ``fine``: exponents are multiplied by :data:`FINE`."""
+
+    exact: bool = True
+    fine: bool = False
+    #: How many dimensions one number takes at an array's end; whether an exponential of exponentials can be computed.
+    extra: ClassVar[int] = 0
+    nested: ClassVar[bool] = True
+
+    def exp(self, x: Array) -> Array:
+        """A power of two."""
+        return _POWER(x, FINE if self.fine else 1)
+
+    def not_less(self, x: Array, y: Array) -> Array:
+        """Where the first of two numbers is to be taken as the greater one; of nothing, nothing is."""
+        return np.asarray(_NOT_LESS(x, y), dtype=bool)
+
+    def same(self, x: Array, y: Array) -> Array:
+        """Where two numbers are equal."""
+        return np.asarray(x == y, dtype=bool)
+
+    def plain(self, one: Any) -> Any:
+        """One number, as what is drawn for it depends on it, or as it is shown."""
+        return one if isinstance(one, Nothing) else plain(one)
+
+    def wide(self, mask: Array) -> Array:
+        """A mask beside numbers."""
+        return mask[(..., *[None] * self.extra)]
 
 
-@dataclass(frozen=True, slots=True)
-class Dual:
-    """A fraction, and its derivatives by the inputs that are followed."""
+class Fractions(Tensors):
+    """Fractions. Most derivatives are zero: one object, with which nothing is computed."""
 
-    value: Fraction
-    by: Mapping[object, Fraction] = field(default_factory=dict)
+    def of(self, value: Any) -> Any:
+        """One number."""
+        return ZERO if isinstance(value, int) and value == 0 else super().of(value)
 
-    def _joined(self, other: Dual, mine: Fraction, its: Fraction) -> dict[object, Fraction]:
-        found = {k: mine * d for k, d in self.by.items()} if mine else {}
-        if its:
-            for key, d in other.by.items():
-                found[key] = found.get(key, Fraction(0)) + its * d
+    def zeros(self, shape: tuple[int, ...]) -> Array:
+        """Zeros."""
+        return np.full(shape, ZERO, dtype=object)
+
+    def add(self, x: Array, y: Array) -> Array:
+        """Sum."""
+        return np.asarray(_PLUS(x, y), dtype=object)
+
+    def mul(self, x: Array, y: Array) -> Array:
+        """Product."""
+        return np.asarray(_TIMES(x, y), dtype=object)
+
+    def total(self, x: Array, axis: int | tuple[int, ...], *, keepdims: bool = False) -> Array:
+        """Sum over dimensions; an empty one gives zero."""
+        for dim in sorted((axis,) if isinstance(axis, int) else axis, reverse=True):
+            x = np.asarray(_PLUS.reduce(x, axis=dim, keepdims=keepdims, initial=ZERO), dtype=object)
+        return x
+
+
+@dataclass(frozen=True)
+class Residues(Tensors):
+    """Residues modulo p and q, in an array's last dimension."""
+
+    exact: bool = False
+    extra: ClassVar[int] = 1
+    nested: ClassVar[bool] = False
+
+    @property
+    def moduli(self) -> tuple[int, ...]:
+        """The primes."""
+        return PAIR
+
+    @cached_property
+    def modulus(self) -> Array:
+        """The same as an array."""
+        return np.array(self.moduli, dtype=np.int64)
+
+    def of(self, value: Any) -> Array:
+        """The residues of a fraction."""
+        value = Fraction(value)
+        if any(value.denominator % p == 0 for p in self.moduli):
+            raise ZeroDivisionError
+        return np.array([value.numerator * pow(value.denominator, -1, p) % p for p in self.moduli], dtype=np.int64)
+
+    def array(self, values: list[Any], shape: tuple[int, ...]) -> Array:
+        """An array of numbers, row by row."""
+        return np.array([self.of(v) for v in values], dtype=np.int64).reshape(*shape, len(self.moduli))
+
+    def zeros(self, shape: tuple[int, ...]) -> Array:
+        """Zeros."""
+        return np.zeros((*shape, len(self.moduli)), dtype=np.int64)
+
+    def garbage(self, random: Random, shape: tuple[int, ...]) -> Array:
+        """Any numbers."""
+        return residues(random, (*shape, len(self.moduli))) % self.modulus
+
+    def _inverse(self, x: Array) -> Array:
+        """By Fermat."""
+        if not np.all(x):
+            raise ZeroDivisionError
+        return self._raised(np.asarray(x), self.modulus - 2)
+
+    def _raised(self, x: Array, exponent: Array) -> Array:
+        found = np.ones_like(x)
+        while exponent.any():
+            found = np.where(exponent & 1, found * x % self.modulus, found)
+            x, exponent = x * x % self.modulus, exponent >> 1
         return found
 
-    def __add__(self, other: Dual) -> Dual:
-        return Dual(self.value + other.value, self._joined(other, Fraction(1), Fraction(1)))
+    def exp(self, x: Array) -> Array:
+        """By the exponent's residue modulo q; what stands modulo q itself is any number."""
+        p, q = self.moduli
+        exponent = x[..., 1] * (FINE if self.fine else 1) % q
+        found = np.ones_like(exponent)
+        for number, powers in enumerate(_powers()):
+            found = found * powers[exponent >> 10 * number & 1023] % p
+        return np.stack([found, found % q], axis=-1)
 
-    def __sub__(self, other: Dual) -> Dual:
-        return Dual(self.value - other.value, self._joined(other, Fraction(1), Fraction(-1)))
+    def not_less(self, x: Array, y: Array) -> Array:
+        """In a fixed order, which is that of small whole numbers."""
+        x, y = ((v[..., 0] + self.moduli[0] // 2) % self.moduli[0] for v in (x, y))
+        return np.asarray(x >= y)
 
-    def __mul__(self, other: Dual) -> Dual:
-        return Dual(self.value * other.value, self._joined(other, other.value, self.value))
+    def same(self, x: Array, y: Array) -> Array:
+        """Modulo p."""
+        return np.asarray(x[..., 0] == y[..., 0])
 
-    def __truediv__(self, other: Dual) -> Dual:
-        if not other.value:
-            raise NotComputedError("division by zero")
-        quotient = self.value / other.value
-        return Dual(quotient, self._joined(other, 1 / other.value, -quotient / other.value))
-
-    def power(self, exponent: Fraction) -> Dual:
-        """A whole power."""
-        if exponent.denominator != 1 or (exponent < 0 and not self.value):
-            raise NotComputedError("this power")
-        n = int(exponent)
-        if n == 0:
-            return Dual(Fraction(1))
-        return self.chained(self.value**n, n * self.value ** (n - 1) if self.value or n > 0 else Fraction(0))
-
-    def chained(self, value: Fraction, slope: Fraction) -> Dual:
-        """A function of this number, by its value and its slope."""
-        return Dual(value, {k: slope * d for k, d in self.by.items()} if slope else {})
+    def plain(self, one: Any) -> Any:
+        """Its residue modulo p."""
+        return Fraction(int(one[0]))
 
 
-ZERO = Dual(Fraction(0))
+@cache
+def _powers() -> list[Array]:
+    """The powers of two modulo p, by ten bits of the exponent each."""
+    return [np.array([pow(2, n << 10 * digit, PAIR[0]) for n in range(1024)], dtype=np.int64) for digit in range(3)]
 
 
-def exponential(x: Fraction, fine: bool) -> Fraction:
-    """What stands in for it, a power of two: it turns sums into products. In fine runs, also of many fractions."""
-    x = x * FINE if fine else x
-    if x.denominator != 1 or abs(x) > MOST:
+def _power_of_two(x: Any, by: int) -> Any:
+    if isinstance(x, Nothing):
+        return x + 0
+    exponent = plain(x) * by
+    if exponent.denominator != 1 or abs(exponent) > MOST:
         raise NotComputedError("an exponential of this number")
-    return Fraction(2) ** int(x)
+    return 2 ** (x * by) if isinstance(x, Recorded) else Fraction(2) ** int(exponent)
 
 
-def value_and_slope(name: str, x: Fraction, fine: bool = False) -> tuple[Fraction, Fraction]:
-    """A function's stand-in, and its derivative."""
+#: The zero with which nothing is computed.
+ZERO = Fraction(0)
+_PLUS = np.frompyfunc(lambda x, y: y if x is ZERO else x if y is ZERO else x + y, 2, 1)
+_TIMES = np.frompyfunc(lambda x, y: ZERO if x is ZERO or y is ZERO else x * y, 2, 1)
+_POWER = np.frompyfunc(_power_of_two, 2, 1)
+_NOT_LESS = np.frompyfunc(lambda x, y: isinstance(x, Nothing) or not (isinstance(y, Nothing) or x < y), 2, 1)
+
+
+# Numbers with their slopes.
+
+
+def alike(f: Tensors, x: Array, y: Array) -> tuple[Array, Array]:
+    """Two arrays with as many slopes: what does not depend on what is followed has slopes of zero."""
+    most = max(len(x), len(y))
+    return _with_slopes(f, x, most), _with_slopes(f, y, most)
+
+
+def _with_slopes(f: Tensors, x: Array, count: int) -> Array:
+    return x if len(x) == count else np.concatenate([x, f.zeros((count - len(x), *x.shape[1 : x.ndim - f.extra]))])
+
+
+def added(f: Tensors, x: Array, y: Array) -> Array:
+    """Sum."""
+    return f.add(*alike(f, x, y))
+
+
+def subtracted(f: Tensors, x: Array, y: Array) -> Array:
+    """Difference."""
+    return f.sub(*alike(f, x, y))
+
+
+def multiplied(f: Tensors, x: Array, y: Array) -> Array:
+    """Product."""
+    value = f.mul(x[:1], y[:1])
+    if len(x) == len(y) == 1:
+        return value
+    x, y = alike(f, x, y)
+    return np.concatenate([value, f.add(f.mul(x[1:], y[:1]), f.mul(x[:1], y[1:]))])
+
+
+def divided(f: Tensors, x: Array, y: Array) -> Array:
+    """Quotient. Raises ZeroDivisionError."""
+    over = f.div(f.of(1), y[:1])
+    value = f.mul(x[:1], over)
+    if len(x) == len(y) == 1:
+        return value
+    x, y = alike(f, x, y)
+    return np.concatenate([value, f.mul(f.sub(x[1:], f.mul(value, y[1:])), over)])
+
+
+def raised(f: Tensors, x: Array, n: int) -> Array:
+    """A whole power."""
+    value = f.power(x[:1], n)
+    slope = f.mul(f.of(n), f.power(x[:1], n - 1)) if n else f.mul(f.of(0), x[:1])
+    return chained(f, x, value, slope) if len(x) > 1 else value
+
+
+def chained(f: Tensors, x: Array, value: Array, slope: Array) -> Array:
+    """A function of each number, by its value and its slope."""
+    return np.concatenate([value, f.mul(x[1:], slope)])
+
+
+def larger(f: Tensors, x: Array, y: Array) -> Array:
+    """The greater of two numbers with its slopes."""
+    x, y = alike(f, x, y)
+    return np.where(f.wide(f.not_less(x[:1], y[:1])), x, y)
+
+
+ARITHMETIC: dict[str, Callable[[Tensors, Array, Array], Array]] = {
+    "+": added,
+    "-": subtracted,
+    "*": multiplied,
+    "/": divided,
+    "max": larger,
+}
+
+
+# What stands in for functions.
+
+
+def value_of(f: Tensors, name: str, x: Array) -> Array:
+    """A function of each number: one that can be computed, with a derivative that goes with it, except for those of the exponential and
+    the logarithm, which are what they are by name."""
     match name:
         case "stop":
-            return x, Fraction(0)
+            return x
         case "exp":
-            e = exponential(x, fine)
-            return e, e
+            return f.exp(x)
         case "log":
-            if not x:
-                raise NotComputedError("the logarithm of zero")
-            return x * x - 3 * x, 1 / x
-        case "square":
-            return x * x, 2 * x
+            f.div(f.of(1), x)  # there is none of zero
+            return _polynomial(f, x, 1, -3, 0)
         case "reciprocal":
-            if not x:
-                raise NotComputedError("division by zero")
-            return 1 / x, -1 / (x * x)
-        case "gelu":
-            return x * x + x, 2 * x + 1
-    drawn = zlib.crc32(name.encode())
-    a, b, c = 1 + drawn % 3, 1 + drawn // 3 % 4, drawn // 12 % 3
-    return a * x * x + b * x + c, 2 * a * x + b
+            return f.div(f.of(1), x)
+    return _polynomial(f, x, *_coefficients(name))
 
 
-def drawn(*what: object) -> Fraction:
-    """A small whole number that depends on what is named."""
-    return Fraction(random.Random(repr(what)).choice((-2, -1, 1, 2, 3)))
+def slope_of(f: Tensors, name: str, x: Array) -> Array:
+    """Its derivative at each number."""
+    match name:
+        case "stop":
+            return f.mul(x, f.of(0))
+        case "exp":
+            return f.exp(x)
+        case "log":
+            return f.div(f.of(1), x)
+        case "reciprocal":
+            over = f.div(f.of(1), x)
+            return f.sub(f.mul(over, f.of(0)), f.mul(over, over))
+    a, b, _ = _coefficients(name)
+    return _polynomial(f, x, 0, 2 * a, b)
 
 
-def any_key(*what: object) -> Fraction:
-    """A key that depends on what is named."""
-    return Fraction(random.Random(repr(what)).randrange(1_000_000))
+def _coefficients(name: str) -> tuple[int, int, int]:
+    known = {"square": (1, 0, 0), "gelu": (1, 1, 0)}
+    drawn = crc32(name.encode())
+    return known.get(name, (1 + drawn % 3, 1 + drawn // 3 % 4, drawn // 12 % 3))
 
 
-def masked(*what: object) -> Fraction:
-    """A mask's factor that depends on what is named."""
-    return Fraction(random.Random(repr(what)).choice((0, 2)))
+def _polynomial(f: Tensors, x: Array, a: int, b: int, c: int) -> Array:
+    """``a x**2 + b x + c``."""
+    found = f.mul(f.of(b), x)
+    found = f.add(found, f.mul(f.of(a), f.mul(x, x))) if a else found
+    return f.add(found, f.of(c)) if c else found
+
+
+__all__ = ["ARITHMETIC", "Fractions", "Residues", "Tensors", "chained", "larger", "raised", "slope_of", "value_of"]

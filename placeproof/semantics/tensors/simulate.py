@@ -1,7 +1,7 @@
-"""Running a tensor program in fractions on every device of a small mesh, and on one device: the two must agree.
+"""Running a tensor program on every device of a small mesh, and on one device: the two must agree.
 
-Each statement is evaluated on all devices before the next. A device's tensor is an array of its own: the program's wrong sums,
-parts and gathers act on what is really there. Gradients are compared with derivatives that come with the numbers.
+Runs in residues look for a difference, with inputs of which each number is as likely as another; runs in fractions show it, with small
+inputs. Gradients are compared with derivatives that come with the numbers.
 """
 
 from __future__ import annotations
@@ -9,118 +9,165 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from random import Random
+from typing import TYPE_CHECKING, Any
 
 from placeproof.core.program import Program, statements
 from placeproof.core.program.ir import POSITIONS, calls
-from placeproof.semantics.tensors.arrays import FaultError, Local
-from placeproof.semantics.tensors.machine import Machine, Output
-from placeproof.semantics.tensors.numbers import NotComputedError
+from placeproof.semantics.meaning import Fault
+from placeproof.semantics.tensors.setup import Difference, FaultError, Found, NotComputedError, Searched, Setup
+
+if TYPE_CHECKING:
+    from placeproof.core.program import Call
+    from placeproof.core.program.ir import Tensor
+    from placeproof.semantics.tensors.machine import Machine, Output
 
 #: The runs of one size that are completed, and the most that are tried.
 RUNS = 2
 SEEDS = (1, 2, 3, 4)
+#: Operations that depend on which of two numbers is greater.
+_ORDERS = ("largest", "max")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """A mesh, the sizes of the dimensions, and what the inputs are drawn from. ``fine``: exponentials of fractions are computed too."""
-
-    degrees: dict[str, int]
-    sizes: dict[str, int]
-    seed: int = 1
-    fine: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """A result that differs on a device. ``actual`` is None, and ``name`` says why, where the run does not end."""
-
-    line: int
-    device: dict[str, int]
-    name: str
-    index: dict[str, int]
-    expected: Fraction | None
-    actual: Fraction | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A run that ends with other numbers than one device's, or does not end."""
-
-    setup: Setup
-    what: Difference
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
-    """How far a search without a result went: runs that were completed, and the last mesh."""
-
-    runs: int
-    largest: str
-
-
-def simulate(program: Program, setup: Setup, *, slopes: bool = True) -> Difference | None:
+def simulate(program: Program, setup: Setup, *, slopes: bool = True) -> Difference | Fault | None:
     """The first result that differs from one device's. Raises NotComputedError for a run that says nothing.
 
     ``slopes``: whether one device's gradients are compared with derivatives, too.
     """
-    one = replace(setup, degrees=dict.fromkeys(setup.degrees, 1))
-    alone = Machine(program, one.degrees, setup.sizes, setup.seed, fine=setup.fine).run()
+    from placeproof.semantics.meaning.recorded import unheld
+
     try:
-        many = Machine(program, setup.degrees, setup.sizes, setup.seed, fine=setup.fine).run()
+        found = compared(program, setup, slopes=slopes)
+    except ZeroDivisionError as error:
+        raise NotComputedError("division by zero") from error
+    if found is None or isinstance(found, Fault):
+        return found
+    output, device, index, numbers, f = found
+    expected, actual = (None if n is None else f.plain(n) for n in numbers)
+    known = actual if isinstance(actual, Fraction) else None
+    return Difference(
+        line=output.line,
+        device=dict(zip(setup.degrees, device, strict=True)),
+        name=output.name,
+        index=index,
+        expected=expected,
+        actual=known,
+        unheld=unheld(actual),
+    )
+
+
+def compared(program: Program, setup: Setup, *, slopes: bool = True) -> Any:
+    """What :func:`simulate` finds; a difference as the result, where it is, the two numbers as the run holds them, and its arithmetic.
+
+    Raises NotComputedError, ZeroDivisionError.
+    """
+    f, begin = _arithmetic(setup)
+    alone, many = (machine(program, setup, f, begin, alone=one) for one in (True, False))
+    try:
+        truth = alone.run()
     except FaultError as fault:
-        line = fault.place.line if fault.place else 0
-        return Difference(line=line, device={}, name=str(fault), index={}, expected=None, actual=None)
-    for there, here in zip(many, alone, strict=True):
-        (expected,) = here.locals.values()
-        for device, actual in there.locals.items():
-            found = _compare(there, dict(zip(setup.degrees, device, strict=True)), actual, expected)
-            if found is not None:
-                return found
-    return _gradients(program, one, alone) if slopes else None
+        raise NotComputedError(f"one device cannot compute this: {fault}") from fault
+    try:
+        every = [(o, many.arrays.differs(o.value, t.value)) for o, t in zip(many.run(), truth, strict=True)]
+    except FaultError as fault:
+        return Fault(str(fault), tuple(many.arrays.coordinates(fault.where)), fault.line)
+    returned = [o.call for o in alone.outputs if o.call.option("gradient_of") is not None] if slopes else []
+    for some in [[c] for c in returned] if setup.exact else [returned]:  # of fractions a run has no more than it needs
+        if some and not any(found for _, found in every):
+            every += _gradients(machine(program, setup, f, begin, alone=True, follow=some), some)
+    return next(((output, *found, f) for output, found in every if found is not None), None)
 
 
-def _compare(output: Output, device: dict[str, int], actual: Local, expected: Local) -> Difference | None:
-    """A device's elements against those of the same places."""
-    truth = expected.by_place()
-    for place, number in actual.by_place().items():
-        wanted = truth.get(place)
-        if wanted is None or wanted.value != number.value:
-            value = wanted.value if wanted is not None else None
-            return Difference(line=output.line, device=device, name=output.name, index=dict(place), expected=value, actual=number.value)
-    return None
+def _gradients(alone: Machine, calls: Sequence[Call]) -> list[tuple[Output, Any]]:
+    """Some gradients of one device against the derivative of its own forward pass."""
+    found = []
+    for output in (o for o in alone.run() if any(o.call is c for c in calls)):
+        if output.derivative is None or not alone.arrays.known(output.derivative):
+            raise NotComputedError("this derivative")
+        found.append((output, alone.arrays.differs(output.value, output.derivative)))
+    return found
 
 
-def _gradients(program: Program, one: Setup, outputs: list[Output]) -> Difference | None:
-    """Each gradient of one device against the derivative of its own forward pass."""
-    for number, output in enumerate(outputs):
-        named = dict(output.call.options)
-        if "gradient_of" not in named:
-            continue
-        followed = Machine(program, one.degrees, one.sizes, one.seed, fine=one.fine, follow=(number, named["by"])).run()[number]
-        assert followed.of is not None
-        assert followed.at is not None
-        slopes: dict[object, Fraction] = {}
-        for place, y in followed.of.by_place().items():
-            seed = followed.at.by_place()[place].value
-            if any(isinstance(key, tuple) and key[:1] == ("slope of",) for key in y.by):
-                raise NotComputedError("the derivative of a slope")
-            for key, slope in y.by.items():
-                slopes[key] = slopes.get(key, Fraction(0)) + seed * slope
-        (actual,) = output.locals.values()
-        for place, g in actual.by_place().items():
-            expected = slopes.get(place, Fraction(0))
-            if g.value != expected:
-                where = dict.fromkeys(one.degrees, 0)
-                return Difference(line=output.line, device=where, name=output.name, index=dict(place), expected=expected, actual=g.value)
-    return None
+def script(program: Program, found: Found, title: str) -> str | None:
+    """A counterexample as a Python file (:mod:`placeproof.semantics.meaning.script`); None where no two numbers differ."""
+    from placeproof.semantics.meaning.script import written
+
+    pair = _recorded(program, found.setup)
+    return None if pair is None else written(title, pair, found.words)
+
+
+def inputs(program: Program, setup: Setup) -> dict[str, Fraction]:
+    """The numbers that a run begins with and that matter for what differs, by name."""
+    from placeproof.semantics.meaning.script import begun
+
+    pair = _recorded(program, setup)
+    return {} if pair is None else begun(pair)
+
+
+def _recorded(program: Program, setup: Setup) -> tuple[Any, Any] | None:
+    """The two numbers that differ, with how they came to be."""
+    from placeproof.semantics.meaning.recorded import known
+
+    found = compared(program, replace(setup, record=True))
+    expected, actual = found[3] if isinstance(found, tuple) else (None, None)
+    return None if known(expected) is None or known(actual) is None else (expected, actual)
+
+
+def machine(
+    program: Program, setup: Setup, f: Any = None, begin: Any = None, *, alone: bool = False, follow: Sequence[Call] = ()
+) -> Machine:
+    """A run on the mesh, or on one device."""
+    from placeproof.semantics.tensors.arrays import Arrays
+    from placeproof.semantics.tensors.machine import Machine
+
+    if f is None:
+        f, begin = _arithmetic(setup)
+    arrays = Arrays(f, dict.fromkeys(setup.degrees, 1) if alone else setup.degrees, setup.seed)
+    return Machine(program, arrays, setup.sizes, begin, seed=setup.seed, follow=follow, name="one device" if alone else "all devices")
+
+
+def _arithmetic(setup: Setup) -> tuple[Any, Any]:
+    """The numbers of a run, and those that it begins with: the same on the mesh and on one device."""
+    from placeproof.semantics.meaning.recorded import Recorded
+    from placeproof.semantics.tensors.numbers import Fractions, Residues
+
+    f = Fractions(fine=setup.fine) if setup.exact else Residues(fine=setup.fine)
+    recorded: dict[str, Recorded] = {}
+
+    def one(tensor: Tensor, at: tuple[int, ...]) -> Any:
+        if tensor.picks is not None:
+            return _drawn(setup.seed, "pick", tensor.name, at) * 7 % setup.sizes[tensor.picks]
+        value = _drawn(setup.seed, tensor.name, at)
+        name = f"{tensor.name}{spot(dict(zip(tensor.dims, at, strict=True)))}"
+        return recorded.setdefault(name, Recorded(value, name=name)) if setup.record else value
+
+    def begin(tensor: Tensor) -> Any:
+        shape = tuple(setup.sizes[d] for d in tensor.dims)
+        if tensor.picks is None and not setup.exact:
+            return f.garbage(Random(f"{setup.seed} {tensor.name}"), shape)
+        return f.array([one(tensor, at) for at in itertools.product(*map(range, shape))], shape)
+
+    return f, begin
+
+
+def _drawn(*what: object) -> Fraction:
+    """A small whole number that depends on what is named."""
+    return Fraction(Random(repr(what)).choice((-2, -1, 1, 2, 3)))
+
+
+def spot(index: Mapping[str, int]) -> str:
+    """A place in a tensor, dimensions by name: ``[ffn 1, tokens 0]``."""
+    return "[" + ", ".join(f"{dim} {n}" for dim, n in sorted(index.items())) + "]"
+
+
+# Looking for a difference.
 
 
 def search(program: Program, most: int = 3, seconds: float = math.inf) -> Found | Searched:
-    """The smallest run that differs from one device, or how far was looked.
+    """The smallest run that differs from one device in fractions, or how far was looked.
 
     One device's gradients do not depend on the mesh: they are compared with derivatives for the sizes of the first one alone.
     """
@@ -129,33 +176,52 @@ def search(program: Program, most: int = 3, seconds: float = math.inf) -> Found 
         first = first or setup.degrees
         if runs and time.monotonic() - began > seconds:
             break
-        done = 0
-        for fine, seed in itertools.product((False, True), SEEDS):
-            if done == RUNS:
-                break
-            chosen = replace(setup, seed=seed, fine=fine)
-            try:
-                what = simulate(program, chosen, slopes=setup.degrees == first)
-            except NotComputedError:
-                continue
-            done, runs, last = done + 1, runs + 1, ", ".join(f"N_{a} = {n}" for a, n in setup.degrees.items())
-            if what is not None:
-                return Found(setup=chosen, what=what)
+        found = ran(program, setup, slopes=setup.degrees == first, runs=RUNS)
+        if isinstance(found, Found) and found.setup.exact:
+            return found
+        if isinstance(found, int):
+            runs, last = runs + found, ", ".join(f"N_{a} = {n}" for a, n in setup.degrees.items())
     return Searched(runs=runs, largest=last)
 
 
-def ran(program: Program, setup: Setup, *, slopes: bool) -> Found | str | None:
-    """One run: what differs, None, or why it says nothing."""
-    why = ""
+def ran(program: Program, setup: Setup, *, slopes: bool, runs: int = 1) -> Found | int | str:
+    """Some runs of one size: what differs, how many agree, or why none says anything.
+
+    What differs in residues is looked for in fractions. If fractions that can be computed show no difference, what is found is that of the
+    residues; unless the program asks which of two numbers is greater, which residues cannot tell: then fractions are run in any case.
+    """
+    orders, found, agreed = _orders(program), None, 0
+    try:
+        for seed in SEEDS[:runs]:
+            found = found or _one(program, replace(setup, seed=seed, exact=False), slopes)
+        agreed = 0 if found else runs
+    except NotComputedError:
+        found = None
+    if agreed and not orders:
+        return agreed
+    done, why, most = 0, "", 2 * len(SEEDS) if found else runs
     for fine, seed in itertools.product((False, True), SEEDS):
-        chosen = replace(setup, seed=seed, fine=fine)
+        if done == most:
+            break
         try:
-            what = simulate(program, chosen, slopes=slopes)
+            shown = _one(program, replace(setup, seed=seed, fine=fine), slopes and not agreed)
         except NotComputedError as error:
             why = str(error)
             continue
-        return None if what is None else Found(setup=chosen, what=what)
-    return why
+        if shown is not None:
+            return shown
+        done += 1
+    return found if found is not None and done and not orders else done or agreed or why
+
+
+def _one(program: Program, setup: Setup, slopes: bool) -> Found | None:
+    what = simulate(program, setup, slopes=slopes)
+    return None if what is None else Found(setup=setup, what=what)
+
+
+def _orders(program: Program) -> bool:
+    every = [c for s in statements(program.body) for c in calls(s)]
+    return any(c.op in _ORDERS or c.option("op") in _ORDERS for c in every)
 
 
 def smaller(program: Program, setup: Setup) -> Setup:

@@ -1,0 +1,82 @@
+"""What is run of a program over tensors, and what a run finds; :class:`placeproof.semantics.meaning.Fault` is one that does not end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from placeproof.semantics.meaning import Fault
+
+
+class NotComputedError(Exception):
+    """The run asks for a number, or a step, that is not computed here: it says nothing about the program."""
+
+
+class FaultError(Exception):
+    """The run ends here: devices could not compute this. ``where``: which of them, for each coordinate; ``line``: of the statement."""
+
+    def __init__(self, why: str, where: Any = True) -> None:
+        super().__init__(why)
+        self.where, self.line = where, 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """A mesh, the sizes of the dimensions, and what the inputs are drawn from.
+
+    ``exact``: compute in fractions, with small inputs; otherwise in residues. ``fine``: exponents are multiplied, so that powers of
+    fractions are computed too. ``record``: remember how each number came to be.
+    """
+
+    degrees: dict[str, int]
+    sizes: dict[str, int]
+    seed: int = 1
+    exact: bool = True
+    fine: bool = False
+    record: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A result that differs on a device. ``actual`` is None, and ``unheld`` says why, where it was computed from what is not held;
+    ``expected`` is None where one device has no such element."""
+
+    line: int
+    device: dict[str, int]
+    name: str
+    index: dict[str, int]
+    expected: Fraction | None
+    actual: Fraction | None
+    unheld: str = ""
+
+    @property
+    def element(self) -> str | None:
+        """The element in words; None for a number without dimensions."""
+        return ", ".join(f"{dim} {n}" for dim, n in self.index.items()) or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A run that ends with other numbers than one device's, or does not end."""
+
+    setup: Setup
+    what: Difference | Fault
+
+    @property
+    def words(self) -> str:
+        """What happens."""
+        if isinstance(self.what, Fault):
+            return f"line {self.what.line}: {self.what.why}"
+        device = ", ".join(f"{axis} = {n}" for axis, n in self.what.device.items())
+        where = f"{self.what.name} at {self.what.element or 'the number'} on device {device}"
+        actual = f"actual nothing: {self.what.unheld}" if self.what.unheld else f"actual {self.what.actual}"
+        return f"{where}: expected {self.what.expected}, {actual}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """How far a search without a result went: runs that were completed, and the last mesh."""
+
+    runs: int
+    largest: str
