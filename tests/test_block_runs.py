@@ -182,7 +182,7 @@ def test_a_script_computes_both_numbers(name: str, tmp_path: Path) -> None:
     assert ran.stdout == f"expected {judged.found.what.expected}, actual {judged.found.what.actual}\n"
     data = judgement(name, judged)["counterexample"]
     assert data["inputs"]
-    assert all(data["run"]["numbers"][at] == value for at, value in data["inputs"].items())
+    assert all(data["run"]["numbers"][at] == value for at, value in data["inputs"].items() if not at.startswith("log("))
     assert all(f"# {at}\n" in text for at in data["inputs"])
 
 

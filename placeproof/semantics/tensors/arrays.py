@@ -292,6 +292,8 @@ class Arrays:
         """1 at each position that is picked."""
         if x.picks is None:
             raise NotComputedError("`hot` of numbers")
+        if x.picks in x.places:
+            raise NotComputedError(f"`hot` of positions along `{x.picks}`, which they have themselves")
         size = sizes[x.picks]
         places = {**x.places, x.picks: self.places(np.arange(size).reshape(*(1,) * len(self.axes), size))}
         last = x.data.ndim - self.field.extra

@@ -21,16 +21,17 @@ from placeproof.prove.terms import (
 )
 from placeproof.prove.terms.nodes import Guard, Mono
 from placeproof.semantics.encode.context import NoMeaningError
-from placeproof.semantics.tensors.functions import applied, derived
+from placeproof.semantics.tensors.functions import applied, derived, positive
 from placeproof.semantics.tensors.values import Cuts, Edge, Picks, Space, Value, dimension, fitting, over, turned
 
 
 class Local:
-    """Operations without messages, on one mesh. ``divisors``: what was divided by."""
+    """Operations without messages, on one mesh. ``divisors``: what was divided by; ``logs``: what a logarithm was taken of."""
 
     def __init__(self, space: Space) -> None:
         self.space = space
         self.divisors: list[Poly] = []
+        self.logs: list[Poly] = []
 
     # Arithmetic, aligned by the names of dimensions.
 
@@ -140,6 +141,8 @@ class Local:
         """A function of each element."""
         if name == "reciprocal":
             return self.binary("/", number(1), x, place)
+        if name == "log" and not positive(x.body):
+            self.logs.append(x.body)
         body = x.body if name == "stop" else by_cases(lambda p: applied(name, p), x.body)
 
         def pull(adjoint: Poly) -> Poly:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program
 from placeproof.prove import Equal, Equation, Given, Order
-from placeproof.prove.terms import ZERO, Poly, Var, product
+from placeproof.prove.terms import ZERO, Poly, Var, power, product, symbol
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError, Obligation
 from placeproof.semantics.tensors.derive import Adjoints
 from placeproof.semantics.tensors.execute import Returned, Run
@@ -44,15 +44,20 @@ def _derivatives(returned: list[Returned]) -> list[Poly | None]:
 
 
 def _divisors(run: Run) -> tuple[Poly, ...]:
-    return tuple(dict.fromkeys(run.local.divisors))
+    """What must not be zero; what a logarithm is taken of is positive if it is the opposite of no square."""
+    square = power(symbol("any number"), 2)
+    return tuple(dict.fromkeys((*run.local.divisors, *(x + square for x in run.local.logs))))
 
 
 def _defined(alone: Run, mesh: Run) -> list[Order]:
     """What one device divides by is not zero: of some divisors this is known, of others it is what makes the claim one. Of what the
     devices of the mesh divide by, only what is known is said."""
-    found = []
-    own = _divisors(alone)
-    for divisor in dict.fromkeys((*own, *(d for d in _divisors(mesh) if positive(d)))):
+    found = [
+        Order(name=f"{_short(x)} is positive on one device, which takes its logarithm", left=x, relation=">", right=ZERO)
+        for x in dict.fromkeys(alone.local.logs)
+    ]
+    own = dict.fromkeys(alone.local.divisors)
+    for divisor in dict.fromkeys((*own, *(d for d in mesh.local.divisors if positive(d)))):
         left = divisor if positive(divisor) else product(divisor, divisor)
         why = "is positive" if positive(divisor) else "is not zero on one device, which divides by it"
         found.append(Order(name=f"{_short(divisor)} {why}", left=left, relation=">", right=ZERO))
@@ -90,5 +95,5 @@ def _derived(alone: Run, one: Returned, right: Poly, given: tuple[Order, ...]) -
     """On one device the gradient is the derivative."""
     options = dict(one.call.options)
     name = f"{one.name} on one device is the derivative of `{options['gradient_of']}` by `{options['by']}`"
-    claim = Equation(name=name, left=one.value.body, right=right, given=given, divisors=_divisors(alone))
+    claim = Equation(name=name, left=one.value.body, right=right, given=given, divisors=tuple(dict.fromkeys(alone.local.divisors)))
     return Obligation(name=name, condition=GRADIENT, place=one.call.place, claim=claim)

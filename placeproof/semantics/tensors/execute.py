@@ -80,8 +80,10 @@ class Run:
                 case If():
                     self._branch(stmt)
                 case For(domain="rounds"):
+                    self._inside += 1
                     if not self.space.single:  # one device has no other to hear from
                         Ring(self, stmt).run()
+                    self._inside -= 1
                 case _:
                     raise NoMeaningError("a loop in a program over tensors", stmt.place)
 
@@ -90,7 +92,7 @@ class Run:
             raise NoMeaningError("an assignment in a program over tensors has one plain target", stmt.place)
         name = stmt.targets[0].name
         value = self._any(stmt.value)
-        if stmt.accumulate:
+        if stmt.accumulate and name in self.env:  # the first thing that is added to nothing is all of it
             value = self.local.binary("+", self._value(stmt.targets[0]), _numeric(value, stmt.value), stmt.place)
         if isinstance(value, Value) and isinstance(stmt.value, Ref):
             value = value.moved(value.body)  # another buffer: a derivative by it follows its own uses
@@ -106,7 +108,7 @@ class Run:
 
     def _returns(self, call: Call) -> None:
         if self._inside:
-            raise NoMeaningError("`returns` under a condition", call.place)
+            raise NoMeaningError("`returns` under a condition or in a loop", call.place)
         (arg,) = call.args
         value = self._value(arg)
         if value.turns:  # it holds parts of another device, which are not what it should return
@@ -202,7 +204,7 @@ class Run:
                 return local.elementwise(f, self._value(x), place)
             case Call(op="slope", args=(Ref(name=f), x)):
                 return local.slope(f, self._value(x), place)
-            case Call(op="hot", args=(x,)) if isinstance(picks := self._any(x), Picks):
+            case Call(op="hot", args=(x,)) if isinstance(picks := self._any(x), Picks) and picks.along not in picks.dims:
                 return local.hot(picks)
             case Call(op="copy", args=(x,)):
                 value = self._value(x)

@@ -98,7 +98,7 @@ class Groups:
     def uncut(self, x: Held, dim: str) -> Held:
         """What a dimension is no longer cut along, and stored."""
         cuts = {d: axes if d != dim else axes[:-1] for d, axes in x.cuts.items()}
-        return replace(x, cuts={d: axes for d, axes in cuts.items() if axes}, loose=frozenset(), picks=None)
+        return replace(x, cuts={d: axes for d, axes in cuts.items() if axes}, picks=None)
 
     def _other_part(self, call: Call, x: Held, active: Array) -> Held:
         """Whole along the dimension that is cut along the axis, and cut along another one."""

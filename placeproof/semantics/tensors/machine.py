@@ -163,7 +163,8 @@ class Machine:
         match stmt:
             case Assign(targets=(Ref(name=name),), value=value):
                 result = self._eval(value)
-                self._write(name, self.arrays.binary("+", self.read(name), result, self.active) if stmt.accumulate else result)
+                added = stmt.accumulate and name in self.env  # the first thing that is added to nothing is all of it
+                self._write(name, self.arrays.binary("+", self.read(name), result, self.active) if added else result)
                 self._seed(id(stmt))
             case Do(call=Call(op="free", args=(Ref(name=name),))):
                 self._free(name)
@@ -172,6 +173,8 @@ class Machine:
             case If():
                 self._branch(stmt)
             case For(domain="rounds"):
+                if any(isinstance(s, Do) and s.call.op == "returns" for s in statements(stmt.body)):
+                    raise NotComputedError("`returns` in a loop")
                 for _ in range(self.arrays.degrees[stmt.within or ""] - 1):
                     self._body(stmt.body)
             case _:
@@ -269,6 +272,8 @@ class Machine:
                 return arrays.masked(operands[0], operands[1], lambda *what: Random(repr((self.seed, *what))).choice((0, 2)))
         if OPS[call.op].collective:
             self._together(call)
+        elif call.op != "part":
+            raise NotComputedError(f"`{call.op}` in a program over tensors")
         return self.groups(call, operands[0], self.active)
 
     def _keys(self, axes: Sequence[str]) -> Held:

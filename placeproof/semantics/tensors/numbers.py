@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
+from math import log2
 from random import Random
 from typing import Any, ClassVar
 from zlib import crc32
@@ -42,6 +43,11 @@ class Tensors(Field):
     def exp(self, x: Array) -> Array:
         """A power of two."""
         return _POWER(x, FINE if self.fine else 1)
+
+    def log(self, x: Array) -> Array:
+        """A logarithm: of a product the sum of the logarithms, and of :meth:`exp` the exponent."""
+        with np.errstate(all="ignore"):  # the real one is looked at
+            return _LOGARITHM(x, FINE if self.fine else 1)
 
     def not_less(self, x: Array, y: Array) -> Array:
         """Where the first of two numbers is to be taken as the greater one; of nothing, nothing is."""
@@ -145,6 +151,11 @@ class Residues(Tensors):
             found = found * powers[exponent >> 10 * number & 1023] % p
         return np.stack([found, found % q], axis=-1)
 
+    def log(self, x: Array) -> Array:
+        """Any function that is not defined at zero: residues have no logarithm that is a residue itself."""
+        self.div(self.of(1), x)
+        return _polynomial(self, x, 1, -3, 0)
+
     def not_less(self, x: Array, y: Array) -> Array:
         """In a fixed order, which is that of small whole numbers."""
         x, y = ((v[..., 0] + self.moduli[0] // 2) % self.moduli[0] for v in (x, y))
@@ -174,11 +185,54 @@ def _power_of_two(x: Any, by: int) -> Any:
     return 2 ** (x * by) if isinstance(x, Recorded) else Fraction(2) ** int(exponent)
 
 
+def _logarithm(x: Any, by: int) -> Any:
+    """The exponents of its prime factors, times the logarithm to base 2 of each: that of two is one, those of others are fractions near the
+    real ones, which no exponential is computed of. Raises ZeroDivisionError for zero, NotComputedError where it is not found."""
+    if isinstance(x, Nothing):
+        return x + 0
+    number = plain(x)
+    if number == 0:
+        raise ZeroDivisionError
+    if number < 0:
+        raise NotComputedError("a logarithm of a negative number")
+    powers = {**_factors(number.numerator), **{p: -n for p, n in _factors(number.denominator).items()}}
+    found = sum((n * _log_of_prime(p) for p, n in powers.items()), Fraction(0)) / by
+    return Recorded(found, name=f"log({number})") if isinstance(x, Recorded) else found
+
+
+#: Logarithms of primes are fractions over this prime, and factors are looked for up to this number.
+_OVER, _TRIED = 2**61 - 1, 100_000
+
+
+def _log_of_prime(prime: int) -> Fraction:
+    return Fraction(1) if prime == 2 else Fraction(round(log2(prime) * _OVER), _OVER)
+
+
+@cache
+def _factors(number: int) -> dict[int, int]:
+    """The prime factors of a whole number, each with its exponent."""
+    found: dict[int, int] = {}
+    divisor = 2
+    while divisor * divisor <= number and divisor < _TRIED:
+        while number % divisor == 0:
+            found[divisor] = found.get(divisor, 0) + 1
+            number //= divisor
+        divisor += 1 if divisor == 2 else 2
+    if divisor * divisor <= number < 2**64:
+        from sympy import isprime
+
+        if not isprime(number):
+            raise NotComputedError("a logarithm of a number with large factors")
+    elif divisor * divisor <= number:
+        raise NotComputedError("a logarithm of a number with large factors")
+    return found if number == 1 else {**found, number: 1}
+
+
 #: The zero with which nothing is computed.
 ZERO = Fraction(0)
 _PLUS = np.frompyfunc(lambda x, y: y if x is ZERO else x if y is ZERO else x + y, 2, 1)
 _TIMES = np.frompyfunc(lambda x, y: ZERO if x is ZERO or y is ZERO else x * y, 2, 1)
-_POWER = np.frompyfunc(_power_of_two, 2, 1)
+_POWER, _LOGARITHM = np.frompyfunc(_power_of_two, 2, 1), np.frompyfunc(_logarithm, 2, 1)
 _NOT_LESS = np.frompyfunc(lambda x, y: isinstance(x, Nothing) or not (isinstance(y, Nothing) or x < y), 2, 1)
 
 
@@ -263,8 +317,7 @@ def value_of(f: Tensors, name: str, x: Array) -> Array:
         case "exp":
             return f.exp(x)
         case "log":
-            f.div(f.of(1), x)  # there is none of zero
-            return _polynomial(f, x, 1, -3, 0)
+            return f.log(x)
         case "reciprocal":
             return f.div(f.of(1), x)
     return _polynomial(f, x, *_coefficients(name))
