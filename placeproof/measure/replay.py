@@ -19,7 +19,7 @@ from placeproof.measure.replay_file import Counterexample, Named
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from placeproof.measure.replay_numbers import Arithmetic
+    from placeproof.measure.replay_numbers import Residues
 
 Word = Literal["reproduced", "differs", "crashed", "timed out", "not replayed"]
 #: Seconds that a collective waits: where the proof says that the run does not end, and elsewhere.
@@ -95,7 +95,7 @@ class Replayed:
     arithmetics: tuple[str, ...] = ()
     rounds: str = ""
     why: str = ""
-    exact: Arithmetic | Plain | None = None
+    exact: Residues | Plain | None = None
 
 
 def replay(found: Counterexample, *, timeout: float = 120, waits: float | None = None) -> Replayed:
@@ -111,7 +111,7 @@ def replay(found: Counterexample, *, timeout: float = 120, waits: float | None =
         return Replayed(word="not replayed", found=found, outcomes=(), why=why)
     for arithmetics in _arithmetics(found, longest, also_rounded=not rounds):
 
-        def job(rank: int, world: int, folder: Path, of: list[Arithmetic | Plain] = arithmetics) -> Held:
+        def job(rank: int, world: int, folder: Path, of: list[Residues | Plain] = arithmetics) -> Held:
             return replay_run.held(found, rank, of, waits)
 
         outcomes = run(found.world, job, timeout=timeout, collective_timeout=waits)
@@ -120,15 +120,15 @@ def replay(found: Counterexample, *, timeout: float = 120, waits: float | None =
     return _judged(found, outcomes, arithmetics, rounds)
 
 
-def _arithmetics(found: Counterexample, longest: int, *, also_rounded: bool) -> Iterator[list[Arithmetic | Plain]]:
+def _arithmetics(found: Counterexample, longest: int, *, also_rounded: bool) -> Iterator[list[Residues | Plain]]:
     """The exact arithmetic and, if asked for, the one that may round. Of a block, also what to try where numbers get longer on the way."""
-    from placeproof.measure.replay_numbers import Float64, Residues
+    from placeproof.measure.replay_numbers import Residues
 
     if found.kind == "step":
         yield [Plain("fractions"), *([Plain(BY_AUTOGRAD)] if also_rounded else [])]
         return
     for bits in (longest, min(16 * longest, MOST_BITS)):
-        yield [Residues.for_numbers(bits), *([Float64()] if also_rounded else [])]
+        yield [Residues.for_numbers(bits)]
 
 
 def _bits(number: Fraction) -> int:
@@ -167,7 +167,7 @@ def _short(number: Fraction) -> str:
 # The verdict.
 
 
-def _judged(found: Counterexample, outcomes: list[Outcome[Held]], arithmetics: list[Arithmetic | Plain], rounds: str) -> Replayed:
+def _judged(found: Counterexample, outcomes: list[Outcome[Held]], arithmetics: list[Residues | Plain], rounds: str) -> Replayed:
     one = Replayed(word="reproduced", found=found, outcomes=tuple(outcomes), rounds=rounds, exact=arithmetics[0])
     failed = [o for o in outcomes if o.kind != "ok"]
     if any(name in (o.error or "") for o in failed for name in _NOT_REPLAYED):
@@ -219,7 +219,7 @@ class _Compared(NamedTuple):
     wrong: list[Wrong]
 
 
-def _compared(found: Counterexample, outcomes: list[Outcome[Held]], of: Arithmetic | Plain) -> _Compared:
+def _compared(found: Counterexample, outcomes: list[Outcome[Held]], of: Residues | Plain) -> _Compared:
     """The numbers of all processes, and those of the single device, as far as they are computed in one arithmetic."""
     assert found.ends is not None
     pairs: list[tuple[int | None, Mapping[str, Named], Tables]] = []

@@ -18,7 +18,8 @@ from placeproof.core.program.ops import OPS
 from placeproof.measure.replay import DERIVATIVE, Table
 from placeproof.measure.replay_file import Counterexample
 from placeproof.measure.replay_mesh import Group, Mesh
-from placeproof.measure.replay_numbers import Arithmetic, Numbers
+from placeproof.measure.replay_numbers import Numbers
+from placeproof.measure.replay_numbers import Residues as ManyPrimes
 from placeproof.measure.replay_values import NothingThereError, NotHomeError, NotReplayedError
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.tensors.arrays import Arrays, Held
@@ -51,6 +52,10 @@ class Many(Residues):
         """A power of two, of whole numbers."""
         return self.array(Fractions(fine=self.fine).exp(self._found(x)).reshape(-1).tolist(), x.shape[:-1])
 
+    def log(self, x: Array) -> Array:
+        """Of the numbers."""
+        return self.array(Fractions(fine=self.fine).log(self._found(x)).reshape(-1).tolist(), x.shape[:-1])
+
     def not_less(self, x: Array, y: Array) -> Array:
         """By the numbers."""
         return Fractions().not_less(self._found(x), self._found(y))
@@ -67,7 +72,7 @@ class Many(Residues):
 class OnGloo(Groups):
     """Collectives of one process with the others of its groups."""
 
-    def __init__(self, arrays: Arrays, mesh: Mesh, of: Arithmetic) -> None:
+    def __init__(self, arrays: Arrays, mesh: Mesh, of: ManyPrimes) -> None:
         super().__init__(arrays)
         self.mesh, self.of = mesh, of
         self._told: list[dict[str, list[int]]] = []
@@ -190,7 +195,7 @@ def groups_of(found: Counterexample) -> list[frozenset[str]]:
     return list(dict.fromkeys(one for of in sets for one in of))
 
 
-def returned(found: Counterexample, mesh: Mesh | None, of: Arithmetic) -> dict[str, Table]:
+def returned(found: Counterexample, mesh: Mesh | None, of: ManyPrimes) -> dict[str, Table]:
     """What this device returns; without a mesh what one device does, and the derivative that a gradient should have been."""
     wanted = found.reference.get(DERIVATIVE, {}) if mesh is None else {}
     number = int(found.shown.table.removeprefix("result ")) - 1 if wanted and found.shown.table is not None else None
@@ -206,7 +211,7 @@ def returned(found: Counterexample, mesh: Mesh | None, of: Arithmetic) -> dict[s
     return tables | {DERIVATIVE: Table(list(wanted), rows[[every.names.index(name) for name in wanted]])}
 
 
-def _machine(found: Counterexample, mesh: Mesh | None, of: Arithmetic, number: int | None) -> Machine:
+def _machine(found: Counterexample, mesh: Mesh | None, of: ManyPrimes, number: int | None) -> Machine:
     f = Many(fine=found.flags.get("fine", False), of_numbers=of)
     degrees = found.factors if mesh is not None else dict.fromkeys(found.factors, 1)
     arrays = Arrays(f, degrees, found.seed, None if mesh is None else mesh.at)

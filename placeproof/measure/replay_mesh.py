@@ -142,15 +142,11 @@ class Mesh:
         self._done(call, lambda: dist.all_gather(found, mine.contiguous(), group=group.handle))
         return found
 
-    def collected(self, group: Group, mine: Numbers, call: Call) -> list[Numbers]:
-        """Every device's numbers, by rank."""
-        return [Numbers(mine.of, t) for t in self.collect(group, mine.data, call)]
-
     def reduced(self, group: Group, mine: Numbers, op: str, call: Call, root: int | None = None) -> Numbers:
         """Numbers combined over the group: everywhere, or on the rank ``root`` alone (elsewhere they mean nothing)."""
         if group.handle is None:
             return mine
-        if op == "max" and mine.of.extra:  # residues have no order that gloo could know of
+        if op == "max":  # residues have no order that gloo could know of
             return Numbers(mine.of, torch.stack(self.collect(group, mine.data, call))).greatest()
         data = self.combined(group, mine.data, op, call, root)
         return self._mean(Numbers(mine.of, mine.of.settle(data)), group, op)

@@ -1,4 +1,4 @@
-"""Exact numbers on torch tensors: float64 where nothing is rounded, and residues modulo many primes, which nothing rounds.
+"""Exact numbers on torch tensors: residues modulo many primes, which nothing rounds.
 
 A rational number is held as its residues modulo primes below 2**30, in an int64 tensor with one more dimension. The sum and the product
 of residues are the residue of the sum and of the product, so every operation, and every sum that a collective makes of int64, is exact
@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -30,81 +29,6 @@ class TooLongError(Exception):
 
 class UndefinedError(Exception):
     """A division by zero."""
-
-
-class Arithmetic(Protocol):
-    """One way to hold rational numbers in tensors. ``extra``: the number of dimensions that one number takes."""
-
-    name: str
-    extra: int
-    dtype: torch.dtype
-
-    def encode(self, values: Sequence[Fraction]) -> Tensor:
-        """Numbers in a row: a tensor of shape (n, ...)."""
-
-    def decode(self, data: Tensor) -> list[Fraction]:
-        """The numbers of a row."""
-
-    def holds(self, data: Tensor, value: Fraction) -> bool:
-        """Whether one number is this fraction."""
-
-    def settle(self, data: Tensor) -> Tensor:
-        """A sum or a product in its usual form."""
-
-    def divide(self, left: Tensor, right: Tensor) -> Tensor:
-        """The quotient, element by element."""
-
-    def over(self, data: Tensor, divisor: Fraction) -> Tensor:
-        """The quotient by one number that is not zero."""
-
-    def greatest(self, data: Tensor) -> Tensor:
-        """The greatest along the first dimension."""
-
-
-class Float64:
-    """IEEE 754 double precision. Whether it was exact, the caller finds out by comparing."""
-
-    name, extra, dtype = "float64", 0, torch.float64
-
-    def encode(self, values: Sequence[Fraction]) -> Tensor:
-        """The nearest doubles; one beyond their range becomes infinite."""
-        return torch.tensor([_double(v) for v in values], dtype=self.dtype)
-
-    def decode(self, data: Tensor) -> list[Fraction]:
-        """The rational numbers that doubles are."""
-        values = data.reshape(-1).tolist()
-        if not all(math.isfinite(v) for v in values):
-            raise TooLongError("a number is beyond the range of float64")
-        return [Fraction(v) for v in values]
-
-    def holds(self, data: Tensor, value: Fraction) -> bool:
-        """Exactly, not to the nearest double."""
-        return math.isfinite(float(data)) and Fraction(float(data)) == value
-
-    def settle(self, data: Tensor) -> Tensor:
-        """As it is."""
-        return data
-
-    def divide(self, left: Tensor, right: Tensor) -> Tensor:
-        """The quotient; raises UndefinedError for a divisor of zero."""
-        if bool((right == 0).any()):
-            raise UndefinedError("division by zero")
-        return left / right
-
-    def over(self, data: Tensor, divisor: Fraction) -> Tensor:
-        """The quotient by one number that is not zero."""
-        return data / _double(divisor)
-
-    def greatest(self, data: Tensor) -> Tensor:
-        """The greatest along the first dimension."""
-        return data.amax(dim=0)
-
-
-def _double(value: Fraction) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
 
 
 class Residues:
@@ -163,17 +87,6 @@ class Residues:
         """Residues again."""
         return torch.remainder(data, self.modulus)
 
-    def divide(self, left: Tensor, right: Tensor) -> Tensor:
-        """By Fermat, one over x is x to the p - 2. Raises UndefinedError where a divisor is zero modulo a prime."""
-        if bool((right == 0).any()):
-            raise UndefinedError("division by zero")
-        result, square, exponent = left, right, self.modulus - 2
-        while bool((exponent > 0).any()):
-            odd = torch.remainder(exponent, 2) == 1
-            result = torch.where(odd, self.settle(result * square), result)
-            square, exponent = self.settle(square * square), exponent // 2
-        return result
-
     def over(self, data: Tensor, divisor: Fraction) -> Tensor:
         """The product with its inverse."""
         return self.settle(data * self.encode([1 / divisor])[0])
@@ -220,101 +133,17 @@ def _is_prime(odd: int) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers:
-    """A tensor of exact numbers. Shapes and indices are those of the numbers; operands are broadcast as torch does it."""
+    """A tensor of residues. Shapes and indices are those of the numbers."""
 
-    of: Arithmetic
+    of: Residues
     data: Tensor
 
-    @staticmethod
-    def make(of: Arithmetic, values: Sequence[Fraction | int], *shape: int) -> Numbers:
-        """Numbers from fractions: in one row, or in rows that fill a shape."""
-        data = of.encode([Fraction(v) for v in values])
-        return Numbers(of, data.reshape(*(shape or (len(values),)), *data.shape[1:]))
+    def __getitem__(self, index: int) -> Numbers:
+        return Numbers(self.of, self.data[index])
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """How many numbers along each dimension."""
-        return tuple(self.data.shape[: self.data.dim() - self.of.extra])
-
-    def fractions(self) -> list[Fraction]:
-        """All of them, row by row."""
-        return self.of.decode(self.data)
-
-    def flat(self) -> Numbers:
-        """All of them in one row."""
-        return Numbers(self.of, self.data.reshape(-1, *self.data.shape[self.data.dim() - self.of.extra :]))
-
-    def like(self, values: Sequence[Fraction | int], *shape: int) -> Numbers:
-        """Other numbers of the same arithmetic."""
-        return Numbers.make(self.of, values, *shape)
-
-    def _with(self, data: Tensor) -> Numbers:
-        return Numbers(self.of, self.of.settle(data))
-
-    def _other(self, other: Numbers | Fraction | int) -> Tensor:
-        return other.data if isinstance(other, Numbers) else self.of.encode([Fraction(other)])[0]
-
-    def __add__(self, other: Numbers | Fraction | int) -> Numbers:
-        return self._with(self.data + self._other(other))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Numbers | Fraction | int) -> Numbers:
-        return self._with(self.data - self._other(other))
-
-    def __rsub__(self, other: Numbers | Fraction | int) -> Numbers:
-        return self._with(self._other(other) - self.data)
-
-    def __mul__(self, other: Numbers | Fraction | int) -> Numbers:
-        return self._with(self.data * self._other(other))
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Numbers | Fraction | int) -> Numbers:
-        if isinstance(other, Numbers):
-            return Numbers(self.of, self.of.divide(self.data, other.data))
-        if not other:
-            raise UndefinedError("division by zero")
-        return Numbers(self.of, self.of.over(self.data, Fraction(other)))
-
-    def __rtruediv__(self, other: Numbers | Fraction | int) -> Numbers:
-        return Numbers(self.of, self.of.divide(self._other(other).expand_as(self.data), self.data))
-
-    def __pow__(self, power: int) -> Numbers:
-        """A whole power."""
-        base = self if power >= 0 else 1 / self
-        result = Numbers(self.of, torch.zeros_like(self.data)) + 1
-        for _ in range(abs(power)):
-            result = result * base
-        return result
-
-    def __getitem__(self, index: object) -> Numbers:
-        """As of a tensor, over the dimensions of numbers."""
-        return Numbers(self.of, self.data[index])  # type: ignore[index]
-
-    def permuted(self, order: Sequence[int]) -> Numbers:
-        """Dimensions in another order."""
-        return Numbers(self.of, self.data.permute([*order, *range(len(order), len(order) + self.of.extra)]))
-
-    def sum(self, dim: int = 0) -> Numbers:
-        """The sum over one dimension."""
-        return self._with(self.data.sum(dim))
-
-    def where(self, mask: Tensor, other: Numbers) -> Numbers:
-        """These numbers where the mask is set, the others elsewhere. ``mask``: bool, of the numbers' first dimensions."""
-        wide = mask.reshape(*mask.shape, *[1] * (self.data.dim() - mask.dim()))
-        return Numbers(self.of, torch.where(wide, self.data, other.data))
+    def __truediv__(self, divisor: int) -> Numbers:
+        return Numbers(self.of, self.of.over(self.data, Fraction(divisor)))
 
     def greatest(self) -> Numbers:
         """The greatest along the first dimension."""
         return Numbers(self.of, self.of.greatest(self.data))
-
-
-def zeros(of: Arithmetic, *shape: int) -> Numbers:
-    """Zeros."""
-    return Numbers(of, torch.zeros_like(of.encode([Fraction(0)])[0]).expand(*shape, *[-1] * of.extra).clone())
-
-
-def stacked(numbers: Sequence[Numbers]) -> Numbers:
-    """Numbers of one shape along a new first dimension."""
-    return Numbers(numbers[0].of, torch.stack([n.data for n in numbers]))

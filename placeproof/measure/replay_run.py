@@ -11,7 +11,7 @@ from placeproof.measure.replay import Held, Plain, Table
 from placeproof.measure.replay_file import Counterexample
 from placeproof.measure.replay_mesh import Mesh
 from placeproof.measure.replay_model import world_of
-from placeproof.measure.replay_numbers import Arithmetic
+from placeproof.measure.replay_numbers import Residues
 from placeproof.measure.replay_reference import Reference
 from placeproof.measure.replay_step import Process, groups_of
 from placeproof.semantics.meaning.layout import Element, in_words
@@ -20,7 +20,7 @@ from placeproof.semantics.meaning.recorded import known
 from placeproof.semantics.meaning.run import Truth
 
 
-def held(found: Counterexample, rank: int, arithmetics: Sequence[Arithmetic | Plain], timeout: float) -> Held:
+def held(found: Counterexample, rank: int, arithmetics: Sequence[Residues | Plain], timeout: float) -> Held:
     """Run the program as one rank, within a process group that is there. ``timeout``: seconds that a collective waits."""
     return (_steps if found.kind == "step" else _blocks)(found, rank, arithmetics, timeout)
 
