@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -372,6 +374,54 @@ def test_a_damaged_or_edited_entry_is_computed_again(damage: Any, tmp_path: Path
     assert "earlier" not in out
     assert json.loads(entry.read_text())["outcome"]["id"] == "sizes.counts", "it is written anew"
     assert "checked   in an earlier run" in checked(capsys, str(folder))[0]
+
+
+def _damaged(raw: bytes, other: bytes, rng: random.Random) -> bytes:
+    """A file after a fault: a bit flipped, bytes lost, doubled, swapped, zeroed, cut off, or those of another entry."""
+    at, length = rng.randrange(len(raw)), rng.randrange(1, 40)
+    return rng.choice(
+        [
+            raw[:at] + bytes([raw[at] ^ (1 << rng.randrange(8))]) + raw[at + 1 :],
+            raw[:at] + raw[at + length :],
+            raw[: at + length] + raw[at:],
+            raw[:at] + raw[at : at + 2][::-1] + raw[at + 2 :],
+            raw[:at] + bytes(len(raw[at : at + length])) + raw[at + length :],
+            raw[:at],
+            raw[:at] + other[at:],
+            other,
+        ]
+    )
+
+
+def test_each_of_300_damaged_entries_is_noticed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[tuple[Any, ...]] = []
+    put = Cache.put
+
+    def noted(self: Cache, theorem: Any, settings: Any, outcome: Any, reads: Any) -> None:
+        kept.append((self, theorem, settings))
+        put(self, theorem, settings, outcome, reads)
+
+    monkeypatch.setattr(Cache, "put", noted)
+    checked(capsys, str(written(tmp_path, GOOD)))
+    files = [cache._file(cache._key(theorem, settings)) for cache, theorem, settings in kept]
+    good = [file.read_bytes() for file in files]
+    assert len(good) == 2
+    assert all(cache.get(theorem, settings) is not None for cache, theorem, settings in kept)
+    rng, tried = random.Random(20261123), 0
+    while tried < 300:
+        n = rng.randrange(2)
+        cache, theorem, settings = kept[n]
+        damaged = _damaged(good[n], good[1 - n], rng)
+        with contextlib.suppress(ValueError):
+            if json.loads(damaged) == json.loads(good[n]):  # another kind of space says the same
+                continue
+        files[n].write_bytes(damaged)
+        assert cache.get(theorem, settings) is None, damaged
+        tried += 1
+        files[n].write_bytes(good[n])
+    assert all(cache.get(theorem, settings) is not None for cache, theorem, settings in kept)
 
 
 LEAVES = (
