@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt
-from placeproof.core.program.ir import Tensor
+from placeproof.core.program.ir import Tensor, statements
 from placeproof.prove.terms import Poly, app, by_cases, choose, constant, fn, same
 from placeproof.prove.terms.nodes import Sort
 from placeproof.semantics.encode.branches import Condition, condition
@@ -80,10 +80,10 @@ class Run:
                 case If():
                     self._branch(stmt)
                 case For(domain="rounds"):
-                    self._inside += 1
+                    if any(isinstance(s, Do) and s.call.op == "returns" for s in statements(stmt.body)):
+                        raise NoMeaningError("`returns` in a loop", stmt.place)
                     if not self.space.single:  # one device has no other to hear from
                         Ring(self, stmt).run()
-                    self._inside -= 1
                 case _:
                     raise NoMeaningError("a loop in a program over tensors", stmt.place)
 
@@ -108,7 +108,7 @@ class Run:
 
     def _returns(self, call: Call) -> None:
         if self._inside:
-            raise NoMeaningError("`returns` under a condition or in a loop", call.place)
+            raise NoMeaningError("`returns` under a condition", call.place)
         (arg,) = call.args
         value = self._value(arg)
         if value.turns:  # it holds parts of another device, which are not what it should return
