@@ -209,3 +209,24 @@ def test_zero_is_computed_with_as_any_number() -> None:
     assert (f.mul(x, x) == np.array([0, 0, 4])).all()
     assert f.total(f.add(x, x), 0) == 4
     assert (f.total(f.zeros((2, 0)), 1) == 0).all()
+
+
+def test_logarithms_add_up_and_undo_exponentials() -> None:
+    f = Fractions()
+
+    def log(value: Fraction) -> Fraction:
+        return f.log(np.array([value], dtype=object))[0]
+
+    for a, b in ((Fraction(6), Fraction(35, 4)), (Fraction(1, 3), Fraction(99991)), (Fraction(100_003 * 3), Fraction(7))):
+        assert log(a * b) == log(a) + log(b)
+        assert log(a / b) == log(a) - log(b)
+        assert (log(a) > log(b)) is (a > b)
+    assert log(Fraction(2) ** 17) == 17
+    assert log(Fraction(1)) == 0
+    for none in (Fraction(-2), Fraction(100_003**2), Fraction(100_003 * 100_019), Fraction(2**89 - 1) ** 2):
+        with pytest.raises(NotComputedError):
+            log(none)
+    with pytest.raises(ZeroDivisionError):
+        log(Fraction(0))
+    with pytest.raises(NotComputedError):  # no power of two
+        f.exp(np.array([log(Fraction(3))], dtype=object))

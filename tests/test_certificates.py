@@ -287,14 +287,78 @@ def test_certificates_of_what_is_false_are_rejected(name: str) -> None:
         verify(document)
 
 
-def test_true_neighbours_of_the_forged_ones_hold() -> None:
-    """The shape of the documents is right: what is rejected above is rejected for what it says."""
-    constant = _forged([F_Y, ["sum", [X], 0], N, ["times", 0, 2]], [{"rule": "constant", "over": [X], "of": 0, "at": [X], "is": 3}], 1, 3)
-    assert verify(constant) == {"constant": 1}
-    point = _forged([F_X, ["equal", X, Y], ["times", 0, 1], F_Y, ["sum", [X], 2]], [], 4, 3)
-    point["steps"] = [{"rule": "one point", "over": [X], "of": 2, "at": [X, Y], "is": 3}]
-    with pytest.raises(RejectedError, match="no guard"):
-        verify(point | {"steps": [point["steps"][0] | {"of": 0}]})
+G_Y, G_XX = ["apply", "g", [["index", Y]]], ["apply", "g", [["index", X], ["index", X]]]
+#: Each rule, where it may be used: terms, the step, and the two sides that are equal by it.
+TRUE: dict[str, tuple[list[Any], dict[str, Any], int, int]] = {
+    "constant": ([F_Y, ["sum", [X], 0], N, ["times", 0, 2]], {"over": [X], "of": 0, "at": [X], "is": 3}, 1, 3),
+    "homogeneity": (
+        [F_X, G_Y, ["times", 0, 1], ["the sum", [X], 0], ["times", 1, 3], ["sum", [X], 2]],
+        {"over": [X], "of": 2, "at": [1, 0], "is": 4},
+        5,
+        4,
+    ),
+    "exchange": (
+        [F_X, G_Y, ["times", 0, 1], ["the sum", [X], 0], ["the sum", [Y], 1], ["times", 3, 4], ["sum", [X, Y], 2]],
+        {"over": [X, Y], "of": 2, "at": [[[X], 0], [[Y], 1]], "is": 5},
+        6,
+        5,
+    ),
+    "nested": (
+        [G_XY, ["the sum", [Y], 0], ["the sum", [X, Y], 0], ["sum", [X], 1]],
+        {"over": [X], "of": 1, "at": 1, "is": 2},
+        3,
+        2,
+    ),
+    "one point": (
+        [G_XY, ["equal", X, Z], ["times", 0, 1], ["apply", "g", [["index", Z], ["index", Y]]], ["sum", [X], 2]],
+        {"over": [X], "of": 2, "at": [X, Z], "is": 3},
+        4,
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", TRUE)
+def test_each_rule_is_used_where_it_holds_and_nowhere_else(rule: str) -> None:
+    terms, step, left, right = TRUE[rule]
+    good = _forged(terms, [{"rule": rule, **step}], left, right)
+    assert verify(good) == {rule: 1}
+    with pytest.raises(RejectedError, match="differ"):  # without the step nothing is known
+        verify({**good, "steps": []})
+    for other in set(TRUE) - {rule}:
+        with pytest.raises(RejectedError):
+            verify({**good, "steps": [{"rule": other, **step}]})
+    for wrong in range(len(terms)):
+        if wrong != step["is"]:
+            with pytest.raises(RejectedError):
+                verify({**good, "steps": [{"rule": rule, **step, "is": wrong}]})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["sum", [X, X], 0],
+        ["sum", [["of", "o", [], D]], 0],
+        ["sum", [["var", "x", "no sort"]], 0],
+        ["equal", X, ["of", "o", []]],
+        ["equal", X, ["of", "o", [X], "no sort"]],
+        ["equal", X, ["so", "o", [X], D]],
+        ["equal", X, ["var", "#0.d.0", D]],
+        ["equal", X, ["var", "?d.0", D]],
+        ["equal", X, ["var", "~~0", D]],
+        ["apply", "f", [["indices", X]]],
+        ["power", 0, "2"],
+        ["number", "one"],
+        ["tensor", 0],
+        ["plus", True],
+        ["times", -1],
+        [],
+    ],
+    ids=str,
+)
+def test_lines_that_mean_nothing_are_rejected(line: list[Any]) -> None:
+    with pytest.raises(RejectedError):
+        verify(_forged([F_X, line], [], 1, 1))
 
 
 # What the checker makes of a term is what the term means.

@@ -79,10 +79,11 @@ def _shown(file: str, document: dict[str, Any], used: Counter[str]) -> list[str]
     claims, steps = document["claims"], len(document["steps"])
     rules = ", ".join(f"{rule} {n}" for rule, n in used.most_common())
     lines = [f"{file}: {'holds, but for what is left to a solver' if _left(document) else 'holds'}"]
-    lines += [f"{len(claims)} claims, {steps} {'step' if steps == 1 else 'steps'}" + (f": {rules}" if rules else "")]
-    lines += [f"  {_named(c)}" for c in claims] + [f"  not shown: {_named(c)}: {c['why']}" for c in document["unshown"]]
-    return [*lines, "the claims are those of the program that the certificate holds, as this version of placeproof reads it"]
+    lines += [f"{len(claims)} claims, {steps} {'step' if steps == 1 else 'steps'}" + (f": {rules}" if rules else ""), ""]
+    lines += ["  line  condition           claim", *map(_named, claims)]
+    lines += [f"{_named(c)}\n        not shown: {c['why']}" for c in document["unshown"]]
+    return [*lines, "", "the claims are those of the program in it, as this version of placeproof reads it"]
 
 
 def _named(claim: dict[str, Any]) -> str:
-    return f"{claim['name']} ({claim['condition']}" + (f", line {claim['line']})" if claim["line"] else ")")
+    return f"  {claim['line'] or '':<4}  {claim['condition']:<18}  {claim['name']}"
