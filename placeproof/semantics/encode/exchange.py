@@ -52,7 +52,7 @@ def _reduce_scatter(ctx: Context, call: Call, value: Whole) -> Whole:
 def own_part(ctx: Context, call: Call, value: Whole) -> Whole:
     """The device's own part of a full copy; garbage elsewhere."""
     factors = ctx.world.factors(call.axes)
-    order = call.option("order", "blocked")
+    order = call.option("order") or "blocked"
     if isinstance(value, Tensor):
         held = frozenset((f, order) for f in factors)
         return replace(value, pieces={g: Piece(body=ctx.owned(g, p.body, held), held=p.held | held) for g, p in value.pieces.items()})
