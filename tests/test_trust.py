@@ -189,3 +189,12 @@ def test_what_depends_on_a_degree_that_is_too_large_is_not_confirmed() -> None:
     text = f"mesh(dp=100000)\n{PLAIN.replace('1 / dp', '1 / 100000')}{UPDATE}"
     assert isinstance(confirm_by_runs(trace(read(text)).program), NotRun)
     assert judge(read(text)).word == "unknown"
+
+
+def test_confirming_runs_of_several_devices_take_two_steps() -> None:
+    """What a step leaves wrong shows in the next: an optimizer's state begins as zero, so that one step forgives its loss."""
+    step = "mesh(dp)\nG = all_reduce(backward(parameters), dp, op=mean)\n{}parameters, optimizer = update(parameters, optimizer, G)\n"
+    several = [s for s in meshes(trace(read(step.format(""))).program) if s.degrees["dp"] in (2, 3)]
+    assert several
+    assert all(s.steps == 2 for s in several)
+    assert judge(read(step.format("zero(optimizer)\n"))).word == "refuted"
