@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from placeproof.semantics.verdict import Judged
 
 #: How many places a coefficient may tell apart beside the named ranks: the device, the owner of the element, two samples' devices (the
-#: optimizer squares a gradient), and the owner of another element that a pass has read.
-PLACES = 5
+#: optimizer squares a gradient), and the owners of two other elements that their passes have read.
+PLACES = 6
 #: The degree of the runs' optimizer in the gradient.
 OPTIMIZER = 2
 #: More devices, or more runs, than these are not tried.
@@ -270,6 +270,8 @@ class _Walk:
         return _times(left, right if expr.op == "*" else _inverse(right, expr.place), expr.place)
 
     def _call(self, call: Call) -> list[Bound]:
+        if call.option("order", "blocked") != "blocked":
+            raise _NotCoveredError("an element has another owner in another order", call.place)
         if call.op in ("all_gather", "part", "reduce_scatter"):
             self._own(call)
         if call.op in _SUMS:
@@ -358,7 +360,9 @@ def _grid(program: Program, degree: dict[str, int], walk: _Walk, ranges: tuple[H
         for factor in _of_axis(program, axis.name):
             fixed = axis.inner if isinstance(axis.inner, int) and factor == axis.inner_name else axis.degree if axis.inner is None else None
             first = max(PLACES + len(walk.ranks[factor]), *(n + 2 for n in walk.ranks[factor]), 0)
-            found[factor] = [fixed] if isinstance(fixed, int) else list(range(first, first + degree[factor] + 1))
+            # named ranks are different places, save where one of them is the last
+            ends = sorted(n + 1 for n in walk.ranks[factor] if n >= 0) if -1 in walk.ranks[factor] else []
+            found[factor] = [fixed] if isinstance(fixed, int) else [*ends, *range(first, first + degree[factor] + 1)]
         values |= {f: tuple(n) for f, n in found.items()}
         choices.append([_degrees(axis.name, dict(zip(found, at, strict=True))) for at in itertools.product(*found.values())])
         if axis.inner is not None and axis.degree is not None:
@@ -393,22 +397,28 @@ def _spread(program: Program, setup: Setup, walk: _Walk) -> Setup:
         layout = layout_of(program, spread)
         if prod(layout.sizes.factors.values()) > MOST_DEVICES or layout.network:
             break
-        if all(_everywhere(layout, block, walk) for block in layout.blocks):
+        if _everywhere(layout, walk):
             return spread
-    if all(_everywhere(layout, block, walk) for block in layout.blocks):
+    if _everywhere(layout, walk):
         return setup
     raise _NotCoveredError("no run is large enough for an element in each place that is told apart")
 
 
-def _everywhere(layout: Layout, block: int, walk: _Walk) -> bool:
-    """Whether along all factors together elements of a block lie at each rank that is named, and at two others that are not."""
+def _everywhere(layout: Layout, walk: _Walk) -> bool:
+    """Whether along all factors together elements of each group in each block lie at each rank that is named, and at two others."""
     sizes = {f: n for f, n in layout.sizes.factors.items() if f in walk.owned}
     named = {f: {n % size for n in walk.ranks[f] if n < size} for f, size in sizes.items()}
     others = {f: min(2, size - len(named[f])) for f, size in sizes.items()}
-    owners = {tuple(layout.owner(e, f) for f in sizes) for e in layout.elements if e[0] == block}
-    kinds = {tuple(n if n in named[f] else "other" for n, f in zip(at, sizes, strict=True)) for at in owners}
-    several = all(len({at[k] for at in owners if at[k] not in named[f]}) >= others[f] for k, f in enumerate(sizes))
-    return several and set(itertools.product(*([*named[f], *(["other"] if others[f] else [])] for f in sizes))) <= kinds
+    wanted = set(itertools.product(*([*named[f], *(["other"] if others[f] else [])] for f in sizes)))
+    found: dict[tuple[int, str], set[tuple[int, ...]]] = {}
+    for element in layout.elements:
+        found.setdefault((element[0], layout.group_of(element)), set()).add(tuple(layout.owner(element, f) for f in sizes))
+    for owners in found.values():
+        kinds = {tuple(n if n in named[f] else "other" for n, f in zip(at, sizes, strict=True)) for at in owners}
+        several = all(len({at[k] for at in owners if at[k] not in named[f]}) >= others[f] for k, f in enumerate(sizes))
+        if not several or not wanted <= kinds:
+            return False
+    return True
 
 
 def _ran(program: Program, setups: list[Setup], degree: dict[str, int], values: _Values) -> Result:
