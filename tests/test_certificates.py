@@ -287,6 +287,56 @@ def test_certificates_of_what_is_false_are_rejected(name: str) -> None:
         verify(document)
 
 
+@pytest.mark.parametrize("name", ["rename", "height"])
+def test_honest_steps_do_not_add_up_to_a_false_claim(name: str) -> None:
+    """Each used to make of two variables one: names given one after the other, and names that depended on what was still to change."""
+    forged = json.loads((Path(__file__).parent / "data" / "forged_certificates.json").read_text())[name]
+    with pytest.raises(RejectedError, match="differ"):
+        verify(forged)
+
+
+A_1, A_2, C_X = ["var", "a1", D], ["var", "a2", D], ["symbol", "c"]
+ODD: dict[str, tuple[list[Any], int, int]] = {
+    "a quotient that may be undefined": ([C_X, ["power", 0, -1], ["times", 0, 1], ["number", "1"]], 2, 3),
+    "and one under a sum": ([F_X, ["power", 0, -1], ["times", 0, 1], ["sum", [X], 2], ["number", "1"], ["sum", [X], 4]], 3, 5),
+    "one variable replaced twice": ([F_X, ["let", [[X, Y], [X, Z]], 0]], 1, 1),
+    "functions without a name": ([["equal", ["of", 1, [], D], ["of", True, [], D]], ["number", "1"]], 0, 1),
+    "a term that is data": ([["plus", {}], ["number", "0"]], 0, 1),
+    "an exponent that is a truth": ([F_X, ["power", 0, True]], 1, 0),
+    "a normal form that is changed": ([["equal", X, Y], F_X, ["times", 0, 1], ["given", [X, Y], True, 2]], 3, 1),
+    "an index that is no variable": ([["apply", "f", [["index", ["of", "o", [X], D]]]], ["move", ["of", "o", [X], D], Y, 0], F_Y], 1, 2),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_has_no_value_or_two_is_rejected(name: str) -> None:
+    terms, left, right = ODD[name]
+    with pytest.raises(RejectedError):
+        verify(_forged(terms, [], left, right))
+
+
+def test_the_sum_of_a_term_is_never_a_step_for_itself() -> None:
+    """[a2 = a1], summed over nothing, squared and summed: not the number of points."""
+    terms = [
+        ["equal", A_2, A_1],
+        ["the sum", [["var", "c1", "c"]], 0],
+        ["times", 1, 1],
+        ["the sum", [X], 0],
+        ["sum", [X], 2],
+        ["number", "1"],
+        ["sum", [X], 5],
+    ]
+    forged = _forged(terms, [{"rule": "nested", "over": [X], "of": 2, "at": 1, "is": 3}], 4, 6)
+    with pytest.raises(RejectedError):
+        verify(forged | {"sorts": {D: "n", E: "k", "c": 1}})
+
+
+@pytest.mark.parametrize("point", [{"n": "1/2", "k": "2"}, {"n": "-1", "k": "2"}, {"n": "0", "k": "2"}])
+def test_there_are_so_many_points_as_can_be_counted(point: dict[str, str]) -> None:
+    with pytest.raises(RejectedError, match="whole number"):
+        verify(_forged([F_X], [], 0, 0) | {"point": point})
+
+
 G_Y, G_XX = ["apply", "g", [["index", Y]]], ["apply", "g", [["index", X], ["index", X]]]
 #: Each rule, where it may be used: terms, the step, and the two sides that are equal by it.
 TRUE: dict[str, tuple[list[Any], dict[str, Any], int, int]] = {

@@ -16,7 +16,7 @@ from placeproof.semantics.encode import Obligation, Options, encode
 from placeproof.semantics.ranges import Range, read_ranges
 from placeproof.semantics.trace import trace
 from placeproof.verify import RejectedError
-from placeproof.verify.check import SCHEMA, check_claim, check_step
+from placeproof.verify.check import SCHEMA, check_claim, check_step, inverses
 from placeproof.verify.read import Reader
 from placeproof.verify.terms import Terms
 
@@ -98,6 +98,7 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
         terms.used = set()
         check_step(terms, reader, number, step)
         needs.append(terms.used)
+    divided = inverses(reader, document["steps"])
     shown: list[Any] = []
     unshown: list[Any] = []
     used: set[int] = set()
@@ -105,7 +106,7 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
         terms.used = set()
         reader.done.clear()  # so that what this claim needs is seen
         try:
-            check_claim(terms, reader, claim, document["point"])
+            check_claim(terms, reader, claim, document["point"], divided)
         except RejectedError as rejected:
             unshown.append({"name": claim["name"], "condition": claim["condition"], "line": claim["line"], "why": str(rejected)})
             continue

@@ -12,11 +12,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
+from placeproof.core.program.ir import expressions, own_expressions, statements
+from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.confirm import denied
 from placeproof.semantics.encode.world import HasGiven
 from placeproof.semantics.meaning.layout import Layout
@@ -32,19 +35,23 @@ PLACES = 6
 #: The degree of the runs' optimizer in the gradient.
 OPTIMIZER = 2
 #: More devices, or more runs, than these are not tried.
-MOST_DEVICES, MOST_RUNS = 1024, 300
+MOST_DEVICES, MOST_RUNS = 1024, 600
+#: Bits of all numbers in the text together, so that nothing that a step makes of them is a multiple of the runs' prime of 31 bits.
+MOST_BITS = 20
 SEEDS = (1, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """Coefficients of a buffer: polynomials of degree ``above`` over a power ``below`` of each degree. ``given``: a number that all devices
-    know, with no coefficient; ``alone``: it is one product of powers, which these are."""
+    know, with no coefficient; ``alone``: it is one product of powers, which these are. ``moved``: a state, or what a pass made, that has
+    only been copied."""
 
     above: dict[str, int] = field(default_factory=dict)
     below: dict[str, int] = field(default_factory=dict)
     given: bool = False
     alone: dict[str, int] | None = None
+    moved: bool = False
 
     @property
     def constant(self) -> bool:
@@ -87,6 +94,7 @@ def cutoff(program: Program, without: frozenset[str] = frozenset(), ranges: tupl
     """Run a program whose states are placed where it has to be right to be right everywhere; or say why there is no such place."""
     try:
         _plain(program, without)
+        _short(program)
         walk = _Walk(program)
         walk.body(program.body)
         degree = walk.degree()
@@ -123,6 +131,20 @@ def _plain(program: Program, without: frozenset[str]) -> None:
         raise _NotCoveredError(f"it is not worked out for a reference with {', '.join(odd)}")
 
 
+def _short(program: Program) -> None:
+    """Numbers in the text are no multiples of the prime that runs compute with, nor is what the step makes of them."""
+    bits = 0
+    for stmt in statements(program.body):
+        for expr in (e for own in own_expressions(stmt) for e in expressions(own)):
+            if isinstance(expr, Number):
+                bits += (abs(expr.value.numerator).bit_length() + expr.value.denominator.bit_length() - 1) if abs(expr.value) != 1 else 0
+            if isinstance(expr, Binary) and expr.op == "**" and isinstance(expr.right, Number):
+                inside = [e.value for e in expressions(expr.left) if isinstance(e, Number)]
+                bits += int(abs(expr.right.value)) * sum(abs(v.numerator).bit_length() + v.denominator.bit_length() for v in inside)
+    if bits > MOST_BITS:
+        raise _NotCoveredError(f"the numbers in the text have {bits} bits, and may come near the prime of the runs")
+
+
 # How coefficients grow.
 
 
@@ -130,8 +152,13 @@ def _more(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
     return {s: a.get(s, 0) + b.get(s, 0) for s in {*a, *b}}
 
 
+def _either(a: Bound, b: Bound) -> Bound:
+    """Of what is one or the other, device by device or part by part."""
+    return replace(_added(a, b), moved=a.moved and b.moved)
+
+
 def _added(a: Bound, b: Bound) -> Bound:
-    """Of a sum, or of what is one or the other."""
+    """Of a sum."""
     below = {s: max(a.below.get(s, 0), b.below.get(s, 0)) for s in {*a.below, *b.below}}
     names = {*below, *a.above, *b.above}
     above = {s: max(x.above.get(s, 0) + below.get(s, 0) - x.below.get(s, 0) for x in (a, b)) for s in names}
@@ -163,7 +190,7 @@ class _Walk:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.env: dict[str, Bound] = {"parameters": Bound(), "optimizer": Bound()}
+        self.env: dict[str, Bound] = {"parameters": Bound(moved=True), "optimizer": Bound(moved=True)}
         self.ranks: _Ranks = {f: set() for f in _factors(program)}
         self.owned = {f for p in program.placed for axis, mode in p.modes if mode.split for f in _of_axis(program, axis)}
 
@@ -196,7 +223,9 @@ class _Walk:
         for n, target in enumerate(one.targets):
             bound = bounds[min(n, len(bounds) - 1)]
             whole = target.index is None and target.group is None and not one.accumulate
-            self.env[target.name] = bound if whole or target.name not in self.env else _added(self.env[target.name], bound)
+            if not whole and target.name in self.env:
+                bound = (_added if one.accumulate else _either)(self.env[target.name], bound)
+            self.env[target.name] = bound
 
     def _do(self, call: Call) -> None:
         if call.op not in ("zero", "free"):
@@ -206,14 +235,14 @@ class _Walk:
         for _ in range(4):
             before = dict(self.env)
             self.body(one.body)
-            self.env = {name: _added(before[name], bound) if name in before else bound for name, bound in self.env.items()}
+            self.env = {name: _either(before[name], bound) if name in before else bound for name, bound in self.env.items()}
             if all(_same(before.get(name), bound) for name, bound in self.env.items()):
                 return
         raise _NotCoveredError("a buffer grows from one iteration to the next", one.place)
 
     def _branch(self, one: If) -> None:
         bound, factors = one.bound, _of_axis(self.program, one.axis)
-        last = isinstance(bound, Binary) and bound.op == "-" and isinstance(bound.right, Number) and bound.right.value == 1
+        last = isinstance(bound, Binary) and (bound.op, bound.right, bound.left) == ("-", Number(value=Fraction(1)), Ref(name=one.axis))
         if len(factors) != 1 or not (isinstance(bound, Number) or (last and one.op in ("==", "<"))):
             raise _NotCoveredError("a rank is compared with more than single ranks", one.place)
         if isinstance(bound, Number):
@@ -224,7 +253,7 @@ class _Walk:
         self.body(one.then)
         then, self.env = self.env, before
         self.body(one.orelse)
-        self.env = {n: _added(then[n], self.env[n]) if n in then and n in self.env else (then | self.env)[n] for n in {*then, *self.env}}
+        self.env = {n: _either(then[n], self.env[n]) if n in then and n in self.env else (then | self.env)[n] for n in {*then, *self.env}}
 
     # Expressions.
 
@@ -250,7 +279,7 @@ class _Walk:
         factors = _of_axis(self.program, ref.name)
         if factors:
             return Bound(above=dict.fromkeys(factors, 1), given=True, alone=dict.fromkeys(factors, 1))
-        if ref.name == "gradients":
+        if ref.name == "gradients":  # garbage, before anything is written
             return Bound()
         raise _NotCoveredError(f"`{ref.name}` stands for any number", ref.place)
 
@@ -286,6 +315,8 @@ class _Walk:
             return self._pass(call)
         if call.op == "update" and len(call.args) == 3:
             *states, gradient = (self._one(a) for a in call.args)
+            if not all(s.moved for s in states):
+                raise _NotCoveredError("`update` reads states that were computed", call.place)
             squared = Bound(above=_more(gradient.above, gradient.above), below=_more(gradient.below, gradient.below))
             new = _added(_added(*states), squared)
             return [new, new]
@@ -322,9 +353,11 @@ class _Walk:
         for n, operand in enumerate(call.args):
             if isinstance(operand, Ref) and operand.name not in self.env:  # a micro-batch
                 continue
-            if not self._one(operand).constant and not (scaled and n == 2):
-                raise _NotCoveredError(f"`{call.op}` reads what was computed from several devices", call.place)
-        return [self._one(call.args[2]) if scaled else Bound()]
+            if not self._one(operand).moved and not (scaled and n == 2):
+                raise _NotCoveredError(f"`{call.op}` reads what was computed", call.place)
+        if not scaled:
+            return [Bound(moved=True)]
+        return [replace(self._one(call.args[2]), moved=False)] if call.op != "backward_input" else [self._one(call.args[2])]
 
 
 def _same(a: Bound | None, b: Bound) -> bool:
@@ -353,6 +386,7 @@ def _factors(program: Program) -> tuple[str, ...]:
 
 def _grid(program: Program, degree: dict[str, int], walk: _Walk, ranges: tuple[HasGiven, ...]) -> tuple[list[Setup], _Values]:
     """Runs at one value more than the degree, for each factor, all of them so large that no place is missing."""
+    least = least_degrees(program)
     choices: list[list[dict[str, int]]] = []
     values: _Values = {}
     for axis in program.axes:
@@ -360,9 +394,9 @@ def _grid(program: Program, degree: dict[str, int], walk: _Walk, ranges: tuple[H
         for factor in _of_axis(program, axis.name):
             fixed = axis.inner if isinstance(axis.inner, int) and factor == axis.inner_name else axis.degree if axis.inner is None else None
             first = max(PLACES + len(walk.ranks[factor]), *(n + 2 for n in walk.ranks[factor]), 0)
-            # named ranks are different places, save where one of them is the last
-            ends = sorted(n + 1 for n in walk.ranks[factor] if n >= 0) if -1 in walk.ranks[factor] else []
-            found[factor] = [fixed] if isinstance(fixed, int) else [*ends, *range(first, first + degree[factor] + 1)]
+            # on few devices ranks that are named, other than the first, may be the same or not there
+            start = first if walk.ranks[factor] <= {0} else least.get(axis.name, 1) if axis.inner is None else 1
+            found[factor] = [fixed] if isinstance(fixed, int) else list(range(start, first + degree[factor] + 1))
         values |= {f: tuple(n) for f, n in found.items()}
         choices.append([_degrees(axis.name, dict(zip(found, at, strict=True))) for at in itertools.product(*found.values())])
         if axis.inner is not None and axis.degree is not None:

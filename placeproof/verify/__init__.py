@@ -12,7 +12,7 @@ The whole format is in the reference of the documentation:
     index     ["var", name, sort]   ["of", function, [index, ...], sort]
     terms     ["number", "2/3"]   ["symbol", name]   ["apply", name, [argument, ...]]   ["plus", term, ...]   ["times", term, ...]
               ["power", term, n]   ["equal", index, index]   ["sum", [var, ...], term]   ["max", [var, ...], [[index, index], ...], term]
-              ["let", [[var, index], ...], term]   ["move", index, index, term]   ["given", [index, index], true, term]
+              ["let", [[var, index], ...], term]
     argument  a term, ["index", index], or ["function", [var, ...], term]
 
 A term is the number of its line in the list of terms, and speaks of earlier lines only.

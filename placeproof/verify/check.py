@@ -83,8 +83,26 @@ def check_step(terms: Terms, read: Reader, number: int, step: dict[str, Any]) ->
     terms.learn(number, over, mono, found)
 
 
-def check_claim(terms: Terms, read: Reader, claim: dict[str, Any], point: dict[str, str]) -> None:
-    """Both sides are the same, where the hypotheses give indices their values; and what is divided by is positive."""
+def inverses(read: Reader, steps: list[dict[str, Any]]) -> set[int]:
+    """The lines that are divided by in steps."""
+    lines = {line for s in steps for line in (s["of"], s["is"], *_lines(s))}
+    return {one for line in lines for one in read.inverted(line, set())}
+
+
+def _lines(step: dict[str, Any]) -> list[int]:
+    """The terms at which a rule is applied."""
+    match step["rule"]:
+        case "homogeneity":
+            return list(step["at"])
+        case "exchange":
+            return [line for _, line in step["at"]]
+        case "nested":
+            return [step["at"]]
+    return []
+
+
+def check_claim(terms: Terms, read: Reader, claim: dict[str, Any], point: dict[str, str], inverses: set[int]) -> None:
+    """Both sides are the same, where the hypotheses give indices their values; and what is divided by, here or in steps, is positive."""
     equal = [(read.index(g[2]), read.index(g[3])) for g in claim["given"] if g[0] == "equal"]
     orders = [(read.term(g[2]), str(g[3]), read.term(g[4])) for g in claim["given"] if g[0] == "order"]
     fixed = {a for a, _ in equal}
@@ -103,8 +121,10 @@ def check_claim(terms: Terms, read: Reader, claim: dict[str, Any], point: dict[s
 
     if here(claim["left"]) != here(claim["right"]):
         raise RejectedError("the two sides differ")
+    lines = {claim["left"], claim["right"], *claim["divisors"], *(x for g in claim["given"] if g[0] == "order" for x in (g[2], g[4]))}
+    inverted = sorted({one for line in lines for one in read.inverted(line, set())} | inverses)
     above = [a for a, op, b in orders if (op == ">" and not b) or (op in (">", ">=", "=") and set(b) == set(ONE) and b[((), ())] > 0)]
-    for divisor in map(here, claim["divisors"]):
+    for divisor in map(here, [*claim["divisors"], *inverted]):
         if divisor not in above and not (divisor and all(c > 0 and _positive(m, above) for m, c in divisor.items())):
             raise RejectedError("something that is divided by is not seen to be positive")
 
@@ -151,16 +171,19 @@ def verify(document: dict[str, Any]) -> Counter[str]:
     try:
         if document["schema"] != SCHEMA:
             raise RejectedError(f"it is not of the schema {SCHEMA}")
-        if not all(type(n) is str or (type(n) is int and n >= 1) for n in document["sorts"].values()):
+        if not all((type(n) is str and n and not n[0].isdigit()) or (type(n) is int and n >= 1) for n in document["sorts"].values()):
             raise RejectedError("a sort has at least one point")
+        if not all(Fraction(n).denominator == 1 and Fraction(n) >= 1 for n in document["point"].values()):
+            raise RejectedError("there is a whole number of points, and one at least")
         terms = Terms(document["sorts"])
         read = Reader(document["terms"], terms)
         for number, step in enumerate(document["steps"]):
             where = f"step {number}"
             check_step(terms, read, number, step)
+        divided = inverses(read, document["steps"])
         for number, claim in enumerate(document["claims"]):
             where = f"claim {number}"
-            check_claim(terms, read, claim, document["point"])
+            check_claim(terms, read, claim, document["point"], divided)
     except RejectedError as rejected:
         raise RejectedError(f"{where}: {rejected}") from None
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from .terms import ONE, Poly, RejectedError, Terms, atom, ordered, plus
+from .terms import ONE, Poly, RejectedError, Terms, atom, frozen, plus, scaled
 
 
 class Reader:
@@ -18,6 +18,8 @@ class Reader:
     def index(self, x: Any) -> Any:
         """An index as data."""
         kind, name, *rest = x
+        if type(name) is not str:
+            raise RejectedError(f"{x} is no index")
         if kind == "var" and len(rest) == 1 and rest[0] in self.terms.sorts and not name.startswith(("#", "?", "~~")):
             return ("var", name, rest[0])
         if kind == "of" and len(rest) == 2 and rest[1] in self.terms.sorts:
@@ -40,7 +42,7 @@ class Reader:
             over, body = self.variables(x[1]), self.term(x[2])
             for v in over:
                 body = self.terms.moved(body, v, self.terms.only(v[2])) if self.terms.sorts[v[2]] == 1 else body
-            return self.terms.function(over, body)
+            return self.terms.function(over, frozen(body))
         raise RejectedError(f"{x} is no argument")
 
     def term(self, number: Any) -> Poly:
@@ -48,44 +50,53 @@ class Reader:
         if type(number) is not int or not 0 <= number < len(self.lines):
             raise RejectedError(f"there is no term {number}")
         if number not in self.done:
-            self.done[number] = self._read(number, *self.lines[number])
+            self.done[number] = self._read(*self.lines[number])
         return self.done[number]
 
-    def _read(self, number: int, kind: str, *parts: Any) -> Poly:
+    def _read(self, kind: str, *parts: Any) -> Poly:
         terms = self.terms
-        below = [self.term(p) if type(p) is int and (kind != "power" or k == 0) else p for k, p in enumerate(parts)]
-        match kind, below:
+        match kind, parts:
             case "number", [str(text)]:
-                return {m: c * Fraction(text) for m, c in ONE.items() if Fraction(text)}
+                return scaled(ONE, Fraction(text))
             case "symbol", [str(name)]:
                 return atom(("symbol", name))
-            case "apply", [str(name), args]:
+            case "apply", [str(name), list(args)]:
                 return terms.apply(name, [self.term(a) if type(a) is int else self.argument(a) for a in args])
             case "plus", _:
-                return plus(*below)
+                return plus(*map(self.term, parts))
             case "times", _:
-                return terms.times(*below)
-            case "power", [dict(poly), int(n)]:
-                return terms.power(poly, n)
+                return terms.times(*map(self.term, parts))
+            case "power", [line, n] if type(n) is int:
+                return terms.power(self.term(line), n)
             case "equal", [a, b]:
                 return terms.same(self.index(a), self.index(b))
-            case "sum", [over, dict(body)]:
-                return terms.sum(self.variables(over), body)
-            case "the sum", [over, dict(body)]:
-                return atom(terms.the_sum(self.variables(over), terms.alone(body)))
-            case "max", [over, guards, dict(body)]:
-                return terms.max(list(self.variables(over)), tuple((self.index(a), self.index(b)) for a, b in guards), body)
-            case "let", [pairs, dict(body)]:
-                return self._let([(self.index(v), self.index(i)) for v, i in pairs], body)
-            case "move", [old, new, dict(body)]:
-                return terms.moved(body, self.index(old), self.index(new))
-            case "given", [guard, bool(holds), dict(body)]:
-                return terms.given(body, ordered((tuple(map(self.index, guard)),), {})[0], holds)
-        raise RejectedError(f"term {number} cannot be read")
+            case "sum", [over, line]:
+                return terms.sum(self.variables(over), self.term(line))
+            case "the sum", [over, line]:
+                return atom(terms.the_sum(self.variables(over), terms.alone(self.term(line))))
+            case "max", [over, guards, line]:
+                return terms.max(list(self.variables(over)), tuple((self.index(a), self.index(b)) for a, b in guards), self.term(line))
+            case "let", [pairs, line]:
+                old = self.variables([v for v, _ in pairs])
+                return self._let(list(zip(old, [self.index(i) for _, i in pairs], strict=True)), self.term(line))
+        raise RejectedError("a term cannot be read")
+
+    def inverted(self, line: int, seen: set[int]) -> set[int]:
+        """The lines that a term divides by, and those that it speaks of."""
+        if line in seen:
+            return set()
+        seen.add(line)
+        kind, *parts = self.lines[line]
+        if kind == "power":
+            return ({parts[0]} if parts[1] < 0 else set()) | self.inverted(parts[0], seen)
+        below = [p for p in parts if type(p) is int]
+        if kind == "apply":
+            below = [a if type(a) is int else a[2] for a in parts[1] if type(a) is int or a[0] == "function"]
+        return {one for p in below for one in self.inverted(p, seen)}
 
     def _let(self, pairs: list[tuple[Any, Any]], body: Poly) -> Poly:
         """All variables are replaced at once."""
-        held = [(v, ("var", f"~~{next(self.terms._fresh)}", v[2]), new) for v, new in pairs]
+        held = [(v, ("var", f"~~{next(self.terms.fresh)}", v[2]), new) for v, new in pairs]
         for old, between, _ in held:
             body = self.terms.moved(body, old, between)
         for _, between, new in held:

@@ -93,7 +93,7 @@ class Terms:
         self.sorts = sorts
         self.known: dict[Any, tuple[int, Poly]] = {}
         self.used: set[int] = set()
-        self._fresh = itertools.count()
+        self.fresh = itertools.count()
 
     # Products, guards, powers, functions.
 
@@ -136,7 +136,7 @@ class Terms:
             raise RejectedError("indices of two sorts are compared")
         return ONE if a == b else {((tuple(sorted((a, b), key=repr)),), ()): Fraction(1)}
 
-    def given(self, poly: Poly, guard: Any, holds: bool) -> Poly:
+    def _under(self, poly: Poly, guard: Any, holds: bool) -> Poly:
         """A term where a guard holds, or where it does not."""
         if not holds:
             return {m: c for m, c in poly.items() if guard not in m[0]}
@@ -148,7 +148,7 @@ class Terms:
         if not found:
             return make(polys)
         where: Poly = {((found[0],), ()): Fraction(1)}
-        yes, no = ([self.given(p, found[0], holds) if isinstance(p, dict) else p for p in polys] for holds in (True, False))
+        yes, no = ([self._under(p, found[0], holds) if isinstance(p, dict) else p for p in polys] for holds in (True, False))
         there = self.times(where, self.by_cases(make, yes))
         elsewhere = self.by_cases(make, no)
         return plus(there, elsewhere, scaled(self.times(where, elsewhere), Fraction(-1)))
@@ -196,23 +196,24 @@ class Terms:
             return atom(self.the_sum(over, mono))
         number, found = self.known[key]
         self.used.add(number)
-        for there, here in names.items():
-            found = self.moved(found, there, here)
-        return found
+        return dict(self.renamed_terms(found.items(), names))
 
     def learn(self, number: int, over: tuple[Any, ...], mono: Any, found: Poly) -> None:
         """What a step has shown of a sum."""
+        if found == atom(self.the_sum(over, mono)):
+            raise RejectedError("a sum is said to be itself")
+        if free(frozen(found)) - free(mono) or free(frozen(found)) & set(over):
+            raise RejectedError("what a sum is speaks of another variable")
         key, names = self._schema(over, mono)
-        for there, here in names.items():
-            found = self.moved(found, here, there)
-        self.known.setdefault(key, (number, found))
+        there = {here: name for name, here in names.items()}
+        self.known.setdefault(key, (number, dict(self.renamed_terms(found.items(), there))))
 
     def _schema(self, over: tuple[Any, ...], mono: Any) -> tuple[Any, dict[Any, Any]]:
         """A sum up to the names of its free variables, and what these are called here."""
         best: tuple[Any, dict[Any, Any]] | None = None
         for order in self._orders(free(mono) - set(over), mono):
             names = self._named(order, "?")
-            key = self.the_sum(over, self.alone(self._renamed({mono: Fraction(1)}, names)))
+            key = self.the_sum(over, self.renamed(mono, names))
             if best is None or repr(key) < repr(best[0]):
                 best = key, {new: old for old, new in names.items()}
         assert best is not None
@@ -239,12 +240,18 @@ class Terms:
     def the_sum(self, over: Iterable[Any], mono: Any) -> tuple[Any, ...]:
         """A sum as an atom, with names for what it binds that depend on what it says alone."""
         named = (self._named(order, f"#{height(mono)}.") for order in self._orders(over, mono))
-        return min((("sum", tuple(sorted(n.values())), self.alone(self._renamed({mono: Fraction(1)}, n))) for n in named), key=repr)
+        return min((("sum", tuple(sorted(n.values())), self.renamed(mono, n)) for n in named), key=repr)
 
-    def function(self, over: Iterable[Any], body: Poly) -> tuple[Any, ...]:
+    def function(self, over: Iterable[Any], body: tuple[Any, ...]) -> tuple[Any, ...]:
         """A function of indices, likewise; the order of what it binds matters."""
-        names = self._named(over, f"#{height(frozen(body))}.")
-        return ("function", tuple(names.values()), frozen(self._renamed(body, names)))
+        names = self._named(over, f"#{height(body)}.")
+        return ("function", tuple(names.values()), self.renamed_terms(body, names))
+
+    def the_max(self, over: Iterable[Any], guards: tuple[Any, ...], body: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A maximum, likewise."""
+        named = (self._named(order, f"#{height((guards, body))}.") for order in self._orders(over, (guards, body)))
+        found = (("max", tuple(sorted(n.values())), (ordered(guards, n), self.renamed_terms(body, n))) for n in named)
+        return min(found, key=repr)
 
     def alone(self, poly: Poly) -> Any:
         """The monomial of a term that is one."""
@@ -252,10 +259,41 @@ class Terms:
             raise RejectedError("there is more than one monomial")
         return next(iter(poly))
 
-    def _renamed(self, poly: Poly, names: dict[Any, Any]) -> Poly:
-        for old, new in names.items():
-            poly = self.moved(poly, old, new)
-        return poly
+    # Variables called otherwise, all at once. Nothing is looked up or worked out, so that it says the same of the other variables. No name
+    # of a new variable is bound inside: those that bind have "#" and how deep they are nested, and what is read has neither.
+
+    def renamed(self, mono: Any, names: dict[Any, Any]) -> Any:
+        """A monomial with variables called otherwise."""
+        if free(mono).isdisjoint(names):
+            return mono
+        guards = (tuple(sorted((swapped(a, names), swapped(b, names)), key=repr)) for a, b in mono[0])
+        factors = ((self._renamed_atom(a, names), n) for a, n in mono[1])
+        return tuple(sorted(guards, key=repr)), tuple(sorted(factors, key=repr))
+
+    def renamed_terms(self, poly: Iterable[Any], names: dict[Any, Any]) -> tuple[Any, ...]:
+        """A frozen term, likewise."""
+        return tuple(sorted(((self.renamed(mono, names), c) for mono, c in poly), key=repr))
+
+    def _renamed_atom(self, one: tuple[Any, ...], names: dict[Any, Any]) -> tuple[Any, ...]:
+        match one[0]:
+            case "apply":
+                return ("apply", one[1], tuple(self._renamed_argument(a, names) for a in one[2]))
+            case "one over":
+                return ("one over", self.renamed_terms(one[1], names))
+            case "sum":
+                return self.the_sum(one[1], self.renamed(one[2], names))
+            case "max":
+                guards = tuple((swapped(a, names), swapped(b, names)) for a, b in one[2][0])
+                return self.the_max(one[1], guards, self.renamed_terms(one[2][1], names))
+        return one
+
+    def _renamed_argument(self, arg: tuple[Any, ...], names: dict[Any, Any]) -> tuple[Any, ...]:
+        match arg[0]:
+            case "term":
+                return ("term", self.renamed_terms(arg[1], names))
+            case "index":
+                return ("index", swapped(arg[1], names))
+        return self.function(arg[1], self.renamed_terms(arg[2], names))
 
     def max(self, over: list[Any], guards: tuple[Any, ...], body: Poly) -> Poly:
         """The greatest value of a term over variables, where guards hold."""
@@ -272,9 +310,7 @@ class Terms:
             return self.max([*over, *more], (*guards, *also), inside)
         if not over and not guards:
             return body
-        named = (self._named(order, f"#{height((guards, frozen(body)))}.") for order in self._orders(over, (guards, frozen(body))))
-        found = (("max", tuple(sorted(n.values())), (ordered(guards, n), frozen(self._renamed(body, n)))) for n in named)
-        return atom(min(found, key=repr))
+        return atom(self.the_max(over, guards, frozen(body)))
 
     def _greatest(self, body: Poly) -> Any:
         """The maximum that a term is."""
@@ -285,11 +321,11 @@ class Terms:
 
     def opened(self, binder: tuple[Any, ...]) -> tuple[list[Any], Any]:
         """What a binder binds under names that occur nowhere else, and its body in them."""
-        names = {v: ("var", f"~~{next(self._fresh)}", v[2]) for v in binder[1]}
+        names = {v: ("var", f"~~{next(self.fresh)}", v[2]) for v in binder[1]}
         over, inside = list(names.values()), binder[2]
         if binder[0] == "max":
-            return over, (ordered(inside[0], names), self._renamed(dict(inside[1]), names))
-        return over, self._renamed({inside: Fraction(1)} if binder[0] == "sum" else dict(inside), names)
+            return over, (ordered(inside[0], names), dict(self.renamed_terms(inside[1], names)))
+        return over, {self.renamed(inside, names): Fraction(1)} if binder[0] == "sum" else dict(self.renamed_terms(inside, names))
 
     # One index for another, wherever it stands.
 
@@ -329,7 +365,7 @@ class Terms:
             case "index":
                 return ("index", swapped(arg[1], {old: new}))
         over, body = self.opened(arg)
-        return self.function(over, self.moved(body, old, new))
+        return self.function(over, frozen(self.moved(body, old, new)))
 
 
 def _occurs(old: Any, x: Any) -> bool:

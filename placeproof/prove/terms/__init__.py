@@ -4,7 +4,9 @@ Build terms with the functions of this package alone; they apply the rules for s
 """
 
 from placeproof.prove.terms.algebra import ONE, ZERO, constant, same, substitute_index, symbol
+from placeproof.prove.terms.cases import under
 from placeproof.prove.terms.nodes import App, Fn, Greatest, Index, Lam, Mono, Paren, Poly, Sort, Sum, Sym, Var, fn, point
+from placeproof.prove.terms.rewrite import rewritten
 from placeproof.prove.terms.said import (
     app,
     by_cases,
@@ -14,10 +16,8 @@ from placeproof.prove.terms.said import (
     lam,
     power,
     product,
-    rewritten,
     substitute,
     total,
-    under,
 )
 
 __all__ = [

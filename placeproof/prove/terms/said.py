@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from placeproof.prove.terms import algebra, cases, extrema, recording, rewrite
+from placeproof.prove.terms import algebra, cases, extrema, recording
 from placeproof.prove.terms.nodes import Argument, Guard, Index, Lam, Poly, Var
 
 
@@ -57,25 +57,10 @@ def substitute(poly: Poly, meant: Mapping[str, Index]) -> Poly:
     return result if r is None or result is poly else r.note(result, "let", r.pairs(meant), r.said(poly))
 
 
-def rewritten(poly: Poly, old: Index, new: Index) -> Poly:
-    """A term with one index term replaced by another."""
-    result, r = rewrite.rewritten(poly, old, new), recording.active
-    return result if r is None or result is poly else r.note(result, "move", r.index(old), r.index(new), r.said(poly))
-
-
 def choose(where: Poly, then: Poly, otherwise: Poly) -> Poly:
     """``then`` where the guard ``where`` (1 or 0) holds, ``otherwise`` elsewhere."""
     result, r = cases.choose(where, then, otherwise), recording.active
     return result if r is None else r.chosen(result, where, then, otherwise)
-
-
-def under(body: Poly, where: Poly, *, holds: bool) -> Poly:
-    """A term where the guard ``where`` (one guard) holds, or where it does not."""
-    result, r = cases.under(body, where, holds=holds), recording.active
-    if r is None:
-        return result
-    ((mono, _),) = where.terms
-    return r.note(result, "given", *r.guards(mono.guards), holds, r.said(body))
 
 
 def by_cases(make: Callable[..., Poly], *polys: Poly) -> Poly:
