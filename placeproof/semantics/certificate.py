@@ -93,12 +93,16 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
     """The certificate without what is not needed, and without the claims that it does not show."""
     terms = Terms(document["sorts"])
     reader = Reader(document["terms"], terms)
-    needs: list[set[int]] = []
+    needs: list[set[int] | None] = []
     for number, step in enumerate(document["steps"]):
         terms.used = set()
-        check_step(terms, reader, number, step)
-        needs.append(terms.used)
-    divided = inverses(reader, document["steps"])
+        try:
+            check_step(terms, reader, number, step)
+        except RejectedError:  # it is left out, and what needs it is not shown
+            needs.append(None)
+        else:
+            needs.append(terms.used)
+    divided = inverses(reader, [s for s, needed in zip(document["steps"], needs, strict=True) if needed is not None])
     shown: list[Any] = []
     unshown: list[Any] = []
     used: set[int] = set()
@@ -114,7 +118,7 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
         used |= terms.used
     for number in reversed(range(len(needs))):
         if number in used:
-            used |= needs[number]
+            used |= needs[number] or set()
     steps = [s for number, s in enumerate(document["steps"]) if number in used]
     return _renumbered({**document, "steps": steps, "claims": shown, "unshown": unshown})
 
