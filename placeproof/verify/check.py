@@ -46,8 +46,10 @@ def _exchange(terms: Terms, read: Reader, over: _Over, mono: Any, at: Any) -> Po
 def _nested(terms: Terms, read: Reader, over: _Over, mono: Any, at: Any) -> Poly:
     """Exchange of a sum and a sum within: they are one over all indices."""
     guards, factors = terms.alone(read.term(at))
+    if guards or len(factors) != 1 or factors[0][1] != 1 or factors[0][0][0] != "sum":
+        raise RejectedError("there is no such sum within")
     inner, powers = factors[0][0], dict(mono[1])
-    if guards or len(factors) != 1 or factors[0][1] != 1 or inner[0] != "sum" or powers.get(inner, 0) < 1:
+    if powers.get(inner, 0) < 1:
         raise RejectedError("there is no such sum within")
     more, body = terms.opened(inner)
     powers[inner] -= 1
