@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "tests")]
 
 import manual_programs  # noqa: E402
 from manual_truth import at_the_witness, right  # noqa: E402
+from tally import tally  # noqa: E402
 
 from placeproof.core.diagnostics import InputError  # noqa: E402
 from placeproof.core.program import read  # noqa: E402
@@ -25,22 +24,22 @@ from placeproof.semantics.verdict import judge  # noqa: E402
 
 
 def one(text: str) -> tuple[str, str, str]:
-    """What is said of a program: the verdict, the manual's truth, and what is wrong with the verdict."""
+    """What is said of a program: the manual's truth, the verdict, and what is wrong with the verdict."""
     try:
         program = read(text)
         judged = judge(program)
     except InputError:
-        return "refused", "", ""
+        return "", "refused", ""
     except Exception as error:
-        return "crashed", "", f"{type(error).__name__}: {error}"
+        return "", "crashed", f"{type(error).__name__}: {error}"
     truth = right(program)
     said = {True: "right", False: "wrong", None: "not spoken of"}[truth]
     if judged.word == "proved" and truth is False:
-        return judged.word, said, "false accept"
+        return said, judged.word, "false accept"
     races = "start(" in text  # an operand that is overwritten in flight is wrong here, and nothing to the interpreter
     if judged.word == "refuted" and truth is True and not races and not at_the_witness(judged):
-        return judged.word, said, "false refusal"
-    return judged.word, said, ""
+        return said, judged.word, "false refusal"
+    return said, judged.word, ""
 
 
 def main() -> int:
@@ -57,19 +56,7 @@ def main() -> int:
         if chosen.small:
             yield from (text for n, text in enumerate(manual_programs.small()) if n % chosen.every == 0)
 
-    every = list(texts())
-    counted: Counter[tuple[str, str]] = Counter()
-    wrong = 0
-    with ProcessPoolExecutor() as pool:
-        for text, (word, truth, what) in zip(every, pool.map(one, every, chunksize=50), strict=True):
-            counted[truth, word] += 1
-            if what:
-                wrong += 1
-                print(f"{what}\n{text}", flush=True)
-    for (truth, word), n in sorted(counted.items()):
-        print(f"{truth or '-'}: {word} {n}")
-    print(f"{len(every)} programs, {wrong} false verdicts")
-    return 1 if wrong else 0
+    return tally(list(texts()), one)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ import argparse
 import random
 import signal
 import sys
-from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from pathlib import Path
 
@@ -23,6 +21,7 @@ import block_draws  # noqa: E402
 from block_mutants import mutants  # noqa: E402
 from block_seeds import drawn, every  # noqa: E402
 from manual_block_truth import compared  # noqa: E402
+from tally import tally  # noqa: E402
 
 #: Seconds that one may take, and how many random programs are edited beside those that there are.
 SECONDS, RANDOM = 60, 30
@@ -63,18 +62,7 @@ def main() -> int:
     programs += [] if chosen.only else [drawn(rng) for _ in range(RANDOM)]
     texts = [text for _, text in islice(mutants(rng, programs), chosen.count)]
     texts += [block_draws.drawn(100_000 * chosen.seed + n) for n in range(chosen.drawn)]
-    counted: Counter[tuple[str, str]] = Counter()
-    wrong = 0
-    with ProcessPoolExecutor(chosen.jobs) as pool:
-        for text, (said, word, what) in zip(texts, pool.map(one, texts, chunksize=10), strict=True):
-            counted[said or "-", word] += 1
-            wrong += bool(what)
-            if what or word == LATE:
-                print(f"{what or word}\n{text}", flush=True)
-    for (said, word), n in sorted(counted.items()):
-        print(f"{said}: {word} {n}")
-    print(f"{len(texts)} programs, {wrong} false verdicts")
-    return 1 if wrong else 0
+    return tally(texts, one, jobs=chosen.jobs, chunk=10, shown=frozenset({LATE}))
 
 
 if __name__ == "__main__":

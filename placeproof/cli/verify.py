@@ -26,7 +26,7 @@ def command(
 
     Ends with 0 if it shows that all states are right after the step, 1 if anything in it does not hold, 3 if that is left to a solver.
     """
-    from placeproof.verify import RejectedError, verify
+    from placeproof.verify import RejectedError, left_open, verify
 
     document = _read(file)
     try:
@@ -35,20 +35,15 @@ def command(
         typer.echo(f"{file}: rejected\n{rejected}")
         return 1
     if not _is_about_its_program(document):
-        typer.echo(
-            f"{file}: rejected\nthe certificate is not the one that this version of placeproof writes for the program in it; write it anew"
-        )
+        typer.echo(f"{file}: rejected\nit is not what this version of placeproof writes for the program in it;\nwrite it anew")
         return 1
     typer.echo("\n".join(_shown(file, document, used)))
-    return 3 if _left(document) else 0
-
-
-def _left(document: dict[str, Any]) -> bool:
-    """Whether something about the states after the step is not shown; other claims say where a wrong step goes wrong."""
-    return any(c["condition"] == "step invariant" for c in document["unshown"])
+    return 3 if left_open(document) else 0
 
 
 def _read(file: str) -> dict[str, Any]:
+    from placeproof.verify import SCHEMA
+
     problems = Problems()
     text = read_standard_input(code="PP209", help=_HELP) if file == "-" else read_text(Path(file), code="PP209", help=_HELP)
     try:
@@ -56,8 +51,8 @@ def _read(file: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         problems.add("PP209", f"`{file}` is no JSON: {error}", help=_HELP)
         problems.raise_if_any()
-    if not isinstance(document, dict) or document.get("schema") != "placeproof.certificate/1":
-        problems.add("PP209", f"`{file}` is no certificate (schema placeproof.certificate/1)", help=_HELP)
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        problems.add("PP209", f"`{file}` is no certificate (schema {SCHEMA})", help=_HELP)
     problems.raise_if_any()
     return document  # type: ignore[no-any-return]
 
@@ -76,9 +71,11 @@ def _is_about_its_program(document: dict[str, Any]) -> bool:
 
 def _shown(file: str, document: dict[str, Any], used: Counter[str]) -> list[str]:
     """What the certificate shows, in words."""
+    from placeproof.verify import left_open
+
     claims, steps = document["claims"], len(document["steps"])
     rules = ", ".join(f"{rule} {n}" for rule, n in used.most_common())
-    lines = [f"{file}: {'holds, but for what is left to a solver' if _left(document) else 'holds'}"]
+    lines = [f"{file}: {'holds, but for what is left to a solver' if left_open(document) else 'holds'}"]
     lines += [f"{len(claims)} claims, {steps} {'step' if steps == 1 else 'steps'}" + (f": {rules}" if rules else ""), ""]
     lines += ["  line  condition           claim", *map(_named, claims)]
     lines += [f"{_named(c)}\n        not shown: {c['why']}" for c in document["unshown"]]

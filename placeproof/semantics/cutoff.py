@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
 from placeproof.core.program.ir import expressions, own_expressions, statements
-from placeproof.core.program.wellformed import least_degrees
+from placeproof.core.program.wellformed import factors_named, least_degrees
 from placeproof.semantics.confirm import denied
 from placeproof.semantics.encode.world import HasGiven
 from placeproof.semantics.meaning.layout import Layout
@@ -368,13 +368,8 @@ def _same(a: Bound | None, b: Bound) -> bool:
 
 
 def _of_axis(program: Program, name: str) -> tuple[str, ...]:
-    """The factors that the name of an axis, or of its sub-groups, stands for."""
-    for axis in program.axes:
-        if axis.inner is None and name == axis.name:
-            return (name,)
-        if axis.inner is not None and name in (axis.name, axis.outer_name, axis.inner_name):
-            return (axis.outer_name, axis.inner_name) if name == axis.name else (name,)
-    return ()
+    """The factors that a name stands for; none, where it is no axis."""
+    return factors_named(program, name) if program.axis(name) is not None else ()
 
 
 def _factors(program: Program) -> tuple[str, ...]:

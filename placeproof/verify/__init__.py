@@ -18,7 +18,7 @@ The whole format is in the reference of the documentation:
 A term is the number of its line in the list of terms, and speaks of earlier lines only.
 """
 
-from .check import SCHEMA, verify
+from .check import SCHEMA, left_open, verify
 from .terms import RejectedError
 
-__all__ = ["SCHEMA", "RejectedError", "verify"]
+__all__ = ["SCHEMA", "RejectedError", "left_open", "verify"]

@@ -167,6 +167,11 @@ def _value_of(terms: Terms, one: Any, point: dict[str, str]) -> Fraction:
     raise RejectedError("a hypothesis speaks of what has no value at the point")
 
 
+def left_open(document: dict[str, Any]) -> bool:
+    """Whether something about the states after the step is not shown; other claims say where a wrong step goes wrong."""
+    return any(c["condition"] == "step invariant" for c in document["unshown"])
+
+
 def verify(document: dict[str, Any]) -> Counter[str]:
     """How often each rule is used by the claims. Raises RejectedError if anything in a certificate does not hold."""
     where = "the certificate"

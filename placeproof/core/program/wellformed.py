@@ -121,13 +121,14 @@ def _known_axes(program: Program, problems: Problems) -> None:
 
 def _axes_once(program: Program, problems: Problems) -> None:
     for call in _every_call(program):
-        factors = [f for a in call.axes for f in _factors(program, a)]
+        factors = [f for a in call.axes for f in factors_named(program, a)]
         twice = [f for f, n in Counter(factors).items() if n > 1]
         if twice:
             problems.add("PP305", f"`{call.op}` names `{twice[0]}` twice", place=call.place, help="name each axis once")
 
 
-def _factors(program: Program, name: str) -> tuple[str, ...]:
+def factors_named(program: Program, name: str) -> tuple[str, ...]:
+    """The factors that the name of an axis, or of one of its factors, stands for."""
     axis = program.axis(name)
     if axis is None or axis.inner is None or name != axis.name:
         return (name,)
@@ -250,7 +251,7 @@ def _no_collective_apart(program: Program, problems: Problems) -> None:
                 walk(stmt.orelse, inside)
 
     def _apart(call: Call, apart: frozenset[str], problems: Problems) -> None:
-        parted = [a for a in call.axes if apart & {a, *_factors(program, a)}]
+        parted = [a for a in call.axes if apart & {a, *factors_named(program, a)}]
         if parted:
             problems.add(
                 "PP308",

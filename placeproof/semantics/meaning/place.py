@@ -274,9 +274,8 @@ class Place:
         if len(inside.columns) or not len(value.columns):
             return inside
         columns, _ = self.world.columns(tuple(range(len(self.world.elements)))).only(blocks, target.group)
-        shape = (*value.extent.shape[:-1], len(columns))
-        room, none = np.ones(shape, dtype=bool), np.zeros(shape, dtype=bool)
-        return Part(columns, self.world.garbage((*shape, value.data.shape[-1])), room, none, target.group)
+        none = value.on(columns)  # garbage, and no room; here there is room for it
+        return replace(none, extent=np.ones_like(none.extent), group=target.group)
 
     def _read(self, ref: Ref, scope: Scope) -> Any:
         key = self._key(ref, scope)
