@@ -604,3 +604,12 @@ def test_what_is_no_certificate_is_bad_input(text: str, tmp_path: Path, capsys: 
     path.write_text(text)
     assert run(["verify", str(path)]) == 2
     assert "PP209" in capsys.readouterr().err
+
+
+def test_a_file_with_lines_of_its_own_has_a_certificate_that_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step, path = tmp_path / "mine.step", tmp_path / "c.json"
+    head = "# mine\n\nmesh(dp)\n\nG = backward(parameters)\n# all\nG = all_reduce(G, dp, op=mean)\n\n"
+    step.write_text(head + "parameters, optimizer = update(parameters, optimizer, G)\n")
+    assert run(["prove", str(step), "--certificate", str(path)]) == 0
+    assert run(["verify", str(path)]) == 0
+    assert "holds" in capsys.readouterr().out

@@ -26,13 +26,15 @@ def certificate(program: Program, options: Options) -> dict[str, Any]:
 
     Claims that the steps do not show are in ``unshown``, with the reason. Raises NoMeaningError where the encoding cannot speak of it.
     """
+    text = render(program)
+    program = trace(read(text, source="the certificate's program")).program  # the lines that claims name are those of this text
     with recording() as record:
         obligations = encode(program, options).obligations
         claims = [_claim(record, o) for o in obligations]
         point = _point([*record.sorts.values()], [g for o in obligations for g in o.claim.given])
     document = {
         "schema": SCHEMA,
-        "program": render(program),
+        "program": text,
         "without": sorted(options.without),
         "ranges": [str(r) for r in options.ranges],
         "sorts": record.sorts,
