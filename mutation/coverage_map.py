@@ -2,8 +2,8 @@
 
 Each file of tests, and each of theorems, is run once in a process of its own, so that no cache hides from one file what another one
 read. Of a test of many cases a few are run, and of a file that takes long not all. `FOLDER` gets a file for each; `--only test_rules`
-makes some of them again. `run.py --map FOLDER` tries the tests that reach a change. What is skipped here, because PyTorch is missing for
-example, is not tried.
+makes some of them again, `--cases` and `--most` with more or fewer cases and seconds. `run.py --map FOLDER` tries the tests that reach a
+change. What is skipped here, because PyTorch is missing for example, is not tried.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "placeproof"
 #: The first runs the theorems in processes of its own: they are tried one by one instead. The second is about the mutants themselves.
 LEFT_OUT = ("test_theorem_suite", "test_mutation")
-#: Cases of one test, and seconds of a file.
-CASES, MOST = 4, 40.0
 PYTEST = [
     "-q",
     "-o",
@@ -55,8 +53,8 @@ def environment(root: Path) -> dict[str, str]:
 class _Seen:
     """Seconds of every test, and the data that the product opens."""
 
-    def __init__(self, coverage: object) -> None:
-        self.coverage = coverage
+    def __init__(self, coverage: object, cases: int, most: float) -> None:
+        self.coverage, self.cases, self.most = coverage, cases, most
         self.seconds: dict[str, float] = defaultdict(float)
         self.passed: set[str] = set()
         self.failed: set[str] = set()
@@ -69,8 +67,9 @@ class _Seen:
         of: dict[str, list[object]] = defaultdict(list)
         for item in items:
             of[item.nodeid.partition("[")[0]].append(item)  # type: ignore[attr-defined]
-        some = [[cases[at] for at in sorted({len(cases) * n // CASES for n in range(CASES)})] for cases in of.values()]
-        items[:] = [cases[n] for n in range(CASES) for cases in some if n < len(cases)]
+        of_each = range(self.cases)
+        some = [[cases[at] for at in sorted({len(cases) * n // self.cases for n in of_each})] for cases in of.values()]
+        items[:] = [cases[n] for n in of_each for cases in some if n < len(cases)]
 
     def _audit(self, event: str, args: tuple[object, ...]) -> None:
         if event == "open" and isinstance(args[0], str) and args[0].startswith(f"{PACKAGE}/") and not args[0].endswith((".py", ".pyc")):
@@ -83,7 +82,7 @@ class _Seen:
     def pytest_runtest_logfinish(self) -> None:
         """What follows is of no test."""
         self.coverage.switch_context("")  # type: ignore[attr-defined]
-        if time.process_time() > MOST:
+        if time.process_time() > self.most:
             self.session.shouldstop = "enough"  # type: ignore[attr-defined]
 
     def pytest_sessionstart(self, session: object) -> None:
@@ -100,14 +99,14 @@ class _Seen:
             self.passed.add(name)
 
 
-def _one(file: str, out: Path) -> int:
+def _one(file: str, out: Path, cases: int, most: float) -> int:
     """One file of tests, in this process."""
     import coverage
     import pytest
 
     measured = coverage.Coverage(data_file=None, config_file=False, source=[str(PACKAGE)], messages=False)
     measured.start()
-    seen = _Seen(measured)
+    seen = _Seen(measured, cases, most)
     code = pytest.main([*PYTEST, file], plugins=[seen])
     measured.stop()
     data = measured.get_data()
@@ -128,17 +127,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", help="names of files, without their endings")
+    parser.add_argument("--cases", type=int, default=4, help="of one test")
+    parser.add_argument("--most", type=float, default=40, help="seconds of a file")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--file", help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.chdir(ROOT)
     options.folder.mkdir(parents=True, exist_ok=True)
     if options.file:
-        return _one(options.file, options.folder / f"{Path(options.file).stem}.json")
+        return _one(options.file, options.folder / f"{Path(options.file).stem}.json", options.cases, options.most)
     wanted = [path for path in files() if not options.only or path.stem in options.only]
 
     def ran(path: Path) -> int:
         command = [sys.executable, __file__, str(options.folder.resolve()), "--file", str(path.relative_to(ROOT))]
+        command += ["--cases", str(options.cases), "--most", str(options.most)]
         done = subprocess.run(command, env=environment(ROOT), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
         print(done.stdout.splitlines()[-1] if done.stdout else f"{path.name}: nothing", flush=True)
         return done.returncode

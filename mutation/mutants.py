@@ -11,8 +11,9 @@ import hashlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 
@@ -75,9 +76,9 @@ class Mutant:
         return text[: self.start] + self.put + text[self.end :]
 
 
-def chosen(count: int, seed: int, reached: Callable[[Mutant], object]) -> list[Mutant]:
-    """So many mutants of all that can be made; at most three of one function or table. Of `measure`, only what tests reach: the rest needs
-    PyTorch.
+def chosen(count: int, seed: int | str, reached: Callable[[Mutant], object], only: Sequence[str] = ("*",)) -> list[Mutant]:
+    """So many mutants of all that can be made of files that match; at most three of one function or table. Of `measure`, only what tests
+    reach: the rest needs PyTorch.
 
     Each is drawn by its own name, so that a change of the product elsewhere leaves most of the choice as it was.
     """
@@ -87,7 +88,7 @@ def chosen(count: int, seed: int, reached: Callable[[Mutant], object]) -> list[M
     first, rest = [], []
     for mutant in drawn:
         package = mutant.path.partition("/")[0]
-        if package == "measure" and not reached(mutant):
+        if not any(fnmatch(mutant.path, pattern) for pattern in only) or (package == "measure" and not reached(mutant)):
             continue
         taken[mutant.path, mutant.where] += 1
         if taken[mutant.path, mutant.where] <= 3:

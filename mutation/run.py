@@ -3,7 +3,8 @@
 Each mutant is a small change of one file, in a copy of the repository. It is caught if a test or a theorem fails that passes on the
 unchanged copy; what makes a module fail to import, or takes too long, is told apart and is not counted as caught. A mutant that survives
 has to be listed in `survivors.toml`, with the reason why nothing should notice. The run fails if one is not listed, if what is listed does
-not exist, or if fewer than nine in ten are caught. `log.jsonl` holds the last run; what it holds is not run again.
+not exist, or if fewer than nine in ten are caught. `log.jsonl` holds the last run; what it holds is not run again. `--log` names another
+one: `trust.jsonl` is of what verdicts rest on. Its first line says the seed, the number and the files, where the options do not.
 """
 
 from __future__ import annotations
@@ -29,22 +30,16 @@ from trial import Trial
 
 ENOUGH = 0.9
 CAUGHT = ("tests", "theorems")
-LOG, SURVIVORS = (Path(__file__).parent / name for name in ("log.jsonl", "survivors.toml"))
+LOG, TRUST, SURVIVORS = (Path(__file__).parent / name for name in ("log.jsonl", "trust.jsonl", "survivors.toml"))
 
 
 def main() -> int:
     """Try what the log does not hold, and say what it holds."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--map", type=Path, required=True, help="the folder of `coverage_map.py`")
-    parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--log", type=Path, default=LOG, help="what it holds is not run again")
-    parser.add_argument("--most", type=float, default=90, help="seconds of tests for a mutant")
-    parser.add_argument("--again", action="store_true", help="what survived by the log is tried again")
-    options = parser.parse_args()
+    options, what = asked(parser, most=90)
     reach = Reach(options.map)
-    mutants = {m.name: m for m in chosen(options.count, options.seed, reach.of)}
+    mutants = {m.name: m for m in chosen(what["count"], what["seed"], reach.of, what.get("only", ("*",)))}
     done = {name: entry for name, entry in read(options.log).items() if name in mutants}
     known = {name: entry for name, entry in done.items() if not options.again or entry["result"] in CAUGHT}
     waiting = [m for name, m in mutants.items() if name not in known]
@@ -52,8 +47,27 @@ def main() -> int:
     for entry in _results(waiting, reach, options):
         done[entry["mutant"]] = {**entry, "commit": commit}
         print(f"{entry['result']:<9} {entry['seconds']:>5} s  {entry['mutant']}  {entry['by']}", flush=True)
-        write(options.log, {"seed": options.seed, "count": options.count}, [done[name] for name in mutants if name in done])
+        write(options.log, what, [done[name] for name in mutants if name in done])
     return _summary(done)
+
+
+def asked(parser: argparse.ArgumentParser, most: float) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """Options, and the first line of the log that they ask for."""
+    parser.add_argument("--map", type=Path, required=True, help="the folder of `coverage_map.py`")
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--seed", type=lambda text: int(text) if text.isdecimal() else text)
+    parser.add_argument("--only", nargs="+", help="files, such as 'semantics/encode/*'")
+    parser.add_argument("--log", type=Path, default=LOG, help="what it holds is not run again")
+    parser.add_argument("--most", type=float, default=most, help="seconds of tests for a mutant")
+    parser.add_argument("--again", action="store_true", help="what survived by the log is tried again")
+    options = parser.parse_args()
+    said = {key: value for key in ("seed", "count", "only") if (value := getattr(options, key)) is not None}
+    return options, {"seed": 2026, "count": 200, **head(options.log), **said}
+
+
+def head(log: Path) -> dict[str, Any]:
+    """The first line of a log."""
+    return json.loads(log.read_text(encoding="utf-8").partition("\n")[0]) if log.exists() else {}
 
 
 def read(log: Path = LOG) -> dict[str, dict[str, Any]]:
@@ -64,9 +78,9 @@ def read(log: Path = LOG) -> dict[str, dict[str, Any]]:
     return {entry["mutant"]: entry for entry in entries}
 
 
-def write(log: Path, head: dict[str, int], entries: list[dict[str, Any]]) -> None:
+def write(log: Path, first: dict[str, Any], entries: list[dict[str, Any]]) -> None:
     """A line for each."""
-    log.write_text("".join(json.dumps(one) + "\n" for one in (head, *entries)), encoding="utf-8")
+    log.write_text("".join(json.dumps(one) + "\n" for one in (first, *entries)), encoding="utf-8")
 
 
 def complaints(done: dict[str, dict[str, Any]]) -> list[str]:
@@ -85,7 +99,7 @@ def _summary(done: dict[str, dict[str, Any]]) -> int:
     caught = sum(counts[how] for how in CAUGHT)
     shown = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
     print(f"{len(done)} mutants: {shown}; {caught / max(len(done), 1):.1%} caught by tests and theorems")
-    found = complaints(done)
+    found = complaints({**read(LOG), **read(TRUST), **done})
     print(*found, sep="\n")
     return int(bool(found))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +16,8 @@ from placeproof.cost.derive import derive
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
 from placeproof.semantics.meaning.run import run
+from placeproof.semantics.usable import require_usable
+from placeproof.strategies import parse_strategy
 
 STATES = ("parameters", "optimizer", "gradients")
 CHOICES = list(itertools.product(MODES, repeat=3))
@@ -54,3 +58,11 @@ def test_two_axes(first: tuple[str, ...]) -> None:
     for second in (("R", "R", "R"), ("R", "S", "S"), ("S*", "S", "S"), ("R", "S", "R"), ("R", "R", "S")):
         program = lower(placed(first, second))
         assert run(program, Setup(degrees={"dp": 2, "rep": 3}, exact=False)) is None, (first, second)
+
+
+@pytest.mark.parametrize(("name", "fits"), [("N_k", True), ("N_node", True), ("N_", False), ("k", False), ("N_dp", False)])
+def test_sub_groups_have_a_size_with_a_name_of_its_own(name: str, fits: bool) -> None:
+    strategy = parse_strategy("fsdp")
+    named = replace(strategy, axes=tuple(replace(axis, inner=name) for axis in strategy.axes))
+    with nullcontext() if fits else pytest.raises(InputError, match="PP104"):
+        require_usable(named)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from placeproof.core.program import For, If, Stmt, read
+from placeproof.core.program.wellformed import rank_bound
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
 from placeproof.semantics.meaning.run import Run
@@ -36,6 +37,19 @@ if {other}:
 gradients = scale(all_reduce(g, dp), 1 / (2 * dp))
 parameters, optimizer = update(parameters, optimizer, gradients)
 """
+
+
+@pytest.mark.parametrize(
+    ("bound", "found"),
+    [
+        ("2", (2, 0)), ("2 * 3", (6, 0)), ("4 / 2", (2, 0)), ("dp / 2", None), ("dp - 1", (-1, 1)), ("(dp - 1) * 1", (-1, 1)),
+        ("1 * (dp - 1)", (-1, 1)), ("2 * dp - dp", (0, 1)), ("dp * 2 / 2", (0, 1)), ("2 * dp", None), ("dp * dp", None), ("2 / dp", None),
+    ],
+)  # fmt: skip
+def test_what_a_rank_is_compared_with_is_a_number_and_whether_it_counts_from_the_end(bound: str, found: tuple[int, int] | None) -> None:
+    program = read(f"mesh(dp)\ng = backward(parameters)\nif rank(dp) < {bound}:\n    g = scale(g, 1)\n{UPDATED}")
+    (stmt,) = (s for s in program.body if isinstance(s, If))
+    assert rank_bound(stmt, program) == found
 
 
 @pytest.mark.parametrize("op", OPERATORS)

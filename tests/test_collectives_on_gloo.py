@@ -207,7 +207,7 @@ def test_gloo_does_what_is_defined(name: str) -> None:
 
 
 def test_messages_of_several_kinds_arrive_as_they_were() -> None:
-    from placeproof.measure.replay_message import packed, unpacked
+    from placeproof.measure.replay_wire import packed, unpacked
 
     case = MESHES["slices and tokens"]
     world = world_of(case)

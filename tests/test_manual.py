@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import manual_programs
 import pytest
 from manual_truth import at_the_witness, right
+from manual_wild import wild
 from verdict_counts import count
 
 from placeproof.core.diagnostics import InputError
@@ -48,13 +50,14 @@ def compared(text: str) -> tuple[str, bool | None]:
     return found, truth
 
 
+@pytest.mark.parametrize("draw", [manual_programs.drawn, wild])
 @pytest.mark.parametrize("seed", range(0, 600, 5) if not NIGHTLY else range(6_000))
-def test_a_verdict_about_a_drawn_program_is_that_of_the_manual(seed: int) -> None:
-    found, truth = compared(manual_programs.drawn(seed))
+def test_a_verdict_about_a_drawn_program_is_that_of_the_manual(seed: int, draw: Callable[[int], str]) -> None:
+    text = draw(seed)
+    found, truth = compared(text)
     count(f"programs drawn at random, by the manual {truth}", found)
     # small runs do not show every mistake: a refutation may be of a larger mesh
     if found == "refuted" and truth is True:
-        text = manual_programs.drawn(seed)
         assert at_the_witness(judge(read(text))) or "start(" in text, "false refusal"
 
 

@@ -19,8 +19,10 @@ from placeproof.semantics.meaning import Difference, Fault, Setup
 from placeproof.semantics.meaning.collectives import exchange
 from placeproof.semantics.meaning.mesh import Mesh
 from placeproof.semantics.meaning.numbers import PRIME, Field
-from placeproof.semantics.meaning.problem import Problem
+from placeproof.semantics.meaning.problem import Problem, full_name
+from placeproof.semantics.meaning.recorded import PLAIN, Recorded, Root, plain, root
 from placeproof.semantics.meaning.run import run
+from placeproof.semantics.meaning.script import inputs, script
 from placeproof.semantics.meaning.setup import layout_of
 from placeproof.semantics.meaning.values import NoMeaningError, Part
 from placeproof.semantics.meaning.world import World
@@ -261,3 +263,59 @@ def test_residues_are_the_fractions() -> None:
     for field in (exact, residues):
         with pytest.raises(ZeroDivisionError):
             field.div(field.array([1], (1,)), field.array([0], (1,)))
+
+
+@pytest.mark.parametrize("op", ["+", "-", "*", "/"])
+def test_recorded_numbers_compute_as_fractions_do(op: str) -> None:
+    """Also with 0, 1 and 2, and with what is not recorded on either side."""
+    numbers = [Fraction(n) for n in (-1, 0, 1, 2)] + [Fraction(3, 2)]
+    for x, y in ((x, y) for x in numbers for y in numbers if op != "/" or y):
+        for left, right in ((Recorded(x), Recorded(y)), (Recorded(x), y), (x, Recorded(y))):
+            assert plain(PLAIN[op](left, right)) == PLAIN[op](x, y), (x, op, y)
+
+
+def test_roots_are_multiplied_and_divided_as_what_they_square_to() -> None:
+    two, eight = root(Fraction(2)), root(Fraction(8))
+    assert isinstance(two, Root)
+    assert two * two == 2
+    assert eight / two == 2
+    assert (eight / Fraction(2)).square == 2
+    assert (Fraction(2) / eight).square == Fraction(1, 2)
+
+
+def test_a_counterexample_is_written_of_what_differs_and_of_nothing_else() -> None:
+    setup = Setup(degrees={"dp": 2})
+    right, wrong = (trace(read(HEAD + text + TAIL)).program for text in (ALONE, ALONE.replace("1 / dp", "1")))
+    assert script(right, setup, "nothing differs") is None
+    assert inputs(right, setup) == {}
+    names = [name for name in inputs(wrong, setup) if name.startswith("own gradient")]
+    assert names == [f"own gradient of all[0, 0] of block 0, dp = {rank}, micro-batch 0, step 1" for rank in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ((), "gradient"),
+        ((("dp", 1),), "gradient, on dp = 1"),
+        (((("dp", 1), ("tp", 0)),), "gradient, on dp = 1, on tp = 0"),
+        ((("first",),), "gradient, share first"),
+        (((), 7), "gradient"),
+    ],
+)
+def test_the_name_of_a_number_says_what_else_it_is_drawn_for(key: tuple[object, ...], said: str) -> None:
+    assert full_name("gradient", key) == said
+
+
+def test_elements_are_dealt_out_among_the_devices_of_all_axes() -> None:
+    placed = 'mesh(dp, cp)\nplace(parameters, dp="S*", cp="S*")\nplace(optimizer, dp="S", cp="S")\n'
+    step = "G = reduce_scatter(backward(all_gather(parameters, dp, cp)), dp, cp)\nG = scale(G, 1 / (dp * cp))\n"
+    layout = layout_of(trace(read(placed + step + TAIL)).program, Setup(degrees={"dp": 3, "cp": 3}, layers_per_stage=9))
+    owners = {(layout.owner(e, "dp"), layout.owner(e, "cp")) for e in layout.elements}
+    assert owners == {(dp, cp) for dp in range(3) for cp in range(3)}
+
+
+def test_a_device_has_columns_of_a_matrix_that_stand_beside_one_another() -> None:
+    layout = layout_of(trace(lower(parse_strategy("tp"))).program, Setup(degrees={"tp": 2}))
+    owners = {e[3]: layout.owner(e, "tp") for e in layout.elements if e[0] == 0 and e[1] == "W1"}
+    assert [owners[column] for column in sorted(owners)] == sorted(owners.values())
+    assert set(owners.values()) == {0, 1}

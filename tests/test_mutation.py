@@ -1,15 +1,15 @@
-"""The log of the last run of mutants: how many, how many of them a test caught, and that each survivor is listed with its reason.
+"""The logs of the last runs of mutants: how many, how many of them a test caught, and that each survivor is listed with its reason.
 
-`mutation/run.py` writes it; `CONTRIBUTING.md` says how.
+`mutation/run.py` writes them; `CONTRIBUTING.md` says how.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import sys
 import tomllib
 from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -17,24 +17,33 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "mutation"))
 from mutants import LEAST, PACKAGE, PACKAGES, chosen, every  # noqa: E402
-from run import CAUGHT, ENOUGH, LOG, complaints, read  # noqa: E402
+from run import CAUGHT, ENOUGH, LOG, TRUST, complaints, head, read  # noqa: E402
 
 DONE = read()
 logged = pytest.mark.skipif(not LOG.exists(), reason="no log of a run of mutants is committed: python mutation/run.py")
 
 
 @logged
-def test_the_log_is_of_a_whole_run(capsys: pytest.CaptureFixture[str]) -> None:
-    found = Counter(entry["result"] for entry in DONE.values())
+@pytest.mark.parametrize(("log", "least", "enough"), [(LOG, 200, ENOUGH), (TRUST, 300, 0.92)], ids=["of all", "of what verdicts rest on"])
+def test_the_log_is_of_a_whole_run(log: Path, least: int, enough: float, capsys: pytest.CaptureFixture[str]) -> None:
+    done = read(log)
+    found = Counter(entry["result"] for entry in done.values())
     with capsys.disabled():
-        print(f"\nmutants: {len(DONE)}, {dict(found)}, {sum(found[how] for how in CAUGHT) / len(DONE):.1%} caught by tests and theorems")
-    head = json.loads(LOG.read_text(encoding="utf-8").partition("\n")[0])
-    assert len(DONE) == head["count"] >= 200
-    assert sum(found[how] for how in CAUGHT) >= ENOUGH * len(DONE)
+        print(f"\nmutants: {len(done)}, {dict(found)}, {sum(found[how] for how in CAUGHT) / len(done):.1%} caught by tests and theorems")
+    assert len(done) == head(log)["count"] >= least
+    assert sum(found[how] for how in CAUGHT) >= enough * len(done)
     assert set(found) <= {*CAUGHT, "survived", "time", "import", "crash"}
-    assert all(entry["commit"] for entry in DONE.values())
-    caught = [entry["by"] for entry in DONE.values() if entry["result"] in CAUGHT]
+    assert all(entry["commit"] for entry in done.values())
+    caught = [entry["by"] for entry in done.values() if entry["result"] in CAUGHT]
     assert not {by for by in caught if not (ROOT / by.partition("::")[0]).exists()}
+
+
+@logged
+def test_what_verdicts_rest_on_was_drawn_from_with_another_seed() -> None:
+    first = head(TRUST)
+    assert first["seed"] != head(LOG)["seed"]
+    assert len(read(TRUST).keys() - DONE.keys()) >= 300
+    assert all(any(fnmatch(name.partition(" ")[0], pattern) for pattern in first["only"]) for name in read(TRUST))
 
 
 def test_every_package_is_drawn_from() -> None:
@@ -51,14 +60,15 @@ def test_every_package_had_its_share() -> None:
 
 @logged
 def test_survivors_are_listed_and_nothing_else_is() -> None:
-    assert not complaints(DONE)
+    assert not complaints({**DONE, **read(TRUST)})
 
 
 @logged
-def test_the_log_is_of_this_product() -> None:
+@pytest.mark.parametrize("log", [LOG, TRUST], ids=["of all", "of what verdicts rest on"])
+def test_the_log_is_of_this_product(log: Path) -> None:
     """What has changed since is little; otherwise it is time for another run."""
-    gone = [name for name in DONE if name not in every()]
-    assert len(gone) <= len(DONE) / 5, gone
+    gone = [name for name in read(log) if name not in every()]
+    assert len(gone) <= len(read(log)) / 5, gone
 
 
 def test_a_mutant_is_one_small_change_that_can_be_read() -> None:

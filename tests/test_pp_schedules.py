@@ -231,3 +231,19 @@ def test_a_model_without_a_pipeline_has_no_chunks() -> None:
     found = derive_model(load("llama3-8b"), parse_strategy("zero3(8)"))
     assert (found.chunks, found.costs[0].in_flight, found.costs[0].stage.copies) == (1, 1, 1)
     assert symbol("m") not in found.costs[0].peak.free_symbols
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ("pp", "in_flight=min(microbatches, pp)"),
+        ("pp(schedule=interleaved, chunks=2)", "in_flight=min(2 * (pp - 1) + pp + 1, 2 * microbatches) / 2"),
+        ("pp(schedule=interleaved, chunks=4)", "in_flight=min(2 * (pp - 1) + 3 * pp + 1, 4 * microbatches) / 4"),
+        ("pp(schedule=interleaved, chunks=2)", "hops=(2 * pp - 1) * min(1, pp - 1)"),
+        ("pp(schedule=interleaved, chunks=4)", "hops=(4 * pp - 1) * min(1, pp - 1)"),
+    ],
+)
+def test_micro_batches_in_flight_and_their_hops_are_those_of_1f1b_and_of_the_paper_on_interleaved_schedules(
+    strategy: str, said: str
+) -> None:
+    assert said in render(lower(parse_strategy(strategy)))

@@ -399,3 +399,11 @@ def test_both_factors_of_an_axis_may_be_named() -> None:
 def test_how_many_operands_are_taken_is_said(call: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         read(f"mesh(dp)\nx = {call}\n")
+
+
+def test_what_is_not_readable_is_shown_as_it_is_written() -> None:
+    with pytest.raises(InputError) as caught:
+        read("mesh(dp)\ng = backward(parameters\nh = g\nk = h\n")
+    place = caught.value.diagnostics[0].place
+    assert place is not None
+    assert (place.line, place.text) == (2, "g = backward(parameters")

@@ -190,6 +190,21 @@ def test_the_replay_script_needs_nothing_else(tmp_path: Path, capsys: pytest.Cap
     named = re.findall(r"^# .*line (\d+): (.*)$", text, re.MULTILINE)
     assert named
     assert all(shown == written[int(line) - 1].strip() for line, shown in named)
+    script.write_text(re.sub(r"^(v0 = Fraction\(.*?\))", r"\1 + 1", text, count=1, flags=re.MULTILINE))
+    assert script.read_text() != text
+    other = subprocess.run([sys.executable, "-I", "-S", str(script)], capture_output=True, text=True, check=False)
+    assert "AssertionError" in other.stderr, "it says what it computes, whatever it is given"
+
+
+def test_of_what_no_device_holds_the_line_that_reads_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "program.step"
+    program.write_text(
+        'mesh(dp)\nplace(parameters, dp="S*")\nplace(optimizer, dp="S")\nG = reduce_scatter(backward(parameters), dp, op=mean)\n'
+        "parameters, optimizer = update(parameters, optimizer, G)\n"
+    )
+    run(["prove", str(program)])
+    said = "actual nothing: line 4 (`G = reduce_scatter(backward(parameters), dp, op=mean)`) reads what is not held on dp = 0"
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

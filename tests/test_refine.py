@@ -10,8 +10,7 @@ import pytest
 from placeproof.cli.main import run
 from placeproof.core.program import Program, read
 from placeproof.semantics.lower import lower
-from placeproof.semantics.refine import differences, refine
-from placeproof.semantics.refine_flows import Product
+from placeproof.semantics.refine import Product, differences, refine
 from placeproof.strategies import parse_strategy
 
 SCRIPTS = Path(__file__).parent / "scripts"

@@ -29,10 +29,9 @@ from placeproof.cli.main import run as command
 from placeproof.core.diagnostics import InputError
 from placeproof.core.program import Program, read
 from placeproof.measure.replay import BY_AUTOGRAD
-from placeproof.measure.replay_file import parse
+from placeproof.measure.replay_file import number, parse
 from placeproof.measure.replay_simulator import simulated
 from placeproof.report.proof_data import judgement
-from placeproof.report.proof_run import number
 from placeproof.semantics.catalogue import not_equivalent, read_not_equivalent
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
@@ -41,9 +40,6 @@ from placeproof.strategies import parse_strategy
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 replay_run = importlib.import_module("placeproof.measure.replay_run")
-numbers = importlib.import_module("placeproof.measure.replay_numbers")
-Numbers, Residues = numbers.Numbers, numbers.Residues
-TooLongError, UndefinedError = numbers.TooLongError, numbers.UndefinedError
 
 HERE = Path(__file__).parent
 SCHEMA = json.loads((HERE.parent / "docs" / "reference" / "prove.schema.json").read_text(encoding="utf-8"))
@@ -569,45 +565,6 @@ def test_a_replay_shares_no_code_with_the_encoding_and_its_reference_none_with_t
 def test_the_command_line_starts_without_torch() -> None:
     code = "import sys, placeproof.cli.main; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-# Exact numbers.
-
-FRACTIONS = st.fractions(min_value=-(10**6), max_value=10**6, max_denominator=10**4)
-ROWS = st.lists(FRACTIONS, min_size=1, max_size=4)
-
-
-def residues() -> Any:
-    return Residues.for_numbers(200)
-
-
-@given(rows=st.lists(ROWS, min_size=1, max_size=3))
-def test_residues_are_the_numbers_they_stand_for(rows: list[list[Fraction]]) -> None:
-    n = min(map(len, rows))
-    of, cut = residues(), [row[:n] for row in rows]
-    data = torch.stack([of.encode(row) for row in cut])
-    assert [of.decode(row) for row in data] == cut
-    assert of.decode(of.settle(data.sum(0))) == [sum(column) for column in zip(*cut, strict=True)]
-    assert of.decode(Numbers(of, data).greatest().data) == [max(column) for column in zip(*cut, strict=True)]
-    assert of.decode((Numbers(of, data)[0] / 3).data) == [p / 3 for p in cut[0]]
-    assert all(of.holds(row, p) and not of.holds(row, p + 1) for row, p in zip(data[0], cut[0], strict=True))
-
-
-def test_numbers_that_cannot_be_told_are_never_taken_for_others() -> None:
-    of = Residues.for_numbers(64)
-    assert of.decode(of.encode([Fraction(3**30)])) == [3**30]
-    with pytest.raises(TooLongError):
-        of.decode(of.encode([Fraction(3**200)]))
-    with pytest.raises(UndefinedError):
-        of.encode([Fraction(1, of.primes[0])])
-
-
-def test_the_primes_are_primes_of_their_own() -> None:
-    from sympy import isprime
-
-    primes = Residues(300).primes
-    assert len(set(primes)) == 300
-    assert all(isprime(p) and 2**29 < p < 2**30 for p in primes)
 
 
 def test_long_numbers_are_written_and_read_again() -> None:

@@ -63,6 +63,7 @@ WRONG = {
     "the device's own part every time": "s += total(x, over=tokens)",
     "subtracted": "s = s - total(visiting, over=tokens)",
     "doubled on the way": "s = 2 * s + total(visiting, over=tokens)",
+    "squared on the way": "s = s * s + total(visiting, over=tokens)",
     "overwritten": "s = s * 0 + total(visiting, over=tokens)",
     "multiplied by this device's weights": "s += total(visiting * w, over=tokens)",
     "made anew after it was added": "s += total(visiting, over=tokens); visiting = copy(x)",

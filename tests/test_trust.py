@@ -6,12 +6,13 @@ from __future__ import annotations
 import pytest
 
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import read
+from placeproof.core.program import read, render
 from placeproof.semantics import confirm
 from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, meshes
-from placeproof.semantics.explain import explain
+from placeproof.semantics.explain import by_line, explain
 from placeproof.semantics.lower import lower
 from placeproof.semantics.search import Found
+from placeproof.semantics.tensors.encode import encode_tensors
 from placeproof.semantics.trace import trace
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
@@ -32,7 +33,60 @@ TWO = "mesh(dp)\nfor i in microbatches:\n    g[i] = backward(parameters, i)\nfor
 DELAYED = "mesh(dp)\nfor i in microbatches:\n    g[i] = backward(parameters, i)\n    G += all_reduce(g[i - 1], dp)\n{tail}"
 DELAYED += "G = scale(G, 1 / (dp * microbatches))\n"
 RANK = f"mesh(dp{{degree}})\n{PLAIN}if rank(dp) {{test}}:\n    {{then}}\nelse:\n    {{other}}\n"
+AGAIN = "mesh(dp)\nfor i in microbatches:\n    G += scale(backward(parameters, i), 1 / microbatches)\n"
+AGAIN += "for i in microbatches:\n    G = {change}\n"
+PARTS = "mesh(dp)\nG = backward(parameters)\nG[{apart}] = all_reduce(G[{apart}], dp, op=mean)\n"
+PARTS += "for u in units:\n    G[{index}] = all_reduce(G[{index}], dp, op=mean)\n"
+STATISTIC = "mesh(dp)\nreference(statistics=batch)\ns = all_reduce(statistics(parameters, 0), dp, op=mean)\n{}"
+STATISTIC += "G = scale(all_reduce(G, dp), 1 / dp)\n"
 HANDLE = "mesh(dp)\ng = backward(parameters)\n{started}{between}G = wait(h)\n"
+
+PIPELINE = """\
+mesh(pp)
+place(parameters, pp="S")
+place(optimizer, pp="S")
+for i in microbatches:
+    if rank(pp) == 0:
+        x = data(i)
+    else:
+        x = recv(pp, source=-1)
+    x, s = forward(parameters, x)
+    if rank(pp) < pp - 1:
+        send({forth}, pp, to=1)
+    if rank(pp) == pp - 1:
+        dx = {loss}
+    else:
+        dx = recv(pp, source=1)
+    g, dx = backward(parameters, s, dx)
+    G += g
+    if rank(pp) > 0:
+        send({back}, pp, to=-1)
+{end}"""
+
+EXPERTS = """\
+mesh(ep, tp)
+splits(ep="batch")
+group(expert, P - P_norm, experts=ep)
+group(norm, P_norm)
+place(parameters.expert, ep="S", tp="S")
+place(optimizer.expert, ep="S", tp="S")
+x = data()
+for k in blocks:
+    y, s.outer[k] = forward(parameters.norm[k], x)
+    e, s.expert[k] = forward(parameters.expert[k], y)
+    x = x + all_reduce(e, tp)
+dx = loss(x)
+for k in reversed(blocks):
+    G.expert[k] = backward_weight(parameters.expert[k], s.expert[k], dx)
+    dy = all_reduce(backward_input(parameters.expert[k], s.expert[k], dx), tp)
+    G.norm[k] = backward_weight(parameters.norm[k], s.outer[k], dy)
+    dx = dx + backward_input(parameters.norm[k], s.outer[k], dy)
+G.norm = all_reduce(G.norm, ep)
+G = scale(G, 1 / ep)
+"""
+LAYER = "    x, s = forward(parameters, data())\n    G = backward(parameters, s, loss(x))\n"
+SENT = 'mesh(ep)\nsplits(ep="batch")\ngroup(dense, P - P_expert)\ngroup(expert, P_expert, experts=ep)\nplace(parameters.expert, ep="S")\n'
+SENT += f'place(optimizer.expert, ep="S")\nif rank(ep) < 2:\n{LAYER}else:\n{LAYER}G.dense = all_reduce(G.dense, ep)\nG = scale(G, 1 / ep)\n'
 
 #: What a program does -> its text, and the verdict or the code of the error.
 PROGRAMS = {
@@ -73,9 +127,49 @@ PROGRAMS = {
         f"mesh(dp)\n{PLAIN}if rank(dp) < 2:\n    G = scale(G, 2)\nif rank(dp) > 1:\n    G = scale(G, 2)\nG = scale(G, 1 / 2)\n",
         "proved",
     ),
+    "a part that is overwritten with one group of it": (
+        "mesh(dp)\ngroup(first, P - P_norm)\ngroup(norm, P_norm)\ng = backward(parameters)\nfor u in units:\n    g[u] = g.norm[u]\n"
+        "G = all_reduce(g, dp, op=mean)\n",
+        "refuted",
+    ),
+    "a group of a part that is overwritten with itself": (
+        "mesh(dp)\ngroup(first, P - P_norm)\ngroup(norm, P_norm)\ng = backward(parameters)\nfor u in units:\n    g.norm[u] = g.norm[u]\n"
+        "G = all_reduce(g, dp, op=mean)\n",
+        "proved",
+    ),
     "a group that is not gathered": (GROUPS.format(norm="") + SHARDED.replace("all_gather(parameters, dp)", "parameters"), "refuted"),
     "a group that is placed apart, and updated in part": (GROUPS.format(norm='place(parameters.norm, dp="R")\n') + SHARDED, "refuted"),
     "sub-groups that do not divide": (f"mesh(dp=4)\ninner(dp=3)\n{PLAIN}", "PP303"),
+    "a mean of the sum that is taken again for each micro-batch": (AGAIN.format(change="all_reduce(G, dp, op=mean)"), "proved"),
+    "a sum that is taken again for each micro-batch": (AGAIN.format(change="all_reduce(G, dp)"), "refuted"),
+    "a half for each micro-batch": (AGAIN.format(change="scale(all_reduce(G, dp, op=mean), 1 / 2)"), "refuted"),
+    "each part by the one before": (PARTS.format(apart="0", index="u + 1"), "proved"),
+    "each part by the one behind": (PARTS.format(apart="-1", index="u - 1"), "proved"),
+    "the last part twice, the first not at all": (PARTS.format(apart="-1", index="u + 1"), "refuted"),
+    "a sum over parts that begins with nothing": (
+        f"mesh(dp)\n{PLAIN.replace('G =', 'g =')}for u in reversed(units):\n    G += g\n{UPDATE}",
+        "refuted",
+    ),
+    "what one unit never writes": (f"mesh(dp)\n{PLAIN}for u in units:\n    h[u + 1] = G[u + 1]\nzero(h)\n", "PP306"),
+    "what one unit never starts": (f"mesh(dp)\n{PLAIN}s = start(all_gather(G[1], dp))\nh = wait(s)\n", "PP306"),
+    "what one unit never writes, by its number": (f"mesh(dp)\n{PLAIN}h[1] = G[1]\nzero(h)\n", "PP306"),
+    "what one unit never writes, read where there are two": (
+        f"mesh(dp)\n{PLAIN}for u in units[1:]:\n    h[u] = G[u]\nfor u in units[1:]:\n    G[u] = h[u]\n",
+        "proved",
+    ),
+    "a part that is not there, of what was never written": (
+        f"mesh(dp)\n{PLAIN}for u in units:\n    h[u + 1] = G[u + 1]\nfor u in units:\n    zero(h[u - 1])\n",
+        "proved",
+    ),
+    "the size of sub-groups by its symbol": (
+        "mesh(dp)\ninner(dp=N_node)\nG = scale(all_reduce(backward(parameters), dp), 1 / (N_node * dp_outer))\n",
+        "proved",
+    ),
+    "a part of one device that there is not on fewer": (
+        "mesh(dp)\nG = scale(reduce_scatter(backward(parameters), dp), 1 / dp)\nif rank(dp) == 3:\n    G = scale(G, 2)\n"
+        f"{UPDATE}parameters = all_gather(parameters, dp)\n",
+        "refuted",
+    ),
     "what is wrong from six devices on": (
         "mesh(dp)\nG = scale(all_reduce(backward(parameters), dp), (1 + (dp - 1) * (dp - 2) * (dp - 3) * (dp - 4) * (dp - 5)) / dp)\n",
         "refuted",
@@ -91,6 +185,120 @@ PROGRAMS = {
         "proved",
     ),
     "a symbol of which nothing is said": (f"mesh(dp)\n{PLAIN.replace('1 / dp', 'P / (P * dp)')}", "unknown"),
+    "what the next micro-batch waits for is something else": (
+        'mesh(dp)\nplace(parameters, dp="S*")\nplace(optimizer, dp="S")\nh = start(all_gather(parameters, dp))\nfor i in microbatches:\n'
+        "    w = wait(h)\n    G += reduce_scatter(backward(w, i), dp)\n    h = start(all_gather(scale(parameters, 2), dp))\n"
+        "G = scale(G, 1 / (dp * microbatches))\n",
+        "refuted",
+    ),
+    "what the next unit waits for is something else": (
+        "mesh(dp)\ng = backward(parameters)\nh = start(all_reduce(g, dp))\nfor u in units:\n    w = wait(h)\n"
+        "    h = start(all_reduce(scale(g, 2), dp))\nG = scale(w, 1 / dp)\n",
+        "refuted",
+    ),
+    "tied weights that lie in parts along another axis": (
+        TIED.format(op="")
+        .replace(
+            "G = backward(parameters)", 'place(parameters, dp="S*")\nplace(optimizer, dp="S")\nG = backward(all_gather(parameters, dp))'
+        )
+        .replace("all_reduce", "reduce_scatter"),
+        "proved",
+    ),
+    "the first unit's blocks out of the last unit": (
+        f"mesh(dp)\n{PLAIN}T = copy(G[-1])\nfor b in blocks[0]:\n    G[b] = copy(T[b])\n",
+        "refuted",
+    ),
+    "a whole on one device, and its first unit on others": (
+        f"mesh(dp)\n{PLAIN}if rank(dp) == 0:\n    T = copy(G)\nelse:\n    T = copy(G[0])\nfor u in units:\n    G[u] = copy(T[u])\n",
+        "refuted",
+    ),
+    "a pass with a statistic": (STATISTIC.format("G = backward_with(parameters, 0, s)\n"), "proved"),
+    "a pass of each unit with a statistic": (
+        STATISTIC.format("for u in units:\n    G[u] = backward_with(parameters[u], 0, s)\n"),
+        "refuted",
+    ),
+    "a buffer for each micro-batch that is added to": (
+        TWO.format(walk="microbatches", read="g[i]", more="").replace(
+            "    g[i] = backward(parameters, i)\n",
+            "    g[i] = scale(backward(parameters, i), 1 / 2)\n    g[i] += scale(backward(parameters, i), 1 / 2)\n",
+        ),
+        "proved",
+    ),
+    "stages that pass on what they have": (
+        PIPELINE.format(forth="x", back="dx", loss="loss(x)", end="G = scale(G, 1 / microbatches)\n"),
+        "proved",
+    ),
+    "a loss that is divided before it passes through the stages": (
+        PIPELINE.format(forth="x", back="dx", loss="scale(loss(x), 1 / microbatches)", end=""),
+        "proved",
+    ),
+    "stages that pass on twice what they have": (
+        PIPELINE.format(forth="scale(x, 2)", back="dx", loss="loss(x)", end="G = scale(G, 1 / microbatches)\n"),
+        "refuted",
+    ),
+    "stages that pass back twice what they have": (
+        PIPELINE.format(forth="x", back="scale(dx, 2)", loss="loss(x)", end="G = scale(G, 1 / microbatches)\n"),
+        "refuted",
+    ),
+    "a pass that brings the parts of matrices together": (
+        'mesh(tp)\nplace(parameters, tp="S")\nplace(optimizer, tp="S")\nG = backward(parameters)\n',
+        "proved",
+    ),
+    "parameters that are stale by no step": (f"mesh(dp)\n{PLAIN.replace('parameters', 'stale(parameters, 0)')}", "proved"),
+    "what another forward kept, on all devices but one": (
+        "mesh(dp)\nx, s = forward(parameters, data())\ny, t = forward(scale(parameters, 2), data())\ndx = loss(x)\nif rank(dp) == 0:\n"
+        "    r = s\nelse:\n    r = t\nG = all_reduce(backward(parameters, r, dx), dp, op=mean)\n",
+        "refuted",
+    ),
+    "a buffer that one branch alone writes, from where it is": (
+        f"mesh(dp)\n{PLAIN.replace('G =', 'g =')}if rank(dp) == 0:\n    G = copy(g)\nG += scale(g, 0)\nG = broadcast(G, dp, root=0)\n",
+        "proved",
+    ),
+    "the last of three devices, by its number": (
+        f"mesh(dp=3)\n{PLAIN}T = scale(G, 0)\nif rank(dp) == 2:\n    T = copy(G)\nG = broadcast(T, dp, root=2)\n",
+        "proved",
+    ),
+    "what is divided by the degree less two, where there is a third device": (
+        "mesh(dp)\nG = reduce(backward(parameters), dp, root=2)\nG = scale(broadcast(G, dp, root=2), (dp - 2) / ((dp - 2) * dp))\n",
+        "proved",
+    ),
+    "norms of a whole on one device, and of its first unit on others": (
+        f"mesh(dp)\n{PLAIN}if rank(dp) == 0:\n    T = copy(G)\nelse:\n    T = copy(G[0])\nn = tensor_norms(parameters, optimizer, T)\n",
+        "unknown",
+    ),
+    "a layer of experts and no other matrices": (EXPERTS, "proved"),
+    "experts to which some devices send apart from others": (SENT, "refuted"),
+    "a second result of a pass over a micro-batch": (
+        "mesh(dp)\ng, dx = backward(parameters, 0)\nG = all_reduce(g, dp, op=mean)\n",
+        "unknown",
+    ),
+    "a collective whose operand is freed meanwhile": (
+        HANDLE.format(started="h = start(all_reduce(g, dp, op=mean))\n", between="free(g)\n"),
+        "refuted",
+    ),
+    "a norm of the blocks of each unit": (
+        f"{NORM}n = 0\nfor u in units:\n    for b in blocks[u]:\n        n += square_norm(G[b])\n{CLIP}",
+        "proved",
+    ),
+    "a whole that is read while its units are filled": (
+        f"mesh(dp)\n{PLAIN}for u in units:\n    T[u] = copy(G[u])\n    G = copy(T)\n",
+        "refuted",
+    ),
+    "a buffer that one branch frees": (
+        f"mesh(dp)\n{PLAIN}T = copy(G)\nif rank(dp) == 0:\n    pass\nelse:\n    free(T)\nG = copy(T)\n",
+        "PP306",
+    ),
+    "a device behind the last one of a sub-group": (
+        f"mesh(dp=4)\ninner(dp=2)\n{PLAIN}if rank(dp_inner) == 3:\n    pass\n",
+        "PP305",
+    ),
+    "two axes of one name": (f"mesh(dp, dp)\n{PLAIN}", "PP305"),
+    "all but the last, and the second": (TWO.format(walk="microbatches", read="g[i - 1]", more="G += g[1]\n"), "refuted"),
+    "all but the last two, and the first": (TWO.format(walk="microbatches", read="g[i - 2]", more="G += g[0]\n"), "refuted"),
+    "the last but one, and the last": (
+        TWO.format(walk="microbatches", read="g[i - 1]", more="G += g[-1]\n").replace("    G +=", "    G ="),
+        "refuted",
+    ),
 }
 
 
@@ -109,6 +317,36 @@ def test_each_construct_has_one_meaning(name: str) -> None:
     judged = judge(read(ending(text)))
     assert judged.word == expected, judged.why
     assert (judged.confirmed is not None) == (expected == "proved")
+
+
+@pytest.mark.parametrize("text", ["tp * sp", "ep", "tp * checkpoint"])
+def test_what_exchanges_activations_is_proved(text: str) -> None:
+    assert judge(lower(parse_strategy(text))).word == "proved"
+
+
+def test_what_is_kept_whole_is_not_gathered() -> None:
+    """Tensor parallelism copies a layer's input: each device keeps all of it."""
+    assert "\n    x = activations[l]\n" in render(lower(parse_strategy("tp * checkpoint")))
+
+
+def test_an_update_whose_result_is_not_kept_breaks_the_consistency_of_copies() -> None:
+    judged = judge(read(f"mesh(dp)\n{PLAIN}P, optimizer = update(parameters, optimizer, G)\n"))
+    assert judged.word == "refuted"
+    assert "every copy of the parameters is what its update wrote" in judged.why
+
+
+@pytest.mark.parametrize(
+    "branch", ["if rank(cp) == 0:\n    y = x * 2\nelse:\n    y = 2 * x\n", "if rank(cp) >= 0:\n    z = x * 3\ny = x * 2\n"]
+)
+def test_branches_of_programs_over_tensors_are_encoded(branch: str) -> None:
+    """For any number of devices: their runs are not asked."""
+    assert encode_tensors(read(f"mesh(cp)\ntensor(x, hidden)\n{branch}returns(y)\n"))
+
+
+def test_a_symbol_is_no_tensor() -> None:
+    judged = judge(read("mesh(cp)\ntensor(x, hidden)\nreturns(x * P)\n"))
+    assert judged.word == "unknown"
+    assert "`P` is no tensor here" in judged.why
 
 
 def test_a_branch_does_not_lose_a_derivative() -> None:
@@ -137,6 +375,39 @@ EXPLAINED = {
 @pytest.mark.parametrize("said", EXPLAINED)
 def test_what_is_wrong_with_a_gradient_is_said(said: str) -> None:
     assert explain(trace(read(EXPLAINED[said] + UPDATE)).program) == f"the gradient {said if said[:3] == 'of ' else f'is {said}'}"
+
+
+#: A wrong program -> what its lines leave of the gradient: the line, the buffer, the words.
+LINES = {
+    "mesh(dp)\ng = backward(parameters)\nG = all_reduce(g, dp)\n": [
+        (2, "g", "that of the device's own samples alone"),
+        (3, "G", "dp times what is expected"),
+    ],
+    f"{ACCUMULATED}G = all_reduce(G, dp)\nG = scale(G, 1)\nG = scale(G, 1 / dp)\n": [
+        (2, "G", "that of the device's own samples alone, microbatches times"),
+        (4, "G", "dp * microbatches times what is expected"),
+        (6, "G", "microbatches times what is expected"),
+    ],
+    "mesh(dp)\ngroup(rest, P - P_norm)\ngroup(norm, P_norm)\nG = all_reduce(backward(parameters), dp, op=mean)\nG[0] = G.norm[0]\n": [
+        (4, "G", "what is expected"),
+        (5, "G", "on no device for some elements"),
+    ],
+    f"mesh(dp)\n{PLAIN}if rank(dp) == 0:\n    G = scale(G, 2)\n": [(2, "G", "what is expected"), (3, "G", "something else")],
+    "mesh(dp)\nG = backward(parameters)\nfor u in units[1:]:\n    G[u] = all_reduce(G[u], dp, op=mean)\n": [
+        (2, "G", "that of the device's own samples alone"),
+        (3, "G", "that of the device's own samples alone in the first unit, elsewhere what is expected"),
+    ],
+    "mesh(dp)\ngroup(norm, P_norm)\ngroup(rest, P - P_norm)\nw = copy(parameters)\nG = all_reduce(backward(w), dp, op=mean)\n"
+    "G.norm = scale(G.norm, dp)\n": [
+        (5, "G", "what is expected"),
+        (6, "G", "dp times what is expected of `norm`, elsewhere what is expected"),
+    ],
+}
+
+
+@pytest.mark.parametrize("text", LINES)
+def test_what_lines_leave_of_a_gradient_is_said(text: str) -> None:
+    assert [(left.line, left.name, left.holds) for left in by_line(trace(read(text + UPDATE)).program)] == LINES[text]
 
 
 @pytest.mark.parametrize("name", [name for name, (_, expected) in PROGRAMS.items() if expected == "proved"])
@@ -198,3 +469,10 @@ def test_confirming_runs_of_several_devices_take_two_steps() -> None:
     assert several
     assert all(s.steps == 2 for s in several)
     assert judge(read(step.format("zero(optimizer)\n"))).word == "refuted"
+
+
+def test_a_long_mesh_of_sub_groups_has_one_device_in_each() -> None:
+    program = trace(read(f"mesh(dp)\ninner(dp=N_node)\n{PLAIN}{UPDATE}")).program
+    longest = max((s.degrees for s in meshes(program)), key=lambda degrees: degrees["dp"])
+    assert longest["dp"] >= confirm.LONG
+    assert longest["dp_inner"] == 1

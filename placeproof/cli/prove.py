@@ -47,7 +47,7 @@ _SecondOpinion = Annotated[
 _Budget = Annotated[int, typer.Option(metavar="MS", min=1, help="Milliseconds that one query may take.")]
 _Smtlib = Annotated[Path | None, typer.Option(metavar="DIR", help="Write every query as SMT-LIB 2, with the answer that it should get.")]
 _Certificate = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the proof of a step as terms and steps that `placeproof verify FILE` checks.")
+    Path | None, typer.Option(metavar="FILE", help="Write the proof as terms and steps that `placeproof verify FILE` checks.")
 ]
 _ReplayScript = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write a counterexample as a Python file that needs only the standard library.")
@@ -231,13 +231,17 @@ def _write_queries(folder: Path, judged: Judged) -> None:
 
 def _write_certificate(path: Path, judged: Judged) -> None:
     """The certificate of what was proved; of anything else there is none, which is said."""
-    if judged.word != "proved" or judged.program.tensors:
-        why = "the program is over tensors, and certificates are of steps" if judged.program.tensors else f"the step is {judged.word}"
-        typer.echo(f"note: {path} was not written: {why}", err=True)
-        return
     from placeproof.semantics.certificate import certificate
+    from placeproof.semantics.encode import NoMeaningError
 
-    write_text(path, json.dumps(certificate(judged.program, judged.options), indent=1) + "\n")
+    try:
+        if judged.word != "proved":
+            raise NoMeaningError(f"the {'block' if judged.program.tensors else 'step'} is {judged.word}", None)
+        document = certificate(judged.program, judged.options)
+    except NoMeaningError as why:
+        typer.echo(f"note: {path} was not written: {why}", err=True)
+    else:
+        write_text(path, json.dumps(document, indent=1) + "\n")
 
 
 def _write_script(path: Path, subject: str, judged: Judged) -> None:

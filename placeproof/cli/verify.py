@@ -24,7 +24,8 @@ def command(
 ) -> int:
     """Check the certificate of a proof, step by step, without a solver; and that it is about the program that it holds.
 
-    Ends with 0 if it shows that all states are right after the step, 1 if anything in it does not hold, 3 if that is left to a solver.
+    Ends with 0 if it shows that all states are right after the step, or every claim about a block; 1 if anything in it does not hold; 3 if
+    that is left to a solver.
     """
     from placeproof.verify import RejectedError, left_open, verify
 

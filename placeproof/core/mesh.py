@@ -69,6 +69,11 @@ class Axis:
         """Name of the fast factor of a split axis."""
         return f"{self.name}_inner"
 
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """The axis itself; its slow and its fast factor where it has sub-groups."""
+        return (self.name,) if self.inner is None else (self.outer_name, self.inner_name)
+
 
 def axis_order(axis: Axis) -> tuple[int, str]:
     """Canonical order of axes: what varies the batch first, pipeline stages last, then by name."""

@@ -15,7 +15,7 @@ from placeproof.core.strategy import INNER, OUTER
 from placeproof.core.symbols import symbol
 from placeproof.cost.ranks import count, ranks
 from placeproof.cost.uneven import fraction
-from placeproof.semantics.values import Kind, Piece, Value, factors
+from placeproof.semantics.values import Kind, Piece, Value
 
 if TYPE_CHECKING:
     import sympy
@@ -91,7 +91,7 @@ class Amounts:
 
     @cached_property
     def _batch_factors(self) -> frozenset[str]:
-        return frozenset(f for a in self.program.axes if a.splits.name == "batch" for f in factors(self.program, a.name))
+        return frozenset(f for a in self.program.axes if a.splits.name == "batch" for f in a.factors)
 
     def scalar(self, expr: Expr) -> sympy.Expr:
         """A scalar expression of the program: numbers, degrees, counts, symbols."""

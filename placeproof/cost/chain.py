@@ -17,9 +17,9 @@ from typing import NoReturn
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import Axis
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
-from placeproof.core.program.ir import Tensor
+from placeproof.core.program.ir import Tensor, adjoints
 from placeproof.cost.recompute import renamed
-from placeproof.cost.tensor_shapes import Held, Line, adjoints, inputs, lines
+from placeproof.cost.tensor_shapes import Held, Line, inputs, lines
 
 __all__ = ["INPUT", "Origin", "chained"]
 

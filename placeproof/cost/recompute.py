@@ -18,7 +18,8 @@ from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
-from placeproof.cost.tensor_shapes import Held, Line, adjoints, lines
+from placeproof.core.program.ir import adjoints, with_names
+from placeproof.cost.tensor_shapes import Held, Line, lines
 
 __all__ = ["AGAIN", "between", "computed_again", "made_in_forward", "recompute", "renamed"]
 
@@ -215,7 +216,7 @@ class _Recomputation:
         for source in _reads(stmt):
             yield from self._made(source, missing)
         assert isinstance(stmt, Assign)
-        yield Assign(targets=(Ref(name=self.called[name]),), value=_with(stmt.value, self.called))
+        yield Assign(targets=(Ref(name=self.called[name]),), value=with_names(stmt.value, self.called))
 
 
 def _computes(line: Line) -> bool:
@@ -254,22 +255,8 @@ def _read(expr: Expr) -> Iterator[str]:
 def renamed(stmt: Assign | Do, called: Mapping[str, str]) -> Assign | Do:
     """The statement that reads values under other names; what it writes and its options stay."""
     if isinstance(stmt, Assign):
-        return replace(stmt, value=_with(stmt.value, called))
-    return replace(stmt, call=replace(stmt.call, args=tuple(_with(a, called) for a in stmt.call.args)))
-
-
-def _with(expr: Expr, called: Mapping[str, str]) -> Expr:
-    """An expression that reads values under other names."""
-    match expr:
-        case Ref(name=name):
-            return replace(expr, name=called.get(name, name))
-        case Binary(left=left, right=right):
-            return replace(expr, left=_with(left, called), right=_with(right, called))
-        case Call(op="elementwise" | "slope", args=(function, x)):
-            return replace(expr, args=(function, _with(x, called)))
-        case Call(args=args):
-            return replace(expr, args=tuple(_with(a, called) for a in args))
-    return expr
+        return replace(stmt, value=with_names(stmt.value, called))
+    return replace(stmt, call=replace(stmt.call, args=tuple(with_names(a, called) for a in stmt.call.args)))
 
 
 def _refuse(message: str, place: Place | None, help: str | None = None) -> NoReturn:

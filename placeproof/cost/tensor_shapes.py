@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.program import POSITIONS, Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
-from placeproof.core.program.ir import Tensor
+from placeproof.core.program.ir import Tensor, adjoints
 from placeproof.core.program.ops import COLLECTIVES, ROUNDS
 
 #: Dimensions that are split -> the axes that split them, the outermost first.
@@ -93,12 +93,6 @@ def inputs(program: Program) -> dict[str, Held]:
             "call these dimensions " + ", ".join(f"`{d}`" for d in sorted(POSITIONS)),
         )
     return found
-
-
-def adjoints(program: Program) -> frozenset[str]:
-    """The buffers that gradients begin with: what a `returns` names as `at`."""
-    named = (s.call.option("at") for s in program.body if isinstance(s, Do) and s.call.op == "returns")
-    return frozenset(n for n in named if n is not None)
 
 
 def _declared(tensor: Tensor, adjoint: bool) -> Held:

@@ -14,7 +14,7 @@ from placeproof.core.program import Expr, For, Index, Stmt, render_expression, r
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.step import Step
 from placeproof.cost.uneven import STATES, rule, sent
-from placeproof.semantics.values import Event, Kind, Trace, Value, factors
+from placeproof.semantics.values import Event, Kind, Trace, Value
 
 if TYPE_CHECKING:
     import sympy
@@ -108,7 +108,7 @@ def _partition(event: Event) -> tuple[For, ...]:
 def _message(event: Event, amounts: Amounts) -> Message:
     program = amounts.program
     operand = event.operands[0]
-    axes = tuple(f for a in event.call.axes for f in factors(program, a))
+    axes = program.factors(*event.call.axes)
     local = event.call.op == "all_to_all"
     n = amounts.devices(event.call.axes)
     row = COLLECTIVES[event.call.op]

@@ -12,8 +12,7 @@ import numpy as np
 
 from placeproof.measure.replay_layers import SentExperts
 from placeproof.measure.replay_mesh import Mesh
-from placeproof.measure.replay_message import packed, unpacked
-from placeproof.measure.replay_wire import Wire
+from placeproof.measure.replay_wire import Wire, packed, unpacked
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.place import Meeting, Place
 from placeproof.semantics.meaning.run import met

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,10 +17,12 @@ from placeproof.core.files import read_standard_input, read_text
 from placeproof.core.program import Program
 from placeproof.core.program import parse as parse_program
 from placeproof.core.program.wellformed import check_into
+from placeproof.semantics.meaning.layout import TIED, Element
 
 SCHEMA = "placeproof.prove/1"
 #: The error code of everything here.
 CODE = "PP602"
+_AGAIN = "write it anew: `placeproof prove SUBJECT --json > FILE`"
 _HELP = "give a file with the output of `placeproof prove SUBJECT --json`"
 
 Coordinates = Mapping[str, int]
@@ -32,22 +34,25 @@ class Shown:
     """The number that the counterexample shows: in which table it differs and where, what one device has, and what this one has.
     ``why``: what happens instead in a run that does not end."""
 
-    table: str | None
-    device: Coordinates | None
-    element: str | None
-    expected: Fraction | None
-    actual: Fraction | None
+    table: str | None = None
+    device: Coordinates | None = None
+    element: str | None = None
+    expected: Fraction | None = None
+    actual: Fraction | None = None
     why: str | None = None
+
+    def agrees(self, found: Counterexample) -> bool:
+        """Whether what is shown once more, without its table, is what the file shows."""
+        return self == replace(found.shown, table=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
     """What a device ends with: a table of numbers for each state, or for each tensor that is returned, save those that it computes from
-    what it does not hold. ``unsaid``: of what is returned, these, by table; in residues they are any numbers."""
+    what it does not hold."""
 
     device: Coordinates
     tables: Mapping[str, Named]
-    unsaid: Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +82,7 @@ class Counterexample:
     seed: int
     flags: Mapping[str, bool]
     without: frozenset[str]
-    elements: Mapping[str, str]
+    elements: Mapping[Element, str]
     owners: tuple[Owners, ...]
     numbers: Named
     reference: Mapping[str, Named]
@@ -123,8 +128,7 @@ def parse(text: str, source: str = "<json>") -> Counterexample:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        again = "write it anew: `placeproof prove SUBJECT --json > FILE`"
-        _refuse(f"`{source}` is not whole JSON: {error}", again)
+        _refuse(f"`{source}` is not whole JSON: {error}", _AGAIN)
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != SCHEMA:
         found = f"its schema is `{schema}`" if schema else "it names no schema"
@@ -144,7 +148,7 @@ def parse(text: str, source: str = "<json>") -> Counterexample:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         what = f"nothing at {error}" if isinstance(error, KeyError) else str(error)
-        _refuse(f"the counterexample in `{source}` is not whole: {what}", "write it anew: `placeproof prove SUBJECT --json > FILE`")
+        _refuse(f"the counterexample in `{source}` is not whole: {what}", _AGAIN)
 
 
 def _refuse(what: str, remedy: str) -> NoReturn:
@@ -185,11 +189,10 @@ def _counterexample(data: Mapping[str, Any]) -> Counterexample:
 
 
 def _end(data: Mapping[str, Any]) -> End:
-    returned = data.get("returns", ())
-    every = {k: table for k, table in data.items() if k != "returns"} | {f"result {n + 1}": table for n, table in enumerate(returned)}
+    every = {k: table for k, table in data.items() if k != "returns"}
+    every |= {f"result {n + 1}": table for n, table in enumerate(data.get("returns", ()))}
     kept = {k: {e: v for e, v in table.items() if v is not None} for k, table in every.items()}
-    none = {k: frozenset(e for e, v in every[k].items() if v is None) for k in (f"result {n + 1}" for n in range(len(returned)))}
-    return End(device=_coordinates(data["device"]), tables=_tables(kept), unsaid=none)
+    return End(device=_coordinates(data["device"]), tables=_tables(kept))
 
 
 def _program(text: str) -> Program:
@@ -217,13 +220,15 @@ def _fits(one: Counterexample) -> None:
         raise ValueError("a size below 1")
 
 
-_ELEMENT = re.compile(r"\w+\[\d+, \d+\]( of block \d+)?")
+_ELEMENT = re.compile(r"(\w+)\[(\d+), (\d+)\](?: of block (\d+))?")
 
 
-def _element(name: object) -> str:
-    if not isinstance(name, str) or not _ELEMENT.fullmatch(name):
+def _element(name: str) -> Element:
+    found = _ELEMENT.fullmatch(name)
+    if found is None:
         raise ValueError(f"`{name}` is no element's name")
-    return name
+    part, row, column, block = found.groups()
+    return TIED if block is None else int(block), part, int(row), int(column)
 
 
 def _owners(data: Mapping[str, Any], count: int) -> Owners:
@@ -235,7 +240,7 @@ def _owners(data: Mapping[str, Any], count: int) -> Owners:
 
 def _shown(found: Mapping[str, Any], stuck: bool) -> Shown:
     if stuck:
-        return Shown(table=None, device=None, element=None, expected=None, actual=None, why=_text(found["actual"]))
+        return Shown(why=_text(found["actual"]))
     expected, actual = (None if found[k] is None else _number(found[k]) for k in ("expected", "actual"))
     element = None if found["element"] is None else _text(found["element"])
     table = _text(found["run"]["shown"])
@@ -258,6 +263,18 @@ def _tables(data: Mapping[str, Any]) -> dict[str, Named]:
 
 def _numbers(data: Mapping[str, Any]) -> dict[str, Fraction]:
     return {_text(name): _number(value) for name, value in data.items()}
+
+
+#: A longer number is written in hexadecimal: Python refuses to write one of 4300 decimal digits.
+LONG = 10_000
+
+
+def number(value: Fraction | int) -> str:
+    """A fraction as text, ``3/4``; in hexadecimal, ``0x3/0x4``, where it has more than 10000 bits."""
+    exact = Fraction(value)
+    long = max(abs(exact.numerator), exact.denominator).bit_length() > LONG
+    write = hex if long else str
+    return write(exact.numerator) + ("" if exact.denominator == 1 else f"/{write(exact.denominator)}")
 
 
 _NUMBER = re.compile(r"(-?)(0x[0-9a-f]+|\d+)(?:/(0x[0-9a-f]+|\d+))?")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -21,7 +21,6 @@ from torch import Tensor
 
 from placeproof.core.program import Call
 from placeproof.core.program.ops import OPS
-from placeproof.measure.replay_numbers import Numbers
 
 T = TypeVar("T")
 Coordinates = Mapping[str, int]
@@ -31,8 +30,6 @@ _NAME_OF = list(OPS)
 _REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 #: Messages that were sent: gloo drops one that nobody holds any more, and it may be received after its sender has run to the end.
 _UNDER_WAY: list[tuple[dist.Work, Tensor, Call]] = []
-#: Messages of one run between two devices: their numbers are tags.
-_MOST_MESSAGES = 100_000
 
 
 class ExchangeError(RuntimeError):
@@ -41,6 +38,18 @@ class ExchangeError(RuntimeError):
 
 class DifferentCollectivesError(RuntimeError):
     """The devices of one group are at different places of the program."""
+
+
+class NothingThereError(Exception):
+    """A computation reads what the device does not have, or values that do not fit one another: shapes do not fit."""
+
+
+class NotHomeError(Exception):
+    """A device would return what is another device's part: it has not come home from its way round the ring."""
+
+
+class NotReplayedError(Exception):
+    """The program does something that this replay gives no meaning."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,16 +80,10 @@ class Mesh:
         self._ends: dict[str, Group] = {}
         self._messages: dict[tuple[int, int], int] = {}
         self._own: dict[str, list[bytes]] = {}
-        self._run = 0
         for factors in dict.fromkeys(sets):
             self._groups[factors] = self._made(partial(_apart_from, factors))
         for axis in dict.fromkeys(ends):
             self._ends[axis] = self._made(partial(self._end_of, axis))
-
-    def begin(self) -> None:
-        """A new run, in which no message of an earlier one is received."""
-        self._run += 1
-        self._messages.clear()
 
     def end(self) -> None:
         """Wait until everything that was sent is received. Raises ExchangeError for a message that nobody takes."""
@@ -142,17 +145,9 @@ class Mesh:
         self._done(call, lambda: dist.all_gather(found, mine.contiguous(), group=group.handle))
         return found
 
-    def reduced(self, group: Group, mine: Numbers, op: str, call: Call, root: int | None = None) -> Numbers:
-        """Numbers combined over the group: everywhere, or on the rank ``root`` alone (elsewhere they mean nothing)."""
-        if group.handle is None:
-            return mine
-        if op == "max":  # residues have no order that gloo could know of
-            return Numbers(mine.of, torch.stack(self.collect(group, mine.data, call))).greatest()
-        data = self.combined(group, mine.data, op, call, root)
-        return self._mean(Numbers(mine.of, mine.of.settle(data)), group, op)
-
     def combined(self, group: Group, mine: Tensor, op: str, call: Call, root: int | None = None) -> Tensor:
-        """The sum or, for `max`, the greatest of every device's tensor, place by place: everywhere, or on the rank ``root`` alone."""
+        """The sum or, for `max`, the greatest of every device's tensor, place by place: everywhere, or on the rank ``root`` alone
+        (elsewhere it means nothing)."""
         data = mine.clone(memory_format=torch.contiguous_format)
         how = dist.ReduceOp.MAX if op == "max" else dist.ReduceOp.SUM
         if root is None:
@@ -161,29 +156,11 @@ class Mesh:
             self._done(call, lambda: dist.reduce(data, root, how, group=group.handle))
         return data
 
-    @staticmethod
-    def _mean(total: Numbers, group: Group, op: str) -> Numbers:
-        return total / group.size if op == "mean" else total
-
-    def scattered(self, group: Group, rows: Numbers, op: str, call: Call) -> Numbers:
-        """Row j of every device's rows, combined on the j-th device."""
-        if group.handle is None:
-            return rows[0]
-        if op == "max":
-            return self.reduced(group, rows, op, call)[group.me]
-        return self._mean(Numbers(rows.of, rows.of.settle(self.own_sum(group, rows.data, call))), group, op)
-
     def own_sum(self, group: Group, rows: Tensor, call: Call) -> Tensor:
         """The sum of row j of every device's tensor, on the j-th device."""
         mine = torch.empty_like(rows[0])
         self._done(call, lambda: _REDUCE_SCATTER(mine, rows.flatten(0, 1).contiguous(), group=group.handle))
         return mine
-
-    def exchanged(self, group: Group, rows: Numbers, call: Call) -> Numbers:
-        """Row j goes to the j-th device: the rows that the others have for this one."""
-        if group.handle is None:
-            return rows
-        return Numbers(rows.of, self.swapped(group, rows.data, call))
 
     def swapped(self, group: Group, rows: Tensor, call: Call) -> Tensor:
         """Row j goes to the j-th device: the rows that the others have for this one."""
@@ -212,15 +189,6 @@ class Mesh:
 
     # Messages.
 
-    def passed(self, group: Group, mine: Tensor, shape: Sequence[int], by: int, call: Call) -> Tensor:
-        """Send to the device ``by`` steps on in the group, around its end, and wait for a tensor of the shape from the one as many
-        steps before. All do so at once; nobody waits before it has sent."""
-        if group.handle is None:
-            return mine
-        to, source = (group.ranks[(group.me + steps) % group.size] for steps in (by, -by))
-        self._post(mine, to, call)
-        return self._fetch(mine.new_empty(tuple(shape)), source, call)
-
     def send(self, to: Coordinates, data: bytes, call: Call) -> None:
         """Send to another device, without waiting for it."""
         rank = self.places.index(dict(to))
@@ -230,14 +198,14 @@ class Mesh:
         self._post(torch.tensor([len(data)]), rank, call)
         self._post(_tensor(data), rank, call)
 
-    def receive(self, source: dict[str, int], call: Call) -> bytes:
+    def receive(self, source: Coordinates, call: Call) -> bytes:
         """Wait for what another device sends, which need not be there."""
         if source == self.at and self._own.get(call.axes[0]):
             return self._own[call.axes[0]].pop(0)
         if source == self.at or source not in self.places:
             time.sleep(self._waits.total_seconds())
             raise ExchangeError(f"Timed out waiting {self._waits // timedelta(milliseconds=1)}ms for a device that is not there")
-        rank = self.places.index(source)
+        rank = self.places.index(dict(source))
         length = int(self._fetch(torch.zeros(1, dtype=torch.int64), rank, call))
         return _bytes(self._fetch(torch.empty(length, dtype=torch.uint8), rank, call))
 
@@ -252,7 +220,7 @@ class Mesh:
     def _next(self, sender: int, receiver: int) -> int:
         """Messages between two devices are numbered, so that each meets the one that it is meant for."""
         self._messages[(sender, receiver)] = self._messages.get((sender, receiver), 0) + 1
-        return self._run * _MOST_MESSAGES + self._messages[(sender, receiver)]
+        return self._messages[(sender, receiver)]
 
 
 def _tensor(data: bytes) -> Tensor:

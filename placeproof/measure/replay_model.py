@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
 from placeproof.measure.replay_file import Counterexample
-from placeproof.measure.replay_values import MissingNumberError
 from placeproof.semantics.meaning.layout import TIED, Element, Layout, Sizes
 from placeproof.semantics.meaning.numbers import Field
 from placeproof.semantics.meaning.problem import Problem, full_name, overflow_name
 from placeproof.semantics.meaning.world import World
 
-_NAME = re.compile(r"(\w+)\[(\d+), (\d+)\](?: of block (\d+))?")
+
+class MissingNumberError(Exception):
+    """The run needs something that the file does not hold."""
 
 
 def world_of(found: Counterexample) -> World:
@@ -35,15 +35,11 @@ class _Layout(Layout):
     @cached_property
     def elements(self) -> list[Element]:
         """All elements of the model."""
-        return list(self._groups)
-
-    @cached_property
-    def _groups(self) -> dict[Element, str]:
-        return {_element(name): group for name, group in self.found.elements.items()}
+        return list(self.found.elements)
 
     def group_of(self, element: Element) -> str:
         """The parameter group of an element."""
-        return self._groups[element]
+        return self.found.elements[element]
 
     @cached_property
     def _owners(self) -> dict[tuple[str, str, int], dict[Element, int]]:
@@ -75,10 +71,3 @@ class _Problem(Problem):
             return self.found.numbers[name]
         except KeyError:
             raise MissingNumberError(f"the file has no number `{name}`") from None
-
-
-def _element(name: str) -> Element:
-    found = _NAME.fullmatch(name)
-    assert found is not None
-    part, row, column, block = found.groups()
-    return TIED if block is None else int(block), part, int(row), int(column)

@@ -1,61 +1,115 @@
-"""What one process of a replay does: the program, and its numbers by table."""
+"""What one process of a replay does: the simulator's runner for its device alone, with real exchanges, and its numbers by table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from placeproof.core.program import calls, statements
+from placeproof.core.program.ops import OPS
 from placeproof.measure import replay_blocks as blocks
-from placeproof.measure.replay import Held, Plain, Table
+from placeproof.measure.replay import Held
+from placeproof.measure.replay_exchange import Exchange
 from placeproof.measure.replay_file import Counterexample
-from placeproof.measure.replay_mesh import Mesh
+from placeproof.measure.replay_mesh import Mesh, NothingThereError, NotReplayedError
 from placeproof.measure.replay_model import world_of
-from placeproof.measure.replay_numbers import Residues
 from placeproof.measure.replay_reference import Reference
-from placeproof.measure.replay_step import Process, groups_of
+from placeproof.measure.replay_wire import packed, unpacked
 from placeproof.semantics.meaning.layout import Element, in_words
-from placeproof.semantics.meaning.place import Place
+from placeproof.semantics.meaning.place import Meeting, Message, Place, axes_together
 from placeproof.semantics.meaning.recorded import known
 from placeproof.semantics.meaning.run import Truth
+from placeproof.semantics.meaning.values import MisfitError
+from placeproof.semantics.meaning.world import World
 
 
-def held(found: Counterexample, rank: int, arithmetics: Sequence[Residues | Plain], timeout: float) -> Held:
-    """Run the program as one rank, within a process group that is there. ``timeout``: seconds that a collective waits."""
-    return (_steps if found.kind == "step" else _blocks)(found, rank, arithmetics, timeout)
+def held(found: Counterexample, rank: int, by_autograd: bool, timeout: float) -> Held:
+    """Run the program as one rank, within a process group that is there. ``by_autograd``: whether one device is computed a second time;
+    ``timeout``: seconds that a collective waits."""
+    return _steps(found, rank, by_autograd, timeout) if found.kind == "step" else _blocks(found, rank, timeout)
 
 
 # A block.
 
 
-def _blocks(found: Counterexample, rank: int, arithmetics: Sequence[Any], timeout: float) -> Held:
-    sets = blocks.groups_of(found)
-    mesh = Mesh(found.factors, rank, sets, [], timeout)
-    tables, reference = {}, {}
-    for of in arithmetics:
-        mesh.begin()
-        tables[of.name] = blocks.returned(found, mesh, of)
-        if not rank:
-            reference[of.name] = blocks.returned(found, None, of)
-    return Held(tables=tables, reference=reference)
+def _blocks(found: Counterexample, rank: int, timeout: float) -> Held:
+    mesh = Mesh(found.factors, rank, blocks.groups_of(found), [], timeout)
+    tables = blocks.returned(found, mesh)
+    mesh.end()
+    return Held(tables=tables, reference={} if rank else blocks.returned(found, None))
 
 
 # A training step.
 
 
-def _steps(found: Counterexample, rank: int, arithmetics: Sequence[Any], timeout: float) -> Held:
-    exact, *rounded = (of.name for of in arithmetics)
+def groups_of(world: World) -> tuple[list[frozenset[str]], list[str]]:
+    """The sets of factors along which the program exchanges, and the axes between whose ends it does."""
+    layout = world.layout
+    sets, ends = [frozenset(layout.factors(axes_together(world.program)))], []
+    if layout.experts is not None:
+        sets.append(frozenset(layout.factors((layout.experts,))))
+    for call in (c for s in statements(world.program.body) for c in calls(s)):
+        if call.op == "tied_reduce":
+            ends.append(call.axes[0])
+        elif OPS[call.op].collective and call.op not in ("send", "recv"):
+            sets.append(frozenset(layout.factors(call.axes)))
+    return sets, ends
+
+
+def _steps(found: Counterexample, rank: int, by_autograd: bool, timeout: float) -> Held:
+    """Until everything that was sent is received. Raises NothingThereError, NotReplayedError, NoMeaningError, or the errors of
+    exchanges."""
     world, steps = world_of(found), found.sizes["steps"]
-    process = Process(world, Mesh(found.factors, rank, *groups_of(world), timeout), found.microbatches)
-    process.run(steps)
-    reference = {}
-    if not rank:
-        truth = Truth(world)
-        for number in range(steps):
-            truth.step(number)
-        reference = {exact: _tables(_of_truth(truth))}
-        reference |= {name: _tables(Reference(world, found.microbatches).run(steps)) for name in rounded}
-    return Held(tables={exact: _tables(_of_device(process.place))}, reference=reference)
+    mesh = Mesh(found.factors, rank, *groups_of(world), timeout)
+    place = Place(world, dict(mesh.at), found.microbatches)
+    for number in range(steps):
+        running, answer = place.step(number), None
+        while (request := _next(running, answer)) is not None:
+            answer = _answered(mesh, place, request)
+    mesh.end()
+    ended = Held(tables=_tables(_of_device(place)))
+    if rank:
+        return ended
+    truth = Truth(world)
+    for number in range(steps):
+        truth.step(number)
+    again = Reference(world, found.microbatches).run(steps) if by_autograd else ()
+    return replace(ended, reference=_tables(_of_truth(truth)), by_autograd=_tables(again))
+
+
+def _next(running: Any, answer: Any) -> Meeting | Message | None:
+    """What the device waits for next; None at the end of the step."""
+    try:
+        with _understood():
+            found: Meeting | Message = running.send(answer)
+    except StopIteration:
+        return None
+    return found
+
+
+def _answered(mesh: Mesh, place: Place, request: Meeting | Message) -> Any:
+    if isinstance(request, Meeting):
+        with _understood():
+            return Exchange(mesh, place, request).result()
+    if request.sends:
+        return mesh.send(request.other, packed(request.value), request.call)
+    return unpacked(place.world, mesh.receive(request.other, request.call))
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """What the simulator says of such a run, said of this process."""
+    try:
+        yield
+    except KeyError as missing:
+        raise NothingThereError(f"shapes do not fit: nothing is at {missing}") from missing
+    except MisfitError as why:
+        raise NothingThereError(f"shapes do not fit: {why}") from why
+    except (TypeError, AttributeError) as error:
+        raise NotReplayedError(f"an operation gets what it cannot compute with ({error})") from error
 
 
 #: A table, an element, and what there is of it: of an optimizer's state, two numbers.
@@ -72,7 +126,7 @@ def _of_truth(truth: Truth) -> Iterator[_Row]:
     yield from ((name, e, row) for name, table in tables.items() for e, row in zip(truth.world.elements, table, strict=True))
 
 
-def _tables(rows: Iterable[_Row]) -> dict[str, Table]:
+def _tables(rows: Iterable[_Row]) -> dict[str, dict[str, Fraction]]:
     """By table; what is computed from what is not held is no number, and of a state's two numbers a file says both or neither."""
     found: dict[str, dict[str, Fraction]] = {}
     for name, element, row in rows:
@@ -81,4 +135,4 @@ def _tables(rows: Iterable[_Row]) -> dict[str, Table]:
             found.setdefault(table, {})
             if all(known(n) is not None for n in row):
                 found[table][in_words(element)] = number
-    return {table: Table(list(numbers), list(numbers.values())) for table, numbers in found.items()}
+    return found

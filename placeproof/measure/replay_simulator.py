@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from fractions import Fraction
-
-from placeproof.measure.replay_file import Counterexample
+from placeproof.measure.replay_file import Counterexample, Shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
-    """What the simulator says now, in words like those of the file; None for what it does not say."""
-
-    device: dict[str, int] | None = None
-    element: str | None = None
-    expected: Fraction | None = None
-    actual: Fraction | None = None
-    why: str | None = None
-
-    def agrees(self, found: Counterexample) -> bool:
-        """Whether that is what the file says."""
-        shown = found.shown
-        if shown.why is not None:
-            return self.why == shown.why
-        device = None if shown.device is None else dict(shown.device)
-        return (self.device, self.element, self.expected, self.actual) == (device, shown.element, shown.expected, shown.actual)
-
-
-def simulated(found: Counterexample) -> Again:
-    """Run the program in fractions on every device of the mesh, and compare with one device."""
+def simulated(found: Counterexample) -> Shown:
+    """Run the program in fractions on every device of the mesh, and compare with one device. What the simulator says now is in words like
+    those of the file."""
     return _step(found) if found.kind == "step" else _block(found)
 
 
-def _step(found: Counterexample) -> Again:
+def _step(found: Counterexample) -> Shown:
     from placeproof.semantics.meaning import Fault, Setup
     from placeproof.semantics.meaning.recorded import plain
     from placeproof.semantics.meaning.run import run
@@ -48,24 +27,18 @@ def _step(found: Counterexample) -> Again:
         without=found.without,
     )
     what = run(found.program, setup)
-    if what is None:
-        return Again()
-    if isinstance(what, Fault):
-        return Again(why=what.why)
-    if what.actual is None:
-        return Again(device=dict(what.device), element=element_name(what), expected=what.expected)
-    expected, actual = shown_pair(what)
-    return Again(device=dict(what.device), element=element_name(what), expected=plain(expected), actual=plain(actual))
+    if what is None or isinstance(what, Fault):
+        return Shown(why=None if what is None else what.why)
+    expected, actual = (what.expected, None) if what.actual is None else map(plain, shown_pair(what))
+    return Shown(device=what.device, element=element_name(what), expected=expected, actual=actual)
 
 
-def _block(found: Counterexample) -> Again:
+def _block(found: Counterexample) -> Shown:
     from placeproof.semantics.meaning import Fault
     from placeproof.semantics.tensors import Setup, simulate
 
     setup = Setup(degrees=dict(found.degrees), sizes=dict(found.sizes), seed=found.seed, fine=found.flags.get("fine", False))
     what = simulate(found.program, setup)
-    if what is None:
-        return Again()
-    if isinstance(what, Fault):
-        return Again(why=what.why)
-    return Again(device=dict(what.device), element=what.element, expected=what.expected, actual=what.actual)
+    if what is None or isinstance(what, Fault):
+        return Shown(why=None if what is None else what.why)
+    return Shown(device=what.device, element=what.element, expected=what.expected, actual=what.actual)

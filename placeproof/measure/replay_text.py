@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from placeproof.measure.replay import DERIVATIVE, Replayed, Wrong, got_by
-from placeproof.measure.replay_file import Counterexample
-from placeproof.measure.replay_simulator import Again
+from placeproof.measure.replay import DERIVATIVE, Replayed, Wrong
+from placeproof.measure.replay_file import LONG, Counterexample, Shown, number
 
 SCHEMA = "placeproof.replay/1"
 #: The most wrong numbers that are shown as text, and the most digits of one.
@@ -37,9 +36,13 @@ def processes(count: int) -> str:
 
 
 def _head(found: Counterexample, where: str) -> str:
-    mesh = ", ".join(f"{axis} = {n}" for axis, n in found.degrees.items())
-    sizes = f"micro-batches = {found.microbatches}" if found.kind == "step" else ", ".join(f"{d} = {n}" for d, n in found.sizes.items())
-    return f"{found.subject} on {where}: {', '.join(part for part in (mesh, sizes) if part)}"
+    sizes = {"micro-batches": found.microbatches} if found.kind == "step" else found.sizes
+    return f"{found.subject} on {where}: {', '.join(part for part in (_numbers(found.degrees), _numbers(sizes)) if part)}"
+
+
+def _numbers(numbers: Mapping[str, int]) -> str:
+    """Degrees, coordinates, or sizes in words."""
+    return ", ".join(f"{name} = {n}" for name, n in numbers.items())
 
 
 def _said(one: Replayed) -> list[str]:
@@ -48,18 +51,17 @@ def _said(one: Replayed) -> list[str]:
 
 def _shown(one: Replayed) -> Iterator[str]:
     """The number that the counterexample shows, on every device."""
-    found, (table, element) = one.found, shown_number(one.found)
+    found, (table, element) = one.found, _shown_number(one.found)
     reference = found.reference.get(DERIVATIVE, found.reference.get(table, {})).get(element)
     yield f"{table}, {element}: one device computes {_told(reference)}"
-    rows = [("rank", "device", "predicted", "got"), *_rows(one)]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    for row in rows:
-        yield "  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]])
+    rows = [("rank", "device", "predicted", "got")]
+    rows += [(str(rank), _numbers(at), _told(predicted), _told(got)) for rank, (at, predicted, got) in enumerate(_devices(one))]
+    yield from _aligned(rows)
     if len({row[3] for row in rows[1:] if row[3] != "nothing"}) > 1:
         yield "  the processes do not agree"
 
 
-def shown_number(found: Counterexample) -> tuple[str, str]:
+def _shown_number(found: Counterexample) -> tuple[str, str]:
     """The table and the element that the counterexample shows, as the tables of the run name them."""
     element = found.shown.element or ""
     if found.kind == "block":
@@ -67,20 +69,26 @@ def shown_number(found: Counterexample) -> tuple[str, str]:
     return found.shown.table or "", element
 
 
-def _rows(one: Replayed) -> Iterator[tuple[str, str, str, str]]:
-    table, element = shown_number(one.found)
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _devices(one: Replayed) -> Iterator[tuple[Mapping[str, int], Fraction | None, Fraction | None]]:
+    """Each device, by rank, with what was predicted of the number that is shown, and what it got."""
+    table, element = _shown_number(one.found)
     for end, outcome in zip(one.found.ends or (), one.outcomes, strict=True):
-        device = ", ".join(f"{axis} = {n}" for axis, n in end.device.items())
-        yield str(outcome.rank), device, _told(end.tables.get(table, {}).get(element)), _told(got_by(one, outcome.rank, table, element))
+        got = {} if outcome.value is None else outcome.value.tables.get(table, {})
+        yield end.device, end.tables.get(table, {}).get(element), got.get(element)
 
 
-def _told(value: Fraction | str | None) -> str:
+def _told(value: Fraction | None) -> str:
     if value is None:
         return "nothing"
-    if isinstance(value, Fraction) and max(abs(value.numerator), value.denominator).bit_length() > 10_000:
+    if max(abs(value.numerator), value.denominator).bit_length() > LONG:
         return f"a number of {abs(value.numerator).bit_length()} bits over one of {value.denominator.bit_length()}"
     shown = str(value)
-    return shown if len(shown) <= _MOST_DIGITS or not isinstance(value, Fraction) else f"{shown[:20]}... ({len(shown)} characters)"
+    return shown if len(shown) <= _MOST_DIGITS else f"{shown[:20]}... ({len(shown)} characters)"
 
 
 def _arithmetics(one: Replayed) -> list[str]:
@@ -141,56 +149,39 @@ def _shown_data(one: Replayed) -> dict[str, Any] | None:
     found = one.found
     if found.ends is None or one.word not in ("reproduced", "differs"):
         return None
-    table, element = shown_number(found)
-    values = [
-        {
-            "device": dict(end.device),
-            "predicted": _text(end.tables.get(table, {}).get(element)),
-            "got": _text(got_by(one, outcome.rank, table, element)),
-        }
-        for end, outcome in zip(found.ends, one.outcomes, strict=True)
-    ]
+    table, element = _shown_number(found)
+    values = [{"device": dict(at), "predicted": _text(predicted), "got": _text(got)} for at, predicted, got in _devices(one)]
     return {"table": table, "element": element, "expected": _text(found.shown.expected), "devices": values}
 
 
-def _text(value: Fraction | str | None) -> str | None:
-    if isinstance(value, Fraction) and max(abs(value.numerator), value.denominator).bit_length() > 10_000:
-        return hex(value.numerator) + ("" if value.denominator == 1 else "/" + hex(value.denominator))
-    return None if value is None else str(value)
+def _text(value: Fraction | None) -> str | None:
+    return None if value is None else number(value)
 
 
 # By the simulator.
 
 
-def text_of_simulation(found: Counterexample, again: Again) -> str:
+def text_of_simulation(found: Counterexample, again: Shown) -> str:
     """What the simulator says, beside what the file does."""
     lines = [_head(found, "the simulator")]
-    rows = [("", "the file", "the simulator")]
-    for name, before, now in _pairs(found, again):
-        rows.append((name, before, now))
-    widths = [max(len(row[i]) for row in rows) for i in range(2)]
-    lines += ["  " + "  ".join([row[0].ljust(widths[0]), row[1].ljust(widths[1]), row[2]]).rstrip() for row in rows]
+    lines += _aligned([("", "the file", "the simulator"), *_pairs(found, again)])
     lines += ["reproduced by the simulator"] if again.agrees(found) else ["differs: the simulator says something else", _BUG]
     return "\n".join(lines) + "\n"
 
 
-def _pairs(found: Counterexample, again: Again) -> list[tuple[str, str, str]]:
+def _pairs(found: Counterexample, again: Shown) -> list[tuple[str, str, str]]:
     if found.shown.why is not None:
         return [("what happens", found.shown.why, again.why or "it ends")]
     shown = found.shown
     return [
-        ("device", _device(shown.device), _device(again.device)),
+        ("device", _numbers(shown.device or {}) or "the device", _numbers(again.device or {}) or "the device"),
         ("element", shown.element or "the number", again.element or "the number"),
         ("expected", _told(shown.expected), _told(again.expected)),
         ("actual", _told(shown.actual), _told(again.actual)),
     ]
 
 
-def _device(at: Mapping[str, int] | None) -> str:
-    return ", ".join(f"{axis} = {n}" for axis, n in (at or {}).items()) or "the device"
-
-
-def data_of_simulation(found: Counterexample, again: Again) -> dict[str, Any]:
+def data_of_simulation(found: Counterexample, again: Shown) -> dict[str, Any]:
     """The simulator's replay as JSON data."""
     return {
         "schema": SCHEMA,

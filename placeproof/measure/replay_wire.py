@@ -3,14 +3,19 @@
 The devices of a group tell one another their denominators first. Then a number is its numerator over the common one, in two's complement,
 in digits of 32 bits, each in an int64. Sums of digits do not overflow, and are the digits of the sum once the carries are taken; the
 greatest number is found digit by digit, from the highest one on. So sums and maxima are exact, and are gloo's own.
+
+What else buffers hold travels as bytes that another process of the same run can read.
 """
 
 from __future__ import annotations
 
+import io
 import math
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +25,7 @@ from placeproof.core.program import Call
 from placeproof.measure.replay_mesh import Group, Mesh
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.recorded import NOTHING, IrrationalError, Nothing, Root
+from placeproof.semantics.meaning.world import Columns, World
 
 #: What a number is: a fraction; the root of one that is no fraction; what stands where nothing is held.
 FRACTION, ROOT, NONE = range(3)
@@ -155,3 +161,34 @@ def _decoded(digits: Tensor, kinds: Tensor, denominator: int, shape: tuple[int, 
         number = Fraction(int.from_bytes(row.tobytes(), "little", signed=True), denominator)
         found[n] = NOTHING if kind == NONE else Root(number) if kind == ROOT else number
     return found.reshape(shape)
+
+
+# Bytes.
+
+
+def packed(value: Any) -> bytes:
+    """A value without what every process knows."""
+    found = io.BytesIO()
+    _Pickler(found).dump(value)
+    return found.getvalue()
+
+
+def unpacked(world: World, data: bytes) -> Any:
+    """The value, in this process's world."""
+    return _Unpickler(world, data).load()
+
+
+class _Pickler(pickle.Pickler):
+    def persistent_id(self, value: Any) -> tuple[int, ...] | None:
+        """Elements by their numbers."""
+        return value.numbers if isinstance(value, Columns) else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, world: World, data: bytes) -> None:
+        super().__init__(io.BytesIO(data))
+        self._world = world
+
+    def persistent_load(self, numbers: tuple[int, ...]) -> Columns:
+        """These elements."""
+        return self._world.columns(numbers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from placeproof.core import files as texts
 from placeproof.core.diagnostics import Diagnostic, InputError
-from placeproof.core.program import POSITIONS, Assign, Binary, Call, Do, Expr, Program, Ref, Stmt, parse, read
-from placeproof.core.program.ir import Tensor, calls, own_expressions
+from placeproof.core.program import POSITIONS, Assign, Binary, Call, Do, Expr, Program, Ref, Stmt, parse, read, reads
+from placeproof.core.program.ir import Tensor, calls
 
 #: What a block gives: the new stream, or what the next block reads as ``n``.
 OUTPUTS = ("y", "n")
@@ -88,24 +88,12 @@ def _beside(program: Program, pick: str) -> dict[str, bool]:
     first = next((i for i, s in enumerate(program.body) if isinstance(s, Do)), len(program.body))
     computed, found = {pick}, dict[str, bool]()
     for stmt in program.body[:first]:
-        names = {e.name for own in own_expressions(stmt) for e in _refs(own)}
+        names = {r.name for r in reads(stmt)}
         picked = not names.isdisjoint(computed)
         found.update({name: picked and found.get(name, True) for name in names})
         if picked and isinstance(stmt, Assign):
             computed.add(stmt.targets[0].name)
     return found
-
-
-def _refs(expr: Expr) -> Iterator[Ref]:
-    match expr:
-        case Ref():
-            yield expr
-        case Call(args=args):
-            for arg in args:
-                yield from _refs(arg)
-        case Binary(left=left, right=right):
-            yield from _refs(left)
-            yield from _refs(right)
 
 
 def without(program: Program, masks: Collection[str]) -> Program:
@@ -117,7 +105,7 @@ def without(program: Program, masks: Collection[str]) -> Program:
     if not gone:
         return program
     body = tuple(_stmt_without(stmt, gone) for stmt in program.body)
-    left = {e.name for stmt in body for own in own_expressions(stmt) for e in _refs(own)} & gone
+    left = {r.name for stmt in body for r in reads(stmt)} & gone
     if left:
         raise ValueError(f"`{min(left)}` of `{program.name}` is no mere factor, so that it cannot be left out")
     return replace(program, tensors=tuple(t for t in program.tensors if t.name not in gone), body=body)

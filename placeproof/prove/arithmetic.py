@@ -7,14 +7,13 @@ are divided by is asked first, on its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from placeproof.prove.claims import Query
 from placeproof.prove.relations import Claim, Fact, Implication, Relation, applied
-from placeproof.prove.smtlib import number, quoted
+from placeproof.prove.smtlib import Script, joined, number, quoted, undefined
 
 if TYPE_CHECKING:
     import sympy
@@ -43,25 +42,22 @@ def queries(claim: Claim) -> tuple[Query, ...]:
     """The questions that together decide a claim: hypotheses satisfiable, no division by zero, no counterexample."""
     script = _Script(claim)
     asked = [Query(name=f"{claim.name}: the hypotheses do not contradict each other", script=script.text("sat"), expected="sat")]
-    by = script.zeros(claim.goal)
-    if by:
-        zero = script.text("unsat", by[0] if len(by) == 1 else f"(or {' '.join(by)})", "something that is divided by is zero")
-        asked.append(Query(name=f"{claim.name}: every division is defined", script=zero, expected="unsat"))
+    if by := script.zeros(claim.goal):
+        asked.append(undefined(claim.name, script, by))
     negation = script.text("unsat", f"(not {script.relation(claim.goal)})", f"the negation of {claim.goal}")
     return (*asked, Query(name=claim.name, script=negation, expected="unsat"))
 
 
-class _Script:
-    """Declarations and assertions: the hypotheses, and what the definitions say."""
+class _Script(Script):
+    """The hypotheses, and what the definitions say."""
 
     def __init__(self, claim: Claim) -> None:
-        self.declared: dict[str, str] = {}
-        self.asserted: list[str] = []
+        super().__init__()
         self.guarded: list[tuple[str, sympy.Expr]] = []
         for name in claim.integers:
-            self.assertion(f"(is_int {self._declare(name, 0)})", f"{name} is an integer")
+            self.claim_that(f"(is_int {self._declare(name, 0)})", f"{name} is an integer")
         for named in claim.given:
-            self.assertion(self.fact(named.fact), named.name)
+            self.claim_that(self.fact(named.fact), named.name)
         self._unfold(claim)
 
     def _unfold(self, claim: Claim) -> None:
@@ -81,8 +77,8 @@ class _Script:
                     meant = Relation(call, "==", value, divisors)
                     condition, by = self.relation(where), [d for d in meant.all_divisors() if not d.is_Number]
                     self.guarded += [(condition, d) for d in by]
-                    defined = _all([condition, *(f"(not (= {self.term(d)} 0.0))" for d in by)])  # of what does not exist nothing is said
-                    self.assertion(f"(=> {defined} {self.relation(meant)})", f"{call} by its definition")
+                    defined = [condition, *(f"(not (= {self.term(d)} 0.0))" for d in by)]  # of what does not exist nothing is said
+                    self.claim_that(f"(=> {joined('and', defined)} {self.relation(meant)})", f"{call} by its definition")
                     fresh |= set(applied(value))
 
     def zeros(self, goal: Relation) -> list[str]:
@@ -90,25 +86,17 @@ class _Script:
         plain = [f"(= {self.term(d)} 0.0)" for d in goal.all_divisors()]
         return plain + [f"(and {condition} (= {self.term(d)} 0.0))" for condition, d in self.guarded]
 
-    def assertion(self, formula: str, comment: str) -> None:
-        self.asserted.append(f"; {comment}\n(assert {formula})")
-
-    def text(self, status: str, asked: str | None = None, comment: str = "") -> str:
-        last = [f"; {comment}\n(assert {asked})"] if asked is not None else []
-        head = ["(set-logic ALL)", f"(set-info :status {status})"]
-        return "\n".join([*head, *self.declared.values(), *self.asserted, *last, "(check-sat)", ""])
-
     # Formulas.
 
     def fact(self, fact: Fact) -> str:
         if isinstance(fact, Implication):
-            then = _all(self._defined(r) for r in fact.then)
-            return f"(=> {_all(self._defined(r) for r in fact.given)} {then})" if fact.given else then
+            then = joined("and", map(self._defined, fact.then))
+            return f"(=> {joined('and', map(self._defined, fact.given))} {then})" if fact.given else then
         return self._defined(fact)
 
     def _defined(self, relation: Relation) -> str:
         """What holds is defined as well."""
-        return _all([*(f"(not (= {self.term(d)} 0.0))" for d in relation.all_divisors()), self.relation(relation)])
+        return joined("and", [*(f"(not (= {self.term(d)} 0.0))" for d in relation.all_divisors()), self.relation(relation)])
 
     def relation(self, relation: Relation) -> str:
         """A relation with its fractions cleared, as it is where nothing that is divided by is zero."""
@@ -183,8 +171,3 @@ def _false(relation: Relation) -> bool:
     if not (relation.left.is_Rational and relation.right.is_Rational):
         return False
     return bool(relation.left != relation.right) if relation.op == "==" else bool(relation.left > relation.right)
-
-
-def _all(formulas: Iterable[str]) -> str:
-    parts = list(formulas)
-    return "true" if not parts else parts[0] if len(parts) == 1 else f"(and {' '.join(parts)})"

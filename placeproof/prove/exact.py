@@ -35,6 +35,17 @@ def drawn(seed: int) -> Table:
     return at
 
 
+_FUNCTIONS: dict[str, Callable[..., Fraction | int]] = {
+    "Max": lambda *parts: max(parts),
+    "Min": lambda *parts: min(parts),
+    "floor": math.floor,
+    "ceiling": math.ceil,
+    "KroneckerDelta": lambda left, right, *_range: int(left == right),
+    "sign": lambda x: (x > 0) - (x < 0),
+    "Abs": abs,
+}
+
+
 class Point:
     """Values of symbols and functions at which relations are evaluated."""
 
@@ -85,21 +96,8 @@ class Point:
 
     def _function(self, expr: Any, parts: list[Fraction], depth: int) -> Fraction:
         name = expr.func.__name__
-        match name:
-            case "Max":
-                return max(parts)
-            case "Min":
-                return min(parts)
-            case "floor":
-                return Fraction(math.floor(parts[0]))
-            case "ceiling":
-                return Fraction(math.ceil(parts[0]))
-            case "KroneckerDelta":
-                return Fraction(parts[0] == parts[1])
-            case "sign":
-                return Fraction((parts[0] > 0) - (parts[0] < 0))
-            case "Abs":
-                return abs(parts[0])
+        if name in _FUNCTIONS:
+            return Fraction(_FUNCTIONS[name](*parts))
         if name in self._definitions:
             return self._defined(self._definitions[name], tuple(parts), depth)
         if self._table is None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from placeproof.prove.claims import Equation, Query
 from placeproof.prove.relations import Claim, Induction
+from placeproof.prove.terms.limit import TOO_LARGE, WHY, limited
 
 if TYPE_CHECKING:
     from placeproof.prove.exact import Table
@@ -70,12 +71,17 @@ class Unknown(_Sealed):
 Verdict: TypeAlias = Proved | Refuted | Unknown
 
 
+@limited()
 def settle(claim: Equation, budget: Budget | None = None, solver: str = "z3") -> Proved | Unknown:
     """Decide an equation between terms: Proved, or Unknown with whether a solver suspects it to be false."""
     from placeproof.prove.smtlib import queries
 
     limit, failed = budget or Budget(), None
-    for query in queries(claim):  # that the claim itself fails tells more than that a division before it may be undefined
+    try:
+        asked = queries(claim)
+    except TOO_LARGE:
+        return Unknown(claim, _SEAL, f"{claim.name}: {WHY}")
+    for query in asked:  # that the claim itself fails tells more than that a division before it may be undefined
         answer = ask(query, limit, solver)
         if answer == query.expected:
             continue

@@ -14,6 +14,7 @@ from fractions import Fraction
 
 from placeproof.prove.claims import Equal, Equation, Given, Order, Query
 from placeproof.prove.terms import App, Greatest, Index, Lam, Mono, Paren, Poly, Sort, Sum, Sym, Var, substitute
+from placeproof.prove.terms.limit import spend
 from placeproof.prove.terms.nodes import Argument, Atom
 
 
@@ -23,14 +24,11 @@ def queries(claim: Equation) -> tuple[Query, ...]:
     asked = [satisfiable(claim.given)]
     if claim.divisors:
         script = _Script(claim.given)
-        zero = [f"(= {script.poly(d)} 0.0)" for d in claim.divisors]
-        script.claim_that(zero[0] if len(zero) == 1 else f"(or {' '.join(zero)})", "something that is divided by is zero")
-        asked.append(Query(name=f"{claim.name}: every division is defined", script=script.text("unsat"), expected="unsat"))
+        asked.append(undefined(claim.name, script, [f"(= {script.poly(d)} 0.0)" for d in claim.divisors]))
     script = _Script(claim.given)
-    left, right = script.poly(claim.left), script.poly(claim.right)
-    script.claim_that(f"(not (= {left} {right}))", "the negation of the claim")
-    asked.append(Query(name=claim.name, script=script.text("unsat"), expected="unsat"))
-    return tuple(asked)
+    negation = f"(not (= {script.poly(claim.left)} {script.poly(claim.right)}))"
+    negated = script.text("unsat", negation, "the negation of the claim")
+    return (*asked, Query(name=claim.name, script=negated, expected="unsat"))
 
 
 def eliminated(claim: Equation) -> Equation:
@@ -59,14 +57,45 @@ def number(value: Fraction) -> str:
     return f"(- {size})" if value < 0 else size
 
 
-class _Script:
+def joined(op: str, formulas: Iterable[str]) -> str:
+    """One formula of at least one, by ``and`` or ``or``."""
+    first, *rest = formulas
+    return f"({op} {' '.join((first, *rest))})" if rest else first
+
+
+#: The highest power of a term that a solver is told as a product; of a higher one it is told nothing.
+_HIGHEST = 32
+
+
+class Script:
     """Declarations and assertions, collected while terms are written."""
 
-    def __init__(self, given: Iterable[Given]) -> None:
+    def __init__(self) -> None:
         self.sorts: dict[str, str] = {}
         self.declared: dict[str, str] = {}
-        self.constants: dict[str, str] = {}
         self.asserted: list[str] = []
+
+    def claim_that(self, formula: str, comment: str) -> None:
+        """Assert a formula."""
+        self.asserted.append(f"; {comment}\n(assert {formula})")
+
+    def text(self, status: str, asked: str | None = None, comment: str = "") -> str:
+        """The script, with one more assertion that is asked about."""
+        last = [f"; {comment}\n(assert {asked})"] if asked is not None else []
+        head = ["(set-logic ALL)", f"(set-info :status {status})", *(f"(declare-sort {s} 0)" for s in self.sorts.values())]
+        return "\n".join([*head, *self.declared.values(), *self.asserted, *last, "(check-sat)", ""])
+
+
+def undefined(name: str, script: Script, zeros: list[str]) -> Query:
+    """Whether a division of a claim may be undefined: in one of some ways."""
+    text = script.text("unsat", joined("or", zeros), "something that is divided by is zero")
+    return Query(name=f"{name}: every division is defined", script=text, expected="unsat")
+
+
+class _Script(Script):
+    def __init__(self, given: Iterable[Given]) -> None:
+        super().__init__()
+        self.constants: dict[str, str] = {}
         for hypothesis in given:
             self._given(hypothesis)
 
@@ -77,15 +106,6 @@ class _Script:
             case Equal(name=name, left=a, right=b):
                 self.claim_that(f"(= {self.index(a)} {self.index(b)})", name)
 
-    def claim_that(self, formula: str, comment: str) -> None:
-        self.asserted.append(f"; {comment}\n(assert {formula})")
-
-    def text(self, status: str) -> str:
-        lines = ["(set-logic ALL)", f"(set-info :status {status})"]
-        lines += [f"(declare-sort {s} 0)" for s in self.sorts.values()]
-        lines += self.declared.values()
-        return "\n".join([*lines, *self.asserted, "(check-sat)", ""])
-
     # Names.
 
     def sort(self, sort: Sort) -> str:
@@ -94,8 +114,9 @@ class _Script:
     def _constant(self, key: str, prefix: str, sort: str, comment: str) -> str:
         if key not in self.constants:
             name = f"{prefix}{sum(1 for c in self.constants.values() if c.startswith(prefix))}"
+            shown = comment if len(comment) <= LONGEST else comment[:LONGEST] + " ..."
             self.constants[key] = name
-            self.declared[name] = f"; {name} is {_one_line(comment)}\n(declare-const {name} {sort})"
+            self.declared[name] = f"; {name} is {shown}\n(declare-const {name} {sort})"
         return self.constants[key]
 
     def _function(self, name: str, arguments: list[str], result: str) -> str:
@@ -125,11 +146,13 @@ class _Script:
         guards = [f"(= {self.index(a)} {self.index(b)})" for a, b in sorted(mono.guards, key=lambda g: (g[0].key, g[1].key))]
         if not guards:
             return value
-        condition = guards[0] if len(guards) == 1 else f"(and {' '.join(guards)})"
-        return f"(ite {condition} {value} 0.0)"
+        return f"(ite {joined('and', guards)} {value} 0.0)"
 
     def _power(self, atom: Atom, exponent: int) -> list[str]:
+        if abs(exponent) > _HIGHEST:  # a solver would write it out, whatever its budget
+            return [self._constant(f"{atom.key}^{exponent}", "power", "Real", f"{atom.key}^{exponent}")]
         base = self._atom(atom)
+        spend(100 * len(base) * abs(exponent))  # a solver reads more slowly than terms are written
         return [base] * exponent if exponent > 0 else [f"(/ 1.0 {base})"] * -exponent
 
     def _atom(self, atom: Atom) -> str:
@@ -157,6 +180,8 @@ class _Script:
         return self.index(arg), self.sort(arg.sort)
 
 
+#: Longer comments are cut.
+LONGEST = 2000
 #: Words that mean something in SMT-LIB; a name that is one of them is written with a space after it.
 RESERVED = frozenset(
     ("let", "as", "par", "forall", "exists", "match", "assert", "check", "true", "false", "not", "and", "or", "xor", "ite", "distinct",
@@ -169,7 +194,3 @@ def quoted(name: str) -> str:
     if name in RESERVED:
         return f"|{name} |"
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name) else f"|{name}|"
-
-
-def _one_line(text: str, width: int = 2000) -> str:
-    return text if len(text) <= width else text[:width] + " ..."

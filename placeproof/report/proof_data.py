@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from placeproof.core.assumptions import ASSUMPTIONS
-from placeproof.report.proof_run import number, of_block, of_step
+from placeproof.measure.replay_file import number
+from placeproof.report.proof_run import of_block, of_step
 from placeproof.semantics import tensors
-from placeproof.semantics.explain import explain
+from placeproof.semantics.explain import by_line, explain
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.recorded import plain
 from placeproof.semantics.meaning.script import element_name, inputs, shown_pair
@@ -57,6 +58,8 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
     }
     run = of_step(judged.program, setup, what)
     shared["explained"] = explain(judged.program, judged.options.without)
+    left = by_line(judged.program, judged.options.without)
+    shared["lines"] = [{"line": one.line, "buffer": one.name, "holds": one.holds} for one in left]
     if isinstance(what, Fault):
         nothing: dict[str, Any] = {"device": None, "element": None, "expected": None, "actual": what.why, "unheld": None, "inputs": {}}
         return {**shared, **nothing, "replayed": True, "run": run}
@@ -82,6 +85,7 @@ def _of_tensors(judged: Judged, found: tensors.Found) -> dict[str, Any]:
         "condition": about.condition if about is not None else None,
         "line": what.line,
         "explained": None,
+        "lines": [],
         "replayed": True,
         "run": of_block(judged.program, found),
     }

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from placeproof.core.program import Program, calls, render, statements
+from placeproof.measure.replay_file import number
 from placeproof.semantics import tensors
 from placeproof.semantics.meaning import Difference, Fault, Setup
 from placeproof.semantics.meaning.layout import Element, Layout, in_words
@@ -44,18 +45,6 @@ class _Noted(Problem):
         found = super().overflows(element, step)
         self.noted[overflow_name(element, step)] = Fraction(found)
         return found
-
-
-#: A longer number is written in hexadecimal: Python refuses to write one of 4300 decimal digits.
-_LONG = 10_000
-
-
-def number(value: Fraction | int) -> str:
-    """A fraction as text, ``3/4``; in hexadecimal, ``0x3/0x4``, where it has more than 10000 bits."""
-    exact = Fraction(value)
-    long = max(abs(exact.numerator), exact.denominator).bit_length() > _LONG
-    write = hex if long else str
-    return write(exact.numerator) + ("" if exact.denominator == 1 else f"/{write(exact.denominator)}")
 
 
 def of_step(program: Program, setup: Setup, what: Difference | Fault) -> dict[str, Any]:

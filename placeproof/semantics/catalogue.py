@@ -24,11 +24,14 @@ def compositions(most: int = 3) -> Iterator[tuple[str, Program | InputError]]:
     why the rules do not allow it."""
     for count in range(1, most + 1):
         for combination in itertools.combinations(names(), count):
-            text = " * ".join(apart(combination))
-            try:
-                yield text, lower(parse_strategy(text))
-            except InputError as refused:
-                yield text, refused
+            yield _lowered(" * ".join(apart(combination)))
+
+
+def _lowered(text: str) -> tuple[str, Program | InputError]:
+    try:
+        return text, lower(parse_strategy(text))
+    except InputError as refused:
+        return text, refused
 
 
 def variants() -> Iterator[tuple[str, Program | InputError]]:
@@ -40,10 +43,7 @@ def variants() -> Iterator[tuple[str, Program | InputError]]:
         alone = "".join(f"{axis} * " for axis, _ in found.needs)
         for written in (w for option in found.options for w in _words(name, option)):
             for text in (f"{alone}{written}", " * ".join([written, *beside])):
-                try:
-                    yield text, lower(parse_strategy(text))
-                except InputError as refused:
-                    yield text, refused
+                yield _lowered(text)
 
 
 def _words(name: str, option: Option) -> Iterator[str]:

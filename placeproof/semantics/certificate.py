@@ -12,26 +12,35 @@ from placeproof.prove.claims import Equal, Given, Order
 from placeproof.prove.terms import Index, Sort, Var, substitute
 from placeproof.prove.terms.nodes import Sym
 from placeproof.prove.terms.recording import Record, recording
-from placeproof.semantics.encode import Obligation, Options, encode
+from placeproof.semantics.encode import NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.ranges import Range, read_ranges
+from placeproof.semantics.tensors import encode_tensors
 from placeproof.semantics.trace import trace
 from placeproof.verify import RejectedError
 from placeproof.verify.check import SCHEMA, check_claim, check_step, inverses
 from placeproof.verify.read import Reader
 from placeproof.verify.terms import Terms
 
+#: The terms that are looked at for the certificate of a block: a minute's worth.
+MOST = 5_000
+
 
 def certificate(program: Program, options: Options) -> dict[str, Any]:
-    """The certificate of a step whose states are placed (``trace(program).program``), as JSON data.
+    """The certificate of a block, or of a step whose states are placed (``trace(program).program``), as JSON data.
 
-    Claims that the steps do not show are in ``unshown``, with the reason. Raises NoMeaningError where the encoding cannot speak of it.
+    Claims that the steps do not show are in ``unshown``, with the reason. Raises NoMeaningError where the encoding cannot speak of it, or
+    where too much would have to be written.
     """
     text = render(program)
-    program = trace(read(text, source="the certificate's program")).program  # the lines that claims name are those of this text
+    program = _read(text)  # the lines that claims name are those of this text
+    if program.tensors:
+        options = Options(without=frozenset(program.without))
     with recording() as record:
-        obligations = encode(program, options).obligations
+        obligations = encode_tensors(program) if program.tensors else encode(program, options).obligations
         claims = [_claim(record, o) for o in obligations]
         point = _point([*record.sorts.values()], [g for o in obligations for g in o.claim.given])
+    if program.tensors and len(record.lines) > MOST:
+        raise NoMeaningError(f"its proof has {len(record.lines)} terms, and the certificate of a block at most {MOST}", None)
     document = {
         "schema": SCHEMA,
         "program": text,
@@ -51,9 +60,14 @@ def again(document: dict[str, Any]) -> bool:
 
     Raises InputError if the program cannot be read.
     """
-    program = trace(read(document["program"], source="the certificate's program")).program
+    program = _read(document["program"])
     ranges: tuple[Range, ...] = read_ranges(document["ranges"], program)
     return certificate(program, Options(without=frozenset(document["without"]), ranges=ranges)) == document
+
+
+def _read(text: str) -> Program:
+    program = read(text, source="the certificate's program")
+    return program if program.tensors else trace(program).program
 
 
 def _claim(record: Record, obligation: Obligation) -> dict[str, Any]:

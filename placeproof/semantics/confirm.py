@@ -15,14 +15,17 @@ from placeproof.core.mesh import Axis
 from placeproof.core.program import Number, Program, statements
 from placeproof.core.program.ir import expressions, own_expressions
 from placeproof.core.program.wellformed import least_degrees
-from placeproof.semantics.encode.world import HasGiven
+from placeproof.semantics.encode import Line
+from placeproof.semantics.encode.world import Range
 from placeproof.semantics.meaning.setup import Fault, Setup
-from placeproof.semantics.search import Found, allowed, batches_of, degrees_of, describe, shapes_of
+from placeproof.semantics.search import Found, allowed, batches_of, degrees_of, describe, entries_of, shapes_of
 
 #: How many devices a confirming run may have, and how many that run one by one since they exchange messages or do different things.
 MOST_DEVICES, MOST_APART = 8192, 64
 #: How many devices a run has in which there are several along many axes, unless more are given.
 SEVERAL = 27
+#: On which of :func:`meshes` an encoding is compared line by line: that of two of everything.
+BY_LINE = 1
 #: A long thin mesh has at least so many devices, and at most so many.
 LONG, LONGEST = 5, 40
 
@@ -46,7 +49,11 @@ class DisagreementError(Exception):
     """A run of a program ends otherwise than its proof says. One of the two is wrong, and so is placeproof."""
 
     def __init__(self, program: str, where: str, what: str) -> None:
-        super().__init__(f"every obligation of `{program}` is proved, and a run with {where} denies it: {what}; do not trust the proof")
+        super().__init__(program, where, what)  # so that it can be sent from one process to another
+
+    def __str__(self) -> str:
+        program, where, what = self.args
+        return f"every obligation of `{program}` is proved, and a run with {where} denies it: {what}; do not trust the proof"
 
 
 def denied(program: Program, found: Found) -> DisagreementError:
@@ -60,15 +67,18 @@ def denied(program: Program, found: Found) -> DisagreementError:
 Result: TypeAlias = Confirmed | Found | NotRun
 
 
-def confirm_by_runs(program: Program, without: frozenset[str] = frozenset(), ranges: tuple[HasGiven, ...] = ()) -> Result:
-    """Run a proved program on :func:`meshes`.
+def confirm_by_runs(
+    program: Program, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), lines: tuple[Line, ...] = ()
+) -> Result:
+    """Run a proved program on :func:`meshes`; on one of them what the encoding says that each of its ``lines`` leaves is compared, too.
 
     All states must be placed by the program. Where given degrees are too many, smaller ones are run; if these differ, nothing is learnt.
+    Raises DisagreementError where a line leaves something else than the encoding says.
     """
     every = list(meshes(program, without, ranges))
     small = [s for s in every if _fits(program, s)]
     if small or not every:
-        return _ran(program, small) if small else NotRun(why="no degrees are allowed that could be run")
+        return _ran(program, small, lines) if small else NotRun(why="no degrees are allowed that could be run")
     free = replace(program, axes=tuple(replace(axis, degree=None) for axis in program.axes))
     found = _ran(program, [s for s in meshes(free, without, ()) if _fits(program, s)])
     if isinstance(found, Confirmed):
@@ -76,13 +86,19 @@ def confirm_by_runs(program: Program, without: frozenset[str] = frozenset(), ran
     return found if isinstance(found, NotRun) else NotRun(why="the degrees are too many to run, and on fewer devices it is another program")
 
 
-def _ran(program: Program, setups: list[Setup]) -> Result:
-    from placeproof.semantics.meaning.run import NoMeaningError, run
+def _ran(program: Program, setups: list[Setup], lines: tuple[Line, ...] = ()) -> Result:
+    from placeproof.semantics.linewise import compared
+    from placeproof.semantics.meaning.run import NoMeaningError, Run
 
     done = []
-    for setup in setups:
+    for number, setup in enumerate(setups):
+        looked = bool(lines) and number == min(BY_LINE, len(setups) - 1)
         try:
-            what = run(program, setup)
+            both = Run(program, setup).watched() if looked else Run(program, setup)
+            what = both.compare(1)
+            if what is None and looked and not isinstance(found := compared(both, lines), int):
+                raise DisagreementError(program.name, describe(setup), found.why)
+            what = what or both.compare(setup.steps, began=1)
         except ZeroDivisionError:  # undefined for the numbers drawn
             continue
         except NoMeaningError as why:
@@ -93,7 +109,7 @@ def _ran(program: Program, setups: list[Setup]) -> Result:
     return Confirmed(runs=tuple(done)) if done else NotRun(why="every run divides by zero")
 
 
-def meshes(program: Program, without: frozenset[str] = frozenset(), ranges: tuple[HasGiven, ...] = ()) -> Iterator[Setup]:
+def meshes(program: Program, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = ()) -> Iterator[Setup]:
     """One of everything; two of everything; three, with most micro-batches and parts of the model; on each axis a long thin mesh, longer
     than any number in the program. Within the ranges that a claim is restricted to."""
     least = least_degrees(program)
@@ -117,7 +133,7 @@ def meshes(program: Program, without: frozenset[str] = frozenset(), ranges: tupl
         if key not in seen:
             seen.add(key)
             steps = 2 if number in (1, 2) or len(rows) == 1 else 1  # what is left for the next step shows on any mesh of several devices
-            yield Setup(mesh, m, layers, units, steps=steps, exact=False, without=without)
+            yield Setup(mesh, m, layers, units, steps=steps, exact=False, without=without, entries=entries_of(least))
 
 
 def _of_everything(n: int, choices: list[list[dict[str, int]]]) -> list[dict[str, int]]:
@@ -132,7 +148,7 @@ def _of_everything(n: int, choices: list[list[dict[str, int]]]) -> list[dict[str
     return found
 
 
-def _allowed_degrees(program: Program, axis: Axis, least: int, ranges: tuple[HasGiven, ...]) -> list[dict[str, int]]:
+def _allowed_degrees(program: Program, axis: Axis, least: int, ranges: tuple[Range, ...]) -> list[dict[str, int]]:
     """Up to three degrees of an axis, the smallest first, and a long one at the end; one alone where it is given."""
     if axis.degree is not None and axis.inner is None:
         return [{axis.name: axis.degree}]

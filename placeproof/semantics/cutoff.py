@@ -10,6 +10,7 @@ high a degree can be read off the program (:class:`Bound`). Such a function that
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -17,11 +18,25 @@ from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from placeproof.core.diagnostics import Place
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
-from placeproof.core.program.ir import expressions, own_expressions, statements
-from placeproof.core.program.wellformed import factors_named, least_degrees
+from placeproof.core.program import (
+    Assign,
+    Binary,
+    Call,
+    Do,
+    Expr,
+    For,
+    If,
+    Number,
+    Program,
+    Ref,
+    Stmt,
+    expressions,
+    own_expressions,
+    statements,
+)
+from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.confirm import denied
-from placeproof.semantics.encode.world import HasGiven
+from placeproof.semantics.encode.world import Range
 from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.setup import Setup, layout_of
 from placeproof.semantics.search import Found, allowed, batches_of, describe, shapes_of
@@ -44,19 +59,14 @@ SEEDS = (1, 2)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """Coefficients of a buffer: polynomials of degree ``above`` over a power ``below`` of each degree. ``given``: a number that all devices
-    know, with no coefficient; ``alone``: it is one product of powers, which these are. ``moved``: a state, or what a pass made, that has
+    know, with no coefficient; ``alone``: it is one product of powers. ``moved``: a state, or what a pass made, that has
     only been copied."""
 
-    above: dict[str, int] = field(default_factory=dict)
-    below: dict[str, int] = field(default_factory=dict)
+    above: Counter[str] = field(default_factory=Counter)
+    below: Counter[str] = field(default_factory=Counter)
     given: bool = False
-    alone: dict[str, int] | None = None
+    alone: bool = False
     moved: bool = False
-
-    @property
-    def constant(self) -> bool:
-        """Whether coefficients do not depend on degrees."""
-        return not any(self.above.values()) and not any(self.below.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +100,7 @@ class _NotCoveredError(Exception):
         self.place = place
 
 
-def cutoff(program: Program, without: frozenset[str] = frozenset(), ranges: tuple[HasGiven, ...] = ()) -> Result:
+def cutoff(program: Program, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = ()) -> Result:
     """Run a program whose states are placed where it has to be right to be right everywhere; or say why there is no such place."""
     try:
         _plain(program, without)
@@ -148,10 +158,6 @@ def _short(program: Program) -> None:
 # How coefficients grow.
 
 
-def _more(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
-    return {s: a.get(s, 0) + b.get(s, 0) for s in {*a, *b}}
-
-
 def _either(a: Bound, b: Bound) -> Bound:
     """Of what is one or the other, device by device or part by part."""
     return replace(_added(a, b), moved=a.moved and b.moved)
@@ -159,25 +165,21 @@ def _either(a: Bound, b: Bound) -> Bound:
 
 def _added(a: Bound, b: Bound) -> Bound:
     """Of a sum."""
-    below = {s: max(a.below.get(s, 0), b.below.get(s, 0)) for s in {*a.below, *b.below}}
-    names = {*below, *a.above, *b.above}
-    above = {s: max(x.above.get(s, 0) + below.get(s, 0) - x.below.get(s, 0) for x in (a, b)) for s in names}
+    below = a.below | b.below
+    above = (a.above + (below - a.below)) | (b.above + (below - b.below))
     return Bound(above=above, below=below, given=a.given and b.given)
 
 
 def _times(a: Bound, b: Bound, place: Place | None) -> Bound:
     if not (a.given or b.given):
         raise _NotCoveredError("two values that depend on the model or its samples are multiplied", place)
-    alone = None if a.alone is None or b.alone is None else _more(a.alone, b.alone)
-    return Bound(above=_more(a.above, b.above), below=_more(a.below, b.below), given=a.given and b.given, alone=alone)
+    return Bound(above=a.above + b.above, below=a.below + b.below, given=a.given and b.given, alone=a.alone and b.alone)
 
 
 def _inverse(a: Bound, place: Place | None) -> Bound:
-    if a.alone is None:
+    if not a.alone:
         raise _NotCoveredError("it is divided by a sum, or by what depends on the model or its samples", place)
-    powers = {s: -n for s, n in a.alone.items()}
-    above, below = {s: n for s, n in powers.items() if n > 0}, {s: -n for s, n in powers.items() if n < 0}
-    return Bound(above=above, below=below, given=True, alone=powers)
+    return Bound(above=a.below - a.above, below=a.above - a.below, given=True, alone=True)
 
 
 #: Operations whose results have the coefficients of their first operand, on the same device or on another one.
@@ -191,18 +193,18 @@ class _Walk:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.env: dict[str, Bound] = {"parameters": Bound(moved=True), "optimizer": Bound(moved=True)}
-        self.ranks: _Ranks = {f: set() for f in _factors(program)}
+        self.ranks: _Ranks = {f: set() for f in program.axis_factors}
         self.owned = {f for p in program.placed for axis, mode in p.modes if mode.split for f in _of_axis(program, axis)}
 
     def degree(self) -> dict[str, int]:
         """The degree of what the states differ by from the reference's, in each axis factor."""
         found = {}
-        for factor in _factors(self.program):
+        for factor in self.program.axis_factors:
             above = []
             for state in ("parameters", "optimizer"):
                 bound = self.env[state]
-                below = max(bound.below.get(factor, 0), OPTIMIZER)  # the reference divides by the number of samples
-                above += [bound.above.get(factor, 0) + below - bound.below.get(factor, 0), below]
+                below = max(bound.below[factor], OPTIMIZER)  # the reference divides by the number of samples
+                above += [bound.above[factor] + below - bound.below[factor], below]
             found[factor] = max(above)
         return found
 
@@ -219,13 +221,11 @@ class _Walk:
                     self._branch(one)
 
     def _assign(self, one: Assign) -> None:
-        bounds = self._value(one.value)
-        for n, target in enumerate(one.targets):
-            bound = bounds[min(n, len(bounds) - 1)]
+        value = self._value(one.value)
+        for target in one.targets:
             whole = target.index is None and target.group is None and not one.accumulate
-            if not whole and target.name in self.env:
-                bound = (_added if one.accumulate else _either)(self.env[target.name], bound)
-            self.env[target.name] = bound
+            join = _added if one.accumulate else _either
+            self.env[target.name] = join(self.env[target.name], value) if not whole and target.name in self.env else value
 
     def _do(self, call: Call) -> None:
         if call.op not in ("zero", "free"):
@@ -236,7 +236,7 @@ class _Walk:
             before = dict(self.env)
             self.body(one.body)
             self.env = {name: _either(before[name], bound) if name in before else bound for name, bound in self.env.items()}
-            if all(_same(before.get(name), bound) for name, bound in self.env.items()):
+            if all(name in before and _grown(before[name]) == _grown(bound) for name, bound in self.env.items()):
                 return
         raise _NotCoveredError("a buffer grows from one iteration to the next", one.place)
 
@@ -257,69 +257,66 @@ class _Walk:
 
     # Expressions.
 
-    def _value(self, expr: Expr) -> list[Bound]:
+    def _value(self, expr: Expr) -> Bound:
+        """Of an expression; of an operation with two results, of both."""
         match expr:
             case Number():
-                return [Bound(given=True, alone={} if expr.value else None)]
+                return Bound(given=True, alone=bool(expr.value))
             case Ref():
-                return [self._name(expr)]
+                return self._name(expr)
             case Binary():
-                return [self._binary(expr)]
+                return self._binary(expr)
             case Call():
                 return self._call(expr)
-
-    def _one(self, expr: Expr) -> Bound:
-        return self._value(expr)[0]
 
     def _name(self, ref: Ref) -> Bound:
         if ref.name in self.env:
             return self.env[ref.name]
         if ref.name == "microbatches":  # each number of them that is run is a number
-            return Bound(given=True, alone={})
+            return Bound(given=True, alone=True)
         factors = _of_axis(self.program, ref.name)
         if factors:
-            return Bound(above=dict.fromkeys(factors, 1), given=True, alone=dict.fromkeys(factors, 1))
+            return Bound(above=Counter(factors), given=True, alone=True)
         if ref.name == "gradients":  # garbage, before anything is written
             return Bound()
         raise _NotCoveredError(f"`{ref.name}` stands for any number", ref.place)
 
     def _binary(self, expr: Binary) -> Bound:
-        left = self._one(expr.left)
+        left = self._value(expr.left)
         if expr.op == "**":
             if not isinstance(expr.right, Number) or expr.right.value.denominator != 1 or abs(expr.right.value) > 8:
                 raise _NotCoveredError("an exponent is no small whole number", expr.place)
             base = left if expr.right.value >= 0 else _inverse(left, expr.place)
-            found = Bound(given=True, alone={})
+            found = Bound(given=True, alone=True)
             for _ in range(abs(int(expr.right.value))):
                 found = _times(found, base, expr.place)
             return found
-        right = self._one(expr.right)
+        right = self._value(expr.right)
         if expr.op in "+-":
             return _added(left, right)
         return _times(left, right if expr.op == "*" else _inverse(right, expr.place), expr.place)
 
-    def _call(self, call: Call) -> list[Bound]:
+    def _call(self, call: Call) -> Bound:
         if call.option("order", "blocked") != "blocked":
             raise _NotCoveredError("an element has another owner in another order", call.place)
         if call.op in ("all_gather", "part", "reduce_scatter"):
             self._own(call)
         if call.op in _SUMS:
-            return [self._reduced(call)]
+            return self._reduced(call)
         if call.op in _SAME:
             if call.op == "broadcast":
                 self._root(call)
-            return [self._one(call.args[0])]
+            return self._value(call.args[0])
         if call.op == "scale":
-            return [_times(self._one(call.args[0]), self._one(call.args[1]), call.place)]
+            return _times(self._value(call.args[0]), self._value(call.args[1]), call.place)
         if call.op in ("data", "loss", "forward", "backward", "backward_input", "backward_weight", "output"):
             return self._pass(call)
         if call.op == "update" and len(call.args) == 3:
-            *states, gradient = (self._one(a) for a in call.args)
+            *states, gradient = (self._value(a) for a in call.args)
             if not all(s.moved for s in states):
                 raise _NotCoveredError("`update` reads states that were computed", call.place)
-            squared = Bound(above=_more(gradient.above, gradient.above), below=_more(gradient.below, gradient.below))
-            new = _added(_added(*states), squared)
-            return [new, new]
+            squared = Bound(above=gradient.above + gradient.above, below=gradient.below + gradient.below)
+            return _added(_added(*states), squared)
         raise _NotCoveredError(f"it is not worked out for `{call.op}`", call.place)
 
     def _reduced(self, call: Call) -> Bound:
@@ -328,9 +325,9 @@ class _Walk:
             raise _NotCoveredError(f"a reduction by {op} is no sum", call.place)
         if call.op == "reduce":
             self._root(call)
-        factors = dict.fromkeys((f for axis in call.axes for f in _of_axis(self.program, axis)), 1)
-        bound = self._one(call.args[0])
-        count = Bound(above=factors, below=factors if op == "mean" else {}, given=True)
+        factors = Counter({f: 1 for axis in call.axes for f in _of_axis(self.program, axis)})
+        bound = self._value(call.args[0])
+        count = Bound(above=factors, below=factors if op == "mean" else Counter(), given=True)
         return _times(replace(bound, given=False), count, call.place)
 
     def _own(self, call: Call) -> None:
@@ -346,47 +343,41 @@ class _Walk:
         for factor in factors:
             self.ranks[factor] |= set() if root == "owner" else {int(root)}
 
-    def _pass(self, call: Call) -> list[Bound]:
+    def _pass(self, call: Call) -> Bound:
         """A pass computes with parameters and streams that are the reference's or are not, which no degree changes. It is linear in the
         gradient that it is given."""
         scaled = call.op in ("backward", "backward_input", "backward_weight") and len(call.args) > 2
         for n, operand in enumerate(call.args):
             if isinstance(operand, Ref) and operand.name not in self.env:  # a micro-batch
                 continue
-            if not self._one(operand).moved and not (scaled and n == 2):
+            if not self._value(operand).moved and not (scaled and n == 2):
                 raise _NotCoveredError(f"`{call.op}` reads what was computed", call.place)
         if not scaled:
-            return [Bound(moved=True)]
-        return [replace(self._one(call.args[2]), moved=False)] if call.op != "backward_input" else [self._one(call.args[2])]
+            return Bound(moved=True)
+        given = self._value(call.args[2])
+        return given if call.op == "backward_input" else replace(given, moved=False)
 
 
-def _same(a: Bound | None, b: Bound) -> bool:
-    def known(x: Bound) -> tuple[dict[str, int], dict[str, int]]:
-        return {s: n for s, n in x.above.items() if n}, {s: n for s, n in x.below.items() if n}
-
-    return a is not None and known(a) == known(b)
+def _grown(bound: Bound) -> tuple[Counter[str], Counter[str]]:
+    return bound.above, bound.below
 
 
 def _of_axis(program: Program, name: str) -> tuple[str, ...]:
     """The factors that a name stands for; none, where it is no axis."""
-    return factors_named(program, name) if program.axis(name) is not None else ()
-
-
-def _factors(program: Program) -> tuple[str, ...]:
-    return tuple(f for axis in program.axes for f in _of_axis(program, axis.name))
+    return program.factors(name) if program.axis(name) is not None else ()
 
 
 # Where to run.
 
 
-def _grid(program: Program, degree: dict[str, int], walk: _Walk, ranges: tuple[HasGiven, ...]) -> tuple[list[Setup], _Values]:
+def _grid(program: Program, degree: dict[str, int], walk: _Walk, ranges: tuple[Range, ...]) -> tuple[list[Setup], _Values]:
     """Runs at one value more than the degree, for each factor, all of them so large that no place is missing."""
     least = least_degrees(program)
     choices: list[list[dict[str, int]]] = []
     values: _Values = {}
     for axis in program.axes:
         found: dict[str, list[int]] = {}
-        for factor in _of_axis(program, axis.name):
+        for factor in axis.factors:
             fixed = axis.inner if isinstance(axis.inner, int) and factor == axis.inner_name else axis.degree if axis.inner is None else None
             first = max(PLACES + len(walk.ranks[factor]), *(n + 2 for n in walk.ranks[factor]), 0)
             # on few devices ranks that are named, other than the first, may be the same or not there

@@ -1,4 +1,4 @@
-"""What is wrong with a gradient, in words: the factor that it has too much, or the samples that alone are in it."""
+"""What is wrong with a gradient, in words: the factor that it has too much, or the samples that alone are in it; and after which line."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from placeproof.core.program import Program
+from placeproof.core.program import Assign, Program, Ref, Stmt, calls, statements
+from placeproof.core.program.ir import expressions, references
 from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.meaning.setup import Setup
-from placeproof.semantics.search import batches_of, degrees_of
+from placeproof.semantics.search import batches_of, degrees_of, shapes_of
 
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.run import Run
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _APART = (3, 5, 7, 11, 13)
 #: The most devices of the run that is explained, and the highest power of a degree in a factor.
 MOST, POWERS = 250, (0, -1, 1, -2, 2)
+_RIGHT = "what is expected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,41 +38,117 @@ class _Gradient:
     own: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a statement that is in no loop leaves in a buffer of gradients, in words. ``line``: where it begins."""
+
+    line: int
+    name: str
+    holds: str
+
+
 def explain(program: Program, without: frozenset[str] = frozenset()) -> str | None:
     """What the gradient is that a refuted program's update reads, where that can be said in a few words: by what factor it is too large, on
     all devices, for degrees that tell factors apart; or of which samples it is alone. None where it is something else, or right."""
     setup = _setup(program, without)
-    found = None if setup is None else _gradient(program, setup)
-    if found is None:
+    both = None if setup is None else _ran(program, setup)
+    read = None if both is None or any(p.read is None for p in both.places) else [p.read for p in both.places]
+    if setup is None or both is None or read is None:
         return None
-    assert setup is not None
-    found, of = _wrong_groups(found)
-    if not found.right.size:
-        return None
+    found, of = _wrong(_gradient(both, read, setup))
+    said = _said(found, setup) if found.right.size else None
+    return None if said in (None, _RIGHT) else f"the gradient{of} is {said}"
+
+
+def by_line(program: Program, without: frozenset[str] = frozenset()) -> list[Left]:
+    """What each line leaves of the gradient that a refuted program's update reads, on the mesh of :func:`explain`; each change once. Empty
+    where the program does not run there."""
+    setup = _setup(program, without)
+    both = None if setup is None else _ran(program, setup)
+    if setup is None or both is None:
+        return []
+    names, found, said = _of_gradients(program), list[Left](), dict[str, str]()
+    for number, stmt in enumerate(program.body):
+        for name in names:
+            parts = [place.seen[number].get(name) for place in both.places if place.seen is not None]
+            if stmt.place is None or not all(_is_gradient(part) for part in parts):
+                continue
+            holds = _holds(_gradient(both, parts, setup), setup)
+            if said.get(name) != holds:
+                said[name] = holds
+                found.append(Left(stmt.place.line, name, holds))
+    return found
+
+
+def _holds(found: _Gradient, setup: Setup) -> str:
+    if (found.read == -1).all(axis=0).any():
+        return "on no device for some elements"
+    said = _said(found, setup)
+    if said is None:
+        wrong, of = _wrong(found)
+        said = _said(wrong, setup) if of else None
+        said = None if said is None else f"{said}{of}, elsewhere {_RIGHT}"
+    return said or "something else"
+
+
+def _is_gradient(part: Any) -> bool:
+    from placeproof.semantics.meaning.values import Part
+
+    return isinstance(part, Part) and part.data.shape[-1] == 1 and bool(part.have.any())
+
+
+def _of_gradients(program: Program) -> list[str]:
+    """The buffers from which the update's gradient comes, as far as the passes, in the order in which they are written."""
+    every = list(statements(program.body))
+    updates = [c for s in every for c in calls(s) if c.op in ("update", "update_with") and len(c.args) > 2]
+    known = {r.name for c in updates for r in expressions(c.args[2]) if isinstance(r, Ref)}
+    targets = [(t.name, s) for s in every if isinstance(s, Assign) for t in s.targets]
+    while True:
+        more = {r.name for name, s in targets if name in known and not _passes(s) for r in references(s)} - {"parameters", "optimizer"}
+        if more <= known:
+            return list(dict.fromkeys(name for name, _ in targets if name in known))
+        known |= more
+
+
+def _passes(stmt: Stmt) -> bool:
+    return any(c.op.startswith(("forward", "backward", "update")) for c in calls(stmt))
+
+
+def _said(found: _Gradient, setup: Setup) -> str | None:
+    """What a gradient is, in a few words; None where there are none."""
     for what, expected in _expected(found):
         factor = _factor(found, expected, setup)
-        if factor is not None and (factor, what) != ("", ""):
-            return f"the gradient{of} is {_in_words(what, factor)}"
+        if factor is not None:
+            return _in_words(what, factor)
     return None
 
 
 def _in_words(what: str, factor: str) -> str:
     part = factor.startswith("1/")
+    if (what, factor) == ("", ""):
+        return _RIGHT
     if not what:
         return f"{factor} of what is expected" if part else f"{factor} times what is expected"
     return what if not factor else f"{what}, {factor} of it" if part else f"{what}, {factor} times"
 
 
-def _wrong_groups(found: _Gradient) -> tuple[_Gradient, str]:
-    """The elements of the groups whose gradient is wrong somewhere, and their names where others are right."""
+def _wrong(found: _Gradient) -> tuple[_Gradient, str]:
+    """The elements of the groups, and of the units, whose gradient is wrong somewhere, and their names where others are right."""
     import numpy as np
 
     layout, elements = found.run.truth.world.layout, found.run.truth.world.elements
-    groups = [layout.group_of(e) for e in elements]
     wrong = ((found.read != -1) & (found.read != found.run.truth.gradient)).any(axis=0)
-    names = list(dict.fromkeys(g for g, bad in zip(groups, wrong, strict=True) if bad))
-    at = np.array([n for n, g in enumerate(groups) if g in names], dtype=np.int64)
+    groups = np.array([layout.group_of(e) for e in elements])
+    names = list(dict.fromkeys(groups[wrong]))
     of = "" if len(names) == len(set(groups)) else " of " + " and ".join(f"`{n}`" for n in names)
+    at = np.isin(groups, names)
+    each = layout.blocks_per_layer * layout.sizes.layers_per_stage // layout.sizes.units_per_stage
+    units, count = np.array([e[0] // each for e in elements]), len(layout.blocks) // each
+    bad = frozenset(units[wrong])
+    named = {frozenset(range(1, count)): " in all units but the first", frozenset(range(count - 1)): " in all units but the last"}
+    named |= {frozenset((count - 1,)): " in the last unit", frozenset((0,)): " in the first unit"}
+    if layout.stage_count == 1 and count > 1 and bad in named:
+        at, of = at & np.isin(units, list(bad)), of + named[bad]
     return replace(found, read=found.read[:, at], samples=found.samples[:, at], right=found.run.truth.gradient[at]), of
 
 
@@ -85,36 +163,39 @@ def _setup(program: Program, without: frozenset[str]) -> Setup | None:
             degrees[axis.name] = next((n for n in free if n >= least.get(axis.name, 1)), 0)
     batches = batches_of(program)
     m = batches[0] if len(batches) == 1 else next(free, 0)
-    units = program.count("units") or 1
+    units = shapes_of(program)[-1][1]
     sizes = [n for name, n in degrees.items() if not any(a.inner is not None and name == a.inner_name for a in program.axes)]
     if not all(degrees.values()) or not m or prod(sizes) > MOST:
         return None
     return Setup(degrees=degrees, microbatches=m, layers_per_stage=units, units_per_stage=units, exact=False, without=without)
 
 
-def _gradient(program: Program, setup: Setup) -> _Gradient | None:
-    import numpy as np
-
+def _ran(program: Program, setup: Setup) -> Run | None:
+    """One step of a program that ends there."""
     from placeproof.semantics.meaning.run import NoMeaningError, Run
 
-    both = Run(program, setup)
+    both = Run(program, setup).watched()
     try:
-        if both.step(0) is not None or not program.axes:
-            return None
+        return both if both.step(0) is None and program.axes else None
     except (ZeroDivisionError, NoMeaningError):
         return None
+
+
+def _gradient(both: Run, parts: list[Any], setup: Setup) -> _Gradient:
+    """What a buffer holds on all devices; ``parts``: on those of each place."""
+    import numpy as np
+
     rows, own = [], []
-    for place in both.places:
-        if place.read is None:
-            return None
-        part = place.read.on(both.truth.columns)
+    for place, held in zip(both.places, parts, strict=True):
+        part = held.on(both.truth.columns)
         if not part.have.all():  # of parts, each device has its own
             part = part.with_(np.where(part.have[..., None], part.data, -1), part.extent | True)
         rows.append(part.data[..., 0].reshape(-1, len(both.truth.columns)))
         coordinates = [np.broadcast_to(place.mesh.at[f], place.mesh.shape).reshape(-1) for f in place.world.layout.sample_factors]
         own.append(np.stack(coordinates, axis=-1) if coordinates else np.zeros((len(rows[-1]), 0), dtype=np.int64))
     numbers: Any = np.arange(len(both.truth.by_sample)) % setup.microbatches
-    return _Gradient(both, np.concatenate(rows), both.truth.by_sample, both.truth.gradient, numbers, np.concatenate(own))
+    samples, right = both.truth.by_sample, both.truth.gradient
+    return _Gradient(both, np.concatenate(rows), samples, right, numbers, np.concatenate(own))
 
 
 def _expected(found: _Gradient) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Program, Ref, Stmt
+from placeproof.core.program import Assign, Call, Do, For, If, Program, Ref, Stmt, assigned, reads, statements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,37 +51,29 @@ class _Analysis:
         return after
 
     def _before(self, stmt: Stmt, after: frozenset[str]) -> frozenset[str]:
+        self.after[id(stmt)] = after
         match stmt:
             case For():
-                self.after[id(stmt)] = after
                 inside = after
                 for _ in range(3):  # the back edge: what an iteration reads of the one before it
                     inside = after | self.body(stmt.body, after | inside)
                 return inside - frozenset(n for n in self.buffers if _overwrites(stmt, n))
             case If():
-                self.after[id(stmt)] = after
                 return self.body(stmt.then, after) | self.body(stmt.orelse, after)
-        self.after[id(stmt)] = after
-        reads, kills = self._touched(stmt)
-        return (after - kills) | reads
+        read, kills = self._touched(stmt)
+        return (after - kills) | read
 
     def _touched(self, stmt: Stmt) -> tuple[frozenset[str], frozenset[str]]:
         """What a plain statement reads, and what it ends the life of."""
-        reads: set[str] = set()
-        kills: set[str] = set()
+        read, kills = _reads_of(stmt), set[str]()
         match stmt:
+            case Assign(accumulate=True):
+                read |= _written(stmt)
             case Assign():
-                reads |= _read(stmt.value)
-                for target in stmt.targets:
-                    if stmt.accumulate:
-                        reads.add(target.name)
-                    elif target.index is None and target.group is None:
-                        kills.add(target.name)
+                kills = {t.name for t in stmt.targets if t.index is None and t.group is None}
             case Do(call=Call(op="free" | "zero", args=(Ref() as ref,))):
-                kills.add(ref.name)
-            case Do(call=call):
-                reads |= _read(call)
-        return frozenset(reads) & self.buffers, frozenset(kills) & self.buffers
+                read, kills = set(), {ref.name}
+        return self.buffers & read, self.buffers & kills
 
     # Forward: what was written.
 
@@ -95,59 +87,37 @@ class _Analysis:
             match stmt:
                 case For():
                     self.found.entering[id(stmt)] = frozenset(written) & self._before(stmt, self.after[id(stmt)])
-                    inside = written | _written(stmt.body)
+                    inside = written | _written(*stmt.body)
                     self._forward(stmt.body, (*loops, stmt), set(inside))
                     written |= inside
                     self.found.leaving[id(stmt)] = frozenset(written) & self.after[id(stmt)]
                 case If():
                     self._forward(stmt.then, loops, set(written))
                     self._forward(stmt.orelse, loops, set(written))
-                    written |= _written(stmt.then) | _written(stmt.orelse)
+                    written |= _written(stmt)
                 case _:
                     self._point(stmt, loops, written)
 
     def _point(self, stmt: Stmt, loops: tuple[For, ...], written: set[str]) -> None:
         after = self.after[id(stmt)]
-        reads, kills = self._touched(stmt)
-        own = _written((stmt,)) & self.buffers
-        before = ((after - kills) | reads) & written
+        read, kills = self._touched(stmt)
+        own = _written(stmt) & self.buffers
+        before = ((after - kills) | read) & written
         freed = kills & written if isinstance(stmt, Do) and stmt.call.op == "free" else frozenset()
         written |= own
         alive = before | (after & written) | own | freed
         self.found.points.append(Point(stmt=stmt, loops=loops, alive=frozenset(alive)))
 
 
-def _read(expr: Expr) -> set[str]:
-    match expr:
-        case Ref():
-            return {expr.name}
-        case Binary():
-            return _read(expr.left) | _read(expr.right)
-        case Call():
-            return {name for arg in expr.args for name in _read(arg)}
-    return set()
-
-
-def _written(body: tuple[Stmt, ...]) -> set[str]:
-    names: set[str] = set()
-    for stmt in body:
-        match stmt:
-            case Assign():
-                names |= {t.name for t in stmt.targets}
-            case For():
-                names |= _written(stmt.body)
-            case If():
-                names |= _written(stmt.then) | _written(stmt.orelse)
-    return names
+def _written(*body: Stmt) -> set[str]:
+    return {t.name for t in assigned(body)}
 
 
 def _overwrites(loop: For, name: str) -> bool:
     """Whether the loop writes each part of a buffer before anything in it reads that part."""
     for stmt in loop.body:
-        if isinstance(stmt, For):
-            if name in _written(stmt.body) or any(name in _reads_of(s) for s in stmt.body):
-                return _overwrites(stmt, name)
-            continue
+        if isinstance(stmt, For) and (name in _written(stmt) | _reads_of(stmt)):
+            return _overwrites(stmt, name)
         if name in _reads_of(stmt):
             return False
         if isinstance(stmt, Assign) and any(t.name == name for t in stmt.targets):
@@ -156,12 +126,4 @@ def _overwrites(loop: For, name: str) -> bool:
 
 
 def _reads_of(stmt: Stmt) -> set[str]:
-    match stmt:
-        case Assign():
-            return _read(stmt.value)
-        case Do():
-            return _read(stmt.call)
-        case For():
-            return {n for s in stmt.body for n in _reads_of(s)}
-        case If():
-            return {n for s in (*stmt.then, *stmt.orelse) for n in _reads_of(s)}
+    return {r.name for s in statements((stmt,)) for r in reads(s)}

@@ -2,49 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.program import Program
-from placeproof.prove import Order
 from placeproof.prove.kernel import ask
 from placeproof.prove.smtlib import satisfiable
-from placeproof.prove.terms import constant, symbol
-from placeproof.semantics.encode.world import World
+from placeproof.semantics.encode.world import Range, World
 from placeproof.semantics.trace import trace
-
-_RELATIONS: dict[str, Callable[[int, int], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    ">": operator.gt,
-    "<": operator.lt,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
-    """``name relation bound``: the name of a degree or of the number of micro-batches, and a whole number."""
-
-    name: str
-    relation: str
-    bound: int
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.relation} {self.bound}"
-
-    @property
-    def given(self) -> Order:
-        """The range as a hypothesis."""
-        relation = "=" if self.relation == "==" else self.relation
-        return Order(name=str(self), left=symbol(self.name), relation=relation, right=constant(self.bound))
-
-    def allows(self, value: int) -> bool:
-        """Whether a number lies in the range."""
-        return _RELATIONS[self.relation](value, self.bound)
 
 
 def names(program: Program) -> tuple[str, ...]:
@@ -75,3 +41,6 @@ def read_ranges(texts: Iterable[str], program: Program) -> tuple[Range, ...]:
         problems.add("PP208", f"no degree satisfies {shown}: the ranges contradict one another", help="degrees are at least 1")
     problems.raise_if_any()
     return tuple(found)
+
+
+__all__ = ["Range", "names", "read_ranges"]

@@ -1,49 +1,53 @@
-"""The result of each operation, as a value: a table from operation to rule."""
+"""The result of each operation, as a value: operation by operation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from placeproof.collectives import Layout
 from placeproof.core.program import Call, Program, Ref
-from placeproof.semantics.values import Kind, Piece, Value, factors
+from placeproof.semantics.values import Kind, Piece, Value
 
-Rule = Callable[[Call, tuple[Value, ...], Program], Value]
-_SCALAR = Value(kind=Kind.SCALAR)
+_NUMBERS = ("statistics", "tensor_norms", "tokens", "square_norm", "sqrt", "clip_factor", "found_inf", "rescale", "random", "min", "max")
 
 
 def result_of(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-    """What an operation makes of its operands."""
-    return _RULES.get(call.op, _same)(call, operands, program)
-
-
-def _same(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-    return operands[0] if operands else _SCALAR
-
-
-def _scalar(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-    return _SCALAR
-
-
-def _axes(call: Call, program: Program) -> tuple[str, ...]:
-    return tuple(f for a in call.axes for f in factors(program, a))
-
-
-def _laid(layout: Layout) -> Rule:
-    def rule(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-        return operands[0].laid(_axes(call, program), layout)
-
-    return rule
-
-
-def _data(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-    return plain_stream(program)
+    """What an operation makes of its operands; one without a case here returns its first operand unchanged."""
+    first = operands[0] if operands and call.op not in _NUMBERS else Value(kind=Kind.SCALAR)
+    match call.op:
+        case "all_reduce" | "reduce" | "broadcast" | "all_gather":
+            return first.laid(program.factors(*call.axes), Layout.REPLICATE)
+        case "reduce_scatter" | "part":
+            return first.laid(program.factors(*call.axes), Layout.SHARD)
+        case "recv" | "data":
+            return plain_stream(program)
+        case "forward":
+            return _computed(first, operands[1] if len(operands) > 1 else plain_stream(program), program)
+        case "backward" | "backward_weight" | "backward_with":
+            return _gradient(first, operands[2] if len(operands) > 2 else plain_stream(program), program)
+        case "backward_input":
+            return _computed(first, operands[2], program)
+        case "output":
+            return _output(first, program)
+        case "update" | "update_with":
+            return _update(*operands[:3])
+        case "master":
+            return replace(first, kind=Kind.PARAMETERS)
+        case "quantize" | "cast":
+            width = call.args[1]
+            return replace(first, width=width.name if isinstance(width, Ref) else "")
+        case "dequantize":
+            return replace(first, width="")
+        case "to_host" | "to_device":
+            return replace(first, host=call.op == "to_host")
+        case "elementwise":
+            return operands[-1]
+    return first
 
 
 def plain_stream(program: Program) -> Value:
     """A device's own samples: split over axes that split the batch or the sequence, full copies over the others."""
-    split = tuple(f for a in program.axes if a.splits.samples for f in factors(program, a.name))
+    split = tuple(f for a in program.axes if a.splits.samples for f in a.factors)
     return Value(kind=Kind.STREAM).laid(split, Layout.SHARD)
 
 
@@ -56,19 +60,8 @@ def _computed(w: Value, x: Value, program: Program) -> Value:
     return out
 
 
-def _forward(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-    x = operands[1] if len(operands) > 1 else plain_stream(program)
-    return _computed(operands[0], x, program)
-
-
-def _backward_input(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-    return _computed(operands[0], operands[2], program)
-
-
-def _gradient(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
+def _gradient(w: Value, dx: Value, program: Program) -> Value:
     """The parameters' gradient: a partial sum over axes whose devices see different samples or parts of a sequence."""
-    w = operands[0]
-    dx = operands[2] if len(operands) > 2 else plain_stream(program)
     pieces = tuple(_gradient_piece(piece, dx, program) for piece in w.pieces)
     return Value(kind=Kind.GRADIENTS, pieces=pieces, part=w.part, index=w.index)
 
@@ -78,24 +71,23 @@ def _gradient_piece(w: Piece, dx: Value, program: Program) -> Piece:
     for axis in program.axes:
         if axis.name in own:
             continue
-        for factor in factors(program, axis.name):
+        for factor in axis.factors:
             split_stream = axis.splits.name == "hidden" and Layout.SHARD in dx.on(factor)
             if axis.splits.samples or (split_stream and w.on(factor) is not Layout.SHARD):
                 w = w.laid((factor,), Layout.PARTIAL)
     return w
 
 
-def _output(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
+def _output(saved: Value, program: Program) -> Value:
     stream = plain_stream(program)
     for axis in program.axes:
         if axis.splits.name == "hidden":
-            stream = stream.laid((axis.name,), operands[0].on(axis.name)[0])
+            stream = stream.laid((axis.name,), saved.on(axis.name)[0])
     return stream
 
 
-def _update(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
+def _update(parameters: Value, optimizer: Value, gradients: Value) -> Value:
     """New parameters, valid where both the optimizer state and the gradient are owned."""
-    parameters, optimizer, gradients = operands[:3]
     pieces = tuple(_owned_piece(piece, (optimizer, gradients)) for piece in parameters.pieces)
     return replace(parameters, kind=Kind.PARAMETERS, pieces=pieces, width="", host=optimizer.host)
 
@@ -105,71 +97,3 @@ def _owned_piece(piece: Piece, owners: tuple[Value, ...]) -> Piece:
         match = next((p for p in owner.pieces if p.group == piece.group), owner.pieces[0])
         piece = piece.laid(match.axes(Layout.SHARD), Layout.SHARD)
     return piece
-
-
-def _master(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-    return replace(operands[0], kind=Kind.PARAMETERS)
-
-
-def _recv(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-    return plain_stream(program)
-
-
-def _width(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-    width = call.args[1]
-    return replace(operands[0], width=width.name if isinstance(width, Ref) else "")
-
-
-def _exact(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-    return replace(operands[0], width="")
-
-
-def _host(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-    return replace(operands[0], host=True)
-
-
-def _device(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-    return replace(operands[0], host=False)
-
-
-def _elementwise(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-    return operands[-1]
-
-
-_RULES: dict[str, Rule] = {
-    "all_reduce": _laid(Layout.REPLICATE),
-    "reduce": _laid(Layout.REPLICATE),
-    "broadcast": _laid(Layout.REPLICATE),
-    "all_gather": _laid(Layout.REPLICATE),
-    "reduce_scatter": _laid(Layout.SHARD),
-    "part": _laid(Layout.SHARD),
-    "recv": _recv,
-    "data": _data,
-    "forward": _forward,
-    "loss": _same,
-    "backward": _gradient,
-    "backward_weight": _gradient,
-    "backward_input": _backward_input,
-    "output": _output,
-    "update": _update,
-    "update_with": _update,
-    "backward_with": _gradient,
-    "statistics": _scalar,
-    "tensor_norms": _scalar,
-    "master": _master,
-    "quantize": _width,
-    "cast": _width,
-    "dequantize": _exact,
-    "to_host": _host,
-    "to_device": _device,
-    "elementwise": _elementwise,
-    "tokens": _scalar,
-    "square_norm": _scalar,
-    "sqrt": _scalar,
-    "clip_factor": _scalar,
-    "found_inf": _scalar,
-    "rescale": _scalar,
-    "random": _scalar,
-    "min": _scalar,
-    "max": _scalar,
-}

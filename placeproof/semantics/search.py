@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from placeproof.core.mesh import Axis
-from placeproof.core.program import FIRST_UNIT, Assign, For, Program, Ref, statements
-from placeproof.core.program.ir import calls, expressions, own_expressions
+from placeproof.core.program import FIRST_UNIT, For, Program, assigned, calls, reads, statements
 from placeproof.core.program.wellformed import least_degrees
-from placeproof.semantics.encode.world import HasGiven, World
+from placeproof.semantics.encode.world import Range, World
 from placeproof.semantics.meaning.setup import Difference, Fault, Setup, factors_of
 
 #: The most devices of a mesh that is tried, and the most seconds that a search takes.
@@ -33,12 +33,11 @@ class Searched:
     """How far a search without a result went."""
 
     runs: int
-    seconds: float
     largest: str
 
 
 def search(
-    program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[HasGiven, ...] = (), seconds: float = SECONDS
+    program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), seconds: float = SECONDS
 ) -> Found | Searched:
     """The smallest run that differs from the reference, or how far was looked."""
     from placeproof.semantics.meaning.run import NoMeaningError, run
@@ -57,14 +56,14 @@ def search(
             except ZeroDivisionError:  # undefined for these numbers; others may tell
                 continue
             except NoMeaningError:
-                return Searched(runs=0, seconds=time.monotonic() - began, largest=last)
+                return Searched(runs=0, largest=last)
             runs += 1
             if found is not None:
                 return Found(setup=drawn, what=found)
-    return Searched(runs=runs, seconds=time.monotonic() - began, largest=last)
+    return Searched(runs=runs, largest=last)
 
 
-def stuck(program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[HasGiven, ...] = ()) -> Found | None:
+def stuck(program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = ()) -> Found | None:
     """A small run of a program with messages that does not end; the proof follows values, not who waits for whom.
 
     Only axes of messages have more than one device, so that this takes milliseconds.
@@ -87,7 +86,7 @@ def stuck(program: Program, *, without: frozenset[str] = frozenset(), ranges: tu
     return None
 
 
-def allowed(program: Program, setup: Setup, ranges: tuple[HasGiven, ...]) -> bool:
+def allowed(program: Program, setup: Setup, ranges: tuple[Range, ...]) -> bool:
     """Whether a mesh lies within the ranges that the claim is restricted to; axes without a degree in the setup are not asked."""
     if not ranges:
         return True
@@ -113,17 +112,25 @@ def setups(program: Program, without: frozenset[str] = frozenset()) -> Iterator[
     degrees = [degrees_of(axis, least.get(axis.name, 1)) for axis in program.axes]
     meshes = [dict(itertools.chain.from_iterable(d.items() for d in chosen)) for chosen in itertools.product(*degrees)]
     inner = {a.inner_name for a in program.axes if a.inner is not None}
-    sized = [(_devices(mesh, inner), mesh) for mesh in meshes]
+    sized = [(prod(n for name, n in mesh.items() if name not in inner), mesh) for mesh in meshes]
     every = []
     for (index, (devices, mesh)), m, (layers, units) in itertools.product(enumerate(sized), batches, shapes):
         if devices <= MOST_DEVICES:
-            setup = Setup(degrees=mesh, microbatches=m, layers_per_stage=layers, units_per_stage=units, exact=False, without=without)
+            setup = Setup(mesh, m, layers, units, exact=False, without=without, entries=entries_of(least))
             every.append((devices * m * layers, devices, index, setup))
     for *_, setup in sorted(every, key=lambda e: e[:3]):
         yield setup
 
 
-def batches_of(program: Program, ranges: tuple[HasGiven, ...] = ()) -> list[int]:
+def entries_of(least: Mapping[str, int]) -> int:
+    """How many elements a block has: so many that each device that is named has one of its own where states are split.
+
+    ``least``: the degrees that the names ask for.
+    """
+    return max([2, *least.values()])
+
+
+def batches_of(program: Program, ranges: tuple[Range, ...] = ()) -> list[int]:
     """How many micro-batches a run has: up to three numbers."""
     if not any(isinstance(s, For) and s.domain == "microbatches" for s in statements(program.body)):
         return [1]
@@ -147,9 +154,8 @@ def _names_units(program: Program) -> bool:
     """Whether a unit is named otherwise than as that of an iteration: with two units, the next one is always the last one."""
     if any(isinstance(s, For) and s.start for s in statements(program.body)):
         return True
-    targets = [t for s in statements(program.body) if isinstance(s, Assign) for t in s.targets]
-    read = [e for s in statements(program.body) for own in own_expressions(s) for e in expressions(own) if isinstance(e, Ref)]
-    return any(r.index is not None and (r.index.var is None or r.index.offset) for r in (*targets, *read))
+    read = (r for s in statements(program.body) for r in reads(s))
+    return any(r.index is not None and (r.index.var is None or r.index.offset) for r in (*assigned(program.body), *read))
 
 
 def degrees_of(axis: Axis, least: int) -> list[dict[str, int]]:
@@ -159,13 +165,6 @@ def degrees_of(axis: Axis, least: int) -> list[dict[str, int]]:
     inner = (axis.inner,) if isinstance(axis.inner, int) else (2, 1, 3)
     whole = [(i, axis.degree or i * outer) for i in inner for outer in (1, 2, 3)]
     return [{axis.name: n, axis.inner_name: i} for i, n in dict.fromkeys(whole) if n % i == 0]
-
-
-def _devices(mesh: dict[str, int], inner: set[str]) -> int:
-    product = 1
-    for name, size in mesh.items():
-        product *= 1 if name in inner else size
-    return product
 
 
 def legible(program: Program, found: Found, seeds: int = 10) -> Found | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placeproof.collectives import Layout
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Index, Number, Program, Ref, Stmt, statements, walked
+from placeproof.core.modes import GATHERED, REPLICATED, SHARDED, Mode
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Index, Number, Placed, Program, Ref, Stmt, statements, walked
 from placeproof.core.program.ops import DOMAINS
 from placeproof.core.states import STATES
-from placeproof.semantics.infer import with_placements
 from placeproof.semantics.results import result_of
 from placeproof.semantics.values import Access, Event, Kind, Piece, Trace, Value, placed_value
 
@@ -19,9 +19,9 @@ _TURN = ("loss", "backward", "backward_input", "backward_weight")
 def trace(program: Program) -> Trace:
     """Walk a well-formed program once, each loop body once, and return its operations and buffer accesses in order.
 
-    States that the program does not place are placed as its use of them says (see :mod:`placeproof.semantics.infer`).
+    States that the program does not place are placed as its use of them says.
     """
-    placed, gradient_buffer = with_placements(program, trace_placed)
+    placed, gradient_buffer = _with_placements(program)
     found = trace_placed(placed)
     found.gradient_buffer = gradient_buffer
     return found
@@ -76,12 +76,9 @@ class _Walk:
         then, self.env = self.env, dict(before)
         self.body(stmt.orelse)
         self.branches.pop()
-        received = {t.name for s in stmt.orelse if isinstance(s, Assign) and _receives(s.value) for t in s.targets}
-        merged = dict(then)
-        for key, value in self.env.items():
-            if key not in then or key not in received:
-                merged[key] = value
-        self.env = merged
+        written = [s for s in stmt.orelse if isinstance(s, Assign) and isinstance(s.value, Call) and s.value.op == "recv"]
+        received = {t.name for s in written for t in s.targets} & set(then)
+        self.env = then | {name: value for name, value in self.env.items() if name not in received}
 
     def _do(self, call: Call) -> None:
         if call.op in ("free", "zero") and call.args and isinstance(call.args[0], Ref):
@@ -92,31 +89,21 @@ class _Walk:
     def _assign(self, stmt: Assign) -> None:
         value = self._eval(stmt.value)
         for position, target in enumerate(stmt.targets):
-            one = self._nth(stmt.value, value, position, target)
+            one = value if position == 0 or not isinstance(stmt.value, Call) else self._second(self.found.events[-1], target)
             self._note(target, one, write=True, accumulate=stmt.accumulate)
             self._store(target, one)
 
-    def _nth(self, expr: Expr, value: Value, position: int, target: Ref) -> Value:
+    def _second(self, event: Event, target: Ref) -> Value:
         """The value of the second target of an operation with two."""
-        if position == 0 or not isinstance(expr, Call):
-            return value
-        operands = [self._peek(a) for a in expr.args]
-        match expr.op:
-            case "forward":
-                return _saved(operands[0], operands[1] if len(operands) > 1 else value, target, self.program)
-            case "backward":
+        assert event.result is not None
+        match event.call.op, event.operands:
+            case "forward", (w, *x):
+                return _saved(w, x[0] if x else event.result, target, self.program)
+            case "backward", operands:
                 return operands[2] if len(operands) > 2 else Value(kind=Kind.STREAM)
-            case "update" | "update_with":
-                return operands[1]
-        return value
-
-    def _peek(self, expr: Expr) -> Value:
-        """A value again, without recording its operations a second time."""
-        events, accesses = len(self.found.events), len(self.found.accesses)
-        value = self._eval(expr)
-        del self.found.events[events:]
-        del self.found.accesses[accesses:]
-        return value
+            case (("update" | "update_with"), (_, optimizer, *_)):
+                return optimizer
+        return event.result
 
     def _store(self, target: Ref, value: Value) -> None:
         if target.index is not None:
@@ -229,10 +216,6 @@ class _Walk:
         return result
 
 
-def _receives(expr: Expr) -> bool:
-    return isinstance(expr, Call) and expr.op == "recv"
-
-
 def _sum(left: Value, right: Value) -> Value:
     """A sum of tensors is partial where one of them is."""
     if left.kind is Kind.SCALAR:
@@ -251,3 +234,74 @@ def _saved(w: Value, x: Value, target: Ref, program: Program) -> Value:
         if axis.splits.compute and Layout.SHARD in w.on(axis.name):
             piece = piece.laid((axis.name,), Layout.SHARD)
     return Value(kind=Kind.SAVED, pieces=(piece,), part=w.part)
+
+
+# Placing the states of a program that does not say how they lie: as its use of them says.
+
+
+def _with_placements(program: Program) -> tuple[Program, str]:
+    """The program with every model state placed, and the name of the buffer that plays the gradients.
+
+    A state that is not placed is inferred: parameters are owned in parts on the axes over which the step gathers them
+    before the update; the optimizer state and the gradients, on the axes on which the update's gradient is sharded.
+    """
+    program = _complete(program)
+    found = trace_placed(program)
+    update = _update_event(found)
+    read = update.call.args[2] if update is not None and len(update.call.args) > 2 else None
+    buffer = read.name if isinstance(read, Ref) else "gradients"
+    missing = {"parameters", "optimizer", "gradients"} - {p.state for p in program.placed}
+    if "parameters" in missing:
+        program = _with(program, "parameters", dict.fromkeys(_gathered(found), GATHERED))
+    if missing & {"optimizer", "gradients"}:
+        owned = _owned(trace_placed(program))
+        for state in ("optimizer", "gradients"):
+            if state in missing and (state != "gradients" or buffer == "gradients"):
+                program = _with(program, state, dict.fromkeys(owned, SHARDED))
+    return program, buffer
+
+
+def _complete(program: Program) -> Program:
+    """The program with one line for each group of a state of which one is placed apart: axis by axis, what is said of the group counts, and
+    for the rest what is said of all."""
+    apart = {p.state for p in program.placed if p.group is not None}
+    if not apart:
+        return program
+    placed = [p for p in program.placed if p.state not in apart]
+    for state in dict.fromkeys(p.state for p in program.placed if p.state in apart):
+        lines = [p for p in program.placed if p.state == state]
+        for group in (g.name for g in program.groups):
+            modes = {axis: mode for own in (None, group) for p in lines if p.group == own for axis, mode in p.modes}
+            own_line = next((p.place for p in lines if p.group == group), lines[0].place)
+            whole = tuple((a.name, modes.pop(a.name, REPLICATED)) for a in program.axes)
+            placed.append(Placed(state=state, group=group, modes=(*whole, *modes.items()), place=own_line))
+    return replace(program, placed=tuple(placed))
+
+
+def _with(program: Program, state: str, modes: dict[str, Mode]) -> Program:
+    total = tuple((a.name, modes.get(a.name, REPLICATED)) for a in program.axes)
+    return replace(program, placed=(*program.placed, Placed(state=state, group=None, modes=total)))
+
+
+def _update_event(found: Trace) -> Event | None:
+    return next((e for e in found.events if e.call.op in ("update", "update_with")), None)
+
+
+def _gathered(found: Trace) -> tuple[str, ...]:
+    axes: list[str] = []
+    for event in found.events:
+        if event.phase == "update":
+            break
+        direct = bool(event.call.args) and isinstance(event.call.args[0], Ref) and event.call.args[0].name == "parameters"
+        if event.call.op == "all_gather" and direct:
+            axes += [a.name for a in found.program.axes if set(a.factors) <= set(found.program.factors(*event.call.axes))]
+    return tuple(dict.fromkeys(axes))
+
+
+def _owned(found: Trace) -> tuple[str, ...]:
+    event = _update_event(found)
+    if event is None or len(event.operands) < 3 or event.operands[2].kind is not Kind.GRADIENTS:
+        return ()
+    gradient = event.operands[2]
+    sharded = {f for f in found.program.axis_factors if Layout.SHARD in gradient.on(f)}
+    return tuple(a.name for a in found.program.axes if set(a.factors) <= sharded)

@@ -141,19 +141,6 @@ class Trace:
     arithmetic: list[tuple[Binary, Value, Value]] = field(default_factory=list)
 
 
-def factors(program: Program, name: str) -> tuple[str, ...]:
-    """The axis factors that a name stands for: a split axis is its outer and its inner factor."""
-    axis = program.axis(name)
-    if axis is None or axis.inner is None or name != axis.name:
-        return (name,)
-    return (axis.outer_name, axis.inner_name)
-
-
-def axis_factors(program: Program) -> tuple[str, ...]:
-    """All axis factors of the mesh."""
-    return tuple(f for axis in program.axes for f in factors(program, axis.name))
-
-
 def placed_value(program: Program, state: str) -> Value:
     """A state as it lies between steps, every group of it."""
     groups = [g.name for g in program.groups] if Kind(state) is not Kind.SAVED else [""]
@@ -168,5 +155,5 @@ def _placed_piece(program: Program, state: str, group: str) -> Piece:
         if placed.state == state and placed.group in (None, group):
             for name, mode in placed.modes:
                 layout = Layout.SHARD if mode.split else Layout.REPLICATE
-                piece = piece.laid(factors(program, name), layout)
+                piece = piece.laid(program.factors(name), layout)
     return piece

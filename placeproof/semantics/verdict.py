@@ -10,7 +10,7 @@ from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program
 from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
 from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, denied
-from placeproof.semantics.encode import INVARIANT, Encoding, NoMeaningError, Obligation, Options, encode
+from placeproof.semantics.encode import INVARIANT, Encoding, Line, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.ranges import Range
@@ -88,7 +88,7 @@ def judge(
         warnings=encoding.warnings,
     )
     if not open_:
-        return _ends(judged)
+        return _ends(judged, encoding.lines)
     if all(s.word == "proved" for s in settled if s.obligation.condition == INVARIANT):
         return _ends(replace(judged, warnings=(*judged.warnings, *(_harmless(s) for s in open_))))
     first = min(open_, key=_tells_least)
@@ -97,16 +97,16 @@ def judge(
     return replace(found, for_all=judged.for_all, warnings=judged.warnings)
 
 
-def _ends(judged: Judged) -> Judged:
+def _ends(judged: Judged, lines: tuple[Line, ...] = ()) -> Judged:
     """A proof says what a step leaves where it ends; of messages, a small run has to show that it does."""
     found = stuck(judged.program, without=judged.options.without, ranges=judged.options.ranges)
     clear = None if found is None else legible(judged.program, found)
-    return _confirmed(judged) if clear is None else replace(judged, word="refuted", found=clear)
+    return _confirmed(judged, lines) if clear is None else replace(judged, word="refuted", found=clear)
 
 
-def _confirmed(judged: Judged) -> Judged:
+def _confirmed(judged: Judged, lines: tuple[Line, ...]) -> Judged:
     """What the obligations say, if runs say so too."""
-    found = confirm_by_runs(judged.program, judged.options.without, judged.options.ranges)
+    found = confirm_by_runs(judged.program, judged.options.without, judged.options.ranges, lines)
     if isinstance(found, NotRun):
         return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {found.why}")
     if isinstance(found, Found):

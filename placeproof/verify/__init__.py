@@ -5,7 +5,8 @@ them. It also holds *steps*: what a sum over index variables is, each by one of 
 here: every step is looked at once, with nothing but the steps before it, and then both sides of every claim are worked out with them.
 
 What is known without a step: the laws of rings; ``[a = b]`` is 1 or 0, and where it is 1 one may stand for the other; linearity of sums;
-a function of a term by cases; and of a maximum, that nested ones are one, and that an index that a guard fixes has one value.
+a function of a term by cases; of a maximum, that nested ones are one, and that an index that a guard fixes has one value; and that an
+exponential is positive.
 
 The whole format is in the reference of the documentation:
 

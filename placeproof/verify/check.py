@@ -126,8 +126,9 @@ def check_claim(terms: Terms, read: Reader, claim: dict[str, Any], point: dict[s
     lines = {claim["left"], claim["right"], *claim["divisors"], *(x for g in claim["given"] if g[0] == "order" for x in (g[2], g[4]))}
     inverted = sorted({one for line in lines for one in read.inverted(line, set())} | inverses)
     above = [a for a, op, b in orders if (op == ">" and not b) or (op in (">", ">=", "=") and set(b) == set(ONE) and b[((), ())] > 0)]
+    known = {terms.schema(a) for a in above}
     for divisor in map(here, [*claim["divisors"], *inverted]):
-        if divisor not in above and not (divisor and all(c > 0 and _positive(m, above) for m, c in divisor.items())):
+        if not _positive(terms, divisor, known) and not _apart_from_zero(terms, divisor, above, known):
             raise RejectedError("something that is divided by is not seen to be positive")
 
 
@@ -140,8 +141,30 @@ _RELATIONS: dict[str, Callable[[Fraction, Fraction], bool]] = {
 }
 
 
-def _positive(mono: Any, above: list[Poly]) -> bool:
-    return not mono[0] and all(atom(a) in above for a, _ in mono[1])
+def _positive(terms: Terms, poly: Poly, known: set[Any]) -> bool:
+    """Whether a term is: by a hypothesis, whatever its variables are called; or as a sum of products of what is."""
+    if terms.schema(poly) in known:
+        return True
+    return bool(poly) and all(c > 0 and not m[0] and all(_atom_positive(terms, a, known) for a, _ in m[1]) for m, c in poly.items())
+
+
+def _apart_from_zero(terms: Terms, poly: Poly, above: list[Poly], known: set[Any]) -> bool:
+    """Whether a term's square is positive by a hypothesis, or each of its factors is one of a product that is."""
+    factors = {terms.schema(atom(a)) for product in above if len(product) == 1 for _, atoms in product for a, _ in atoms}
+    single = len(poly) == 1 and all(not guards and all(terms.schema(atom(a)) in factors for a, _ in atoms) for guards, atoms in poly)
+    return single or terms.schema(terms.times(poly, poly)) in known
+
+
+def _atom_positive(terms: Terms, one: Any, known: set[Any]) -> bool:
+    """Whether an atom is: an exponential, the sum of something positive, one over it, or what a hypothesis is about."""
+    match one[0]:
+        case "apply":
+            return one[1] == "f.exp" or terms.schema(atom(one)) in known
+        case "sum":
+            return terms.schema(atom(one)) in known or _positive(terms, {one[2]: Fraction(1)}, known)
+        case "one over":
+            return _positive(terms, dict(one[1]), known)
+    return terms.schema(atom(one)) in known
 
 
 def _value(terms: Terms, poly: Poly, point: dict[str, str]) -> Fraction:
@@ -168,8 +191,10 @@ def _value_of(terms: Terms, one: Any, point: dict[str, str]) -> Fraction:
 
 
 def left_open(document: dict[str, Any]) -> bool:
-    """Whether something about the states after the step is not shown; other claims say where a wrong step goes wrong."""
-    return any(c["condition"] == "step invariant" for c in document["unshown"])
+    """Whether something is not shown that matters: of a step what is about the states after it, for its other claims say where a wrong one
+    goes wrong; of anything else all."""
+    about = [c["condition"] == "step invariant" for c in (*document["claims"], *document["unshown"])]
+    return any(c["condition"] == "step invariant" or not any(about) for c in document["unshown"])
 
 
 def verify(document: dict[str, Any]) -> Counter[str]:

@@ -219,10 +219,16 @@ class Terms:
         assert best is not None
         return best
 
+    def schema(self, poly: Poly) -> Any:
+        """A term up to the names of its free variables."""
+        body = frozen(poly)
+        return min((self.renamed_terms(body, self._named(order, "?")) for order in self._orders(free(body), body)), key=repr)
+
     def _orders(self, variables: Iterable[Any], body: Any) -> Iterator[tuple[Any, ...]]:
         """The orders of the variables of each sort, by where they stand in a body; those that stand alike in every order."""
         found = frozenset(variables)
-        marks = {v: (v[2], _seen_from(body, v, found)) for v in found}
+        several = Counter(v[2] for v in found)
+        marks = {v: (v[2], _seen_from(body, v, found) if several[v[2]] > 1 else "") for v in found}
         groups = [tuple(sorted(v for v in found if marks[v] == m)) for m in sorted(set(marks.values()))]
         if math.prod(math.factorial(len(g)) for g in groups) > _MOST:
             raise RejectedError("a sum over too many variables of one sort")

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placeproof.core.diagnostics import Place, Problems, suggestion
-from placeproof.core.program.ir import Assign, Binary, Call, Do, Expr, For, If, Program, Ref, Stmt, own_expressions, statements
+from placeproof.core.program.ir import (
+    Assign,
+    Binary,
+    Call,
+    Do,
+    Expr,
+    For,
+    If,
+    Program,
+    Ref,
+    Stmt,
+    assigned,
+    own_expressions,
+    references,
+    statements,
+)
 from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.states import STATES
 from placeproof.core.symbols import info
 
+#: What a loop walks over -> how many parts there have to be.
+Least = Mapping[str, int]
+
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of buffers at one point of the program."""
+    """What is known of buffers at one point of the program. ``written``: how many units or blocks there have to be for the write to happen:
+    with one, ``for u in units[1:]`` has no iteration, and a statement about ``h[u + 1]`` does nothing."""
 
-    written: set[str]
+    written: dict[str, Least]
     freed: dict[str, Place | None] = field(default_factory=dict)
     started: dict[str, Place | None] = field(default_factory=dict)
 
     def copy(self) -> _Known:
-        return _Known(set(self.written), dict(self.freed), dict(self.started))
+        return _Known(dict(self.written), dict(self.freed), dict(self.started))
 
 
 def check_flow(program: Program, problems: Problems) -> None:
     """Walk the program once in order, each loop body once, and record every read that cannot be answered."""
     flow = _Flow(program, problems)
-    known = _Known(written=set(STATES) | {t.name for t in program.tensors})
+    known = _Known(written={name: {} for name in (*STATES, *(t.name for t in program.tensors))})
     flow.body(program.body, known, ())
     for name, place in known.started.items():
         if name in flow.waited:
@@ -40,8 +60,10 @@ class _Flow:
         self.waited: set[str] = set()
         passing = {p.state for p in program.placed for _, mode in p.modes if mode.transient}
         self.lasting = set(STATES) - passing - {"activations"}
-        targets = (t for s in statements(program.body) if isinstance(s, Assign) for t in s.targets)
-        self.assigned = {t.name for t in targets}
+        self.assigned = {t.name for t in assigned(program.body)}
+        self.kept = program.kept_by_batch
+        self.around: list[For] = []
+        self.least: Least = {}  # for the statement at hand to do something
         self.constants = {name for a in program.axes for name in (a.name, a.outer_name, a.inner_name)} | set(DOMAINS)
 
     def body(self, body: tuple[Stmt, ...], known: _Known, loops: tuple[str, ...]) -> None:
@@ -49,6 +71,7 @@ class _Flow:
             self.statement(stmt, known, loops)
 
     def statement(self, stmt: Stmt, known: _Known, loops: tuple[str, ...]) -> None:
+        self.least = self._least(stmt)
         match stmt:
             case Assign():
                 self._assign(stmt, known, loops)
@@ -57,9 +80,25 @@ class _Flow:
             case For():
                 for own in own_expressions(stmt):
                     self.read(own, known, loops)
+                self.around.append(stmt)
                 self._loop(stmt, known, (*loops, stmt.var))
+                self.around.pop()
             case If():
                 self._branch(stmt, known, loops)
+
+    def _least(self, stmt: Stmt) -> Least:
+        """How many parts there are where a statement does something: each loop around has an iteration, and what it names is there."""
+        named = list(references(stmt))
+        numbers = [r.index.offset for r in named if r.index is not None and r.index.var is None and r.name not in self.kept]
+        found = {"units": n} if (n := max([1, *(k + 1 if k >= 0 else -k for k in numbers)])) > 1 else {}
+        for loop in self.around:
+            if loop.domain == "microbatches":
+                continue
+            offsets = [r.index.offset for r in named if r.index is not None and r.index.var == loop.var]
+            least = max(1 + loop.start + max([0, *offsets]), 1 - min([0, *offsets]))
+            if least > 1:
+                found[loop.domain] = max(found.get(loop.domain, 1), least)
+        return found
 
     def _loop(self, stmt: For, known: _Known, loops: tuple[str, ...]) -> None:
         found = len(self.problems.found)
@@ -78,7 +117,9 @@ class _Flow:
             self._index(target, loops)
             if stmt.accumulate and target.name in known.freed:
                 self._freed(target, known)
-            known.written.add(target.name)
+            before = known.written.get(target.name)
+            if before is None or _within(self.least, before):
+                known.written[target.name] = self.least
             known.freed.pop(target.name, None)
             if started:
                 known.started[target.name] = stmt.place
@@ -111,8 +152,8 @@ class _Flow:
         other = known.copy()
         self.body(stmt.then, known, loops)
         self.body(stmt.orelse, other, loops)
-        known.written &= other.written
-        known.written |= before.written
+        both = {n: _both(least, other.written[n]) for n, least in known.written.items() if n in other.written}
+        known.written = {**both, **before.written}
         known.freed.update(other.freed)
         known.started.update(other.started)
 
@@ -151,6 +192,7 @@ class _Flow:
         if ref.name in known.started:
             known.started.pop(ref.name)
             self._index(ref, loops)
+            self._there(ref, known)
         elif ref.name in known.written and ref.index is not None:
             self._index(ref, loops)
         else:
@@ -178,7 +220,20 @@ class _Flow:
                 "PP306",
                 f"`{ref.name}` is read, but nothing wrote it",
                 place=ref.place,
-                help=suggestion(ref.name, known.written | self.constants | set(OPS)) or "assign it first on every path",
+                help=suggestion(ref.name, known.written.keys() | self.constants | set(OPS)) or "assign it first on every path",
+            )
+        else:
+            self._there(ref, known)
+
+    def _there(self, ref: Ref, known: _Known) -> None:
+        """That what is read was written for as few parts as there may be where it is read."""
+        if not _within(least := known.written.get(ref.name, {}), self.least):
+            domain, n = next((d, n) for d, n in least.items() if n > self.least.get(d, 1))
+            self.problems.add(
+                "PP306",
+                f"`{ref.name}` is read, and nothing wrote it where there are fewer than {n} {domain}",
+                place=ref.place,
+                help="assign it before the loop that writes it",
             )
 
     def _freed(self, ref: Ref, known: _Known) -> None:
@@ -194,6 +249,15 @@ class _Flow:
                 place=ref.place,
                 help="use the variable of a loop around it" if loops else "write it inside `for u in units:`",
             )
+
+
+def _within(least: Least, there: Least) -> bool:
+    """Whether there are as many parts as are needed."""
+    return all(n <= there.get(domain, 1) for domain, n in least.items())
+
+
+def _both(a: Least, b: Least) -> Least:
+    return {domain: max(a.get(domain, 1), b.get(domain, 1)) for domain in {**a, **b}}
 
 
 def _is_symbol(name: str) -> bool:

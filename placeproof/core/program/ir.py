@@ -6,9 +6,10 @@ the nodes, which are data without behaviour. Source positions do not take part i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place
@@ -173,7 +174,7 @@ class Placed:
     place: Place | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Program:
     """A whole step program. ``unit`` is the number of parameters in the largest unit, where it is fixed.
 
@@ -205,13 +206,21 @@ class Program:
         only = next(iter(limits)) if len(limits) == 1 else None
         return only.value if isinstance(only, Number) else None
 
-    @property
+    @cached_property
     def kept_by_batch(self) -> frozenset[str]:
         """The buffers that are written with an index over micro-batches, and kept for each by itself."""
-        every = list(statements(self.body))
-        loops = {s.var for s in every if isinstance(s, For) and s.domain == "microbatches"}
-        targets = [t for s in every if isinstance(s, Assign) for t in s.targets]
-        return frozenset(t.name for t in targets if t.index is not None and t.index.var in loops)
+        loops = {s.var for s in statements(self.body) if isinstance(s, For) and s.domain == "microbatches"}
+        return frozenset(t.name for t in assigned(self.body) if t.index is not None and t.index.var in loops)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without what is remembered, which is about these very objects."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @cached_property
+    def elsewhere(self) -> Mapping[int, tuple[Ref, ...]]:
+        """Of the statements that name a part which need not be there (``g[u + 1]``, ``g[2]``), by their ``id``: what they name."""
+        named = {id(s): tuple(r for r in references(s) if r.index is not None) for s in statements(self.body)}
+        return {n: refs for n, refs in named.items() if any(r.index is not None and r.index.offset for r in refs)}
 
     def axis(self, name: str) -> Axis | None:
         """The mesh axis of that name, or of which that name is the outer or inner factor."""
@@ -219,6 +228,19 @@ class Program:
             if name in (axis.name, axis.outer_name, axis.inner_name):
                 return axis
         return None
+
+    def factors(self, *names: str) -> tuple[str, ...]:
+        """The axis factors that names of axes, or of their factors, stand for."""
+        found: list[str] = []
+        for name in names:
+            axis = self.axis(name)
+            found += axis.factors if axis is not None and name == axis.name else (name,)
+        return tuple(found)
+
+    @property
+    def axis_factors(self) -> tuple[str, ...]:
+        """All axis factors of the mesh."""
+        return tuple(f for axis in self.axes for f in axis.factors)
 
 
 DEFAULT_GROUP = "all"
@@ -261,6 +283,12 @@ def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
     return (stmt.bound,)
 
 
+def references(stmt: Stmt) -> Iterator[Ref]:
+    """The buffers that a statement itself reads, in order of evaluation, and writes."""
+    yield from reads(stmt)
+    yield from stmt.targets if isinstance(stmt, Assign) else ()
+
+
 def calls(stmt: Stmt) -> Iterator[Call]:
     """Every operation that a statement itself performs, in order of evaluation."""
     for own in own_expressions(stmt):
@@ -269,8 +297,50 @@ def calls(stmt: Stmt) -> Iterator[Call]:
                 yield expr
 
 
+def reads(stmt: Stmt) -> Iterator[Ref]:
+    """Every name in the expressions that a statement itself evaluates."""
+    for own in own_expressions(stmt):
+        for expr in expressions(own):
+            if isinstance(expr, Ref):
+                yield expr
+
+
+def assigned(body: tuple[Stmt, ...]) -> Iterator[Ref]:
+    """What the assignments of a body write, in order."""
+    for stmt in statements(body):
+        if isinstance(stmt, Assign):
+            yield from stmt.targets
+
+
 def walked(loops: tuple[For, ...]) -> str:
     """Of which units nested loops walk over parts: "all", the "first", or the "rest"."""
     if any(loop.start for loop in loops):
         return "rest"
     return "first" if any(loop.within == FIRST_UNIT for loop in loops) else "all"
+
+
+def rewritten(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """An expression with each of its parts changed, operands first. The name of a function is none of them."""
+    match expr:
+        case Binary(left=left, right=right):
+            expr = replace(expr, left=rewritten(left, change), right=rewritten(right, change))
+        case Call(op="elementwise" | "slope", args=(function, x)):
+            expr = replace(expr, args=(function, rewritten(x, change)))
+        case Call(args=args):
+            expr = replace(expr, args=tuple(rewritten(a, change) for a in args))
+    return change(expr)
+
+
+def with_names(expr: Expr, names: Mapping[str, str]) -> Expr:
+    """An expression that reads buffers by other names."""
+    return rewritten(expr, lambda e: replace(e, name=names.get(e.name, e.name)) if isinstance(e, Ref) else e)
+
+
+def returned(program: Program) -> list[Call]:
+    """Every `returns` of a program over tensors that stands in no loop and under no condition, in order."""
+    return [s.call for s in program.body if isinstance(s, Do) and s.call.op == "returns"]
+
+
+def adjoints(program: Program) -> frozenset[str]:
+    """The buffers that gradients begin with: what a `returns` names as `at`."""
+    return frozenset(at for call in returned(program) if (at := call.option("at")) is not None)

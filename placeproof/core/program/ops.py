@@ -7,6 +7,7 @@ its meaning in the interpretations that should know it.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -141,6 +142,9 @@ _OPS = (
 
 OPS: dict[str, Op] = {op.name: op for op in _OPS}
 COLLECTIVES = tuple(op.name for op in _OPS if op.collective)
+
+#: How a branch may compare a rank with a number.
+COMPARE = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 #: What a loop may walk over: name -> meaning. Each part of an earlier one may be walked by a later one.
 DOMAINS: dict[str, str] = {

@@ -30,6 +30,7 @@ from placeproof.core.program.ir import (
     calls,
     expressions,
     own_expressions,
+    reads,
     statements,
 )
 from placeproof.core.program.ops import DOMAINS, OPS, RESERVED, ROUNDS, Axes
@@ -83,8 +84,7 @@ def _every_ref(program: Program) -> Iterator[Ref]:
     for stmt in statements(program.body):
         if isinstance(stmt, Assign):
             yield from stmt.targets
-        for own in own_expressions(stmt):
-            yield from (e for e in expressions(own) if isinstance(e, Ref))
+        yield from reads(stmt)
 
 
 def _not_empty(program: Program, problems: Problems) -> None:
@@ -121,18 +121,9 @@ def _known_axes(program: Program, problems: Problems) -> None:
 
 def _axes_once(program: Program, problems: Problems) -> None:
     for call in _every_call(program):
-        factors = [f for a in call.axes for f in factors_named(program, a)]
-        twice = [f for f, n in Counter(factors).items() if n > 1]
+        twice = [f for f, n in Counter(program.factors(*call.axes)).items() if n > 1]
         if twice:
             problems.add("PP305", f"`{call.op}` names `{twice[0]}` twice", place=call.place, help="name each axis once")
-
-
-def factors_named(program: Program, name: str) -> tuple[str, ...]:
-    """The factors that the name of an axis, or of one of its factors, stands for."""
-    axis = program.axis(name)
-    if axis is None or axis.inner is None or name != axis.name:
-        return (name,)
-    return (axis.outer_name, axis.inner_name)
 
 
 def _as_in_table(program: Program, problems: Problems) -> None:
@@ -251,7 +242,7 @@ def _no_collective_apart(program: Program, problems: Problems) -> None:
                 walk(stmt.orelse, inside)
 
     def _apart(call: Call, apart: frozenset[str], problems: Problems) -> None:
-        parted = [a for a in call.axes if apart & {a, *factors_named(program, a)}]
+        parted = [a for a in call.axes if apart & {a, *program.factors(a)}]
         if parted:
             problems.add(
                 "PP308",

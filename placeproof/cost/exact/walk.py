@@ -11,6 +11,7 @@ from math import prod
 from placeproof.collectives import COLLECTIVES, Layout
 from placeproof.core.exchange import Exchange
 from placeproof.core.program import FIRST_UNIT, POSITIONS, Binary, Call, Expr, For, If, Number, Program, Ref, Stmt, calls, read, statements
+from placeproof.core.program.ops import COMPARE
 from placeproof.core.shapes import Unit, Weight
 from placeproof.core.strategy import MATRIX, NORM
 from placeproof.cost.exact.cuts import buckets, dealt, local_shape, padded
@@ -20,7 +21,6 @@ from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Event, Kind
 
 _TURNED = ("backward", "backward_weight", "backward_input")
-_COMPARES = {"==": int.__eq__, "!=": int.__ne__, "<": int.__lt__, "<=": int.__le__, ">": int.__gt__, ">=": int.__ge__}
 
 
 #: Bytes that a device broadcasts which owns no weight: one number, of whatever type the weights are.
@@ -97,7 +97,7 @@ class Walk:
 
     def _taken(self, stmt: If, where: _Where) -> bool:
         here = where.stage if stmt.axis == self.setting.stage_axis else self.setting.at[stmt.axis]
-        return bool(_COMPARES[stmt.op](here, self._number(stmt.bound)))
+        return bool(COMPARE[stmt.op](here, self._number(stmt.bound)))
 
     def _number(self, expr: Expr) -> int:
         match expr:

@@ -14,6 +14,7 @@ The rules for sums are what the kernel trusts beside the ring laws. Each is a st
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
@@ -255,7 +256,7 @@ def _split(binders: tuple[Var, ...], mono: Mono) -> Poly:
             outside_guards.add(guard)
     before = Mono(outside, frozenset(outside_guards))
     merged = [([b for b in binders if b.name in used], Mono(f, frozenset(g))) for used, f, g in _components(pieces)]
-    sums = product(*(of_atom(_canonical_sum(own, body)) for own, body in merged))
+    sums = product(*(_canonical_sum(own, body) for own, body in merged))
     result = product(Poly({before: Fraction(1)}), sums)
     bound = {b.name for own, _ in merged for b in own}
     free = [b for b in binders if b.name not in bound]
@@ -292,33 +293,34 @@ def _components(
     return merged
 
 
-def _canonical_sum(binders: list[Var], body: Mono) -> Sum:
-    """The sum with canonical names; of several indices of one sort, in the order whose text is least."""
-    best: Sum | None = None
-    for order in orders(binders):
+def _canonical_sum(binders: list[Var], body: Mono) -> Poly:
+    """The sum with canonical names; of several indices of one sort, in the order whose text is least. A factor stands before it where what
+    is divided by begins otherwise in the new names."""
+    found: list[tuple[Sum, Fraction]] = []
+    for order in orders(binders, itertools.chain((of_atom(*f) for f in body.factors), (same(*g) for g in body.guards))):
         names = canonical_names(order, body.height)
-        renamed = _mono_renamed(body, {b.name: n for b, n in zip(order, names, strict=True)})
-        candidate = Sum(tuple(sorted(names)), renamed)
-        if best is None or candidate.key < best.key:
-            best = candidate
-    assert best is not None
-    return best
+        ((renamed, factor),) = mono_substituted(body, {b.name: n for b, n in zip(order, names, strict=True)}).terms
+        found.append((Sum(tuple(sorted(names)), renamed), factor))
+    best, factor = min(found)
+    return scaled(of_atom(best), factor)
 
 
-def orders(binders: Sequence[Var]) -> Iterable[tuple[Var, ...]]:
-    """Every order of the binders that matters: permutations within each sort."""
+#: How many orders are tried.
+_MOST_ORDERS = 24
+
+
+def orders(binders: Sequence[Var], parts: Iterable[Poly]) -> Iterable[tuple[Var, ...]]:
+    """Every order of the binders that matters: permutations within each sort; of many only one, by where they stand in the parts."""
     groups: dict[str, list[Var]] = {}
     for binder in sorted(binders):
         groups.setdefault(binder.sort.name, []).append(binder)
+    if math.prod(math.factorial(len(g)) for g in groups.values()) > _MOST_ORDERS:
+        from placeproof.prove.terms.order import placed
+
+        yield placed(binders, tuple(parts))
+        return
     for choice in itertools.product(*(itertools.permutations(g) for g in groups.values())):
         yield tuple(itertools.chain.from_iterable(choice))
-
-
-def _mono_renamed(mono: Mono, names: Mapping[str, Index]) -> Mono:
-    """Renaming bound variables keeps the shape of a monomial."""
-    ((renamed, coefficient),) = mono_substituted(mono, names).terms
-    assert coefficient == 1
-    return renamed
 
 
 # Substitution.

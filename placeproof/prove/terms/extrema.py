@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
-from placeproof.prove.terms.algebra import canonical_names, fresh, of_atom, orders, substitute, substitute_index
+from placeproof.prove.terms.algebra import canonical_names, fresh, of_atom, orders, same, substitute, substitute_index
 from placeproof.prove.terms.nodes import Greatest, Guard, Index, Poly, Var, point
 
 
@@ -58,7 +59,7 @@ def opened_greatest(atom: Greatest) -> tuple[list[Var], frozenset[Guard], Poly]:
 
 def _canonical(binders: Sequence[Var], body: Poly, guards: frozenset[Guard]) -> Poly:
     best: Greatest | None = None
-    for order in orders(binders):
+    for order in orders(binders, itertools.chain((Poly({m: c}) for m, c in body.terms), (same(*g) for g in guards))):
         names = canonical_names(order, max([body.height, *(s.height for g in guards for s in g)]))
         meant: dict[str, Index] = {b.name: n for b, n in zip(order, names, strict=True)}
         candidate = Greatest(tuple(sorted(names)), _replaced(guards, meant), substitute(body, meant))

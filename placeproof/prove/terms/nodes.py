@@ -17,6 +17,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from placeproof.prove.terms import recording
+from placeproof.prove.terms.limit import spend
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,7 @@ class Mono(_Node):
         self.guards = guards
         powers = "*".join(a.key if n == 1 else f"{a.key}^{n}" for a, n in self.factors)
         self.key = f"{_guards_key(guards)}{powers}" if guards else powers
+        spend(len(self.key))
         self.free, self.height = _join([*(a for a, _ in self.factors), *(side for guard in guards for side in guard)])
 
 
@@ -195,6 +197,7 @@ class Poly(_Node):
         kept = [(m, c) for m, c in terms.items() if c]
         self.terms = tuple(sorted(kept, key=lambda item: item[0].key)) if len(kept) > 1 else tuple(kept)
         self.key = " + ".join(f"{c}*{m.key}" if m.key else str(c) for m, c in self.terms) or "0"
+        spend(len(self.key))
         self.free, self.height = _join(m for m, _ in self.terms)
 
     @property

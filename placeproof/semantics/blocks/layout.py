@@ -33,12 +33,6 @@ class Layout:
     hot: bool = False
     model: bool = True
 
-    def state(self, axis: str) -> State:
-        """How it lies on one axis."""
-        if axis in self.partial:
-            return PARTIAL
-        return next((d for d, axes in self.split.items() if axis in axes), None)
-
     @property
     def states(self) -> dict[str, State]:
         """How it lies on the axes on which it is not replicated."""
@@ -97,7 +91,7 @@ def sums(now: Layout, then: Layout, axes: Sequence[PlanAxis]) -> list[Step]:
     found: list[Step] = []
     summed = now.partial - then.partial
     for axis in (a.name for a in axes if a.name in summed):
-        dim = then.state(axis)
+        dim = then.states.get(axis)
         if dim is not None and _next(now, then, dim) == axis:
             now = _split(replace(now, partial=now.partial - {axis}), dim, (*now.split.get(dim, ()), axis))
             found.append(Step(op="reduce_scatter", axes=(axis,), dim=dim, after=now))
@@ -116,10 +110,10 @@ def _next(now: Layout, then: Layout, dim: str) -> str | None:
 def _swap(now: Layout, then: Layout) -> Step | None:
     for old, have in now.split.items():
         axis = have[-1]
-        new = then.state(axis)
+        new = then.states.get(axis)
         if new is not None and new not in (old, PARTIAL) and _next(now, then, new) == axis:
-            after = _arrived(_split(_split(now, old, have[:-1]), new, (*now.split.get(new, ()), axis)))
-            return Step(op="all_to_all", axes=(axis,), dim=new, after=after)
+            after = _split(_split(now, old, have[:-1]), new, (*now.split.get(new, ()), axis))
+            return Step(op="all_to_all", axes=(axis,), dim=new, after=replace(after, loose=frozenset()))  # what was sent is stored
     return None
 
 
@@ -128,13 +122,8 @@ def _gather(now: Layout, then: Layout) -> Step | None:
         want = then.split.get(dim, ())
         common = next((i for i, (a, b) in enumerate(zip(have, want, strict=False)) if a != b), min(len(have), len(want)))
         if common < len(have):
-            return Step(op="all_gather", axes=have[common:], after=_arrived(_split(now, dim, have[:common])))
+            return Step(op="all_gather", axes=have[common:], after=replace(_split(now, dim, have[:common]), loose=frozenset()))
     return None
-
-
-def _arrived(value: Layout) -> Layout:
-    """What was sent is stored."""
-    return replace(value, loose=frozenset())
 
 
 def _cut(now: Layout, then: Layout) -> Step | None:

@@ -23,13 +23,13 @@ from typing import NoReturn
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import axis_order
 from placeproof.core.program import POSITIONS, Assign, Binary, Call, Do, Expr, Number, Program, Ref, Stmt, expressions
-from placeproof.core.program.ir import Tensor
+from placeproof.core.program.ir import Tensor, adjoints, assigned
 from placeproof.semantics.blocks.align import Kind, Together, aligned, merged, reduced, summed
 from placeproof.semantics.blocks.buffers import Buffers, Made, free_name
 from placeproof.semantics.blocks.layout import PARTIAL, Layout, State
 from placeproof.semantics.blocks.plan import Plan
-from placeproof.semantics.blocks.text import names, placed, renamed, written_names
-from placeproof.semantics.blocks.wanted import ANYHOW, Want, adjoints, backward, lasting, wanted
+from placeproof.semantics.blocks.text import names, placed, renamed
+from placeproof.semantics.blocks.wanted import ANYHOW, Want, backward, lasting, wanted
 
 _KINDS = {"+": Kind.ADD, "-": Kind.ADD, "*": Kind.MULTIPLY, "/": Kind.DIVIDE}
 
@@ -42,7 +42,7 @@ def lower_block(program: Program, plan: Plan) -> Program:
     """
     taken = names(program) | {a.name for a in plan.axes}
     _check(program, plan)
-    clashing = {a.name for a in plan.axes} & {n for s in program.body for n in written_names(s)}
+    clashing = {a.name for a in plan.axes} & {t.name for t in assigned(program.body)}
     program = renamed(program, {name: free_name(f"{name}_here", taken) for name in sorted(clashing)})
     walk = _Walk(program, plan, taken)
     for number, stmt in enumerate(program.body):
@@ -129,15 +129,16 @@ class _Walk:
             if kept.get(rule.name) in rule.gathered and not made.layout.model:
                 kept[rule.name] = None
         self.again.pop(name, None)
-        if made.gathered and made.name is None and self.lasting.issuperset({name, *_refs(value)}) and not self.buffers.backward:
+        read = {e.name for e in expressions(value) if isinstance(e, Ref)}
+        if made.gathered and made.name is None and self.lasting >= {name, *read} and not self.buffers.backward:
             self.views[name] = value
         self.buffers.assign(name, self.buffers.fixed(made, made.layout.put(kept, self.rules)))
 
     def _returns(self, call: Call) -> None:
-        by = call.option("by")
+        returned, by = call.args[0], call.option("by")
         source = self.buffers.read(by) if by is not None else None
-        want = source.layout if source is not None else self.wanted.get(_name(call.args[0]))
-        made = self._made(call.args[0], Want.of(want) if by is not None else ANYHOW)
+        want = source.layout if source is not None else self.wanted.get(returned.name) if isinstance(returned, Ref) else None
+        made = self._made(returned, Want.of(want) if by is not None else ANYHOW)
         if want is None or set(want.dims) != set(made.layout.dims):
             want = made.layout.put({r.name: r.home(made.layout.dims) for r in self.rules}, self.rules)
         self.buffers.emit(Do(call=replace(call, args=(self._laid(made, want).expr,))))
@@ -289,11 +290,3 @@ def _over(call: Call, layout: Layout) -> str:
 
 def _split(tensor: Tensor, layout: Layout) -> Tensor:
     return replace(tensor, split=tuple((axis, dim) for dim in tensor.dims for axis in layout.split.get(dim, ())))
-
-
-def _refs(expr: Expr) -> set[str]:
-    return {e.name for e in expressions(expr) if isinstance(e, Ref)}
-
-
-def _name(expr: Expr) -> str:
-    return expr.name if isinstance(expr, Ref) else ""

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from placeproof.core.program import Call, Do, Program, Ref
+from placeproof.core.program import Do, Program, Ref, assigned, reads
+from placeproof.core.program.ir import adjoints, returned
 from placeproof.semantics.blocks.layout import Layout
-from placeproof.semantics.blocks.text import read_names, written_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +30,14 @@ class Want:
 ANYHOW = Want({}, weight=False)
 
 
-def adjoints(program: Program) -> frozenset[str]:
-    """The buffers that gradients begin with: what a `returns` names as `at`."""
-    return frozenset(at for call in _returns(program) if (at := call.option("at")) is not None)
-
-
 def wanted(program: Program, layouts: Mapping[str, Layout]) -> dict[str, Layout]:
     """The layouts in which buffers are returned: a result as its gradient comes in, a gradient as what it is by.
 
     ``layouts`` are those of the header. What is said of no tensor there has no entry.
     """
     found: dict[str, Layout] = {}
-    of = {call.option("gradient_of"): call.option("at") for call in _returns(program)}
-    for call in _returns(program):
+    of = {call.option("gradient_of"): call.option("at") for call in returned(program)}
+    for call in returned(program):
         if isinstance(call.args[0], Ref):
             name = call.args[0].name
             like = call.option("by") or of.get(name)
@@ -57,8 +52,8 @@ def backward(program: Program) -> tuple[int, frozenset[str]]:
     tainted = seeds & {t.name for t in program.tensors}
     first = len(program.body)
     for number, stmt in enumerate(program.body):
-        names = written_names(stmt)
-        if tainted & read_names(stmt) or names & seeds:
+        names = {t.name for t in assigned((stmt,))}
+        if not tainted.isdisjoint(r.name for r in reads(stmt)) or names & seeds:
             first = min(first, number)
             tainted |= names
     return first, frozenset(tainted)
@@ -66,13 +61,6 @@ def backward(program: Program) -> tuple[int, frozenset[str]]:
 
 def lasting(program: Program) -> frozenset[str]:
     """The buffers that are written once, and not freed: what is computed of them again is the same."""
-    written = Counter([t.name for t in program.tensors])
-    for stmt in program.body:
-        written.update(written_names(stmt))
-        if isinstance(stmt, Do) and stmt.call.op == "free":
-            written.update(2 * [e.name for e in stmt.call.args if isinstance(e, Ref)])
-    return frozenset(name for name, times in written.items() if times == 1)
-
-
-def _returns(program: Program) -> list[Call]:
-    return [s.call for s in program.body if isinstance(s, Do) and s.call.op == "returns"]
+    written = Counter([*(t.name for t in program.tensors), *(t.name for t in assigned(program.body))])
+    freed = {r.name for s in program.body if isinstance(s, Do) and s.call.op == "free" for r in reads(s)}
+    return frozenset(name for name, times in written.items() if times == 1 and name not in freed)

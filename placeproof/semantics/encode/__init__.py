@@ -5,7 +5,7 @@ micro-batches there are.
 """
 
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, INVARIANT, NoMeaningError, Obligation
-from placeproof.semantics.encode.program import Encoding, encode
+from placeproof.semantics.encode.program import Encoding, Line, encode
 from placeproof.semantics.encode.world import Options
 
-__all__ = ["CONSISTENCY", "GRADIENT", "INVARIANT", "Encoding", "NoMeaningError", "Obligation", "Options", "encode"]
+__all__ = ["CONSISTENCY", "GRADIENT", "INVARIANT", "Encoding", "Line", "NoMeaningError", "Obligation", "Options", "encode"]

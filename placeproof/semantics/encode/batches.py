@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from placeproof.core.program import Assign, Expr, For, Ref, statements
-from placeproof.core.program.ir import expressions
+from placeproof.core.program import Assign, Expr, For, Ref, assigned, expressions, reads, statements
 from placeproof.prove.terms import Index, Var, fn, point, product, same
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.scope import Scope
@@ -24,10 +23,6 @@ def first(world: World) -> Index:
 def last(world: World) -> Index:
     """The last micro-batch."""
     return fn(f"last.{world.batch.name}", (), world.batch)
-
-
-def _any(world: World) -> Var:
-    return Var("i.each micro-batch", world.batch)
 
 
 def stored(target: Ref, value: Value, scope: Scope) -> Batched:
@@ -66,7 +61,7 @@ def _shifts(walk: Walk, expr: Expr) -> list[Ref]:
     return [r for r in refs if r.name in names and r.index is not None and r.index.var is not None and r.index.offset]
 
 
-def shifted(walk: Walk, stmt: Assign, scope: Scope) -> bool:
+def shifted(walk: Walk, stmt: Assign) -> bool:
     """Whether a statement reads what is kept for the micro-batch before, or the next one."""
     return bool(walk.kept and _shifts(walk, stmt.value))
 
@@ -87,7 +82,7 @@ def all_but_one(walk: Walk, stmt: Assign, scope: Scope) -> Whole:
     if _uses(loop, target.name) > 1:
         raise NoMeaningError(f"`{target.name}` is used besides in the loop that adds to it", stmt.place)
     behind = (offset == -1) is not loop.reverse  # what an earlier iteration wrote
-    each = _any(walk.world)
+    each = Var("i.each micro-batch", walk.world.batch)
     before, outer = dict(walk.env), walk.ctx.batch
     for ref in _shifts(walk, stmt.value):
         held = walk.env.get(ref.name)
@@ -106,13 +101,8 @@ def all_but_one(walk: Walk, stmt: Assign, scope: Scope) -> Whole:
 
 def _uses(loop: For, name: str) -> int:
     """How often a loop's body names a buffer, as a target or to read it."""
-    from placeproof.core.program.ir import own_expressions
-
-    count = 0
-    for stmt in statements(loop.body):
-        count += sum(t.name == name for t in stmt.targets) if isinstance(stmt, Assign) else 0
-        count += sum(isinstance(e, Ref) and e.name == name for own in own_expressions(stmt) for e in expressions(own))
-    return count
+    read = (r for stmt in statements(loop.body) for r in reads(stmt))
+    return sum(r.name == name for r in (*assigned(loop.body), *read))
 
 
 def _without_shift(walk: Walk, expr: Expr, scope: Scope) -> Value:

@@ -32,12 +32,10 @@ def condition(world: World, stmt: If, bound: Poly) -> Condition | bool:
             return here, world.rank(factor, 0 if bound == ZERO else -1), equal
         if bound.number is not None and bound.number.denominator == 1 and bound.number > 0:
             return here, world.rank(factor, int(bound.number)), equal
-        truth = Sort("truth", "truths")
-        return Fn(f"rank == {bound.key}", (here,), truth), Fn("true", (), truth), equal
+        return *_predicate("==", bound, here), equal
     below = stmt.op in ("<", "<=")
     if rank_bound(stmt, world.program) is None:  # perhaps no whole number
-        truth = Sort("truth", "truths")
-        return Fn(f"rank {stmt.op} {bound.key}", (here,), truth), Fn("true", (), truth), True
+        return *_predicate(stmt.op, bound, here), True
     return _below(world, stmt, factor, bound + ONE if stmt.op in ("<=", ">") else bound, below)
 
 
@@ -52,8 +50,12 @@ def _below(world: World, stmt: If, factor: str, bound: Poly, below: bool) -> Con
     for end, found in ends if stmt.op in ("<=", ">") else reversed(ends):  # of two devices, the one that is written
         if bound == end:
             return found
+    return *_predicate("<", bound, here), below
+
+
+def _predicate(op: str, bound: Poly, here: Index) -> tuple[Index, Index]:
     truth = Sort("truth", "truths")
-    return Fn(f"rank < {bound.key}", (here,), truth), Fn("true", (), truth), below
+    return Fn(f"rank {op} {bound.key}", (here,), truth), Fn("true", (), truth)
 
 
 def joined(ctx: Context, where: Condition, then: Value, other: Value) -> Value:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from placeproof.core.program import FIRST_UNIT, Ref, walked
+from placeproof.core.program import Assign, Do, For, Ref, Stmt, statements, walked
+from placeproof.core.program.ir import references
 from placeproof.prove.terms import Index, Poly, Var, choose, fn, same, substitute, under
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.scope import Scope
@@ -16,6 +17,30 @@ if TYPE_CHECKING:
     from placeproof.semantics.encode.execute import Walk
 
 
+def targets(stmt: Stmt) -> tuple[Ref, ...]:
+    """What a statement itself writes."""
+    if isinstance(stmt, Do) and stmt.call.op == "zero" and isinstance(stmt.call.args[0], Ref):
+        return (stmt.call.args[0],)
+    return stmt.targets if isinstance(stmt, Assign) else ()
+
+
+def own(loop: For, ref: Ref) -> bool:
+    """Whether a reference names the part of a loop's iteration, or a part of that part: what no other iteration names so.
+
+    The part of another iteration (``g[u + 1]``) is this one's own where the loop touches the buffer nowhere else.
+    """
+    if ref.index is None:
+        return False
+    if ref.index.offset:
+        plain = loop.domain == "units" and loop.within is None and not loop.start and ref.index.var == loop.var
+        return (
+            plain
+            and abs(ref.index.offset) == 1
+            and {r.index for s in statements(loop.body) for r in references(s) if r.name == ref.name} == {ref.index}
+        )
+    return ref.index.var in {loop.var, *(s.var for s in statements(loop.body) if isinstance(s, For))}
+
+
 def merged(walk: Walk, target: Ref, value: Tensor, before: Value | None, scope: Scope) -> Tensor:
     """A tensor written to a buffer: as a whole, or the pieces and the part that the target names."""
     indexed = target.index is not None
@@ -24,6 +49,8 @@ def merged(walk: Walk, target: Ref, value: Tensor, before: Value | None, scope: 
     pieces = dict(value.pieces)
     if indexed:
         old = before.pieces if isinstance(before, Tensor) else {}
+        if target.group is None:  # of the groups that the value lacks, nothing is there any more
+            pieces |= {g: Piece(body=walk.ctx.unknown(*walk.world.element(g)), held=p.held) for g, p in old.items() if g not in pieces}
         pieces = {g: replace(p, body=_stored(walk, target, g, p.body, old.get(g), scope)) for g, p in pieces.items()}
     if target.group is not None and list(value.pieces) != [target.group]:
         raise NoMeaningError(f"`{target.name}.{target.group}` is given another group's values", target.place)
@@ -41,16 +68,19 @@ def _stored(walk: Walk, target: Ref, group: str, body: Poly, old: Piece | None, 
     A loop's variable is the part that the element lies in, so that a loop over all parts leaves nothing of the old value.
     """
     assert target.index is not None
-    if target.index.offset and target.index.var is not None:
-        return walk.ctx.unknown(*walk.world.element(group))  # the first or the last part keeps the old value
-    new, over = _by_element(walk, target, body, scope), units_of(walk, target, scope)
     before = old.body if old is not None else walk.ctx.unknown(*walk.world.element(group))
+    if target.index.offset and target.index.var is not None:
+        loop, variable = scope.loops[[lp.var for lp, _ in scope.loops].index(target.index.var)]
+        if not own(loop, target) or variable.name in body.free:
+            return walk.ctx.unknown(*walk.world.element(group))
+        left = walk.named(walk.whole, 0 if target.index.offset > 0 else -1)  # the first or the last part keeps the old value
+        return choose(same(fn("units of", (E_BLOCK,), variable.sort), left.index), before, body)
+    new, over = _by_element(walk, target, body, scope), units_of(walk, target, scope)
     if target.index.var is None:
-        sort, region = walk.world.loop_sort("units"), walk.named(walk.whole, target.index.offset)
-        return choose(same(fn("units of", (E_BLOCK,), sort), region.index), new, before)
+        return choose(_unit_holds(walk, target.index.offset), new, before)
     if over == "all":
         return new
-    return choose(first_unit_holds(walk), new, before) if over == "first" else choose(first_unit_holds(walk), before, new)
+    return choose(_unit_holds(walk, 0), new, before) if over == "first" else choose(_unit_holds(walk, 0), before, new)
 
 
 def units_of(walk: Walk, ref: Ref, scope: Scope) -> str:
@@ -60,9 +90,9 @@ def units_of(walk: Walk, ref: Ref, scope: Scope) -> str:
     return "first" if ref.index.var is None else walked(tuple(lp for lp, _ in scope.to(ref.index.var)))
 
 
-def first_unit_holds(walk: Walk) -> Poly:
-    """1 for the elements of the stage's first unit."""
-    return same(fn("units of", (E_BLOCK,), walk.world.loop_sort("units")), walk.first_unit.index)
+def _unit_holds(walk: Walk, number: int) -> Poly:
+    """1 for the elements of a unit of the stage that is named by a number."""
+    return same(fn("units of", (E_BLOCK,), walk.world.loop_sort("units")), walk.named(walk.whole, number).index)
 
 
 def restricted(walk: Walk, body: Poly, over: str) -> Poly:
@@ -70,7 +100,7 @@ def restricted(walk: Walk, body: Poly, over: str) -> Poly:
 
     That the stage is the element's own may already be written into the condition.
     """
-    own = first_unit_holds(walk)
+    own = _unit_holds(walk, 0)
     at = {walk.world.stage.name: fn("stage", (E_BLOCK,), walk.world.stage.sort)} if isinstance(walk.world.stage, Var) else {}
     for guard in dict.fromkeys((own, substitute(own, at))):
         body = under(body, guard, holds=over == "first")
@@ -89,10 +119,5 @@ def _by_element(walk: Walk, target: Ref, body: Poly, scope: Scope) -> Poly:
 
 def _filled(walk: Walk, region: Region, scope: Scope) -> Region:
     """The region that a buffer written part by part covers when its loop is through: that of the loop around."""
-    found = next(((lp, v) for lp, v in scope.loops if v == region.index), None)
-    if found is None or found[0].within is None:
-        return walk.whole
-    if found[0].within == FIRST_UNIT:
-        return walk.first_unit
-    outer = scope.find(found[0].within)
-    return Region(domain=outer[0].domain, index=outer[1]) if outer is not None else walk.whole
+    found = next((lp for lp, v in scope.loops if v == region.index), None)
+    return walk.whole if found is None else walk.around(found, scope)

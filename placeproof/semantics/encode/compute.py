@@ -65,37 +65,40 @@ def _sends_tokens(ctx: Context, group: str, piece: Piece, w: Tensor, *, gathered
     world = ctx.world
     if group not in world.expert_groups:
         return True
-    along = [(f, v) for f, v in world.here.items() if isinstance(v, Var) and _is_expert_factor(world, group, f)]
-    names = {v.name for _, v in along}
+    experts = [f for a in world.program.axes if world.is_expert_axis(group, a.name) for f in a.factors]
+    along = {f: v.name for f, v in world.here.items() if isinstance(v, Var) and f in experts}
+    names = set(along.values())
     if any(names & (left.free | right.free) for left, right, _ in ctx.conditions):
         return False
     held = {f for f, _ in piece.held}
-    return gathered or (w.group in (None, group) and all(f in held for f, _ in along))
-
-
-def _is_expert_factor(world: World, group: str, factor: str) -> bool:
-    axis = world.program.axis(factor)
-    return axis is not None and world.is_expert_axis(group, axis.name)
+    return gathered or (w.group in (None, group) and held.issuperset(along))
 
 
 def sample_read(ctx: Context, x: Stream, name: str, at: tuple[Index, ...]) -> tuple[Index, ...] | None:
     """Of which sample a stream is the reference's value called ``name``, on every token that the device holds; None if it
     is something else. ``at``: the arguments between the sample and the token."""
-    body, at = ctx.here(x.body), tuple(substitute_index(a, ctx.path) for a in at)
-    if x.held is not None:
-        here = ctx.world.here[x.held]
-        body = substitute(body, {here.name: ctx.world.token_owner(x.held)} if isinstance(here, Var) else {})
+    atom = application(on_holder(ctx, x), name)
+    want = [substitute_index(a, ctx.path).key for a in (*at, TOKEN_AT, CHANNEL_AT)]
+    if atom is None or [a.key for a in atom.args[-len(want) :]] != want:
+        return None
+    sample = atom.args[: -len(want)]
+    return tuple(s for s in sample if isinstance(s, Var | Fn))
+
+
+def application(body: Poly, name: str) -> App | None:
+    """The application of a function that a term is, and nothing else."""
     single = body.alone
     if single is None or single[1] != 1 or single[0].guards or len(single[0].factors) != 1:
         return None
     atom, exponent = single[0].factors[0]
-    if not isinstance(atom, App) or atom.name != name or exponent != 1:
-        return None
-    want = [a.key for a in (*at, TOKEN_AT, CHANNEL_AT)]
-    sample = atom.args[: -len(want)]
-    if [a.key for a in atom.args[-len(want) :]] != want:
-        return None
-    return tuple(s for s in sample if isinstance(s, Var | Fn))
+    return atom if isinstance(atom, App) and atom.name == name and exponent == 1 else None
+
+
+def on_holder(ctx: Context, x: Stream) -> Poly:
+    """A stream on the devices that are on the path and that hold the token."""
+    here = ctx.world.here[x.held] if x.held is not None else None
+    at = {here.name: ctx.world.token_owner(x.held)} if isinstance(here, Var) and x.held is not None else {}
+    return substitute(ctx.here(x.body), at)
 
 
 def held_stream(ctx: Context, body: Poly, held: str | None) -> Stream:
@@ -148,14 +151,9 @@ def _tokens_of(ctx: Context, w: Tensor, x: Stream) -> str | None:
 
 def _slices(ctx: Context, w: Tensor, body: Poly) -> Poly:
     """The sum over the slices whose weights the device holds, and of experts those to which it sends tokens: what it adds to the output."""
-    (piece,) = w.pieces.values()
-    return total([E_SLICE], product(_slices_held(ctx, w, piece), body))
-
-
-def _slices_held(ctx: Context, w: Tensor, piece: Piece) -> Poly:
-    held = [h for h in piece.held if h[0] == ctx.world.hidden]
-    assert w.group is not None
-    return substitute(ctx.where(w.group, held), {E_BLOCK.name: w.region.index})
+    ((group, piece),) = w.pieces.items()
+    held = substitute(ctx.where(group, [h for h in piece.held if h[0] == ctx.world.hidden]), {E_BLOCK.name: w.region.index})
+    return total([E_SLICE], product(held, body))
 
 
 # Backward: linear in the gradient of the output.
@@ -163,10 +161,7 @@ def _slices_held(ctx: Context, w: Tensor, piece: Piece) -> Poly:
 
 def coefficient(ctx: Context, dx: Stream, sample: tuple[Index, ...], at: Index) -> Poly | None:
     """The factor c, free of token and channel, for which ``dx`` is c times the reference's gradient of these samples."""
-    body = ctx.here(dx.body)
-    if dx.held is not None:
-        here = ctx.world.here[dx.held]
-        body = substitute(body, {here.name: ctx.world.token_owner(dx.held)} if isinstance(here, Var) else {})
+    body = on_holder(ctx, dx)
     wanted = substitute(ctx.world.dx(sample, at), ctx.path)
     terms: dict[Mono, Fraction] = {}
     for mono, factor in body.terms:
@@ -184,134 +179,80 @@ def coefficient(ctx: Context, dx: Stream, sample: tuple[Index, ...], at: Index) 
 
 def gradient_of(ctx: Context, w: Tensor, saved: Saved, dx: Stream, whole: Stream | None = None) -> Tensor:
     """The parameters' gradient, over the elements that the device has of the region."""
-    fine = reads_parameters(ctx, w, "backward") and saved.sample is not None and _same_part(w, saved)
-    if not fine:
+    world = ctx.world
+    if (sample := _sample_of(ctx, w, saved)) is None:
         return ctx.unknown_tensor(w)
-    assert saved.sample is not None
     if w.group is None:
-        at = ctx.world.end(w.region.domain, w.region.index)
-        factor = coefficient(ctx, dx, saved.sample, at)
+        factor = coefficient(ctx, dx, sample, world.end(w.region.domain, w.region.index))
         if factor is None:
             return ctx.unknown_tensor(w)
-        bodies = {g: product(factor, app(f"g.{g}", *saved.sample, *ctx.world.element(g))) for g in w.pieces}
-        return _gradients(ctx, w, {g: _of_all_senders(ctx.world, g, body) for g, body in bodies.items()})
-    jacobian = _norm_jacobian if w.group == NORM else _expert_jacobian if w.group in ctx.world.expert_groups else _matrix_jacobian
-    held = jacobian(ctx, w, saved, dx, whole)
-    return ctx.unknown_tensor(w) if held is None else _gradients(ctx, w, {w.group: _of_all_senders(ctx.world, w.group, held)})
-
-
-def _same_part(w: Tensor, saved: Saved) -> bool:
-    return w.region == saved.region and w.group == saved.group
-
-
-def _gradients(ctx: Context, w: Tensor, bodies: Mapping[str, Poly]) -> Tensor:
-    pieces = {g: Piece(body=ctx.owned(g, body, w.pieces[g].held), held=w.pieces[g].held) for g, body in bodies.items()}
+        bodies = {g: product(factor, app(f"g.{g}", *sample, *world.element(g))) for g in w.pieces}
+    elif _tokens_fit(ctx, w, saved, dx, whole):
+        tokens = ONE if dx.held is None else same(world.here[dx.held], world.token_owner(dx.held))
+        bodies = {w.group: weight_gradient(world, w.group, sample, w.region.index, ctx.here(dx.body), tokens)}
+    else:
+        return ctx.unknown_tensor(w)
+    held = {g: w.pieces[g].held for g in bodies}
+    pieces = {g: Piece(body=ctx.owned(g, _of_all_senders(world, g, body), held[g]), held=held[g]) for g, body in bodies.items()}
     return Tensor(pieces=pieces, region=w.region, group=w.group)
 
 
-def _tokens_held(ctx: Context, held: str | None) -> Poly:
-    return product() if held is None else same(ctx.world.here[held], ctx.world.token_owner(held))
+def _sample_of(ctx: Context, w: Tensor, saved: Saved) -> tuple[Index, ...] | None:
+    """Of which sample a backward is, where it computes with the reference's parameters of what forward computed with."""
+    fine = reads_parameters(ctx, w, "backward") and (w.region, w.group) == (saved.region, saved.group)
+    return saved.sample if fine else None
 
 
-def _over_tokens(jacobian: Poly, dz: Poly, tokens: Poly = ONE) -> Poly:
-    """An element's gradient: a sum over (some) tokens and all channels, each token by itself."""
-    return total([TOKEN_AT, CHANNEL_AT], product(tokens, jacobian, dz))
-
-
-def norm_gradient(sample: tuple[Index, ...], block: Index, dy: Poly, tokens: Poly) -> Poly:
-    """The gradient of a norm's element."""
-    return _over_tokens(app("jacobian norm", *sample, block, E_ENTRY, TOKEN_AT, CHANNEL_AT), dy, tokens)
-
-
-def _norm_jacobian(ctx: Context, w: Tensor, saved: Saved, dy: Stream, whole: Stream | None) -> Poly | None:
-    assert saved.sample is not None
-    if dy.held != saved.held:
-        return None
-    return norm_gradient(saved.sample, w.region.index, ctx.here(dy.body), _tokens_held(ctx, saved.held))
-
-
-def _expert_jacobian(ctx: Context, w: Tensor, saved: Saved, dz: Stream, whole: Stream | None) -> Poly | None:
-    """Of the device's own tokens, as far as it has them."""
-    assert saved.sample is not None
-    assert w.group is not None
-    if dz.held is not None and not (_token_by_token(ctx, w) and whole is None and dz.held == saved.held):
-        return None
-    if dz.held is None and not _all_tokens(ctx, w, saved, whole):
-        return None
-    return expert_gradient(w.group, saved.sample, w.region.index, ctx.here(dz.body), _tokens_held(ctx, dz.held))
-
-
-def _all_tokens(ctx: Context, w: Tensor, saved: Saved, whole: Stream | None) -> bool:
-    """Whether backward has all tokens of a block's input: kept by forward, or brought together again."""
+def _tokens_fit(ctx: Context, w: Tensor, saved: Saved, dz: Stream, whole: Stream | None) -> bool:
+    """Whether backward has a block's input for the tokens of the gradient: for all of them, kept by forward or brought together again,
+    or, where it works token by token, for the device's own."""
+    if w.group == NORM:
+        return dz.held == saved.held
+    if dz.held is not None:
+        return _token_by_token(ctx, w) and whole is None and dz.held == saved.held
     if whole is None:
         return saved.held is None
     return whole.held is None and sample_read(ctx, whole, "y", (w.region.index,)) == saved.sample
 
 
-def expert_gradient(group: str, sample: tuple[Index, ...], block: Index, dz: Poly, tokens: Poly) -> Poly:
-    """The gradient of an element of a block's experts."""
-    return _over_tokens(app(f"jacobian {group}", *sample, block, E_SLICE, E_ENTRY, TOKEN_AT, CHANNEL_AT), dz, tokens)
+def _kind(world: World, group: str) -> str:
+    """What a group of a block computed group by group is called in terms: all matrices that are no experts alike."""
+    return group if group == NORM or group in world.expert_groups else "matrix"
 
 
-def _matrix_jacobian(ctx: Context, w: Tensor, saved: Saved, dz: Stream, whole: Stream | None) -> Poly | None:
-    assert saved.sample is not None
-    if dz.held is not None:
-        return None
-    if whole is not None and (whole.held is not None or sample_read(ctx, whole, "y", (w.region.index,)) != saved.sample):
-        return None
-    block = w.region.index
-    return matrix_gradient(saved.sample, block, ctx.here(dz.body))
-
-
-def matrix_gradient(sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:
-    """The gradient of an element of a block's matrices: it depends on the slice's own weights alone."""
-    return _over_tokens(app("jacobian matrix", *sample, block, E_SLICE, E_ENTRY, TOKEN_AT, CHANNEL_AT), dz)
+def weight_gradient(world: World, group: str, sample: tuple[Index, ...], block: Index, dz: Poly, tokens: Poly = ONE) -> Poly:
+    """The gradient of an element of a block computed group by group: a sum over (some) tokens and all channels, each token by itself.
+    That of a matrix, or an expert, depends on the slice's own weights alone."""
+    element = (E_ENTRY,) if group == NORM else (E_SLICE, E_ENTRY)
+    jacobian = app(f"jacobian {_kind(world, group)}", *sample, block, *element, TOKEN_AT, CHANNEL_AT)
+    return total([TOKEN_AT, CHANNEL_AT], product(tokens, jacobian, dz))
 
 
 def input_gradient(ctx: Context, w: Tensor, saved: Saved, dx: Stream) -> Stream:
     """The gradient of a part's input."""
-    held = _tokens_of(ctx, w, dx)
-    if not (reads_parameters(ctx, w, "backward") and saved.sample is not None and _same_part(w, saved)):
+    world, region, held = ctx.world, w.region, _tokens_of(ctx, w, dx)
+    if (sample := _sample_of(ctx, w, saved)) is None:
         return ctx.unknown_stream(held)
-    world, region = ctx.world, w.region
-    assert saved.sample is not None
     if w.group is None:
-        factor = coefficient(ctx, dx, saved.sample, world.end(region.domain, region.index))
+        factor = coefficient(ctx, dx, sample, world.end(region.domain, region.index))
         if factor is None:
             return ctx.unknown_stream(held)
-        return held_stream(ctx, product(factor, world.dx(saved.sample, world.start(region.domain, region.index))), held)
-    if w.group == NORM:
-        return Stream(body=norm_input(saved.sample, region.index, ctx.here(dx.body)), held=held)
+        return held_stream(ctx, product(factor, world.dx(sample, world.start(region.domain, region.index))), held)
     if dx.held is not None and held is None:
         return ctx.unknown_stream(held)
-    if w.group in world.expert_groups:
-        return Stream(body=_slices(ctx, w, expert_input(w.group, saved.sample, region.index, ctx.here(dx.body))), held=held)
-    return Stream(body=_slices(ctx, w, matrix_input(saved.sample, region.index, ctx.here(dx.body))))
+    body = input_part(world, w.group, sample, region.index, ctx.here(dx.body))
+    return Stream(body=body if w.group == NORM else _slices(ctx, w, body), held=held)
 
 
-def norm_input(sample: tuple[Index, ...], block: Index, dy: Poly) -> Poly:
-    """The gradient of a norm's input."""
-    return _each_token("jacobian norm input", (*sample, block), dy)
-
-
-def expert_input(group: str, sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:
-    """One slice of an expert's part of the gradient of a block's input."""
-    return _each_token(f"jacobian {group} input", (*sample, block, E_SLICE), dz)
-
-
-def _each_token(jacobian: str, at: tuple[Index, ...], dz: Poly) -> Poly:
-    """The gradient of an input, token by token: linear in that of the token's output, over all of its channels."""
-    other = Var("other.channel", CHANNEL)
-    return total([other], product(app(jacobian, *at, TOKEN_AT, other, CHANNEL_AT), substitute(dz, {CHANNEL_AT.name: other})))
-
-
-def matrix_input(sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:
-    """One slice's part of the gradient of a block's input: linear in the gradient of the output, over all tokens."""
-    token, channel = Var("other.token", TOKEN_AT.sort), Var("other.channel", CHANNEL)
-    moved = substitute(dz, {TOKEN_AT.name: token, CHANNEL_AT.name: channel})
-    return total(
-        [token, channel], product(app("jacobian matrix input", *sample, block, E_SLICE, token, channel, TOKEN_AT, CHANNEL_AT), moved)
-    )
+def input_part(world: World, group: str, sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:
+    """The gradient of a norm's input, or one slice's part of the gradient of a block's input: linear in the gradient of the output, over
+    all channels; of matrices over all tokens, else token by token."""
+    kind, token, channel = _kind(world, group), Var("other.token", TOKEN_AT.sort), Var("other.channel", CHANNEL)
+    others, at = ([token, channel], (token, channel, TOKEN_AT)) if kind == "matrix" else ([channel], (TOKEN_AT, channel))
+    of = (*sample, block) if group == NORM else (*sample, block, E_SLICE)
+    jacobian = app(f"jacobian {kind} input", *of, *at, CHANNEL_AT)
+    moved = substitute(dz, {TOKEN_AT.name: token, CHANNEL_AT.name: channel} if kind == "matrix" else {CHANNEL_AT.name: channel})
+    return total(others, product(jacobian, moved))
 
 
 def whole_pass(
@@ -330,7 +271,7 @@ def whole_pass(
 def pass_gradient(world: World, group: str, sample: tuple[Index, ...], at: Mapping[str, Index], statistic: Poly | None = None) -> Poly:
     """What the device at some coordinates finds for an element of a group: a part of the reference's gradient where the group's
     computation is shared out."""
-    declared = next(g for g in world.program.groups if g.name == group)
+    declared = world.group(group)
     element: tuple[Index, ...] = world.element(group)
     more = () if statistic is None else (statistic,)
     if declared.tied is not None:
@@ -344,7 +285,7 @@ def pass_gradient(world: World, group: str, sample: tuple[Index, ...], at: Mappi
 
 def _of_all_senders(world: World, group: str, body: Poly) -> Poly:
     """What the owner of an expert finds for it: the sum over the devices whose tokens were sent to it, each with samples of its own."""
-    declared = next(g for g in world.program.groups if g.name == group)
+    declared = world.group(group)
     if declared.experts is None:
         return body
     sent = [f for f in world.factors((declared.experts,)) if f in world.sample_factors]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place
+from placeproof.core.program import Call, Stmt
 from placeproof.prove import Equal, Equation, Given, Order
-from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, choose, constant, product, substitute, symbol, total
-from placeproof.semantics.encode.values import Piece, Stream, Tensor
+from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, choose, constant, product, substitute, substitute_index, symbol, total
+from placeproof.prove.terms.limit import TOO_LARGE, WHY
+from placeproof.semantics.encode.values import Piece, Scalar, Stream, Tensor, Value
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT, World
 
 GRADIENT = "gradient integrity"
@@ -35,6 +39,21 @@ class NoMeaningError(Exception):
         self.place = place
 
 
+@contextmanager
+def written_out(what: Stmt | Call | Context) -> Iterator[None]:
+    """Terms of what stands at a place. Raises NoMeaningError where they grow too large."""
+    try:
+        yield
+    except TOO_LARGE:
+        raise NoMeaningError(WHY, what.place) from None
+
+
+#: Obligations, divisors, warnings, states written, and buffers that began as zero.
+Mark: TypeAlias = tuple[
+    list[Obligation], list[Poly], list[tuple[str, Place | None]], dict[str, tuple[Poly, frozenset[tuple[str, str]]]], set[str]
+]
+
+
 @dataclass
 class Context:
     """One walk over a program."""
@@ -51,6 +70,17 @@ class Context:
     written: dict[str, tuple[Poly, frozenset[tuple[str, str]]]] = field(default_factory=dict)
     warnings: list[tuple[str, Place | None]] = field(default_factory=list)
     _names: itertools.count[int] = field(default_factory=itertools.count)
+
+    def mark(self) -> Mark:
+        """What has been collected so far."""
+        return [*self.obligations], [*self.divisors], [*self.warnings], dict(self.written), set(self.from_zero)
+
+    def rewound(self, to: Mark) -> Mark:
+        """Forget what was collected since; what was collected until now."""
+        now = self.mark()
+        self.obligations, self.divisors, self.warnings = [*to[0]], [*to[1]], [*to[2]]
+        self.written, self.from_zero = dict(to[3]), set(to[4])
+        return now
 
     # Values that nobody knows.
 
@@ -76,6 +106,14 @@ class Context:
         pieces = {g: Piece(body=self.unknown(*self.world.element(g)), held=p.held) for g, p in like.pieces.items()}
         return Tensor(pieces=pieces, region=like.region, group=like.group)
 
+    def unknown_like(self, value: Value) -> Tensor | Stream | Scalar:
+        """A tensor, a number, or else a stream of which nothing is known."""
+        if isinstance(value, Tensor):
+            return self.unknown_tensor(value)
+        if isinstance(value, Scalar):
+            return Scalar(body=self.unknown())
+        return self.unknown_stream(value.held if isinstance(value, Stream) else None)
+
     # Claims.
 
     def here(self, body: Poly) -> Poly:
@@ -95,7 +133,7 @@ class Context:
                 ends = [{variable.name: self.world.rank(factor, 0)}, {variable.name: self.world.rank(factor, -1)}]
             else:
                 chosen[variable.name] = self.world.owner(group, factor, order)
-        return [{**{k: _at(v, end) for k, v in chosen.items()}, **end} for end in ends]
+        return [{**{k: substitute_index(v, end) for k, v in chosen.items()}, **end} for end in ends]
 
     def require(self, name: str, condition: str, left: Poly, right: Poly, at: dict[str, Index] | None = None) -> None:
         """Record a claim: two terms are equal, on the devices at the coordinates given (and on the path)."""
@@ -117,9 +155,3 @@ class Context:
             all_tokens = total(world.any_sample, world.tokens(world.any_sample))
             found_orders.append(Order(name="total tokens > 0", left=all_tokens, relation=">", right=ZERO))
         return (*found_orders, *(r.given for r in world.options.ranges))
-
-
-def _at(index: Index, meant: dict[str, Index]) -> Index:
-    from placeproof.prove.terms import substitute_index
-
-    return substitute_index(index, meant)

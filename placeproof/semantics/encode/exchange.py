@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -12,14 +11,27 @@ from placeproof.semantics.encode.compute import held_stream
 from placeproof.semantics.encode.context import Context, NoMeaningError
 from placeproof.semantics.encode.values import Piece, Scalar, Stream, Tensor, Whole
 
-Rule = Callable[[Context, Call, Whole], Whole]
-
 
 def exchange(ctx: Context, call: Call, value: Whole) -> Whole:
     """The result of a collective on the device that is spoken of."""
     if not isinstance(value, Tensor | Stream | Scalar):
         raise NoMeaningError(f"`{call.op}` of what a forward kept", call.place)
-    return _RULES[call.op](ctx, call, value)
+    root = call.option("root", "owner" if isinstance(value, Tensor) else "0") or "0"
+    op = {"broadcast": "all_gather", "reduce": "reduce_scatter"}.get(call.op, call.op) if root == "owner" else call.op
+    match op:
+        case "all_reduce" | "reduce_scatter":
+            whole = value.map(lambda body: combined(ctx, call, body))
+            return own_part(ctx, call, whole) if op == "reduce_scatter" else whole
+        case "all_gather":
+            return _all_gather(ctx, call, value)
+        case "broadcast":
+            at = _root(ctx, call, int(root))
+            return value.map(lambda body: substitute(body, at))
+        case "reduce":
+            return _reduce(ctx, call, value, _root(ctx, call, int(root)))
+        case "tied_reduce":
+            return _tied_reduce(ctx, call, value)
+    raise NoMeaningError(f"`{call.op}`: which dimensions it exchanges is not said", call.place)
 
 
 def _coordinates(ctx: Context, call: Call) -> list[Var]:
@@ -40,15 +52,6 @@ def combined(ctx: Context, call: Call, body: Poly) -> Poly:
     return summed
 
 
-def _all_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
-    assert isinstance(value, Tensor | Stream | Scalar)
-    return value.map(lambda body: combined(ctx, call, body))
-
-
-def _reduce_scatter(ctx: Context, call: Call, value: Whole) -> Whole:
-    return own_part(ctx, call, _all_reduce(ctx, call, value))
-
-
 def own_part(ctx: Context, call: Call, value: Whole) -> Whole:
     """The device's own part of a full copy; garbage elsewhere."""
     factors = ctx.world.factors(call.axes)
@@ -67,13 +70,13 @@ def _all_gather(ctx: Context, call: Call, value: Whole) -> Whole:
     factors = ctx.world.factors(call.axes)
     if isinstance(value, Tensor):
         return replace(value, pieces={g: _gathered(ctx, g, p, factors) for g, p in value.pieces.items()})
-    if isinstance(value, Stream) and len(factors) == 1:
-        here = ctx.world.here[factors[0]]
-        body = substitute(value.body, {here.name: ctx.world.token_owner(factors[0])}) if isinstance(here, Var) else value.body
-        return Stream(body=body, held=None if value.held == factors[0] else value.held)
-    if isinstance(value, Stream):
+    if not isinstance(value, Stream):
+        return value
+    if len(factors) > 1:
         return ctx.unknown_stream(value.held)
-    return value
+    here = ctx.world.here[factors[0]]
+    body = substitute(value.body, {here.name: ctx.world.token_owner(factors[0])}) if isinstance(here, Var) else value.body
+    return Stream(body=body, held=None if value.held == factors[0] else value.held)
 
 
 def _gathered(ctx: Context, group: str, piece: Piece, factors: tuple[str, ...]) -> Piece:
@@ -85,45 +88,25 @@ def _gathered(ctx: Context, group: str, piece: Piece, factors: tuple[str, ...]) 
     return Piece(body=body, held=frozenset(h for h in piece.held if h[0] not in factors))
 
 
-def _broadcast(ctx: Context, call: Call, value: Whole) -> Whole:
-    root = call.option("root", "owner" if isinstance(value, Tensor) else "0") or "0"
-    if root == "owner":
-        return _all_gather(ctx, call, value)
-    at = _root(ctx, call, root)
-    assert isinstance(value, Tensor | Stream | Scalar)
-    return value.map(lambda body: substitute(body, at))
-
-
-def _root(ctx: Context, call: Call, root: str) -> dict[str, Index]:
+def _root(ctx: Context, call: Call, number: int) -> dict[str, Index]:
     """The coordinates of the root: of a group over several axes, only the first device has a name."""
-    number = int(root)
     factors = ctx.world.factors(call.axes)
     if number and len(factors) > 1:
         raise NoMeaningError("a root other than 0 of a group over several axes", call.place)
-    coordinates = {f: ctx.world.here[f] for f in factors}
-    return {v.name: ctx.world.rank(f, number) for f, v in coordinates.items() if isinstance(v, Var)}
+    return {v.name: ctx.world.rank(f, number) for f in factors if isinstance(v := ctx.world.here[f], Var)}
 
 
-def _reduce(ctx: Context, call: Call, value: Whole) -> Whole:
-    root = call.option("root", "owner" if isinstance(value, Tensor) else "0") or "0"
-    if root == "owner":
-        return _reduce_scatter(ctx, call, value)
-    at = _root(ctx, call, root)
-    where = product(*(same(v, at[v.name]) for v in _coordinates(ctx, call)))
-    assert isinstance(value, Tensor | Stream | Scalar)
-    garbage = {g: ctx.unknown(*ctx.world.element(g)) for g in value.pieces} if isinstance(value, Tensor) else {}
+def _reduce(ctx: Context, call: Call, value: Tensor | Stream | Scalar, root: dict[str, Index]) -> Whole:
+    where = product(*(same(v, root[v.name]) for v in _coordinates(ctx, call)))
 
     def only(body: Poly, other: Poly) -> Poly:
         return product(where, combined(ctx, call, body)) + other - product(where, other)
 
     if isinstance(value, Tensor):
+        garbage = {g: ctx.unknown(*ctx.world.element(g)) for g in value.pieces}
         return replace(value, pieces={g: replace(p, body=only(p.body, garbage[g])) for g, p in value.pieces.items()})
     other = ctx.unknown_stream().body if isinstance(value, Stream) else ctx.unknown()
     return value.map(lambda body: only(body, other))
-
-
-def _all_to_all(ctx: Context, call: Call, value: Whole) -> Whole:
-    raise NoMeaningError("`all_to_all`: which dimensions it exchanges is not said", call.place)
 
 
 def _tied_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
@@ -150,14 +133,3 @@ def _tied_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
         tied = ctx.world.tied(group) == factor
         pieces[group] = Piece(body=both(piece.body), held=piece.held) if tied else piece
     return replace(value, pieces=pieces)
-
-
-_RULES: dict[str, Rule] = {
-    "all_reduce": _all_reduce,
-    "reduce_scatter": _reduce_scatter,
-    "all_gather": _all_gather,
-    "all_to_all": _all_to_all,
-    "broadcast": _broadcast,
-    "reduce": _reduce,
-    "tied_reduce": _tied_reduce,
-}

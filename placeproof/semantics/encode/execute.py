@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
+from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
 from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.symbols import info
 from placeproof.prove.terms import ZERO, Poly, Var, constant, fn, inverse, power, product, symbol
@@ -14,7 +14,7 @@ from placeproof.semantics.encode.branches import Condition, condition, joined
 from placeproof.semantics.encode.buffers import merged, restricted, units_of
 from placeproof.semantics.encode.context import Context, NoMeaningError
 from placeproof.semantics.encode.exchange import exchange
-from placeproof.semantics.encode.local import LOCAL
+from placeproof.semantics.encode.local import compute_here
 from placeproof.semantics.encode.messages import Messages
 from placeproof.semantics.encode.reference import Reference
 from placeproof.semantics.encode.scope import Scope, edge, loop_variable
@@ -35,6 +35,7 @@ from placeproof.semantics.encode.values import (
     Whole,
     key_of,
 )
+from placeproof.semantics.encode.world import World, count
 
 Env = dict[str, Value]
 
@@ -43,7 +44,9 @@ class Walk:
     """One symbolic run of the program's step."""
 
     def __init__(self, ctx: Context, messages: Messages) -> None:
-        self.ctx, self.world, self.messages = ctx, ctx.world, messages
+        self.ctx: Context = ctx
+        self.messages = messages
+        self.world: World = ctx.world
         self.program: Program = ctx.world.program
         self.reference = Reference(ctx.world)
         self.env: Env = {}
@@ -67,7 +70,9 @@ class Walk:
         pieces = {}
         for group in self.world.groups:
             held = self.placed(state, group)
-            body = {"parameters": self._first, "optimizer": self.world.omega, "gradients": self._no_gradient}[state](group)
+            body = self._first(group) if state == "parameters" else self.world.omega(group)
+            if state == "gradients":
+                body = self.ctx.unknown(*self.world.element(group))
             pieces[group] = Piece(body=self.ctx.owned(group, body, held), held=held)
         return Tensor(pieces=pieces, region=self.whole)
 
@@ -77,9 +82,6 @@ class Walk:
         held = {f for f, _ in self.placed("parameters", group)}
         at = {f: self.world.rank(f, 0) if f in held else c for f, c in self.world.here.items()}
         return self.world.initial(group, at)
-
-    def _no_gradient(self, group: str) -> Poly:
-        return self.ctx.unknown(*self.world.element(group))
 
     # Statements.
 
@@ -104,7 +106,7 @@ class Walk:
                 loop(self, stmt, scope)
 
     def _assign(self, stmt: Assign, scope: Scope) -> None:
-        if batches.shifted(self, stmt, scope):
+        if batches.shifted(self, stmt):
             added = batches.all_but_one(self, stmt, scope)
             self._store(stmt.targets[0], self._added(stmt.targets[0], added, scope), scope)
             return
@@ -117,12 +119,12 @@ class Walk:
         if target.name not in self.env or (target.name in self.kept and not batches.known(self, target, scope)):
             if target.name in self.kept:
                 return value
-            return self._first_of_a_sum(target, value) if self.ctx.batch is not None else value
+            return self._first_of_a_sum(target, value) if self.ctx.batch is not None or (self.ctx.loops and target.index is None) else value
         held = self.read(target, scope)
         return self._arithmetic("+", held, value, target)
 
     def _first_of_a_sum(self, target: Ref, value: Value) -> Value:
-        """A buffer that nothing has written yet counts as zero when the first micro-batch adds to it."""
+        """A buffer that nothing has written yet counts as zero when the first iteration adds to it."""
         from placeproof.semantics.encode.loops import placeholder
 
         held = placeholder(self, target.name, value)
@@ -199,16 +201,10 @@ class Walk:
         if a is not None and b is not None:
             return joined(self.ctx, where, a, b)
         known = a if a is not None else b
-        match known:
-            case Tensor():
-                other: Value = self.ctx.unknown_tensor(known)
-            case Stream():
-                other = self.ctx.unknown_stream(known.held)
-            case Scalar():
-                other = Scalar(body=self.ctx.unknown())
-            case _:
-                assert known is not None
-                return Apart(where=(*where[:2], where[2] is (a is not None)), value=known)
+        assert known is not None
+        if not isinstance(known, Tensor | Stream | Scalar):
+            return Apart(where=(*where[:2], where[2] is (a is not None)), value=known)
+        other = self.ctx.unknown_like(known)
         return joined(self.ctx, where, known, other) if a is not None else joined(self.ctx, where, other, known)
 
     def _on_path(self, where: Condition, taken: bool) -> None:
@@ -316,13 +312,11 @@ class Walk:
         if found is not None:
             return Batch(index=found[1])
         if ref.name == "microbatches":
-            size = self.world.batch.size
-            return Scalar(body=constant(size) if isinstance(size, int) else symbol(size))
+            return Scalar(body=count(self.world.batch))
         if self.program.axis(ref.name) is not None:
             return Scalar(body=self.world.degree(ref.name))
         if ref.name in DOMAINS:
-            size = self.world.loop_sort(ref.name).size
-            return Scalar(body=constant(size) if isinstance(size, int) else symbol(size))
+            return Scalar(body=count(self.world.loop_sort(ref.name)))
         try:
             info(ref.name)
         except KeyError:
@@ -378,6 +372,13 @@ class Walk:
         """The region of a unit named by a number: from the start, or from the end where it is negative."""
         return Region(domain="units", index=fn(edge(number), (whole.index,), self.world.loop_sort("units")))
 
+    def around(self, stmt: For, scope: Scope) -> Region:
+        """The region that a loop walks over: the whole stage, its first unit, or the part of the loop around."""
+        if stmt.within == FIRST_UNIT:
+            return self.first_unit
+        found = scope.find(stmt.within) if stmt.within is not None else None
+        return self.whole if found is None else Region(domain=found[0].domain, index=found[1])
+
     @cached_property
     def first_unit(self) -> Region:
         """The region of a stage's first unit."""
@@ -403,7 +404,7 @@ class Walk:
         if OPS[call.op].collective:
             self._warn_redundant(call, operands[0])
             return exchange(self.ctx, call, operands[0])
-        return LOCAL[call.op](self, call, operands, results)
+        return compute_here(self, call, operands, results)
 
     def _warn_redundant(self, call: Call, value: Whole) -> None:
         """Copying what is equal everywhere is harmless, and worth a word."""

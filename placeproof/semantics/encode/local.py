@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from placeproof.core.program import Call, Ref
-from placeproof.prove.terms import App, Index, Poly, Var, app, fn, greatest, product, same, substitute, substitute_index, total
+from placeproof.prove.terms import Index, Poly, Var, app, fn, greatest, product, same, substitute, substitute_index, total
+from placeproof.prove.terms.cases import by_cases
 from placeproof.semantics.encode import compute
-from placeproof.semantics.encode.context import CONSISTENCY, NoMeaningError
+from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError
 from placeproof.semantics.encode.exchange import own_part
-from placeproof.semantics.encode.update import tensor_norms, update
+from placeproof.semantics.encode.reference import tensor_norm, update_value
 from placeproof.semantics.encode.values import Batch, Pair, Piece, Saved, Scalar, Stream, Tensor, Value, Whole
 from placeproof.semantics.encode.world import CHANNEL_AT, E_BLOCK, TOKEN_AT
 
@@ -19,12 +21,17 @@ if TYPE_CHECKING:
     from placeproof.semantics.encode.execute import Walk
 
 
-Rule = Callable[["Walk", Call, list[Whole], int], "Value | Pair"]
+Rule = Callable[["Walk", Call, list[Any], int], "Value | Pair"]
+_Kinds = tuple[tuple[type, ...], ...]
 
 
-def _kind(value: Whole, kind: type, call: Call) -> None:
-    if not isinstance(value, kind):
-        raise NoMeaningError(f"`{call.op}` gets a value of another kind", call.place)
+def compute_here(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value | Pair:
+    """What an operation of the table gives. Raises NoMeaningError for operands of other kinds than it takes."""
+    whole_pass = call.op == "backward" and len(operands) < 3
+    kinds, said = (((Tensor,),), "parameters") if whole_pass else _TAKES.get(call.op, ((), ""))
+    if not all(isinstance(operand, kind) for operand, kind in zip(operands, kinds, strict=False)):
+        raise NoMeaningError(f"`{call.op}` takes {said}", call.place)
+    return LOCAL[call.op](walk, call, operands, results)
 
 
 def _batch(walk: Walk, operands: list[Whole]) -> Index | None:
@@ -37,85 +44,53 @@ def _batch(walk: Walk, operands: list[Whole]) -> Index | None:
     return None
 
 
-def _data(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+def _data(walk: Walk, call: Call, operands: list[Any], results: int) -> Stream:
     world = walk.world
     stage: Index = world.stage if world.stages is None else world.rank(world.stages, 0)
     return Stream(body=world.x(world.sample(_batch(walk, operands)), world.start("stage", stage)))
 
 
-def _tokens(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
-    return Scalar(body=walk.world.tokens(walk.world.sample(_batch(walk, operands))))
-
-
-def _forward(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value | Pair:
-    w = operands[0]
-    x = operands[1] if len(operands) > 1 else _data(walk, call, [], 1)
-    if not isinstance(w, Tensor) or not isinstance(x, Stream):
-        raise NoMeaningError("`forward` takes parameters and a stream", call.place)
-    out, saved = compute.forward(walk.ctx, w, x)
+def _forward(walk: Walk, call: Call, operands: list[Any], results: int) -> Value | Pair:
+    out, saved = compute.forward(walk.ctx, operands[0], operands[1] if len(operands) > 1 else _data(walk, call, [], 1))
     return Pair(out, saved) if results > 1 else out
 
 
-def _backward(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value | Pair:
-    w = operands[0]
-    assert isinstance(w, Tensor)
-    if len(operands) < 3:
-        if w.region != walk.whole:
-            raise NoMeaningError("a whole pass reads all of a stage's parameters", call.place)
-        like = {g: _computed(walk, g) for g in w.pieces}
-        sample = walk.world.sample(_batch(walk, operands[1:]))
-        gradients = compute.whole_pass(walk.ctx, w, sample, like, walk.world.statistic(sample) if walk.world.coupled else None)
-        return Pair(gradients, walk.ctx.unknown_stream()) if results > 1 else gradients
-    saved, dx = _saved_and_gradient(call, operands)
-    gradients = compute.gradient_of(walk.ctx, w, saved, dx)
-    return Pair(gradients, compute.input_gradient(walk.ctx, w, saved, dx)) if results > 1 else gradients
+def _backward(walk: Walk, call: Call, operands: list[Any], results: int) -> Value | Pair:
+    ctx, world, w = walk.ctx, walk.world, operands[0]
+    if len(operands) > 2:
+        gradients = compute.gradient_of(ctx, *operands)
+        return Pair(gradients, compute.input_gradient(ctx, *operands)) if results > 1 else gradients
+    if w.region != walk.whole:
+        raise NoMeaningError("a whole pass reads all of a stage's parameters", call.place)
+    sample = world.sample(_batch(walk, operands[1:]))
+    gradients = compute.whole_pass(ctx, w, sample, _computed(walk, w), world.statistic(sample) if world.coupled else None)
+    return Pair(gradients, ctx.unknown_stream()) if results > 1 else gradients
 
 
-def _backward_with(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+def _backward_with(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     w, batch, statistic = operands
-    if not isinstance(w, Tensor) or not isinstance(statistic, Scalar) or w.region != walk.whole:
-        raise NoMeaningError("`backward_with` takes all parameters, a micro-batch and a statistic", call.place)
-    like = {g: _computed(walk, g) for g in w.pieces}
-    return compute.whole_pass(walk.ctx, w, walk.world.sample(_batch(walk, [batch])), like, statistic.body)
+    if w.region != walk.whole:
+        raise NoMeaningError(f"`{call.op}` takes {_TAKES[call.op][1]}", call.place)
+    return compute.whole_pass(walk.ctx, w, walk.world.sample(_batch(walk, [batch])), _computed(walk, w), statistic.body)
 
 
-def _computed(walk: Walk, group: str) -> frozenset[tuple[str, str]]:
-    """The axis factors along which a device computes its own part of a group's gradient: those that split the computation."""
-    held = set()
-    for factor, order in walk.placed("parameters", group):
-        axis = walk.program.axis(factor)
-        assert axis is not None
-        if axis.splits.compute or walk.world.is_expert_axis(group, axis.name):
-            held.add((factor, order))
-    return frozenset(held)
+def _computed(walk: Walk, w: Tensor) -> dict[str, frozenset[tuple[str, str]]]:
+    """The axis factors along which a device computes its own part of each group's gradient: those that split the computation."""
+    found: dict[str, frozenset[tuple[str, str]]] = {}
+    for group in w.pieces:
+        held = set()
+        for factor, order in walk.placed("parameters", group):
+            axis = walk.program.axis(factor)
+            assert axis is not None
+            if axis.splits.compute or walk.world.is_expert_axis(group, axis.name):
+                held.add((factor, order))
+        found[group] = frozenset(held)
+    return found
 
 
-def _saved_and_gradient(call: Call, operands: list[Whole]) -> tuple[Saved, Stream]:
-    saved, dx = operands[1], operands[2]
-    if not isinstance(saved, Saved) or not isinstance(dx, Stream):
-        raise NoMeaningError(f"`{call.op}` takes what a forward kept, and the gradient of its output", call.place)
-    return saved, dx
-
-
-def _backward_weight(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
-    w = operands[0]
-    assert isinstance(w, Tensor)
-    saved, dx = _saved_and_gradient(call, operands)
-    whole = operands[3] if len(operands) > 3 else None
-    return compute.gradient_of(walk.ctx, w, saved, dx, whole if isinstance(whole, Stream) else None)
-
-
-def _backward_input(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
-    w = operands[0]
-    assert isinstance(w, Tensor)
-    return compute.input_gradient(walk.ctx, w, *_saved_and_gradient(call, operands))
-
-
-def _loss(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+def _loss(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     """The gradient of the loss with respect to the model's output, which the last stage has."""
     ctx, world, x = walk.ctx, walk.world, operands[0]
-    if not isinstance(x, Stream):
-        raise NoMeaningError("`loss` takes a stream", call.place)
     at = world.dropped or world.output
     sample = compute.sample_read(ctx, x, "x", (at,))
     if sample is None or sample != tuple(substitute_index(s, ctx.path) for s in world.sample(ctx.batch)):
@@ -124,15 +99,13 @@ def _loss(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
     return compute.held_stream(ctx, product(world.statistic(sample), body) if world.coupled else body, x.held)
 
 
-def _dropout(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+def _dropout(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     """A mask by a random key. Of the model's output, it is the reference's where the key is."""
     ctx, world = walk.ctx, walk.world
     x, key = operands
-    if not isinstance(x, Stream) or not isinstance(key, Scalar):
-        raise NoMeaningError("`dropout` takes a stream and a key", call.place)
     if world.dropped is None:
-        return x.map(lambda body: product(app("mask", key.body, TOKEN_AT, CHANNEL_AT), body))
-    wanted = world.sample_key(world.sample(ctx.batch))
+        return Stream(body=product(app("mask", key.body, TOKEN_AT, CHANNEL_AT), x.body), held=x.held)
+    wanted = world.key(dict(zip(world.sample_factors, world.sample(ctx.batch)[:-1], strict=True)))  # what tells samples apart
     ctx.require("the dropout's key is that of the sample", CONSISTENCY, key.body, wanted)
     if ctx.here(key.body) != ctx.here(wanted):
         return ctx.unknown_stream(x.held)
@@ -145,34 +118,15 @@ def _dropout(walk: Walk, call: Call, operands: list[Whole], results: int) -> Val
     return compute.held_stream(ctx, product(factor, world.dx(world.sample(ctx.batch), world.output)), x.held)
 
 
-def _statistics(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
-    w = operands[0]
-    if not isinstance(w, Tensor):
-        raise NoMeaningError("`statistics` takes parameters", call.place)
-    fine = compute.reads_parameters(walk.ctx, w, "a statistic", gathered=True)
+def _statistics(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
+    fine = compute.reads_parameters(walk.ctx, operands[0], "a statistic", gathered=True)
     return Scalar(body=walk.world.statistic(walk.world.sample(_batch(walk, operands[1:]))) if fine else walk.ctx.unknown())
 
 
-def _output(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
-    saved = operands[0]
-    if not isinstance(saved, Saved):
-        raise NoMeaningError("`output` takes what a forward kept", call.place)
-    return saved.output
-
-
-def _same(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
-    return operands[0]
-
-
-def _scale(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+def _scale(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     value, factor = operands
-    if not isinstance(factor, Scalar) or not isinstance(value, Tensor | Stream | Scalar):
-        raise NoMeaningError("`scale` takes a tensor or a stream, and a number", call.place)
-    return value.map(lambda body: product(body, factor.body))
-
-
-def _part(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
-    return own_part(walk.ctx, call, operands[0])
+    scaled: Value = value.map(lambda body: product(body, factor.body))
+    return scaled
 
 
 def _rounded(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
@@ -182,34 +136,31 @@ def _rounded(walk: Walk, call: Call, operands: list[Whole], results: int) -> Val
     return value.map(lambda body: compute.elementwise("rounded", body))
 
 
-def _elementwise(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+def _elementwise(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     name = call.args[0].name if isinstance(call.args[0], Ref) else "function"
-    value = operands[0]
-    if not isinstance(value, Tensor | Stream | Scalar):
-        raise NoMeaningError("`elementwise` takes a tensor or a stream", call.place)
-    return value.map(lambda body: compute.elementwise(f"elementwise {name}", body))
+    value: Value = operands[0].map(lambda body: compute.elementwise(f"elementwise {name}", body))
+    return value
 
 
-def _function(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+def _function(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     """A function of numbers; min and max do not care for the order of their operands."""
-    bodies = [o.body for o in operands if isinstance(o, Scalar)]
-    if len(bodies) != len(operands):
-        raise NoMeaningError(f"`{call.op}` takes numbers", call.place)
+    bodies = [o.body for o in operands]
     name = {"clip_factor": "clip"}.get(call.op, call.op)
     return Scalar(body=compute.elementwise(name, *(sorted(bodies) if name in ("min", "max") else bodies)))
 
 
-def _square_norm(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
-    value = operands[0]
+def _square_norm(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
+    value: Tensor | Stream = operands[0]
     if isinstance(value, Stream):
         return Scalar(body=total([TOKEN_AT, CHANNEL_AT], product(value.body, value.body)))
-    if not isinstance(value, Tensor):
-        raise NoMeaningError("`square_norm` takes a tensor", call.place)
-    parts = [_over_held(walk, value, g, product(p.body, p.body)) for g, p in value.pieces.items()]
+    parts = []
+    for group, piece in value.pieces.items():
+        square = product(piece.body, piece.body)
+        parts.append(total(walk.world.element(group), product(_held_elements(walk, value, group), square)))
     return Scalar(body=sum(parts[1:], parts[0]))
 
 
-def held_elements(walk: Walk, value: Tensor, group: str) -> Poly:
+def _held_elements(walk: Walk, value: Tensor, group: str) -> Poly:
     """1 for the elements of a group that the device has in a buffer."""
     where = walk.ctx.where(group, value.pieces[group].held)
     region = value.region
@@ -219,17 +170,10 @@ def held_elements(walk: Walk, value: Tensor, group: str) -> Poly:
     return product(where, same(part, region.index))
 
 
-def _over_held(walk: Walk, value: Tensor, group: str, body: Poly) -> Poly:
-    return total(walk.world.element(group), product(held_elements(walk, value, group), body))
-
-
-def _found_inf(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
-    value = operands[0]
-    if not isinstance(value, Tensor):
-        raise NoMeaningError("`found_inf` takes a tensor", call.place)
+def _found_inf(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     flags = []
-    for group, piece in value.pieces.items():
-        held = held_elements(walk, value, group)
+    for group, piece in operands[0].pieces.items():
+        held = _held_elements(walk, operands[0], group)
         guards = held.terms[0][0].guards
         inside = compute.elementwise("not finite", _where(piece.body, held))
         flags.append(greatest(walk.world.element(group), inside, guards))
@@ -244,70 +188,141 @@ def _where(body: Poly, held: Poly) -> Poly:
     return body
 
 
-def _random(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+def _random(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     factors = walk.world.factors(call.axes)
-    return Scalar(body=app("random", *(walk.world.here[f] if f in factors else walk.world.rank(f, 0) for f in walk.world.sorts)))
+    return Scalar(body=walk.world.key({f: walk.world.here[f] for f in factors}))
 
 
-def _master(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
+def _master(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     """The full-precision copy in the optimizer state: of the reference's state, the reference's parameters."""
-    state = operands[0]
-    if not isinstance(state, Tensor):
-        raise NoMeaningError("`master` takes optimizer state", call.place)
-    pieces = {g: replace(p, body=_by_atom(p.body, f"omega.{g}", lambda a, g=g: _moved(walk, g, a))) for g, p in state.pieces.items()}  # type: ignore[misc]
-    return replace(state, pieces=pieces)
+    state: Tensor = operands[0]
+    return replace(state, pieces={g: replace(p, body=by_cases(partial(_copied, walk, g), p.body)) for g, p in state.pieces.items()})
 
 
-def _moved(walk: Walk, group: str, atom: App) -> Poly:
+def _copied(walk: Walk, group: str, plain: Poly) -> Poly:
+    """The copy in a number of the optimizer state: known of the reference's, and arbitrary of every other."""
+    atom = compute.application(plain, f"omega.{group}")
+    if atom is None:
+        return app(f"master of omega.{group}", plain)
     element = walk.world.element(group)
     at = {v.name: a for v, a in zip(element, atom.args, strict=True) if not isinstance(a, Poly)}
     return substitute(walk.world.theta(group), at)  # type: ignore[arg-type]
 
 
-def _by_atom(body: Poly, name: str, make: Callable[[App], Poly]) -> Poly:
-    """A function of a term that is known for one uninterpreted function, and arbitrary for every other."""
-
-    def one(plain: Poly) -> Poly:
-        single = plain.alone
-        if single is not None and single[1] == 1 and len(single[0].factors) == 1:
-            atom, exponent = single[0].factors[0]
-            if isinstance(atom, App) and exponent == 1 and atom.name == name:
-                return make(atom)
-        return app(f"master of {name}", plain)
-
-    from placeproof.prove.terms.cases import by_cases as told_apart
-
-    return told_apart(one, body)
-
-
-def _stale(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
-    value, steps = operands
-    if not isinstance(value, Tensor) or not isinstance(steps, Scalar):
-        raise NoMeaningError("`stale` takes a state and a number of steps", call.place)
-    if steps.body.number is None or steps.body.number.denominator != 1 or steps.body.number < 0:
+def _stale(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
+    value, steps = operands[0], operands[1].body
+    if steps.number is None or steps.number.denominator != 1 or steps.number < 0:
         raise NoMeaningError("`stale` takes a whole number of steps", call.place)
-    if steps.body.number == 0:
-        return value
+    if steps.number == 0:
+        return value  # type: ignore[no-any-return]
     pieces = {}
     for group, piece in value.pieces.items():
-        old = app(f"theta.{group} before", steps.body, *walk.world.element(group))
+        old = app(f"theta.{group} before", steps, *walk.world.element(group))
         pieces[group] = Piece(body=walk.ctx.owned(group, old, piece.held), held=piece.held)
-    return replace(value, pieces=pieces)
+    return replace(value, pieces=pieces)  # type: ignore[no-any-return]
 
 
+# The optimizer's step: what it has to read, and what it writes.
+
+
+def _update(walk: Walk, call: Call, operands: list[Any], results: int) -> Pair:
+    """New parameters and optimizer state, on the elements whose state and gradient the device has."""
+    ctx = walk.ctx
+    parameters, optimizer, gradients = operands[:3]
+    number = next((o.body for o in operands[3:] if isinstance(o, Scalar)), None)
+    skip, norms = (number, None) if call.op == "update" else (None, number)
+    if not parameters.region == optimizer.region == gradients.region:
+        return Pair(ctx.unknown_tensor(parameters), ctx.unknown_tensor(optimizer))
+    if skip is not None:
+        first = {c.name: walk.world.rank(f, 0) for f, c in walk.world.here.items() if isinstance(c, Var)}
+        ctx.require("all devices agree whether to skip the step", CONSISTENCY, skip, substitute(skip, first))
+    new: dict[str, dict[str, Piece]] = {"parameters": {}, "optimizer": {}}
+    for group in gradients.pieces:
+        if group not in parameters.pieces or group not in optimizer.pieces:
+            raise NoMeaningError(f"`update` gets no parameters or no optimizer state of group `{group}`", call.place)
+        theta, omega, g = (t.pieces[group] for t in (parameters, optimizer, gradients))
+        held = omega.held | g.held
+        _require_inputs(walk, group, (theta, omega, g), held | theta.held)
+        where = ctx.where(group, held)
+        for state, old in (("parameters", theta), ("optimizer", omega)):
+            value = update_value(walk.world, state, group, (theta.body, omega.body, g.body), where, norms)
+            value = value if skip is None else compute.elementwise("unless", skip, old.body, value)
+            body = product(where, value) + old.body - product(where, old.body)
+            new[state][group] = Piece(body=body, held=old.held)
+            if state == "parameters":
+                ctx.written.setdefault(group, (value, held | theta.held))
+    return Pair(
+        replace(parameters, pieces={**parameters.pieces, **new["parameters"]}),
+        replace(optimizer, pieces={**optimizer.pieces, **new["optimizer"]}),
+    )
+
+
+def _require_inputs(walk: Walk, group: str, pieces: tuple[Piece, Piece, Piece], held: frozenset[tuple[str, str]]) -> None:
+    """The claims of an update: the gradient is the reference's, the states are those of this step."""
+    ctx, world = walk.ctx, walk.world
+    theta, omega, g = pieces
+    of = "" if world.groups == ("all",) else f" ({group})"
+    for at in ctx.owner_of(group, held):
+        end = _which_end(walk, group, at)
+        ctx.require(f"update reads the parameters of this step{of}{end}", CONSISTENCY, theta.body, world.theta(group), at)
+        ctx.require(f"update reads the optimizer state of this step{of}{end}", CONSISTENCY, omega.body, world.omega(group), at)
+        expected = walk.reference.gradient(group)
+        ctx.require(f"update reads the gradient of the global batch{of}{end}", GRADIENT, g.body, expected, at)
+
+
+def _which_end(walk: Walk, group: str, at: dict[str, Index]) -> str:
+    tied = walk.world.tied(group)
+    if tied is None:
+        return ""
+    found = at.get(f"d.{tied}")
+    return "" if found is None else ", first stage" if found == walk.world.rank(tied, 0) else ", last stage"
+
+
+def _norms_of_tensors(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
+    """Of each tensor, the sum over the elements that the device has of what a layer-wise optimizer needs."""
+    theta, omega, g = operands
+    if len(g.pieces) != 1:
+        raise NoMeaningError("`tensor_norms` of one group at a time", call.place)
+    (group,) = g.pieces
+    held = walk.ctx.where(group, omega.pieces[group].held | g.pieces[group].held)
+    body = tensor_norm(walk.world, group, (theta.pieces[group].body, omega.pieces[group].body, g.pieces[group].body), held)
+    return Scalar(body=body, of_tensors=True)
+
+
+_WHOLE = (Tensor, Stream, Scalar)
+_STATES = ((Tensor,), (Tensor,), (Tensor,)), "parameters, optimizer state and gradients"
+_KEPT = ((Tensor,), (Saved,), (Stream,), (Stream,)), "what a forward kept, and the gradient of its output"
+#: The kinds of values that operations take, and how that is said.
+_TAKES: dict[str, tuple[_Kinds, str]] = {
+    **dict.fromkeys(("sqrt", "clip_factor", "min", "max", "rescale"), (((Scalar,), (Scalar,)), "numbers")),
+    **dict.fromkeys(("update", "update_with", "tensor_norms"), _STATES),
+    "forward": (((Tensor,), (Stream,)), "parameters and a stream"),
+    **dict.fromkeys(("backward", "backward_weight", "backward_input"), _KEPT),
+    "backward_with": (((Tensor,), (object,), (Scalar,)), "all parameters, a micro-batch and a statistic"),
+    "loss": (((Stream,),), "a stream"),
+    "dropout": (((Stream,), (Scalar,)), "a stream and a key"),
+    "statistics": (((Tensor,),), "parameters"),
+    "output": (((Saved,),), "what a forward kept"),
+    "scale": ((_WHOLE, (Scalar,)), "a tensor or a stream, and a number"),
+    "elementwise": ((_WHOLE,), "a tensor or a stream"),
+    "square_norm": (((Tensor, Stream),), "a tensor"),
+    "found_inf": (((Tensor,),), "a tensor"),
+    "master": (((Tensor,),), "optimizer state"),
+    "stale": (((Tensor,), (Scalar,)), "a state and a number of steps"),
+}
 LOCAL: dict[str, Rule] = {
-    **dict.fromkeys(("copy", "cast", "dequantize", "to_host", "to_device"), _same),
+    **dict.fromkeys(("copy", "cast", "dequantize", "to_host", "to_device"), lambda _walk, _call, operands, _results: operands[0]),
     **dict.fromkeys(("sqrt", "clip_factor", "min", "max", "rescale"), _function),
     "data": _data,
-    "tokens": _tokens,
+    "tokens": lambda walk, _call, operands, _results: Scalar(body=walk.world.tokens(walk.world.sample(_batch(walk, operands)))),
     "forward": _forward,
     "backward": _backward,
-    "backward_weight": _backward_weight,
-    "backward_input": _backward_input,
+    "backward_weight": lambda walk, _call, operands, _results: compute.gradient_of(walk.ctx, *operands),
+    "backward_input": lambda walk, _call, operands, _results: compute.input_gradient(walk.ctx, *operands),
     "loss": _loss,
-    "output": _output,
+    "output": lambda _walk, _call, operands, _results: operands[0].output,
     "scale": _scale,
-    "part": _part,
+    "part": lambda walk, call, operands, _results: own_part(walk.ctx, call, operands[0]),
     "quantize": _rounded,
     "elementwise": _elementwise,
     "square_norm": _square_norm,
@@ -315,9 +330,8 @@ LOCAL: dict[str, Rule] = {
     "random": _random,
     "master": _master,
     "stale": _stale,
-    "update": update,
-    "update_with": update,
-    "tensor_norms": tensor_norms,
+    **dict.fromkeys(("update", "update_with"), _update),
+    "tensor_norms": _norms_of_tensors,
     "dropout": _dropout,
     "statistics": _statistics,
     "backward_with": _backward_with,

@@ -2,21 +2,23 @@
 
 What a loop carries from one iteration to the next is found first. A buffer to which each micro-batch adds something holds the sum
 of what they add. A stream that begins a loop over parts as the reference's value at the start of the model is taken to be the
-reference's value at the start of each part, and the body is checked to bring it to the part's end. Everything else that is carried
-is taken to be unknown.
+reference's value at the start of each part, and the body is checked to bring it to the part's end. Where all that is carried is after
+two iterations what it is after one, whichever they are, it stays so. Everything else that is carried is taken to be unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from placeproof.core.program import FIRST_UNIT, Assign, Do, For, Ref, Stmt, statements
-from placeproof.core.program.ir import expressions, own_expressions
+from placeproof.core.program import For, statements
+from placeproof.core.program.ir import calls, references
 from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, fn, product, rewritten, same, substitute, total
 from placeproof.semantics.encode.batches import first as first_batch
 from placeproof.semantics.encode.batches import last as last_batch
+from placeproof.semantics.encode.buffers import own, targets
+from placeproof.semantics.encode.context import Mark
 from placeproof.semantics.encode.scope import Scope, edge, loop_variable
 from placeproof.semantics.encode.values import Batched, Handle, Parts, Piece, Region, Scalar, Stream, Tensor, Value
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT
@@ -33,35 +35,21 @@ def loop(walk: Walk, stmt: For, scope: Scope) -> None:
         _over_parts(walk, stmt, scope)
 
 
-def _targets(stmt: Stmt) -> tuple[Ref, ...]:
-    if isinstance(stmt, Do) and stmt.call.op == "zero" and isinstance(stmt.call.args[0], Ref):
-        return (stmt.call.args[0],)
-    return stmt.targets if isinstance(stmt, Assign) else ()
-
-
-def _own(loop: For, ref: Ref) -> bool:
-    """Whether a reference names the part of a loop's iteration, or a part of that part: what no other iteration names so."""
-    if ref.index is None or ref.index.offset:
-        return False
-    return ref.index.var in {loop.var, *(s.var for s in statements(loop.body) if isinstance(s, For))}
-
-
 def _written(loop: For) -> dict[str, bool]:
     """The buffers that a loop writes -> whether some write is of more than the iteration's own part."""
     found: dict[str, bool] = {}
-    for target in (t for stmt in statements(loop.body) for t in _targets(stmt)):
-        found[target.name] = found.get(target.name, False) or not _own(loop, target)
+    for target in (t for stmt in statements(loop.body) for t in targets(stmt)):
+        found[target.name] = found.get(target.name, False) or not own(loop, target)
     return found
 
 
 def _mixed(loop: For, known: Collection[str]) -> set[str]:
     """Buffers that a loop fills part by part while it also touches other parts of them: between two iterations they are neither
     what they were nor what they will be. A buffer that begins and ends inside an iteration (a bucket) is none of them."""
-    refs = [e for s in statements(loop.body) for own in own_expressions(s) for e in expressions(own) if isinstance(e, Ref)]
-    refs += [t for s in statements(loop.body) for t in _targets(s)]
-    filled = {t.name for s in statements(loop.body) for t in _targets(s) if _own(loop, t)}
-    touched = {r.name for r in refs if not _own(loop, r)}
-    apart = {t.name for s in statements(loop.body) for t in _targets(s) if t.index is not None and t.index.var == loop.var}
+    refs = [r for s in statements(loop.body) for r in references(s)]
+    filled = {t.name for s in statements(loop.body) for t in targets(s) if own(loop, t)}
+    touched = {r.name for r in refs if not own(loop, r)}
+    apart = {t.name for s in statements(loop.body) for t in targets(s) if t.index is not None and t.index.var == loop.var}
     return {n for n in filled & touched if n in known or n in apart}
 
 
@@ -99,27 +87,53 @@ def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
                 walk.env[name] = held
     outer = walk.ctx.batch
     walk.ctx.batch = variable
-    walk.ctx.loops.append(variable)
-    walk.body(stmt.body, scope.inside(stmt, variable))
-    walk.ctx.loops.pop()
-    walk.ctx.batch = outer
+    mark = walk.ctx.mark()
+    _iteration(walk, stmt, variable, scope)
     end = first_batch(walk.world) if stmt.reverse else last_batch(walk.world)
+    through = _Through(variable=variable, last=end)
     for name, value in list(walk.env.items()):
         if isinstance(value, Batched) and value.loop == stmt.var:
             walk.env[name] = replace(value, loop=None)
         elif value is not before.get(name):
-            walk.env[name] = _after(walk, name, before.get(name), value, _Through(variable=variable, last=end))
+            walk.env[name] = _after(walk, name, before.get(name), value, through)
+    if through.lost:
+        _fixed(walk, stmt, variable, scope, before, mark)
+    walk.ctx.batch = outer
 
 
-@dataclass(frozen=True)
+def _iteration(walk: Walk, stmt: For, variable: Var, scope: Scope) -> None:
+    walk.ctx.loops.append(variable)
+    walk.body(stmt.body, scope.inside(stmt, variable))
+    walk.ctx.loops.pop()
+
+
+def _fixed(walk: Walk, stmt: For, variable: Var, scope: Scope, before: Mapping[str, Value], mark: Mark) -> None:
+    """A loop of one iteration or more of which any two, one after the other, leave what one leaves: so do all. Else all stays as it is."""
+    written = {t for s in statements(stmt.body) for t in targets(s)}
+    if any(t.index is not None for t in written) or any(c.op in ("send", "recv", "start") for s in statements(stmt.body) for c in calls(s)):
+        return
+    lost, kept = walk.env, walk.ctx.rewound(mark)
+    walk.env = dict(before)
+    _iteration(walk, stmt, variable, scope)
+    once = dict(walk.env)
+    _iteration(walk, stmt, variable, scope)
+    another = Var(f"{variable.name}'", variable.sort)
+    if walk.env != once or any(once[t.name].replaced({variable.name: another}) != once[t.name] for t in written if t.name in once):
+        walk.env = lost
+        walk.ctx.rewound(kept)
+
+
+@dataclass
 class _Through:
     """A loop that is through: its variable, and the part that its last iteration has walked, None where there may be no iteration. What it
-    walks over: the parts for which ``among`` is 1, without the first where one is ``left`` out."""
+    walks over: the parts for which ``among`` is 1, without the first where one is ``left`` out. ``lost``: whether something that it carries
+    is neither a sum nor left by the last iteration."""
 
     variable: Var
     last: Index | None
     among: Poly = ONE
     left: Index | None = None
+    lost: bool = False
 
     def sum(self, added: Poly) -> Poly:
         """The sum of what each iteration adds."""
@@ -139,6 +153,7 @@ def _after(walk: Walk, name: str, before: Value | None, value: Value, through: _
             return start + through.sum(added)
         if "carried " not in body.key and through.last is not None:
             return substitute(body, {through.variable.name: through.last})
+        through.lost = True
         return walk.ctx.unknown(*at)
 
     match value:
@@ -154,17 +169,8 @@ def _after(walk: Walk, name: str, before: Value | None, value: Value, through: _
             start = before.body if isinstance(before, Stream) else ZERO
             return Stream(body=whole(start, value.body, (TOKEN_AT, CHANNEL_AT), ""), held=value.held)
     if through.last is None and not isinstance(value, Handle):
-        return _unknown(walk, value)
+        return walk.ctx.unknown_like(value)
     return value.replaced({through.variable.name: through.last}) if through.last is not None else value
-
-
-def _unknown(walk: Walk, value: Value) -> Value:
-    match value:
-        case Tensor():
-            return walk.ctx.unknown_tensor(value)
-        case Scalar():
-            return Scalar(body=walk.ctx.unknown())
-    return walk.ctx.unknown_stream(value.held if isinstance(value, Stream) else None)
 
 
 def _start(walk: Walk, before: Value | None, group: str) -> Poly:
@@ -188,15 +194,14 @@ class _Invariant:
 
 def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
     variable = loop_variable(walk.world, stmt)
-    around = _around(walk, stmt, scope)
-    before, obligations, updates = dict(walk.env), len(walk.ctx.obligations), dict(walk.ctx.written)
+    around = walk.around(stmt, scope)
+    before, mark = dict(walk.env), walk.ctx.mark()
     written = _written(stmt)
     outer, walk.mixed = walk.mixed, walk.mixed | _mixed(stmt, before)
     carried = {n: i for n in written if n in before and (i := _invariant(walk, before[n], stmt, around, variable)) is not None}
     unknown = {n for n, whole in written.items() if whole and n not in carried}
     while True:
-        del walk.ctx.obligations[obligations:]
-        walk.ctx.written = dict(updates)
+        walk.ctx.rewound(mark)
         walk.env = {n: walk.ctx.unknown_tensor(v) if n in walk.mixed and isinstance(v, Tensor) else v for n, v in before.items()}
         for name in unknown & set(before):
             held = placeholder(walk, name, before[name])
@@ -205,9 +210,7 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
                 walk.env[name] = held
         for name, invariant in carried.items():
             walk.env[name] = invariant.at_start
-        walk.ctx.loops.append(variable)
-        walk.body(stmt.body, scope.inside(stmt, variable))
-        walk.ctx.loops.pop()
+        _iteration(walk, stmt, variable, scope)
         broken = [n for n, i in carried.items() if n in walk.env and not _agrees(walk, walk.env[n], i.at_end)]
         if not broken:
             break
@@ -216,17 +219,20 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
             if written[name]:
                 unknown.add(name)
     walk.mixed = outer
+    through = _through(walk, stmt, around, variable)
     for name, value in list(walk.env.items()):
         if name in carried:
             walk.env[name] = carried[name].after
         elif isinstance(value, Parts):
             walk.env[name] = _parts_after(value, stmt, variable)
         elif name in unknown:
-            value = walk.env[name] = _after(walk, name, before.get(name), value, _through(walk, stmt, around, variable))  # noqa: PLW2901
+            value = walk.env[name] = _after(walk, name, before.get(name), value, through)  # noqa: PLW2901
         if isinstance(value, Tensor) and variable.name in value.region.index.free and name not in carried:
             filled = value.region == Region(domain=stmt.domain, index=variable) and written.get(name) is False and stmt.start == 0
             # it holds one part alone, unless each iteration filled its own
             walk.env[name] = replace(value, region=around) if filled and name not in walk.mixed else walk.ctx.unknown_tensor(value)
+    if through.lost and through.last is not None and stmt.within is None:
+        _fixed(walk, stmt, variable, scope, before, mark)
 
 
 def _through(walk: Walk, stmt: For, around: Region, variable: Var) -> _Through:
@@ -246,13 +252,6 @@ def _parts_after(value: Parts, stmt: For, variable: Var) -> Parts:
     last = {variable.name: fn(f"last.{variable.sort.name}", (), variable.sort)}
     own = {k for k, (loop, _) in value.by_key.items() if loop is not None and (loop.var, loop.domain) == (stmt.var, stmt.domain)}
     return Parts(by_key={k: (loop, v if k in own else v.replaced(last)) for k, (loop, v) in value.by_key.items()})
-
-
-def _around(walk: Walk, stmt: For, scope: Scope) -> Region:
-    if stmt.within == FIRST_UNIT:
-        return walk.first_unit
-    found = scope.find(stmt.within) if stmt.within is not None else None
-    return walk.whole if found is None else Region(domain=found[0].domain, index=found[1])
 
 
 def _invariant(walk: Walk, value: Value, stmt: For, around: Region, variable: Var) -> _Invariant | None:

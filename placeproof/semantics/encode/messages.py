@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from placeproof.core.program import Call
-from placeproof.prove.terms import ONE, Index, Poly, Var, choose, product, same, substitute
+from placeproof.prove.terms import ONE, Poly, Var, choose, product, same, substitute
 from placeproof.semantics.encode.compute import coefficient, held_stream, sample_read
 from placeproof.semantics.encode.context import Context
 from placeproof.semantics.encode.values import Stream, Whole
@@ -48,7 +48,7 @@ class Messages:
         """The stream that a device receives."""
         direction = -int(call.option("source", "-1") or "-1")
         taken = self.taken.get(direction, Taken())
-        if not self._same_loops(ctx, direction) or not taken.known or not self._between_stages(ctx, call, direction):
+        if not self._same_loops(ctx, direction) or not taken.known or not _between_stages(ctx, call, direction, 0 if direction > 0 else -1):
             return ctx.unknown_stream(taken.held)
         world, stage = ctx.world, ctx.world.stage
         sample = world.sample(ctx.batch)
@@ -60,10 +60,6 @@ class Messages:
         stream = held_stream(ctx, body, taken.held)
         return stream.map(lambda b: choose(same(stage, edge), ctx.unknown(TOKEN_AT, CHANNEL_AT), b))
 
-    def _between_stages(self, ctx: Context, call: Call, direction: int) -> bool:
-        edge = ctx.world.rank(call.axes[0], 0 if direction > 0 else -1) if call.axes[0] in ctx.world.sorts else None
-        return call.axes[0] == ctx.world.stages and direction in (1, -1) and _only_without(ctx, edge)
-
     def send(self, ctx: Context, call: Call, value: Whole) -> None:
         """Check that what is sent is what receives are taken to deliver."""
         direction = int(call.option("to", "1") or "1")
@@ -71,9 +67,8 @@ class Messages:
         together = self._same_loops(ctx, direction)
         if not taken.known:
             return
-        edge = ctx.world.rank(call.axes[0], -1 if direction > 0 else 0)
         found = self._sent(ctx, value, direction)
-        if call.axes[0] != ctx.world.stages or direction not in (1, -1) or not _only_without(ctx, edge) or not together:
+        if not _between_stages(ctx, call, direction, -1 if direction > 0 else 0) or not together:
             self._give_up(direction, taken)
         elif found is None:
             self._try_split_tokens(ctx, direction, taken)
@@ -110,7 +105,8 @@ class Messages:
         return None if factor is None else (factor, value.held)
 
 
-def _only_without(ctx: Context, edge: Index | None) -> bool:
-    """Whether every condition around only leaves out the stage that has no neighbour on that side."""
-    stage = ctx.world.stage
-    return all(not positive and left == stage and right == edge for left, right, positive in ctx.conditions)
+def _between_stages(ctx: Context, call: Call, direction: int, edge: int) -> bool:
+    """Whether a message goes from stage to stage, and every condition around only leaves out the stage without a neighbour there."""
+    stage, known = ctx.world.stage, call.axes[0] == ctx.world.stages and direction in (1, -1)
+    without = ctx.world.rank(call.axes[0], edge) if known else None
+    return known and all(not positive and left == stage and right == without for left, right, positive in ctx.conditions)

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from placeproof.core.diagnostics import Place
-from placeproof.core.program import Program
-from placeproof.core.program.ir import Assign, statements
+from placeproof.core.program import Assign, Program, Stmt, statements
 from placeproof.prove import Given
 from placeproof.prove.terms import Index, Poly, Var, substitute
-from placeproof.semantics.encode.context import CONSISTENCY, INVARIANT, Context, Obligation
+from placeproof.prove.terms.limit import limited
+from placeproof.semantics.encode.context import CONSISTENCY, INVARIANT, Context, Obligation, written_out
 from placeproof.semantics.encode.execute import Walk
 from placeproof.semantics.encode.messages import AgainError, Messages
 from placeproof.semantics.encode.scope import Scope
-from placeproof.semantics.encode.values import Tensor
+from placeproof.semantics.encode.values import Tensor, Value
 from placeproof.semantics.encode.world import Options, World
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A statement in no loop, and what buffers hold after it."""
+
+    stmt: Stmt
+    after: Mapping[str, Value]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """A program's obligations, in the order in which a device comes to them, and what they assume of degrees."""
+    """A program's obligations, in the order in which a device comes to them, and what they assume of degrees; what each line leaves."""
 
     program: Program
     options: Options
     obligations: tuple[Obligation, ...]
     given: tuple[Given, ...]
     warnings: tuple[tuple[str, Place | None], ...]
+    lines: tuple[Line, ...]
 
 
+@limited()
 def encode(program: Program, options: Options | None = None) -> Encoding:
     """The obligations of a program whose states are placed (``trace(program).program``).
 
@@ -38,18 +49,22 @@ def encode(program: Program, options: Options | None = None) -> Encoding:
     while True:
         ctx = Context(World(program, chosen))
         try:
-            walk = Walk(ctx, messages)
-            walk.body(program.body, Scope())
+            with written_out(ctx):
+                walk, lines = Walk(ctx, messages), []
+                for stmt in program.body:
+                    walk.statement(stmt, Scope())
+                    lines.append(Line(stmt, dict(walk.env)))
+                _after_the_step(walk)
         except AgainError:
             continue
         break
-    _after_the_step(walk)
     return Encoding(
         program=program,
         options=chosen,
         obligations=tuple(_distinct(ctx.obligations)),
         given=ctx.given(),
         warnings=tuple(dict.fromkeys(ctx.warnings)),
+        lines=tuple(lines),
     )
 
 

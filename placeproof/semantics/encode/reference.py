@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
-from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, constant, greatest, inverse, product, total
-from placeproof.prove.terms.nodes import App
-from placeproof.semantics.encode.compute import (
-    expert_gradient,
-    expert_input,
-    matrix_gradient,
-    matrix_input,
-    norm_gradient,
-    norm_input,
-    pass_gradient,
-)
+from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, constant, greatest, inverse, lam, product, total
+from placeproof.prove.terms.algebra import of_atom, sum_of
+from placeproof.prove.terms.nodes import App, Atom, Mono
+from placeproof.semantics.encode.compute import input_part, pass_gradient, weight_gradient
 from placeproof.semantics.encode.world import E_BLOCK, E_SLICE, NORM, World
 
 
@@ -30,23 +24,14 @@ class Reference:
         """What the reference does beyond a plain step."""
         return dict(self.world.program.reference)
 
-    @cached_property
-    def token_total(self) -> Poly:
-        """The number of tokens that count in the global batch."""
-        return total(self.world.any_sample, self.world.tokens(self.world.any_sample))
-
     def sample_gradient(self, group: str, sample: tuple[Index, ...]) -> Poly:
         """The gradient of one sample's mean loss with respect to an element."""
         world = self.world
-        declared = next(g for g in world.program.groups if g.name == group)
+        declared = world.group(group)
         if world.by_blocks and declared.tied is None:
-            dz = self._dx(sample, world.end("blocks", E_BLOCK))
-            if group == NORM:
-                return norm_gradient(sample, E_BLOCK, self._dy(sample, E_BLOCK, dz), ONE)
-            if group in world.expert_groups:
-                return expert_gradient(group, sample, E_BLOCK, dz, ONE)
-            return matrix_gradient(sample, E_BLOCK, dz)
-        more = () if not world.coupled or world.streams else (self.mean_statistic,)
+            dz = world.dx(sample, world.end("blocks", E_BLOCK))
+            return weight_gradient(world, group, sample, E_BLOCK, self._dy(sample, E_BLOCK, dz) if group == NORM else dz)
+        more = () if not world.coupled or world.network else (self.mean_statistic,)
         element = world.element(group)
         if declared.tied is not None:
             return app(f"g.{group}.first", *sample, *element, *more) + app(f"g.{group}.last", *sample, *element, *more)
@@ -62,21 +47,19 @@ class Reference:
         sample = self.world.any_sample
         return product(total(sample, self.world.statistic(sample)), inverse(total(sample, ONE)))
 
-    def _dx(self, sample: tuple[Index, ...], at: Index) -> Poly:
-        return self.world.dx(sample, at)
-
     def _dy(self, sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:
         world = self.world
-        parts = [total([E_SLICE], expert_input(g, sample, block, dz)) for g in sorted(world.expert_groups)]
-        return sum(parts, total([E_SLICE], matrix_input(sample, block, dz)) if world.has_matrices else ZERO)
+        parts = [total([E_SLICE], input_part(world, g, sample, block, dz)) for g in sorted(world.expert_groups)]
+        has_matrices = any(g != NORM and g not in world.expert_groups for g in world.groups)
+        return sum(parts, total([E_SLICE], input_part(world, "matrix", sample, block, dz)) if has_matrices else ZERO)
 
     def mean_gradient(self, group: str) -> Poly:
         """The gradient of the mean over every token of the global batch."""
         sample = self.world.any_sample
         weighted = product(self.world.tokens(sample), self.sample_gradient(group, sample))
-        if self.world.coupled and self.world.streams:
+        if self.world.coupled and self.world.network:
             weighted = product(weighted, self.mean_statistic)
-        return product(total(sample, weighted), inverse(self.token_total))
+        return product(total(sample, weighted), inverse(total(sample, self.world.tokens(sample))))
 
     @cached_property
     def square_norm(self) -> Poly:
@@ -108,22 +91,13 @@ class Reference:
 
     def unfolded(self, body: Poly) -> Poly:
         """A stream with each block's output, and each block's input gradient, written out by the block's definition."""
-        result = constant(0)
-        for mono, factor in body.terms:
-            part = constant(factor)
-            for atom, exponent in mono.factors:
-                part = product(
-                    part,
-                    self._unfolded_atom(atom)
-                    if exponent == 1
-                    else Poly({type(mono)({atom: exponent}, frozenset()): constant(1).terms[0][1]}),
-                )
-            result = result + product(part, Poly({type(mono)({}, mono.guards): constant(1).terms[0][1]}))
-        return result
+        return sum_of((self._unfolded_mono(mono), factor) for mono, factor in body.terms)
 
-    def _unfolded_atom(self, atom: object) -> Poly:
-        from placeproof.prove.terms.algebra import of_atom
+    def _unfolded_mono(self, mono: Mono) -> Poly:
+        factors = (self._unfolded_atom(atom) if exponent == 1 else of_atom(atom, exponent) for atom, exponent in mono.factors)
+        return product(Poly({Mono({}, mono.guards): Fraction(1)}), *factors)
 
+    def _unfolded_atom(self, atom: Atom) -> Poly:
         world = self.world
         if isinstance(atom, App) and atom.name in ("x", "dx"):
             sample, at = tuple(a for a in atom.args[:-3]), atom.args[-3]
@@ -132,40 +106,36 @@ class Reference:
                 return world.x(sample, world.start("blocks", block)) + self._added(sample, block, atom.args[-2:])  # type: ignore[arg-type]
             if atom.name == "dx" and name == "start.blocks":
                 dz = world.dx(sample, world.end("blocks", block))  # type: ignore[arg-type]
-                return dz + norm_input(sample, block, self._dy(sample, block, dz))  # type: ignore[arg-type]
-        return of_atom(atom)  # type: ignore[arg-type]
+                return dz + input_part(world, NORM, sample, block, self._dy(sample, block, dz))  # type: ignore[arg-type]
+        return of_atom(atom)
 
     def _added(self, sample: tuple[Index, ...], block: Index, at: tuple[Index, ...]) -> Poly:
         """What a block adds to the stream: the sum over all slices, of matrices and of experts."""
-        return sum((total([E_SLICE], app(name, *sample, block, E_SLICE, *at)) for name in self.world.slice_outputs), ZERO)
+        names = dict.fromkeys(self.world.slice_output(g) for g in self.world.groups if g != NORM)
+        return sum((total([E_SLICE], app(name, *sample, block, E_SLICE, *at)) for name in names), ZERO)
 
 
-def update_value(world: World, state: str, group: str, operands: tuple[Poly, Poly, Poly], held: Poly) -> Poly:
+def update_value(world: World, state: str, group: str, operands: tuple[Poly, Poly, Poly], held: Poly, norm: Poly | None = None) -> Poly:
     """What an update writes for an element. ``held``: 1 for the elements that the device has of the tensor.
 
     An element-wise optimizer reads the element's own numbers; one with tensor norms also sums over what the device holds of the
-    tensor; a matrix optimizer reads the whole matrix as the device sees it.
+    tensor, or is given that ``norm``; a matrix optimizer reads the whole matrix as the device sees it.
     """
     name = f"new {state}"
     kind = dict(world.program.reference).get("optimizer", "elementwise")
     if "elementwise-optimizer" in world.options.without:
         kind = "matrix"
-    if kind == "elementwise":
-        return by_cases(lambda *args: app(name, *args), *operands)
-    within = [v for v in world.element(group) if v != E_BLOCK]
-    if kind == "tensor_norm":
-        return with_norms(world, state, operands, tensor_norm(world, group, operands, held))
-    from placeproof.prove.terms import lam
+    if norm is None and kind == "matrix":
+        return app(f"{name} of a matrix", *(lam(_within(world, group), o) for o in operands), *world.element(group))
+    if norm is None and kind == "tensor_norm":
+        norm = tensor_norm(world, group, operands, held)
+    return by_cases(lambda *args: app(name, *args), *operands, *([] if norm is None else [norm]))
 
-    return app(f"{name} of a matrix", *(lam(within, o) for o in operands), *world.element(group))
+
+def _within(world: World, group: str) -> list[Var]:
+    return [v for v in world.element(group) if v != E_BLOCK]
 
 
 def tensor_norm(world: World, group: str, operands: tuple[Poly, Poly, Poly], held: Poly) -> Poly:
     """The statistic of a tensor that a layer-wise optimizer needs: a sum over the elements that the device has of it."""
-    within = [v for v in world.element(group) if v != E_BLOCK]
-    return total(within, product(held, by_cases(lambda *args: app("norm term", *args), *operands)))
-
-
-def with_norms(world: World, state: str, operands: tuple[Poly, Poly, Poly], norm: Poly) -> Poly:
-    """An element-wise update that also knows its tensor's statistic."""
-    return by_cases(lambda *args: app(f"new {state}", *args), *operands, norm)
+    return total(_within(world, group), product(held, by_cases(lambda *args: app("norm term", *args), *operands)))

@@ -3,30 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self, TypeAlias
 
 from placeproof.core.program import For, Ref
-from placeproof.prove.terms import Index, Poly, Var, substitute, substitute_index
+from placeproof.prove.terms import Fn, Index, Poly, Var, substitute, substitute_index
 
 Map = Callable[[Poly], Poly]
 Key = tuple[str | None, int | str]
 
 
+class Terms:
+    """Data that speaks of index variables."""
+
+    __slots__ = ()
+
+    def replaced(self, meant: Mapping[str, Index]) -> Self:
+        """With index variables replaced."""
+        return replace(self, **{f.name: _replaced(getattr(self, f.name), meant) for f in fields(self)})  # type: ignore[type-var, arg-type]
+
+
+def _replaced(part: Any, meant: Mapping[str, Index]) -> Any:
+    match part:
+        case Terms():
+            return part.replaced(meant)
+        case Poly():
+            return substitute(part, meant)
+        case Var() | Fn():
+            return substitute_index(part, meant)
+        case tuple():
+            return tuple(_replaced(p, meant) for p in part)
+        case Mapping():
+            return {k: _replaced(p, meant) for k, p in part.items()}
+    return part
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
+class Region(Terms):
     """The part of the model that a value is about: a loop's part, or the device's whole stage (domain ``stage``)."""
 
     domain: str
     index: Index
 
-    def replaced(self, meant: Mapping[str, Index]) -> Region:
-        """With index variables replaced."""
-        return replace(self, index=substitute_index(self.index, meant))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class Piece(Terms):
     """One group's elements. ``held``: axis factors along which the buffer holds only the elements that its device owns (with
     the order of the parts); a device that reads another element reads garbage."""
 
@@ -35,7 +56,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tensor:
+class Tensor(Terms):
     """Parameters, gradients or optimizer state: the pieces of its groups, over the elements of a region.
     ``group``: the one that it was restricted to."""
 
@@ -47,56 +68,41 @@ class Tensor:
         """Every piece's body changed."""
         return replace(self, pieces={g: replace(p, body=change(p.body)) for g, p in self.pieces.items()})
 
-    def replaced(self, meant: Mapping[str, Index]) -> Tensor:
-        """With index variables replaced."""
-        return replace(self.map(lambda body: substitute(body, meant)), region=self.region.replaced(meant))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _One(Terms):
+    """One term."""
+
+    body: Poly
+
+    def map(self, change: Map) -> Self:
+        """The body changed."""
+        return replace(self, body=change(self.body))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
+class Stream(_One):
     """Activations or their gradients, over tokens and channels. ``held``: the axis factor over which the tokens are split."""
 
-    body: Poly
     held: str | None = None
 
-    def map(self, change: Map) -> Stream:
-        """The body changed."""
-        return replace(self, body=change(self.body))
-
-    def replaced(self, meant: Mapping[str, Index]) -> Stream:
-        """With index variables replaced."""
-        return self.map(lambda body: substitute(body, meant))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scalar:
+class Scalar(_One):
     """A number: the same for all elements, perhaps another on each device. ``of_tensors``: one for each tensor."""
 
-    body: Poly
     of_tensors: bool = False
-
-    def map(self, change: Map) -> Scalar:
-        """The body changed."""
-        return replace(self, body=change(self.body))
-
-    def replaced(self, meant: Mapping[str, Index]) -> Scalar:
-        """With index variables replaced."""
-        return self.map(lambda body: substitute(body, meant))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(Terms):
     """The number of a micro-batch: a loop variable."""
 
     index: Index
 
-    def replaced(self, meant: Mapping[str, Index]) -> Batch:
-        """With index variables replaced."""
-        return Batch(index=substitute_index(self.index, meant))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class Saved(Terms):
     """What a forward kept: which group's computation over which region, of which samples (None where it read something else
     than the reference reads), and how its tokens lie. ``output``: the stream that came out."""
 
@@ -106,26 +112,17 @@ class Saved:
     held: str | None
     output: Stream
 
-    def replaced(self, meant: Mapping[str, Index]) -> Saved:
-        """With index variables replaced."""
-        sample = None if self.sample is None else tuple(substitute_index(s, meant) for s in self.sample)
-        return replace(self, region=self.region.replaced(meant), sample=sample, output=self.output.replaced(meant))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(Terms):
     """A buffer of streams or of what forwards kept, written part by part: for each group, and each part named by a number or
     walked over (in all units, the first, or the rest), the loop that wrote it and the value for that loop's variable."""
 
     by_key: Mapping[Key, tuple[For | None, Whole]]
 
-    def replaced(self, meant: Mapping[str, Index]) -> Parts:
-        """With index variables replaced."""
-        return Parts(by_key={k: (loop, v.replaced(meant)) for k, (loop, v) in self.by_key.items()})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batched:
+class Batched(Terms):
     """A buffer that is kept for each micro-batch by itself: what it holds for the micro-batch ``variable``. ``loop``: the variable of the
     loop that is filling it; None where every micro-batch has its own."""
 
@@ -138,7 +135,7 @@ class Batched:
         return self.value.replaced({self.variable.name: batch})
 
     def replaced(self, meant: Mapping[str, Index]) -> Batched:
-        """With index variables replaced."""
+        """With index variables replaced, save its own."""
         return replace(self, value=self.value.replaced({k: v for k, v in meant.items() if k != self.variable.name}))
 
 
@@ -148,20 +145,16 @@ def key_of(ref: Ref, over: str = "") -> Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handle:
+class Handle(Terms):
     """A started collective: its result, the buffers that it reads, and whether one of them was written before the wait."""
 
     result: Whole
     reads: frozenset[str]
     raced: bool = False
 
-    def replaced(self, meant: Mapping[str, Index]) -> Handle:
-        """With index variables replaced."""
-        return replace(self, result=self.result.replaced(meant))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Apart:
+class Apart(Terms):
     """What only the devices have that took a branch: their parts, a handle, or what a forward kept. ``where``: two index terms, and whether
     they are equal there."""
 
@@ -169,7 +162,7 @@ class Apart:
     value: Value
 
     def replaced(self, meant: Mapping[str, Index]) -> Apart:
-        """With index variables replaced."""
+        """With index variables replaced, save in the condition."""
         return replace(self, value=self.value.replaced(meant))
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
-from placeproof.core.mesh import Axis
+from placeproof.core.mesh import Axis, degree_symbol
 from placeproof.core.program import For, Program, Ref, calls, statements
+from placeproof.core.program.facts import ProgramFacts
+from placeproof.core.program.ops import COMPARE
 from placeproof.prove import Order
 from placeproof.prove.terms import Fn, Index, Poly, Sort, Var, app, constant, fn, point, product, same, symbol
-from placeproof.semantics.values import factors
 
 BLOCK = Sort("block", "blocks")
 SLICE = Sort("slice", "slices")
@@ -35,19 +35,31 @@ ELEMENT: tuple[Var, ...] = (E_BLOCK, E_SLICE, E_ENTRY)
 TOKEN_AT, CHANNEL_AT = Var("x.token", TOKEN), Var("x.channel", CHANNEL)
 
 
-class HasGiven(Protocol):
-    """A range of a degree."""
+def count(sort: Sort) -> Poly:
+    """How many points a sort has."""
+    return constant(sort.size) if isinstance(sort.size, int) else symbol(sort.size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """``name relation bound``: the name of a degree or of the number of micro-batches, and a whole number."""
+
+    name: str
+    relation: str
+    bound: int
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.relation} {self.bound}"
 
     @property
     def given(self) -> Order:
         """The range as a hypothesis."""
-
-    @property
-    def name(self) -> str:
-        """The symbol that it speaks of."""
+        relation = "=" if self.relation == "==" else self.relation
+        return Order(name=str(self), left=symbol(self.name), relation=relation, right=constant(self.bound))
 
     def allows(self, value: int) -> bool:
         """Whether a number lies in the range."""
+        return bool(COMPARE[self.relation](value, self.bound))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +67,11 @@ class Options:
     """Which assumptions are dropped, and to which ranges of degrees the claims are restricted."""
 
     without: frozenset[str] = frozenset()
-    ranges: tuple[HasGiven, ...] = ()
+    ranges: tuple[Range, ...] = ()
 
 
 @dataclass
-class World:
+class World(ProgramFacts):
     """The sorts, coordinates and functions that speak of one program."""
 
     program: Program
@@ -74,17 +86,13 @@ class World:
         return {name: Sort(name, size) for axis in self.program.axes for name, size in self._factor_sizes(axis)}
 
     def _factor_sizes(self, axis: Axis) -> list[tuple[str, str | int]]:
-        whole: str | int = axis.degree if axis.degree is not None else self.degree_name(axis.name)
+        whole: str | int = axis.degree if axis.degree is not None else degree_symbol(axis.name, only=len(self.program.axes) == 1)
         if axis.inner is None:
             return [(axis.name, whole)]
         outer: str | int = f"N_{axis.outer_name}"
         if isinstance(axis.inner, int) and axis.degree is not None:
             outer = axis.degree // axis.inner
         return [(axis.outer_name, outer), (axis.inner_name, axis.inner)]
-
-    def degree_name(self, axis: str) -> str:
-        """The symbol of an axis's degree."""
-        return "N" if len(self.program.axes) == 1 else f"N_{axis}"
 
     @cached_property
     def batch(self) -> Sort:
@@ -109,18 +117,13 @@ class World:
         """All coordinates of the device."""
         return tuple(self.here.values())
 
-    def factors(self, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """The axis factors that names stand for."""
-        return tuple(f for a in axes for f in factors(self.program, a))
-
     def degree(self, axis: str) -> Poly:
         """The degree of an axis, or of one of its factors."""
         return product(*(self.size(f) for f in self.factors((axis,))))
 
     def size(self, factor: str) -> Poly:
         """The degree of one axis factor."""
-        size = self.sorts[factor].size
-        return constant(size) if isinstance(size, int) else symbol(size)
+        return count(self.sorts[factor])
 
     def rank(self, factor: str, number: int) -> Index:
         """The device with a number along an axis factor; -1 is the last."""
@@ -134,21 +137,6 @@ class World:
     # What axes split.
 
     @cached_property
-    def hidden(self) -> str | None:
-        """The axis that splits the hidden dimension."""
-        return next((a.name for a in self.program.axes if a.splits.name == "hidden"), None)
-
-    @cached_property
-    def stages(self) -> str | None:
-        """The axis that splits the layers."""
-        return next((a.name for a in self.program.axes if a.splits.name == "layers"), None)
-
-    @cached_property
-    def sample_factors(self) -> tuple[str, ...]:
-        """Axis factors whose devices have different samples."""
-        return tuple(f for a in self.program.axes if a.splits.samples for f in factors(self.program, a.name))
-
-    @cached_property
     def stage(self) -> Index:
         """The pipeline stage of the device; of the only one where there is no pipeline."""
         return self.here[self.stages] if self.stages is not None else point(Sort("stage", 1))
@@ -158,11 +146,6 @@ class World:
         """Whether the program computes the groups of a block one by one, as tensor parallelism does."""
         found = (c for s in statements(self.program.body) for c in calls(s) if c.op == "forward")
         return any(isinstance(c.args[0], Ref) and c.args[0].group is not None for c in found if c.args)
-
-    @cached_property
-    def streams(self) -> bool:
-        """Whether the program passes activations from part to part itself."""
-        return any(c.op == "forward" for s in statements(self.program.body) for c in calls(s))
 
     # Elements and owners.
 
@@ -179,11 +162,6 @@ class World:
         )
 
     @cached_property
-    def expert_groups(self) -> frozenset[str]:
-        """Groups of experts."""
-        return frozenset(g.name for g in self.program.groups if g.experts)
-
-    @cached_property
     def groups(self) -> tuple[str, ...]:
         """The names of the parameter groups."""
         return tuple(g.name for g in self.program.groups)
@@ -193,10 +171,6 @@ class World:
         if self.tied(group) is not None:
             return (E_ENTRY,)
         return ELEMENT if self.sliced(group) else (E_BLOCK, E_ENTRY)
-
-    def tied(self, group: str) -> str | None:
-        """The axis between whose ends a group's copies are tied."""
-        return next((g.tied for g in self.program.groups if g.name == group), None)
 
     def owner(self, group: str, factor: str, order: str = "blocked") -> Index:
         """The coordinate that owns an element of a group along an axis factor."""
@@ -213,7 +187,7 @@ class World:
 
     def is_expert_axis(self, group: str, axis: str) -> bool:
         """Whether an axis splits the experts of a group, its tokens being sent to them."""
-        return any(g.name == group and g.experts == axis for g in self.program.groups)
+        return self.group(group).experts == axis
 
     def token_owner(self, factor: str) -> Index:
         """The coordinate that holds a token where the sequence is split over an axis factor."""
@@ -260,16 +234,6 @@ class World:
         """The name of what one slice of a group's matrices adds to a block's output."""
         return f"q.{group}" if group in self.expert_groups else "q"
 
-    @cached_property
-    def has_matrices(self) -> bool:
-        """Whether a block computed group by group has matrices that are no experts."""
-        return any(g != NORM and g not in self.expert_groups for g in self.groups)
-
-    @cached_property
-    def slice_outputs(self) -> tuple[str, ...]:
-        """The names of what slices of all matrices add."""
-        return tuple(dict.fromkeys(self.slice_output(g) for g in self.groups if g != NORM))
-
     def dx(self, sample: tuple[Index, ...], at: Index) -> Poly:
         """The reference's gradient of a sample's loss with respect to the activations at a position."""
         return app("dx", *sample, at, TOKEN_AT, CHANNEL_AT)
@@ -292,10 +256,6 @@ class World:
     def key(self, at: Mapping[str, Index]) -> Poly:
         """A random key, folded with some coordinates."""
         return app("random", *(at.get(f, self.rank(f, 0)) for f in self.sorts))
-
-    def sample_key(self, sample: tuple[Index, ...]) -> Poly:
-        """The reference's key for a sample's dropout: folded with the coordinates that tell samples apart."""
-        return self.key(dict(zip(self.sample_factors, sample[:-1], strict=True)))
 
     @property
     def dropped(self) -> Index | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import product
 
-from placeproof.collectives import Layout
+from placeproof.collectives import CONVERSIONS, Conversion, Layout
 from placeproof.core.modes import Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, OPTIMIZER, PARAMETERS, State
-from placeproof.core.strategy import DENSE, EXPERT, INNER, MATRIX, NORM, OUTER, Strategy
-from placeproof.semantics.redistribute import cheapest
+from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, OUTER, Strategy
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,13 @@ class Facts:
 
     strategy: Strategy
 
-    def mode(self, state: State, axis: str, group: str | None = None) -> Mode:
-        """The mode of a state (of a group) on an axis."""
-        return self.strategy.mode(state, axis, group)
+    def modes(self, state: State, group: str | None = None) -> tuple[tuple[str, Mode], ...]:
+        """The modes of a state (of a group) on all axes, by name."""
+        return tuple(sorted((a.name, self.strategy.mode(state, a.name, group)) for a in self.strategy.axes))
 
-    def _axes(self, state: State, group: str | None = None) -> list[tuple[str, Mode]]:
-        return [(a.name, self.mode(state, a.name, group)) for a in self.strategy.axes]
+    def on_host(self, state: State, group: str | None = None) -> bool:
+        """Whether a state lies on the host; of optimizer state, the update is then computed there."""
+        return any(mode.fetches for _, mode in self.modes(state, group))
 
     @cached_property
     def samples(self) -> tuple[str, ...]:
@@ -56,7 +57,7 @@ class Facts:
     @cached_property
     def whole_experts(self) -> bool:
         """Whether no expert is split over the hidden axis: it computes with the tokens that a device has, as norms do."""
-        return self.experts is not None and self.hidden is not None and not self.mode(PARAMETERS, self.hidden, EXPERT).split
+        return self.experts is not None and self.hidden is not None and not self.strategy.mode(PARAMETERS, self.hidden, EXPERT).split
 
     @cached_property
     def split_experts(self) -> bool:
@@ -71,32 +72,17 @@ class Facts:
     @cached_property
     def gather(self) -> tuple[str, ...]:
         """Axes over which parameters are gathered for use."""
-        return tuple(a for a, mode in self._axes(PARAMETERS, MATRIX) if mode.gathers)
-
-    @cached_property
-    def fetch(self) -> bool:
-        """Whether parameters lie on the host."""
-        return any(mode.fetches for _, mode in self._axes(PARAMETERS, MATRIX))
+        return tuple(a.name for a in self.strategy.axes if self.strategy.mode(PARAMETERS, a.name, MATRIX).gathers)
 
     @cached_property
     def early(self) -> tuple[str, ...]:
         """Sample axes on which gradients are kept in parts: they are reduced as they are produced."""
-        return tuple(a for a in self.samples if self.mode(GRADIENTS, a).split)
-
-    @cached_property
-    def gradients_on_host(self) -> bool:
-        """Whether gradients lie on the host."""
-        return any(mode.fetches for _, mode in self._axes(GRADIENTS))
-
-    @cached_property
-    def optimizer_on_host(self) -> bool:
-        """Whether optimizer state lies on the host, where the update is then computed."""
-        return any(mode.fetches for _, mode in self._axes(OPTIMIZER))
+        return tuple(a for a in self.samples if self.strategy.mode(GRADIENTS, a).split)
 
     @cached_property
     def optimizer_parts(self) -> tuple[str, ...]:
         """Sample axes on which each device owns a part of the optimizer state."""
-        return tuple(a for a in self.samples if self.mode(OPTIMIZER, a).split)
+        return tuple(a for a in self.samples if self.strategy.mode(OPTIMIZER, a).split)
 
     @cached_property
     def late(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -121,15 +107,17 @@ class Facts:
     @cached_property
     def copied_parameters(self) -> tuple[str, ...]:
         """Sample axes on which every device keeps all parameters."""
-        return tuple(a for a in self.samples if self.mode(PARAMETERS, a).device is Share.WHOLE)
+        return tuple(a for a in self.samples if self.strategy.mode(PARAMETERS, a).device is Share.WHOLE)
+
+    @cached_property
+    def _outer(self) -> Mode | None:
+        """How activations outside parallel regions lie on the hidden axis."""
+        return None if self.hidden is None else self.strategy.mode(ACTIVATIONS, self.hidden, OUTER)
 
     @cached_property
     def sequence_parallel(self) -> bool:
         """Whether activations outside parallel regions are split over the hidden axis."""
-        if self.hidden is None:
-            return False
-        mode = self.mode(ACTIVATIONS, self.hidden, OUTER)
-        return mode.device is Share.PART and not mode.gathers
+        return self._outer is not None and self._outer.device is Share.PART and not self._outer.gathers
 
     @cached_property
     def norms_each(self) -> bool:
@@ -139,13 +127,12 @@ class Facts:
     @cached_property
     def split_checkpoints(self) -> bool:
         """Whether activation checkpoints are split over the hidden axis and gathered when used."""
-        return self.hidden is not None and self.mode(ACTIVATIONS, self.hidden, OUTER).gathers
+        return self._outer is not None and self._outer.gathers
 
     @cached_property
     def checkpoints_on_host(self) -> bool:
         """Whether activation checkpoints lie on the host."""
-        fetched = self.hidden is not None and self.mode(ACTIVATIONS, self.hidden, OUTER).fetches
-        return fetched or self.strategy.schedule.checkpoints == "host"
+        return (self._outer is not None and self._outer.fetches) or self.strategy.schedule.checkpoints == "host"
 
     @cached_property
     def microbatches(self) -> bool:
@@ -200,6 +187,16 @@ class Facts:
         axis = next((a for a in self.strategy.axes if a.inner is not None and a.name in self.gather), None)
         return axis.inner_name if axis is not None else None
 
-    def activation_group(self, group: str | None) -> str | None:
-        """The group of activations that a parameter group's forward keeps."""
-        return {None: None, MATRIX: INNER, NORM: OUTER, EXPERT: EXPERT}[group]
+
+@lru_cache(maxsize=16)
+def cheapest(before: Layout, after: Layout) -> tuple[Conversion, ...]:
+    """The conversions on one axis that send least in all.
+
+    Each ring pass moves the same (n-1)/n s, so that the order of costs is the same for every degree n >= 2. Raises
+    ValueError where no sequence exists (nothing makes a partial sum of a full copy).
+    """
+    chains = (steps for count in range(len(Layout)) for steps in product(CONVERSIONS, repeat=count))
+    fitting = [s for s in chains if [before, *(one.after for one in s)] == [*(one.before for one in s), after]]
+    if not fitting:
+        raise ValueError(f"no collectives lead from {before.value} to {after.value}")
+    return min(fitting, key=lambda steps: sum(one.passes for one in steps))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from placeproof.core.program import FIRST_UNIT, Binary, Expr, Ref, Stmt
+from placeproof.core.states import GRADIENTS, PARAMETERS
 from placeproof.core.strategy import EXPERT, INNER, MATRIX, NORM, OUTER
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.write import branch, call, do, end, let, loop, num, of, plus, ref
@@ -70,10 +71,6 @@ class Passes:
             return self._loops[-1][0]
         return FIRST_UNIT if self.root else None
 
-    @property
-    def _gathered_name(self) -> str:
-        return "root" if self.root else "w"
-
     def _own(self, name: str) -> str:
         """A buffer that lives within one unit: the root's is another one than that of the units in the loop."""
         return f"root_{name}" if self.root else name
@@ -100,7 +97,7 @@ class Passes:
         below = [v for v, d in self._loops if d != "units"]
         if self.facts.gather:
             kept = self.facts.reshard is False
-            name, part = self._gathered_name, below[-1] if below else ("u" if kept else None)
+            name, part = "root" if self.root else "w", below[-1] if below else ("u" if kept else None)
         else:
             name, part = "parameters", self._inner
         return ref(name, group, part)
@@ -109,7 +106,7 @@ class Passes:
 
     def _gathered(self, shard: Ref, group: str | None = None) -> Expr:
         f = self.facts
-        source: Expr = call("to_device", of(shard, group)) if f.fetch else of(shard, group)
+        source: Expr = call("to_device", of(shard, group)) if f.on_host(PARAMETERS, MATRIX) else of(shard, group)
         axes, width = f.among(f.gather, group), f.strategy.schedule.gather_width
         if width is None or width == "b_theta":
             return call("all_gather", source, axes=axes)
@@ -206,12 +203,9 @@ class Passes:
         return let(ref(out), run) if save is None else let((ref(out), self._saved(save, group)), run)
 
     def _saved(self, name: str, group: str | None) -> Ref:
-        return ref(name, self.facts.activation_group(group), self._saved_index(name))
-
-    def _saved_index(self, name: str) -> str | None:
-        if name == self._own("saved"):
-            return "k" if self.facts.hidden is not None else None
-        return self._inner
+        kept = {MATRIX: INNER, NORM: OUTER}.get(group or "", group)
+        recomputed = "k" if self.facts.hidden is not None else None
+        return ref(name, kept, recomputed if name == self._own("saved") else self._inner)
 
     # Backward.
 
@@ -293,7 +287,7 @@ class Passes:
     def _reduced_apart(self) -> tuple[str | None, ...]:
         """The groups whose gradients are reduced apart as they are produced."""
         f = self.facts
-        return f.apart(f.early, *(axes for _, axes in f.late if f.gradients_on_host))
+        return f.apart(f.early, *(axes for _, axes in f.late if f.on_host(GRADIENTS)))
 
     def _reductions(self, produced: Ref, index: str | None) -> list[Stmt]:
         add = self.facts.microbatches
@@ -309,7 +303,7 @@ class Passes:
         value, early = produced, f.among(f.early, group)
         if early:
             value = self._quantised(produced, early) or self._scattered(produced, early)
-        if not f.gradients_on_host:
+        if not f.on_host(GRADIENTS):
             return value
         for op, axes in f.late:  # on the host nothing reduces them later
             if over := f.among(axes, group):
@@ -328,12 +322,7 @@ class Passes:
         if width is None or width == "b_g":
             return None
         value = produced
-        for axis in reversed([factor for name in axes for factor in _factors(f, name)]):
+        for axis in reversed([factor for name in axes for factor in f.strategy.axis(name).factors]):
             sent = call("reduce_scatter", call("quantize", value, ref(width)), axes=[axis], via="all_to_all")
             value = call("dequantize", sent)
         return value
-
-
-def _factors(facts: Facts, name: str) -> list[str]:
-    axis = facts.strategy.axis(name)
-    return [name] if axis.inner is None else [axis.outer_name, axis.inner_name]

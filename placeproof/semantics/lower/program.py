@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from placeproof.core.modes import Mode
 from placeproof.core.program import (
     DEFAULT_GROUP,
     Binary,
@@ -19,7 +18,7 @@ from placeproof.core.program import (
     read,
     render,
 )
-from placeproof.core.states import ACTIVATIONS, MODEL_STATES, State
+from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS
 from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, Strategy
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.flight import flow, one_copy_each
@@ -68,14 +67,10 @@ def _placed(facts: Facts) -> tuple[Placed, ...]:
     placed = []
     for state in MODEL_STATES:
         for group in facts.groups:
-            placed.append(Placed(state=state.name, group=group, modes=_modes(facts, state, group)))
+            placed.append(Placed(state=state.name, group=group, modes=facts.modes(state, group)))
     if any(facts.strategy.places(ACTIVATIONS, a.name) for a in facts.strategy.axes):
-        placed.append(Placed(state=ACTIVATIONS.name, group=None, modes=_modes(facts, ACTIVATIONS, None)))
+        placed.append(Placed(state=ACTIVATIONS.name, group=None, modes=facts.modes(ACTIVATIONS)))
     return tuple(placed)
-
-
-def _modes(facts: Facts, state: State, group: str | None) -> tuple[tuple[str, Mode], ...]:
-    return tuple(sorted((a.name, facts.mode(state, a.name, group)) for a in facts.strategy.axes))
 
 
 def _counts(facts: Facts) -> tuple[tuple[str, int], ...]:
@@ -98,7 +93,7 @@ def _passes(facts: Facts) -> list[Stmt]:
 def _late_reductions(facts: Facts) -> list[Stmt]:
     """What can wait for the last micro-batch: reductions of gradients, their scale, and what the update needs whole."""
     gradients = ref("gradients")
-    late = dict(() if facts.gradients_on_host else facts.late)
+    late = dict(() if facts.on_host(GRADIENTS) else facts.late)
     body: list[Stmt] = []
     for op in ("reduce_scatter", "part"):
         if op in late:
@@ -137,15 +132,15 @@ def _product(names: list[str]) -> Expr | None:
 
 def _update(facts: Facts) -> list[Stmt]:
     """The update, where the optimizer state lies, and what brings parameters back to where they lie."""
-    gathered = "all_gather" in dict(facts.late) and not facts.gradients_on_host
+    gathered = "all_gather" in dict(facts.late) and not facts.on_host(GRADIENTS)
     gradients: Expr = ref("full") if gathered else ref("gradients")
     parameters, optimizer = ref("parameters"), ref("optimizer")
-    host = facts.optimizer_on_host
-    if facts.gradients_on_host != host:
+    host = facts.on_host(OPTIMIZER)
+    if facts.on_host(GRADIENTS) != host:
         gradients = call("to_host" if host else "to_device", gradients)
     regather = [a for a in facts.optimizer_parts if a in facts.copied_parameters]
     shrink = [a for a in facts.samples if a not in facts.copied_parameters and a not in facts.optimizer_parts]
-    moved = facts.fetch != host
+    moved = facts.on_host(PARAMETERS, MATRIX) != host
     if not moved and not shrink:
         update = let((parameters, optimizer), call("update", parameters, optimizer, gradients))
         return [update, *_brought_back(facts, parameters, regather)]
@@ -166,13 +161,8 @@ def _brought_back(facts: Facts, new: Ref, regather: list[str], shrink: Iterable[
         if way is not None:
             back = call(way, back)
         if over := facts.among(tuple(regather), group):
-            back = _back(facts, back, over)
+            broadcast = facts.strategy.schedule.back == "broadcast"
+            back = call("broadcast", back, axes=over, root="owner") if broadcast else call("all_gather", back, axes=over)
         if back != of(ref("parameters"), group):
             body.append(let(ref("parameters", group), back))
     return body
-
-
-def _back(facts: Facts, parts: Expr, axes: tuple[str, ...]) -> Expr:
-    if facts.strategy.schedule.back == "broadcast":
-        return call("broadcast", parts, axes=axes, root="owner")
-    return call("all_gather", parts, axes=axes)

@@ -33,27 +33,41 @@ def exchange(call: Call, mesh: Mesh, value: Any) -> Any:
     op = call.op
     if op in _BY_OWNERS and call.option("root", "owner" if isinstance(value, Part) else "0") == "owner":
         op = _BY_OWNERS[op]
-    if isinstance(value, Part):
-        return _part(op, call, mesh, factors, value)
-    if isinstance(value, Stream):
-        return _stream(op, call, mesh, factors, value)
     if isinstance(value, Saved):
         raise NoMeaningError(f"`{op}` of what a forward kept")
-    return _number(op, call, mesh, factors, value)
+    if not isinstance(value, Part | Stream):
+        return _number(op, call, mesh, factors, value)
+    if op == "all_gather":
+        return _gathered(mesh, factors, value) if isinstance(value, Part) else _gathered_tokens(mesh, factors, value)
+    if op == "tied_reduce" and isinstance(value, Part):
+        return _tied(call, mesh, factors, value)
+    if op == "broadcast":
+        data, have = (_from_root(call, mesh, factors, x) for x in (value.data, value.have))
+    elif op in ("all_reduce", "reduce_scatter", "reduce"):
+        data, have = _combined(call, mesh, factors, value.data), _some(mesh, factors, value.have)
+    else:
+        raise NoMeaningError(f"`{op}` of {'parameters' if isinstance(value, Part) else 'activations'}")
+    if op == "reduce":
+        have = have & _at_root(call, mesh, factors)[..., None]
+    if op == "reduce_scatter":
+        have = have & (mesh.owns(value.columns, factors) if isinstance(value, Part) else mesh.tokens())
+    if isinstance(value, Part):
+        return value.with_(data, have & value.extent)
+    return Stream(data, have) if op in ("broadcast", "all_reduce") else Stream(data, have).kept(mesh.world, have)
 
 
 def _dims(mesh: Mesh, factors: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(mesh.world.dim[f] for f in factors)
 
 
-def _combined(call: Call, mesh: Mesh, factors: tuple[str, ...], data: Array) -> Array:
-    """The reduction over a group, everywhere in it."""
+def _combined(call: Call, mesh: Mesh, factors: tuple[str, ...], data: Array, count: int | None = None) -> Array:
+    """The reduction over a group, everywhere in it. ``count``: how many devices it has, if not all along the factors."""
     op, dims = call.option("op", "sum"), _dims(mesh, factors)
     if op == "max":
         return np.broadcast_to(mesh.world.field.greatest(data, dims, keepdims=True), data.shape)
     found = mesh.world.field.total(data, dims, keepdims=True)
     if op == "mean":
-        found = mesh.world.field.div(found, mesh.world.field.array([size(mesh.world, factors)], (1,) * found.ndim))
+        found = mesh.world.field.div(found, mesh.world.field.array([count or size(mesh.world, factors)], (1,) * found.ndim))
     return np.broadcast_to(found, data.shape)
 
 
@@ -83,24 +97,6 @@ def _from_root(call: Call, mesh: Mesh, factors: tuple[str, ...], data: Array) ->
     return np.broadcast_to(found, data.shape)
 
 
-def _part(op: str, call: Call, mesh: Mesh, factors: tuple[str, ...], value: Part) -> Part:
-    if op == "all_gather":
-        return _gathered(mesh, factors, value)
-    if op == "broadcast":
-        have = _from_root(call, mesh, factors, value.have)
-        return value.with_(_from_root(call, mesh, factors, value.data), have & value.extent)
-    if op == "tied_reduce":
-        return _tied(call, mesh, factors, value)
-    have, data = _some(mesh, factors, value.have) & value.extent, _combined(call, mesh, factors, value.data)
-    if op == "all_reduce":
-        return value.with_(data, have)
-    if op == "reduce_scatter":
-        return value.with_(data, have & mesh.owns(value.columns, factors))
-    if op == "reduce":
-        return value.with_(data, have & _at_root(call, mesh, factors)[..., None])
-    raise NoMeaningError(f"`{op}` of parameters")
-
-
 def _gathered(mesh: Mesh, factors: tuple[str, ...], value: Part) -> Part:
     world, data, have, extent = mesh.world, value.data, value.have, value.extent
     for f in factors:
@@ -115,33 +111,18 @@ def _gathered(mesh: Mesh, factors: tuple[str, ...], value: Part) -> Part:
 def _tied(call: Call, mesh: Mesh, factors: tuple[str, ...], value: Part) -> Part:
     """Over the first and the last device, which alone are in the group (the axis is one of those that are apart)."""
     world, dim = mesh.world, mesh.world.dim[factors[0]]
-    op, count = call.option("op", "sum"), value.extent.shape[dim]
-    total = world.field.greatest(value.data, dim, keepdims=True) if op == "max" else world.field.total(value.data, dim, keepdims=True)
-    if op == "mean":
-        total = world.field.div(total, world.field.array([count], (1,) * total.ndim))
+    total = _combined(call, mesh, factors, value.data, value.extent.shape[dim])
     tied = np.array([world.layout.tied(world.layout.group_of(e)) == call.axes[0] for e in value.columns.elements], dtype=bool)
     return value.with_(np.where((tied & value.have)[..., None], total, value.data), value.have)
 
 
-def _stream(op: str, call: Call, mesh: Mesh, factors: tuple[str, ...], value: Stream) -> Stream:
-    world = mesh.world
-    if op == "all_gather":
-        data, have = value.data, value.have
-        for f in factors:
-            last = world.sizes[f] - 1
-            owner = np.arange(value.have.shape[-1]) if f == world.layout.hidden else np.full(value.have.shape[-1], last)
-            data, have = taken(data, world.dim[f], owner[:, None]), taken(have, world.dim[f], owner)
-        return Stream(data, have).kept(world, have)
-    if op == "broadcast":
-        return Stream(_from_root(call, mesh, factors, value.data), _from_root(call, mesh, factors, value.have))
-    have, data = _some(mesh, factors, value.have), _combined(call, mesh, factors, value.data)
-    if op == "all_reduce":
-        return Stream(data, have)
-    if op == "reduce_scatter":
-        return Stream(data, have).kept(world, have & mesh.tokens())
-    if op == "reduce":
-        return Stream(data, have).kept(world, have & _at_root(call, mesh, factors)[..., None])
-    raise NoMeaningError(f"`{op}` of activations")
+def _gathered_tokens(mesh: Mesh, factors: tuple[str, ...], value: Stream) -> Stream:
+    world, data, have = mesh.world, value.data, value.have
+    for f in factors:
+        last = world.sizes[f] - 1
+        owner = np.arange(value.have.shape[-1]) if f == world.layout.hidden else np.full(value.have.shape[-1], last)
+        data, have = taken(data, world.dim[f], owner[:, None]), taken(have, world.dim[f], owner)
+    return Stream(data, have).kept(world, have)
 
 
 def _number(op: str, call: Call, mesh: Mesh, factors: tuple[str, ...], value: Any) -> Any:

@@ -93,7 +93,7 @@ class Experts:
     def __init__(self, world: World, w: Part, along: tuple[str, ...], at: dict[str, Array], stage: int) -> None:
         self.world, self.along, self.w = world, along, w
         layout, columns = world.layout, w.columns
-        self.expert = np.array([layout.is_expert(e) for e in columns.elements], dtype=bool)
+        self.expert = np.array([layout.group_of(e) in layout.expert_groups for e in columns.elements], dtype=bool)
         owned: Array = np.ones((*w.extent.shape[:-1], len(columns)), dtype=bool)
         owners = {f: world.owner(f, stage)[columns.index] for f in along}
         for f, owner in owners.items():
@@ -101,9 +101,7 @@ class Experts:
         if (w.extent & self.expert & ~owned).any():
             raise MisfitError("a layer that sends tokens to their experts is given another device's experts as well")
         alone = w.group in layout.expert_groups
-        met = np.ones((*w.extent.shape[:-1], layout.width), dtype=bool)
-        if alone:
-            met &= self.any(Layers(world, w).columns)
+        met = self.any(Layers(world, w).columns) if alone else np.ones((*w.extent.shape[:-1], layout.width), dtype=bool)
         self.layers = Layers(world, replace(w, data=self.from_owners(owners)), met, "matrix" if alone else "", self.make)
 
     def make(self, field: Field, norm: Array, first: Array, second: Array, columns: Array) -> Weights:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import TypeAlias
 
-from placeproof.core.program import Group, Program, calls, statements
+from placeproof.core.program import Program
+from placeproof.core.program.facts import ProgramFacts
+from placeproof.semantics.meaning.remembered import remembered
 
 #: (block, part, row, column): an element of the parameters. The part is a matrix of the network, or a group.
 Element: TypeAlias = tuple[int, str, int, int]
@@ -42,7 +43,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Layout(ProgramFacts):
     """The mesh's factors, and which element lies where.
 
     A program that calls ``forward`` trains a network of two blocks a layer; any other trains a flat model, whose gradient is a
@@ -51,41 +52,6 @@ class Layout:
 
     program: Program
     sizes: Sizes
-
-    @cached_property
-    def network(self) -> bool:
-        """Whether the program walks through a network's blocks."""
-        return any(c.op == "forward" for s in statements(self.program.body) for c in calls(s))
-
-    @cached_property
-    def hidden(self) -> str | None:
-        """The axis that splits the hidden dimension."""
-        return next((a.name for a in self.program.axes if a.splits.name == "hidden"), None)
-
-    @cached_property
-    def stages(self) -> str | None:
-        """The axis that splits the layers."""
-        return next((a.name for a in self.program.axes if a.splits.name == "layers"), None)
-
-    def factors(self, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """The axis factors that names stand for."""
-        if axes not in self._factors:
-            found: list[str] = []
-            for name in axes:
-                axis = self.program.axis(name)
-                whole = axis is not None and axis.inner is not None and name == axis.name
-                found += [axis.outer_name, axis.inner_name] if whole and axis is not None else [name]
-            self._factors[axes] = tuple(found)
-        return self._factors[axes]
-
-    @cached_property
-    def _factors(self) -> dict[tuple[str, ...], tuple[str, ...]]:
-        return {}
-
-    @cached_property
-    def sample_factors(self) -> tuple[str, ...]:
-        """Axis factors whose devices have different samples."""
-        return tuple(f for a in self.program.axes if a.splits.samples for f in self.factors((a.name,)))
 
     @cached_property
     def experts(self) -> str | None:
@@ -115,30 +81,13 @@ class Layout:
         """All blocks."""
         return tuple(k for stage in range(self.stage_count) for k in self.stage_blocks(stage))
 
-    def is_expert(self, element: Element) -> bool:
-        """Whether an element belongs to an expert."""
-        return self.group_of(element) in self.expert_groups
-
-    @cached_property
-    def expert_groups(self) -> frozenset[str]:
-        """Groups of experts."""
-        return frozenset(g.name for g in self.program.groups if g.experts)
-
-    @cached_property
-    def _slice_axes(self) -> dict[str, tuple[str, ...]]:
-        return {g.name: tuple(self._axes_of_slices(g)) for g in self.program.groups}
-
-    def _axes_of_slices(self, group: Group) -> Iterator[str]:
-        if group.experts:
-            yield group.experts
-        kinds = {a.name: a.splits.name for a in self.program.axes}
-        for axis in self.split_axes("parameters", group.name):
-            if kinds.get(axis) in ("hidden", "experts") and axis != group.experts:
-                yield axis
-
+    @remembered
     def slice_axes(self, group: str) -> tuple[str, ...]:
         """The axes along which a group's slices (or experts) are spread, that of the experts first."""
-        return self._slice_axes.get(group, ())
+        experts = self.group(group).experts
+        kinds = {a.name: a.splits.name for a in self.program.axes}
+        spread = [a for a in self.split_axes("parameters", group) if kinds.get(a) in ("hidden", "experts") and a != experts]
+        return (*([experts] if experts else []), *spread)
 
     def slices(self, group: str) -> int:
         """How many slices a group of the flat model has: more than devices, so that shares are uneven."""
@@ -177,10 +126,6 @@ class Layout:
         found = {kind: kind if kind in names else names[0] for kind in ("norm", "matrix")} if names else {}
         return found | {"expert": next(iter(self.expert_groups), "")}
 
-    def tied(self, group: str) -> str | None:
-        """The axis between whose ends a group is tied."""
-        return next((g.tied for g in self.program.groups if g.name == group), None)
-
     def _block_elements(self, block: int) -> list[Element]:
         if self.network:
             found: list[Element] = [(block, "n", i, 0) for i in range(CHANNELS)]
@@ -215,16 +160,11 @@ class Layout:
 
     # Who has what.
 
+    @remembered
     def split_axes(self, state: str, group: str) -> tuple[str, ...]:
         """The axes along which a state of a group lies in parts."""
-        if (state, group) not in self._split_axes:
-            found = {axis: mode for p in self.program.placed if p.state == state and p.group in (None, group) for axis, mode in p.modes}
-            self._split_axes[state, group] = tuple(axis for axis, mode in found.items() if mode.split)
-        return self._split_axes[state, group]
-
-    @cached_property
-    def _split_axes(self) -> dict[tuple[str, str], tuple[str, ...]]:
-        return {}
+        found = {axis: mode for p in self.program.placed if p.state == state and p.group in (None, group) for axis, mode in p.modes}
+        return tuple(axis for axis, mode in found.items() if mode.split)
 
     def owner(self, element: Element, factor: str, stage: int = 0, order: str = "blocked") -> int:
         """The coordinate that owns an element along a factor. Slices go in ranges; other elements one by one, so that shares are
@@ -233,7 +173,7 @@ class Layout:
         axis = self.program.axis(factor)
         assert axis is not None
         if axis.splits.name == "layers":
-            return self._stage_of(element)
+            return element[0] // (self.blocks_per_layer * self.sizes.layers_per_stage)
         if axis.name in self.slice_axes(group) and not (self.network and element[1] == "n"):
             place = self._slice_owner(element, group, axis.name, order)
             for other in reversed(self.factors((axis.name,))):
@@ -262,9 +202,6 @@ class Layout:
 
     def _degree(self, axis: str) -> int:
         return prod(self.sizes.factors[factor] for factor in self.factors((axis,)))
-
-    def _stage_of(self, element: Element) -> int:
-        return element[0] // (self.blocks_per_layer * self.sizes.layers_per_stage)
 
     def _number(self, element: Element) -> int:
         block, part, row, column = element

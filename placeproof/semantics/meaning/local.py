@@ -46,20 +46,12 @@ def _stream(place: Place, what: str, batch: int) -> Stream:
     return Stream(data, np.ones(data.shape[:-1], dtype=bool))
 
 
-def _data(place: Place, call: Call, operands: list[Any], results: int) -> Stream:
-    return _stream(place, "input", batch_of(place, operands))
-
-
 def _loss_of(place: Place, x: Stream, batch: int) -> Stream:
     found = Stream(place.world.field.sub(expect(Stream, x).data, _stream(place, "target", batch).data), x.have)
     if not place.world.problem.coupled:
         return found
     weight = of_sample(place, "statistic", batch)
     return Stream(place.world.field.mul(found.data, weight[..., None, None]), x.have)
-
-
-def _loss(place: Place, call: Call, operands: list[Any], results: int) -> Stream:
-    return _loss_of(place, operands[0], place.batch)
 
 
 def _forward(place: Place, call: Call, operands: list[Any], results: int) -> Any:
@@ -77,19 +69,6 @@ def _backward(place: Place, call: Call, operands: list[Any], results: int) -> An
     else:
         found = layers.backward(*operands[1:])
     return found if results > 1 else found[0]
-
-
-def _backward_weight(place: Place, call: Call, operands: list[Any], results: int) -> Part:
-    return Layers(place.world, operands[0]).backward(*operands[1:])[0]
-
-
-def _backward_input(place: Place, call: Call, operands: list[Any], results: int) -> Stream:
-    return Layers(place.world, operands[0]).backward(*operands[1:])[1]
-
-
-def _output(place: Place, call: Call, operands: list[Any], results: int) -> Stream:
-    saved = expect(Saved, operands[0])
-    return saved.outputs[max(saved.outputs)]
 
 
 def _update(place: Place, call: Call, operands: list[Any], results: int) -> tuple[Part, Part]:
@@ -113,15 +92,6 @@ def _tensor_norms(place: Place, call: Call, operands: list[Any], results: int) -
     theta, omega = theta.on(g.columns), omega.on(g.columns)
     there = g.have & theta.have & omega.have
     return optimizer.norms(place.world, g.columns, (theta.data[..., 0], omega.data, g.data[..., 0]), there, g.extent)
-
-
-def _master(place: Place, call: Call, operands: list[Any], results: int) -> Part:
-    state = expect(Part, operands[0])
-    return replace(state, data=state.data[..., :1])
-
-
-def _scale(place: Place, call: Call, operands: list[Any], results: int) -> Any:
-    return arithmetic(place.world, "*", *operands)
 
 
 def _own_part(place: Place, call: Call, operands: list[Any], results: int) -> Any:
@@ -176,10 +146,6 @@ def _random(place: Place, call: Call, operands: list[Any], results: int) -> Arra
     return found
 
 
-def _tokens(place: Place, call: Call, operands: list[Any], results: int) -> Array:
-    return of_sample(place, "tokens", batch_of(place, operands))
-
-
 def _found_inf(place: Place, call: Call, operands: list[Any], results: int) -> Array:
     value = expect(Part, operands[0])
     over = place.world.overflows(place.number)[value.columns.index]
@@ -187,45 +153,25 @@ def _found_inf(place: Place, call: Call, operands: list[Any], results: int) -> A
     return np.where((value.have & over).any(axis=-1), f.of(1), f.of(0))
 
 
-def _statistics(place: Place, call: Call, operands: list[Any], results: int) -> Array:
-    return of_sample(place, "statistic", batch_of(place, operands[1:]))
-
-
-def _dropout(place: Place, call: Call, operands: list[Any], results: int) -> Stream:
-    return arithmetic(place.world, "*", *operands)  # type: ignore[no-any-return]
-
-
-def _elementwise(place: Place, call: Call, operands: list[Any], results: int) -> Any:
-    return arithmetic(place.world, "**", operands[0], Fraction(2))
-
-
-def _rescale(place: Place, call: Call, operands: list[Any], results: int) -> Any:
-    one = arithmetic(place.world, "+", Fraction(1), operands[1])
-    return arithmetic(place.world, "/", operands[0], one)
-
-
-def _extreme(choose: Callable[..., Any]) -> Rule:
-    def rule(place: Place, call: Call, operands: list[Any], results: int) -> Any:
-        if all(isinstance(o, Fraction) for o in operands):
-            return (min if choose is np.minimum else max)(operands)
-        exact = {np.minimum: SMALLER, np.maximum: GREATER}
-        return (exact[choose] if place.world.field.exact else choose)(*(numeric(place.world, o) for o in operands))
-
-    return rule
+def _extreme(place: Place, call: Call, operands: list[Any], results: int) -> Any:
+    if all(isinstance(o, Fraction) for o in operands):
+        return (min if call.op == "min" else max)(operands)
+    exact, plain = (SMALLER, np.minimum) if call.op == "min" else (GREATER, np.maximum)
+    return (exact if place.world.field.exact else plain)(*(numeric(place.world, o) for o in operands))
 
 
 _IDENTITY = ("copy", "cast", "dequantize", "to_host", "to_device")
 _RULES: dict[str, Rule] = {
-    "data": _data,
-    "loss": _loss,
+    "data": lambda place, _call, operands, _results: _stream(place, "input", batch_of(place, operands)),
+    "loss": lambda place, _call, operands, _results: _loss_of(place, operands[0], place.batch),
     "forward": _forward,
     "backward": _backward,
-    "backward_weight": _backward_weight,
-    "backward_input": _backward_input,
-    "output": _output,
-    "update": _update,
-    "master": _master,
-    "scale": _scale,
+    "backward_weight": lambda place, _call, operands, _results: Layers(place.world, operands[0]).backward(*operands[1:])[0],
+    "backward_input": lambda place, _call, operands, _results: Layers(place.world, operands[0]).backward(*operands[1:])[1],
+    "output": lambda _place, _call, operands, _results: expect(Saved, operands[0]).output,
+    **dict.fromkeys(("update", "update_with"), _update),
+    "master": lambda _place, _call, operands, _results: replace(expect(Part, operands[0]), data=operands[0].data[..., :1]),
+    **dict.fromkeys(("scale", "dropout"), lambda place, _call, operands, _results: arithmetic(place.world, "*", *operands)),
     "part": _own_part,
     "quantize": _quantize,
     "square_norm": _square_norm,
@@ -233,14 +179,13 @@ _RULES: dict[str, Rule] = {
     "sqrt": _sqrt,
     "stale": _stale,
     "random": _random,
-    "dropout": _dropout,
-    "elementwise": _elementwise,
-    "tokens": _tokens,
+    "elementwise": lambda place, _call, operands, _results: arithmetic(place.world, "**", operands[0], Fraction(2)),
+    "tokens": lambda place, _call, operands, _results: of_sample(place, "tokens", batch_of(place, operands)),
     "found_inf": _found_inf,
-    "statistics": _statistics,
+    "statistics": lambda place, _call, operands, _results: of_sample(place, "statistic", batch_of(place, operands[1:])),
     "tensor_norms": _tensor_norms,
-    "update_with": _update,
-    "rescale": _rescale,
-    "min": _extreme(np.minimum),
-    "max": _extreme(np.maximum),
+    "rescale": lambda place, _call, operands, _results: arithmetic(
+        place.world, "/", operands[0], arithmetic(place.world, "+", Fraction(1), operands[1])
+    ),
+    **dict.fromkeys(("min", "max"), _extreme),
 }

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from placeproof.semantics.meaning.numbers import Array
+from placeproof.semantics.meaning.remembered import remembered
 from placeproof.semantics.meaning.values import MisfitError, Norms, Part, Saved, Stream, numeric
 from placeproof.semantics.meaning.world import Columns, World
 
@@ -74,17 +75,9 @@ class Mesh:
             return np.ones((*self.shape, count), dtype=bool)
         return np.broadcast_to(self.at[hidden][..., None] == np.arange(count), (*self.shape, count))
 
+    @remembered
     def extent(self, state: str) -> tuple[Columns, Array]:
         """The elements that devices compute with: those of their stage, and of their own slices where they are spread."""
-        if ("extent", state) not in self._known:
-            self._known["extent", state] = self._extent(state)
-        return self._known["extent", state]
-
-    @cached_property
-    def _known(self) -> dict[tuple[str, str], tuple[Columns, Array]]:
-        return {}
-
-    def _extent(self, state: str) -> tuple[Columns, Array]:
         world, layout = self.world, self.world.layout
         stages = world.sizes[layout.stages] if layout.stages else 1
         own = set(layout.stage_blocks(self.stage))
@@ -96,13 +89,9 @@ class Mesh:
             found &= ~spread | (self.at[f][..., None] == world.owner(f, 0)[columns.index])
         return columns, found
 
+    @remembered
     def placed(self, state: str) -> tuple[Columns, Array]:
         """The elements of a state that the placement gives each device."""
-        if ("placed", state) not in self._known:
-            self._known["placed", state] = self._placed(state)
-        return self._known["placed", state]
-
-    def _placed(self, state: str) -> tuple[Columns, Array]:
         columns, found = self.extent(state)
         world, layout = self.world, self.world.layout
         for f in world.factors:
@@ -133,44 +122,43 @@ def stacked(mesh: Mesh, factors: tuple[str, ...], values: dict[tuple[int, ...], 
     first = next(iter(values.values()))
     if isinstance(first, Fraction) and all(v == first for v in values.values() if isinstance(v, Fraction)) and _same(values):
         return first
-    if isinstance(first, Part) and _same(values):
-        columns = mesh.world.columns(tuple(sorted({n for v in values.values() for n in v.columns.numbers})))
-        on = {at: v.on(columns) for at, v in values.items()}
-        data, extent, have = (_joined(mesh, factors, {at: getattr(v, name) for at, v in on.items()}) for name in ("data", "extent", "have"))
-        return Part(columns, data, extent, have, first.group)
-    if isinstance(first, Stream) and _same(values):
-        return Stream(*(_joined(mesh, factors, {at: getattr(v, name) for at, v in values.items()}) for name in ("data", "have")))
-    if isinstance(first, Norms) and _same(values):
-        return _norms(mesh, factors, values)
+    if isinstance(first, Part | Stream | Norms) and _same(values):
+        if isinstance(first, Part):
+            columns = mesh.world.columns(tuple(sorted({n for v in values.values() for n in v.columns.numbers})))
+            values = {at: v.on(columns) for at, v in values.items()}
+        if isinstance(first, Norms):
+            tensors = tuple(sorted({t for v in values.values() for t in v.tensors}))
+            values = {at: _of_tensors(mesh, tensors, v) for at, v in values.items()}
+        joined = {name: _joined(mesh, factors, {at: getattr(v, name) for at, v in values.items()}) for name in _arrays(first)}
+        return replace(next(iter(values.values())), **joined)
     if isinstance(first, Saved) and _same(values):
         blocks = sorted({b for v in values.values() for b in v.inputs})
-        sides = [{b: stacked(mesh, factors, {at: side(v)[b] for at, v in values.items()}) for b in blocks} for side in (_inputs, _outputs)]
-        return Saved(sides[0], sides[1], first.group)
+        sides: dict[str, Any] = {
+            of: {b: stacked(mesh, factors, {at: getattr(v, of)[b] for at, v in values.items()}) for b in blocks} for of in _SIDES
+        }
+        return replace(first, **sides)
     if isinstance(first, Fraction | np.ndarray):
         return _joined(mesh, factors, {at: np.broadcast_to(numeric(mesh.world, v), mesh.shape) for at, v in values.items()})
     raise MisfitError("devices of one group bring different kinds of values")
 
 
-def _inputs(saved: Saved) -> dict[int, Stream]:
-    return saved.inputs
+_SIDES = "inputs", "outputs"
 
 
-def _outputs(saved: Saved) -> dict[int, Stream]:
-    return saved.outputs
+def _arrays(value: Part | Stream | Norms) -> tuple[str, ...]:
+    """The names of a value's arrays over devices."""
+    return ("data", "extent", "have") if isinstance(value, Part) else ("data", "have")
 
 
 def _same(values: dict[tuple[int, ...], Any]) -> bool:
     return len({type(v) for v in values.values()}) == 1
 
 
-def _norms(mesh: Mesh, factors: tuple[str, ...], values: dict[tuple[int, ...], Norms]) -> Norms:
-    tensors = tuple(sorted({t for v in values.values() for t in v.tensors}))
-    data, have = {}, {}
-    for at, v in values.items():
-        where = np.array([v.tensors.index(t) if t in v.tensors else -1 for t in tensors])
-        data[at] = np.where(where >= 0, v.data[..., where], mesh.world.field.of(0))
-        have[at] = v.have[..., where] & (where >= 0)
-    return Norms(tensors, _joined(mesh, factors, data), _joined(mesh, factors, have))
+def _of_tensors(mesh: Mesh, tensors: tuple[tuple[int, str], ...], value: Norms) -> Norms:
+    """Norms of more tensors: zero, and not there, for those that it lacks."""
+    where = np.array([value.tensors.index(t) if t in value.tensors else -1 for t in tensors])
+    data = np.where(where >= 0, value.data[..., where], mesh.world.field.of(0))
+    return Norms(tensors, data, value.have[..., where] & (where >= 0))
 
 
 def _joined(mesh: Mesh, factors: tuple[str, ...], values: dict[tuple[int, ...], Array]) -> Array:
@@ -189,13 +177,10 @@ def at_place(world: World, factors: tuple[str, ...], where: tuple[int, ...], val
     if isinstance(value, tuple):
         return tuple(at_place(world, factors, where, v) for v in value)
     if isinstance(value, Saved):
-        inputs, outputs = ({b: at_place(world, factors, where, s) for b, s in side.items()} for side in (value.inputs, value.outputs))
-        return Saved(inputs, outputs, value.group)
-    if isinstance(value, Part):
-        data, extent, have = (_cut(world, factors, where, x) for x in (value.data, value.extent, value.have))
-        return replace(value, data=data, extent=extent, have=have)
-    if isinstance(value, Stream | Norms):
-        return replace(value, data=_cut(world, factors, where, value.data), have=_cut(world, factors, where, value.have))
+        sides: dict[str, Any] = {of: {b: at_place(world, factors, where, s) for b, s in getattr(value, of).items()} for of in _SIDES}
+        return replace(value, **sides)
+    if isinstance(value, Part | Stream | Norms):
+        return replace(value, **{name: _cut(world, factors, where, getattr(value, name)) for name in _arrays(value)})
     return _cut(world, factors, where, value)
 
 

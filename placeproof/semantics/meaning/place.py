@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -11,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt, statements
-from placeproof.core.program.ops import DOMAINS, OPS
+from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt, assigned
+from placeproof.core.program.ops import COMPARE, DOMAINS, OPS
 from placeproof.core.states import STATES
 from placeproof.semantics.meaning import local
 from placeproof.semantics.meaning.mesh import Mesh, size
@@ -21,7 +20,6 @@ from placeproof.semantics.meaning.values import Handle, MisfitError, Part, Parts
 from placeproof.semantics.meaning.world import World
 
 Waits = Generator[Any, Any, Any]
-COMPARE = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 #: Computations that send tokens to experts, where a layer has some.
@@ -78,12 +76,15 @@ class Place:
     """The program's buffers on the devices with the same coordinates along the factors that are apart."""
 
     def __init__(self, world: World, here: dict[str, int], batches: int) -> None:
-        self.world, self.here, self.batches = world, here, batches
+        self.world: World = world
+        self.here, self.batches = here, batches
         self.mesh, self.layout = Mesh(world, here), world.layout
-        self.number = self.batch = 0
+        self.number = 0
+        self.batch: int = 0
         self.past: list[dict[str, Part]] = []
         self.stmt: Stmt | None = None
         self.read: Part | None = None  # the gradients that the last update read
+        self.seen: list[dict[Any, Any]] | None = None  # where somebody wants to know: what there is after each line that is in no loop
         self.env: dict[Any, Any] = {state: self._initial(state) for state in ("parameters", "optimizer", "gradients")}
 
     def _initial(self, state: str) -> Part:
@@ -140,9 +141,13 @@ class Place:
             self.stmt = stmt
             self.note()
             try:
+                for ref in self.world.program.elsewhere.get(id(stmt), ()):
+                    self.blocks_of(ref, scope)
                 yield from self._statement(stmt, scope)
             except BeyondError:
-                continue
+                pass
+            if self.seen is not None and body is self.world.program.body:
+                self.seen.append(dict(self.env))
 
     def _statement(self, stmt: Stmt, scope: Scope) -> Waits:
         match stmt:
@@ -164,16 +169,10 @@ class Place:
                 bound = yield from self.eval(stmt.bound, scope)
                 if not isinstance(bound, Fraction):
                     raise MisfitError("a rank is compared with something that devices compute")
-                yield from self._body(stmt.then if COMPARE[stmt.op](self._rank(stmt.axis), bound) else stmt.orelse, scope)
+                rank = self.mesh.place(self.layout.factors((stmt.axis,))).item()
+                yield from self._body(stmt.then if COMPARE[stmt.op](rank, bound) else stmt.orelse, scope)
             case For():
                 yield from self._loop(stmt, scope)
-
-    def _rank(self, axis: str) -> int:
-        """The devices' number along an axis, or one of its factors."""
-        number = 0
-        for f in self.layout.factors((axis,)):
-            number = number * self.world.sizes[f] + self.here[f]
-        return number
 
     def _zero(self, ref: Ref, scope: Scope) -> None:
         key, zeros = self._key(ref, scope), self.world.field.zeros
@@ -254,6 +253,8 @@ class Place:
         held, blocks = self.env.get(key), self.blocks_of(target, scope)
         if isinstance(value, Part):
             value = self._within_target(value, target, blocks)
+            if blocks is not None and target.group is None and not add and isinstance(held, Part):
+                value = value.over(held.columns.only(blocks, None)[0])
             if add and isinstance(held, Part):
                 before = held.on(value.columns)
                 zero = np.where(before.have[..., None], before.data, self.world.field.of(0))
@@ -300,8 +301,7 @@ class Place:
 
     @cached_property
     def _assigned(self) -> frozenset[str]:
-        targets = [t for s in statements(self.world.program.body) if isinstance(s, Assign) for t in s.targets]
-        return frozenset(t.name for t in targets) | frozenset(STATES)
+        return frozenset(t.name for t in assigned(self.world.program.body)) | frozenset(STATES)
 
     def _select(self, value: Part, ref: Ref, scope: Scope) -> Part:
         return value.only(self.blocks_of(ref, scope), ref.group)
@@ -325,7 +325,6 @@ class Place:
     def _call(self, call: Call, scope: Scope, results: int) -> Waits:
         if call.op == "start":
             inner = call.args[0]
-            self._pinned(inner, scope)
             assert isinstance(inner, Call)
             # what is computed is computed now; a buffer is read while the collective runs
             if inner.args and not isinstance(inner.args[0], Ref):
@@ -353,7 +352,8 @@ class Place:
             return (yield self._meeting(call, operands[0]))
         if call.op in ("backward", "backward_with") and not self.layout.network:
             return (yield self._pass(call, operands))
-        if self.layout.experts is not None and call.op in LAYERS and self._meets_experts(operands[0]):
+        # a layer that has experts sends tokens to them, and so do the experts of a block, but no other group of it
+        if self.layout.experts is not None and call.op in LAYERS and operands[0].group not in ("norm", "matrix"):
             stream = [*operands, None, None, None][:4]
             together = replace(call, axes=(self.layout.experts,))
             found = yield self._meeting(together, stream, also=len(operands))
@@ -365,19 +365,6 @@ class Place:
         now = yield from self.eval(handle.call.args[0], handle.scope)
         same = isinstance(now, Part) and now.columns is handle.seen.columns and np.array_equal(now.data, handle.seen.data)
         return now if same or not isinstance(now, Part) else now.lost()
-
-    def _meets_experts(self, w: Part) -> bool:
-        """Whether a computation sends tokens to experts: a layer that has some, and the experts of a block, but no other group of it."""
-        return w.group not in ("norm", "matrix")
-
-    def _pinned(self, expr: Expr, scope: Scope) -> None:
-        """An index without a part is noticed when a collective is started."""
-        if isinstance(expr, Call):
-            for arg in expr.args:
-                self._pinned(arg, scope)
-        if isinstance(expr, Ref):
-            self.blocks_of(expr, scope)
-            self._batch_of(expr, scope)
 
     def _message(self, call: Call, operands: list[Any]) -> Message | None:
         """A message; None for one that is sent beyond the ends of the axis, which goes nowhere."""

@@ -35,6 +35,23 @@ PLAIN: dict[str, Callable[[Fraction, Fraction], Any]] = {
 }
 
 
+def _operation(op: str, *, neutral: int | None = None, absorbing: int | None = None, turned: bool = False) -> Callable[[Any, Any], Any]:
+    """Arithmetic with another number on the right, or on the left (``turned``); with plain numbers that change nothing, or everything,
+    it is not recorded."""
+
+    def result(number: Recorded, other: Any) -> Any:
+        if neutral is not None and _is(other, neutral):
+            return number
+        if absorbing is not None and _is(other, absorbing):
+            return Fraction(absorbing)
+        left, right = (other, number) if turned else (number, other)
+        if isinstance(other, Nothing):
+            return Fraction(0) if op in "*/" and 0 in (left, right) else NOTHING + 0
+        return Recorded(PLAIN[op](plain(left), plain(right)), (op, left, right))
+
+    return result
+
+
 class Recorded:
     """A fraction with the operation that made it."""
 
@@ -44,41 +61,11 @@ class Recorded:
         self.value, self.made, self.name = value, made, name
         self.at = (HERE.device, HERE.line, HERE.text)
 
-    @staticmethod
-    def _by(op: str, left: Any, right: Any) -> Any:
-        if isinstance(left, Nothing) or isinstance(right, Nothing):
-            return Fraction(0) if op in "*/" and 0 in (left, right) else NOTHING + 0
-        return Recorded(PLAIN[op](plain(left), plain(right)), (op, left, right))
-
-    def __add__(self, other: Any) -> Any:
-        return self if _is(other, 0) else self._by("+", self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return self if _is(other, 0) else self._by("+", other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return self if _is(other, 0) else self._by("-", self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._by("-", other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return _times(self, other) if not isinstance(other, Recorded) else self._by("*", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return _times(self, other, turned=True)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self if _is(other, 1) else self._by("/", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._by("/", other, self)
-
-    def __pow__(self, power: int) -> Any:
-        return self._by("**", self, power)
-
-    def __rpow__(self, base: Plain) -> Any:
-        return self._by("**", base, self)
+    __add__, __radd__ = _operation("+", neutral=0), _operation("+", neutral=0, turned=True)
+    __sub__, __rsub__ = _operation("-", neutral=0), _operation("-", turned=True)
+    __mul__, __rmul__ = _operation("*", neutral=1, absorbing=0), _operation("*", neutral=1, absorbing=0, turned=True)
+    __truediv__, __rtruediv__ = _operation("/", neutral=1), _operation("/", turned=True)
+    __pow__, __rpow__ = _operation("**"), _operation("**", turned=True)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Recorded | int | Fraction) and self.value == plain(other)
@@ -91,15 +78,6 @@ class Recorded:
 
     def __gt__(self, other: Plain) -> bool:
         return self.value > plain(other)
-
-
-def _times(number: Recorded, other: Any, *, turned: bool = False) -> Any:
-    """A product with a number that is not recorded."""
-    if _is(other, 1):
-        return number
-    if _is(other, 0):
-        return Fraction(0)
-    return number._by("*", other, number) if turned else number._by("*", number, other)
 
 
 def plain(number: Plain) -> Fraction:

@@ -43,14 +43,20 @@ class Run:
         self.places = [Place(world, here, setup.microbatches) for here in world.places()]
         self.truth = Truth(world)
 
-    def compare(self, steps: int) -> Difference | Fault | None:
-        """Steps until a device holds something else than one device does."""
-        for number in range(steps):
+    def watched(self) -> Run:
+        """The same, which remembers what there is after each line that is in no loop."""
+        for place in self.places:
+            place.seen = []
+        return self
+
+    def compare(self, steps: int, began: int = 0) -> Difference | Fault | None:
+        """Steps until a device holds something else than one device does. ``began``: how many it has gone already."""
+        for number in range(began, steps):
             if (fault := self.step(number)) is not None:
                 return fault
             found = [d for place in self.places for d in self._differences(place, number)]
             if found:
-                return next((d for d in found if _shows_in_gradient(d)), found[0])
+                return next((d for d in found if d.in_gradient), found[0])
         return None
 
     def step(self, number: int) -> Fault | None:
@@ -82,12 +88,6 @@ class Run:
                     gradient=(self.truth.gradient[columns.index[where]], place.gradient(columns.numbers[where], tuple(at))),
                     unheld=unheld(actual),
                 )
-
-
-def _shows_in_gradient(found: Difference) -> bool:
-    """Whether the update read another gradient already: the difference that is easiest to follow."""
-    expected, read = found.gradient
-    return read is not None and bool(expected != read)
 
 
 class Truth:

@@ -30,8 +30,8 @@ def written(title: str, pair: tuple[Plain, Plain], said: str) -> str:
     at: tuple[object, ...] = ()
     for one in (o for o in order if o.made is not None):
         if one.at != at:
-            at = one.at
-            lines += ["", f"# {_heading(one)}"]
+            at = device, line, text = one.at
+            lines += ["", f"# {device}: {text}" if line is None else f"# {device}, line {line}: {text}"]
         lines.append(f"{names[id(one)]} = {_expression(one, names)}")
     expected, actual = (names[id(v)] if isinstance(v, Recorded) else _literal(plain(v)) for v in pair)
     lines += ["", f"# {said}", f"expected, actual = {expected}, {actual}"]
@@ -60,26 +60,23 @@ def _recorded(program: Program, setup: Setup) -> Difference | None:
 
 def shown_pair(found: Difference) -> tuple[Plain, Plain]:
     """The two numbers to show: those of the gradient that the update read, where they differ already; else the state's."""
-    expected, read = found.gradient
-    if expected is not None and read is not None and expected != read:
-        return expected, read
+    if found.in_gradient:
+        return found.gradient
     assert found.actual is not None
     return found.expected, found.actual
 
 
 def what_differs(found: Difference) -> str:
     """Which number of which device it is."""
-    expected, read = found.gradient
-    what = "gradient" if expected is not None and read is not None and expected != read else found.state
-    return f"{what} of {element_name(found)} on {device_name(found)}, step {found.step + 1}"
+    return f"{'gradient' if found.in_gradient else found.state} of {element_name(found)} on {device_name(found)}, step {found.step + 1}"
 
 
 def missing(found: Difference) -> str:
     """What is said of a number that is not there, or that was computed from what is not."""
+    what, where = f"{found.state} of {element_name(found)}", f"on {device_name(found)}, step {found.step + 1}"
     if not found.unheld:
-        return f"{found.state} of {element_name(found)} is not on {device_name(found)}, step {found.step + 1}"
-    of = f"{found.state} of {element_name(found)} on {device_name(found)}, step {found.step + 1}"
-    return f"{of}: expected {plain(found.expected)}, actual nothing: {found.unheld}"
+        return f"{what} is not {where}"
+    return f"{what} {where}: expected {plain(found.expected)}, actual nothing: {found.unheld}"
 
 
 def element_name(found: Difference) -> str:
@@ -119,8 +116,3 @@ def _expression(one: Recorded, names: dict[int, str]) -> str:
 
 def _literal(value: Fraction) -> str:
     return f"Fraction({value})" if value.denominator == 1 else f"Fraction({value.numerator}, {value.denominator})"
-
-
-def _heading(one: Recorded) -> str:
-    device, line, text = one.at
-    return f"{device}: {text}" if line is None else f"{device}, line {line}: {text}"

@@ -47,6 +47,12 @@ class Difference:
     gradient: tuple[Any, Any] = (None, None)
     unheld: str = ""
 
+    @property
+    def in_gradient(self) -> bool:
+        """Whether the update read another gradient already: the difference that is easiest to follow."""
+        expected, read = self.gradient
+        return expected is not None and read is not None and bool(expected != read)
+
 
 @dataclass(frozen=True)
 class Fault:

@@ -12,6 +12,7 @@ import numpy as np
 from placeproof.core.program import Call
 from placeproof.semantics.meaning.layout import Element
 from placeproof.semantics.meaning.numbers import OPERATORS, Array
+from placeproof.semantics.meaning.recorded import PLAIN
 from placeproof.semantics.meaning.world import Columns, World
 
 if TYPE_CHECKING:
@@ -66,6 +67,12 @@ class Part:
             data = np.where(there[:, None], data, world.garbage(data.shape))
         return Part(columns, data, self.extent[..., at] & there, self.have[..., at] & there, self.group)
 
+    def over(self, columns: Columns) -> Part:
+        """With room for other elements, too: nothing is there."""
+        both = self.columns.and_(columns)
+        room = both.within(self.columns) < 0
+        return replace(on := self.on(both), extent=on.extent | room) if room.any() else self
+
     def lost(self) -> Part:
         """Room for the same elements, with garbage in it."""
         data = self.columns.world.garbage((*self.extent.shape, self.data.shape[-1]))
@@ -80,7 +87,7 @@ class Part:
 
     def merged(self, other: Part) -> Part:
         """This buffer after another part was written into it: where the other has room, it is what the other holds."""
-        columns = self.columns if other.columns is self.columns else _union(self.columns, other.columns)
+        columns = self.columns.and_(other.columns)
         mine, theirs = self.on(columns), other.on(columns)
         group = self.group if self.group == other.group else None
         data = np.where(theirs.extent[..., None], theirs.data, mine.data)
@@ -90,10 +97,6 @@ class Part:
         """Where there is one device: the elements that it has, and its numbers of each."""
         have, data = self.have.reshape(-1), self.data.reshape(-1, self.data.shape[-1])
         yield from ((e, row) for e, there, row in zip(self.columns.elements, have, data, strict=True) if there)
-
-
-def _union(one: Columns, other: Columns) -> Columns:
-    return one.world.columns(tuple(sorted({*one.numbers, *other.numbers})))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +128,11 @@ class Saved:
     inputs: dict[int, Stream]
     outputs: dict[int, Stream]
     group: str | None
+
+    @property
+    def output(self) -> Stream:
+        """What came out of the last block."""
+        return self.outputs[max(self.outputs)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +168,7 @@ def arithmetic(world: World, op: str, left: Any, right: Any) -> Any:
     if op == "**" and not (isinstance(right, Fraction) and right.denominator == 1):
         raise NoMeaningError("a power whose exponent is no whole number")
     if isinstance(left, Fraction) and isinstance(right, Fraction):
-        return _plain(op, left, right)
+        return Fraction(PLAIN[op](left, right))
     if op == "**":
         return _mapped(left, lambda x: world.field.power(x, int(right)))
     fn = OPERATORS[op]
@@ -199,9 +207,3 @@ def spread(world: World, value: Any, over: Part | Stream | Norms) -> Array:
     if not isinstance(found, np.ndarray):
         return found
     return found[..., None] if isinstance(over, Norms) else found[..., None, None]
-
-
-def _plain(op: str, left: Fraction, right: Fraction) -> Fraction:
-    if op == "**":
-        return Fraction(left**right)
-    return {"+": left.__add__, "-": left.__sub__, "*": left.__mul__, "/": left.__truediv__}[op](right)

@@ -21,6 +21,7 @@ from placeproof.core.program import If, Program, calls, statements
 from placeproof.semantics.meaning.layout import CHANNELS, TIED, Element, Layout
 from placeproof.semantics.meaning.numbers import Array, Field, residues
 from placeproof.semantics.meaning.problem import Problem
+from placeproof.semantics.meaning.remembered import remembered
 
 #: Operations between single devices of an axis.
 _PAIRS = ("send", "recv", "tied_reduce")
@@ -51,46 +52,37 @@ class Columns:
         """The blocks whose elements these are."""
         return tuple(sorted({e[0] for e in self.elements if e[0] != TIED}))
 
-    @cached_property
-    def _parts(self) -> dict[Any, tuple[Columns, Array]]:
-        return {}
-
+    @remembered
     def only(self, blocks: tuple[int, ...] | None, group: str | None) -> tuple[Columns, Array]:
         """The elements of some blocks and of a group, and where they stand among these."""
-        key = blocks, group
-        if key not in self._parts:
-            chosen = set(blocks or ())
-            kept = [
-                at
-                for at, e in enumerate(self.elements)
-                if (blocks is None or e[0] in chosen) and group in (None, "all", self.world.layout.group_of(e))
-            ]
-            self._parts[key] = self.world.columns(tuple(self.numbers[at] for at in kept)), np.array(kept, dtype=np.int64)
-        return self._parts[key]
+        chosen = set(blocks or ())
+        kept = [
+            at
+            for at, e in enumerate(self.elements)
+            if (blocks is None or e[0] in chosen) and group in (None, "all", self.world.layout.group_of(e))
+        ]
+        return self.world.columns(tuple(self.numbers[at] for at in kept)), np.array(kept, dtype=np.int64)
+
+    @remembered
+    def and_(self, other: Columns) -> Columns:
+        """These and others."""
+        return self if other is self else self.world.columns(tuple(sorted({*self.numbers, *other.numbers})))
 
     def within(self, other: Columns) -> Array:
         """Where each element stands among others; -1 where it does not."""
-        key = id(other)
-        if key not in self._parts:
-            where = {n: at for at, n in enumerate(other.numbers)}
-            self._parts[key] = self, np.array([where.get(n, -1) for n in self.numbers], dtype=np.int64)
-        return self._parts[key][1]
+        where = {n: at for at, n in enumerate(other.numbers)}
+        return np.array([where.get(n, -1) for n in self.numbers], dtype=np.int64)
 
-    @cached_property
-    def _matrices(self) -> dict[int, tuple[Array, Array, Array]]:
-        return {}
-
+    @remembered
     def matrices(self, block: int) -> tuple[Array, Array, Array]:
         """Where a block's norm, first and second matrix stand: ``[channels]``, ``[channels, width]``, ``[width, channels]``; -1 where
         they are not."""
-        if block not in self._matrices:
-            where = {e: at for at, e in enumerate(self.elements)}
-            channels, width = range(CHANNELS), range(self.world.layout.width)
-            first = np.array([[where.get((block, "W1", i, j), -1) for j in width] for i in channels], dtype=np.int64)
-            second = np.array([[where.get((block, "W2", j, i), -1) for i in channels] for j in width], dtype=np.int64)
-            norm = np.array([where.get((block, "n", i, 0), -1) for i in channels], dtype=np.int64)
-            self._matrices[block] = norm, first.reshape(CHANNELS, len(width)), second.reshape(len(width), CHANNELS)
-        return self._matrices[block]
+        where = {e: at for at, e in enumerate(self.elements)}
+        channels, width = range(CHANNELS), range(self.world.layout.width)
+        first = np.array([[where.get((block, "W1", i, j), -1) for j in width] for i in channels], dtype=np.int64)
+        second = np.array([[where.get((block, "W2", j, i), -1) for i in channels] for j in width], dtype=np.int64)
+        norm = np.array([where.get((block, "n", i, 0), -1) for i in channels], dtype=np.int64)
+        return norm, first.reshape(CHANNELS, len(width)), second.reshape(len(width), CHANNELS)
 
 
 def apart_axes(program: Program, layout: Layout) -> tuple[str, ...]:
@@ -112,8 +104,6 @@ class World:
         self.factors = tuple(self.sizes)
         self.dim = {f: n for n, f in enumerate(self.factors)}
         self.elements: list[Element] = self.layout.elements
-        self._columns: dict[tuple[int, ...], Columns] = {}
-        self._owners: dict[Any, Array] = {}
         self._drawn: dict[Any, Array] = {}
 
     @cached_property
@@ -128,9 +118,10 @@ class World:
         """All coordinates along the factors that are apart."""
         return [dict(zip(self.apart, at, strict=True)) for at in itertools.product(*(range(self.sizes[f]) for f in self.apart))]
 
+    @remembered
     def columns(self, numbers: tuple[int, ...]) -> Columns:
         """Some elements."""
-        return self._columns.setdefault(numbers, Columns(self, numbers))
+        return Columns(self, numbers)
 
     def garbage(self, shape: tuple[int, ...]) -> Array:
         """What is read where nothing is held."""
@@ -138,14 +129,12 @@ class World:
 
     # Who owns what.
 
+    @remembered
     def owner(self, factor: str, stage: int, order: str = "blocked") -> Array:
         """The coordinate that owns each element along a factor, as a device of a stage sees it; -1: all own it."""
-        key = factor, stage, order
-        if key not in self._owners:
-            both = self.layout.stages
-            found = [-1 if e[0] == TIED and factor == both else self.layout.owner(e, factor, stage, order) for e in self.elements]
-            self._owners[key] = np.array(found, dtype=np.int64)
-        return self._owners[key]
+        both = self.layout.stages
+        found = [-1 if e[0] == TIED and factor == both else self.layout.owner(e, factor, stage, order) for e in self.elements]
+        return np.array(found, dtype=np.int64)
 
     @cached_property
     def _groups(self) -> tuple[list[str], Array]:
@@ -159,22 +148,18 @@ class World:
         names, numbers = self._groups
         return np.array([fact(name) for name in names], dtype=bool)[numbers]
 
+    @remembered
     def sliced(self, factor: str) -> Array:
         """Which elements are slices (or experts) that are spread along a factor."""
-        key = "sliced", factor
-        if key not in self._owners:
-            layout = self.layout
-            found = self._of_group(lambda g: factor in layout.factors(layout.slice_axes(g)))
-            norms = np.array([layout.network and e[1] == "n" for e in self.elements], dtype=bool)
-            self._owners[key] = found & ~norms
-        return self._owners[key]
+        layout = self.layout
+        found = self._of_group(lambda g: factor in layout.factors(layout.slice_axes(g)))
+        norms = np.array([layout.network and e[1] == "n" for e in self.elements], dtype=bool)
+        return found & ~norms
 
+    @remembered
     def split(self, state: str, factor: str, *, slices: bool) -> Array:
         """Which elements of a state lie in parts along a factor; ``slices``: those that are slices there, or those that are not."""
-        key = "split", state, factor, slices
-        if key not in self._owners:
-            self._owners[key] = self._split(state, factor) & (self.sliced(factor) == slices)
-        return self._owners[key]
+        return self._split(state, factor) & (self.sliced(factor) == slices)
 
     def _split(self, state: str, factor: str) -> Array:
         return self._of_group(lambda group: factor in self.layout.factors(self.layout.split_axes(state, group)))
@@ -190,14 +175,12 @@ class World:
             own, batches = self.layout.sample_factors, self.layout.sizes.microbatches
             lengths = tuple(self.sizes[f] if f in own else 1 for f in self.factors)
             if self.field.exact:
-                values = [v for at in np.ndindex(*lengths) for i in range(batches) for v in one(self._sample(at, i))]
+                dims = [self.dim[f] for f in own]
+                values = [v for at in np.ndindex(*lengths) for i in range(batches) for v in one((*(at[d] for d in dims), i))]
                 self._drawn[name] = self.field.array(values, (*lengths, batches, *shape))
             else:
                 self._drawn[name] = self._any((*lengths, batches, *shape))
         return self._drawn[name]
-
-    def _sample(self, at: tuple[int, ...], batch: int) -> tuple[int, ...]:
-        return (*(at[self.dim[f]] for f in self.layout.sample_factors), batch)
 
     def stream(self, what: str, step: int) -> Array:
         """Inputs or targets of the network: ``[..., micro-batch, token, channel]``."""
@@ -214,11 +197,8 @@ class World:
         if what == "mask":  # the key of the sample's coordinates
             at = tuple(slice(None) if f in self.layout.sample_factors else slice(0, 1) for f in self.factors)
             return np.repeat(self.keys[at][..., None], self.layout.sizes.microbatches, axis=-1)
-        rules: dict[str, Callable[[tuple[int, ...]], Any]] = {
-            "tokens": lambda s: self.problem.tokens(s, step),
-            "statistic": lambda s: self.problem.statistic(s, step),
-        }
-        found = self.drawn((what, step), lambda s: [rules[what](s)], ())
+        rule = self.problem.tokens if what == "tokens" else self.problem.statistic
+        found = self.drawn((what, step), lambda sample: [rule(sample, step)], ())
         equal = what == "tokens" and "equal-token-counts" not in self.problem.without
         return np.full_like(found, self.field.of(1)) if equal else found
 
@@ -226,6 +206,7 @@ class World:
         """The value of a symbol of the notation: of a degree, or any number."""
         known = {"N": prod(self.sizes.values()), "m": self.layout.sizes.microbatches, **{f"N_{f}": n for f, n in self.sizes.items()}}
         known |= {f"N_{a.name}": prod(self.sizes[f] for f in self.layout.factors((a.name,))) for a in self.program.axes}
+        known |= {a.inner: self.sizes[a.inner_name] for a in self.program.axes if isinstance(a.inner, str)}
         if name in known:
             return Fraction(known[name])
         return Fraction(2 + int.from_bytes(name.encode(), "big") % 9973)

@@ -15,7 +15,7 @@ import numpy as np
 
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.recorded import Nothing
-from placeproof.semantics.tensors.numbers import ARITHMETIC, Tensors, alike, chained, larger, raised, slope_of, value_of
+from placeproof.semantics.tensors.numbers import ARITHMETIC, Tensors, alike, chained, larger, meaning_of, raised
 from placeproof.semantics.tensors.setup import FaultError, NotComputedError
 
 
@@ -279,13 +279,13 @@ class Arrays:
         f, power = self.field, name == "exp"
         if power and not (x.powers or f.nested):
             raise NotComputedError("an exponential of exponentials in residues")
-        slopes = x.data[1:]
+        (value_of, slope_of), numbers, slopes = meaning_of(f, name), x.data[:1], x.data[1:]
         if op == "slope":
             known = bool(f.same(slopes, f.of(0)).all())
-            data = np.concatenate([slope_of(f, name, x.data[:1]), slopes if known else self.garbage(slopes)])
+            data = np.concatenate([slope_of(numbers), slopes if known else self.garbage(slopes)])
         else:
-            value = value_of(f, name, x.data[:1])
-            data = chained(f, x.data, value, slope_of(f, name, x.data[:1])) if len(slopes) else value
+            value = value_of(numbers)
+            data = chained(f, x.data, value, slope_of(numbers)) if len(slopes) else value
         return replace(x, data=data, powers=x.powers and not power)
 
     def hot(self, x: Held, sizes: Mapping[str, int]) -> Held:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 from placeproof.core.diagnostics import Place
@@ -22,7 +21,7 @@ from placeproof.prove.terms import (
 from placeproof.prove.terms.nodes import Guard, Mono
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.tensors.functions import applied, derived, positive
-from placeproof.semantics.tensors.values import Cuts, Edge, Picks, Space, Value, dimension, fitting, over, turned
+from placeproof.semantics.tensors.values import Cuts, Edge, Picks, Space, Value, dimension, fitting, over
 
 
 class Local:
@@ -36,27 +35,24 @@ class Local:
     # Arithmetic, aligned by the names of dimensions.
 
     def binary(self, op: str, a: Value, b: Value, place: Place | None) -> Value:
-        """``a op b``."""
-        cuts = fitting((a, b), place)
+        """``a op b``, where an operation is one of arithmetic or the greater of two numbers."""
+        cuts, turns, fit = fitting((a, b), place)
         dims = a.dims | b.dims
         loose = frozenset(d for d in dims if all(d in v.loose for v in (a, b) if d in v.dims))
         body, slopes = self._arithmetic(op, a.body, b.body, place)
-        edges = tuple(
-            Edge(side, lambda adjoint, s=slope, missing=dims - side.dims: over(missing, product(adjoint, s)))  # type: ignore[misc]
-            for side, slope in zip((a, b), slopes, strict=True)
-        )
-        return self._joined(Value(body=body, dims=dims, cuts=cuts, loose=loose, edges=edges), a, b, place)
 
-    def _joined(self, result: Value, a: Value, b: Value, place: Place | None) -> Value:
-        """What came of two operands; of parts of different devices, which may be of different sizes, comes nothing that is known."""
-        turns, fit = turned((a, b), result.cuts)
-        if fit:
-            return replace(result, turns=turns)
-        self.space.misfits.append(place)
-        return replace(result, turns=turns, body=self.space.unknown(result.dims))
+        def edge(side: Value, slope: Poly | None) -> Edge:
+            if slope is None:
+                return Edge(side, lambda adjoint: no_slope(adjoint, op, place))
+            return Edge(side, lambda adjoint: over(dims - side.dims, product(adjoint, slope)))
 
-    def _arithmetic(self, op: str, x: Poly, y: Poly, place: Place | None) -> tuple[Poly, tuple[Poly, Poly]]:
-        """The result, and its derivatives by both operands."""
+        if not fit:  # of parts of different devices, which may be of different sizes, comes nothing that is known
+            self.space.misfits.append(place)
+            body = self.space.unknown(dims)
+        return Value(body=body, dims=dims, cuts=cuts, loose=loose, edges=tuple(map(edge, (a, b), slopes)), turns=turns)
+
+    def _arithmetic(self, op: str, x: Poly, y: Poly, place: Place | None) -> tuple[Poly, tuple[Poly | None, Poly | None]]:
+        """The result, and its derivatives by both operands; None where they are not said."""
         match op:
             case "+":
                 return x + y, (ONE, ONE)
@@ -67,6 +63,8 @@ class Local:
             case "/":
                 over_y = self.inverse(y, place)
                 return product(x, over_y), (over_y, -product(x, over_y, over_y))
+            case "max":
+                return by_cases(lambda *sides: app("larger", *sorted(sides)), x, y), (None, None)
         n = y.number
         if n is None or n.denominator != 1:
             raise NoMeaningError("a power needs a whole number as its exponent", place)
@@ -112,7 +110,6 @@ class Local:
             at = x.turns.get((dim, axis), self.space.here(axis))
             guards |= {g for mono, _ in same(at, self.space.owner(dim, cuts, axis)).terms for g in mono.guards}
         body = greatest([dimension(dim)], x.body, frozenset(guards))
-
         return self._without(x, dim, body, (Edge(x, lambda adjoint: no_slope(adjoint, "largest", place)),))
 
     @staticmethod
@@ -128,14 +125,6 @@ class Local:
         return Value(body=body, dims=x.dims - {dim}, cuts=cuts, loose=x.loose - {dim}, edges=edges, turns=turns)
 
     # Functions of each element.
-
-    def larger(self, a: Value, b: Value, place: Place | None) -> Value:
-        """The greater of two numbers, element by element."""
-        cuts, dims = fitting((a, b), place), a.dims | b.dims
-        loose = frozenset(d for d in dims if all(d in v.loose for v in (a, b) if d in v.dims))
-        body = by_cases(lambda *sides: app("larger", *sorted(sides)), a.body, b.body)
-        edges = tuple(Edge(side, lambda adjoint: no_slope(adjoint, "max", place)) for side in (a, b))
-        return self._joined(Value(body=body, dims=dims, cuts=cuts, loose=loose, edges=edges), a, b, place)
 
     def elementwise(self, name: str, x: Value, place: Place | None) -> Value:
         """A function of each element."""

@@ -6,13 +6,14 @@ from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program
 from placeproof.prove import Equal, Equation, Given, Order
 from placeproof.prove.terms import ZERO, Poly, Var, power, product, symbol
-from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError, Obligation
-from placeproof.semantics.tensors.derive import Adjoints
+from placeproof.prove.terms.limit import limited
+from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError, Obligation, written_out
 from placeproof.semantics.tensors.execute import Returned, Run
 from placeproof.semantics.tensors.functions import positive
-from placeproof.semantics.tensors.values import Space
+from placeproof.semantics.tensors.values import Edge, Space, Value
 
 
+@limited()
 def encode_tensors(program: Program) -> tuple[Obligation, ...]:
     """The obligations of a tensor program. Raises NoMeaningError where it does something that the encoding cannot speak of."""
     mesh, alone = Run(Space.of(program)), Run(Space.of(program, one_device=True))
@@ -39,7 +40,8 @@ def _derivatives(returned: list[Returned]) -> list[Poly | None]:
             found.append(None)
             continue
         adjoints = passes.setdefault((id(one.of), id(one.at)), Adjoints(one.of, one.at.body))
-        found.append(adjoints.by(one.by))
+        with written_out(one.call):
+            found.append(adjoints.by(one.by))
     return found
 
 
@@ -97,3 +99,52 @@ def _derived(alone: Run, one: Returned, right: Poly, given: tuple[Order, ...]) -
     name = f"{one.name} on one device is the derivative of `{options['gradient_of']}` by `{options['by']}`"
     claim = Equation(name=name, left=one.value.body, right=right, given=given, divisors=tuple(dict.fromkeys(alone.local.divisors)))
     return Obligation(name=name, condition=GRADIENT, place=one.call.place, claim=claim)
+
+
+# The derivative of a computation on one device.
+
+
+class Adjoints:
+    """The adjoints of everything that a value was computed from, each worked out once when it is asked for.
+
+    The adjoint of a value needs those of its uses alone, so that what lies behind it is never touched.
+    """
+
+    def __init__(self, of: Value, seed: Poly) -> None:
+        self.of = of
+        self._order = _sources_first(of)
+        self._uses: dict[int, list[tuple[Value, Edge]]] = {}
+        for value in self._order:
+            for edge in value.edges:
+                self._uses.setdefault(id(edge.source), []).append((value, edge))
+        self._known: dict[int, Poly] = {id(of): seed}
+
+    def by(self, target: Value) -> Poly:
+        """The sum over the elements of the value of the seed times their derivative by an element of ``target``."""
+        leads: set[int] = set()
+        for value in self._order:
+            if value is target or any(id(e.source) in leads for e in value.edges):
+                leads.add(id(value))
+        for value in reversed(self._order):
+            if id(value) in leads and id(value) not in self._known:
+                adjoint = ZERO
+                for user, edge in self._uses.get(id(value), ()):
+                    adjoint = adjoint + edge.pull(self._known[id(user)])
+                self._known[id(value)] = adjoint
+        return self._known.get(id(target), ZERO)
+
+
+def _sources_first(of: Value) -> list[Value]:
+    """Every value that ``of`` was computed from, before what was computed from it."""
+    order: list[Value] = []
+    seen: set[int] = set()
+    stack: list[tuple[Value, bool]] = [(of, False)]
+    while stack:
+        value, done = stack.pop()
+        if done:
+            order.append(value)
+        elif id(value) not in seen:
+            seen.add(id(value))
+            stack.append((value, True))
+            stack.extend((e.source, False) for e in value.edges)
+    return order

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt
 from placeproof.core.program.ir import Tensor, statements
 from placeproof.prove.terms import Poly, app, by_cases, choose, constant, fn, same
 from placeproof.prove.terms.nodes import Sort
 from placeproof.semantics.encode.branches import Condition, condition
-from placeproof.semantics.encode.context import NoMeaningError
+from placeproof.semantics.encode.context import NoMeaningError, written_out
 from placeproof.semantics.tensors.compute import Local, no_slope, number
-from placeproof.semantics.tensors.exchange import EXCHANGES, Exchange
+from placeproof.semantics.tensors.exchange import EXCHANGES, exchange
 from placeproof.semantics.tensors.ring import Ring
 from placeproof.semantics.tensors.values import Cuts, Edge, Picks, Space, Value, dimension
 
-_COMPARE: dict[str, Callable[[Fraction, Fraction], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+_COMPARE = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -46,7 +37,6 @@ class Run:
     def __init__(self, space: Space) -> None:
         self.space = space
         self.local = Local(space)
-        self.exchange = Exchange(space)
         self.env: dict[str, Value | Picks] = {t.name: self._declared(t) for t in space.program.tensors}
         self.returned: list[Returned] = []
         self._inside = 0
@@ -72,20 +62,24 @@ class Run:
     def body(self, body: tuple[Stmt, ...]) -> None:
         """Statements in order."""
         for stmt in body:
-            match stmt:
-                case Assign():
-                    self._assign(stmt)
-                case Do(call=call):
-                    self._effect(call)
-                case If():
-                    self._branch(stmt)
-                case For(domain="rounds"):
-                    if any(isinstance(s, Do) and s.call.op == "returns" for s in statements(stmt.body)):
-                        raise NoMeaningError("`returns` in a loop", stmt.place)
-                    if not self.space.single:  # one device has no other to hear from
-                        Ring(self, stmt).run()
-                case _:
-                    raise NoMeaningError("a loop in a program over tensors", stmt.place)
+            with written_out(stmt):
+                self._statement(stmt)
+
+    def _statement(self, stmt: Stmt) -> None:
+        match stmt:
+            case Assign():
+                self._assign(stmt)
+            case Do(call=call):
+                self._effect(call)
+            case If():
+                self._branch(stmt)
+            case For(domain="rounds"):
+                if any(isinstance(s, Do) and s.call.op == "returns" for s in statements(stmt.body)):
+                    raise NoMeaningError("`returns` in a loop", stmt.place)
+                if not self.space.single:  # one device has no other to hear from
+                    Ring(self, stmt).run()
+            case _:
+                raise NoMeaningError("a loop in a program over tensors", stmt.place)
 
     def _assign(self, stmt: Assign) -> None:
         if len(stmt.targets) != 1 or stmt.targets[0].group is not None or stmt.targets[0].index is not None:
@@ -127,11 +121,7 @@ class Run:
         self.returned.append(Returned(call=call, name=name, value=value, of=of, by=by, at=at))
 
     def _branch(self, stmt: If) -> None:
-        bound = self._value(stmt.bound)
-        if self.space.single:
-            self._alone(stmt, bound.body)
-            return
-        where = self._condition(stmt, bound.body)
+        where = self._condition(stmt, self._value(stmt.bound).body)
         before = dict(self.env)
         self._inside += 1
         if isinstance(where, bool):
@@ -145,15 +135,11 @@ class Run:
         other = self.env
         self.env = {n: j for n in then.keys() & other.keys() if (j := _joined(where, then[n], other[n])) is not None}
 
-    def _alone(self, stmt: If, bound: Poly) -> None:
-        """On one device the rank is 0."""
-        if bound.number is None:
-            raise NoMeaningError("a condition compares a rank with a number", stmt.place)
-        self._inside += 1
-        self.body(stmt.then if _COMPARE[stmt.op](Fraction(0), bound.number) else stmt.orelse)
-        self._inside -= 1
-
     def _condition(self, stmt: If, bound: Poly) -> Condition | bool:
+        if self.space.single:  # the rank of one device is 0
+            if bound.number is None:
+                raise NoMeaningError("a condition compares a rank with a number", stmt.place)
+            return bool(_COMPARE[stmt.op](0, bound.number))
         last = self.space.world.size(stmt.axis) - constant(1)
         if stmt.op in ("==", "!=") and bound.terms and bound != last:
             raise NoMeaningError("a condition on a device that is neither the first nor the last: there may be none", stmt.place)
@@ -191,7 +177,7 @@ class Run:
         dim = call.option("over") or ""
         match call:
             case Call(op=op, args=(x,)) if op in EXCHANGES:
-                return self.exchange(call, self._value(x))
+                return exchange(self.space, call, self._value(x))
             case Call(op="contract", args=(a, b)):
                 return local.contract(self._value(a), self._value(b), dim, place)
             case Call(op="total", args=(x,)):
@@ -199,7 +185,7 @@ class Run:
             case Call(op="largest", args=(x,)):
                 return local.largest(self._value(x), dim, place)
             case Call(op="max", args=(a, b)):
-                return local.larger(self._value(a), self._value(b), place)
+                return local.binary("max", self._value(a), self._value(b), place)
             case Call(op="elementwise", args=(Ref(name=f), x)):
                 return local.elementwise(f, self._value(x), place)
             case Call(op="slope", args=(Ref(name=f), x)):

@@ -10,14 +10,14 @@ from random import Random
 
 import numpy as np
 
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt, statements
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt, assigned, statements
 from placeproof.core.program.ir import Tensor
-from placeproof.core.program.ops import OPS
+from placeproof.core.program.ops import COMPARE, OPS
 from placeproof.semantics.meaning.numbers import Array
-from placeproof.semantics.meaning.place import COMPARE
 from placeproof.semantics.meaning.recorded import HERE, PLAIN
 from placeproof.semantics.tensors.arrays import Arrays, Held
 from placeproof.semantics.tensors.groups import Groups
+from placeproof.semantics.tensors.numbers import LONG, require_short
 from placeproof.semantics.tensors.setup import FaultError, NotComputedError
 
 #: What a tensor of the header holds: ``[position...]`` of the whole.
@@ -92,6 +92,7 @@ class Machine:
     # Buffers: what several devices wrote at different statements is several pieces.
 
     def _write(self, name: str, value: Held) -> None:
+        require_short(self.arrays.field, value.data.flat, LONG)
         self._free(name)
         self.env[name] = [(self.active, value), *self.env.get(name, ())]
 
@@ -111,7 +112,7 @@ class Machine:
             return self.arrays.number([self.arrays.degrees[name]])
         missing = self.active & ~np.any([self.active & False, *(where for where, _ in pieces)], axis=0)
         if missing.any():
-            if not any(name == t.name for s in statements(self.program.body) if isinstance(s, Assign) for t in s.targets):
+            if all(name != t.name for t in assigned(self.program.body)):
                 raise NotComputedError(f"`{name}`, which nobody wrote")
             raise FaultError(f"nothing is at '{name}', which a device never wrote", missing)
         found = pieces[0][1]
@@ -298,9 +299,7 @@ def _sources(program: Program, follow: Sequence[Call]) -> dict[int, tuple[int, s
     written: dict[str, Stmt] = {}
     found: dict[int, tuple[int, str]] = {}
     for stmt in program.body:
-        for inner in statements((stmt,)):
-            if isinstance(inner, Assign):
-                written[inner.targets[0].name] = stmt
+        written |= {t.name: stmt for t in assigned((stmt,))}
         if isinstance(stmt, Do) and (by := stmt.call.option("by")) is not None and any(stmt.call is c for c in follow):
             last = written.get(by)
             if isinstance(last, If | For):

@@ -9,13 +9,13 @@ An array's first dimension holds the number and its derivatives by what is follo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
 from math import log2
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -24,10 +24,13 @@ from placeproof.semantics.meaning.numbers import Array, Field, residues
 from placeproof.semantics.meaning.recorded import Nothing, Recorded, plain
 from placeproof.semantics.tensors.setup import NotComputedError
 
+OfEach: TypeAlias = Callable[[Array], Array]
 #: Both are primes, p = 2 q + 1, and p is 7 modulo 8.
 PAIR = (2146664519, 1073332259)
 #: The largest exponent whose power of two is computed as a fraction, and what fine runs multiply exponents with.
 MOST, FINE = 20_000, 60
+#: The most bits of a fraction that is computed with, and of one that is shown.
+LONG, SHOWN = 1_000_000, 14_000
 
 
 @dataclass(frozen=True)
@@ -239,24 +242,11 @@ _NOT_LESS = np.frompyfunc(lambda x, y: isinstance(x, Nothing) or not (isinstance
 # Numbers with their slopes.
 
 
-def alike(f: Tensors, x: Array, y: Array) -> tuple[Array, Array]:
-    """Two arrays with as many slopes: what does not depend on what is followed has slopes of zero."""
-    most = max(len(x), len(y))
-    return _with_slopes(f, x, most), _with_slopes(f, y, most)
-
-
-def _with_slopes(f: Tensors, x: Array, count: int) -> Array:
-    return x if len(x) == count else np.concatenate([x, f.zeros((count - len(x), *x.shape[1 : x.ndim - f.extra]))])
-
-
-def added(f: Tensors, x: Array, y: Array) -> Array:
-    """Sum."""
-    return f.add(*alike(f, x, y))
-
-
-def subtracted(f: Tensors, x: Array, y: Array) -> Array:
-    """Difference."""
-    return f.sub(*alike(f, x, y))
+def alike(f: Tensors, *arrays: Array) -> list[Array]:
+    """Arrays with as many slopes: what does not depend on what is followed has slopes of zero."""
+    missing = [max(map(len, arrays)) - len(x) for x in arrays]
+    zeros = [f.zeros((n, *x.shape[1 : x.ndim - f.extra])) for n, x in zip(missing, arrays, strict=True)]
+    return [np.concatenate([x, more]) if len(more) else x for x, more in zip(arrays, zeros, strict=True)]
 
 
 def multiplied(f: Tensors, x: Array, y: Array) -> Array:
@@ -278,8 +268,15 @@ def divided(f: Tensors, x: Array, y: Array) -> Array:
     return np.concatenate([value, f.mul(f.sub(x[1:], f.mul(value, y[1:])), over)])
 
 
+def require_short(f: Tensors, numbers: Iterable[Any], most: int) -> None:
+    """Raises NotComputedError where fractions have more bits."""
+    if f.exact and any(isinstance(n, Fraction) and max(n.numerator.bit_length(), n.denominator.bit_length()) > most for n in numbers):
+        raise NotComputedError("numbers of so many digits")
+
+
 def raised(f: Tensors, x: Array, n: int) -> Array:
     """A whole power."""
+    require_short(f, x.flat, LONG // max(abs(n), 1))
     value = f.power(x[:1], n)
     slope = f.mul(f.of(n), f.power(x[:1], n - 1)) if n else f.mul(f.of(0), x[:1])
     return chained(f, x, value, slope) if len(x) > 1 else value
@@ -297,8 +294,8 @@ def larger(f: Tensors, x: Array, y: Array) -> Array:
 
 
 ARITHMETIC: dict[str, Callable[[Tensors, Array, Array], Array]] = {
-    "+": added,
-    "-": subtracted,
+    "+": lambda f, x, y: f.add(*alike(f, x, y)),
+    "-": lambda f, x, y: f.sub(*alike(f, x, y)),
     "*": multiplied,
     "/": divided,
     "max": larger,
@@ -308,35 +305,24 @@ ARITHMETIC: dict[str, Callable[[Tensors, Array, Array], Array]] = {
 # What stands in for functions.
 
 
-def value_of(f: Tensors, name: str, x: Array) -> Array:
-    """A function of each number: one that can be computed, with a derivative that goes with it, except for those of the exponential and
-    the logarithm, which are what they are by name."""
+def meaning_of(f: Tensors, name: str) -> tuple[OfEach, OfEach]:
+    """A function of each number, and its derivative: one that can be computed, with a derivative that goes with it, except for those of the
+    exponential and the logarithm, which are what they are by name."""
     match name:
         case "stop":
-            return x
+            return lambda x: x, lambda x: f.mul(x, f.of(0))
         case "exp":
-            return f.exp(x)
+            return f.exp, f.exp
         case "log":
-            return f.log(x)
+            return f.log, lambda x: f.div(f.of(1), x)
         case "reciprocal":
-            return f.div(f.of(1), x)
-    return _polynomial(f, x, *_coefficients(name))
+            return lambda x: f.div(f.of(1), x), lambda x: _slope_of_reciprocal(f, f.div(f.of(1), x))
+    a, b, c = _coefficients(name)
+    return lambda x: _polynomial(f, x, a, b, c), lambda x: _polynomial(f, x, 0, 2 * a, b)
 
 
-def slope_of(f: Tensors, name: str, x: Array) -> Array:
-    """Its derivative at each number."""
-    match name:
-        case "stop":
-            return f.mul(x, f.of(0))
-        case "exp":
-            return f.exp(x)
-        case "log":
-            return f.div(f.of(1), x)
-        case "reciprocal":
-            over = f.div(f.of(1), x)
-            return f.sub(f.mul(over, f.of(0)), f.mul(over, over))
-    a, b, _ = _coefficients(name)
-    return _polynomial(f, x, 0, 2 * a, b)
+def _slope_of_reciprocal(f: Tensors, over: Array) -> Array:
+    return f.sub(f.mul(over, f.of(0)), f.mul(over, over))
 
 
 def _coefficients(name: str) -> tuple[int, int, int]:
@@ -352,4 +338,4 @@ def _polynomial(f: Tensors, x: Array, a: int, b: int, c: int) -> Array:
     return f.add(found, f.of(c)) if c else found
 
 
-__all__ = ["ARITHMETIC", "Fractions", "Residues", "Tensors", "chained", "larger", "raised", "slope_of", "value_of"]
+__all__ = ["ARITHMETIC", "Fractions", "Residues", "Tensors", "alike", "chained", "larger", "meaning_of", "raised"]

@@ -15,16 +15,15 @@ A round's addition is F(visitor). All rounds add up to the sum of F over all dev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from placeproof.core.program import Assign, Call, For, Ref, Stmt, calls, expressions, own_expressions, statements
+from placeproof.core.program import Assign, Call, For, Ref, Stmt, assigned, calls, reads, statements
 from placeproof.prove.terms import ONE, Index, Poly, Var, app, by_cases, inverse, product, substitute, total
-from placeproof.prove.terms.nodes import App, Mono
+from placeproof.prove.terms.nodes import Mono
 from placeproof.semantics.encode.context import NoMeaningError
-from placeproof.semantics.tensors.around import moved_turns, neighbour
+from placeproof.semantics.tensors.exchange import neighbour
 from placeproof.semantics.tensors.functions import applied
 from placeproof.semantics.tensors.values import Picks, Turns, Value, dimension
 
@@ -36,11 +35,11 @@ _CARRIED = "carried."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Carried:
-    """A buffer that a round reads before it writes it. ``began``: before the first round. ``atom``: what it is at the start of a round."""
+    """A buffer that a round reads before it writes it. ``began``: before the first round. ``start``: at the start of a round, an atom."""
 
     name: str
     began: Value
-    atom: App
+    start: Poly
     travels: bool
 
 
@@ -59,14 +58,14 @@ class Ring:
 
     def run(self) -> None:
         """Walk the loop; the walk's buffers are then what they are after the last round."""
-        env, written = self.run_.env, {t.name for s in statements(self.loop.body) if isinstance(s, Assign) for t in s.targets}
+        env, written = self.run_.env, {t.name for t in assigned(self.loop.body)}
         travelling = {s.targets[0].name for s in self.loop.body if isinstance(s, Assign) and self._passes_on(s)}
         first = _read_first(self.loop.body)
         before = dict(env)
         carried = [self._carried(n, n in travelling) for n in sorted(written) if n in first and not self._only_travels(n, travelling)]
         for one in carried:
             if not one.travels:
-                env[one.name] = one.began.moved(_of(one.atom))
+                env[one.name] = one.began.moved(one.start)
         for name in travelling:
             env.pop(name, None)  # what it was in the round before is nobody's business
         self._round(before, {c.name: c for c in carried})
@@ -90,18 +89,15 @@ class Ring:
         return False
 
     def _only_travels(self, name: str, travelling: set[str]) -> bool:
-        writes = [s for s in statements(self.loop.body) if isinstance(s, Assign) and any(t.name == name for t in s.targets)]
-        return name in travelling and len(writes) == 1
+        return name in travelling and [t.name for t in assigned(self.loop.body)].count(name) == 1
 
     def _carried(self, name: str, travels: bool) -> _Carried:
         began = self.run_.env.get(name)
         if not isinstance(began, Value) or began.turns:
             raise NoMeaningError(f"`{name}` is carried through the rounds of a ring, and was no number before them", self.loop.place)
         coordinates = [*self.run_.space.world.coordinates, self.visitor]
-        ((mono, _),) = app(f"{_CARRIED}{name}", *coordinates, *(dimension(d) for d in sorted(began.dims))).terms
-        ((atom, _),) = mono.factors
-        assert isinstance(atom, App)
-        return _Carried(name=name, began=began, atom=atom, travels=travels)
+        start = app(f"{_CARRIED}{name}", *coordinates, *(dimension(d) for d in sorted(began.dims)))
+        return _Carried(name=name, began=began, start=start, travels=travels)
 
     def _round(self, before: Mapping[str, Value | Picks], carried: Mapping[str, _Carried]) -> None:
         written: set[str] = set()
@@ -123,7 +119,7 @@ class Ring:
             visitor = self.visitor if _way(stmt.value) == self.by else self.other_way
             body = substitute(value.body, {self.here.name: visitor})
             if name in carried:
-                body = _of(carried[name].atom) if visitor is self.visitor else self.run_.space.unknown(value.dims)
+                body = carried[name].start if visitor is self.visitor else self.run_.space.unknown(value.dims)
             self.run_.env[name] = value.moved(body, turns=self._turned(value, visitor))
 
     def _no_shift(self, stmt: Stmt) -> None:
@@ -132,7 +128,7 @@ class Ring:
 
     def _turned(self, value: Value, whose: Index) -> Turns:
         """Turns of what was a device's own and is another device's part."""
-        return moved_turns(value, self.axis, dict.fromkeys(value.cuts, whose))
+        return {**value.turns, **{(dim, self.axis): whose for dim in value.cut_by(self.axis)}}
 
     # All rounds.
 
@@ -144,11 +140,8 @@ class Ring:
                 raise NoMeaningError(f"`{one.name}` has another shape after a round of the ring than before it", self.loop.place)
             if value.turns != (self._turned(one.began, self.visitor) if one.travels else {}):
                 raise NoMeaningError(f"`{one.name}` holds another device's part after a round of the ring than before it", self.loop.place)
-            kept, added = _linear(value.body, one.atom)
-            if one.travels:
-                found[one.name] = self._home(one, kept, added)
-            else:
-                found[one.name] = self._grown(one, kept, added, carried, ended)
+            kept, added = _linear(value.body, one.start)
+            found[one.name] = self._home(one, kept, added) if one.travels else self._grown(one, kept, added, carried, ended)
         return found
 
     def _unknown(self, one: _Carried) -> Value:
@@ -176,7 +169,7 @@ class Ring:
             value = ended.get(other.name)
             if other is one or other.travels or not isinstance(value, Value) or not other.began.dims <= one.began.dims:
                 continue
-            before, after = _exp(_of(other.atom)), _exp(value.body)
+            before, after = _exp(other.start), _exp(value.body)
             grows = product(added, after)
             if product(kept, after) == before and not self._depends(grows):
                 scaled = product(one.began.body, _exp(other.began.body)) + self._rounds(grows)
@@ -196,16 +189,13 @@ def _way(call: Call) -> str:
     return call.option("by", "1") or "1"
 
 
-def _of(atom: App) -> Poly:
-    return Poly({Mono({atom: 1}, frozenset()): Fraction(1)})
-
-
 def _exp(body: Poly) -> Poly:
     return by_cases(lambda p: applied("exp", p), body)
 
 
-def _linear(body: Poly, atom: App) -> tuple[Poly | None, Poly]:
-    """A term as ``kept * atom + added``; ``kept`` is None where it is not of that form."""
+def _linear(body: Poly, start: Poly) -> tuple[Poly | None, Poly]:
+    """A term as ``kept * start + added``, ``start`` being an atom; ``kept`` is None where it is not of that form."""
+    ((atom, _),) = start.terms[0][0].factors
     kept, added, fine = Poly({}), Poly({}), True
     for mono, coefficient in body.terms:
         factors = dict(mono.factors)
@@ -224,14 +214,7 @@ def _read_first(body: tuple[Stmt, ...]) -> frozenset[str]:
     read: set[str] = set()
     written: set[str] = set()
     for stmt in body:
-        read |= set(_reads(stmt)) - written
-        if isinstance(stmt, Assign):
-            written |= {t.name for t in stmt.targets}
+        added = stmt.targets if isinstance(stmt, Assign) and stmt.accumulate else ()
+        read |= {r.name for r in (*reads(stmt), *added)} - written
+        written |= {t.name for t in assigned((stmt,))}
     return frozenset(read)
-
-
-def _reads(stmt: Stmt) -> Iterator[str]:
-    for own in own_expressions(stmt):
-        yield from (e.name for e in expressions(own) if isinstance(e, Ref))
-    if isinstance(stmt, Assign) and stmt.accumulate:
-        yield stmt.targets[0].name

@@ -38,6 +38,7 @@ def simulate(program: Program, setup: Setup, *, slopes: bool = True) -> Differen
     ``slopes``: whether one device's gradients are compared with derivatives, too.
     """
     from placeproof.semantics.meaning.recorded import unheld
+    from placeproof.semantics.tensors.numbers import SHOWN, require_short
 
     try:
         found = compared(program, setup, slopes=slopes)
@@ -47,6 +48,7 @@ def simulate(program: Program, setup: Setup, *, slopes: bool = True) -> Differen
         return found
     output, device, index, numbers, f = found
     expected, actual = (None if n is None else f.plain(n) for n in numbers)
+    require_short(f, (expected, actual), SHOWN)
     known = actual if isinstance(actual, Fraction) else None
     return Difference(
         line=output.line,

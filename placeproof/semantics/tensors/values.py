@@ -10,7 +10,7 @@ from typing import TypeAlias
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program
 from placeproof.prove import Order
-from placeproof.prove.terms import ONE, Index, Poly, Sort, Var, app, constant, fn, point, product, same, symbol, total
+from placeproof.prove.terms import ONE, Index, Poly, Sort, Var, app, constant, fn, product, same, symbol, total
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.world import World
 
@@ -105,10 +105,9 @@ class Space:
         """The coordinate of the device that is spoken of."""
         return self.world.here[axis]
 
-    def coordinate(self, axis: str) -> list[Var]:
-        """The same as a variable, where it has more than one value."""
-        here = self.here(axis)
-        return [here] if isinstance(here, Var) else []
+    def coordinates(self, axes: Iterable[str]) -> list[Var]:
+        """The same along several axes as variables, where it has more than one value."""
+        return [here for here in map(self.here, axes) if isinstance(here, Var)]
 
     def owner(self, dim: str, cuts: Cuts, axis: str) -> Index:
         """The coordinate along an axis that owns a position: any function of it, for each way to cut."""
@@ -129,30 +128,19 @@ class Space:
             if isinstance(n, str)
         )
 
-    def rank_zero(self, axis: str) -> Index:
-        """The first device along an axis."""
-        return point(self.world.sorts[axis])
 
-
-def fitting(values: Iterable[Value | Picks], place: Place | None) -> dict[str, Cuts]:
-    """How the dimensions of several operands are cut together. Raises NoMeaningError where their shapes do not fit."""
+def fitting(values: Iterable[Value], place: Place | None) -> tuple[dict[str, Cuts], Turns, bool]:
+    """How the dimensions of several operands are cut together, whose parts of these they hold, and whether those are the same devices'.
+    Raises NoMeaningError where their shapes do not fit."""
     found: dict[str, Cuts] = {}
     for value in values:
-        loose = value.loose if isinstance(value, Value) else frozenset()
-        for dim in value.dims - loose:
+        for dim in value.dims - value.loose:
             cuts = value.cuts.get(dim, ())
             if found.setdefault(dim, cuts) != cuts:
                 raise NoMeaningError(f"one operand has all of `{dim}` and the other a part of it: their shapes do not fit", place)
-    return {d: c for d, c in found.items() if c}
-
-
-def turned(values: Iterable[Value | Picks], dims: Iterable[str]) -> tuple[Turns, bool]:
-    """Whose parts several operands hold of some dimensions, and whether they hold those of the same devices."""
-    found: dict[tuple[str, str], Index | None] = {}
+    turns: dict[tuple[str, str], Index | None] = {}
     fit = True
     for value in values:
-        for dim in value.dims & set(dims):
-            for axis in value.cuts.get(dim, ()):
-                at = value.turns.get((dim, axis)) if isinstance(value, Value) else None
-                fit = found.setdefault((dim, axis), at) == at and fit
-    return {key: at for key, at in found.items() if at is not None}, fit
+        for key in ((dim, axis) for dim in value.dims & set(found) for axis in value.cuts.get(dim, ())):
+            fit = turns.setdefault(key, value.turns.get(key)) == value.turns.get(key) and fit
+    return {d: c for d, c in found.items() if c}, {key: at for key, at in turns.items() if at is not None}, fit
