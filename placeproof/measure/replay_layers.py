@@ -47,7 +47,8 @@ class SentExperts(Experts):
 
     def of_sender(self, columns: Array, sender: int) -> Array:
         """The columns with which this device computes for another one: its experts; for itself, also those that are no experts."""
-        expert = np.isin(np.arange(columns.shape[-1]), self.world.layout.columns["expert"])
+        layout = self.world.layout
+        expert = np.isin(np.arange(columns.shape[-1]), [n for g in layout.expert_groups for n in layout.columns[g]])
         return columns & (self._own | ~expert if sender == self.wire.group.me else self._own & expert)
 
     @cached_property

@@ -7,6 +7,7 @@ of index variables becomes a constant: equal ones have been given equal normal f
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -120,9 +121,13 @@ class _Script(Script):
         return self.constants[key]
 
     def _function(self, name: str, arguments: list[str], result: str) -> str:
-        shown = quoted(f"{name}/{len(arguments)}" if arguments else name)
-        self.declared.setdefault(shown, f"(declare-fun {shown} ({' '.join(arguments)}) {result})")
-        return shown
+        signature = f"({' '.join(arguments)}) {result}"
+        for number in itertools.count(1):  # one name may stand for functions of several sorts
+            shown = quoted((f"{name}/{len(arguments)}" if arguments else name) + (f" {number}" if number > 1 else ""))
+            text = f"(declare-fun {shown} {signature})"
+            if self.declared.setdefault(shown, text) == text:
+                return shown
+        raise AssertionError
 
     # Terms.
 

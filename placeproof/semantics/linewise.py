@@ -156,6 +156,8 @@ class _Numbers:
     def index(self, term: Index, points: Points) -> Array:
         """The points that an index term stands for: a coordinate's number, a block's, a micro-batch's."""
         if isinstance(term, Var):
+            if term.name not in points:  # of an iteration of a loop that is over
+                raise _NoNumberError(term.name)
             return points[term.name]
         args = [self.index(a, points) for a in term.args]
         name, _, of = term.name.partition(".")
@@ -185,7 +187,8 @@ class _Numbers:
         return of * each + int(place) % each
 
     def _owner(self, of: str, term: Fn, args: list[Array]) -> Array:
-        factor, _, order = of.partition(".")
+        factor, _, rest = of.partition(".")
+        order = rest.removeprefix(self.group or "").removeprefix(".")  # of a group that has slices of its own
         if factor not in self.world.sizes or order not in ("", "interleaved") or any(e[0] == TIED for e in self.world.elements):
             raise _NoNumberError(term.name)
         sorts = [a.sort.name for a in term.args]

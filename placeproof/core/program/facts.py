@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from placeproof.core.program.ir import Group, Program, calls, statements
+from placeproof.core.program.ir import Group, Program, Ref, calls, statements
+from placeproof.core.strategy import NORM
 
 
 class ProgramFacts:
@@ -38,6 +39,17 @@ class ProgramFacts:
     def network(self) -> bool:
         """Whether the program walks through blocks, and passes activations from part to part itself."""
         return any(c.op == "forward" for s in statements(self.program.body) for c in calls(s))
+
+    @cached_property
+    def by_groups(self) -> bool:
+        """Whether the program computes the groups of a block one by one, as tensor parallelism does."""
+        found = (c.args[0] for s in statements(self.program.body) for c in calls(s) if c.op == "forward")
+        return len(self.program.groups) > 1 and any(isinstance(w, Ref) and w.group is not None for w in found)
+
+    @cached_property
+    def parts_of_a_block(self) -> tuple[str, ...]:
+        """The groups that add something to the output of a block that is computed group by group: matrices, experts."""
+        return tuple(g.name for g in self.program.groups if g.name != NORM and not g.tied)
 
     def group(self, name: str) -> Group:
         """The group of that name."""

@@ -35,6 +35,7 @@ from placeproof.core.program.ir import (
 )
 from placeproof.core.program.ops import DOMAINS, OPS, RESERVED, ROUNDS, Axes
 from placeproof.core.states import STATES
+from placeproof.core.strategy import NORM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +225,21 @@ def _known_groups(program: Program, problems: Problems) -> None:
         if group is not None and group not in names:
             hint = suggestion(group, names) or "declare it: `group(name, size)`"
             problems.add("PP305", f"there is no group `{group}`", place=place, help=hint)  # type: ignore[arg-type]
+
+
+def _blocks_begin_with_norms(program: Program, problems: Problems) -> None:
+    """What a block that is computed group by group begins with has a name."""
+    declared = {g.name for g in program.groups}
+    for call in _every_call(program):
+        w = call.args[0] if call.op == "forward" and call.args else None
+        if len(declared) > 1 and NORM not in declared and isinstance(w, Ref) and w.group in declared:
+            problems.add(
+                "PP305",
+                f"`{w.group}` is computed as a part of a block, and no group is the `{NORM}` that the block begins with",
+                place=call.place,
+                help=f"declare `group({NORM}, P_norm)` and begin with it; or compute the block whole: `forward({w.name}, x)`",
+            )
+            return
 
 
 def _no_collective_apart(program: Program, problems: Problems) -> None:
@@ -546,6 +562,7 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP304", demands="only operations with one result stand inside an expression", check=_single_results_inside),
     Rule(code="PP306", demands="assigned names are free", check=_free_names),
     Rule(code="PP305", demands="groups are declared", check=_known_groups),
+    Rule(code="PP305", demands="a block that is computed group by group begins with its norms", check=_blocks_begin_with_norms, whole=True),
     Rule(code="PP306", demands="sizes use defined symbols", check=_symbols_known),
     Rule(code="PP305", demands="devices that are named exist", check=_ranks_exist),
     Rule(code="PP303", demands="sub-groups divide their axis", check=_sub_groups_divide),

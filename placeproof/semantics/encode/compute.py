@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
+from placeproof.core.strategy import NORM
 from placeproof.prove.terms import (
     ONE,
     App,
@@ -28,7 +29,7 @@ from placeproof.prove.terms import (
 )
 from placeproof.semantics.encode.context import CONSISTENCY, Context
 from placeproof.semantics.encode.values import Piece, Saved, Stream, Tensor
-from placeproof.semantics.encode.world import CHANNEL, CHANNEL_AT, E_BLOCK, E_ENTRY, E_SLICE, NORM, TOKEN_AT, World
+from placeproof.semantics.encode.world import CHANNEL, CHANNEL_AT, E_BLOCK, E_ENTRY, E_SLICE, TOKEN_AT, World
 
 
 def reads_parameters(ctx: Context, w: Tensor, what: str, *, gathered: bool = False) -> bool:
@@ -128,7 +129,7 @@ def forward(ctx: Context, w: Tensor, x: Stream) -> tuple[Stream, Saved]:
         fits = x.held is None or _token_by_token(ctx, w)
         sample = sample_read(ctx, x, "y", (region.index,)) if fits else None
         at = (region.index, E_SLICE, TOKEN_AT, CHANNEL_AT)
-        body = _slices(ctx, w, app(world.slice_output(w.group), *sample, *at)) if fine and sample else None
+        body = _slices(ctx, w, app(f"q.{w.group}", *sample, *at)) if fine and sample else None
     held = _tokens_of(ctx, w, x)
     out = held_stream(ctx, body, held) if body is not None else ctx.unknown_stream(held)
     return out, Saved(group=w.group, region=region, sample=sample if fine else None, held=x.held, output=out)
@@ -215,16 +216,11 @@ def _tokens_fit(ctx: Context, w: Tensor, saved: Saved, dz: Stream, whole: Stream
     return whole.held is None and sample_read(ctx, whole, "y", (w.region.index,)) == saved.sample
 
 
-def _kind(world: World, group: str) -> str:
-    """What a group of a block computed group by group is called in terms: all matrices that are no experts alike."""
-    return group if group == NORM or group in world.expert_groups else "matrix"
-
-
 def weight_gradient(world: World, group: str, sample: tuple[Index, ...], block: Index, dz: Poly, tokens: Poly = ONE) -> Poly:
     """The gradient of an element of a block computed group by group: a sum over (some) tokens and all channels, each token by itself.
     That of a matrix, or an expert, depends on the slice's own weights alone."""
     element = (E_ENTRY,) if group == NORM else (E_SLICE, E_ENTRY)
-    jacobian = app(f"jacobian {_kind(world, group)}", *sample, block, *element, TOKEN_AT, CHANNEL_AT)
+    jacobian = app(f"jacobian {group}", *sample, block, *element, TOKEN_AT, CHANNEL_AT)
     return total([TOKEN_AT, CHANNEL_AT], product(tokens, jacobian, dz))
 
 
@@ -247,11 +243,12 @@ def input_gradient(ctx: Context, w: Tensor, saved: Saved, dx: Stream) -> Stream:
 def input_part(world: World, group: str, sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:
     """The gradient of a norm's input, or one slice's part of the gradient of a block's input: linear in the gradient of the output, over
     all channels; of matrices over all tokens, else token by token."""
-    kind, token, channel = _kind(world, group), Var("other.token", TOKEN_AT.sort), Var("other.channel", CHANNEL)
-    others, at = ([token, channel], (token, channel, TOKEN_AT)) if kind == "matrix" else ([channel], (TOKEN_AT, channel))
+    token, channel = Var("other.token", TOKEN_AT.sort), Var("other.channel", CHANNEL)
+    mixes = group != NORM and group not in world.expert_groups  # tokens with one another, as attention does
+    others, at = ([token, channel], (token, channel, TOKEN_AT)) if mixes else ([channel], (TOKEN_AT, channel))
     of = (*sample, block) if group == NORM else (*sample, block, E_SLICE)
-    jacobian = app(f"jacobian {kind} input", *of, *at, CHANNEL_AT)
-    moved = substitute(dz, {TOKEN_AT.name: token, CHANNEL_AT.name: channel} if kind == "matrix" else {CHANNEL_AT.name: channel})
+    jacobian = app(f"jacobian {group} input", *of, *at, CHANNEL_AT)
+    moved = substitute(dz, {TOKEN_AT.name: token, CHANNEL_AT.name: channel} if mixes else {CHANNEL_AT.name: channel})
     return total(others, product(jacobian, moved))
 
 

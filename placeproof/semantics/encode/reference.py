@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from placeproof.core.strategy import NORM
 from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, constant, greatest, inverse, lam, product, total
 from placeproof.prove.terms.algebra import of_atom, sum_of
 from placeproof.prove.terms.nodes import App, Atom, Mono
 from placeproof.semantics.encode.compute import input_part, pass_gradient, weight_gradient
-from placeproof.semantics.encode.world import E_BLOCK, E_SLICE, NORM, World
+from placeproof.semantics.encode.world import E_BLOCK, E_SLICE, World
 
 
 @dataclass
@@ -28,7 +29,7 @@ class Reference:
         """The gradient of one sample's mean loss with respect to an element."""
         world = self.world
         declared = world.group(group)
-        if world.by_blocks and declared.tied is None:
+        if world.by_groups and declared.tied is None:
             dz = world.dx(sample, world.end("blocks", E_BLOCK))
             return weight_gradient(world, group, sample, E_BLOCK, self._dy(sample, E_BLOCK, dz) if group == NORM else dz)
         more = () if not world.coupled or world.network else (self.mean_statistic,)
@@ -49,9 +50,7 @@ class Reference:
 
     def _dy(self, sample: tuple[Index, ...], block: Index, dz: Poly) -> Poly:
         world = self.world
-        parts = [total([E_SLICE], input_part(world, g, sample, block, dz)) for g in sorted(world.expert_groups)]
-        has_matrices = any(g != NORM and g not in world.expert_groups for g in world.groups)
-        return sum(parts, total([E_SLICE], input_part(world, "matrix", sample, block, dz)) if has_matrices else ZERO)
+        return sum((total([E_SLICE], input_part(world, g, sample, block, dz)) for g in world.parts_of_a_block), ZERO)
 
     def mean_gradient(self, group: str) -> Poly:
         """The gradient of the mean over every token of the global batch."""
@@ -111,8 +110,7 @@ class Reference:
 
     def _added(self, sample: tuple[Index, ...], block: Index, at: tuple[Index, ...]) -> Poly:
         """What a block adds to the stream: the sum over all slices, of matrices and of experts."""
-        names = dict.fromkeys(self.world.slice_output(g) for g in self.world.groups if g != NORM)
-        return sum((total([E_SLICE], app(name, *sample, block, E_SLICE, *at)) for name in names), ZERO)
+        return sum((total([E_SLICE], app(f"q.{g}", *sample, block, E_SLICE, *at)) for g in self.world.parts_of_a_block), ZERO)
 
 
 def update_value(world: World, state: str, group: str, operands: tuple[Poly, Poly, Poly], held: Poly, norm: Poly | None = None) -> Poly:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from placeproof.core.mesh import Axis, degree_symbol
-from placeproof.core.program import For, Program, Ref, calls, statements
+from placeproof.core.program import For, Program, statements
 from placeproof.core.program.facts import ProgramFacts
 from placeproof.core.program.ops import COMPARE
 from placeproof.prove import Order
@@ -24,8 +24,6 @@ TOKEN = Sort("token", "tokens")
 CHANNEL = Sort("channel", "channels")
 POSITION = Sort("position", "positions")
 
-#: The group of what a block's computation group by group has copied: norms (and what else works token by token, such as a router).
-NORM = "norm"
 #: Names of a stage's first and last part.
 FIRST_PART, LAST_PART = "first part of", "last part of"
 #: An element of a tensor: its block, the slice of the hidden dimension (or the expert), and its place there.
@@ -141,12 +139,6 @@ class World(ProgramFacts):
         """The pipeline stage of the device; of the only one where there is no pipeline."""
         return self.here[self.stages] if self.stages is not None else point(Sort("stage", 1))
 
-    @cached_property
-    def by_blocks(self) -> bool:
-        """Whether the program computes the groups of a block one by one, as tensor parallelism does."""
-        found = (c for s in statements(self.program.body) for c in calls(s) if c.op == "forward")
-        return any(isinstance(c.args[0], Ref) and c.args[0].group is not None for c in found if c.args)
-
     # Elements and owners.
 
     def sliced(self, group: str) -> bool:
@@ -180,7 +172,7 @@ class World(ProgramFacts):
         if axis.splits.name == "layers":
             return fn("stage", (E_BLOCK,), sort)
         if self.sliced(group) and (axis.splits.name in ("hidden", "experts") or self.is_expert_axis(group, axis.name)):
-            own = f".{group}" if self.by_blocks and group in self.expert_groups else ""  # their slices are not those of matrices
+            own = f".{group}" if self.by_groups else ""  # each group has slices of its own
             return fn(f"owner.{factor}{own}{suffix}", (E_BLOCK, E_SLICE), sort)
         copy = () if self.tied(group) is None else (self.stage,)  # tied copies lie in partitions of their own
         return fn(f"owner.{factor}{suffix}", (*self.element(group), *copy), sort)
@@ -229,10 +221,6 @@ class World(ProgramFacts):
     def x(self, sample: tuple[Index, ...], at: Index) -> Poly:
         """The reference's activations at a position of the model."""
         return app("x", *sample, at, TOKEN_AT, CHANNEL_AT)
-
-    def slice_output(self, group: str) -> str:
-        """The name of what one slice of a group's matrices adds to a block's output."""
-        return f"q.{group}" if group in self.expert_groups else "q"
 
     def dx(self, sample: tuple[Index, ...], at: Index) -> Poly:
         """The reference's gradient of a sample's loss with respect to the activations at a position."""

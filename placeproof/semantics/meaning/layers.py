@@ -24,7 +24,7 @@ class Layers:
     """The layers of one computation: whose weights, which columns; ``make``: what computes with a block's weights."""
 
     def __init__(self, world: World, w: Part, columns: Array | None = None, kind: str | None = None, make: Make = Weights) -> None:
-        self.world, self.w, self.kind, self.make = world, expect(Part, w), kind if kind is not None else w.group, make
+        self.world, self.w, self.kind, self.make = world, expect(Part, w), world.layout.role(w.group) if kind is None else kind, make
         self.columns = self._columns() if columns is None else columns
 
     def _columns(self) -> Array:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from placeproof.core.program import Program
 from placeproof.core.program.facts import ProgramFacts
+from placeproof.core.strategy import NORM
 from placeproof.semantics.meaning.remembered import remembered
 
 #: (block, part, row, column): an element of the parameters. The part is a matrix of the network, or a group.
@@ -99,14 +100,32 @@ class Layout(ProgramFacts):
         return count + 1 if count > 1 else alone
 
     @cached_property
+    def normed(self) -> str:
+        """The group of the network's norms."""
+        names = [g.name for g in self.program.groups if not g.tied]
+        dense = [name for name in names if name not in self.expert_groups]
+        return NORM if NORM in dense else next(iter(dense or names), "")
+
+    @cached_property
     def columns(self) -> dict[str, range]:
-        """The inner columns of the network's matrices, by the kind of what they belong to: ``matrix``, and behind them ``expert``."""
-        if self.experts is None:
-            return {"matrix": range(2 * self.sizes.factors[self.hidden] if self.hidden else 2), "expert": range(0)}
-        names = {g.name for g in self.program.groups}
-        dense = self._uneven((self.hidden,) if self.hidden else (), 1) if "matrix" in names else 0
-        (group,) = self.expert_groups
-        return {"matrix": range(dense), "expert": range(dense, dense + self._uneven(self.slice_axes(group), 2))}
+        """The inner columns of the network's matrices that each group has: all groups but that of the norms, unless it is the only one."""
+        names = [g.name for g in self.program.groups if not g.tied]
+        columns, end, hidden = dict[str, range](), 0, (self.hidden,) if self.hidden else ()
+        for name in [n for n in names if n != self.normed] or names:
+            if name in self.expert_groups:
+                count = self._uneven(self.slice_axes(name), 2)
+            elif len(names) > 2 or self.experts is not None:
+                count = self._uneven(hidden, 1)
+            else:
+                count = 2 * (self._degree(self.hidden) if self.hidden else 1)
+            columns[name] = range(end, end := end + count)
+        return columns
+
+    def role(self, group: str | None) -> str:
+        """What a group is to a block that is computed group by group; an empty text for a whole block."""
+        if group is None or len(self.program.groups) == 1:
+            return ""
+        return "norm" if group == self.normed else "matrix"
 
     @cached_property
     def width(self) -> int:
@@ -115,16 +134,11 @@ class Layout(ProgramFacts):
 
     def group_of(self, element: Element) -> str:
         """The parameter group of an element."""
-        if not self.network:
+        if not self.network or element[0] == TIED:
             return element[1]
-        in_matrices = "expert" if _column(element) in self.columns["expert"] else "matrix"
-        return self._group_of_kind["norm" if element[1] == "n" else in_matrices]
-
-    @cached_property
-    def _group_of_kind(self) -> dict[str, str]:
-        names = [g.name for g in self.program.groups if not g.experts]
-        found = {kind: kind if kind in names else names[0] for kind in ("norm", "matrix")} if names else {}
-        return found | {"expert": next(iter(self.expert_groups), "")}
+        if element[1] == "n":
+            return self.normed
+        return next(name for name, columns in self.columns.items() if _column(element) in columns)
 
     def _block_elements(self, block: int) -> list[Element]:
         if self.network:
@@ -194,7 +208,7 @@ class Layout(ProgramFacts):
         degree, count = self._degree(axis), self.slices(group)
         slice_ = element[2]
         if self.network:
-            columns = self.columns["expert" if group in self.expert_groups else "matrix"]
+            columns = self.columns[group]
             slice_, count = _column(element) - columns.start, len(columns)
         if order != "blocked":
             return (slice_ + 1) % degree

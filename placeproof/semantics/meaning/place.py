@@ -353,7 +353,7 @@ class Place:
         if call.op in ("backward", "backward_with") and not self.layout.network:
             return (yield self._pass(call, operands))
         # a layer that has experts sends tokens to them, and so do the experts of a block, but no other group of it
-        if self.layout.experts is not None and call.op in LAYERS and operands[0].group not in ("norm", "matrix"):
+        if self.layout.experts is not None and call.op in LAYERS and operands[0].group in (None, *self.layout.expert_groups):
             stream = [*operands, None, None, None][:4]
             together = replace(call, axes=(self.layout.experts,))
             found = yield self._meeting(together, stream, also=len(operands))

@@ -59,7 +59,7 @@ class Columns:
         kept = [
             at
             for at, e in enumerate(self.elements)
-            if (blocks is None or e[0] in chosen) and group in (None, "all", self.world.layout.group_of(e))
+            if (blocks is None or e[0] in chosen) and group in (None, self.world.layout.group_of(e))
         ]
         return self.world.columns(tuple(self.numbers[at] for at in kept)), np.array(kept, dtype=np.int64)
 
