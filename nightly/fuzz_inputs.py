@@ -278,10 +278,10 @@ def _proved() -> str:
     from placeproof.core.program import read
     from placeproof.semantics.certificate import certificate
     from placeproof.semantics.encode import Options
-    from placeproof.semantics.trace import trace
+    from placeproof.semantics.resolve import resolve
 
     text = "mesh(dp)\nG = all_reduce(backward(parameters), dp, op=mean)\nparameters, optimizer = update(parameters, optimizer, G)\n"
-    return json.dumps(certificate(trace(read(text)).program, Options()))
+    return json.dumps(certificate(resolve(read(text)), Options()))
 
 
 @cache

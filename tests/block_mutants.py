@@ -60,7 +60,7 @@ def twice(rng: random.Random, program: Program, e: Expr) -> Expr | None:
 
 def other_reduction(rng: random.Random, program: Program, e: Expr) -> Expr | None:
     if isinstance(e, Call) and e.op in ("all_reduce", "reduce_scatter"):
-        now = e.option("op", "sum")
+        now = e.choice("op")
         return option(e, "op", rng.choice([o for o in ("sum", "mean", "max") if o != now]))
     return None
 
@@ -201,7 +201,7 @@ def distributed(rng: random.Random, program: Program, e: Expr) -> Expr | None:
 
 def spelt_otherwise(rng: random.Random, program: Program, e: Expr) -> Expr | None:
     """The same by other operations."""
-    if isinstance(e, Call) and e.op == "all_reduce" and len(e.axes) == 1 and e.option("op", "sum") == "sum":
+    if isinstance(e, Call) and e.op == "all_reduce" and len(e.axes) == 1 and e.choice("op") == "sum":
         scattered = Call(op="reduce_scatter", args=e.args, axes=e.axes, options=(("dim", rng.choice(dimensions(program))),))
         mean = Binary(op="*", left=option(e, "op", "mean"), right=Ref(name=e.axes[0]))
         return rng.choice([mean, Call(op="all_gather", args=(scattered,), axes=e.axes)])

@@ -165,13 +165,13 @@ class Run:
                 name, slope = call.args[0].name, call.op == "slope"
                 return self.each(lambda d, x: replace(x, data=function(name, self.seed, x.data, slope)), self.numbers(call.args[1]))
             case "contract":
-                dim = call.option("over")
+                dim = dict(call.options).get("over")
                 a, b = self.numbers(call.args[0]), self.numbers(call.args[1])
                 if any(x is not None and dim not in x.dims for o in (a, b) for x in o.values()):
                     raise UndecidedError("`contract` over a dimension that is not of both")
                 return self.each(lambda d, a, b: over(together(self.mesh, d, "*", a, b), dim, "total"), a, b)
             case "total" | "largest":
-                return self.each(lambda d, x: over(x, call.option("over"), call.op), self.value(call.args[0]))
+                return self.each(lambda d, x: over(x, dict(call.options).get("over"), call.op), self.value(call.args[0]))
             case "max" | "scale":
                 a, b = self.value(call.args[0]), self.value(call.args[1])
                 if call.op == "scale" and any(x is not None and x.dims for x in b.values()):
@@ -229,7 +229,7 @@ class Run:
             if first.picks:
                 raise UndecidedError("arithmetic with positions")
             all_ = np.stack([spread(x, first.dims) for x in xs])
-            op = call.option("op", "sum")
+            op = dict(call.options).get("op", "sum")
             found[d] = T(first.dims, all_.sum(0) if op == "sum" else all_.mean(0) if op == "mean" else all_.real.max(0), first.bends)
         return found
 
@@ -244,7 +244,7 @@ class Run:
         return {d: x if all(self.mesh.at(d, a) == root for a in axes) else None for d, x in self.sums(call, value, axes).items()}
 
     def root(self, call: Call) -> int:
-        if not (text := call.option("root", "0") or "0").isdigit():
+        if not (text := dict(call.options).get("root", "0") or "0").isdigit():
             raise UndecidedError("parts from their owners")
         return int(text)
 
@@ -260,7 +260,7 @@ class Run:
 
     def part(self, call: Call, value: Everywhere, axes: Sequence[str]) -> Everywhere:
         def own(d: Device, x: T) -> T:
-            dim = call.option("dim")
+            dim = dict(call.options).get("dim")
             if dim not in x.dims:
                 raise UndecidedError("a part without its dimension")
             if any(axis in axes for axis, _ in x.dims[dim]):
@@ -270,7 +270,7 @@ class Run:
         return self.each(own, value)
 
     def shift(self, call: Call, value: Everywhere, axes: Sequence[str]) -> Everywhere:
-        (axis,), by = axes, int(call.option("by", "1") or "1")
+        (axis,), by = axes, int(dict(call.options).get("by", "1") or "1")
         n, k, degree = list(self.mesh.degrees).index(axis), by, self.mesh.degrees[axis]
         found: Everywhere = {}
         for d in self.active:
@@ -307,6 +307,6 @@ class Run:
         return replace(mine, dims=mine.dims | {dim: after}, data=data)
 
     def all_to_all(self, call: Call, value: Everywhere, axes: Sequence[str]) -> Everywhere:
-        if any(x is not None and any(a == axes[0] for a, _ in x.dims.get(call.option("dim") or "", ())) for x in value.values()):
+        if any(x is not None and any(a == axes[0] for a, _ in x.dims.get(dict(call.options).get("dim") or "", ())) for x in value.values()):
             raise UndecidedError("`all_to_all` along the same dimension")
         return self.part(call, self.all_gather(call, value, axes), axes)

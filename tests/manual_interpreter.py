@@ -10,14 +10,14 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from placeproof.core.mesh import Axis
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt, read
-from placeproof.semantics.trace import trace
+from placeproof.semantics.resolve import resolve
 
 #: A prime that is 7 modulo 8 and of which 2, 3, 5, 7, 11, 13 are squares: so square roots of products are products of square roots.
 PRIME = 2305843009213682039
@@ -1196,9 +1196,9 @@ class Device:
 
     def signature(self, call: Call, count: int) -> tuple[Any, ...]:
         """What all members of a group have to agree on."""
-        how: Any = call.option("op", "sum")
+        how: Any = dict(call.options).get("op", "sum")
         if call.op in ("broadcast", "reduce"):
-            root: Any = call.option("root")
+            root: Any = dict(call.options).get("root")
             if root not in (None, "owner"):
                 value = int(root) if root.lstrip("-").isdigit() else whole(self.model, root)
                 if value is None or not 0 <= value < count:
@@ -1208,7 +1208,7 @@ class Device:
                 root = value
             how = (how, root)
         elif call.op == "shift":
-            how = int(call.option("by", "1") or 1)
+            how = int(dict(call.options).get("by", "1") or 1)
         elif call.op == "all_gather":
             how = None
         atoms = sorted(a for axis in call.axes for a in self.model.atoms[axis])
@@ -1222,7 +1222,7 @@ class Device:
 
     def steps(self, call: Call, option: str, usual: int) -> int:
         """How far along the axis a message goes."""
-        text = call.option(option)
+        text = dict(call.options).get(option)
         if text is None:
             return usual
         if not text.lstrip("-").isdigit():
@@ -1452,7 +1452,7 @@ def part(device: Device, call: Call, args: list[Any]) -> Vec:
     """The device's own part of a full copy."""
     if not isinstance(args[0], Vec) or args[0].kind == "samples":
         raise UnsupportedError("a part of what is no state")
-    how = call.option("order", "blocked") or "blocked"
+    how = dict(call.options).get("order", "blocked") or "blocked"
     own = {k: all(device.model.owner(a, k, how) == device.rank(a) for a in call.axes) for k in args[0].cells}
     return Vec({k: v if own[k] else HOLE for k, v in args[0].cells.items()}, args[0].kind)
 
@@ -1580,7 +1580,8 @@ def differs(program: Any, degrees: dict[str, int], *, microbatches: int, units: 
     `program`: a syntax tree, or a text. `degrees`: of each axis without a degree of its own (and, if wanted, of symbols, such as the one
     that `inner` names). `carry_gradients`: whether the state `gradients` keeps its content from one step to the next.
     """
-    tree = trace(read(program) if isinstance(program, str) else program).program
+    program = read(program) if isinstance(program, str) else program
+    tree = replace(program, placed=resolve(program).placed)  # of what is resolved, placements alone: the rest is read here as it stands
     if tree.tensors:
         raise UnsupportedError("programs over tensors")
     if dict(tree.reference).get("skip") == "not_finite":

@@ -13,9 +13,9 @@ from placeproof.report.proof_run import of_block, of_step
 from placeproof.semantics import tensors
 from placeproof.semantics.meaning import Difference, Fault, Setup
 from placeproof.semantics.meaning.run import run
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.tensors.setup import FaultError
 from placeproof.semantics.tensors.simulate import machine
-from placeproof.semantics.trace import trace
 
 Data = dict[str, Any]
 
@@ -30,7 +30,7 @@ def assert_reproduced(one: Replayed) -> None:
 
 def anything(program: Program, setup: Setup, steps: int = 1) -> Data:
     """A run as the file of a counterexample, whether or not it differs from one device's."""
-    placed = trace(program).program
+    placed = resolve(program)
     what = run(placed, setup)
     if not isinstance(what, Fault):
         what = Difference(step=steps - 1, device={}, state="parameters", element=(0, "", 0, 0), expected=Fraction(0), actual=None)

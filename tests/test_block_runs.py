@@ -17,9 +17,10 @@ from replaying import anything_of_tensors
 
 from placeproof.blocks import BLOCKS
 from placeproof.cli.main import run as command
-from placeproof.core.program import Program, parse, read
+from placeproof.core.program import Program, Resolved, parse, read
 from placeproof.report.proof_data import judgement
 from placeproof.semantics.meaning import Fault
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.tensors import Difference, Found, Setup, judge_tensors, script, search, simulate
 from placeproof.semantics.tensors.arrays import Arrays
 from placeproof.semantics.tensors.machine import Machine
@@ -30,8 +31,8 @@ from placeproof.semantics.tensors.simulate import machine, ran, setups
 HEAD = "mesh(tp)\ntensor(x, tokens, hidden)\ntensor(w, hidden, ffn, tp=ffn)\ntensor(v, ffn, hidden, tp=ffn)\ntensor(dy, tokens, hidden)\n"
 
 
-def program(text: str) -> Program:
-    return read(f"{HEAD}{text}\n", source="it.step")
+def program(text: str) -> Resolved:
+    return resolve(read(f"{HEAD}{text}\n", source="it.step"))
 
 
 def in_residues(found: Program, setup: Setup) -> list[Any]:

@@ -13,8 +13,8 @@ from placeproof.core.program.wellformed import rank_bound
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
 from placeproof.semantics.meaning.run import Run
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.search import Found, search
-from placeproof.semantics.trace import trace
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
@@ -56,7 +56,7 @@ def test_what_a_rank_is_compared_with_is_a_number_and_whether_it_counts_from_the
 def test_a_run_compares_ranks_as_numbers(op: str) -> None:
     for bound in range(0 if op in ("==", "!=") else -1, 4):
         text = f"mesh(dp)\nk = 0\nif rank(dp) {op} {bound}:\n    k = 1\ng = scale(backward(parameters), k)\n{UPDATED}"
-        program = trace(read(text)).program
+        program = resolve(read(text))
         both = Run(program, Setup(degrees={"dp": 3}, exact=False))
         assert both.step(0) is None
         assert [place.env["k"] == 1 for place in both.places] == [OPERATORS[op](rank, bound) for rank in range(3)]

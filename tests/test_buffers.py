@@ -5,6 +5,7 @@ from __future__ import annotations
 from placeproof.collectives import Layout
 from placeproof.core.program import For, read
 from placeproof.semantics.liveness import liveness
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.trace import trace
 
 
@@ -18,7 +19,7 @@ def test_a_sum_with_what_is_partial_is_partial() -> None:
         ("g + 1", Layout.PARTIAL),
     ):
         text = f"mesh(dp)\ng = backward(parameters)\n{steps.format(value)}parameters, optimizer = update(parameters, optimizer, G)\n"
-        (write,) = (a for a in trace(read(text)).accesses if a.name == "T")
+        (write,) = (a for a in trace(resolve(read(text))).accesses if a.name == "T")
         assert dict(write.value.pieces[0].layout).get("dp") == layout, value
 
 
@@ -46,6 +47,6 @@ def test_a_loop_inside_that_does_not_touch_a_buffer_does_not_keep_it_alive() -> 
 def test_the_gradient_of_an_input_lies_as_that_of_the_output() -> None:
     text = 'mesh(tp)\ngroup(matrix, P - P_norm)\ngroup(norm, P_norm)\nplace(parameters.matrix, tp="S")\nplace(optimizer.matrix, tp="S")\n'
     text += "x, s = forward(parameters, part(data(), tp))\nd = loss(x)\ng, dx = backward(parameters, s, d)\nG = all_reduce(g, tp)\n"
-    accesses = trace(read(f"{text}parameters, optimizer = update(parameters, optimizer, G)\n")).accesses
+    accesses = trace(resolve(read(f"{text}parameters, optimizer = update(parameters, optimizer, G)\n"))).accesses
     lies = {a.name: a.value.pieces[0].layout for a in accesses if a.write and a.name in ("d", "dx")}
     assert lies["dx"] == lies["d"] == (("tp", Layout.PARTIAL),)

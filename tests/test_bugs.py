@@ -63,10 +63,10 @@ def test_the_bug_is_refuted_for_its_reason(bug: str) -> None:
 def test_the_correct_program_trains_in_the_simulator(bug: str) -> None:
     from itertools import islice
 
+    from placeproof.semantics.resolve import resolve
     from placeproof.semantics.search import setups
-    from placeproof.semantics.trace import trace
 
-    correct = trace(program(f"{bug}.correct")).program
+    correct = resolve(program(f"{bug}.correct"))
     for setup in islice(setups(correct, frozenset(correct.without)), 12):
         assert run(correct, setup) is None, setup
 

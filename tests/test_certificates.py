@@ -27,7 +27,7 @@ from placeproof.semantics.catalogue import BLOCKS
 from placeproof.semantics.certificate import again, certificate
 from placeproof.semantics.encode import Options
 from placeproof.semantics.lower import lower
-from placeproof.semantics.trace import trace
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import names, parse_strategy
 from placeproof.verify import RejectedError, left_open, verify
@@ -38,7 +38,7 @@ PEOPLE = json.loads((Path(__file__).parent / "data" / "people_programs.json").re
 
 
 def written(strategy: str) -> dict[str, Any]:
-    program = trace(lower(parse_strategy(strategy))).program
+    program = resolve(lower(parse_strategy(strategy)))
     return certificate(program, Options(without=frozenset(program.without)))
 
 
@@ -56,7 +56,7 @@ RINGS = {"ring": RING_SUM, "rings": TWO_RINGS, "ulysses": ULYSSES, "capacity": C
 def of_block(name: str, right: str = "", wrong: str = "") -> dict[str, Any]:
     text = RINGS[name] if name in RINGS else (files("placeproof.blocks") / f"{name}.step").read_text()
     assert right in text
-    return certificate(read(text.replace(right, wrong)), Options())
+    return certificate(resolve(read(text.replace(right, wrong))), Options())
 
 
 @pytest.mark.parametrize("name", [*BLOCKS, *RINGS])
@@ -97,19 +97,17 @@ def test_certificates_agree_with_verdicts(name: str) -> None:
     """What is proved has a certificate for all states; what is wrong has none for some state."""
     from placeproof.core.diagnostics import InputError
     from placeproof.semantics.encode import NoMeaningError
-    from placeproof.semantics.kinds import require_kinds
 
     try:
-        traced = trace(read(PEOPLE[name]["text"], source="mine.step"))
-        require_kinds(traced)
-        document = certificate(traced.program, Options(without=frozenset(traced.program.without)))
+        program = resolve(read(PEOPLE[name]["text"], source="mine.step"))
+        document = certificate(program, Options(without=frozenset(program.without)))
     except (InputError, NoMeaningError):
         pytest.skip("it is refused, or the encoding cannot speak of it")
     verify(document)
     shown = all(c["condition"] != "step invariant" for c in document["unshown"])
     if shown:
         assert PEOPLE[name]["truth"] != "wrong"
-    if judge(traced.program).word == "proved":
+    if judge(program).word == "proved":
         assert shown, document["unshown"]
 
 

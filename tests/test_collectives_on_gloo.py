@@ -30,7 +30,7 @@ from placeproof.semantics.meaning.run import met
 from placeproof.semantics.meaning.setup import layout_of
 from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Norms, Part, Saved, Stream
 from placeproof.semantics.meaning.world import World
-from placeproof.semantics.trace import trace
+from placeproof.semantics.resolve import resolve
 
 pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
@@ -84,7 +84,7 @@ def calls(axes: tuple[str, ...]) -> Iterator[Call]:
 
 
 def world_of(case: Case) -> World:
-    program = trace(read(case.header + case.body)).program
+    program = resolve(read(case.header + case.body))
     layout = layout_of(program, Setup(degrees=case.degrees))
     return World(program, Problem(layout=layout, seed=1), Field(exact=True), 1)
 

@@ -7,24 +7,21 @@ import pytest
 
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import Program, read
+from placeproof.core.program import Resolved, read
 from placeproof.semantics.cutoff import Covered, NotCovered, cutoff
-from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.lower import lower
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.search import Found
-from placeproof.semantics.trace import trace
 from placeproof.strategies import parse_strategy
 
 PEOPLE = json.loads((Path(__file__).parent / "data" / "people_programs.json").read_text())
 
 
-def placed(text: str) -> Program:
-    traced = trace(read(text, source="mine.step"))
-    require_kinds(traced)
-    return traced.program
+def placed(text: str) -> Resolved:
+    return resolve(read(text, source="mine.step"))
 
 
-def scaled_by(factor: str) -> Program:
+def scaled_by(factor: str) -> Resolved:
     step = f"G = scale(all_reduce(backward(parameters), dp), {factor})\nparameters, optimizer = update(parameters, optimizer, G)"
     return placed(f"mesh(dp)\n{step}\n")
 
@@ -34,7 +31,7 @@ DATA_PARALLEL = ["ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "zero_infinit
 
 @pytest.mark.parametrize("strategy", DATA_PARALLEL)
 def test_data_parallel_strategies_are_right_for_every_degree_by_runs(strategy: str) -> None:
-    found = cutoff(trace(lower(parse_strategy(strategy))).program)
+    found = cutoff(resolve(lower(parse_strategy(strategy))))
     assert isinstance(found, Covered), found
     for factor, values in found.values.items():
         assert len(values) == found.degree[factor] + 1
@@ -43,7 +40,7 @@ def test_data_parallel_strategies_are_right_for_every_degree_by_runs(strategy: s
 
 @pytest.mark.parametrize("strategy", ["tp", "pp", "cp", "ep", "zero1 * tp", "fsdp * pp"])
 def test_devices_with_an_order_are_not_covered(strategy: str) -> None:
-    assert isinstance(cutoff(trace(lower(parse_strategy(strategy))).program), NotCovered)
+    assert isinstance(cutoff(resolve(lower(parse_strategy(strategy)))), NotCovered)
 
 
 def test_ranks_that_are_one_place_on_few_devices_are_looked_at_there() -> None:

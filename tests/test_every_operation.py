@@ -90,7 +90,7 @@ def test_an_operation_is_used_or_refused(name: str) -> None:
     own = [text for call, text in EVERY if call.split("(")[0] == name]
     for text in own[len(name) % 7 :: 7] if len(own) > 40 else own:
         try:
-            judged = judge(read(text))
+            judged = judge(program := read(text))
         except InputError:
             count(f"calls of {name}", "refused")
             continue
@@ -101,7 +101,7 @@ def test_an_operation_is_used_or_refused(name: str) -> None:
             continue
         for degree in range(least, least + 3):
             try:
-                found = differs(judged.program, {"dp": degree}, microbatches=1, units=2)
+                found = differs(program, {"dp": degree}, microbatches=1, units=2)
                 # what is not held cancels out here, and spreads in the interpreter
                 assert found is None or ("garbage" in found and USES[2] in text), text
             except UnsupportedError:

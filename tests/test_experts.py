@@ -26,7 +26,7 @@ from placeproof.semantics.blocks import lower_block
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Fault, Setup
 from placeproof.semantics.meaning.run import run
-from placeproof.semantics.trace import trace
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
@@ -73,7 +73,7 @@ def test_strategies_with_experts_are_proved(strategy: str) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_run_agrees(strategy: str) -> None:
-    placed = trace(program(strategy)).program
+    placed = resolve(program(strategy))
     degrees = {a.name: 2 for a in placed.axes if a.name in ("ep", "pp", "cp")} | {a.name: 1 for a in placed.axes if a.name == "shard"}
     for ep in (2, 3):
         others = {a.name: degrees.get(a.name, 2) for a in placed.axes}
@@ -155,7 +155,7 @@ def test_mistakes_are_refuted(strategy: str, what: str, old: str, new: str) -> N
 
 def test_a_layer_cannot_be_given_the_experts_of_others() -> None:
     mutant = changed("fsdp * ep", ("w = all_gather(parameters[u], dp)", "w = all_gather(parameters[u], dp, ep)"))
-    found = run(trace(mutant).program, Setup(degrees={"dp": 1, "ep": 2}))
+    found = run(resolve(mutant), Setup(degrees={"dp": 1, "ep": 2}))
     assert isinstance(found, Fault)
     assert "another device's experts" in found.why
 

@@ -14,6 +14,7 @@ from placeproof.cost.closed import largest, limit
 from placeproof.cost.conventions import conventions
 from placeproof.cost.values import read_numbers
 from placeproof.semantics.lower import lower
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Kind
 from placeproof.strategies import parse_strategy
@@ -172,7 +173,7 @@ def test_sequence_parallelism_moves_what_tensor_parallelism_moves_and_one_more_g
 @pytest.mark.parametrize(("norms", "each"), [("", False), ("(norms=once)", False), ("(norms=each)", True)])
 @pytest.mark.parametrize("subject", ["tp * sp{}", "fsdp * tp * sp{} * checkpoint", "tp * sp{} * ep(experts=whole)"])
 def test_gradients_of_norms_are_summed_as_they_are_produced_or_once(subject: str, norms: str, each: bool) -> None:
-    events = trace(lower(parse_strategy(subject.format(norms)))).events
+    events = trace(resolve(lower(parse_strategy(subject.format(norms))))).events
     own = [e for e in events if e.call.op == "all_reduce" and e.call.axes == ("tp",) and e.operands[0].kind is Kind.GRADIENTS]
     assert own
     assert [bool(e.loops) for e in own] == [each] * len(own)

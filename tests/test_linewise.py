@@ -20,7 +20,7 @@ from placeproof.semantics.encode.values import Scalar, Tensor
 from placeproof.semantics.linewise import Differs, compared
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning.run import Run
-from placeproof.semantics.trace import trace
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
@@ -112,7 +112,7 @@ def test_nothing_differs_where_an_assumption_is_dropped(strategy: str, name: str
 
 @pytest.mark.parametrize("text", compositions()[::20])
 def test_what_each_line_of_a_composition_leaves(text: str) -> None:
-    program = trace(lower(parse_strategy(text))).program
+    program = resolve(lower(parse_strategy(text)))
     found = compared(watched_run(program), encode(program).lines)
     assert isinstance(found, int)
     assert found > 0
@@ -127,7 +127,7 @@ def test_one_too_many_is_noticed_in_each_buffer_that_has_a_number(name: str) -> 
         pytest.skip("it is refused")
     if not proved:
         pytest.skip("no proof of a step")
-    program = trace(program).program
+    program = resolve(program)
     lines, run = encode(program).lines, watched_run(program)
     right = compared(run, lines)
     assert isinstance(right, int)

@@ -17,7 +17,7 @@ from placeproof.core.program import Do, For, If, Program, read, statements
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Difference, Fault, Setup
 from placeproof.semantics.meaning.run import run
-from placeproof.semantics.trace import trace
+from placeproof.semantics.resolve import resolve
 from placeproof.strategies import parse_strategy
 
 
@@ -92,7 +92,7 @@ gradients = scale(backward(parameters), 1 / tp)
 {reduction}
 parameters, optimizer = update(parameters, optimizer, gradients)
 """
-    return trace(read(text)).program
+    return resolve(read(text))
 
 
 @pytest.mark.parametrize("name", CORRECT_BUT_UNUSUAL)

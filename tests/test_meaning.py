@@ -26,8 +26,8 @@ from placeproof.semantics.meaning.script import inputs, script
 from placeproof.semantics.meaning.setup import layout_of
 from placeproof.semantics.meaning.values import NoMeaningError, Part
 from placeproof.semantics.meaning.world import World
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.search import setups
-from placeproof.semantics.trace import trace
 from placeproof.strategies import parse_strategy
 
 HEAD = "mesh(dp)\n"
@@ -76,7 +76,7 @@ parameters, optimizer = update(parameters, optimizer, G)
 
 
 def test_copies_of_a_tied_weight_are_added_up() -> None:
-    right, wrong = (trace(read(TIED.format(tied=tied))).program for tied in ("G.embedding = tied_reduce(G.embedding, pp)\n", ""))
+    right, wrong = (resolve(read(TIED.format(tied=tied))) for tied in ("G.embedding = tied_reduce(G.embedding, pp)\n", ""))
     for stages in (1, 2, 3, 4):
         setup = Setup(degrees={"dp": 2, "pp": stages}, exact=False)
         assert run(right, setup) is None
@@ -86,18 +86,18 @@ def test_copies_of_a_tied_weight_are_added_up() -> None:
 def test_what_is_not_there_is_not_started() -> None:
     """The handle stays that of the iteration before: the last micro-batch is added twice."""
     text = f"{HEAD}{PASS}{LOOP}    h = start(all_reduce(g[i], dp))\n    h = start(all_reduce(g[i + 1], dp))\n    G += wait(h)\n"
-    twice = trace(read(f"{text}G = scale(G, 1 / (dp * microbatches))\n{TAIL}")).program
+    twice = resolve(read(f"{text}G = scale(G, 1 / (dp * microbatches))\n{TAIL}"))
     assert [run(twice, Setup(degrees={"dp": 2}, microbatches=m, exact=False)) is None for m in (1, 2)] == [True, False]
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_program_ends_as_one_device(name: str) -> None:
-    assert set(outcomes(trace(read(RIGHT[name])).program)) == {None}
+    assert set(outcomes(resolve(read(RIGHT[name])))) == {None}
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_program_does_not(name: str) -> None:
-    found = list(outcomes(trace(read(WRONG[name])).program))
+    found = list(outcomes(resolve(read(WRONG[name]))))
     assert any(one is not None for one in found)
 
 
@@ -120,10 +120,10 @@ def test_the_catalogue_ends_as_one_device() -> None:
 
 @pytest.mark.parametrize("name", ["ddp", "zero3", "tp * sp", "zero1 * pp", "fsdp * ep"])
 def test_fractions_say_what_residues_say(name: str) -> None:
-    program = trace(lower(parse_strategy(name))).program
+    program = resolve(lower(parse_strategy(name)))
     setup = replace(next(s for s in setups(program) if all(n > 1 for n in s.degrees.values())), steps=1, exact=True)
     assert run(program, setup) is None
-    wrong = trace(read("\n".join(line for line in render(program).splitlines() if "scale(" not in line))).program
+    wrong = resolve(read("\n".join(line for line in render(program).splitlines() if "scale(" not in line)))
     if wrong != program:
         for exact in (True, False):
             assert isinstance(run(wrong, replace(setup, exact=exact)), Difference)
@@ -153,7 +153,7 @@ def edited(program: Program, draw: random.Random) -> Program | None:
     else:
         lines[chosen] = line.replace(*how, 1)
     try:
-        return trace(read("\n".join(lines))).program
+        return resolve(read("\n".join(lines)))
     except InputError:
         return None
 
@@ -195,8 +195,8 @@ RECEIVES = "if rank(pp) == pp - 1:\n    dx = loss(x)\nelse:\n    dx = recv(pp, s
 
 def test_a_program_that_waits_for_ever_does_not_end() -> None:
     setup = Setup(degrees={"pp": 3}, exact=False)
-    assert run(trace(read(WAITS.format(first=SENDS, second=RECEIVES))).program, setup) is None
-    waits = run(trace(read(WAITS.format(first=RECEIVES, second=SENDS))).program, setup)
+    assert run(resolve(read(WAITS.format(first=SENDS, second=RECEIVES))), setup) is None
+    waits = run(resolve(read(WAITS.format(first=RECEIVES, second=SENDS))), setup)
     assert isinstance(waits, Fault)
     assert waits.why == "every device waits, and no exchange has all of its devices"
     assert {d["pp"] for d in waits.devices} == {0, 1, 2}
@@ -209,7 +209,7 @@ PROGRAM = f"mesh(dp, tp)\nplace(parameters, dp='S*')\n{ALONE.replace('backward(p
 
 @pytest.fixture(scope="module")
 def mesh() -> Mesh:
-    program = trace(read(PROGRAM)).program
+    program = resolve(read(PROGRAM))
     setup = Setup(degrees={"dp": 3, "tp": 2}, exact=False, layers_per_stage=2)
     return Mesh(World(program, Problem(layout=layout_of(program, setup), seed=1), Field(exact=False), 1), {})
 
@@ -225,7 +225,8 @@ def test_a_collective_by_hand(name: str, op: str, axes: tuple[str, ...], mesh: M
     have = drawn.random(shape) < 0.8
     part = Part(columns, drawn.integers(0, PRIME, (*shape, 1)), np.ones(shape, dtype=bool), have)
     kind, _, root = name.partition(" ")
-    options = ((("op", op),) if "reduce" in kind else ()) + ((("root", root),) if root else ())
+    rooted = (("root", root or "owner"),) if kind in ("broadcast", "reduce") else ()
+    options = ((("op", op),) if "reduce" in kind else ()) + rooted
     found = exchange(Call(op=kind, axes=axes, options=options), mesh, part)
     dims = [world.dim[a] for a in axes]
     owner = {a: world.owner(a, 0) for a in axes}
@@ -285,7 +286,7 @@ def test_roots_are_multiplied_and_divided_as_what_they_square_to() -> None:
 
 def test_a_counterexample_is_written_of_what_differs_and_of_nothing_else() -> None:
     setup = Setup(degrees={"dp": 2})
-    right, wrong = (trace(read(HEAD + text + TAIL)).program for text in (ALONE, ALONE.replace("1 / dp", "1")))
+    right, wrong = (resolve(read(HEAD + text + TAIL)) for text in (ALONE, ALONE.replace("1 / dp", "1")))
     assert script(right, setup, "nothing differs") is None
     assert inputs(right, setup) == {}
     names = [name for name in inputs(wrong, setup) if name.startswith("own gradient")]
@@ -309,13 +310,13 @@ def test_the_name_of_a_number_says_what_else_it_is_drawn_for(key: tuple[object, 
 def test_elements_are_dealt_out_among_the_devices_of_all_axes() -> None:
     placed = 'mesh(dp, cp)\nplace(parameters, dp="S*", cp="S*")\nplace(optimizer, dp="S", cp="S")\n'
     step = "G = reduce_scatter(backward(all_gather(parameters, dp, cp)), dp, cp)\nG = scale(G, 1 / (dp * cp))\n"
-    layout = layout_of(trace(read(placed + step + TAIL)).program, Setup(degrees={"dp": 3, "cp": 3}, layers_per_stage=9))
+    layout = layout_of(resolve(read(placed + step + TAIL)), Setup(degrees={"dp": 3, "cp": 3}, layers_per_stage=9))
     owners = {(layout.owner(e, "dp"), layout.owner(e, "cp")) for e in layout.elements}
     assert owners == {(dp, cp) for dp in range(3) for cp in range(3)}
 
 
 def test_a_device_has_columns_of_a_matrix_that_stand_beside_one_another() -> None:
-    layout = layout_of(trace(lower(parse_strategy("tp"))).program, Setup(degrees={"tp": 2}))
+    layout = layout_of(resolve(lower(parse_strategy("tp"))), Setup(degrees={"tp": 2}))
     owners = {e[3]: layout.owner(e, "tp") for e in layout.elements if e[0] == 0 and e[1] == "W1"}
     assert [owners[column] for column in sorted(owners)] == sorted(owners.values())
     assert set(owners.values()) == {0, 1}

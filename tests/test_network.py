@@ -19,7 +19,7 @@ from placeproof.semantics.meaning.local import compute
 from placeproof.semantics.meaning.network import Weights
 from placeproof.semantics.meaning.numbers import Field
 from placeproof.semantics.meaning.run import Run
-from placeproof.semantics.trace import trace
+from placeproof.semantics.resolve import resolve
 
 COLUMNS, TOKENS = 3, 2
 FIELD = Field(exact=True)
@@ -89,14 +89,14 @@ TRAINS = "mesh(dp)\n{reference}G = all_reduce(backward(parameters), dp, op=mean)
 
 def place_of(reference: str) -> Any:
     """One device, in fractions."""
-    program = trace(read(TRAINS.format(reference=f"reference(optimizer={reference})\n"))).program
+    program = resolve(read(TRAINS.format(reference=f"reference(optimizer={reference})\n")))
     return Run(program, Setup(degrees={"dp": 1})).places[0]
 
 
 def test_the_gradient_of_the_loss_is_its_derivative() -> None:
     """Of half of the sum of squares: what comes out less the target."""
     text = "mesh(dp)\nx, activations = forward(parameters, data())\nG = backward(parameters, activations, loss(x))\n"
-    program = trace(read(text + UPDATE)).program
+    program = resolve(read(text + UPDATE))
     (place,) = Run(program, Setup(degrees={"dp": 1})).places
     x = compute(place, read_call("data"), [], 1)
     target = place.mesh.mine(place.world.stream("target", 0))[..., 0, :, :]

@@ -22,8 +22,8 @@ from placeproof.core.program.ir import calls
 from placeproof.core.program.ops import OPS
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning.run import run
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.search import SEEDS, setups
-from placeproof.semantics.trace import trace
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import names, parse_strategy
 
@@ -32,7 +32,7 @@ LONG = 3_000 if os.environ.get("PLACEPROOF_PROFILE") == "nightly" else None
 
 def differs(program: Program, most: int = 6) -> bool:
     """Whether some run on a mesh of degrees up to 3 (and of few devices) differs from one device."""
-    placed = trace(program).program
+    placed = resolve(program)
     for setup in setups(placed, frozenset(placed.without)):
         devices = 1
         for name, size in setup.degrees.items():

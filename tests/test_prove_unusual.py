@@ -8,8 +8,8 @@ import pytest
 
 from placeproof.core.program import Program, read
 from placeproof.semantics.meaning.run import run
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.search import setups
-from placeproof.semantics.trace import trace
 from placeproof.semantics.verdict import judge
 
 HERE = Path(__file__).parent / "programs"
@@ -30,7 +30,7 @@ def test_correct_programs_are_proved(name: str) -> None:
 
 @pytest.mark.parametrize("name", names("correct"))
 def test_correct_programs_train_in_the_simulator(name: str) -> None:
-    placed = trace(program("correct", name)).program
+    placed = resolve(program("correct", name))
     for setup in list(setups(placed, frozenset(placed.without)))[:12]:
         assert run(placed, setup) is None, setup
 

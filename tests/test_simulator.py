@@ -17,8 +17,8 @@ from placeproof.semantics.meaning.local import compute
 from placeproof.semantics.meaning.problem import Problem
 from placeproof.semantics.meaning.run import Run
 from placeproof.semantics.meaning.setup import layout_of
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.search import Found, Searched, search, setups
-from placeproof.semantics.trace import trace
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
@@ -135,11 +135,11 @@ def programs(name: str) -> tuple[str, str]:
 def test_an_operation_does_what_the_proof_says_of_it(name: str) -> None:
     right, wrong = programs(name)
     assert judge(read(right)).word == "proved"
-    ran = search(read(right))
+    ran = search(resolve(read(right)))
     assert isinstance(ran, Searched)
     assert ran.runs > 0
     assert judge(read(wrong)).word == "refuted"
-    assert isinstance(search(read(wrong)), Found)
+    assert isinstance(search(resolve(read(wrong))), Found)
 
 
 #: All-reduces of what a step has, by the kind of value.
@@ -169,7 +169,7 @@ def test_what_is_reduced_to_one_device_is_there_and_nowhere_else(name: str) -> N
         around = ("", "") if sent is None else ("broadcast(", sent)
         program = read(reduced.format(*around * (reduced.count("{}") // 2)))
         assert judge(program).word == ("proved" if right else "refuted"), sent
-        assert isinstance(search(trace(program).program), Searched if right else Found), sent
+        assert isinstance(search(resolve(program)), Searched if right else Found), sent
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_parts_that_are_gathered_ahead_arrive(subject: str) -> None:
 
 def test_small_meshes_come_first_and_none_is_too_large() -> None:
     for subject in ("ddp", "hsdp", "fsdp(reshard_after_forward=2)", "zeropp", "zero3 * tp * pp"):
-        program = trace(lower(parse_strategy(subject))).program
+        program = resolve(lower(parse_strategy(subject)))
         inner = {a.inner_name for a in program.axes if a.inner is not None}
         sizes = []
         for setup in setups(program, frozenset()):
@@ -228,7 +228,7 @@ def test_a_quantizer_that_is_not_exact_keeps_no_number_that_is_drawn() -> None:
     program = lower(parse_strategy("ddp"))
     setup = Setup(degrees={"dp": 1}, without=frozenset({"exact-quantizers"}))
     for exact in (True, False):
-        (place,) = Run(trace(program).program, setup if not exact else replace(setup, without=frozenset())).places
+        (place,) = Run(resolve(program), setup if not exact else replace(setup, without=frozenset())).places
         held = place.state("parameters")
         drawn = held.with_(np.array([Fraction(n - 3) for n in range(held.data.size)], dtype=object).reshape(held.data.shape), held.have)
         rounded = compute(place, Call(op="quantize"), [drawn], 1)

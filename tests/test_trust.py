@@ -11,9 +11,9 @@ from placeproof.semantics import confirm
 from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, meshes
 from placeproof.semantics.explain import by_line, explain
 from placeproof.semantics.lower import lower
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.search import Found
 from placeproof.semantics.tensors.encode import encode_tensors
-from placeproof.semantics.trace import trace
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
@@ -374,7 +374,7 @@ EXPLAINED = {
 
 @pytest.mark.parametrize("said", EXPLAINED)
 def test_what_is_wrong_with_a_gradient_is_said(said: str) -> None:
-    assert explain(trace(read(EXPLAINED[said] + UPDATE)).program) == f"the gradient {said if said[:3] == 'of ' else f'is {said}'}"
+    assert explain(resolve(read(EXPLAINED[said] + UPDATE))) == f"the gradient {said if said[:3] == 'of ' else f'is {said}'}"
 
 
 #: A wrong program -> what its lines leave of the gradient: the line, the buffer, the words.
@@ -407,19 +407,19 @@ LINES = {
 
 @pytest.mark.parametrize("text", LINES)
 def test_what_lines_leave_of_a_gradient_is_said(text: str) -> None:
-    assert [(left.line, left.name, left.holds) for left in by_line(trace(read(text + UPDATE)).program)] == LINES[text]
+    assert [(left.line, left.name, left.holds) for left in by_line(resolve(read(text + UPDATE)))] == LINES[text]
 
 
 @pytest.mark.parametrize("name", [name for name, (_, expected) in PROGRAMS.items() if expected == "proved"])
 def test_nothing_is_said_of_what_is_right(name: str) -> None:
-    assert explain(trace(read(ending(PROGRAMS[name][0]))).program) is None
+    assert explain(resolve(read(ending(PROGRAMS[name][0])))) is None
 
 
 # A proof is confirmed.
 
 
 def test_a_proof_that_a_run_denies_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = trace(read(f"mesh(dp)\nG = all_reduce(backward(parameters), dp)\n{UPDATE}")).program
+    wrong = resolve(read(f"mesh(dp)\nG = all_reduce(backward(parameters), dp)\n{UPDATE}"))
     denied = confirm_by_runs(wrong)
     assert isinstance(denied, Found)
     monkeypatch.setattr("placeproof.semantics.verdict.confirm_by_runs", lambda *_: denied)
@@ -435,7 +435,7 @@ def test_a_proof_that_nothing_could_confirm_is_unknown(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("text", ["ddp", "zero3", "tp * sp", "pp", "hsdp", "fsdp * ep", "zero1 * tp * pp"])
 def test_runs_confirm_small_and_long_meshes(text: str) -> None:
-    program = trace(lower(parse_strategy(text))).program
+    program = resolve(lower(parse_strategy(text)))
     found = confirm_by_runs(program)
     assert isinstance(found, Confirmed)
     assert not found.smaller
@@ -447,10 +447,10 @@ def test_runs_confirm_small_and_long_meshes(text: str) -> None:
 
 
 def test_a_mesh_that_is_too_large_is_confirmed_on_a_smaller_one() -> None:
-    large = confirm_by_runs(trace(lower(parse_strategy("fsdp(100000)"))).program)
+    large = confirm_by_runs(resolve(lower(parse_strategy("fsdp(100000)"))))
     assert isinstance(large, Confirmed)
     assert large.smaller
-    whole = confirm_by_runs(trace(lower(parse_strategy("fsdp(4096)"))).program)
+    whole = confirm_by_runs(resolve(lower(parse_strategy("fsdp(4096)"))))
     assert isinstance(whole, Confirmed)
     assert whole.runs
     assert not whole.smaller
@@ -458,21 +458,21 @@ def test_a_mesh_that_is_too_large_is_confirmed_on_a_smaller_one() -> None:
 
 def test_what_depends_on_a_degree_that_is_too_large_is_not_confirmed() -> None:
     text = f"mesh(dp=100000)\n{PLAIN.replace('1 / dp', '1 / 100000')}{UPDATE}"
-    assert isinstance(confirm_by_runs(trace(read(text)).program), NotRun)
+    assert isinstance(confirm_by_runs(resolve(read(text))), NotRun)
     assert judge(read(text)).word == "unknown"
 
 
 def test_confirming_runs_of_several_devices_take_two_steps() -> None:
     """What a step leaves wrong shows in the next: an optimizer's state begins as zero, so that one step forgives its loss."""
     step = "mesh(dp)\nG = all_reduce(backward(parameters), dp, op=mean)\n{}parameters, optimizer = update(parameters, optimizer, G)\n"
-    several = [s for s in meshes(trace(read(step.format(""))).program) if s.degrees["dp"] in (2, 3)]
+    several = [s for s in meshes(resolve(read(step.format("")))) if s.degrees["dp"] in (2, 3)]
     assert several
     assert all(s.steps == 2 for s in several)
     assert judge(read(step.format("zero(optimizer)\n"))).word == "refuted"
 
 
 def test_a_long_mesh_of_sub_groups_has_one_device_in_each() -> None:
-    program = trace(read(f"mesh(dp)\ninner(dp=N_node)\n{PLAIN}{UPDATE}")).program
+    program = resolve(read(f"mesh(dp)\ninner(dp=N_node)\n{PLAIN}{UPDATE}"))
     longest = max((s.degrees for s in meshes(program)), key=lambda degrees: degrees["dp"])
     assert longest["dp"] >= confirm.LONG
     assert longest["dp_inner"] == 1

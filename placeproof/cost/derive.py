@@ -23,8 +23,8 @@ from placeproof.cost.moments import ACTIVATIONS
 from placeproof.cost.step import Step
 from placeproof.cost.traffic import Traffic, traffic
 from placeproof.cost.uneven import Shards, described, fitted, named, require_parts, require_uneven
-from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.lower import lower
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.scheduled import schedule_of
 from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Kind, Trace, Value
@@ -224,8 +224,7 @@ def derive(subject: Strategy | Program, *, groups: bool = False, uneven: tuple[s
         place = program.tensors[0].place
         problems.add("PP310", f"`{program.name}` is a program over tensors", place=place, help="`placeproof prove` proves it")
         problems.raise_if_any()
-    found = trace(program)
-    require_kinds(found)
+    found = trace(resolve(program))
     require_uneven(found, uneven)
     amounts = Amounts(found.program, groups, uneven)
     return Derivation(

@@ -76,7 +76,7 @@ def _persistent(found: Trace) -> dict[str, str]:
     """States that are held all step -> the buffer that plays them (a state placed M is an ordinary buffer)."""
     playing = {}
     for state in MODEL_STATES:
-        name = found.gradient_buffer if state.name == "gradients" else state.name
+        name = found.program.gradients if state.name == "gradients" else state.name
         if not any(m.transient for p in found.program.placed if p.state == state.name for _, m in p.modes):
             playing[state.name] = name
     return playing

@@ -297,7 +297,7 @@ def _moved(call: Call, operands: list[Held]) -> Held:
     for dim, axes in value.split.items():
         if apart := [a for a in call.axes if a in axes]:
             _refuse(f"`{call.op}` over `{apart[0]}` of parts: each device has other elements along `{dim}`", call.place)
-    added_up = call.op not in ("broadcast", "reduce") and call.option("op", "sum") != "max"
+    added_up = call.op not in ("broadcast", "reduce") and call.choice("op") != "max"
     return _like(value, partial=value.partial - frozenset(call.axes) if added_up else value.partial)
 
 

@@ -121,7 +121,7 @@ def _exchange(sent: Sent, line: Line, program: Program) -> BlockExchange:
         axes=tuple(a.name for a in program.axes if a.name in call.axes),
         dims=dims,
         split=split,
-        op=call.option("op", "sum") or "" if "reduce" in call.op else "",
+        op=call.choice("op") if "reduce" in call.op else "",
         phase="backward" if line.backward else "forward",
         rounds=line.rounds,
         line=call.place.line if call.place else 0,

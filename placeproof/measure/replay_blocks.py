@@ -75,7 +75,7 @@ class OnGloo(Groups):
     def combined(self, call: Call, x: Held, root: Mapping[str, int] | None) -> Held:
         """An all-reduce, or a reduce."""
         at = None if root is None else self._rank(call, root)
-        data = self._wire(call).combined(x.data, call.option("op", "sum") or "sum", at)
+        data = self._wire(call).combined(x.data, call.choice("op"), at)
         return replace(x, data=data if at in (None, self.mesh.rank) else self.arrays.garbage(data))
 
     def sent(self, call: Call, x: Held, root: Mapping[str, int]) -> Held:
@@ -87,7 +87,7 @@ class OnGloo(Groups):
         wire = self._wire(call)
         parts = [self.arrays.part(x, dim, call.axes, at) for at in wire.group.at]
         rows = np.stack([_filled(p, {dim: max(p.places[dim].longest for p in parts)}) for p in parts])
-        got, own = wire.scattered(rows, call.option("op", "sum") or "sum"), parts[wire.group.me]
+        got, own = wire.scattered(rows, call.choice("op")), parts[wire.group.me]
         return replace(own, data=_first(got, own.axis(dim), own.places[dim].longest))
 
     def gathered(self, call: Call, x: Held, dim: str) -> Held:

@@ -45,7 +45,7 @@ class Exchange:
         self.place, self.world, self.request, self.call = place, place.world, request, request.call
         self.group = mesh.ends(self.call.axes[0]) if self.call.op == "tied_reduce" else mesh.group(request.apart)
         self.wire = Wire(mesh, self.group, self.call)
-        self.op = self.call.option("op", "sum") or "sum"
+        self.op = self.call.choice("op")
 
     def result(self) -> Any:
         """What this device has afterwards. Raises NoMeaningError, MisfitError, or the errors of exchanges."""
@@ -66,7 +66,7 @@ class Exchange:
         if isinstance(value, Norms):
             return self._norms(value)
         if isinstance(value, Saved):
-            raise NoMeaningError(f"`{self._op('0')}` of what a forward kept")
+            raise NoMeaningError(f"`{self._collective}` of what a forward kept")
         return self._number(value)
 
     def _together(self, value: list[Any]) -> Any:
@@ -90,10 +90,10 @@ class Exchange:
         owners = [self.world.owner(f, stage) for f in self.factors]
         given = self._owned([np.maximum(owner, 0) for owner in owners])  # of copies of tied weights, the first stage's
         rows = _Rows(_flat(whole.data), whole.have.reshape(-1), self._owned(owners), given)
-        data, have = self._moved(rows, _OF_PARTS, "owner")
+        data, have = self._moved(rows, _OF_PARTS)
         extent = whole.extent
         experts = self.world.layout.experts
-        if self._op("owner") == "all_gather" and self.world.layout.network and experts is not None:
+        if self._collective == "all_gather" and self.world.layout.network and experts is not None:
             others = set(self.world.layout.factors((experts,))) & set(self.factors)
             extent = self.wire.some(extent) if others else extent  # also the experts of the devices that it gathers from
         found = replace(whole, extent=extent).with_(data.reshape(whole.data.shape), have.reshape(extent.shape) & extent)
@@ -112,9 +112,9 @@ class Exchange:
         owners = [np.arange(tokens) if f == hidden else np.full(tokens, self.world.sizes[f] - 1) for f in self.factors]
         mine = [[hidden is None or at[hidden] == t for t in range(tokens)] for at in self.group.at]
         rows = _Rows(_flat(own.data), own.have.reshape(-1), np.array(mine), self._owned(owners))
-        data, have = self._moved(rows, _OF_STREAMS, "0")
+        data, have = self._moved(rows, _OF_STREAMS)
         found = Stream(data.reshape(own.data.shape), have.reshape(own.have.shape))
-        return found if self._op("0") in ("all_reduce", "broadcast") else found.kept(self.world, found.have)
+        return found if self._collective in ("all_reduce", "broadcast") else found.kept(self.world, found.have)
 
     def _norms(self, own: Norms) -> Norms:
         """Of all tensors of the model, zero where a device has nothing of one."""
@@ -123,13 +123,13 @@ class Exchange:
         where = [own.tensors.index(t) if t in own.tensors else -1 for t in tensors]
         have = own.have[..., where] & (np.array(where) >= 0)
         data = np.where(have, own.data[..., where], self.world.field.of(0))
-        found, _ = self._moved(_Rows(data.reshape(-1, 1), have.reshape(-1)), _OF_NUMBERS, "0")
+        found, _ = self._moved(_Rows(data.reshape(-1, 1), have.reshape(-1)), _OF_NUMBERS)
         elsewhere = self.call.op == "reduce" and self.group.me != self._root()
         return Norms(tensors, self.world.garbage(data.shape) if elsewhere else found.reshape(data.shape), self.wire.some(have))
 
     def _number(self, own: Any) -> Array:
         data = np.broadcast_to(np.asarray(numeric(self.world, own), dtype=object), self.place.mesh.shape)
-        found, have = self._moved(_Rows(data.reshape(1, 1), np.ones(1, dtype=bool)), _OF_NUMBERS, "0")
+        found, have = self._moved(_Rows(data.reshape(1, 1), np.ones(1, dtype=bool)), _OF_NUMBERS)
         return found.reshape(data.shape) if have.all() else self.world.garbage(data.shape)
 
     # Rows.
@@ -139,16 +139,17 @@ class Exchange:
         """The factors of the mesh along which the group reaches."""
         return self.world.layout.factors(self.call.axes)
 
-    def _op(self, default: str) -> str:
+    @property
+    def _collective(self) -> str:
         """What is done, where each part's owner is its root."""
-        if self.call.option("root", default) != "owner":
+        if self.call.option("root") != "owner":
             return self.call.op
         return {"broadcast": "all_gather", "reduce": "reduce_scatter"}.get(self.call.op, self.call.op)
 
-    def _moved(self, rows: _Rows, there: tuple[str, Sequence[str]], default: str) -> tuple[Array, Array]:
+    def _moved(self, rows: _Rows, there: tuple[str, Sequence[str]]) -> tuple[Array, Array]:
         """What a device has of each row afterwards, and of which it has something."""
         what, known = there
-        op, wire, me = self._op(default), self.wire, self.group.me
+        op, wire, me = self._collective, self.wire, self.group.me
         if op not in known:
             raise NoMeaningError(f"`{op}` of {what}")
         if op == "all_gather":
@@ -169,7 +170,7 @@ class Exchange:
         if self.call.op == "reduce":  # one for each owner
             own = [self.wire.combined(rows.data[share], self.op, rank) for share, rank in zip(shares, self.group.ranks, strict=True)]
             mine = own[self.group.me]
-        elif self.call.option("via") == "all_to_all":
+        elif self.call.choice("via") == "all_to_all":
             mine = self._combined(np.stack(self.wire.swapped([rows.data[share] for share in shares])))
         else:
             mine = self.wire.scattered(np.stack([rows.data[share] for share in shares]), self.op)
@@ -205,7 +206,7 @@ class Exchange:
 
     def _root(self) -> int:
         """The number in the group of the root that is named, counted around; without a name, the first."""
-        number = int(self.call.option("root", "0") or "0") % self.group.size
+        number = int(self.call.choice("root")) % self.group.size
         return [self._number_of(at) for at in self.group.at].index(number)
 
     def _number_of(self, at: Any) -> int:

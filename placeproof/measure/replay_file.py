@@ -14,10 +14,11 @@ from typing import Any, NoReturn
 
 from placeproof.core.diagnostics import InputError, Problems
 from placeproof.core.files import read_standard_input, read_text
-from placeproof.core.program import Program
+from placeproof.core.program import Resolved
 from placeproof.core.program import parse as parse_program
 from placeproof.core.program.wellformed import check_into
 from placeproof.semantics.meaning.layout import TIED, Element
+from placeproof.semantics.resolve import resolve
 
 SCHEMA = "placeproof.prove/1"
 #: The error code of everything here.
@@ -75,7 +76,7 @@ class Counterexample:
 
     subject: str
     kind: str
-    program: Program
+    program: Resolved
     degrees: Mapping[str, int]
     microbatches: int
     sizes: Mapping[str, int]
@@ -195,14 +196,14 @@ def _end(data: Mapping[str, Any]) -> End:
     return End(device=_coordinates(data["device"]), tables=_tables(kept))
 
 
-def _program(text: str) -> Program:
+def _program(text: str) -> Resolved:
     """The program of a run. One whose devices part ways before a collective is refused everywhere else; here it may show what it does."""
     source = "the counterexample's program"
     program, problems = parse_program(text, source=source), Problems()
     check_into(program, problems)
     problems.found = [p for p in problems.found if p.code != "PP308"]
     problems.raise_if_any()
-    return program
+    return resolve(program)
 
 
 def _fits(one: Counterexample) -> None:

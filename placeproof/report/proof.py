@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.core.diagnostics import Place
-from placeproof.core.program import Program
+from placeproof.core.program import Resolved
 from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
 from placeproof.semantics import tensors
@@ -82,7 +82,7 @@ def _explained(judged: Judged) -> list[str]:
     return [*([f"   = {said}"] if said is not None else []), *(["   = what lines leave of the gradient", *lines] if len(lines) > 1 else [])]
 
 
-def _of_tensors(program: Program, found: tensors.Found) -> list[str]:
+def _of_tensors(program: Resolved, found: tensors.Found) -> list[str]:
     """A run of a program over tensors."""
     sizes = [f"{name} = {n}" for name, n in (*found.setup.degrees.items(), *found.setup.sizes.items())]
     lines = [f"   = counterexample: {', '.join(sizes)} (replayed exactly)", f"   = {found.words}"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from placeproof.core.program import Program, calls, render, statements
+from placeproof.core.program import Resolved, calls, render, statements
 from placeproof.measure.replay_file import number
 from placeproof.semantics import tensors
 from placeproof.semantics.meaning import Difference, Fault, Setup
@@ -47,7 +47,7 @@ class _Noted(Problem):
         return found
 
 
-def of_step(program: Program, setup: Setup, what: Difference | Fault) -> dict[str, Any]:
+def of_step(program: Resolved, setup: Setup, what: Difference | Fault) -> dict[str, Any]:
     """The run of a training step's counterexample, up to the step that differs."""
     layout = layout_of(program, setup)
     problem = _Noted(layout=layout, seed=setup.seed, without=setup.without, small=setup.small)
@@ -113,9 +113,9 @@ def _samples(layout: Layout, setup: Setup) -> tuple[tuple[int, ...], ...]:
     return tuple((*at, i) for at in places for i in range(setup.microbatches))
 
 
-def _owners(program: Program, layout: Layout) -> Iterable[dict[str, Any]]:
+def _owners(program: Resolved, layout: Layout) -> Iterable[dict[str, Any]]:
     """For each factor of the mesh, each order of parts and, where weights are tied, each stage: the owner of every element."""
-    orders = {c.option("order", "blocked") or "blocked" for s in statements(program.body) for c in calls(s) if c.op == "part"}
+    orders = {c.choice("order") for s in statements(program.body) for c in calls(s) if c.op == "part"}
     stages = range(layout.stage_count) if layout.tied_elements else range(1)
     for factor, order, stage in itertools.product(layout.sizes.factors, sorted(orders | {"blocked"}), stages):
         of = " ".join(str(layout.owner(e, factor, stage, order)) for e in layout.elements)
@@ -151,7 +151,7 @@ def _held(part: Part | None) -> Iterator[tuple[str, Any]]:
     return ((in_words(e), row) for e, row in (part.held() if part is not None else ()))
 
 
-def of_block(program: Program, found: tensors.Found) -> dict[str, Any]:
+def of_block(program: Resolved, found: tensors.Found) -> dict[str, Any]:
     """The run of a block's counterexample."""
     setup, what = found.setup, found.what
     alone, mesh = (machine(program, setup, alone=one) for one in (True, False))

@@ -7,15 +7,15 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from placeproof.core.program import Program, read, render
+from placeproof.core.program import Resolved, read, render
 from placeproof.prove.claims import Equal, Given, Order
 from placeproof.prove.terms import Index, Sort, Var, substitute
 from placeproof.prove.terms.nodes import Sym
 from placeproof.prove.terms.recording import Record, recording
 from placeproof.semantics.encode import NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.ranges import Range, read_ranges
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.tensors import encode_tensors
-from placeproof.semantics.trace import trace
 from placeproof.verify import RejectedError
 from placeproof.verify.check import SCHEMA, check_claim, check_step, inverses
 from placeproof.verify.read import Reader
@@ -25,8 +25,8 @@ from placeproof.verify.terms import Terms
 MOST = 5_000
 
 
-def certificate(program: Program, options: Options) -> dict[str, Any]:
-    """The certificate of a block, or of a step whose states are placed (``trace(program).program``), as JSON data.
+def certificate(program: Resolved, options: Options) -> dict[str, Any]:
+    """The certificate of a block or a step as JSON data.
 
     Claims that the steps do not show are in ``unshown``, with the reason. Raises NoMeaningError where the encoding cannot speak of it, or
     where too much would have to be written.
@@ -65,9 +65,8 @@ def again(document: dict[str, Any]) -> bool:
     return certificate(program, Options(without=frozenset(document["without"]), ranges=ranges)) == document
 
 
-def _read(text: str) -> Program:
-    program = read(text, source="the certificate's program")
-    return program if program.tensors else trace(program).program
+def _read(text: str) -> Resolved:
+    return resolve(read(text, source="the certificate's program"))
 
 
 def _claim(record: Record, obligation: Obligation) -> dict[str, Any]:

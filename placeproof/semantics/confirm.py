@@ -12,7 +12,7 @@ from math import prod
 from typing import TypeAlias
 
 from placeproof.core.mesh import Axis
-from placeproof.core.program import Number, Program, statements
+from placeproof.core.program import Number, Resolved, statements
 from placeproof.core.program.ir import expressions, own_expressions
 from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.encode import Line
@@ -56,7 +56,7 @@ class DisagreementError(Exception):
         return f"every obligation of `{program}` is proved, and a run with {where} denies it: {what}; do not trust the proof"
 
 
-def denied(program: Program, found: Found) -> DisagreementError:
+def denied(program: Resolved, found: Found) -> DisagreementError:
     """The error of a run that denies a proof."""
     from placeproof.semantics.meaning.script import what_differs
 
@@ -68,7 +68,7 @@ Result: TypeAlias = Confirmed | Found | NotRun
 
 
 def confirm_by_runs(
-    program: Program, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), lines: tuple[Line, ...] = ()
+    program: Resolved, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), lines: tuple[Line, ...] = ()
 ) -> Result:
     """Run a proved program on :func:`meshes`; on one of them what the encoding says that each of its ``lines`` leaves is compared, too.
 
@@ -86,7 +86,7 @@ def confirm_by_runs(
     return found if isinstance(found, NotRun) else NotRun(why="the degrees are too many to run, and on fewer devices it is another program")
 
 
-def _ran(program: Program, setups: list[Setup], lines: tuple[Line, ...] = ()) -> Result:
+def _ran(program: Resolved, setups: list[Setup], lines: tuple[Line, ...] = ()) -> Result:
     from placeproof.semantics.linewise import compared
     from placeproof.semantics.meaning.run import NoMeaningError, Run
 
@@ -109,7 +109,7 @@ def _ran(program: Program, setups: list[Setup], lines: tuple[Line, ...] = ()) ->
     return Confirmed(runs=tuple(done)) if done else NotRun(why="every run divides by zero")
 
 
-def meshes(program: Program, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = ()) -> Iterator[Setup]:
+def meshes(program: Resolved, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = ()) -> Iterator[Setup]:
     """One of everything; two of everything; three, with most micro-batches and parts of the model; on each axis a long thin mesh, longer
     than any number in the program. Within the ranges that a claim is restricted to."""
     least = least_degrees(program)
@@ -148,7 +148,7 @@ def _of_everything(n: int, choices: list[list[dict[str, int]]]) -> list[dict[str
     return found
 
 
-def _allowed_degrees(program: Program, axis: Axis, least: int, ranges: tuple[Range, ...]) -> list[dict[str, int]]:
+def _allowed_degrees(program: Resolved, axis: Axis, least: int, ranges: tuple[Range, ...]) -> list[dict[str, int]]:
     """Up to three degrees of an axis, the smallest first, and a long one at the end; one alone where it is given."""
     if axis.degree is not None and axis.inner is None:
         return [{axis.name: axis.degree}]
@@ -165,13 +165,13 @@ def _allowed_degrees(program: Program, axis: Axis, least: int, ranges: tuple[Ran
     return [*found[:3], *ends[:1]] if found else []
 
 
-def _numbers(program: Program) -> list[int]:
+def _numbers(program: Resolved) -> list[int]:
     """Whole numbers that the program names, as far as a mesh may be as long."""
     every = [e for s in statements(program.body) for own in own_expressions(s) for e in expressions(own)]
     return [0, *(int(e.value) for e in every if isinstance(e, Number) and e.value.denominator == 1 and 0 < e.value < LONGEST - 2)]
 
 
-def _fits(program: Program, setup: Setup) -> bool:
+def _fits(program: Resolved, setup: Setup) -> bool:
     """Whether a mesh is small enough to be run."""
     from placeproof.semantics.meaning.setup import layout_of
     from placeproof.semantics.meaning.world import apart_axes

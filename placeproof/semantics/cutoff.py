@@ -27,8 +27,8 @@ from placeproof.core.program import (
     For,
     If,
     Number,
-    Program,
     Ref,
+    Resolved,
     Stmt,
     expressions,
     own_expressions,
@@ -100,7 +100,7 @@ class _NotCoveredError(Exception):
         self.place = place
 
 
-def cutoff(program: Program, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = ()) -> Result:
+def cutoff(program: Resolved, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = ()) -> Result:
     """Run a program whose states are placed where it has to be right to be right everywhere; or say why there is no such place."""
     try:
         _plain(program, without)
@@ -124,7 +124,7 @@ def cutoff_of(judged: Judged) -> Covered | NotCovered:
     return found
 
 
-def _plain(program: Program, without: frozenset[str]) -> None:
+def _plain(program: Resolved, without: frozenset[str]) -> None:
     """The argument is about plain data-parallel steps: each device has samples of its own and computes with all of the model."""
     if without:
         raise _NotCoveredError(f"it is not worked out without {', '.join(sorted(without))}")
@@ -141,7 +141,7 @@ def _plain(program: Program, without: frozenset[str]) -> None:
         raise _NotCoveredError(f"it is not worked out for a reference with {', '.join(odd)}")
 
 
-def _short(program: Program) -> None:
+def _short(program: Resolved) -> None:
     """Numbers in the text are no multiples of the prime that runs compute with, nor is what the step makes of them."""
     bits = 0
     for stmt in statements(program.body):
@@ -190,7 +190,7 @@ _SUMS = frozenset(("all_reduce", "reduce_scatter", "reduce"))
 class _Walk:
     """A program walked once; a loop's body until nothing grows."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Resolved) -> None:
         self.program = program
         self.env: dict[str, Bound] = {"parameters": Bound(moved=True), "optimizer": Bound(moved=True)}
         self.ranks: _Ranks = {f: set() for f in program.axis_factors}
@@ -297,7 +297,7 @@ class _Walk:
         return _times(left, right if expr.op == "*" else _inverse(right, expr.place), expr.place)
 
     def _call(self, call: Call) -> Bound:
-        if call.option("order", "blocked") != "blocked":
+        if call.choice("order") != "blocked":
             raise _NotCoveredError("an element has another owner in another order", call.place)
         if call.op in ("all_gather", "part", "reduce_scatter"):
             self._own(call)
@@ -320,7 +320,7 @@ class _Walk:
         raise _NotCoveredError(f"it is not worked out for `{call.op}`", call.place)
 
     def _reduced(self, call: Call) -> Bound:
-        op = call.option("op", "sum")
+        op = call.choice("op")
         if op not in ("sum", "mean"):
             raise _NotCoveredError(f"a reduction by {op} is no sum", call.place)
         if call.op == "reduce":
@@ -336,7 +336,7 @@ class _Walk:
 
     def _root(self, call: Call) -> None:
         self._own(call)  # parts come from their owners where no rank is named
-        root = call.option("root") or "0"
+        root = call.choice("root")
         factors = [f for axis in call.axes for f in _of_axis(self.program, axis)]
         if root not in ("0", "owner") and len(factors) > 1:
             raise _NotCoveredError("a root along several axes", call.place)
@@ -362,7 +362,7 @@ def _grown(bound: Bound) -> tuple[Counter[str], Counter[str]]:
     return bound.above, bound.below
 
 
-def _of_axis(program: Program, name: str) -> tuple[str, ...]:
+def _of_axis(program: Resolved, name: str) -> tuple[str, ...]:
     """The factors that a name stands for; none, where it is no axis."""
     return program.factors(name) if program.axis(name) is not None else ()
 
@@ -370,7 +370,7 @@ def _of_axis(program: Program, name: str) -> tuple[str, ...]:
 # Where to run.
 
 
-def _grid(program: Program, degree: dict[str, int], walk: _Walk, ranges: tuple[Range, ...]) -> tuple[list[Setup], _Values]:
+def _grid(program: Resolved, degree: dict[str, int], walk: _Walk, ranges: tuple[Range, ...]) -> tuple[list[Setup], _Values]:
     """Runs at one value more than the degree, for each factor, all of them so large that no place is missing."""
     least = least_degrees(program)
     choices: list[list[dict[str, int]]] = []
@@ -410,7 +410,7 @@ def _degrees(axis: str, found: dict[str, int]) -> dict[str, int]:
     return {axis: found[outer] * found[inner], inner: found[inner]}
 
 
-def _spread(program: Program, setup: Setup, walk: _Walk) -> Setup:
+def _spread(program: Resolved, setup: Setup, walk: _Walk) -> Setup:
     """A run in which each block has elements in all places that a coefficient may tell apart."""
     for entries in (2, 8, 32, 128):
         spread = replace(setup, entries=entries)
@@ -441,7 +441,7 @@ def _everywhere(layout: Layout, walk: _Walk) -> bool:
     return True
 
 
-def _ran(program: Program, setups: list[Setup], degree: dict[str, int], values: _Values) -> Result:
+def _ran(program: Resolved, setups: list[Setup], degree: dict[str, int], values: _Values) -> Result:
     from placeproof.semantics.meaning.run import NoMeaningError, run
 
     for setup, seed in itertools.product(setups, SEEDS):

@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from placeproof.core.program import Assign, Program, Ref, Stmt, calls, statements
+from placeproof.core.program import Assign, Ref, Resolved, Stmt, calls, statements
 from placeproof.core.program.ir import expressions, references
 from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.meaning.setup import Setup
@@ -47,7 +47,7 @@ class Left:
     holds: str
 
 
-def explain(program: Program, without: frozenset[str] = frozenset()) -> str | None:
+def explain(program: Resolved, without: frozenset[str] = frozenset()) -> str | None:
     """What the gradient is that a refuted program's update reads, where that can be said in a few words: by what factor it is too large, on
     all devices, for degrees that tell factors apart; or of which samples it is alone. None where it is something else, or right."""
     setup = _setup(program, without)
@@ -60,7 +60,7 @@ def explain(program: Program, without: frozenset[str] = frozenset()) -> str | No
     return None if said in (None, _RIGHT) else f"the gradient{of} is {said}"
 
 
-def by_line(program: Program, without: frozenset[str] = frozenset()) -> list[Left]:
+def by_line(program: Resolved, without: frozenset[str] = frozenset()) -> list[Left]:
     """What each line leaves of the gradient that a refuted program's update reads, on the mesh of :func:`explain`; each change once. Empty
     where the program does not run there."""
     setup = _setup(program, without)
@@ -97,7 +97,7 @@ def _is_gradient(part: Any) -> bool:
     return isinstance(part, Part) and part.data.shape[-1] == 1 and bool(part.have.any())
 
 
-def _of_gradients(program: Program) -> list[str]:
+def _of_gradients(program: Resolved) -> list[str]:
     """The buffers from which the update's gradient comes, as far as the passes, in the order in which they are written."""
     every = list(statements(program.body))
     updates = [c for s in every for c in calls(s) if c.op in ("update", "update_with") and len(c.args) > 2]
@@ -152,7 +152,7 @@ def _wrong(found: _Gradient) -> tuple[_Gradient, str]:
     return replace(found, read=found.read[:, at], samples=found.samples[:, at], right=found.run.truth.gradient[at]), of
 
 
-def _setup(program: Program, without: frozenset[str]) -> Setup | None:
+def _setup(program: Resolved, without: frozenset[str]) -> Setup | None:
     """A mesh whose degrees, and number of micro-batches, tell factors apart."""
     least, free = least_degrees(program), iter(_APART)
     degrees: dict[str, int] = {}
@@ -170,7 +170,7 @@ def _setup(program: Program, without: frozenset[str]) -> Setup | None:
     return Setup(degrees=degrees, microbatches=m, layers_per_stage=units, units_per_stage=units, exact=False, without=without)
 
 
-def _ran(program: Program, setup: Setup) -> Run | None:
+def _ran(program: Resolved, setup: Setup) -> Run | None:
     """One step of a program that ends there."""
     from placeproof.semantics.meaning.run import NoMeaningError, Run
 

@@ -91,7 +91,7 @@ def _check(event: Event, problems: Problems) -> None:
 
 
 def _owners_of_parts(event: Event, problems: Problems) -> None:
-    if event.call.option("root", None) == "owner" and event.operands and event.operands[0].kind is _S:
+    if event.call.option("root") == "owner" and event.operands and event.operands[0].kind is _S:
         problems.add(
             "PP309",
             f"`{event.call.op}` with `root=owner` moves the parts of a tensor, and a number has none",

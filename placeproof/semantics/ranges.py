@@ -10,12 +10,12 @@ from placeproof.core.program import Program
 from placeproof.prove.kernel import ask
 from placeproof.prove.smtlib import satisfiable
 from placeproof.semantics.encode.world import Range, World
-from placeproof.semantics.trace import trace
+from placeproof.semantics.resolve import resolve
 
 
 def names(program: Program) -> tuple[str, ...]:
     """The symbols that a range may speak of: degrees that are not fixed, and the number of micro-batches."""
-    world = World(trace(program).program)
+    world = World(resolve(program))
     sizes = [s.size for s in (*world.sorts.values(), world.batch)]
     return tuple(dict.fromkeys(s for s in sizes if isinstance(s, str)))
 

@@ -17,6 +17,7 @@ from placeproof.core.diagnostics import Place
 from placeproof.core.program import Assign, Binary, Call, Expr, Number, Program, Ref, render_expression, statements, walked
 from placeproof.core.program.ops import DOMAINS
 from placeproof.prove import Budget
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Event, Kind, Trace, Value
 from placeproof.semantics.verdict import Judged, judge
@@ -167,7 +168,7 @@ _REDUCING = ("all_reduce", "reduce_scatter", "reduce", "tied_reduce")
 
 def flows(program: Program) -> Flows:
     """The flow of each group of parameters. Raises InputError for a program that is not well-formed."""
-    return _Reader(trace(program)).read()
+    return _Reader(trace(resolve(program))).read()
 
 
 class _Reader:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from placeproof.core.mesh import Axis
-from placeproof.core.program import FIRST_UNIT, For, Program, assigned, calls, reads, statements
+from placeproof.core.program import FIRST_UNIT, For, Resolved, assigned, calls, reads, statements
 from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.encode.world import Range, World
 from placeproof.semantics.meaning.setup import Difference, Fault, Setup, factors_of
@@ -37,7 +37,7 @@ class Searched:
 
 
 def search(
-    program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), seconds: float = SECONDS
+    program: Resolved, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), seconds: float = SECONDS
 ) -> Found | Searched:
     """The smallest run that differs from the reference, or how far was looked."""
     from placeproof.semantics.meaning.run import NoMeaningError, run
@@ -63,7 +63,7 @@ def search(
     return Searched(runs=runs, largest=last)
 
 
-def stuck(program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = ()) -> Found | None:
+def stuck(program: Resolved, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = ()) -> Found | None:
     """A small run of a program with messages that does not end; the proof follows values, not who waits for whom.
 
     Only axes of messages have more than one device, so that this takes milliseconds.
@@ -86,7 +86,7 @@ def stuck(program: Program, *, without: frozenset[str] = frozenset(), ranges: tu
     return None
 
 
-def allowed(program: Program, setup: Setup, ranges: tuple[Range, ...]) -> bool:
+def allowed(program: Resolved, setup: Setup, ranges: tuple[Range, ...]) -> bool:
     """Whether a mesh lies within the ranges that the claim is restricted to; axes without a degree in the setup are not asked."""
     if not ranges:
         return True
@@ -106,7 +106,7 @@ def describe(setup: Setup) -> str:
     return ", ".join([*parts, f"m = {setup.microbatches}"])
 
 
-def setups(program: Program, without: frozenset[str] = frozenset()) -> Iterator[Setup]:
+def setups(program: Resolved, without: frozenset[str] = frozenset()) -> Iterator[Setup]:
     """Small meshes, smallest first; of each, few micro-batches and parts of the model before many."""
     batches, shapes, least = batches_of(program), shapes_of(program), least_degrees(program)
     degrees = [degrees_of(axis, least.get(axis.name, 1)) for axis in program.axes]
@@ -130,7 +130,7 @@ def entries_of(least: Mapping[str, int]) -> int:
     return max([2, *least.values()])
 
 
-def batches_of(program: Program, ranges: tuple[Range, ...] = ()) -> list[int]:
+def batches_of(program: Resolved, ranges: tuple[Range, ...] = ()) -> list[int]:
     """How many micro-batches a run has: up to three numbers."""
     if not any(isinstance(s, For) and s.domain == "microbatches" for s in statements(program.body)):
         return [1]
@@ -140,7 +140,7 @@ def batches_of(program: Program, ranges: tuple[Range, ...] = ()) -> list[int]:
     return [m for m in range(1, 40) if all(r.allows(m) for r in ranges if r.name == "m")][:3]
 
 
-def shapes_of(program: Program) -> list[tuple[int, int]]:
+def shapes_of(program: Resolved) -> list[tuple[int, int]]:
     """How many layers and units a stage has."""
     if (fixed := program.count("units")) is not None:
         return [(fixed * each, fixed) for each in (1, 2)]
@@ -150,7 +150,7 @@ def shapes_of(program: Program) -> list[tuple[int, int]]:
     return [*shapes, (3, 3)] if _names_units(program) else shapes
 
 
-def _names_units(program: Program) -> bool:
+def _names_units(program: Resolved) -> bool:
     """Whether a unit is named otherwise than as that of an iteration: with two units, the next one is always the last one."""
     if any(isinstance(s, For) and s.start for s in statements(program.body)):
         return True
@@ -167,7 +167,7 @@ def degrees_of(axis: Axis, least: int) -> list[dict[str, int]]:
     return [{axis.name: n, axis.inner_name: i} for i, n in dict.fromkeys(whole) if n % i == 0]
 
 
-def legible(program: Program, found: Found, seeds: int = 10) -> Found | None:
+def legible(program: Resolved, found: Found, seeds: int = 10) -> Found | None:
     """A run of the same size in fractions whose numbers are short; None where no run in fractions differs."""
     from placeproof.semantics.meaning.recorded import IrrationalError
     from placeproof.semantics.meaning.run import run

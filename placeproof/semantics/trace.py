@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placeproof.collectives import Layout
-from placeproof.core.modes import GATHERED, REPLICATED, SHARDED, Mode
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Index, Number, Placed, Program, Ref, Stmt, statements, walked
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Index, Number, Program, Ref, Resolved, Stmt, statements, walked
 from placeproof.core.program.ops import DOMAINS
 from placeproof.core.states import STATES
 from placeproof.semantics.results import result_of
@@ -16,28 +15,17 @@ _SCALAR = Value(kind=Kind.SCALAR)
 _TURN = ("loss", "backward", "backward_input", "backward_weight")
 
 
-def trace(program: Program) -> Trace:
-    """Walk a well-formed program once, each loop body once, and return its operations and buffer accesses in order.
-
-    States that the program does not place are placed as its use of them says.
-    """
-    placed, gradient_buffer = _with_placements(program)
-    found = trace_placed(placed)
-    found.gradient_buffer = gradient_buffer
-    return found
-
-
-def trace_placed(program: Program) -> Trace:
-    """The walk itself, with placements as the program gives them."""
+def trace(program: Resolved) -> Trace:
+    """Walk a well-formed program once, each loop body once, and return its operations and buffer accesses in order."""
     walk = _Walk(program)
     walk.body(program.body)
-    return walk.found
+    return walk.trace
 
 
 class _Walk:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Resolved) -> None:
         self.program = program
-        self.found = Trace(program=program)
+        self.trace = Trace(program=program)
         self.env: dict[str, Value] = {}
         self.written_in: dict[str, tuple[For, ...]] = {}
         self.loops: list[For] = []
@@ -89,7 +77,7 @@ class _Walk:
     def _assign(self, stmt: Assign) -> None:
         value = self._eval(stmt.value)
         for position, target in enumerate(stmt.targets):
-            one = value if position == 0 or not isinstance(stmt.value, Call) else self._second(self.found.events[-1], target)
+            one = value if position == 0 or not isinstance(stmt.value, Call) else self._second(self.trace.events[-1], target)
             self._note(target, one, write=True, accumulate=stmt.accumulate)
             self._store(target, one)
 
@@ -119,7 +107,7 @@ class _Walk:
 
     def _note(self, ref: Ref, value: Value, *, write: bool, accumulate: bool = False, freed: bool = False) -> None:
         assert self.stmt is not None
-        self.found.accesses.append(
+        self.trace.accesses.append(
             Access(
                 name=ref.name,
                 write=write,
@@ -187,7 +175,7 @@ class _Walk:
                 return value
             case Binary():
                 left, right = self._eval(expr.left), self._eval(expr.right)
-                self.found.arithmetic.append((expr, left, right))
+                self.trace.arithmetic.append((expr, left, right))
                 return _sum(left, right)
             case Call():
                 return self._call(expr)
@@ -202,7 +190,7 @@ class _Walk:
             self.phase = "update"
         result = result_of(call, operands, self.program)
         assert self.stmt is not None
-        self.found.events.append(
+        self.trace.events.append(
             Event(
                 stmt=self.stmt,
                 call=call,
@@ -234,74 +222,3 @@ def _saved(w: Value, x: Value, target: Ref, program: Program) -> Value:
         if axis.splits.compute and Layout.SHARD in w.on(axis.name):
             piece = piece.laid((axis.name,), Layout.SHARD)
     return Value(kind=Kind.SAVED, pieces=(piece,), part=w.part)
-
-
-# Placing the states of a program that does not say how they lie: as its use of them says.
-
-
-def _with_placements(program: Program) -> tuple[Program, str]:
-    """The program with every model state placed, and the name of the buffer that plays the gradients.
-
-    A state that is not placed is inferred: parameters are owned in parts on the axes over which the step gathers them
-    before the update; the optimizer state and the gradients, on the axes on which the update's gradient is sharded.
-    """
-    program = _complete(program)
-    found = trace_placed(program)
-    update = _update_event(found)
-    read = update.call.args[2] if update is not None and len(update.call.args) > 2 else None
-    buffer = read.name if isinstance(read, Ref) else "gradients"
-    missing = {"parameters", "optimizer", "gradients"} - {p.state for p in program.placed}
-    if "parameters" in missing:
-        program = _with(program, "parameters", dict.fromkeys(_gathered(found), GATHERED))
-    if missing & {"optimizer", "gradients"}:
-        owned = _owned(trace_placed(program))
-        for state in ("optimizer", "gradients"):
-            if state in missing and (state != "gradients" or buffer == "gradients"):
-                program = _with(program, state, dict.fromkeys(owned, SHARDED))
-    return program, buffer
-
-
-def _complete(program: Program) -> Program:
-    """The program with one line for each group of a state of which one is placed apart: axis by axis, what is said of the group counts, and
-    for the rest what is said of all."""
-    apart = {p.state for p in program.placed if p.group is not None}
-    if not apart:
-        return program
-    placed = [p for p in program.placed if p.state not in apart]
-    for state in dict.fromkeys(p.state for p in program.placed if p.state in apart):
-        lines = [p for p in program.placed if p.state == state]
-        for group in (g.name for g in program.groups):
-            modes = {axis: mode for own in (None, group) for p in lines if p.group == own for axis, mode in p.modes}
-            own_line = next((p.place for p in lines if p.group == group), lines[0].place)
-            whole = tuple((a.name, modes.pop(a.name, REPLICATED)) for a in program.axes)
-            placed.append(Placed(state=state, group=group, modes=(*whole, *modes.items()), place=own_line))
-    return replace(program, placed=tuple(placed))
-
-
-def _with(program: Program, state: str, modes: dict[str, Mode]) -> Program:
-    total = tuple((a.name, modes.get(a.name, REPLICATED)) for a in program.axes)
-    return replace(program, placed=(*program.placed, Placed(state=state, group=None, modes=total)))
-
-
-def _update_event(found: Trace) -> Event | None:
-    return next((e for e in found.events if e.call.op in ("update", "update_with")), None)
-
-
-def _gathered(found: Trace) -> tuple[str, ...]:
-    axes: list[str] = []
-    for event in found.events:
-        if event.phase == "update":
-            break
-        direct = bool(event.call.args) and isinstance(event.call.args[0], Ref) and event.call.args[0].name == "parameters"
-        if event.call.op == "all_gather" and direct:
-            axes += [a.name for a in found.program.axes if set(a.factors) <= set(found.program.factors(*event.call.axes))]
-    return tuple(dict.fromkeys(axes))
-
-
-def _owned(found: Trace) -> tuple[str, ...]:
-    event = _update_event(found)
-    if event is None or len(event.operands) < 3 or event.operands[2].kind is not Kind.GRADIENTS:
-        return ()
-    gradient = event.operands[2]
-    sharded = {f for f in found.program.axis_factors if Layout.SHARD in gradient.on(f)}
-    return tuple(a.name for a in found.program.axes if set(a.factors) <= sharded)

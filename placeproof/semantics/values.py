@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from placeproof.collectives import Layout
-from placeproof.core.program import Binary, Call, For, If, Index, Program, Stmt
+from placeproof.core.program import Binary, Call, For, If, Index, Program, Resolved, Stmt
 
 
 class Kind(Enum):
@@ -134,10 +134,9 @@ class Trace:
     """What the pass found: operations and buffer accesses in order, and where statements stand in the walk; and sums, products and so on,
     with their two sides."""
 
-    program: Program
+    program: Resolved
     events: list[Event] = field(default_factory=list)
     accesses: list[Access] = field(default_factory=list)
-    gradient_buffer: str = "gradients"
     arithmetic: list[tuple[Binary, Value, Value]] = field(default_factory=list)
 
 

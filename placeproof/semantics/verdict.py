@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from placeproof.core.diagnostics import Place
-from placeproof.core.program import Program
+from placeproof.core.program import Program, Resolved
 from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
 from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, denied
 from placeproof.semantics.encode import INVARIANT, Encoding, Line, NoMeaningError, Obligation, Options, encode
-from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.ranges import Range
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.search import Found, legible, search, stuck
-from placeproof.semantics.trace import trace
 
 if TYPE_CHECKING:
     from placeproof.semantics import tensors
@@ -44,7 +43,7 @@ class Judged:
     """A program's verdict. ``found``: the run that refutes it; ``why``: why it is unknown; ``about``: the broken obligation;
     ``confirmed``: the runs that ended as the proof says."""
 
-    program: Program
+    program: Resolved
     options: Options
     word: Word
     settled: tuple[Settled, ...] = ()
@@ -64,23 +63,21 @@ def judge(
 
     Raises InputError, and DisagreementError where a run denies what was proved.
     """
-    if program.tensors:
+    resolved = resolve(program)
+    if resolved.tensors:
         from placeproof.semantics.tensors import judge_tensors
 
-        return judge_tensors(program, budget)
-    traced = trace(program)
-    require_kinds(traced)
-    placed = traced.program
+        return judge_tensors(resolved, budget)
     options = Options(without=without | frozenset(program.without), ranges=ranges)
     try:
-        encoding = encode(placed, options)
+        encoding = encode(resolved, options)
     except NoMeaningError as missing:
         where = f", line {missing.place.line}" if missing.place else ""
-        return _by_search(placed, options, (), None, f"the proof cannot speak of this step: {missing}{where}")
+        return _by_search(resolved, options, (), None, f"the proof cannot speak of this step: {missing}{where}")
     settled = tuple(_settle(o, budget) for o in encoding.obligations)
     open_ = [s for s in settled if s.word != "proved"]
     judged = Judged(
-        program=placed,
+        program=resolved,
         options=options,
         word="proved",
         settled=settled,
@@ -93,7 +90,7 @@ def judge(
         return _ends(replace(judged, warnings=(*judged.warnings, *(_harmless(s) for s in open_))))
     first = min(open_, key=_tells_least)
     assert isinstance(first.verdict, Unknown)
-    found = _by_search(placed, options, settled, first.obligation, first.verdict.why)
+    found = _by_search(resolved, options, settled, first.obligation, first.verdict.why)
     return replace(found, for_all=judged.for_all, warnings=judged.warnings)
 
 
@@ -133,7 +130,7 @@ def _settle(obligation: Obligation, budget: Budget | None) -> Settled:
     return Settled(obligation=obligation, verdict=verdict, seconds=time.perf_counter() - began)
 
 
-def _by_search(program: Program, options: Options, settled: tuple[Settled, ...], about: Obligation | None, why: str) -> Judged:
+def _by_search(program: Resolved, options: Options, settled: tuple[Settled, ...], about: Obligation | None, why: str) -> Judged:
     """A suspicion is confirmed by a run, or it stays one."""
     result = search(program, without=options.without, ranges=options.ranges)
     if not isinstance(result, Found):  # long thin meshes, too
@@ -153,7 +150,7 @@ def _by_search(program: Program, options: Options, settled: tuple[Settled, ...],
     return replace(judged, word="refuted" if isinstance(verdict, Refuted) else "unknown", settled=after, found=found)
 
 
-def _again(program: Program, found: Found) -> bool:
+def _again(program: Resolved, found: Found) -> bool:
     """Whether a second run ends as the first one did."""
     from placeproof.semantics.meaning.run import run
 

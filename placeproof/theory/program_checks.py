@@ -118,7 +118,7 @@ def exact(one: Programs) -> Check:
     name = "exact arithmetic"
     if one.judged.word == "refuted":
         return Check(name=name, standing="passed", detail="replayed by the simulator")
-    program = one.statement.program
+    program = one.judged.program
     if program.tensors:
         from placeproof.semantics.tensors import Searched as SearchedTensors
         from placeproof.semantics.tensors import search as search_tensors

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from placeproof.core.program.ir import Group, Program, Ref, calls, statements
+from placeproof.core.program.ir import Group, Ref, Resolved, calls, statements
 from placeproof.core.strategy import NORM
 
 
 class ProgramFacts:
     """Facts about a program, for what is made of it."""
 
-    program: Program
+    program: Resolved
 
     def factors(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         """The axis factors that names stand for."""

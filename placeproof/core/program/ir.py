@@ -15,6 +15,7 @@ from typing import TypeAlias
 from placeproof.core.diagnostics import Place
 from placeproof.core.mesh import Axis
 from placeproof.core.modes import Mode
+from placeproof.core.program.ops import DEFAULTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +58,20 @@ class Call:
     options: tuple[tuple[str, str], ...] = ()
     place: Place | None = field(default=None, compare=False, repr=False)
 
-    def option(self, name: str, default: str | None = None) -> str | None:
-        """The value of a named option, as text."""
-        return dict(self.options).get(name, default)
+    def option(self, name: str) -> str | None:
+        """The value of a named option, as text; None where it is not said."""
+        return dict(self.options).get(name)
+
+    def choice(self, name: str) -> str:
+        """The value of an option that has a default in the table of operations, or that a resolved program always says."""
+        value = self.option(name) or DEFAULTS.get(name)
+        assert value is not None, f"`{self.op}` does not say `{name}`"
+        return value
+
+    @property
+    def steps(self) -> int:
+        """How far along its axis a message goes, or comes from."""
+        return int(self.choice("to" if self.op == "send" else "source"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +253,18 @@ class Program:
     def axis_factors(self) -> tuple[str, ...]:
         """All axis factors of the mesh."""
         return tuple(f for axis in self.axes for f in axis.factors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved(Program):
+    """A program in which nothing is left for a reader to fill in: what costs, proofs and runs are made of.
+
+    Every model state is placed, group by group where groups differ; a loop variable stands for one domain; collectives name their root; the
+    only group has no name; every operand has a kind that its operation takes. ``gradients``: the buffer that plays the gradients. Made by
+    :func:`placeproof.semantics.resolve.resolve` alone.
+    """
+
+    gradients: str = "gradients"
 
 
 DEFAULT_GROUP = "all"

@@ -26,8 +26,8 @@ class Op:
     """One operation.
 
     ``operands`` are positional, the last ``optional`` of them may be left out; ``options`` are written ``name=value``
-    and map to the values allowed (an empty tuple: an integer or a name); ``results`` is the least and greatest number
-    of targets (0 for an effect).
+    and map to the values allowed, the first of which is the default (an empty tuple: an integer or a name, and no default); ``results`` is
+    the least and greatest number of targets (0 for an effect).
     """
 
     name: str
@@ -73,9 +73,9 @@ _OPS = (
     Op(name="reduce", operands=("x",), axes=Axes.SOME, options=(_REDUCE, ("root", ())), collective=True,
        doc="combine over the axes on the root alone (a rank, or `owner`: each part at its owner); the default is that of `broadcast`"),
     Op(name="send", operands=("x",), axes=Axes.ONE, options=(("to", ()),), results=(0, 0), collective=True,
-       doc="send to the device `to` steps along the axis"),
+       doc="send to the device `to` steps along the axis (`to=1`: the next); how many is always said"),
     Op(name="recv", operands=(), axes=Axes.ONE, options=(("source", ()),), collective=True,
-       doc="receive from the device `source` steps along the axis"),
+       doc="receive from the device `source` steps along the axis (`source=-1`: the one before); how many is always said"),
     Op(name="tied_reduce", operands=("x",), axes=Axes.ONE, options=(_REDUCE,), collective=True,
        doc="all-reduce between the first and the last device of the axis: the copies of a tied weight"),
     # Asynchrony.
@@ -141,6 +141,8 @@ _OPS = (
 )  # fmt: skip
 
 OPS: dict[str, Op] = {op.name: op for op in _OPS}
+#: What an option that has words is where a program does not say: the first of them.
+DEFAULTS = {option: words[0] for op in _OPS for option, words in op.options if words}
 COLLECTIVES = tuple(op.name for op in _OPS if op.collective)
 
 #: How a branch may compare a rank with a number.

@@ -161,13 +161,19 @@ def _options_as_in_table(call: Call, problems: Problems) -> None:
         elif allowed[name] and value not in allowed[name]:
             hint = "one of " + ", ".join(allowed[name])
             problems.add("PP304", f"`{name}={value}` is not an option of `{call.op}`", place=call.place, help=hint)
-    for name in ("to", "source"):
-        text = call.option(name)
-        if text is not None and not text.lstrip("-").isdigit():
-            problems.add("PP304", f"`{name}` is a number of steps along the axis", place=call.place, help="for example to=1")
+    if call.op in ("send", "recv") and not _is_steps(call):
+        name, example = ("to", "`to=1`, the next device") if call.op == "send" else ("source", "`source=-1`, the device before")
+        what = f"`{call.op}` says by `{name}` how many steps along the axis"
+        problems.add("PP304", what, place=call.place, help=f"for example {example}")
     root = call.option("root")
     if root is not None and root != "owner" and not root.isdigit():
         problems.add("PP304", "`root` is the number of a device along the axes, or `owner`", place=call.place, help="for example root=0")
+
+
+def _is_steps(call: Call) -> bool:
+    """Whether a message says how far it goes: to another device."""
+    text = call.option("to" if call.op == "send" else "source") or ""
+    return text.removeprefix("-").isdecimal() and int(text) != 0
 
 
 def _target_count(program: Program, problems: Problems) -> None:
@@ -319,7 +325,7 @@ def least_degrees(program: Program) -> dict[str, int]:
             k, n = bound
             named(stmt.axis, -k if n else k + 1)
         for call in calls(stmt):
-            root = call.option("root", "") or ""
+            root = call.option("root") or ""
             if root.isdigit() and len(call.axes) == 1:
                 named(call.axes[0], int(root) + 1)
     return least
@@ -331,7 +337,7 @@ def _ranks_exist(program: Program, problems: Problems) -> None:
         if isinstance(stmt, If) and stmt.axis in degrees:
             _rank_exists(stmt, degrees[stmt.axis], program, problems)
         for call in calls(stmt):
-            root, axis = call.option("root", "") or "", call.axes[0] if len(call.axes) == 1 else ""
+            root, axis = call.option("root") or "", call.axes[0] if len(call.axes) == 1 else ""
             degree = degrees.get(axis)
             if root.isdigit() and degree is not None and int(root) >= degree:
                 _no_device(axis, degree, root, call.place, problems)
@@ -427,11 +433,9 @@ def _paired_messages(program: Program, problems: Problems) -> None:
     receives: Counter[tuple[str, int]] = Counter()
     first: dict[tuple[str, int], Call] = {}
     for call in _every_call(program):
-        text = call.option("to" if call.op == "send" else "source", "0") or "0"
-        if call.op not in ("send", "recv") or not call.axes or not text.lstrip("-").isdigit():
+        if call.op not in ("send", "recv") or not call.axes or not _is_steps(call):
             continue
-        offset = int(text)
-        key = (call.axes[0], offset if call.op == "send" else -offset)
+        key = (call.axes[0], call.steps if call.op == "send" else -call.steps)
         (sends if call.op == "send" else receives)[key] += 1
         first.setdefault(key, call)
     for key in sorted(set(sends) | set(receives)):

@@ -17,6 +17,7 @@ from placeproof.core.strategy import MATRIX, NORM
 from placeproof.cost.exact.cuts import buckets, dealt, local_shape, padded
 from placeproof.cost.exact.setting import Setting
 from placeproof.cost.tensors import BlockExchange, exchanges
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Event, Kind
 
@@ -63,7 +64,7 @@ class Walk:
     late: list[Exchange] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.program = self.setting.program
+        self.program = resolve(self.setting.program)
         self.events: dict[int, Event] = {id(e.call): e for e in trace(self.program).events}
         self.shards_samples = bool(self.setting.cut_axes)
 
@@ -192,13 +193,12 @@ class Walk:
             self.found += self._calls(event, where)
 
     def _message(self, event: Event, where: _Where) -> None:
-        step = int(event.call.option("to" if event.call.op == "send" else "source") or 0)
         assert self.setting.stage_axis is not None
-        if self.setting.holder(where.stage + step) == self.setting.at[self.setting.stage_axis]:
+        if self.setting.holder(where.stage + event.call.steps) == self.setting.at[self.setting.stage_axis]:
             return  # both stages lie on this device
         dims = dict(self.setting.shapes.dims)
         amount = prod(dims[d] for d in ("batch", "tokens", "hidden")) * self.setting.widths.computed
-        backward = (event.call.op == "send") == (step < 0)
+        backward = (event.call.op == "send") == (event.call.steps < 0)
         self.found.append(Exchange(kind=event.call.op, axes=event.call.axes, bytes=amount, phase="backward" if backward else "forward"))
 
     def _calls(self, event: Event, where: _Where) -> Iterator[Exchange]:
@@ -230,7 +230,7 @@ class Walk:
         return tuple(names.get(a, a) for a in axes)
 
     def _op(self, event: Event) -> str:
-        return event.call.option("op", "sum") or "sum"
+        return event.call.choice("op")
 
     def local(self, weight: Weight) -> tuple[int, ...]:
         """The shape of a device's part of a weight, before any axis of samples cuts it."""

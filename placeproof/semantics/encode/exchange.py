@@ -16,7 +16,7 @@ def exchange(ctx: Context, call: Call, value: Whole) -> Whole:
     """The result of a collective on the device that is spoken of."""
     if not isinstance(value, Tensor | Stream | Scalar):
         raise NoMeaningError(f"`{call.op}` of what a forward kept", call.place)
-    root = call.option("root", "owner" if isinstance(value, Tensor) else "0") or "0"
+    root = call.option("root")
     op = {"broadcast": "all_gather", "reduce": "reduce_scatter"}.get(call.op, call.op) if root == "owner" else call.op
     match op:
         case "all_reduce" | "reduce_scatter":
@@ -25,10 +25,10 @@ def exchange(ctx: Context, call: Call, value: Whole) -> Whole:
         case "all_gather":
             return _all_gather(ctx, call, value)
         case "broadcast":
-            at = _root(ctx, call, int(root))
+            at = _root(ctx, call)
             return value.map(lambda body: substitute(body, at))
         case "reduce":
-            return _reduce(ctx, call, value, _root(ctx, call, int(root)))
+            return _reduce(ctx, call, value, _root(ctx, call))
         case "tied_reduce":
             return _tied_reduce(ctx, call, value)
     raise NoMeaningError(f"`{call.op}`: which dimensions it exchanges is not said", call.place)
@@ -42,7 +42,7 @@ def _coordinates(ctx: Context, call: Call) -> list[Var]:
 
 def combined(ctx: Context, call: Call, body: Poly) -> Poly:
     """A reduction of one number of each device of the group."""
-    op = call.option("op", "sum")
+    op = call.choice("op")
     variables = _coordinates(ctx, call)
     if op == "max":
         return greatest(variables, body)
@@ -55,7 +55,7 @@ def combined(ctx: Context, call: Call, body: Poly) -> Poly:
 def own_part(ctx: Context, call: Call, value: Whole) -> Whole:
     """The device's own part of a full copy; garbage elsewhere."""
     factors = ctx.world.factors(call.axes)
-    order = call.option("order") or "blocked"
+    order = call.choice("order")
     if isinstance(value, Tensor):
         held = frozenset((f, order) for f in factors)
         return replace(value, pieces={g: Piece(body=ctx.owned(g, p.body, held), held=p.held | held) for g, p in value.pieces.items()})
@@ -88,9 +88,9 @@ def _gathered(ctx: Context, group: str, piece: Piece, factors: tuple[str, ...]) 
     return Piece(body=body, held=frozenset(h for h in piece.held if h[0] not in factors))
 
 
-def _root(ctx: Context, call: Call, number: int) -> dict[str, Index]:
+def _root(ctx: Context, call: Call) -> dict[str, Index]:
     """The coordinates of the root: of a group over several axes, only the first device has a name."""
-    factors = ctx.world.factors(call.axes)
+    factors, number = ctx.world.factors(call.axes), int(call.choice("root"))
     if number and len(factors) > 1:
         raise NoMeaningError("a root other than 0 of a group over several axes", call.place)
     return {v.name: ctx.world.rank(f, number) for f in factors if isinstance(v := ctx.world.here[f], Var)}
@@ -118,7 +118,7 @@ def _tied_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
         return value
     apart = constant(1) - same(first, last)
 
-    op = call.option("op", "sum")
+    op = call.choice("op")
     if op == "max":
         raise NoMeaningError("`tied_reduce` that takes the greatest", call.place)
     share = constant(1) if op == "sum" else constant(1) - product(constant(Fraction(1, 2)), apart)

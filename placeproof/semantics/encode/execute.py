@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
-from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
+from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt
 from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.symbols import info
 from placeproof.prove.terms import ZERO, Poly, Var, constant, fn, inverse, power, product, symbol
@@ -47,7 +47,7 @@ class Walk:
         self.ctx: Context = ctx
         self.messages = messages
         self.world: World = ctx.world
-        self.program: Program = ctx.world.program
+        self.program: Resolved = ctx.world.program
         self.reference = Reference(ctx.world)
         self.env: Env = {}
         self.mixed: set[str] = set()

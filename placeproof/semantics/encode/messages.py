@@ -46,7 +46,7 @@ class Messages:
 
     def receive(self, ctx: Context, call: Call) -> Stream:
         """The stream that a device receives."""
-        direction = -int(call.option("source", "-1") or "-1")
+        direction = -call.steps
         taken = self.taken.get(direction, Taken())
         if not self._same_loops(ctx, direction) or not taken.known or not _between_stages(ctx, call, direction, 0 if direction > 0 else -1):
             return ctx.unknown_stream(taken.held)
@@ -62,7 +62,7 @@ class Messages:
 
     def send(self, ctx: Context, call: Call, value: Whole) -> None:
         """Check that what is sent is what receives are taken to deliver."""
-        direction = int(call.option("to", "1") or "1")
+        direction = call.steps
         taken = self.taken.get(direction, Taken())
         together = self._same_loops(ctx, direction)
         if not taken.known:

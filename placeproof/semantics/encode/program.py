@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from placeproof.core.diagnostics import Place
-from placeproof.core.program import Assign, Program, Stmt, statements
+from placeproof.core.program import Assign, Resolved, Stmt, statements
 from placeproof.prove import Given
 from placeproof.prove.terms import Index, Poly, Var, substitute
 from placeproof.prove.terms.limit import limited
@@ -30,7 +30,7 @@ class Line:
 class Encoding:
     """A program's obligations, in the order in which a device comes to them, and what they assume of degrees; what each line leaves."""
 
-    program: Program
+    program: Resolved
     options: Options
     obligations: tuple[Obligation, ...]
     given: tuple[Given, ...]
@@ -39,8 +39,8 @@ class Encoding:
 
 
 @limited()
-def encode(program: Program, options: Options | None = None) -> Encoding:
-    """The obligations of a program whose states are placed (``trace(program).program``).
+def encode(program: Resolved, options: Options | None = None) -> Encoding:
+    """The obligations of a program.
 
     Raises :class:`NoMeaningError` for operations that the encoding gives no meaning to.
     """
@@ -101,6 +101,6 @@ def _by_owner(walk: Walk, group: str) -> Poly:
     return substitute(substitute(value, at), first)
 
 
-def _last_write(program: Program, state: str) -> Place | None:
+def _last_write(program: Resolved, state: str) -> Place | None:
     found = [s.place for s in statements(program.body) if isinstance(s, Assign) and any(t.name == state for t in s.targets)]
     return found[-1] if found else (list(statements(program.body))[-1].place)

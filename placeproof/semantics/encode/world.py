@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from placeproof.core.mesh import Axis, degree_symbol
-from placeproof.core.program import For, Program, statements
+from placeproof.core.program import For, Resolved, statements
 from placeproof.core.program.facts import ProgramFacts
 from placeproof.core.program.ops import COMPARE
 from placeproof.prove import Order
@@ -72,7 +72,7 @@ class Options:
 class World(ProgramFacts):
     """The sorts, coordinates and functions that speak of one program."""
 
-    program: Program
+    program: Resolved
     options: Options = field(default_factory=Options)
     least: dict[str, int] = field(default_factory=dict)
 

@@ -31,7 +31,7 @@ def exchange(call: Call, mesh: Mesh, value: Any) -> Any:
     """The result on every device. Raises NoMeaningError."""
     factors = mesh.world.layout.factors(call.axes)
     op = call.op
-    if op in _BY_OWNERS and call.option("root", "owner" if isinstance(value, Part) else "0") == "owner":
+    if op in _BY_OWNERS and call.choice("root") == "owner":
         op = _BY_OWNERS[op]
     if isinstance(value, Saved):
         raise NoMeaningError(f"`{op}` of what a forward kept")
@@ -62,7 +62,7 @@ def _dims(mesh: Mesh, factors: tuple[str, ...]) -> tuple[int, ...]:
 
 def _combined(call: Call, mesh: Mesh, factors: tuple[str, ...], data: Array, count: int | None = None) -> Array:
     """The reduction over a group, everywhere in it. ``count``: how many devices it has, if not all along the factors."""
-    op, dims = call.option("op", "sum"), _dims(mesh, factors)
+    op, dims = call.choice("op"), _dims(mesh, factors)
     if op == "max":
         return np.broadcast_to(mesh.world.field.greatest(data, dims, keepdims=True), data.shape)
     found = mesh.world.field.total(data, dims, keepdims=True)
@@ -76,7 +76,7 @@ def _some(mesh: Mesh, factors: tuple[str, ...], have: Array) -> Array:
 
 
 def _root(call: Call, mesh: Mesh, factors: tuple[str, ...]) -> dict[str, int]:
-    number = int(call.option("root", "0") or "0") % size(mesh.world, factors)
+    number = int(call.choice("root")) % size(mesh.world, factors)
     found = {}
     for f in reversed(factors):
         found[f], number = number % mesh.world.sizes[f], number // mesh.world.sizes[f]

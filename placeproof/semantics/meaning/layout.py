@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import TypeAlias
 
-from placeproof.core.program import Program
+from placeproof.core.program import Resolved
 from placeproof.core.program.facts import ProgramFacts
 from placeproof.core.strategy import NORM
 from placeproof.semantics.meaning.remembered import remembered
@@ -51,7 +51,7 @@ class Layout(ProgramFacts):
     short formula.
     """
 
-    program: Program
+    program: Resolved
     sizes: Sizes
 
     @cached_property

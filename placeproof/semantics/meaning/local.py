@@ -97,7 +97,7 @@ def _tensor_norms(place: Place, call: Call, operands: list[Any], results: int) -
 def _own_part(place: Place, call: Call, operands: list[Any], results: int) -> Any:
     value = operands[0]
     if isinstance(value, Part):
-        order = call.option("order", "blocked") or "blocked"
+        order = call.choice("order")
         return value.with_(value.data, value.have & place.mesh.owns(value.columns, place.layout.factors(call.axes), order))
     return expect(Stream, value).kept(place.world, value.have & place.mesh.tokens())
 

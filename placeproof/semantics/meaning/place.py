@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt, assigned
+from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, assigned
 from placeproof.core.program.ops import COMPARE, DOMAINS, OPS
 from placeproof.core.states import STATES
 from placeproof.semantics.meaning import local
@@ -26,7 +26,7 @@ Waits = Generator[Any, Any, Any]
 LAYERS = ("forward", "backward", "backward_weight", "backward_input")
 
 
-def axes_together(program: Program) -> tuple[str, ...]:
+def axes_together(program: Resolved) -> tuple[str, ...]:
     """The axes whose devices compute a whole pass of the flat model together."""
     axes = {a.name for a in program.axes if a.splits.compute} | {g.experts for g in program.groups if g.experts}
     return tuple(a.name for a in program.axes if a.name in axes)
@@ -369,8 +369,7 @@ class Place:
     def _message(self, call: Call, operands: list[Any]) -> Message | None:
         """A message; None for one that is sent beyond the ends of the axis, which goes nowhere."""
         axis, sends = call.axes[0], call.op == "send"
-        offset = int(call.option("to" if sends else "source", "1") or "1")
-        other = {**self.here, axis: self.here[axis] + offset}
+        other = {**self.here, axis: self.here[axis] + call.steps}
         if sends and not 0 <= other[axis] < self.world.sizes[axis]:
             return None
         ends = (self.here, other) if sends else (other, self.here)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.core.program import Call, Program
+from placeproof.core.program import Call, Resolved
 from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.collectives import exchange
 from placeproof.semantics.meaning.layers import Experts, Layers, flat_pass, own_gradients
@@ -21,12 +21,11 @@ from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Par
 from placeproof.semantics.meaning.world import World
 
 
-def run(program: Program, setup: Setup) -> Difference | Fault | None:
+def run(program: Resolved, setup: Setup) -> Difference | Fault | None:
     """Run the program for some steps: None when every device holds what one device would hold after each of them.
 
-    All states must be placed by the program (``trace(program).program`` places those that it leaves out). In fractions every device runs by
-    itself; among residues, one stands for all that do the same. Raises NoMeaningError for a collective that says nothing of what it is
-    given, and ZeroDivisionError where something is undefined for the numbers drawn.
+    In fractions every device runs by itself; among residues, one stands for all that do the same. Raises NoMeaningError for a collective
+    that says nothing of what it is given, and ZeroDivisionError where something is undefined for the numbers drawn.
     """
     return Run(program, setup).compare(setup.steps)
 
@@ -35,7 +34,7 @@ class Run:
     """A program on all devices of a mesh, beside one device that sees the whole global batch. ``problem``: the numbers, unless the setup
     says which."""
 
-    def __init__(self, program: Program, setup: Setup, problem: Problem | None = None) -> None:
+    def __init__(self, program: Resolved, setup: Setup, problem: Problem | None = None) -> None:
         recorded: dict[str, Recorded] | None = {} if setup.record else None
         layout = layout_of(program, setup)
         drawn = problem or Problem(layout=layout, seed=setup.seed, without=setup.without, recorded=recorded, small=setup.small)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
-from placeproof.core.program import Program
+from placeproof.core.program import Resolved
 from placeproof.semantics.meaning.layout import in_words
 from placeproof.semantics.meaning.recorded import Plain, Recorded, plain
 from placeproof.semantics.meaning.setup import Difference, Setup
 
 
-def script(program: Program, setup: Setup, title: str) -> str | None:
+def script(program: Resolved, setup: Setup, title: str) -> str | None:
     """The file's text; None where no two numbers differ (devices that wait for one another, an element that is missing)."""
     found = _recorded(program, setup)
     return None if found is None else written(title, shown_pair(found), what_differs(found))
@@ -40,7 +40,7 @@ def written(title: str, pair: tuple[Plain, Plain], said: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def inputs(program: Program, setup: Setup) -> dict[str, Fraction]:
+def inputs(program: Resolved, setup: Setup) -> dict[str, Fraction]:
     """The numbers that a run begins with and that matter for what differs, by name."""
     found = _recorded(program, setup)
     return {} if found is None else begun(shown_pair(found))
@@ -51,7 +51,7 @@ def begun(pair: tuple[Plain, Plain]) -> dict[str, Fraction]:
     return {one.name: one.value for one in _needed([v for v in pair if isinstance(v, Recorded)]) if one.made is None}
 
 
-def _recorded(program: Program, setup: Setup) -> Difference | None:
+def _recorded(program: Resolved, setup: Setup) -> Difference | None:
     from placeproof.semantics.meaning.run import run
 
     found = run(program, replace(setup, exact=True, record=True))

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from placeproof.core.mesh import Axis
-from placeproof.core.program import Program
+from placeproof.core.program import Resolved
 from placeproof.semantics.meaning.layout import Element, Layout, Sizes
 
 
@@ -75,7 +75,7 @@ def factors_of(axis: Axis, setup: Setup) -> dict[str, int]:
     return {axis.outer_name: size // inner, axis.inner_name: inner}
 
 
-def layout_of(program: Program, setup: Setup) -> Layout:
+def layout_of(program: Resolved, setup: Setup) -> Layout:
     """Where the elements of a run's model lie."""
     factors = {f: n for a in program.axes for f, n in factors_of(a, setup).items()}
     sizes = Sizes(

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.core.program import If, Program, calls, statements
+from placeproof.core.program import If, Resolved, calls, statements
 from placeproof.semantics.meaning.layout import CHANNELS, TIED, Element, Layout
 from placeproof.semantics.meaning.numbers import Array, Field, residues
 from placeproof.semantics.meaning.problem import Problem
@@ -85,7 +85,7 @@ class Columns:
         return norm, first.reshape(CHANNELS, len(width)), second.reshape(len(width), CHANNELS)
 
 
-def apart_axes(program: Program, layout: Layout) -> tuple[str, ...]:
+def apart_axes(program: Resolved, layout: Layout) -> tuple[str, ...]:
     """Axes (or factors) along which devices exchange messages, take different branches, or have different layers."""
     every = list(statements(program.body))
     named = {a for s in every for c in calls(s) if c.op in _PAIRS for a in c.axes} | {s.axis for s in every if isinstance(s, If)}
@@ -95,7 +95,7 @@ def apart_axes(program: Program, layout: Layout) -> tuple[str, ...]:
 class World:
     """What is the same for all devices."""
 
-    def __init__(self, program: Program, problem: Problem, field: Field, seed: int) -> None:
+    def __init__(self, program: Resolved, problem: Problem, field: Field, seed: int) -> None:
         self.program, self.problem, self.field = program, problem, field
         self.layout: Layout = problem.layout
         self.by_batch = program.kept_by_batch

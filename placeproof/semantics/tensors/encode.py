@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placeproof.core.diagnostics import Place
-from placeproof.core.program import Program
+from placeproof.core.program import Resolved
 from placeproof.prove import Equal, Equation, Given, Order
 from placeproof.prove.terms import ZERO, Poly, Var, power, product, symbol
 from placeproof.prove.terms.limit import limited
@@ -14,7 +14,7 @@ from placeproof.semantics.tensors.values import Edge, Space, Value
 
 
 @limited()
-def encode_tensors(program: Program) -> tuple[Obligation, ...]:
+def encode_tensors(program: Resolved) -> tuple[Obligation, ...]:
     """The obligations of a tensor program. Raises NoMeaningError where it does something that the encoding cannot speak of."""
     mesh, alone = Run(Space.of(program)), Run(Space.of(program, one_device=True))
     try:

@@ -40,7 +40,7 @@ def exchange(space: Space, call: Call, value: Value) -> Value:
 def _combined(space: Space, call: Call, value: Value) -> Poly:
     """A reduction of one number of each device of the group. Devices that hold parts of different elements have nothing to combine."""
     _same_elements(call, value)
-    variables, op = space.coordinates(call.axes), call.option("op", "sum")
+    variables, op = space.coordinates(call.axes), call.choice("op")
     if op == "max":
         return greatest(variables, value.body)
     summed = total(variables, value.body)
@@ -70,7 +70,7 @@ def _reduce_scatter(space: Space, call: Call, value: Value) -> Value:
 
 def _part(space: Space, call: Call, value: Value) -> Value:
     dim = _dim(call, value)
-    if call.option("order", "blocked") != "blocked":
+    if call.choice("order") != "blocked":
         raise NoMeaningError("parts of a tensor in another order than blocked", call.place)
     _not_cut_twice(call.axes, dim, value, call.place)
     cuts = {**value.cuts, dim: (*value.cuts.get(dim, ()), *call.axes)}
@@ -107,7 +107,7 @@ def _all_to_all(space: Space, call: Call, value: Value) -> Value:
 
 def _root(space: Space, call: Call) -> dict[Var, Index]:
     """The coordinates of the root."""
-    if call.option("root", "0") != "0":
+    if call.choice("root") != "0":
         raise NoMeaningError("a root other than 0", call.place)
     return {v: point(v.sort) for v in space.coordinates(call.axes)}
 
@@ -130,7 +130,7 @@ def neighbour(sort: Sort, here: Index, by: str, *, other: bool = False) -> Index
 
 def _shift(space: Space, call: Call, value: Value) -> Value:
     """What the neighbour had. The neighbour's neighbour on the other side is the device itself."""
-    (axis,), by = call.axes, call.option("by", "1") or "1"
+    (axis,), by = call.axes, call.choice("by")
     sort, here = space.world.sorts[axis], space.here(axis)
     if not isinstance(here, Var):  # one device passes on to itself
         return value.moved(value.body)

@@ -45,7 +45,7 @@ class Groups:
             case "shift":
                 if len(call.axes) != 1:
                     raise NotComputedError("a shift along several axes")
-                return self.shifted(call, x, int(call.option("by", "1") or "1"))
+                return self.shifted(call, x, int(call.choice("by")))
             case "all_reduce" | "reduce" | "broadcast" | "reduce_scatter":
                 x = self.alike(call, x, active)
                 root = self._root(call)
@@ -62,7 +62,7 @@ class Groups:
     def _dim(call: Call, x: Held) -> str:
         """The dimension of which a device takes its part."""
         dim = call.option("dim")
-        if dim is None or dim not in x.dims or call.option("order", "blocked") != "blocked":
+        if dim is None or dim not in x.dims or call.choice("order") != "blocked":
             raise NotComputedError("this part")
         return dim
 
@@ -70,7 +70,7 @@ class Groups:
         """The coordinates of the device whose value counts; None where all do."""
         if call.op not in ("reduce", "broadcast"):
             return None
-        said = call.option("root", "0") or "0"
+        said = call.choice("root")
         if self.size(call) == 1:  # where collectives do nothing
             return dict.fromkeys(call.axes, 0)
         if said == "owner":
@@ -125,7 +125,7 @@ class Groups:
 
     def combined(self, call: Call, x: Held, root: Mapping[str, int] | None) -> Held:
         """The reduction over a group: everywhere, or on its root alone."""
-        arrays, op = self.arrays, call.option("op", "sum")
+        arrays, op = self.arrays, call.choice("op")
         data, f = self._over(x.data, call.axes, 1), self.arrays.field
         dims = self._dims(call.axes, 1)
         if op == "max":

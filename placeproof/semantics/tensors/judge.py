@@ -15,12 +15,12 @@ from placeproof.semantics.tensors.simulate import ran, search, setups, simulate,
 from placeproof.semantics.tensors.values import Space
 
 if TYPE_CHECKING:
-    from placeproof.core.program import Program
+    from placeproof.core.program import Resolved
     from placeproof.semantics import search as steps
     from placeproof.semantics.verdict import Judged, Settled, Word
 
 
-def judge_tensors(program: Program, budget: Budget | None = None) -> Judged:
+def judge_tensors(program: Resolved, budget: Budget | None = None) -> Judged:
     """Prove a tensor program, or look for a run that refutes it.
 
     ``found`` is a :class:`placeproof.semantics.tensors.Found`: it has a ``setup`` with ``degrees``, and ``what`` differs.
@@ -93,5 +93,5 @@ def _by_search(judged: Judged, about: Obligation | None, why: str) -> Judged:
     return replace(judged, word=word, settled=settled, about=about, found=shown, why=why)
 
 
-def _again(program: Program, found: Found) -> bool:
+def _again(program: Resolved, found: Found) -> bool:
     return simulate(program, found.setup) == found.what

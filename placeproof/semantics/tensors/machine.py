@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt, assigned, statements
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, assigned, statements
 from placeproof.core.program.ir import Tensor
 from placeproof.core.program.ops import COMPARE, OPS
 from placeproof.semantics.meaning.numbers import Array
@@ -50,7 +50,7 @@ class Machine:
 
     def __init__(
         self,
-        program: Program,
+        program: Resolved,
         arrays: Arrays,
         sizes: Mapping[str, int],
         begin: Begin,
@@ -294,7 +294,7 @@ class Machine:
             raise FaultError("devices of one group meet in different collectives", alone & self.everyone)
 
 
-def _sources(program: Program, follow: Sequence[Call]) -> dict[int, tuple[int, str]]:
+def _sources(program: Resolved, follow: Sequence[Call]) -> dict[int, tuple[int, str]]:
     """For each gradient that is followed, what it is by: the statement that wrote the buffer last (0 where it began so), and its name."""
     written: dict[str, Stmt] = {}
     found: dict[int, tuple[int, str]] = {}

@@ -186,7 +186,7 @@ class Ring:
 
 
 def _way(call: Call) -> str:
-    return call.option("by", "1") or "1"
+    return call.choice("by")
 
 
 def _exp(body: Poly) -> Poly:

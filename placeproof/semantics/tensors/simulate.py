@@ -15,7 +15,7 @@ from fractions import Fraction
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from placeproof.core.program import Program, statements
+from placeproof.core.program import Resolved, statements
 from placeproof.core.program.ir import POSITIONS, calls
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.tensors.setup import Difference, FaultError, Found, NotComputedError, Searched, Setup
@@ -32,7 +32,7 @@ SEEDS = (1, 2, 3, 4)
 _ORDERS = ("largest", "max")
 
 
-def simulate(program: Program, setup: Setup, *, slopes: bool = True) -> Difference | Fault | None:
+def simulate(program: Resolved, setup: Setup, *, slopes: bool = True) -> Difference | Fault | None:
     """The first result that differs from one device's. Raises NotComputedError for a run that says nothing.
 
     ``slopes``: whether one device's gradients are compared with derivatives, too.
@@ -61,7 +61,7 @@ def simulate(program: Program, setup: Setup, *, slopes: bool = True) -> Differen
     )
 
 
-def compared(program: Program, setup: Setup, *, slopes: bool = True) -> Any:
+def compared(program: Resolved, setup: Setup, *, slopes: bool = True) -> Any:
     """What :func:`simulate` finds; a difference as the result, where it is, the two numbers as the run holds them, and its arithmetic.
 
     Raises NotComputedError, ZeroDivisionError.
@@ -93,7 +93,7 @@ def _gradients(alone: Machine, calls: Sequence[Call]) -> list[tuple[Output, Any]
     return found
 
 
-def script(program: Program, found: Found, title: str) -> str | None:
+def script(program: Resolved, found: Found, title: str) -> str | None:
     """A counterexample as a Python file (:mod:`placeproof.semantics.meaning.script`); None where no two numbers differ."""
     from placeproof.semantics.meaning.script import written
 
@@ -101,7 +101,7 @@ def script(program: Program, found: Found, title: str) -> str | None:
     return None if pair is None else written(title, pair, found.words)
 
 
-def inputs(program: Program, setup: Setup) -> dict[str, Fraction]:
+def inputs(program: Resolved, setup: Setup) -> dict[str, Fraction]:
     """The numbers that a run begins with and that matter for what differs, by name."""
     from placeproof.semantics.meaning.script import begun
 
@@ -109,7 +109,7 @@ def inputs(program: Program, setup: Setup) -> dict[str, Fraction]:
     return {} if pair is None else begun(pair)
 
 
-def _recorded(program: Program, setup: Setup) -> tuple[Any, Any] | None:
+def _recorded(program: Resolved, setup: Setup) -> tuple[Any, Any] | None:
     """The two numbers that differ, with how they came to be."""
     from placeproof.semantics.meaning.recorded import known
 
@@ -119,7 +119,7 @@ def _recorded(program: Program, setup: Setup) -> tuple[Any, Any] | None:
 
 
 def machine(
-    program: Program, setup: Setup, f: Any = None, begin: Any = None, *, alone: bool = False, follow: Sequence[Call] = ()
+    program: Resolved, setup: Setup, f: Any = None, begin: Any = None, *, alone: bool = False, follow: Sequence[Call] = ()
 ) -> Machine:
     """A run on the mesh, or on one device."""
     from placeproof.semantics.tensors.arrays import Arrays
@@ -168,7 +168,7 @@ def spot(index: Mapping[str, int]) -> str:
 # Looking for a difference.
 
 
-def search(program: Program, most: int = 3, seconds: float = math.inf) -> Found | Searched:
+def search(program: Resolved, most: int = 3, seconds: float = math.inf) -> Found | Searched:
     """The smallest run that differs from one device in fractions, or how far was looked.
 
     One device's gradients do not depend on the mesh: they are compared with derivatives for the sizes of the first one alone.
@@ -186,7 +186,7 @@ def search(program: Program, most: int = 3, seconds: float = math.inf) -> Found 
     return Searched(runs=runs, largest=last)
 
 
-def ran(program: Program, setup: Setup, *, slopes: bool, runs: int = 1) -> Found | int | str:
+def ran(program: Resolved, setup: Setup, *, slopes: bool, runs: int = 1) -> Found | int | str:
     """Some runs of one size: what differs, how many agree, or why none says anything.
 
     What differs in residues is looked for in fractions. If fractions that can be computed show no difference, what is found is that of the
@@ -216,23 +216,23 @@ def ran(program: Program, setup: Setup, *, slopes: bool, runs: int = 1) -> Found
     return found if found is not None and done and not orders else done or agreed or why
 
 
-def _one(program: Program, setup: Setup, slopes: bool) -> Found | None:
+def _one(program: Resolved, setup: Setup, slopes: bool) -> Found | None:
     what = simulate(program, setup, slopes=slopes)
     return None if what is None else Found(setup=setup, what=what)
 
 
-def _orders(program: Program) -> bool:
+def _orders(program: Resolved) -> bool:
     every = [c for s in statements(program.body) for c in calls(s)]
     return any(c.op in _ORDERS or c.option("op") in _ORDERS for c in every)
 
 
-def smaller(program: Program, setup: Setup) -> Setup:
+def smaller(program: Resolved, setup: Setup) -> Setup:
     """The same mesh with dimensions of one element where its parts allow it, save positions: numbers stay small in exponents."""
     cut = _cut(program, setup.degrees)
     return replace(setup, sizes={d: max(n, 2 if d in POSITIONS - {"batch"} else 1) for d, n in cut.items()})
 
 
-def setups(program: Program, most: int = 3) -> Iterator[Setup]:
+def setups(program: Resolved, most: int = 3) -> Iterator[Setup]:
     """Small meshes, smallest first; of each, dimensions that its degrees divide and dimensions that they do not."""
     choices = [((a.degree,) if a.degree is not None else range(1, most + 1)) for a in program.axes]
     meshes = [dict(zip((a.name for a in program.axes), chosen, strict=True)) for chosen in itertools.product(*choices)]
@@ -242,7 +242,7 @@ def setups(program: Program, most: int = 3) -> Iterator[Setup]:
             yield Setup(degrees=mesh, sizes={d: max(n, 2) + extra * (n > 1) for d, n in cut.items()})
 
 
-def _cut(program: Program, mesh: Mapping[str, int]) -> dict[str, int]:
+def _cut(program: Resolved, mesh: Mapping[str, int]) -> dict[str, int]:
     """How many parts a dimension may be cut into: its least size, so that every device has an element."""
     dims = {d: set[str]() for t in program.tensors for d in (*t.dims, *([t.picks] if t.picks else []))}
     for tensor in program.tensors:

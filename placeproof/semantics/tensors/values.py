@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place
-from placeproof.core.program import Program
+from placeproof.core.program import Resolved
 from placeproof.prove import Order
 from placeproof.prove.terms import ONE, Index, Poly, Sort, Var, app, constant, fn, product, same, symbol, total
 from placeproof.semantics.encode.context import NoMeaningError
@@ -77,7 +77,7 @@ def over(dims: Iterable[str], body: Poly) -> Poly:
 class Space:
     """The mesh of one run: coordinates and owners. ``misfits``: where operands hold parts of different devices."""
 
-    program: Program
+    program: Resolved
     world: World
     misfits: list[Place | None] = field(default_factory=list)
     _names: Iterator[int] = field(default_factory=itertools.count)
@@ -87,7 +87,7 @@ class Space:
         return app(f"unknown{next(self._names)}", *self.world.coordinates, *(dimension(d) for d in sorted(dims)))
 
     @staticmethod
-    def of(program: Program, *, one_device: bool = False) -> Space:
+    def of(program: Resolved, *, one_device: bool = False) -> Space:
         """The program's mesh, or the same axes with one device each."""
         for axis in program.axes:
             if axis.inner is not None:

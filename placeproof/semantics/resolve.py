@@ -1,0 +1,165 @@
+"""The pass that makes a resolved program of what was written, or lowered: the only place where something unsaid is given a meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from itertools import count
+
+from placeproof.collectives import Layout
+from placeproof.core.modes import GATHERED, REPLICATED, SHARDED, Mode
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Placed, Program, Ref, Resolved, Stmt, calls, statements
+from placeproof.core.program.ir import references
+from placeproof.semantics.kinds import require_kinds
+from placeproof.semantics.trace import trace
+from placeproof.semantics.values import Event, Kind, Trace
+
+#: Whose parts have owners.
+_OWNED = (Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS)
+
+
+def resolve(program: Program) -> Resolved:
+    """The program with everything said (:class:`placeproof.core.program.Resolved`).
+
+    Raises :class:`InputError` for every operation that gets a value of a kind that it does not take.
+    """
+    if isinstance(program, Resolved):
+        return program
+    begun = Resolved(**{f.name: getattr(program, f.name) for f in fields(program)})
+    if program.tensors:
+        return _named(begun, {id(c): "0" for s in statements(program.body) for c in calls(s)})
+    placed = _placed(_complete(_named(begun, {})))
+    found = trace(placed)
+    require_kinds(found)
+    return _named(placed, {id(e.call): "owner" if e.operands and e.operands[0].kind in _OWNED else "0" for e in found.events})
+
+
+# Names: of loops, of the only group, of roots.
+
+
+def _named(program: Resolved, roots: Mapping[int, str]) -> Resolved:
+    """The program with a loop variable for one domain each, without the name of its only group, and with roots (by the call's ``id``)."""
+    only = program.groups[0].name if len(program.groups) == 1 else None
+    return replace(program, body=_Names(program, only, roots).body(program.body, {}))
+
+
+class _Names:
+    def __init__(self, program: Resolved, only: str | None, roots: Mapping[int, str]) -> None:
+        self.only, self.roots = only, roots
+        self.domains: dict[str, str] = {}
+        every = list(statements(program.body))
+        self.taken = {r.name for s in every for r in references(s)} | {s.var for s in every if isinstance(s, For)}
+
+    def body(self, body: tuple[Stmt, ...], loops: Mapping[str, str]) -> tuple[Stmt, ...]:
+        """Statements, within loops whose variables have other names."""
+        return tuple(self._stmt(stmt, loops) for stmt in body)
+
+    def _stmt(self, stmt: Stmt, loops: Mapping[str, str]) -> Stmt:
+        match stmt:
+            case Assign():
+                return replace(stmt, targets=tuple(self._ref(t, loops) for t in stmt.targets), value=self._expr(stmt.value, loops))
+            case Do():
+                return replace(stmt, call=self._call(stmt.call, loops))
+            case If():
+                then, orelse = self.body(stmt.then, loops), self.body(stmt.orelse, loops)
+                return replace(stmt, bound=self._expr(stmt.bound, loops), then=then, orelse=orelse)
+            case For():
+                var = self._variable(stmt)
+                within = None if stmt.within is None else loops.get(stmt.within, stmt.within)
+                return replace(stmt, var=var, within=within, body=self.body(stmt.body, {**loops, stmt.var: var}))
+
+    def _variable(self, loop: For) -> str:
+        """A name that stands for this domain alone."""
+        numbered = (f"{loop.var}{n}" for n in count(2))
+        name = loop.var
+        while self.domains.setdefault(name, loop.domain) != loop.domain:
+            name = next(n for n in numbered if n not in self.taken or self.domains.get(n) == loop.domain)
+        return name
+
+    def _expr(self, expr: Expr, loops: Mapping[str, str]) -> Expr:
+        match expr:
+            case Ref():
+                return self._ref(expr, loops)
+            case Binary():
+                return replace(expr, left=self._expr(expr.left, loops), right=self._expr(expr.right, loops))
+            case Call():
+                return self._call(expr, loops)
+        return expr
+
+    def _call(self, call: Call, loops: Mapping[str, str]) -> Call:
+        first = 1 if call.op in ("elementwise", "slope") else 0  # the name of a function stands before its operand
+        args = (*call.args[:first], *(self._expr(a, loops) for a in call.args[first:]))
+        silent = call.op in ("broadcast", "reduce") and call.option("root") is None and id(call) in self.roots
+        options = (*call.options, ("root", self.roots[id(call)])) if silent else call.options
+        return replace(call, args=args, options=options)
+
+    def _ref(self, ref: Ref, loops: Mapping[str, str]) -> Ref:
+        index = ref.index
+        if index is not None and index.var is not None:
+            index = replace(index, var=loops.get(index.var, index.var))
+        return replace(ref, name=loops.get(ref.name, ref.name), group=None if ref.group == self.only else ref.group, index=index)
+
+
+def _placed(program: Resolved) -> Resolved:
+    """The program with every model state placed, and the name of the buffer that plays the gradients.
+
+    A state that is not placed is inferred: parameters are owned in parts on the axes over which the step gathers them
+    before the update; the optimizer state and the gradients, on the axes on which the update's gradient is sharded.
+    """
+    found = trace(program)
+    update = _update_event(found)
+    read = update.call.args[2] if update is not None and len(update.call.args) > 2 else None
+    buffer = read.name if isinstance(read, Ref) else "gradients"
+    missing = {"parameters", "optimizer", "gradients"} - {p.state for p in program.placed}
+    if "parameters" in missing:
+        program = _with(program, "parameters", dict.fromkeys(_gathered(found), GATHERED))
+    if missing & {"optimizer", "gradients"}:
+        owned = _owned(trace(program))
+        for state in ("optimizer", "gradients"):
+            if state in missing and (state != "gradients" or buffer == "gradients"):
+                program = _with(program, state, dict.fromkeys(owned, SHARDED))
+    return replace(program, gradients=buffer)
+
+
+def _complete(program: Resolved) -> Resolved:
+    """The program with all axes named where a state is placed, and one line for each group of a state of which one is placed apart: axis by
+    axis, what is said of the group counts, and for the rest what is said of all."""
+    placed = []
+    for state in dict.fromkeys(p.state for p in program.placed):
+        lines = [p for p in program.placed if p.state == state]
+        apart = len(program.groups) > 1 and any(p.group is not None for p in lines)
+        for group in (g.name for g in program.groups) if apart else (None,):
+            modes = {axis: mode for own in (None, group) for p in lines if not apart or p.group == own for axis, mode in p.modes}
+            own_line = next((p.place for p in lines if p.group == group), lines[0].place)
+            whole = tuple((a.name, modes.pop(a.name, REPLICATED)) for a in program.axes)
+            placed.append(Placed(state=state, group=group, modes=(*whole, *modes.items()), place=own_line))
+    return replace(program, placed=tuple(placed))
+
+
+def _with(program: Resolved, state: str, modes: dict[str, Mode]) -> Resolved:
+    total = tuple((a.name, modes.get(a.name, REPLICATED)) for a in program.axes)
+    return replace(program, placed=(*program.placed, Placed(state=state, group=None, modes=total)))
+
+
+def _update_event(found: Trace) -> Event | None:
+    return next((e for e in found.events if e.call.op in ("update", "update_with")), None)
+
+
+def _gathered(found: Trace) -> tuple[str, ...]:
+    axes: list[str] = []
+    for event in found.events:
+        if event.phase == "update":
+            break
+        direct = bool(event.call.args) and isinstance(event.call.args[0], Ref) and event.call.args[0].name == "parameters"
+        if event.call.op == "all_gather" and direct:
+            axes += [a.name for a in found.program.axes if set(a.factors) <= set(found.program.factors(*event.call.axes))]
+    return tuple(dict.fromkeys(axes))
+
+
+def _owned(found: Trace) -> tuple[str, ...]:
+    event = _update_event(found)
+    if event is None or len(event.operands) < 3 or event.operands[2].kind is not Kind.GRADIENTS:
+        return ()
+    gradient = event.operands[2]
+    sharded = {f for f in found.program.axis_factors if Layout.SHARD in gradient.on(f)}
+    return tuple(a.name for a in found.program.axes if set(a.factors) <= sharded)
