@@ -11,6 +11,7 @@ _P, _O, _G, _S = Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS, Kind.SCALAR
 _X, _KEPT = Kind.STREAM, Kind.SAVED
 #: What lies in parts; what is made of numbers; what can lie elsewhere.
 _STATES = (_P, _O, _G)
+_STATE_NAMES = tuple(kind.value for kind in _STATES)
 _PARTED = (*_STATES, _X)
 _NUMBERS = (*_PARTED, _S)
 _ANY = (*_NUMBERS, _KEPT)
@@ -65,6 +66,7 @@ def require_kinds(found: Trace) -> None:
         _check(event, problems)
         _owners_of_parts(event, problems)
         _tied(event, found.program, problems)
+        _stages(event, found.program, problems)
     for expr, left, right in found.arithmetic:
         if _O in (left.kind, right.kind) and _S not in (left.kind, right.kind):
             problems.add(
@@ -73,7 +75,24 @@ def require_kinds(found: Trace) -> None:
                 place=expr.place,
                 help="`master(optimizer)` is its copy of the parameters",
             )
+    _states(found, problems)
     problems.raise_if_any()
+
+
+def _states(found: Trace, problems: Problems) -> None:
+    """A state is written with what has its elements."""
+    told = {p.place.line for p in problems.found if p.place is not None}
+    for access in found.accesses:
+        place = access.stmt.place
+        if place is not None and place.line in told:
+            continue  # what is wrong is what the value is made of
+        if access.write and access.name in _STATE_NAMES and access.value.kind not in _STATES:
+            problems.add(
+                "PP309",
+                f"`{access.name}` is a state, and is given {access.value.kind.value}",
+                place=place,
+                help="keep it in a buffer of another name",
+            )
 
 
 def _check(event: Event, problems: Problems) -> None:
@@ -112,6 +131,20 @@ def _tied(event: Event, program: Program, problems: Problems) -> None:
             place=event.call.place,
             help=f"declare it, `group(embedding, P_norm, tied={event.call.axes[0]})`, and reduce that group alone: `G.embedding`",
         )
+
+
+def _stages(event: Event, program: Program, problems: Problems) -> None:
+    """A device computes with the layers of its own stage, whatever it has gathered."""
+    if event.call.op not in ("all_gather", "broadcast") or not event.operands or event.operands[0].kind is not _P:
+        return
+    for axis in program.axes:
+        if axis.splits.name == "layers" and set(axis.factors) & set(program.factors(*event.call.axes)):
+            problems.add(
+                "PP309",
+                f"parameters are gathered over `{axis.name}`, which splits the layers: a device computes those of its own stage",
+                place=event.call.place,
+                help=f'if every device computes all layers, let the axis split the batch: `splits({axis.name}="batch")`',
+            )
 
 
 __all__ = ["NEEDS", "require_kinds"]

@@ -199,7 +199,7 @@ class _Numbers:
             if group == self.group or not all(a in ELEMENT for a in term.args):  # else it may be of any group
                 numbers = table[args[0], slices, args[-1]] if "entry" in sorts else table.max(axis=-1)[args[0], slices]
                 found.append(owner[numbers])
-        if not found or any((o != found[0]).any() for o in found):
+        if not found or any((o < 0).any() or (o != found[0]).any() for o in found):
             raise _NoNumberError(term.name)
         return found[0]
 

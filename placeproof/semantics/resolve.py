@@ -112,12 +112,12 @@ def _placed(program: Resolved) -> Resolved:
     buffer = read.name if isinstance(read, Ref) else "gradients"
     missing = {"parameters", "optimizer", "gradients"} - {p.state for p in program.placed}
     if "parameters" in missing:
-        program = _with(program, "parameters", dict.fromkeys(_gathered(found), GATHERED))
-    if missing & {"optimizer", "gradients"}:
-        owned = _owned(trace(program))
-        for state in ("optimizer", "gradients"):
-            if state in missing and (state != "gradients" or buffer == "gradients"):
-                program = _with(program, state, dict.fromkeys(owned, SHARDED))
+        gathered = dict.fromkeys(_gathered(found), GATHERED)
+        program = _with(program, "parameters", {g.name: gathered for g in program.groups})
+    owned = _owned(trace(program)) if missing & {"optimizer", "gradients"} else {}
+    for state in ("optimizer", "gradients"):
+        if state in missing and (state != "gradients" or buffer == "gradients"):
+            program = _with(program, state, {group: dict.fromkeys(axes, SHARDED) for group, axes in owned.items()})
     return replace(program, gradients=buffer)
 
 
@@ -136,9 +136,12 @@ def _complete(program: Resolved) -> Resolved:
     return replace(program, placed=tuple(placed))
 
 
-def _with(program: Resolved, state: str, modes: dict[str, Mode]) -> Resolved:
-    total = tuple((a.name, modes.get(a.name, REPLICATED)) for a in program.axes)
-    return replace(program, placed=(*program.placed, Placed(state=state, group=None, modes=total)))
+def _with(program: Resolved, state: str, modes: Mapping[str, Mapping[str, Mode]]) -> Resolved:
+    """The program with a state placed: by group, the axes on which it is no full copy; in one line where all groups are alike."""
+    alike = all(of == next(iter(modes.values())) for of in modes.values())
+    lines = {None: next(iter(modes.values()), {})} if alike else modes
+    whole = {group: tuple((a.name, of.get(a.name, REPLICATED)) for a in program.axes) for group, of in lines.items()}
+    return replace(program, placed=(*program.placed, *(Placed(state=state, group=g, modes=of) for g, of in whole.items())))
 
 
 def _update_event(found: Trace) -> Event | None:
@@ -156,10 +159,13 @@ def _gathered(found: Trace) -> tuple[str, ...]:
     return tuple(dict.fromkeys(axes))
 
 
-def _owned(found: Trace) -> tuple[str, ...]:
-    event = _update_event(found)
+def _owned(found: Trace) -> dict[str, tuple[str, ...]]:
+    """By group, the axes along which the gradient lies in parts when the update reads it."""
+    event, program = _update_event(found), found.program
     if event is None or len(event.operands) < 3 or event.operands[2].kind is not Kind.GRADIENTS:
-        return ()
-    gradient = event.operands[2]
-    sharded = {f for f in found.program.axis_factors if Layout.SHARD in gradient.on(f)}
-    return tuple(a.name for a in found.program.axes if set(a.factors) <= sharded)
+        return {g.name: () for g in program.groups}
+    owned = {}
+    for group in (g.name for g in program.groups):
+        (piece, *_) = event.operands[2].group(group).pieces
+        owned[group] = tuple(a.name for a in program.axes if all(piece.on(f) is Layout.SHARD for f in a.factors))
+    return owned

@@ -38,6 +38,7 @@ def reads_parameters(ctx: Context, w: Tensor, what: str, *, gathered: bool = Fal
     ``gathered``: a whole pass, which brings together the parts that the axes of the computation hold.
     """
     fine = all(_sends_tokens(ctx, group, piece, w, gathered=gathered) for group, piece in w.pieces.items())
+    fine = fine and (w.group is not None or set(w.pieces) == set(ctx.world.groups))  # with a group missing it is garbage
     for group, piece in w.pieces.items():
         for at in _parts_read(ctx, group, piece, w, gathered=gathered):
             name = f"{what} reads the parameters of this step" + ("" if len(w.pieces) == 1 and group == "all" else f" ({group})")

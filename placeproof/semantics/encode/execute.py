@@ -116,7 +116,9 @@ class Walk:
             self._store(target, self._added(target, one, scope) if stmt.accumulate else one, scope)
 
     def _added(self, target: Ref, value: Value, scope: Scope) -> Value:
-        if target.name not in self.env or (target.name in self.kept and not batches.known(self, target, scope)):
+        before = self.env.get(target.name)
+        missing = isinstance(before, Tensor) and target.group is not None and target.group not in before.pieces
+        if before is None or missing or (target.name in self.kept and not batches.known(self, target, scope)):
             if target.name in self.kept:
                 return value
             return self._first_of_a_sum(target, value) if self.ctx.batch is not None or (self.ctx.loops and target.index is None) else value
@@ -140,6 +142,8 @@ class Walk:
             self.env[name] = batches.stored(target, value, scope)
             return
         if isinstance(value, Tensor):
+            if isinstance(before, Parts):
+                raise NoMeaningError(f"`{name}` is activations in one part and parameters, or gradients, in another", target.place)
             self.env[name] = merged(self, target, value, before, scope)
         elif isinstance(value, Handle) or (target.index is None and target.group is None):
             self.env[name] = value

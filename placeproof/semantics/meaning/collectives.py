@@ -102,9 +102,9 @@ def _gathered(mesh: Mesh, factors: tuple[str, ...], value: Part) -> Part:
     for f in factors:
         owner = np.maximum(world.owner(f, mesh.stage)[value.columns.index], 0)  # of copies of tied weights, the first stage's
         data, have = taken(data, world.dim[f], owner[..., None]), taken(have, world.dim[f], owner)
-    experts = world.layout.experts
-    if world.layout.network and experts is not None and set(world.layout.factors((experts,))) & set(factors):
-        extent = _some(mesh, factors, extent)
+    apart = tuple(f for f in factors if world.sliced(f).any())
+    if world.layout.network and apart:  # a layer computes with the slices, and the experts, that it is given
+        extent = _some(mesh, apart, extent)
     return replace(value, extent=extent).with_(data, have & extent)
 
 

@@ -61,6 +61,8 @@ class Layers:
         for value, kind in ((saved, Saved), (dx, Stream), (whole, Stream)):
             if value is not None:
                 expect(kind, value)
+        if saved is not None and saved.group != self.w.group:
+            raise NoMeaningError("a backward of another part of a block than the forward that kept its input")
         f, data = self.world.field, self.world.field.zeros((*self.w.extent.shape, 1))
         made = np.zeros_like(self.w.extent)
         for block in reversed(self.w.columns.blocks):

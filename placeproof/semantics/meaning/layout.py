@@ -181,8 +181,8 @@ class Layout(ProgramFacts):
         return tuple(axis for axis, mode in found.items() if mode.split)
 
     def owner(self, element: Element, factor: str, stage: int = 0, order: str = "blocked") -> int:
-        """The coordinate that owns an element along a factor. Slices go in ranges; other elements one by one, so that shares are
-        uneven where degrees do not divide. Copies of tied weights lie in partitions of their own."""
+        """The coordinate that owns an element along a factor; -1: all do. Slices go in ranges; other elements one by one, so that shares
+        are uneven where degrees do not divide. Copies of tied weights lie in partitions of their own."""
         size, group = self.sizes.factors[factor], self.group_of(element)
         axis = self.program.axis(factor)
         assert axis is not None
@@ -194,8 +194,8 @@ class Layout(ProgramFacts):
                 if other == factor:
                     return place % self.sizes.factors[other]
                 place //= self.sizes.factors[other]
-        if self.network and factor == self.hidden:
-            return 0
+        if self.network and factor == self.hidden:  # norms are copied there, whatever group they are in
+            return -1 if axis.name in self.slice_axes(group) else 0
         number = self._number(element) + (stage if element[0] == TIED else 0) + (0 if order == "blocked" else 1)
         for other, count in self.sizes.factors.items():
             if other == factor:

@@ -98,8 +98,6 @@ class Mesh:
             if f == layout.stages:
                 continue
             split = world.split(state, f, slices=False)[columns.index]
-            if layout.network and f == layout.hidden:
-                split = split & np.array([e[1] != "n" for e in columns.elements], dtype=bool)
             owner = world.owner(f, self.stage)[columns.index]
             found = found & (~split | (self.at[f][..., None] == owner) | (owner < 0))
         return columns, found

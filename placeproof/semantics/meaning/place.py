@@ -16,7 +16,7 @@ from placeproof.core.states import STATES
 from placeproof.semantics.meaning import local
 from placeproof.semantics.meaning.mesh import Mesh, size
 from placeproof.semantics.meaning.recorded import HERE, known
-from placeproof.semantics.meaning.values import Handle, MisfitError, Part, Parts, Stream, arithmetic, numeric
+from placeproof.semantics.meaning.values import Handle, MisfitError, NoMeaningError, Part, Parts, Stream, arithmetic, numeric
 from placeproof.semantics.meaning.world import World
 
 Waits = Generator[Any, Any, Any]
@@ -252,14 +252,18 @@ class Place:
         key = self._key(target, scope)
         held, blocks = self.env.get(key), self.blocks_of(target, scope)
         if isinstance(value, Part):
-            value = self._within_target(value, target, blocks)
+            value = replace(self._within_target(value, target, blocks), group=None if target.group is not None else value.group)
             if blocks is not None and target.group is None and not add and isinstance(held, Part):
                 value = value.over(held.columns.only(blocks, None)[0])
             if add and isinstance(held, Part):
                 before = held.on(value.columns)
                 zero = np.where(before.have[..., None], before.data, self.world.field.of(0))
                 value = value.with_(self.world.field.add(zero, value.data), value.have)
+            if isinstance(held, Parts):
+                raise NoMeaningError(f"`{target.name}` is activations in one part and parameters, or gradients, in another")
             whole = blocks is None and target.group is None and not add
+            if blocks is None and isinstance(held, Part) and not add:
+                held = held.without(target.group)
             self.env[key] = value if whole or not isinstance(held, Part) else held.merged(value)
             return
         if blocks is None and target.group is None:
@@ -285,7 +289,7 @@ class Place:
             if isinstance(value, Part):
                 return self._select(value, ref, scope)
             if isinstance(value, Parts):
-                return value.by_key[ref.group, self.blocks_of(ref, scope) or ()]
+                return value.at(ref.group, self.blocks_of(ref, scope), self._blocks)
             return value
         if ref.name in scope.batches:
             return Fraction(scope.batches[ref.name])

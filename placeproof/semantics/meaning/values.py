@@ -73,6 +73,13 @@ class Part:
         room = both.within(self.columns) < 0
         return replace(on := self.on(both), extent=on.extent | room) if room.any() else self
 
+    def without(self, group: str | None) -> Part:
+        """Without the elements of a group."""
+        _, gone = self.columns.only(None, group)
+        kept = np.setdiff1d(np.arange(len(self.columns)), gone)
+        columns = self.columns.world.columns(tuple(self.columns.numbers[n] for n in kept))
+        return replace(self, columns=columns, data=self.data[..., kept, :], extent=self.extent[..., kept], have=self.have[..., kept])
+
     def lost(self) -> Part:
         """Room for the same elements, with garbage in it."""
         data = self.columns.world.garbage((*self.extent.shape, self.data.shape[-1]))
@@ -151,6 +158,17 @@ class Parts:
     """A buffer of something else than elements that is written part by part: by group and blocks."""
 
     by_key: dict[tuple[str | None, tuple[int, ...]], Any] = field(default_factory=dict)
+
+    def at(self, group: str | None, blocks: tuple[int, ...] | None, every: tuple[int, ...]) -> Any:
+        """What was written for some blocks (None: for ``every``). What forwards kept of more blocks, or one by one, is kept of these, too.
+        Raises KeyError where nothing is there."""
+        if (group, blocks or ()) in self.by_key:
+            return self.by_key[group, blocks or ()]
+        kept = [v for (of, _), v in self.by_key.items() if of == group and isinstance(v, Saved)]
+        of_block = {block: one for one in kept for block in one.inputs}
+        wanted = every if blocks is None else blocks
+        inputs = {block: of_block[block].inputs[block] for block in wanted}
+        return Saved(inputs, {block: of_block[block].outputs[block] for block in wanted}, kept[0].group if kept else group)
 
 
 _NAMES: dict[type, str] = {Part: "parameters", Stream: "activations", Saved: "what a forward kept", Norms: "norms"}
