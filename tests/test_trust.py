@@ -9,7 +9,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.program import read, render
 from placeproof.semantics import confirm
 from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, meshes
-from placeproof.semantics.explain import by_line, explain
+from placeproof.semantics.explain import explain
 from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.search import Found
@@ -374,7 +374,7 @@ EXPLAINED = {
 
 @pytest.mark.parametrize("said", EXPLAINED)
 def test_what_is_wrong_with_a_gradient_is_said(said: str) -> None:
-    assert explain(resolve(read(EXPLAINED[said] + UPDATE))) == f"the gradient {said if said[:3] == 'of ' else f'is {said}'}"
+    assert explain(resolve(read(EXPLAINED[said] + UPDATE)))[0] == f"the gradient {said if said[:3] == 'of ' else f'is {said}'}"
 
 
 #: A wrong program -> what its lines leave of the gradient: the line, the buffer, the words.
@@ -407,12 +407,12 @@ LINES = {
 
 @pytest.mark.parametrize("text", LINES)
 def test_what_lines_leave_of_a_gradient_is_said(text: str) -> None:
-    assert [(left.line, left.name, left.holds) for left in by_line(resolve(read(text + UPDATE)))] == LINES[text]
+    assert [(left.line, left.name, left.holds) for left in explain(resolve(read(text + UPDATE)))[1]] == LINES[text]
 
 
 @pytest.mark.parametrize("name", [name for name, (_, expected) in PROGRAMS.items() if expected == "proved"])
 def test_nothing_is_said_of_what_is_right(name: str) -> None:
-    assert explain(resolve(read(ending(PROGRAMS[name][0])))) is None
+    assert explain(resolve(read(ending(PROGRAMS[name][0]))))[0] is None
 
 
 # A proof is confirmed.

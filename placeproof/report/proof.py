@@ -11,7 +11,7 @@ from placeproof.core.program import Resolved
 from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
 from placeproof.semantics import tensors
-from placeproof.semantics.explain import by_line, explain
+from placeproof.semantics.explain import explain
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.script import inputs, missing, shown_pair, what_differs
 from placeproof.semantics.verdict import Judged, Settled
@@ -77,8 +77,8 @@ def _refuted(subject: str, judged: Judged) -> list[str]:
 
 
 def _explained(judged: Judged) -> list[str]:
-    said = explain(judged.program, judged.options.without)
-    lines = [f"   =   line {left.line}: `{left.name}` is {left.holds}" for left in by_line(judged.program, judged.options.without)]
+    said, left = explain(judged.program, judged.options.without)
+    lines = [f"   =   line {one.line}: `{one.name}` is {one.holds}" for one in left]
     return [*([f"   = {said}"] if said is not None else []), *(["   = what lines leave of the gradient", *lines] if len(lines) > 1 else [])]
 
 

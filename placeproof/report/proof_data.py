@@ -8,7 +8,7 @@ from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.measure.replay_file import number
 from placeproof.report.proof_run import of_block, of_step
 from placeproof.semantics import tensors
-from placeproof.semantics.explain import by_line, explain
+from placeproof.semantics.explain import explain
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.recorded import plain
 from placeproof.semantics.meaning.script import element_name, inputs, shown_pair
@@ -57,8 +57,7 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
         "line": about.place.line if about is not None and about.place is not None else None,
     }
     run = of_step(judged.program, setup, what)
-    shared["explained"] = explain(judged.program, judged.options.without)
-    left = by_line(judged.program, judged.options.without)
+    shared["explained"], left = explain(judged.program, judged.options.without)
     shared["lines"] = [{"line": one.line, "buffer": one.name, "holds": one.holds} for one in left]
     if isinstance(what, Fault):
         nothing: dict[str, Any] = {"device": None, "element": None, "expected": None, "actual": what.why, "unheld": None, "inputs": {}}

@@ -47,27 +47,28 @@ class Left:
     holds: str
 
 
-def explain(program: Resolved, without: frozenset[str] = frozenset()) -> str | None:
+def explain(program: Resolved, without: frozenset[str] = frozenset()) -> tuple[str | None, list[Left]]:
     """What the gradient is that a refuted program's update reads, where that can be said in a few words: by what factor it is too large, on
-    all devices, for degrees that tell factors apart; or of which samples it is alone. None where it is something else, or right."""
+    all devices, for degrees that tell factors apart; or of which samples it is alone. None where it is something else, or right.
+
+    And what each line leaves of it, on the same mesh; each change once. Nothing of either where the program does not run there.
+    """
     setup = _setup(program, without)
     both = None if setup is None else _ran(program, setup)
-    read = None if both is None or any(p.read is None for p in both.places) else [p.read for p in both.places]
-    if setup is None or both is None or read is None:
+    return (None, []) if setup is None or both is None else (_of_update(both, setup), list(_by_line(program, both, setup)))
+
+
+def _of_update(both: Run, setup: Setup) -> str | None:
+    read = [place.read for place in both.places]
+    if any(part is None for part in read):
         return None
     found, of = _wrong(_gradient(both, read, setup))
     said = _said(found, setup) if found.right.size else None
     return None if said in (None, _RIGHT) else f"the gradient{of} is {said}"
 
 
-def by_line(program: Resolved, without: frozenset[str] = frozenset()) -> list[Left]:
-    """What each line leaves of the gradient that a refuted program's update reads, on the mesh of :func:`explain`; each change once. Empty
-    where the program does not run there."""
-    setup = _setup(program, without)
-    both = None if setup is None else _ran(program, setup)
-    if setup is None or both is None:
-        return []
-    names, found, said = _of_gradients(program), list[Left](), dict[str, str]()
+def _by_line(program: Resolved, both: Run, setup: Setup) -> Iterator[Left]:
+    names, said = _of_gradients(program), dict[str, str]()
     for number, stmt in enumerate(program.body):
         for name in names:
             parts = [place.seen[number].get(name) for place in both.places if place.seen is not None]
@@ -76,8 +77,7 @@ def by_line(program: Resolved, without: frozenset[str] = frozenset()) -> list[Le
             holds = _holds(_gradient(both, parts, setup), setup)
             if said.get(name) != holds:
                 said[name] = holds
-                found.append(Left(stmt.place.line, name, holds))
-    return found
+                yield Left(stmt.place.line, name, holds)
 
 
 def _holds(found: _Gradient, setup: Setup) -> str:
