@@ -101,9 +101,13 @@ def allowed(program: Resolved, setup: Setup, ranges: tuple[Range, ...]) -> bool:
 
 
 def describe(setup: Setup) -> str:
-    """A mesh in words."""
-    parts = [f"N_{axis} = {n}" for axis, n in setup.degrees.items()]
-    return ", ".join([*parts, f"m = {setup.microbatches}"])
+    """A mesh and its micro-batches in words."""
+    return ", ".join(filter(None, (in_words(setup.degrees), f"m = {setup.microbatches}")))
+
+
+def in_words(degrees: Mapping[str, int]) -> str:
+    """Degrees in words; nothing where there is no axis."""
+    return ", ".join(f"N_{axis} = {n}" for axis, n in degrees.items())
 
 
 def setups(program: Resolved, without: frozenset[str] = frozenset()) -> Iterator[Setup]:

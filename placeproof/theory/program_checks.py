@@ -10,8 +10,9 @@ from placeproof.prove import Budget, Proved
 from placeproof.prove.kernel import ask
 from placeproof.prove.smtlib import queries
 from placeproof.prove.solvers.scripts import available
+from placeproof.semantics import tensors
 from placeproof.semantics.ranges import Range, read_ranges
-from placeproof.semantics.search import Searched, search
+from placeproof.semantics.search import Searched, in_words, search
 from placeproof.semantics.verdict import Judged, judge
 from placeproof.theory.language import StatementError
 from placeproof.theory.outcome import Check
@@ -79,7 +80,7 @@ def needed(one: Programs) -> tuple[Check, tuple[str, ...]]:
         judged = one.judge(one.dropped(assumption))
         if judged.word == "refuted":
             used.append(assumption)
-            degrees = ", ".join(f"N_{a} = {n}" for a, n in judged.found.setup.degrees.items()) if judged.found else ""
+            degrees = in_words(judged.found.setup.degrees) if judged.found else ""
             reasons.append(f"without {assumption} it is refuted at {degrees}")
         else:
             idle.append(f"{assumption} ({judged.word} without it)")
@@ -120,17 +121,14 @@ def exact(one: Programs) -> Check:
         return Check(name=name, standing="passed", detail="replayed by the simulator")
     program = one.judged.program
     if program.tensors:
-        from placeproof.semantics.tensors import Searched as SearchedTensors
-        from placeproof.semantics.tensors import search as search_tensors
-
-        of_tensors = search_tensors(program, seconds=4 * RUNS)
-        runs, largest = (of_tensors.runs, of_tensors.largest) if isinstance(of_tensors, SearchedTensors) else (-1, "")
+        found: object = tensors.search(program, seconds=4 * RUNS)
     else:
         found = search(program, without=one.dropped(), ranges=one.ranges, seconds=RUNS)
-        runs, largest = (found.runs, found.largest) if isinstance(found, Searched) else (-1, "")
-    if runs <= 0:
-        return Check(name=name, standing="failed", detail="a small run differs" if runs else "no small run was possible")
-    return Check(name=name, standing="passed", detail=f"no difference in small runs up to {largest}")
+    if not isinstance(found, Searched):
+        return Check(name=name, standing="failed", detail="a small run differs")
+    if not found.runs:
+        return Check(name=name, standing="failed", detail="no small run was possible")
+    return Check(name=name, standing="passed", detail=f"no difference in small runs up to {found.largest}")
 
 
 def brittle(one: Programs, seeds: int) -> Check:
@@ -159,5 +157,5 @@ def control(theorem: Theorem, one: Control) -> Check:
     broken = judged.about.condition if judged.about is not None else "nothing that has a name"
     if judged.word != "refuted" or broken != one.breaks:
         return Check(name=one.label, standing="failed", detail=f"{judged.word}, breaking {broken}; it should break {one.breaks}")
-    degrees = ", ".join(f"N_{a} = {n}" for a, n in judged.found.setup.degrees.items()) if judged.found is not None else ""
+    degrees = in_words(judged.found.setup.degrees) if judged.found is not None else ""
     return Check(name=one.label, standing="passed", detail=f"breaks {broken} at {degrees}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, replace
 
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt
 from placeproof.core.program.ir import Tensor, statements
+from placeproof.core.program.ops import COMPARE
 from placeproof.prove.terms import Poly, app, by_cases, choose, constant, fn, same
 from placeproof.prove.terms.nodes import Sort
 from placeproof.semantics.encode.branches import Condition, condition
@@ -15,8 +15,6 @@ from placeproof.semantics.tensors.compute import Local, no_slope, number
 from placeproof.semantics.tensors.exchange import EXCHANGES, exchange
 from placeproof.semantics.tensors.ring import Ring
 from placeproof.semantics.tensors.values import Cuts, Edge, Picks, Space, Value, dimension
-
-_COMPARE = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -139,7 +137,7 @@ class Run:
         if self.space.single:  # the rank of one device is 0
             if bound.number is None:
                 raise NoMeaningError("a condition compares a rank with a number", stmt.place)
-            return bool(_COMPARE[stmt.op](0, bound.number))
+            return bool(COMPARE[stmt.op](0, bound.number))
         last = self.space.world.size(stmt.axis) - constant(1)
         if stmt.op in ("==", "!=") and bound.terms and bound != last:
             raise NoMeaningError("a condition on a device that is neither the first nor the last: there may be none", stmt.place)

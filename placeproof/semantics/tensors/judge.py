@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
 
+from placeproof.core.program import Resolved
 from placeproof.prove import Budget, Refuted, Unknown, confirm, settle
+from placeproof.semantics.confirm import Confirmed, DisagreementError
 from placeproof.semantics.encode.context import NoMeaningError, Obligation
 from placeproof.semantics.encode.world import Options
+from placeproof.semantics.search import Searched
 from placeproof.semantics.tensors.encode import encode_tensors
-from placeproof.semantics.tensors.setup import Found, Searched
+from placeproof.semantics.tensors.setup import Found
 from placeproof.semantics.tensors.simulate import ran, search, setups, simulate, smaller
 from placeproof.semantics.tensors.values import Space
-
-if TYPE_CHECKING:
-    from placeproof.core.program import Resolved
-    from placeproof.semantics import search as steps
-    from placeproof.semantics.verdict import Judged, Settled, Word
+from placeproof.semantics.verdict import Judged, Settled
 
 
 def judge_tensors(program: Resolved, budget: Budget | None = None) -> Judged:
@@ -25,8 +23,6 @@ def judge_tensors(program: Resolved, budget: Budget | None = None) -> Judged:
 
     ``found`` is a :class:`placeproof.semantics.tensors.Found`: it has a ``setup`` with ``degrees``, and ``what`` differs.
     """
-    from placeproof.semantics.verdict import Judged
-
     options = Options(without=frozenset(program.without))
     try:
         obligations = encode_tensors(program)
@@ -47,8 +43,6 @@ def judge_tensors(program: Resolved, budget: Budget | None = None) -> Judged:
 
 def _confirmed(judged: Judged) -> Judged:
     """What the obligations say, if small runs say so too: of one device, of two along each axis, and of three along one."""
-    from placeproof.semantics.confirm import Confirmed, DisagreementError
-
     every = list(setups(judged.program))
     of = [s for s in every if sorted(s.degrees.values()) in ([1] * len(s.degrees), [2] * len(s.degrees))]
     of += [s for s in every if max(s.degrees.values(), default=1) == 3 and sum(s.degrees.values()) == len(s.degrees) + 2][-1:]
@@ -59,20 +53,17 @@ def _confirmed(judged: Judged) -> Judged:
         if isinstance(found, str):
             found = ran(judged.program, smaller(judged.program, setup), slopes=not done)
         if isinstance(found, Found):
-            where = ", ".join(f"N_{a} = {n}" for a, n in setup.degrees.items()) or "one device"
-            raise DisagreementError(judged.program.name, where, found.words)
+            raise DisagreementError(judged.program.name, setup.mesh, found.words)
         if isinstance(found, str):
             why = found
         else:
-            done.append(", ".join(f"N_{a} = {n}" for a, n in setup.degrees.items()) or "one device")
+            done.append(setup.mesh)
     if not done:
         return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {why}")
     return replace(judged, confirmed=Confirmed(runs=tuple(done)))
 
 
 def _settle(obligation: Obligation, budget: Budget | None) -> Settled:
-    from placeproof.semantics.verdict import Settled
-
     began = time.perf_counter()
     verdict = settle(obligation.claim, budget)
     return Settled(obligation=obligation, verdict=verdict, seconds=time.perf_counter() - began)
@@ -84,13 +75,12 @@ def _by_search(judged: Judged, about: Obligation | None, why: str) -> Judged:
     if isinstance(found, Searched):
         tried = f"{found.runs} small runs up to {found.largest} showed no difference" if found.runs else "no small run was possible"
         return replace(judged, word="unknown", about=about, why=f"{why}; {tried}")
-    shown = cast("steps.Found", found)  # it speaks of a tensor program's run and not of a step's
     if about is None:
-        return replace(judged, word="refuted", found=shown, why=why)
+        return replace(judged, word="refuted", found=found, why=why)
     verdict = confirm(about.claim, found, lambda: _again(judged.program, found))
     settled = tuple(replace(s, verdict=verdict) if s.obligation is about else s for s in judged.settled)
-    word: Word = "refuted" if isinstance(verdict, Refuted) else "unknown"
-    return replace(judged, word=word, settled=settled, about=about, found=shown, why=why)
+    shown = replace(judged, settled=settled, about=about, found=found, why=why)
+    return replace(shown, word="refuted" if isinstance(verdict, Refuted) else "unknown")
 
 
 def _again(program: Resolved, found: Found) -> bool:

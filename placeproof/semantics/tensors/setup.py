@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from placeproof.semantics.meaning import Fault
+from placeproof.semantics.search import in_words
 
 
 class NotComputedError(Exception):
@@ -35,6 +36,11 @@ class Setup:
     exact: bool = True
     fine: bool = False
     record: bool = False
+
+    @property
+    def mesh(self) -> str:
+        """The mesh in words."""
+        return in_words(self.degrees) or "one device"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +78,3 @@ class Found:
         where = f"{self.what.name} at {self.what.element or 'the number'} on device {device}"
         actual = f"actual nothing: {self.what.unheld}" if self.what.unheld else f"actual {self.what.actual}"
         return f"{where}: expected {self.what.expected}, {actual}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
-    """How far a search without a result went: runs that were completed, and the last mesh."""
-
-    runs: int
-    largest: str

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from placeproof.core.program import Resolved, statements
 from placeproof.core.program.ir import POSITIONS, calls
 from placeproof.semantics.meaning import Fault
-from placeproof.semantics.tensors.setup import Difference, FaultError, Found, NotComputedError, Searched, Setup
+from placeproof.semantics.search import Searched
+from placeproof.semantics.tensors.setup import Difference, FaultError, Found, NotComputedError, Setup
 
 if TYPE_CHECKING:
     from placeproof.core.program import Call
@@ -182,7 +183,7 @@ def search(program: Resolved, most: int = 3, seconds: float = math.inf) -> Found
         if isinstance(found, Found) and found.setup.exact:
             return found
         if isinstance(found, int):
-            runs, last = runs + found, ", ".join(f"N_{a} = {n}" for a, n in setup.degrees.items())
+            runs, last = runs + found, setup.mesh
     return Searched(runs=runs, largest=last)
 
 
