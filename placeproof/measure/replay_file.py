@@ -57,21 +57,12 @@ class End:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owners:
-    """Who owns each element along one factor of the mesh: a coordinate for each, in the order of the elements."""
-
-    along: str
-    order: str
-    stage: int
-    of: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Counterexample:
     """A run that differs from one device's, or does not end.
 
     ``kind``: "step" or "block". ``sizes``: layers and units a stage and the number of steps; or the sizes of dimensions. ``numbers``:
-    all that the run begins with. ``ends``: by device, None where the run does not end; then ``stuck`` are the devices that it names.
+    all that the run begins with. ``owners``: along a factor of the mesh, in an order of parts, of a stage, a coordinate for each element.
+    ``ends``: by device, None where the run does not end; then ``stuck`` are the devices that it names.
     """
 
     subject: str
@@ -84,7 +75,7 @@ class Counterexample:
     flags: Mapping[str, bool]
     without: frozenset[str]
     elements: Mapping[Element, str]
-    owners: tuple[Owners, ...]
+    owners: Mapping[tuple[str, str, int], tuple[int, ...]]
     numbers: Named
     reference: Mapping[str, Named]
     ends: tuple[End, ...] | None
@@ -178,7 +169,7 @@ def _counterexample(data: Mapping[str, Any]) -> Counterexample:
         flags={k: bool(run[k]) for k in ("small", "fine") if k in run},
         without=frozenset(run["without"]) if step else frozenset(),
         elements={_element(e): _text(g) for e, g in run["elements"].items()} if step else {},
-        owners=tuple(_owners(o, len(run["elements"])) for o in run["owners"]) if step else (),
+        owners=dict(_owners(o, len(run["elements"])) for o in run["owners"]) if step else {},
         numbers=_numbers(run["numbers"]),
         reference=_tables(run["reference"]),
         ends=ends,
@@ -232,11 +223,11 @@ def _element(name: str) -> Element:
     return TIED if block is None else int(block), part, int(row), int(column)
 
 
-def _owners(data: Mapping[str, Any], count: int) -> Owners:
+def _owners(data: Mapping[str, Any], count: int) -> tuple[tuple[str, str, int], tuple[int, ...]]:
     of = tuple(int(n) for n in _text(data["of"]).split())
     if len(of) != count:
         raise ValueError(f"owners of {len(of)} elements where there are {count}")
-    return Owners(along=_text(data["along"]), order=_text(data["order"]), stage=_whole(data["stage"]), of=of)
+    return (_text(data["along"]), _text(data["order"]), _whole(data["stage"])), of
 
 
 def _shown(found: Mapping[str, Any], stuck: bool) -> Shown:

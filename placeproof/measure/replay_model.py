@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 from placeproof.measure.replay_file import Counterexample
 from placeproof.semantics.meaning.layout import TIED, Element, Layout, Sizes
 from placeproof.semantics.meaning.numbers import Field
+from placeproof.semantics.meaning.place import Place
 from placeproof.semantics.meaning.problem import Problem, full_name, overflow_name
+from placeproof.semantics.meaning.run import Truth
 from placeproof.semantics.meaning.world import World
+
+#: A table, an element, and what there is of it: of an optimizer's state, two numbers.
+Row = tuple[str, Element, Sequence[Any]]
 
 
 class MissingNumberError(Exception):
@@ -43,7 +50,7 @@ class _Layout(Layout):
 
     @cached_property
     def _owners(self) -> dict[tuple[str, str, int], dict[Element, int]]:
-        return {(o.along, o.order, o.stage): dict(zip(self.elements, o.of, strict=True)) for o in self.found.owners}
+        return {key: dict(zip(self.elements, of, strict=True)) for key, of in self.found.owners.items()}
 
     def owner(self, element: Element, factor: str, stage: int = 0, order: str = "blocked") -> int:
         """The coordinate that owns an element along a factor. Who owns a tied one depends on the stage."""
@@ -71,3 +78,18 @@ class _Problem(Problem):
             return self.found.numbers[name]
         except KeyError:
             raise MissingNumberError(f"the file has no number `{name}`") from None
+
+
+# What a run ends with.
+
+
+def of_device(place: Place) -> Iterator[Row]:
+    """What a device holds, and the gradients that its last update read."""
+    parts = {"parameters": place.state("parameters"), "optimizer": place.state("optimizer"), "gradients": place.read}
+    yield from ((name, element, row) for name, part in parts.items() if part is not None for element, row in part.held())
+
+
+def of_truth(truth: Truth) -> Iterator[Row]:
+    """What one device holds, and the gradient of its last step."""
+    tables = {"parameters": truth.theta, "optimizer": truth.omega, "gradients": truth.gradient[:, None]}
+    yield from ((name, e, row) for name, table in tables.items() for e, row in zip(truth.world.elements, table, strict=True))

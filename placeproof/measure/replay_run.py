@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -15,10 +15,10 @@ from placeproof.measure.replay import Held
 from placeproof.measure.replay_exchange import Exchange
 from placeproof.measure.replay_file import Counterexample
 from placeproof.measure.replay_mesh import Mesh, NothingThereError, NotReplayedError
-from placeproof.measure.replay_model import world_of
+from placeproof.measure.replay_model import Row, of_device, of_truth, world_of
 from placeproof.measure.replay_reference import Reference
 from placeproof.measure.replay_wire import packed, unpacked
-from placeproof.semantics.meaning.layout import Element, in_words
+from placeproof.semantics.meaning.layout import in_words
 from placeproof.semantics.meaning.place import Meeting, Message, Place, axes_together
 from placeproof.semantics.meaning.recorded import known
 from placeproof.semantics.meaning.run import Truth
@@ -70,14 +70,14 @@ def _steps(found: Counterexample, rank: int, by_autograd: bool, timeout: float) 
         while (request := _next(running, answer)) is not None:
             answer = _answered(mesh, place, request)
     mesh.end()
-    ended = Held(tables=_tables(_of_device(place)))
+    ended = Held(tables=_tables(of_device(place)))
     if rank:
         return ended
     truth = Truth(world)
     for number in range(steps):
         truth.step(number)
     again = Reference(world, found.microbatches).run(steps) if by_autograd else ()
-    return replace(ended, reference=_tables(_of_truth(truth)), by_autograd=_tables(again))
+    return replace(ended, reference=_tables(of_truth(truth)), by_autograd=_tables(again))
 
 
 def _next(running: Any, answer: Any) -> Meeting | Message | None:
@@ -112,21 +112,7 @@ def _understood() -> Iterator[None]:
         raise NotReplayedError(f"an operation gets what it cannot compute with ({error})") from error
 
 
-#: A table, an element, and what there is of it: of an optimizer's state, two numbers.
-_Row = tuple[str, Element, Sequence[Any]]
-
-
-def _of_device(place: Place) -> Iterator[_Row]:
-    parts = {"parameters": place.state("parameters"), "optimizer": place.state("optimizer"), "gradients": place.read}
-    yield from ((name, element, row) for name, part in parts.items() if part is not None for element, row in part.held())
-
-
-def _of_truth(truth: Truth) -> Iterator[_Row]:
-    tables = {"parameters": truth.theta, "optimizer": truth.omega, "gradients": truth.gradient[:, None]}
-    yield from ((name, e, row) for name, table in tables.items() for e, row in zip(truth.world.elements, table, strict=True))
-
-
-def _tables(rows: Iterable[_Row]) -> dict[str, dict[str, Fraction]]:
+def _tables(rows: Iterable[Row]) -> dict[str, dict[str, Fraction]]:
     """By table; what is computed from what is not held is no number, and of a state's two numbers a file says both or neither."""
     found: dict[str, dict[str, Fraction]] = {}
     for name, element, row in rows:

@@ -7,23 +7,22 @@ draws numbers or deals out elements.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 from placeproof.core.program import Resolved, calls, render, statements
 from placeproof.measure.replay_file import number
+from placeproof.measure.replay_model import Row, of_device, of_truth
 from placeproof.semantics import tensors
 from placeproof.semantics.meaning import Difference, Fault, Setup
 from placeproof.semantics.meaning.layout import Element, Layout, in_words
-from placeproof.semantics.meaning.place import Place
 from placeproof.semantics.meaning.problem import Problem, full_name, overflow_name
 from placeproof.semantics.meaning.recorded import known
-from placeproof.semantics.meaning.run import Run, Truth
+from placeproof.semantics.meaning.run import Run
 from placeproof.semantics.meaning.script import shown_pair
 from placeproof.semantics.meaning.setup import layout_of
-from placeproof.semantics.meaning.values import Part
 from placeproof.semantics.tensors.arrays import Held
 from placeproof.semantics.tensors.setup import FaultError
 from placeproof.semantics.tensors.simulate import machine, spot
@@ -65,9 +64,9 @@ def of_step(program: Resolved, setup: Setup, what: Difference | Fault) -> dict[s
         "elements": {in_words(e): layout.group_of(e) for e in layout.elements},
         "owners": list(_owners(program, layout)),
         "numbers": {name: number(value) for name, value in problem.noted.items()},
-        "reference": _reference(both.truth, layout.elements),
+        "reference": _tables(of_truth(both.truth)),
         "shown": _shown(what) if isinstance(what, Difference) else None,
-        "ends": [_end(p) for p in both.places] if fault is None else None,
+        "ends": [{"device": dict(p.here), **_tables(of_device(p))} for p in both.places] if fault is None else None,
         "stuck": [dict(at) for at in fault.devices] if fault is not None else None,
     }
 
@@ -122,33 +121,17 @@ def _owners(program: Resolved, layout: Layout) -> Iterable[dict[str, Any]]:
         yield {"along": factor, "order": order, "stage": stage, "of": of}
 
 
-def _reference(truth: Truth, elements: list[Element]) -> dict[str, Any]:
-    """What one device holds at the end, and the gradient of its last step."""
-    named = [in_words(e) for e in elements]
-    return {
-        "parameters": {name: number(v) for name, v in zip(named, truth.theta[:, 0], strict=True)},
-        "optimizer": {name: [number(n) for n in v] for name, v in zip(named, truth.omega, strict=True)},
-        "gradients": {name: number(v) for name, v in zip(named, truth.gradient, strict=True)},
-    }
-
-
-def _end(place: Place) -> dict[str, Any]:
-    """What a device holds at the end, and the gradients that its last update read; null for what it computed from what it did not hold."""
-    optimizer = {name: [_known(n) for n in row] for name, row in _held(place.state("optimizer"))}
-    return {
-        "device": dict(place.here),
-        "parameters": {name: _known(row[0]) for name, row in _held(place.state("parameters"))},
-        "optimizer": {name: None if None in row else row for name, row in optimizer.items()},
-        "gradients": {name: _known(row[0]) for name, row in _held(place.read)},
-    }
+def _tables(rows: Iterable[Row]) -> dict[str, Any]:
+    """Numbers by table and element; null for what was computed from what is not held."""
+    found: dict[str, Any] = {"parameters": {}, "optimizer": {}, "gradients": {}}
+    for table, element, row in rows:
+        shown = [_known(n) for n in row]
+        found[table][in_words(element)] = None if None in shown else shown if table == "optimizer" else shown[0]
+    return found
 
 
 def _known(value: Any) -> str | None:
     return None if known(value) is None else number(value)
-
-
-def _held(part: Part | None) -> Iterator[tuple[str, Any]]:
-    return ((in_words(e), row) for e, row in (part.held() if part is not None else ()))
 
 
 def of_block(program: Resolved, found: tensors.Found) -> dict[str, Any]:
