@@ -80,7 +80,9 @@ def calls(axes: tuple[str, ...]) -> Iterator[Call]:
             continue
         choices = [[(name, value) for value in (values or OPEN[name])] or [None] for name, values in op.options]
         for picked in itertools.chain([()] if choices else [], itertools.product(*choices)):
-            yield Call(op=op.name, axes=axes, options=tuple(c for c in picked if c is not None))
+            said = tuple(c for c in picked if c is not None)
+            rooted = not said and "root" in dict(op.options)  # a resolved program always says it
+            yield Call(op=op.name, axes=axes, options=(("root", "0"),) if rooted else said)
 
 
 def world_of(case: Case) -> World:

@@ -369,8 +369,8 @@ def test_a_run_that_ends_although_it_should_not_differs() -> None:
 
 
 def test_messages_to_nobody_and_from_nobody() -> None:
-    text = "mesh(dp, pp)\nplace(parameters, pp=S)\nplace(optimizer, pp=S)\nsend(parameters, pp, to=1)\ng = recv(pp, source=-1)\n"
-    text = text.replace("=S", '="S"') + "parameters, optimizer = update(parameters, optimizer, g)\n"
+    text = "mesh(dp, pp)\nplace(parameters, pp=S)\nplace(optimizer, pp=S)\nsend(data(), pp, to=1)\nx = recv(pp, source=-1)\n"
+    text = text.replace("=S", '="S"') + "g = backward(parameters)\nparameters, optimizer = update(parameters, optimizer, g)\n"
     data = anything(read(text), Setup(degrees={"dp": 1, "pp": 2}))
     assert data["counterexample"]["run"]["stuck"] == [{"dp": 0, "pp": 0}]
     assert_reproduced(replayed(data, waits=1))
@@ -553,7 +553,7 @@ def test_a_replay_shares_no_code_with_the_encoding_and_its_reference_none_with_t
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in getattr(node, "names", ())]
             if isinstance(node, ast.Import | ast.ImportFrom):
-                allowed = ("placeproof.core.", "placeproof.measure", meaning)
+                allowed = ("placeproof.core.", "placeproof.measure", meaning, "placeproof.semantics.resolve")
                 allowed += ("placeproof.semantics.tensors.",) if path.name == "replay_blocks.py" else ()
                 assert all(n.startswith(allowed) for n in names if n.startswith("placeproof")), (path.name, names)
                 assert f"{meaning}collectives" not in names, path.name
