@@ -370,7 +370,7 @@ def test_a_run_that_ends_although_it_should_not_differs() -> None:
 
 def test_messages_to_nobody_and_from_nobody() -> None:
     text = "mesh(dp, pp)\nplace(parameters, pp=S)\nplace(optimizer, pp=S)\nsend(data(), pp, to=1)\nx = recv(pp, source=-1)\n"
-    text = text.replace("=S", '="S"') + "g = backward(parameters)\nparameters, optimizer = update(parameters, optimizer, g)\n"
+    text = text.replace("=S", '="S"') + "parameters, optimizer = update(parameters, optimizer, gradients)\n"
     data = anything(read(text), Setup(degrees={"dp": 1, "pp": 2}))
     assert data["counterexample"]["run"]["stuck"] == [{"dp": 0, "pp": 0}]
     assert_reproduced(replayed(data, waits=1))
