@@ -98,7 +98,7 @@ class _Numbers:
             if value.of_tensors or not isinstance(held, np.ndarray):
                 return 0
             there: Array = np.ones((*place.mesh.shape, 1), dtype=bool)
-            wrong, count = self._wrong(value.body, held[..., None], there, None)
+            wrong, count = self._wrong(value.body, held[..., None], (there, there), None)
             return (self._device(wrong[0]), None) if len(wrong) else count
         if not isinstance(held, Part) or held.data.shape[-1] != 1:
             return 0
@@ -107,16 +107,16 @@ class _Numbers:
             part, self.group = held.only(None, group), group
             if not len(part.columns):
                 continue
-            # nothing less nothing is zero, too, where nothing is
             there = part.have if piece.body.number is not None else part.extent
-            wrong, count = self._wrong(piece.body, part.data[..., 0], there, part.columns)
+            wrong, count = self._wrong(piece.body, part.data[..., 0], (there, part.have), part.columns)
             if len(wrong):
                 return self._device(wrong[0]), part.columns.elements[int(wrong[0][-1])]
             found += count
         return found
 
-    def _wrong(self, body: Poly, data: Array, there: Array, columns: Columns | None) -> tuple[Array, int]:
-        """Where what a term is differs from what is held, and how many numbers were compared: none where a term has none."""
+    def _wrong(self, body: Poly, data: Array, there: tuple[Array, Array], columns: Columns | None) -> tuple[Array, int]:
+        """Where what a term is differs from what is held, and how many numbers were compared: none where a term has none. ``there``: where
+        it may be, and where it is; nothing less nothing is zero for the term, and nothing for a run."""
         points = {f"d.{f}": n[..., None, None] for f, n in self.place.mesh.at.items()}
         if columns is not None:
             points |= dict(zip(_ELEMENT, self.named[columns.index].T[..., None], strict=True))
@@ -126,7 +126,7 @@ class _Numbers:
         except (_NoNumberError, ZeroDivisionError):
             return np.zeros((0, 0)), 0
         first, second = found[..., 0], found[..., -1]  # what nobody knows is two numbers
-        told = (first == second) & there
+        told = (first == second) & there[0] & (there[1] | (first != 0))
         return np.argwhere(told & (first != data)), int(told.sum())
 
     def _device(self, wrong: Array) -> dict[str, int]:
