@@ -19,12 +19,20 @@ Condition: TypeAlias = tuple[Index, Index, bool]
 def condition(world: World, stmt: If, bound: Poly) -> Condition | bool:
     """A branch's condition as an equation between index terms, and whether it or its opposite is meant; or whether all devices take it.
 
-    Ranks below a number that is neither the first, the last nor beyond are those for which an uninterpreted predicate holds: one for each
-    number, so that a condition and its opposite cover each device once.
+    Of two devices, that it is the last is said as that it is not the first, but of stages, whose messages speak of the last. Ranks below
+    a number that is neither the first, the last nor beyond are those for which an uninterpreted predicate holds: one for each number, so
+    that a condition and its opposite cover each device once.
     """
     (factor,) = world.factors((stmt.axis,)) if len(world.factors((stmt.axis,))) == 1 else (None,)
     if factor is None:
         raise NoMeaningError(f"a condition on `{stmt.axis}`, which has sub-groups", stmt.place)
+    found = _condition(world, stmt, factor, bound)
+    if not isinstance(found, bool) and world.sorts[factor].size == 2 and factor != world.stages and found[1] == world.rank(factor, -1):
+        return found[0], world.rank(factor, 0), not found[2]
+    return found
+
+
+def _condition(world: World, stmt: If, factor: str, bound: Poly) -> Condition | bool:
     here, degree = world.here[factor], world.size(factor)
     if stmt.op in ("==", "!="):
         equal = stmt.op == "=="

@@ -44,6 +44,8 @@ def own(loop: For, ref: Ref) -> bool:
 def merged(walk: Walk, target: Ref, value: Tensor, before: Value | None, scope: Scope) -> Tensor:
     """A tensor written to a buffer: as a whole, or the pieces and the part that the target names."""
     indexed = target.index is not None
+    if target.group is not None and target.group in value.pieces:  # of what is about more, that group
+        value = replace(value, pieces={target.group: value.pieces[target.group]})
     if target.name in walk.mixed or (indexed and walk.region(walk.whole, replace(target, group=None), scope) != value.region):
         value = walk.ctx.unknown_tensor(value)
     pieces = dict(value.pieces)

@@ -90,12 +90,15 @@ def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
     mark = walk.ctx.mark()
     _iteration(walk, stmt, variable, scope)
     end = first_batch(walk.world) if stmt.reverse else last_batch(walk.world)
-    through = _Through(variable=variable, last=end)
-    for name, value in list(walk.env.items()):
+    through, ends = _Through(variable=variable, last=end), dict(walk.env)
+    for name, value in ends.items():
         if isinstance(value, Batched) and value.loop == stmt.var:
             walk.env[name] = replace(value, loop=None)
         elif value is not before.get(name):
             walk.env[name] = _after(walk, name, before.get(name), value, through)
+    for name in set(ends) - set(before) - walk.ctx.from_zero:  # a copy of what is carried is what that is
+        same_as = next((n for n in ends if n != name and n in before and ends[n] is not before[n] and ends[n] == ends[name]), None)
+        walk.env[name] = walk.env[name] if same_as is None else walk.env[same_as]
     if through.lost:
         _fixed(walk, stmt, variable, scope, before, mark)
     walk.ctx.batch = outer
