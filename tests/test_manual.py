@@ -1,6 +1,7 @@
 """Verdicts about programs that people write, and about programs drawn at random, against truths that share nothing with the prover.
 
-`data/people_programs.json` holds programs written from the manual by somebody who has not seen the code, each with its truth, worked out by
+`data/people_programs.json`, and `data/layered_programs.json` of programs that pass activations from part to part and have groups of any name,
+hold programs written from the manual by somebody who has not seen the code, each with its truth, worked out by
 hand. `manual_interpreter.py` runs a program as the manual says, device by device and element by element; it was written from the manual
 alone. `nightly/manual.py` compares many more.
 """
@@ -23,7 +24,9 @@ from placeproof.core.program import read
 from placeproof.semantics.verdict import judge
 
 NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
-PEOPLE: dict[str, dict[str, str]] = json.loads(Path(__file__, "../data/people_programs.json").resolve().read_text())
+DATA = Path(__file__, "../data").resolve()
+PEOPLE: dict[str, dict[str, str]] = json.loads((DATA / "people_programs.json").read_text())
+LAYERED: dict[str, dict[str, str]] = json.loads((DATA / "layered_programs.json").read_text())
 
 
 def verdict(text: str) -> str:
@@ -40,6 +43,14 @@ def test_a_verdict_about_a_program_that_somebody_wrote_is_right(name: str) -> No
     found = verdict(one["text"])
     assert found != {"right": "refuted", "wrong": "proved"}.get(one["truth"]), (one["text"], one["why"])
     count(f"programs of people that are {one['truth']}", found)
+
+
+@pytest.mark.parametrize("name", list(LAYERED)[:: 1 if NIGHTLY else 3])
+def test_a_verdict_about_a_program_that_passes_activations_on_is_right(name: str) -> None:
+    one = LAYERED[name]
+    found = verdict(one["text"])
+    assert found != {"right": "refuted", "wrong": "proved"}[one["truth"]], (one["text"], one["why"])
+    count(f"programs that pass activations on, {one['truth']}", found)
 
 
 def compared(text: str) -> tuple[str, bool | None]:

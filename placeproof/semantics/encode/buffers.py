@@ -57,6 +57,8 @@ def merged(walk: Walk, target: Ref, value: Tensor, before: Value | None, scope: 
     if target.group is not None and list(value.pieces) != [target.group]:
         raise NoMeaningError(f"`{target.name}.{target.group}` is given another group's values", target.place)
     kept = dict(before.pieces) if isinstance(before, Tensor) and (target.group is not None or indexed) else {}
+    if not indexed and isinstance(before, Tensor) and before.region != value.region:  # of another part of the model than this group now is
+        kept = {g: Piece(body=walk.ctx.unknown(*walk.world.element(g)), held=p.held) for g, p in kept.items()}
     if indexed and isinstance(before, Tensor) and before.region.domain == "stage":
         region = before.region
     else:

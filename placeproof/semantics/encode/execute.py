@@ -364,11 +364,11 @@ class Walk:
         if found is None or found[0].domain == "microbatches":
             return whole
         loop, variable = found
-        if index.offset:
+        if index.offset and scope.around(whole, loop):
             return Region(domain=loop.domain, index=fn(f"shifted {index.offset:+d}", (variable,), variable.sort))
         if scope.around(whole, loop):
             return Region(domain=loop.domain, index=variable)
-        if whole == Region(domain=loop.domain, index=variable):
+        if not index.offset and whole == Region(domain=loop.domain, index=variable):
             return whole
         return Region(domain=loop.domain, index=fn("another part than", (variable,), variable.sort))
 
