@@ -1,8 +1,9 @@
 """Verdicts about programs that people write, and about programs drawn at random, against truths that share nothing with the prover.
 
-`data/people_programs.json`, and `data/layered_programs.json` of programs that pass activations from part to part, hold programs written
-from the manual by somebody who has not seen the code, each with its truth, worked out by hand. `manual_interpreter.py` runs a program as the manual
-says, device by device and element by element; it was written from the manual alone. `nightly/manual.py` compares many more.
+`data/people_programs.json`, and `data/layered_programs.json` of programs that pass activations from part to part, hold programs
+that somebody wrote from the manual without a look at the code, each with its truth, worked out by hand. `manual_interpreter.py` runs a
+program as the manual says, device by device and element by element; it was written from the manual alone. `nightly/manual.py` compares
+many more.
 """
 
 from __future__ import annotations
