@@ -270,7 +270,7 @@ PROGRAMS = {
     "experts to which some devices send apart from others": (SENT, "refuted"),
     "a second result of a pass over a micro-batch": (
         "mesh(dp)\ng, dx = backward(parameters, 0)\nG = all_reduce(g, dp, op=mean)\n",
-        "unknown",
+        "PP304",
     ),
     "a collective whose operand is freed meanwhile": (
         HANDLE.format(started="h = start(all_reduce(g, dp, op=mean))\n", between="free(g)\n"),

@@ -59,6 +59,10 @@ class ProgramFacts:
         """The axis between whose ends a group's copies are tied."""
         return next((g.tied for g in self.program.groups if g.name == group), None)
 
+    def partial(self, group: str) -> str | None:
+        """The axis over which whole passes share out a group's gradient. Where activations are passed on, none is."""
+        return None if self.network else self.group(group).partial
+
     @cached_property
     def expert_groups(self) -> frozenset[str]:
         """Groups of experts."""

@@ -191,11 +191,14 @@ def _target_count(program: Program, problems: Problems) -> None:
 
 def _targets_fit(stmt: Assign, problems: Problems) -> None:
     least, most = OPS[stmt.value.op].results if isinstance(stmt.value, Call) else (1, 1)
+    whole_pass = isinstance(stmt.value, Call) and stmt.value.op == "backward" and len(stmt.value.args) < 3
+    most = 1 if whole_pass else most  # it begins with the samples, which have no gradient
     given = len(stmt.targets)
     if not least <= given <= most:
         what = f"`{stmt.value.op}` has" if isinstance(stmt.value, Call) else "the right side has"
         results = str(least) if least == most else f"{least} to {most}"
-        problems.add("PP304", f"{what} {results} result(s), and {given} target(s) are given", place=stmt.place)
+        hint = "a whole pass gives the gradient of the parameters alone" if whole_pass else None
+        problems.add("PP304", f"{what} {results} result(s), and {given} target(s) are given", place=stmt.place, help=hint)
     if stmt.accumulate and given > 1:
         problems.add("PP304", "`+=` takes one target", place=stmt.place, help="accumulate in a line of its own")
 

@@ -277,7 +277,8 @@ def pass_gradient(world: World, group: str, sample: tuple[Index, ...], at: Mappi
         ends = ((world.rank(declared.tied, 0), "first"), (world.rank(declared.tied, -1), "last"))
         parts = [product(same(stage, end), app(f"g.{group}.{name}", *sample, *element, *more)) for end, name in ends]
         return parts[0] + parts[1]
-    extra = () if declared.partial is None else tuple(at[f] for f in world.factors((declared.partial,)))
+    partial = world.partial(group)
+    extra = () if partial is None else tuple(at[f] for f in world.factors((partial,)))
     return _of_all_senders(world, group, app(f"g.{group}", *sample, *extra, *element, *more))
 
 

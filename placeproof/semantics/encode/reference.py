@@ -38,8 +38,8 @@ class Reference:
             return app(f"g.{group}.first", *sample, *element, *more) + app(f"g.{group}.last", *sample, *element, *more)
         if declared.experts is not None:
             return app(f"g.{group}", *sample, *element, *more)
-        whole = declared.partial is None or world.network  # where activations are passed on, nothing is shared out by itself
-        parts = [] if whole or declared.partial is None else [Var(f"part.{f}", world.sorts[f]) for f in world.factors((declared.partial,))]
+        partial = world.partial(group)
+        parts = [] if partial is None else [Var(f"part.{f}", world.sorts[f]) for f in world.factors((partial,))]
         at = {**world.here, **{v.sort.name: v for v in parts}}
         return total(parts, pass_gradient(world, group, sample, at, *more))
 
