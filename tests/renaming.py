@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Program, Ref, Stmt, assigned, statements
+from placeproof.core.program import Call, Expr, For, If, Program, Ref, Stmt, assigned, statements
+from placeproof.core.program.ir import rewritten, with_expressions
 from placeproof.core.states import STATES
 
 
@@ -44,32 +45,21 @@ class Renaming:
         return tuple(self._stmt(stmt, loops) for stmt in body)
 
     def _stmt(self, stmt: Stmt, loops: Mapping[str, str]) -> Stmt:
-        match stmt:
-            case Assign():
-                return replace(stmt, targets=tuple(self._ref(t, loops) for t in stmt.targets), value=self._expr(stmt.value, loops))
-            case Do():
-                return replace(stmt, call=self._expr(stmt.call, loops))
-            case If():
-                then, orelse = self._body(stmt.then, loops), self._body(stmt.orelse, loops)
-                return replace(stmt, axis=self._axis(stmt.axis), bound=self._expr(stmt.bound, loops), then=then, orelse=orelse)
-            case For():
-                var, within = self.loop(stmt), stmt.within
-                body = self._body(stmt.body, {**loops, stmt.var: var})
-                own = {o: self._expr(v, loops) for o in ("in_flight", "hops") if (v := getattr(stmt, o)) is not None}
-                return replace(stmt, var=var, within=None if within is None else loops.get(within, within), body=body, **own)
+        inner, own = loops, stmt
+        if isinstance(stmt, For):
+            inner = {**loops, stmt.var: self.loop(stmt)}
+            own = replace(stmt, var=self.loop(stmt), within=None if stmt.within is None else loops.get(stmt.within, stmt.within))
+        elif isinstance(stmt, If):
+            own = replace(stmt, axis=self._axis(stmt.axis))
+        return with_expressions(own, lambda e: self._expr(e, loops), lambda body: self._body(body, inner))
 
     def _expr(self, expr: Expr, loops: Mapping[str, str]) -> Expr:
-        match expr:
-            case Ref():
-                return self._ref(expr, loops)
-            case Binary():
-                return replace(expr, left=self._expr(expr.left, loops), right=self._expr(expr.right, loops))
-            case Call(op="elementwise" | "slope", args=(function, x)):
-                return replace(expr, args=(function, self._expr(x, loops)))
-            case Call():
-                args = tuple(self._expr(a, loops) for a in expr.args)
-                return replace(expr, args=args, axes=tuple(self._axis(a) for a in expr.axes))
-        return expr
+        def change(part: Expr) -> Expr:
+            if isinstance(part, Call):
+                return replace(part, axes=tuple(self._axis(a) for a in part.axes))
+            return self._ref(part, loops) if isinstance(part, Ref) else part
+
+        return rewritten(expr, change)
 
     def _ref(self, ref: Ref, loops: Mapping[str, str]) -> Ref:
         name = loops.get(ref.name) or self.buffers.get(ref.name) or self._axis(ref.name)

@@ -8,8 +8,8 @@ from itertools import count
 
 from placeproof.collectives import Layout
 from placeproof.core.modes import GATHERED, REPLICATED, SHARDED, Mode
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Placed, Program, Ref, Resolved, Stmt, calls, statements
-from placeproof.core.program.ir import references
+from placeproof.core.program import Binary, Call, Expr, For, Placed, Program, Ref, Resolved, Stmt, calls, statements
+from placeproof.core.program.ir import references, with_expressions
 from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Event, Kind, Trace
@@ -55,18 +55,12 @@ class _Names:
         return tuple(self._stmt(stmt, loops) for stmt in body)
 
     def _stmt(self, stmt: Stmt, loops: Mapping[str, str]) -> Stmt:
-        match stmt:
-            case Assign():
-                return replace(stmt, targets=tuple(self._ref(t, loops) for t in stmt.targets), value=self._expr(stmt.value, loops))
-            case Do():
-                return replace(stmt, call=self._call(stmt.call, loops))
-            case If():
-                then, orelse = self.body(stmt.then, loops), self.body(stmt.orelse, loops)
-                return replace(stmt, bound=self._expr(stmt.bound, loops), then=then, orelse=orelse)
-            case For():
-                var = self._variable(stmt)
-                within = None if stmt.within is None else loops.get(stmt.within, stmt.within)
-                return replace(stmt, var=var, within=within, body=self.body(stmt.body, {**loops, stmt.var: var}))
+        inner = loops
+        if isinstance(stmt, For):
+            var, within = self._variable(stmt), stmt.within
+            inner = {**loops, stmt.var: var}
+            stmt = replace(stmt, var=var, within=None if within is None else loops.get(within, within))
+        return with_expressions(stmt, lambda e: self._expr(e, loops), lambda body: self.body(body, inner))
 
     def _variable(self, loop: For) -> str:
         """A name that stands for this domain alone."""

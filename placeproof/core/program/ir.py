@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from placeproof.core.diagnostics import Place
 from placeproof.core.mesh import Axis
@@ -353,6 +353,20 @@ def rewritten(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
         case Call(args=args):
             expr = replace(expr, args=tuple(rewritten(a, change) for a in args))
     return change(expr)
+
+
+def with_expressions(stmt: Stmt, change: Callable[[Any], Any], inside: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
+    """A statement with its targets and its own expressions changed, each as a whole, and with other statements inside it."""
+    match stmt:
+        case Assign(targets=targets, value=value):
+            return replace(stmt, targets=tuple(change(t) for t in targets), value=change(value))
+        case Do(call=call):
+            return replace(stmt, call=change(call))
+        case If(bound=bound, then=then, orelse=orelse):
+            return replace(stmt, bound=change(bound), then=inside(then), orelse=inside(orelse))
+        case For(in_flight=in_flight, hops=hops, body=body):
+            own = (None if e is None else change(e) for e in (in_flight, hops))
+            return replace(stmt, body=inside(body), in_flight=next(own), hops=next(own))
 
 
 def with_names(expr: Expr, names: Mapping[str, str]) -> Expr:
