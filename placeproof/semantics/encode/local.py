@@ -63,8 +63,7 @@ def _backward(walk: Walk, call: Call, operands: list[Any], results: int) -> Valu
     if w.region != walk.whole:
         raise NoMeaningError("a whole pass reads all of a stage's parameters", call.place)
     sample = world.sample(_batch(walk, operands[1:]))
-    gradients = compute.whole_pass(ctx, w, sample, _computed(walk, w), world.statistic(sample) if world.coupled else None)
-    return Pair(gradients, ctx.unknown_stream()) if results > 1 else gradients
+    return compute.whole_pass(ctx, w, sample, _computed(walk, w), world.statistic(sample) if world.coupled else None)
 
 
 def _backward_with(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
