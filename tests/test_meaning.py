@@ -229,7 +229,7 @@ def test_a_collective_by_hand(name: str, op: str, axes: tuple[str, ...], mesh: M
     options = ((("op", op),) if "reduce" in kind else ()) + rooted
     found = exchange(Call(op=kind, axes=axes, options=options), mesh, part)
     dims = [world.dim[a] for a in axes]
-    owner = {a: world.owner(a, 0) for a in axes}
+    owner = {a: world.layout.owners(a, 0) for a in axes}
     for at in np.ndindex(*mesh.shape):
         group = [d for d in np.ndindex(*mesh.shape) if all(d[n] == at[n] for n in range(2) if n not in dims)]
         number = {d: group.index(d) for d in group}

@@ -44,3 +44,36 @@ def test_what_reaches_no_state_is_a_warning() -> None:
     """A gradient that is right on one device alone does no harm if that device's states are then copied."""
     judged = judge(program("correct", "gradient_on_one_device_then_broadcast"))
     assert any("gradient integrity" in text for text, _ in judged.warnings)
+
+
+TIED_ALONG_THE_PIPELINE = """\
+mesh(pp, dp)
+group(rest, P - U)
+group(embed, U, tied=pp)
+place(parameters, pp="S")
+place(optimizer, pp="S", dp="S")
+for i in microbatches:
+    if rank(pp) == 0:
+        x = data(i)
+    else:
+        x = recv(pp, source=-1)
+    y, a = forward(parameters, x)
+    if rank(pp) < pp - 1:
+        send(y, pp, to=1)
+    if rank(pp) == pp - 1:
+        dx = loss(y)
+    else:
+        dx = recv(pp, source=1)
+    g += backward_weight(parameters, a, dx)
+    dx = backward_input(parameters, a, dx)
+    if rank(pp) > 0:
+        send(dx, pp, to=-1)
+g = scale(g, 1 / (microbatches*dp))
+g = reduce_scatter(g, dp)
+parameters, optimizer = update(parameters, optimizer, g)
+parameters = all_gather(parameters, dp)
+"""
+
+
+def test_a_tied_group_that_is_sharded_where_activations_are_passed_on_is_not_understood() -> None:
+    assert judge(read(TIED_ALONG_THE_PIPELINE)).word == "unknown"

@@ -87,7 +87,7 @@ class Exchange:
         if self.call.op == "tied_reduce":
             return self._tied(whole).on(own.columns)
         stage = self.place.mesh.joined(self.request.apart).stage
-        owners = [self.world.owner(f, stage) for f in self.factors]
+        owners = [self.world.layout.owners(f, stage) for f in self.factors]
         given = self._owned([np.maximum(owner, 0) for owner in owners])  # of copies of tied weights, the first stage's
         rows = _Rows(_flat(whole.data), whole.have.reshape(-1), self._owned(owners), given)
         data, have = self._moved(rows, _OF_PARTS)

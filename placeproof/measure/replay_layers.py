@@ -57,7 +57,7 @@ class SentExperts(Experts):
         world, me = self.world, self.wire.group.at[self.wire.group.me]
         every = world.columns(tuple(range(len(world.elements))))
         first = every.matrices(world.layout.blocks[0])[1][0]
-        return np.all([world.owner(f, self.stage)[first] == me[f] for f in self.along], axis=0)
+        return np.all([world.layout.owners(f, self.stage)[first] == me[f] for f in self.along], axis=0)
 
     def counted(self) -> list[int]:
         """The devices whose tokens count for this one's gradients: those that have samples of their own, and itself."""

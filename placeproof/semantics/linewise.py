@@ -193,7 +193,7 @@ class _Numbers:
             raise _NoNumberError(term.name)
         sorts = [a.sort.name for a in term.args]
         slices = args[sorts.index("slice")] if "slice" in sorts else np.array(0)
-        owner = self.world.owner(factor, self.place.mesh.stage, order or "blocked")
+        owner = self.world.layout.owners(factor, self.place.mesh.stage, order or "blocked")
         found = []
         for group, table in self._numbers.items():
             if group == self.group or not all(a in ELEMENT for a in term.args):  # else it may be of any group

@@ -78,7 +78,7 @@ def stuck(program: Resolved, *, without: frozenset[str] = frozenset(), ranges: t
         if setup.layers_per_stage > 1 or any(n > 1 for n in apart) or not allowed(program, setup, ranges):
             continue
         try:
-            found = run(program, replace(setup, seed=SEEDS[0]))
+            found = run(program, replace(setup, seed=SEEDS[0], steps=1))
         except (ZeroDivisionError, NoMeaningError):
             continue
         if isinstance(found, Fault):

@@ -236,10 +236,11 @@ class Program:
 
     def axis(self, name: str) -> Axis | None:
         """The mesh axis of that name, or of which that name is the outer or inner factor."""
-        for axis in self.axes:
-            if name in (axis.name, axis.outer_name, axis.inner_name):
-                return axis
-        return None
+        return self._axis_named.get(name)
+
+    @cached_property
+    def _axis_named(self) -> Mapping[str, Axis]:
+        return {name: a for a in reversed(self.axes) for name in (a.name, a.outer_name, a.inner_name)}
 
     def factors(self, *names: str) -> tuple[str, ...]:
         """The axis factors that names of axes, or of their factors, stand for."""

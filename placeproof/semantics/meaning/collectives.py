@@ -100,7 +100,7 @@ def _from_root(call: Call, mesh: Mesh, factors: tuple[str, ...], data: Array) ->
 def _gathered(mesh: Mesh, factors: tuple[str, ...], value: Part) -> Part:
     world, data, have, extent = mesh.world, value.data, value.have, value.extent
     for f in factors:
-        owner = np.maximum(world.owner(f, mesh.stage)[value.columns.index], 0)  # of copies of tied weights, the first stage's
+        owner = np.maximum(world.layout.owners(f, mesh.stage)[value.columns.index], 0)  # of copies of tied weights, the first stage's
         data, have = taken(data, world.dim[f], owner[..., None]), taken(have, world.dim[f], owner)
     apart = tuple(f for f in factors if world.sliced(f).any())
     if world.layout.network and apart:  # a layer computes with the slices, and the experts, that it is given

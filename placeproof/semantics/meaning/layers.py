@@ -69,9 +69,8 @@ class Layers:
             x = whole if whole is not None else saved.inputs[block] if saved is not None else dx
             if (x.have != dx.have).any():
                 raise MisfitError("the gradient of an output has other tokens than the input")
-            zero = f.of(0)
-            x_own, d_own = (np.where(dx.have[..., None], v.data, zero) for v in (x, dx))
-            back, found = self.weights(block).backward(self.kind, x_own, d_own)
+            own = (x.data, dx.data) if dx.have.all() else (np.where(dx.have[..., None], v.data, f.of(0)) for v in (x, dx))
+            back, found = self.weights(block).backward(self.kind, *own)
             dx = Stream(back, dx.have).kept(self.world, dx.have)
             for at, gradient in zip(self.w.columns.matrices(block), (found.norm, found.first, found.second), strict=True):
                 self._put(data, made, at, gradient)
@@ -82,8 +81,10 @@ class Layers:
         if gradient is None:
             return
         there = at >= 0
-        data[..., at[there], 0] = gradient[..., there]
-        made[..., at[there]] = True
+        if not there.all():
+            at, gradient = at[there], gradient[..., there]
+        data[..., at, 0] = gradient
+        made[..., at] = True
 
 
 class Experts:
@@ -97,7 +98,7 @@ class Experts:
         layout, columns = world.layout, w.columns
         self.expert = np.array([layout.group_of(e) in layout.expert_groups for e in columns.elements], dtype=bool)
         owned: Array = np.ones((*w.extent.shape[:-1], len(columns)), dtype=bool)
-        owners = {f: world.owner(f, stage)[columns.index] for f in along}
+        owners = {f: world.layout.owners(f, stage)[columns.index] for f in along}
         for f, owner in owners.items():
             owned &= at[f][..., None] == owner
         if (w.extent & self.expert & ~owned).any():
@@ -181,9 +182,9 @@ def _seen(mesh: Mesh, whole: Part) -> Array:
     near = data
     for factor in (f for f in world.factors if f not in mesh.here):
         moved = world.sliced(factor)
-        index = np.where(moved, world.owner(factor, 0), -1)
+        index = np.where(moved, world.layout.owners(factor, 0), -1)
         if factor == world.layout.stages:
-            index = np.maximum(world.owner(factor, 0), 0)
+            index = np.maximum(world.layout.owners(factor, 0), 0)
         own = np.broadcast_to(mesh.at[factor][..., None], data.shape)
         index = np.where(index >= 0, index, own)
         near = np.take_along_axis(near, index, world.dim[factor])

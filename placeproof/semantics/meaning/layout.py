@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import TypeAlias
 
+import numpy as np
+
 from placeproof.core.program import Resolved
 from placeproof.core.program.facts import ProgramFacts
 from placeproof.core.strategy import NORM
+from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.remembered import remembered
 
 #: (block, part, row, column): an element of the parameters. The part is a matrix of the network, or a group.
@@ -41,6 +45,19 @@ class Sizes:
     units_per_stage: int
     microbatches: int
     entries: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """All elements: an array each of their blocks, groups (as places in ``names``), slices within the group and numbers, and whether
+    they are a block's norm."""
+
+    names: list[str]
+    block: Array
+    group: Array
+    slice: Array
+    number: Array
+    norm: Array
 
 
 @dataclass(frozen=True)
@@ -138,7 +155,12 @@ class Layout(ProgramFacts):
             return element[1]
         if element[1] == "n":
             return self.normed
-        return next(name for name, columns in self.columns.items() if _column(element) in columns)
+        return self._by_column[_column(element)]
+
+    @cached_property
+    def _by_column(self) -> tuple[str, ...]:
+        """The group of each inner column."""
+        return tuple(name for name, columns in self.columns.items() for _ in columns)
 
     def _block_elements(self, block: int) -> list[Element]:
         if self.network:
@@ -180,46 +202,61 @@ class Layout(ProgramFacts):
         found = {axis: mode for p in self.program.placed if p.state == state and p.group in (None, group) for axis, mode in p.modes}
         return tuple(axis for axis, mode in found.items() if mode.split)
 
+    @cached_property
+    def table(self) -> Table:
+        """The elements as arrays."""
+        names = list(dict.fromkeys(map(self.group_of, self.elements)))
+        rows = [(e[0], names.index(self.group_of(e)), self._slice(e), self._number(e)) for e in self.elements]
+        block, group, slices, number = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+        norm = np.array([self.network and e[1] == "n" for e in self.elements], dtype=bool)
+        return Table(block=block, names=names, group=group, slice=slices, norm=norm, number=number)
+
     def owner(self, element: Element, factor: str, stage: int = 0, order: str = "blocked") -> int:
-        """The coordinate that owns an element along a factor; -1: all do. Slices go in ranges; other elements one by one, so that shares
-        are uneven where degrees do not divide. Copies of tied weights lie in partitions of their own."""
-        size, group = self.sizes.factors[factor], self.group_of(element)
-        axis = self.program.axis(factor)
+        """One of :meth:`owners`."""
+        return int(self.owners(factor, stage, order)[self.elements.index(element)])
+
+    @remembered
+    def owners(self, factor: str, stage: int = 0, order: str = "blocked") -> Array:
+        """The coordinate that owns each element along a factor, as a device of a stage sees it; -1: all own it. Slices go in ranges, other
+        elements one by one, so that shares are uneven where degrees do not divide. Copies of tied weights lie in partitions of their own.
+        """
+        axis, of, size = self.program.axis(factor), self.table, self.sizes.factors[factor]
         assert axis is not None
         if axis.splits.name == "layers":
-            return element[0] // (self.blocks_per_layer * self.sizes.layers_per_stage)
-        if axis.name in self.slice_axes(group) and not (self.network and element[1] == "n"):
-            place = self._slice_owner(element, group, axis.name, order)
-            for other in reversed(self.factors((axis.name,))):
-                if other == factor:
-                    return place % self.sizes.factors[other]
-                place //= self.sizes.factors[other]
-        if self.network and factor == self.hidden:  # norms are copied there, whatever group they are in
-            return -1 if axis.name in self.slice_axes(group) else 0
-        number = self._number(element) + (stage if element[0] == TIED else 0) + (0 if order == "blocked" else 1)
-        for other, count in self.sizes.factors.items():
-            if other == factor:
-                return number % size
-            number //= count if other != self.hidden else 1
-        raise AssertionError(factor)
+            return of.block // (self.blocks_per_layer * self.sizes.layers_per_stage)
+        before = itertools.takewhile(lambda f: f != factor, self.sizes.factors)
+        row = prod(self.sizes.factors[f] for f in before if f != self.hidden)
+        number = of.number + stage * (of.block == TIED) + (order != "blocked")
+        copied = self.network and factor == self.hidden
+        found = np.zeros_like(number) if copied else number // row % size
+        inner = prod(self.sizes.factors[f] for f in axis.factors[axis.factors.index(factor) + 1 :])
+        for at, name in enumerate(of.names):
+            if axis.name in self.slice_axes(name):
+                mine = of.group == at
+                own = mine & ~of.norm
+                found[own] = self._slice_owners(name, axis.name, of.slice[own], order) // inner % size
+                found[mine & of.norm & copied] = -1
+        return found
 
-    def _slice_owner(self, element: Element, group: str, axis: str, order: str) -> int:
-        """The number along an axis of the device that owns an element's slice: ranges of slices, along a second axis one by one."""
-        degree, count = self._degree(axis), self.slices(group)
-        slice_ = element[2]
-        if self.network:
-            columns = self.columns[group]
-            slice_, count = _column(element) - columns.start, len(columns)
+    def _slice_owners(self, group: str, axis: str, slices: Array, order: str) -> Array:
+        """The numbers along an axis of the devices that own slices: ranges of slices, along a second axis one by one."""
+        degree, count = self._degree(axis), len(self.columns[group]) if self.network else self.slices(group)
         if order != "blocked":
-            return (slice_ + 1) % degree
-        return slice_ * degree // count if self.slice_axes(group)[0] == axis else slice_ % degree
+            return (slices + 1) % degree
+        return slices * degree // count if self.slice_axes(group)[0] == axis else slices % degree
+
+    def _slice(self, element: Element) -> int:
+        """The number of an element's slice among those of its group."""
+        if not self.network or element[1] == "n" or element[0] == TIED:
+            return element[2]
+        return _column(element) - self.columns[self.group_of(element)].start
 
     def _degree(self, axis: str) -> int:
         return prod(self.sizes.factors[factor] for factor in self.factors((axis,)))
 
     def _number(self, element: Element) -> int:
         block, part, row, column = element
-        if self.network:
+        if self.network and block != TIED:
             return ((block * 3 + ("n", "W1", "W2").index(part)) * 4 + row) * 4 + column
         names = [g.name for g in self.program.groups]
         return (((block + 1) * len(names) + names.index(part)) * 2 + row) * self.sizes.entries + column

@@ -64,7 +64,7 @@ class Mesh:
         """Which elements each device owns along some factors: ``[..., element]``."""
         found: Array = np.ones((*self.shape, len(columns)), dtype=bool)
         for f in factors:
-            owner = self.world.owner(f, self.stage, order)[columns.index]
+            owner = self.world.layout.owners(f, self.stage, order)[columns.index]
             found &= (self.at[f][..., None] == owner) | (owner < 0)
         return found
 
@@ -86,7 +86,7 @@ class Mesh:
         found: Array = np.ones((*self.shape, len(columns)), dtype=bool)
         for f in world.factors:
             spread = world.split(state, f, slices=True)[columns.index]
-            found &= ~spread | (self.at[f][..., None] == world.owner(f, 0)[columns.index])
+            found &= ~spread | (self.at[f][..., None] == world.layout.owners(f, 0)[columns.index])
         return columns, found
 
     @remembered
@@ -98,7 +98,7 @@ class Mesh:
             if f == layout.stages:
                 continue
             split = world.split(state, f, slices=False)[columns.index]
-            owner = world.owner(f, self.stage)[columns.index]
+            owner = world.layout.owners(f, self.stage)[columns.index]
             found = found & (~split | (self.at[f][..., None] == owner) | (owner < 0))
         return columns, found
 

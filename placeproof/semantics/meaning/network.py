@@ -29,7 +29,7 @@ class Weights:
         return self._own(found)
 
     def _own(self, inner: Array) -> Array:
-        return np.where(self.columns[..., None, :], inner, self.field.of(0))
+        return inner if self.columns.all() else np.where(self.columns[..., None, :], inner, self.field.of(0))
 
     def forward(self, kind: str | None, x: Array) -> Array:
         """Of a block, or of a part of it: the norm or the matrices."""

@@ -41,6 +41,8 @@ class Field:
         """One number. Raises ZeroDivisionError where its denominator is zero modulo the prime."""
         if self.exact:
             return value if isinstance(value, Fraction | Recorded) else Fraction(value)
+        if isinstance(value, int):
+            return value % self.modulus
         value = Fraction(plain(value))
         if value.denominator % self.modulus == 0:
             raise ZeroDivisionError
@@ -99,7 +101,7 @@ class Field:
 
     def total(self, x: Array, axis: int | tuple[int, ...], *, keepdims: bool = False) -> Array:
         """Sum over dimensions; an empty one gives zero."""
-        found = np.sum(x, axis=axis, keepdims=keepdims)
+        found = np.add.reduce(x, axis=axis, keepdims=keepdims)
         return np.asarray(found, dtype=object) if self.exact else found % self.modulus
 
     def greatest(self, x: Array, axis: int | tuple[int, ...], *, keepdims: bool = False) -> Array:

@@ -262,7 +262,7 @@ class Place:
             if isinstance(held, Parts):
                 raise NoMeaningError(f"`{target.name}` is activations in one part and parameters, or gradients, in another")
             whole = blocks is None and target.group is None and not add
-            if blocks is None and isinstance(held, Part) and not add:
+            if blocks is None and target.group is not None and isinstance(held, Part) and not add:
                 held = held.without(target.group)
             self.env[key] = value if whole or not isinstance(held, Part) else held.merged(value)
             return

@@ -87,10 +87,12 @@ class Part:
 
     def with_(self, data: Array, have: Array) -> Part:
         """Other values in the same room; garbage where nothing is."""
-        have = np.broadcast_to(have, self.extent.shape)
+        shape = self.extent.shape
+        have = have if have.shape == shape else np.broadcast_to(have, shape)
         if not have.all():
             data = np.where(have[..., None], data, self.columns.world.garbage(data.shape))
-        return replace(self, data=np.broadcast_to(data, (*self.extent.shape, data.shape[-1])), have=have)
+        data = data if data.shape[:-1] == shape else np.broadcast_to(data, (*shape, data.shape[-1]))
+        return Part(self.columns, data, self.extent, have, self.group)
 
     def merged(self, other: Part) -> Part:
         """This buffer after another part was written into it: where the other has room, it is what the other holds."""

@@ -129,32 +129,16 @@ class World:
 
     # Who owns what.
 
-    @remembered
-    def owner(self, factor: str, stage: int, order: str = "blocked") -> Array:
-        """The coordinate that owns each element along a factor, as a device of a stage sees it; -1: all own it."""
-        both = self.layout.stages
-        found = [-1 if e[0] == TIED and factor == both else self.layout.owner(e, factor, stage, order) for e in self.elements]
-        return np.array(found, dtype=np.int64)
-
-    @cached_property
-    def _groups(self) -> tuple[list[str], Array]:
-        """The parameter groups that there are, and the number of each element's."""
-        of = [self.layout.group_of(e) for e in self.elements]
-        names = list(dict.fromkeys(of))
-        return names, np.array([names.index(g) for g in of], dtype=np.int64)
-
     def _of_group(self, fact: Callable[[str], bool]) -> Array:
         """A fact about each element's group."""
-        names, numbers = self._groups
-        return np.array([fact(name) for name in names], dtype=bool)[numbers]
+        of = self.layout.table
+        return np.array([fact(name) for name in of.names], dtype=bool)[of.group]
 
     @remembered
     def sliced(self, factor: str) -> Array:
         """Which elements are slices (or experts) that are spread along a factor."""
         layout = self.layout
-        found = self._of_group(lambda g: factor in layout.factors(layout.slice_axes(g)))
-        norms = np.array([layout.network and e[1] == "n" for e in self.elements], dtype=bool)
-        return found & ~norms
+        return self._of_group(lambda g: factor in layout.factors(layout.slice_axes(g))) & ~layout.table.norm
 
     @remembered
     def split(self, state: str, factor: str, *, slices: bool) -> Array:
