@@ -102,12 +102,15 @@ def _ends(judged: Judged, lines: tuple[Line, ...] = ()) -> Judged:
 
 
 def _confirmed(judged: Judged, lines: tuple[Line, ...]) -> Judged:
-    """What the obligations say, if runs say so too."""
+    """What the obligations say, if runs say so too. They say what a step leaves where it ends; that it does not end, a run says alone."""
     found = confirm_by_runs(judged.program, judged.options.without, judged.options.ranges, lines)
     if isinstance(found, NotRun):
         return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {found.why}")
     if isinstance(found, Found):
-        raise denied(judged.program, found)
+        clear = legible(judged.program, found) if isinstance(found.what, Fault) else None
+        if clear is None or not isinstance(clear.what, Fault):
+            raise denied(judged.program, found)
+        return replace(judged, word="refuted", found=clear)
     return replace(judged, confirmed=found)
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from placeproof.core.program import If
 from placeproof.core.program.wellformed import rank_bound
 from placeproof.prove.terms import ONE, ZERO, Fn, Index, Poly, Sort, choose, same
-from placeproof.semantics.encode.context import Context, NoMeaningError
+from placeproof.semantics.encode.context import Context
 from placeproof.semantics.encode.values import Piece, Saved, Scalar, Stream, Tensor, Value
 from placeproof.semantics.encode.world import World
 
@@ -23,9 +23,10 @@ def condition(world: World, stmt: If, bound: Poly) -> Condition | bool:
     a number that is neither the first, the last nor beyond are those for which an uninterpreted predicate holds: one for each number, so
     that a condition and its opposite cover each device once.
     """
-    (factor,) = world.factors((stmt.axis,)) if len(world.factors((stmt.axis,))) == 1 else (None,)
-    if factor is None:
-        raise NoMeaningError(f"a condition on `{stmt.axis}`, which has sub-groups", stmt.place)
+    factors = world.factors((stmt.axis,))
+    if len(factors) > 1:
+        return _by_predicate(world, stmt, bound)
+    (factor,) = factors
     found = _condition(world, stmt, factor, bound)
     if not isinstance(found, bool) and world.sorts[factor].size == 2 and factor != world.stages and found[1] == world.rank(factor, -1):
         return found[0], world.rank(factor, 0), not found[2]
@@ -61,9 +62,18 @@ def _below(world: World, stmt: If, factor: str, bound: Poly, below: bool) -> Con
     return *_predicate("<", bound, here), below
 
 
-def _predicate(op: str, bound: Poly, here: Index) -> tuple[Index, Index]:
+def _by_predicate(world: World, stmt: If, bound: Poly) -> Condition:
+    """Of an axis with sub-groups no rank has a name of its own."""
+    here, op = (world.here[f] for f in world.factors((stmt.axis,))), stmt.op
+    if rank_bound(stmt, world.program) is not None and op in ("<=", ">"):
+        bound, op = bound + ONE, "<" if op == "<=" else ">="
+    positive = {"!=": "==", ">=": "<"}.get(op, op)
+    return *_predicate(positive, bound, *here), positive == op
+
+
+def _predicate(op: str, bound: Poly, *here: Index) -> tuple[Index, Index]:
     truth = Sort("truth", "truths")
-    return Fn(f"rank {op} {bound.key}", (here,), truth), Fn("true", (), truth)
+    return Fn(f"rank {op} {bound.key}", here, truth), Fn("true", (), truth)
 
 
 def joined(ctx: Context, where: Condition, then: Value, other: Value) -> Value:

@@ -8,12 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from placeproof.core.program import Call, Ref
-from placeproof.prove.terms import Index, Poly, Var, app, fn, greatest, product, same, substitute, substitute_index, total
+from placeproof.prove.terms import Index, Poly, Var, app, choose, fn, greatest, product, same, substitute, substitute_index, total
 from placeproof.prove.terms.cases import by_cases
 from placeproof.semantics.encode import compute
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError
 from placeproof.semantics.encode.exchange import own_part
 from placeproof.semantics.encode.reference import tensor_norm, update_value
+from placeproof.semantics.encode.scope import domain_of
 from placeproof.semantics.encode.values import Batch, Pair, Piece, Saved, Scalar, Stream, Tensor, Value, Whole
 from placeproof.semantics.encode.world import CHANNEL_AT, E_BLOCK, TOKEN_AT
 
@@ -91,11 +92,12 @@ def _loss(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     """The gradient of the loss with respect to the model's output, which the last stage has."""
     ctx, world, x = walk.ctx, walk.world, operands[0]
     at = world.dropped or world.output
-    sample = compute.sample_read(ctx, x, "x", (at,))
-    if sample is None or sample != tuple(substitute_index(s, ctx.path) for s in world.sample(ctx.batch)):
-        return ctx.unknown_stream(x.held)
-    body = world.dx(sample, at)
-    return compute.held_stream(ctx, product(world.statistic(sample), body) if world.coupled else body, x.held)
+    for where in (at, *(world.end(domain_of(v), v) for v in ctx.loops if v.sort != world.batch)):
+        sample = compute.sample_read(ctx, x, "x", (where,))
+        if sample is not None and sample == tuple(substitute_index(s, ctx.path) for s in world.sample(ctx.batch)):
+            body = choose(same(where, at), world.dx(sample, at), ctx.unknown(TOKEN_AT, CHANNEL_AT))  # elsewhere no loss is known
+            return compute.held_stream(ctx, product(world.statistic(sample), body) if world.coupled else body, x.held)
+    return ctx.unknown_stream(x.held)
 
 
 def _dropout(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:

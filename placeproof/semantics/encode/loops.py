@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from placeproof.core.program import For, statements
 from placeproof.core.program.ir import calls, references
-from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, fn, product, rewritten, same, substitute, total
+from placeproof.prove.terms import ONE, ZERO, Fn, Index, Poly, Var, app, fn, product, rewritten, same, substitute, total
 from placeproof.semantics.encode.batches import first as first_batch
 from placeproof.semantics.encode.batches import last as last_batch
 from placeproof.semantics.encode.buffers import own, targets
 from placeproof.semantics.encode.context import Mark
-from placeproof.semantics.encode.scope import Scope, edge, loop_variable
+from placeproof.semantics.encode.scope import Scope, domain_of, edge, loop_variable
 from placeproof.semantics.encode.values import Batched, Handle, Parts, Piece, Region, Scalar, Stream, Tensor, Value
-from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT
+from placeproof.semantics.encode.world import CHANNEL_AT, POSITION, TOKEN_AT, World
 
 if TYPE_CHECKING:
     from placeproof.semantics.encode.execute import Walk
@@ -171,9 +171,19 @@ def _after(walk: Walk, name: str, before: Value | None, value: Value, through: _
         case Stream() if zero or isinstance(before, Stream):
             start = before.body if isinstance(before, Stream) else ZERO
             return Stream(body=whole(start, value.body, (TOKEN_AT, CHANNEL_AT), ""), held=value.held)
-    if through.last is None and not isinstance(value, Handle):
-        return walk.ctx.unknown_like(value)
-    return value.replaced({through.variable.name: through.last}) if through.last is not None else value
+    if through.last is None:
+        return value if isinstance(value, Handle) else walk.ctx.unknown_like(value)
+    left = value.replaced({through.variable.name: through.last})
+    return left.map(lambda body: _at_the_end(walk.world, body, through)) if isinstance(left, Stream) else left
+
+
+def _at_the_end(world: World, body: Poly, through: _Through) -> Poly:
+    """A body in which a stage's last part ends where the stage does, and its first part begins there."""
+    if through.last is not None and through.variable.sort != world.batch:
+        domain = domain_of(through.variable)
+        for raw, at in (("start", world.start), ("end", world.end)):
+            body = rewritten(body, Fn(f"{raw}.{domain}", (through.last,), POSITION), at(domain, through.last))
+    return body
 
 
 def _start(walk: Walk, before: Value | None, group: str) -> Poly:
@@ -240,9 +250,7 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
 
 def _through(walk: Walk, stmt: For, around: Region, variable: Var) -> _Through:
     """A loop over parts of the model that is through: all of the stage's, or those of the part around, perhaps without the first."""
-    last = fn(f"last.{variable.sort.name}", (), variable.sort)
-    if stmt.reverse:
-        last = fn(edge(0), (around.index,), variable.sort)
+    last = fn(edge(0 if stmt.reverse else -1), (around.index,), variable.sort)
     if stmt.start:
         return _Through(variable=variable, last=None, left=fn(edge(0), (around.index,), variable.sort))
     if stmt.within is None:

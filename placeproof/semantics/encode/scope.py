@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from placeproof.core.program import FIRST_UNIT, For
 from placeproof.prove.terms import Fn, Var
 from placeproof.semantics.encode.values import Region
-from placeproof.semantics.encode.world import FIRST_PART, LAST_PART, World
+from placeproof.semantics.encode.world import BLOCK, FIRST_PART, LAST_PART, World
 
 
 @dataclass
@@ -49,6 +49,11 @@ class Scope:
 def loop_variable(world: World, loop: For) -> Var:
     """The index variable of a loop."""
     return Var(f"i.{loop.var}", world.loop_sort(loop.domain))
+
+
+def domain_of(variable: Var) -> str:
+    """What the loop of an index variable over parts of the model goes over."""
+    return "blocks" if variable.sort == BLOCK else variable.sort.name
 
 
 def edge(offset: int) -> str:
