@@ -54,8 +54,7 @@ class Exchange:
             return met(self.place, [self.place.here], [self.request])[0]
         # The kind of value is told apart from the rest: devices that bring different ones do meet in one collective.
         self.wire.mesh.meet(self.group, self.call, zlib.crc32(repr(self.request.what).encode()))
-        kinds = self.wire.mesh.told(self.group, _kind(value), self.call)
-        if len(set(kinds)) > 1:
+        if len(set(self.wire.collected(_kind(value)))) > 1:
             raise MisfitError("devices of one group bring different kinds of values")
         if isinstance(value, list):
             return self._together(value)
@@ -73,8 +72,7 @@ class Exchange:
         """What devices compute together: a layer with experts, to whom tokens are sent; or a pass of the flat model, which sees the
         parameters of all devices: what they have is told, and the pass is computed as it is defined."""
         if self.call.op in ("backward", "backward_with") and not self.world.layout.network:
-            told = self.wire.mesh.told_bytes(self.group, packed(value), self.call)
-            requests = [replace(self.request, value=unpacked(self.world, one)) for one in told]
+            requests = [replace(self.request, value=unpacked(self.world, one)) for one in self.wire.collected(packed(value))]
             return met(self.place, self.group.at, requests)[self.group.me]
         w, *rest = value
         return SentExperts(self.place, self.wire, w).results(self.call.op, *rest)
@@ -155,7 +153,8 @@ class Exchange:
         if op == "all_gather":
             return self._gathered(rows)
         if op == "broadcast":
-            return _apart(wire.spread(_together(rows.data, rows.have), self.group.ranks[self._root()]))
+            found: tuple[Array, Array] = wire.spread((rows.data, rows.have), self.group.ranks[self._root()])
+            return found
         some = wire.some(rows.have)
         if op == "all_reduce":
             return wire.combined(rows.data, self.op), some
@@ -187,15 +186,15 @@ class Exchange:
 
     def _gathered(self, rows: _Rows) -> tuple[Array, Array]:
         """Each row from the device whose copy this one takes."""
-        shares, whole = _shares(rows.given), _together(rows.data, rows.have)
+        own = [(rows.data[given], rows.have[given]) for given in rows.given]
         if self.call.op == "broadcast":  # one from each owner
-            parts = [self.wire.spread(whole[share], rank) for share, rank in zip(shares, self.group.ranks, strict=True)]
+            parts = [self.wire.spread(one, rank) for one, rank in zip(own, self.group.ranks, strict=True)]
         else:
-            parts = self.wire.collected(whole[shares[self.group.me]])
-        found = whole.copy()
-        for share, part in zip(shares, parts, strict=True):
-            found[share[share >= 0]] = part[share >= 0]
-        return _apart(found)
+            parts = self.wire.collected(own[self.group.me])
+        data, have = rows.data.copy(), rows.have.copy()
+        for given, part in zip(rows.given, parts, strict=True):
+            data[given], have[given] = part
+        return data, have
 
     # Who is who in the group.
 
@@ -218,15 +217,6 @@ class Exchange:
 
 def _kind(value: Any) -> str:
     return "number" if isinstance(value, np.ndarray | np.generic | Fraction) else type(value).__name__
-
-
-def _together(data: Array, have: Array) -> Array:
-    """Numbers, and beside each row whether it is there."""
-    return np.concatenate([data, have[:, None] + Fraction(0)], axis=1)
-
-
-def _apart(both: Array) -> tuple[Array, Array]:
-    return both[:, :-1], (both[:, -1] != 0).astype(bool)
 
 
 def _flat(data: Array) -> Array:

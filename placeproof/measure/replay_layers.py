@@ -25,8 +25,8 @@ class SentExperts(Experts):
 
     def __init__(self, place: Place, wire: Wire, w: Part) -> None:
         world, self.wire, self.stage = place.world, wire, place.mesh.stage
-        told = wire.mesh.told(wire.group, " ".join(map(str, expect(Part, w).columns.numbers)), wire.call)
-        every = w.on(world.columns(tuple(sorted({int(n) for one in told for n in one.split()}))))
+        told = wire.collected(expect(Part, w).columns.numbers)
+        every = w.on(world.columns(tuple(sorted(set().union(*told)))))
         super().__init__(world, every, world.layout.factors(wire.call.axes), place.mesh.at, place.mesh.stage)
 
     def make(self, field: Field, norm: Array, first: Array, second: Array, columns: Array) -> Weights:

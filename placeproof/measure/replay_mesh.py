@@ -14,7 +14,6 @@ from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -119,7 +118,7 @@ class Mesh:
 
     # What every exchange begins with.
 
-    def meet(self, group: Group, call: Call, kind: int) -> None:
+    def meet(self, group: Group, call: Call, kind: int = 0) -> None:
         """Raises DifferentCollectivesError unless all devices of the group are at this call with the same kind of value."""
         line, column = (call.place.line, call.place.column) if call.place else (0, 0)
         mine = torch.tensor([line, column, _NUMBER_OF[call.op], kind], dtype=torch.int64)
@@ -176,17 +175,6 @@ class Mesh:
             self._done(call, lambda: dist.broadcast(found, root, group=group.handle))
         return found
 
-    def told(self, group: Group, text: str, call: Call) -> list[str]:
-        """Every device's text, by rank."""
-        return [one.decode() for one in self.told_bytes(group, text.encode(), call)]
-
-    def told_bytes(self, group: Group, data: bytes, call: Call) -> list[bytes]:
-        """Every device's bytes, by rank."""
-        mine = _tensor(data)
-        lengths = [int(n) for n in self.collect(group, torch.tensor([len(mine)]), call)]
-        row = torch.nn.functional.pad(mine, (0, max(lengths) - len(mine)))
-        return [_bytes(r[:n]) for r, n in zip(self.collect(group, row, call), lengths, strict=True)]
-
     # Messages.
 
     def send(self, to: Coordinates, data: bytes, call: Call) -> None:
@@ -196,7 +184,7 @@ class Mesh:
             self._own.setdefault(call.axes[0], []).append(data)
             return
         self._post(torch.tensor([len(data)]), rank, call)
-        self._post(_tensor(data), rank, call)
+        self._post(in_bytes(data), rank, call)
 
     def receive(self, source: Coordinates, call: Call) -> bytes:
         """Wait for what another device sends, which need not be there."""
@@ -207,7 +195,7 @@ class Mesh:
             raise ExchangeError(f"Timed out waiting {self._waits // timedelta(milliseconds=1)}ms for a device that is not there")
         rank = self.places.index(dict(source))
         length = int(self._fetch(torch.zeros(1, dtype=torch.int64), rank, call))
-        return _bytes(self._fetch(torch.empty(length, dtype=torch.uint8), rank, call))
+        return bytes(self._fetch(torch.empty(length, dtype=torch.uint8), rank, call).numpy())
 
     def _post(self, tensor: Tensor, to: int, call: Call) -> None:
         data = tensor.contiguous()
@@ -223,12 +211,9 @@ class Mesh:
         return self._messages[(sender, receiver)]
 
 
-def _tensor(data: bytes) -> Tensor:
-    return torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return bytes(tensor.numpy())
+def in_bytes(data: bytes) -> Tensor:
+    """Bytes as a tensor."""
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 def _apart_from(factors: frozenset[str], at: Coordinates) -> tuple[object, ...]:
