@@ -307,6 +307,5 @@ class _Sent(Weights):
         pairs = zip(wire.collected(y), wire.collected(dz), strict=True)
         found = [self._for(n).matrix_back(*pair) for n, pair in enumerate(pairs)]
         back = self._sum(wire.swapped([dy for dy, _ in found]))
-        counted = [found[n][1] for n in self.layer.counted()]
-        first, second = ([g for g in of if g is not None] for of in zip(*((g.first, g.second) for g in counted), strict=True))
+        _, first, second = zip(*(found[n][1] for n in self.layer.counted()), strict=True)
         return back, Gradients(first=self._sum(first), second=self._sum(second))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -75,14 +76,10 @@ class Mesh:
         self.places = [dict(zip(sizes, at, strict=True)) for at in itertools.product(*map(range, sizes.values()))]
         self.at = self.places[rank]
         self._waits = timedelta(seconds=timeout)
-        self._groups: dict[frozenset[str], Group] = {}
-        self._ends: dict[str, Group] = {}
-        self._messages: dict[tuple[int, int], int] = {}
-        self._own: dict[str, list[bytes]] = {}
-        for factors in dict.fromkeys(sets):
-            self._groups[factors] = self._made(partial(_apart_from, factors))
-        for axis in dict.fromkeys(ends):
-            self._ends[axis] = self._made(partial(self._end_of, axis))
+        self._messages: Counter[tuple[int, int]] = Counter()
+        self._own: defaultdict[str, list[bytes]] = defaultdict(list)
+        self._groups = {factors: self._made(partial(_apart_from, factors)) for factors in dict.fromkeys(sets)}
+        self._ends = {axis: self._made(partial(self._end_of, axis)) for axis in dict.fromkeys(ends)}
 
     def end(self) -> None:
         """Wait until everything that was sent is received. Raises ExchangeError for a message that nobody takes."""
@@ -181,14 +178,14 @@ class Mesh:
         """Send to another device, without waiting for it."""
         rank = self.places.index(dict(to))
         if rank == self.rank:
-            self._own.setdefault(call.axes[0], []).append(data)
+            self._own[call.axes[0]].append(data)
             return
         self._post(torch.tensor([len(data)]), rank, call)
         self._post(in_bytes(data), rank, call)
 
     def receive(self, source: Coordinates, call: Call) -> bytes:
         """Wait for what another device sends, which need not be there."""
-        if source == self.at and self._own.get(call.axes[0]):
+        if source == self.at and self._own[call.axes[0]]:
             return self._own[call.axes[0]].pop(0)
         if source == self.at or source not in self.places:
             time.sleep(self._waits.total_seconds())
@@ -207,7 +204,7 @@ class Mesh:
 
     def _next(self, sender: int, receiver: int) -> int:
         """Messages between two devices are numbered, so that each meets the one that it is meant for."""
-        self._messages[(sender, receiver)] = self._messages.get((sender, receiver), 0) + 1
+        self._messages[(sender, receiver)] += 1
         return self._messages[(sender, receiver)]
 
 

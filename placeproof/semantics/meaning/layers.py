@@ -72,7 +72,7 @@ class Layers:
             own = (x.data, dx.data) if dx.have.all() else (np.where(dx.have[..., None], v.data, f.of(0)) for v in (x, dx))
             back, found = self.weights(block).backward(self.kind, *own)
             dx = Stream(back, dx.have).kept(self.world, dx.have)
-            for at, gradient in zip(self.w.columns.matrices(block), (found.norm, found.first, found.second), strict=True):
+            for at, gradient in zip(self.w.columns.matrices(block), found, strict=True):
                 self._put(data, made, at, gradient)
         return self.w.with_(data, made & self.w.extent), dx
 
@@ -160,7 +160,6 @@ def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int) -> P
     that split the computation."""
     world, f = mesh.world, mesh.world.field
     whole = w.on(world.columns(tuple(range(len(world.elements)))))
-    groups = {g.name: g for g in world.program.groups}
     own, shares = mesh.mine(own_gradients(world, step)), _shares(mesh)
     own = np.where(shares, own[..., batch, :, :], f.of(0))
     found = f.mul(f.total(own, -1), statistic[..., None])
@@ -169,10 +168,9 @@ def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int) -> P
     for axis in {g.experts for g in world.program.groups if g.experts}:
         factors = world.layout.factors((axis,))
         dims = tuple(world.dim[x] for x in factors if x in world.layout.sample_factors)
-        sent = np.array([groups[world.layout.group_of(e)].experts == axis for e in world.elements])
+        sent = np.array([world.layout.group(world.layout.group_of(e)).experts == axis for e in world.elements])
         found = np.where(sent, f.total(found, dims, keepdims=True), found) if dims else found
-    shape = whole.extent.shape
-    found = np.broadcast_to(found, shape)
+    found = np.broadcast_to(found, whole.extent.shape)
     return replace(whole, group=w.group).with_(found[..., None], whole.extent).on(w.columns)
 
 
@@ -210,10 +208,9 @@ def own_gradients(world: World, step: int) -> Array:
 def _shares(mesh: Mesh) -> Array:
     """Which shares of an element's gradient each device computes: ``[..., element, share]``."""
     world, at, shape = mesh.world, mesh.at, mesh.shape
-    groups = {g.name: g for g in world.program.groups}
     found = []
     for element in world.elements:
-        group = groups[world.layout.group_of(element)]
+        group = world.layout.group(world.layout.group_of(element))
         if group.tied:
             ends = 0, world.sizes[group.tied] - 1
             found.append([np.broadcast_to(at[group.tied] == end, shape) for end in ends])

@@ -7,6 +7,7 @@ makes gradients depend on all parameters, so that a stale or missing one shows. 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,8 +75,7 @@ class Weights:
         return self.field.add(dx, through), Gradients(norm=norm.norm, first=matrices.first, second=matrices.second)
 
 
-@dataclass(frozen=True, eq=False)
-class Gradients:
+class Gradients(NamedTuple):
     """Gradients of a block's weights, in their shapes; None where they are not computed."""
 
     norm: Array | None = None
