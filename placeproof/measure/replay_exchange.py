@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ import numpy as np
 from placeproof.measure.replay_mesh import Mesh
 from placeproof.measure.replay_wire import Wire, packed, unpacked
 from placeproof.semantics.meaning.layers import Experts
+from placeproof.semantics.meaning.mesh import of_tensors
 from placeproof.semantics.meaning.network import Gradients, Weights
-from placeproof.semantics.meaning.numbers import Array, Field
+from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.place import Meeting, Place
 from placeproof.semantics.meaning.run import met
 from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Norms, Part, Saved, Stream, expect, numeric
@@ -47,7 +48,7 @@ class Exchange:
         self.place, self.world, self.request, self.call = place, place.world, request, request.call
         self.group = mesh.ends(self.call.axes[0]) if self.call.op == "tied_reduce" else mesh.group(request.apart)
         self.wire = Wire(mesh, self.group, self.call)
-        self.op = self.call.choice("op")
+        self.op, self.factors = self.call.choice("op"), place.layout.factors(self.call.axes)
 
     def result(self) -> Any:
         """What this device has afterwards. Raises NoMeaningError, MisfitError, or the errors of exchanges."""
@@ -120,12 +121,11 @@ class Exchange:
         """Of all tensors of the model, zero where a device has nothing of one."""
         layout = self.world.layout
         tensors = tuple(sorted({(e[0], layout.group_of(e)) for e in self.world.elements}))
-        where = [own.tensors.index(t) if t in own.tensors else -1 for t in tensors]
-        have = own.have[..., where] & (np.array(where) >= 0)
-        data = np.where(have, own.data[..., where], self.world.field.of(0))
-        found, _ = self._moved(_Rows(data.reshape(-1, 1), have.reshape(-1)), _OF_NUMBERS)
+        own = of_tensors(self.place.mesh, tensors, own)
+        data = np.where(own.have, own.data, self.world.field.of(0))
+        found, _ = self._moved(_Rows(data.reshape(-1, 1), own.have.reshape(-1)), _OF_NUMBERS)
         elsewhere = self.call.op == "reduce" and self.group.me != self._root()
-        return Norms(tensors, self.world.garbage(data.shape) if elsewhere else found.reshape(data.shape), self.wire.some(have))
+        return Norms(tensors, self.world.garbage(data.shape) if elsewhere else found.reshape(data.shape), self.wire.some(own.have))
 
     def _number(self, own: Any) -> Array:
         data = np.broadcast_to(np.asarray(numeric(self.world, own), dtype=object), self.place.mesh.shape)
@@ -133,11 +133,6 @@ class Exchange:
         return found.reshape(data.shape) if have.all() else self.world.garbage(data.shape)
 
     # Rows.
-
-    @property
-    def factors(self) -> tuple[str, ...]:
-        """The factors of the mesh along which the group reaches."""
-        return self.world.layout.factors(self.call.axes)
 
     @property
     def _collective(self) -> str:
@@ -245,11 +240,8 @@ class SentExperts(Experts):
         world, self.wire, self.stage = place.world, wire, place.mesh.stage
         told = wire.collected(expect(Part, w).columns.numbers)
         every = w.on(world.columns(tuple(sorted(set().union(*told)))))
+        self.make = partial(_Sent, layer=self)
         super().__init__(world, every, world.layout.factors(wire.call.axes), place.mesh.at, place.mesh.stage)
-
-    def make(self, field: Field, norm: Array, first: Array, second: Array, columns: Array) -> Weights:
-        """What computes with a block's weights."""
-        return _Sent(field, norm, first, second, columns, self)
 
     def any(self, have: Array) -> Array:
         """Whether some device of the group has it."""

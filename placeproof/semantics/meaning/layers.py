@@ -90,8 +90,11 @@ class Layers:
 class Experts:
     """A layer whose experts lie on several devices: every token meets each expert with the weights of the expert's owner.
 
-    What needs all devices of the group is in methods, for who has another way to it than an array over them.
+    What needs all devices of the group is in methods, for who has another way to it than an array over them. ``make``: what computes with a
+    block's weights.
     """
+
+    make: Make = Weights
 
     def __init__(self, world: World, w: Part, along: tuple[str, ...], at: dict[str, Array], stage: int) -> None:
         self.world, self.along, self.w = world, along, w
@@ -106,10 +109,6 @@ class Experts:
         alone = w.group in layout.expert_groups
         met = self.any(Layers(world, w).columns) if alone else np.ones((*w.extent.shape[:-1], layout.width), dtype=bool)
         self.layers = Layers(world, replace(w, data=self.from_owners(owners)), met, "matrix" if alone else "", self.make)
-
-    def make(self, field: Field, norm: Array, first: Array, second: Array, columns: Array) -> Weights:
-        """What computes with a block's weights."""
-        return Weights(field, norm, first, second, columns)
 
     def any(self, have: Array) -> Array:
         """Whether some device of the group has it."""

@@ -121,7 +121,7 @@ def stacked(mesh: Mesh, factors: tuple[str, ...], values: dict[tuple[int, ...], 
             values = {at: v.on(columns) for at, v in values.items()}
         if isinstance(first, Norms):
             tensors = tuple(sorted({t for v in values.values() for t in v.tensors}))
-            values = {at: _of_tensors(mesh, tensors, v) for at, v in values.items()}
+            values = {at: of_tensors(mesh, tensors, v) for at, v in values.items()}
         joined = {name: _joined(mesh, factors, {at: getattr(v, name) for at, v in values.items()}) for name in _arrays(first)}
         return replace(next(iter(values.values())), **joined)
     if same and isinstance(first, Saved):
@@ -143,7 +143,7 @@ def _arrays(value: Part | Stream | Norms) -> tuple[str, ...]:
     return ("data", "extent", "have") if isinstance(value, Part) else ("data", "have")
 
 
-def _of_tensors(mesh: Mesh, tensors: tuple[tuple[int, str], ...], value: Norms) -> Norms:
+def of_tensors(mesh: Mesh, tensors: tuple[tuple[int, str], ...], value: Norms) -> Norms:
     """Norms of more tensors: zero, and not there, for those that it lacks."""
     where = np.array([value.tensors.index(t) if t in value.tensors else -1 for t in tensors])
     data = np.where(where >= 0, value.data[..., where], mesh.world.field.of(0))

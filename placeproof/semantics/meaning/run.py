@@ -103,8 +103,7 @@ class Truth:
     def step(self, number: int) -> None:
         """One step."""
         world, f = self.world, self.world.field
-        gradient = self._mean(number)
-        self.gradient = gradient
+        self.gradient = gradient = self._mean(number)
         said = dict(world.program.reference)
         if said.get("clip") == "global_norm":
             norm = f.total(f.mul(gradient, gradient), -1, keepdims=True)
