@@ -32,8 +32,7 @@ class Layers:
         found = np.zeros((*self.w.extent.shape[:-1], self.world.layout.width), dtype=bool)
         for block in self.w.columns.blocks:
             first = self.w.columns.matrices(block)[1][0]
-            there = first >= 0
-            found |= self.w.extent[..., first] & there if len(self.w.columns) else False
+            found |= self.w.extent[..., first] & (first >= 0)
         return found
 
     def weights(self, block: int) -> Weights:

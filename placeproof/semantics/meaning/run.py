@@ -140,13 +140,11 @@ class Truth:
         every = np.ones(data.shape[:-1], dtype=bool)
         layers = Layers(world, Part(self.columns, data, every, every))
         out, saved = layers.forward(Stream(x, have))
-        dx = out.data
-        dropped = dict(world.program.reference).get("dropout") == "output"
-        if dropped:
+        if dict(world.program.reference).get("dropout") == "output":
             mask = world.scalars("mask", number).reshape(-1)[:, None, None]
-            dx = f.mul(dx, mask)
-        dx = f.sub(dx, target)
-        dx = f.mul(dx, mask) if dropped else dx
+            dx = f.mul(f.sub(f.mul(out.data, mask), target), mask)
+        else:
+            dx = f.sub(out.data, target)
         found = layers.backward(saved, Stream(dx, have))[0].data[..., 0]
         return found if statistic is None else f.mul(found, statistic[:, None])
 
