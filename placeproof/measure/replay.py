@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from placeproof.measure.processes import Outcome, message, run
-from placeproof.measure.replay_file import Counterexample, Named
+from placeproof.measure.replay_file import Counterexample, Named, bits
 
 Word = Literal["reproduced", "differs", "crashed", "timed out", "not replayed"]
 #: Seconds that a collective waits: where the proof says that the run does not end, and elsewhere.
@@ -83,10 +83,6 @@ def replay(found: Counterexample, *, timeout: float = 120, waits: float | None =
     return _judged(found, run(found.world, job, timeout=timeout, collective_timeout=waits), rounds)
 
 
-def _bits(number: Fraction) -> int:
-    return max(abs(number.numerator).bit_length(), number.denominator.bit_length())
-
-
 def _of_reference(found: Counterexample) -> Iterator[Fraction]:
     yield from (n for table in found.reference.values() for n in table.values())
 
@@ -108,7 +104,7 @@ def _rounds(found: Counterexample) -> str:
 
 
 def _short(number: Fraction) -> str:
-    return str(number) if _bits(number) < 200 else f"a number of {_bits(number)} bits"
+    return str(number) if bits(number) < 200 else f"a number of {bits(number)} bits"
 
 
 # The verdict.

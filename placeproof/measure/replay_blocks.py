@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -29,9 +29,6 @@ from placeproof.semantics.tensors.numbers import Fractions
 from placeproof.semantics.tensors.setup import FaultError, NotComputedError
 from placeproof.semantics.tensors.simulate import spot
 
-#: What :meth:`placeproof.measure.replay_mesh.Mesh.meet` is told of an array.
-ARRAY = 6
-
 
 class OnGloo(Groups):
     """Collectives of one process with the others of its groups."""
@@ -51,9 +48,8 @@ class OnGloo(Groups):
     def _met(self, call: Call, x: Held) -> Held:
         """All devices of the group are here, and know of one another which places they have. Dimensions in an order that they agree on."""
         group, dims = self.mesh.group(call.axes), sorted(x.dims)
-        self.mesh.meet(group, call, ARRAY)
-        described = json.dumps({d: x.places[d].of.reshape(-1).tolist() for d in dims})
-        self._told = [json.loads(text) for text in self.mesh.told(group, described, call)]
+        self.mesh.meet(group, call)
+        self._told = self._wire(call).collected({d: x.places[d].of.reshape(-1).tolist() for d in dims})
         return replace(x, data=self.arrays.ordered(x, dims), places={d: x.places[d] for d in dims})
 
     def alike(self, call: Call, x: Held, _active: Array, apart: str | None = None) -> Held:
@@ -86,28 +82,23 @@ class OnGloo(Groups):
         """A reduce-scatter of rows that are filled up to the same length."""
         wire = self._wire(call)
         parts = [self.arrays.part(x, dim, call.axes, at) for at in wire.group.at]
-        rows = np.stack([_filled(p, {dim: max(p.places[dim].longest for p in parts)}) for p in parts])
-        got, own = wire.scattered(rows, call.choice("op")), parts[wire.group.me]
-        return replace(own, data=_first(got, own.axis(dim), own.places[dim].longest))
+        longest = max(p.places[dim].longest for p in parts)
+        got, own = wire.scattered(np.stack([_filled(p, dim, longest) for p in parts]), call.choice("op")), parts[wire.group.me]
+        return replace(own, data=got.take(range(own.places[dim].longest), axis=own.axis(dim)))
 
     def gathered(self, call: Call, x: Held, dim: str) -> Held:
-        """An all-gather of parts that are filled up to the same length."""
-        lengths = [len(told[dim]) for told in self._told]
-        got = self._wire(call).collected(_filled(x, {dim: max(lengths)}))
-        return self._joined(x, dim, [_first(g, x.axis(dim), n) for g, n in zip(got, lengths, strict=True)])
+        """An all-gather."""
+        return self._joined(x, dim, self._wire(call).collected(x.data))
 
     def _joined(self, x: Held, dim: str, parts: Sequence[Array]) -> Held:
         places = self._places([p for told in self._told for p in told[dim]])
         return replace(x, data=np.concatenate(parts, axis=x.axis(dim)), places={**x.places, dim: places})
 
     def swapped(self, call: Call, x: Held, old: str, new: str) -> Held:
-        """An all-to-all of pieces that are filled up to the same shape."""
-        wire, lengths = self._wire(call), [len(told[old]) for told in self._told]
+        """An all-to-all."""
+        wire = self._wire(call)
         pieces = [self.arrays.part(self.uncut(x, old), new, call.axes, at) for at in wire.group.at]
-        wide = {old: max(lengths), new: max(p.places[new].longest for p in pieces)}
-        got, own = wire.swapped([_filled(p, wide) for p in pieces]), pieces[wire.group.me]
-        rows = [_first(g, own.axis(new), own.places[new].longest) for g in got]
-        return self._joined(own, old, [_first(g, own.axis(old), n) for g, n in zip(rows, lengths, strict=True)])
+        return self._joined(pieces[wire.group.me], old, wire.swapped([p.data for p in pieces]))
 
     def shifted(self, call: Call, x: Held, by: int) -> Held:
         """A message to the one device and from the other."""
@@ -118,18 +109,10 @@ class OnGloo(Groups):
         return replace(x, data=data, places={d: self._places(p) for d, p in self._told[source].items()})
 
 
-def _filled(x: Held, lengths: Mapping[str, int]) -> Array:
-    """The numbers with dimensions filled up by zeros."""
-    data = x.data
-    for dim, length in lengths.items():
-        shape = list(data.shape)
-        shape[x.axis(dim)] = length - shape[x.axis(dim)]
-        data = np.concatenate([data, np.zeros(shape, dtype=data.dtype)], axis=x.axis(dim))
-    return data
-
-
-def _first(data: Array, axis: int, length: int) -> Array:
-    return data.take(range(length), axis=axis)
+def _filled(x: Held, dim: str, length: int) -> Array:
+    """The numbers with a dimension filled up by zeros."""
+    widths = [(0, length - n if d == x.axis(dim) else 0) for d, n in enumerate(x.data.shape)]
+    return np.pad(x.data, widths, constant_values=Fraction(0))
 
 
 # A run.

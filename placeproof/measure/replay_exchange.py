@@ -6,17 +6,20 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import numpy as np
 
-from placeproof.measure.replay_layers import SentExperts
 from placeproof.measure.replay_mesh import Mesh
 from placeproof.measure.replay_wire import Wire, packed, unpacked
+from placeproof.semantics.meaning.layers import Experts
+from placeproof.semantics.meaning.mesh import of_tensors
+from placeproof.semantics.meaning.network import Gradients, Weights
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.place import Meeting, Place
 from placeproof.semantics.meaning.run import met
-from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Norms, Part, Saved, Stream, numeric
+from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Norms, Part, Saved, Stream, expect, numeric
 
 #: What there is on gloo, by kind of value; the name of the kind for messages.
 _OF_PARTS = "parameters", ("all_reduce", "reduce_scatter", "reduce", "all_gather", "broadcast", "tied_reduce")
@@ -45,7 +48,7 @@ class Exchange:
         self.place, self.world, self.request, self.call = place, place.world, request, request.call
         self.group = mesh.ends(self.call.axes[0]) if self.call.op == "tied_reduce" else mesh.group(request.apart)
         self.wire = Wire(mesh, self.group, self.call)
-        self.op = self.call.choice("op")
+        self.op, self.factors = self.call.choice("op"), place.layout.factors(self.call.axes)
 
     def result(self) -> Any:
         """What this device has afterwards. Raises NoMeaningError, MisfitError, or the errors of exchanges."""
@@ -54,8 +57,7 @@ class Exchange:
             return met(self.place, [self.place.here], [self.request])[0]
         # The kind of value is told apart from the rest: devices that bring different ones do meet in one collective.
         self.wire.mesh.meet(self.group, self.call, zlib.crc32(repr(self.request.what).encode()))
-        kinds = self.wire.mesh.told(self.group, _kind(value), self.call)
-        if len(set(kinds)) > 1:
+        if len(set(self.wire.collected(_kind(value)))) > 1:
             raise MisfitError("devices of one group bring different kinds of values")
         if isinstance(value, list):
             return self._together(value)
@@ -73,8 +75,7 @@ class Exchange:
         """What devices compute together: a layer with experts, to whom tokens are sent; or a pass of the flat model, which sees the
         parameters of all devices: what they have is told, and the pass is computed as it is defined."""
         if self.call.op in ("backward", "backward_with") and not self.world.layout.network:
-            told = self.wire.mesh.told_bytes(self.group, packed(value), self.call)
-            requests = [replace(self.request, value=unpacked(self.world, one)) for one in told]
+            requests = [replace(self.request, value=unpacked(self.world, one)) for one in self.wire.collected(packed(value))]
             return met(self.place, self.group.at, requests)[self.group.me]
         w, *rest = value
         return SentExperts(self.place, self.wire, w).results(self.call.op, *rest)
@@ -120,12 +121,11 @@ class Exchange:
         """Of all tensors of the model, zero where a device has nothing of one."""
         layout = self.world.layout
         tensors = tuple(sorted({(e[0], layout.group_of(e)) for e in self.world.elements}))
-        where = [own.tensors.index(t) if t in own.tensors else -1 for t in tensors]
-        have = own.have[..., where] & (np.array(where) >= 0)
-        data = np.where(have, own.data[..., where], self.world.field.of(0))
-        found, _ = self._moved(_Rows(data.reshape(-1, 1), have.reshape(-1)), _OF_NUMBERS)
+        own = of_tensors(self.place.mesh, tensors, own)
+        data = np.where(own.have, own.data, self.world.field.of(0))
+        found, _ = self._moved(_Rows(data.reshape(-1, 1), own.have.reshape(-1)), _OF_NUMBERS)
         elsewhere = self.call.op == "reduce" and self.group.me != self._root()
-        return Norms(tensors, self.world.garbage(data.shape) if elsewhere else found.reshape(data.shape), self.wire.some(have))
+        return Norms(tensors, self.world.garbage(data.shape) if elsewhere else found.reshape(data.shape), self.wire.some(own.have))
 
     def _number(self, own: Any) -> Array:
         data = np.broadcast_to(np.asarray(numeric(self.world, own), dtype=object), self.place.mesh.shape)
@@ -133,11 +133,6 @@ class Exchange:
         return found.reshape(data.shape) if have.all() else self.world.garbage(data.shape)
 
     # Rows.
-
-    @property
-    def factors(self) -> tuple[str, ...]:
-        """The factors of the mesh along which the group reaches."""
-        return self.world.layout.factors(self.call.axes)
 
     @property
     def _collective(self) -> str:
@@ -155,7 +150,8 @@ class Exchange:
         if op == "all_gather":
             return self._gathered(rows)
         if op == "broadcast":
-            return _apart(wire.spread(_together(rows.data, rows.have), self.group.ranks[self._root()]))
+            found: tuple[Array, Array] = wire.spread((rows.data, rows.have), self.group.ranks[self._root()])
+            return found
         some = wire.some(rows.have)
         if op == "all_reduce":
             return wire.combined(rows.data, self.op), some
@@ -187,15 +183,15 @@ class Exchange:
 
     def _gathered(self, rows: _Rows) -> tuple[Array, Array]:
         """Each row from the device whose copy this one takes."""
-        shares, whole = _shares(rows.given), _together(rows.data, rows.have)
+        own = [(rows.data[given], rows.have[given]) for given in rows.given]
         if self.call.op == "broadcast":  # one from each owner
-            parts = [self.wire.spread(whole[share], rank) for share, rank in zip(shares, self.group.ranks, strict=True)]
+            parts = [self.wire.spread(one, rank) for one, rank in zip(own, self.group.ranks, strict=True)]
         else:
-            parts = self.wire.collected(whole[shares[self.group.me]])
-        found = whole.copy()
-        for share, part in zip(shares, parts, strict=True):
-            found[share[share >= 0]] = part[share >= 0]
-        return _apart(found)
+            parts = self.wire.collected(own[self.group.me])
+        data, have = rows.data.copy(), rows.have.copy()
+        for given, part in zip(rows.given, parts, strict=True):
+            data[given], have[given] = part
+        return data, have
 
     # Who is who in the group.
 
@@ -220,15 +216,6 @@ def _kind(value: Any) -> str:
     return "number" if isinstance(value, np.ndarray | np.generic | Fraction) else type(value).__name__
 
 
-def _together(data: Array, have: Array) -> Array:
-    """Numbers, and beside each row whether it is there."""
-    return np.concatenate([data, have[:, None] + Fraction(0)], axis=1)
-
-
-def _apart(both: Array) -> tuple[Array, Array]:
-    return both[:, :-1], (both[:, -1] != 0).astype(bool)
-
-
 def _flat(data: Array) -> Array:
     return data.reshape(-1, data.shape[-1])
 
@@ -237,3 +224,80 @@ def _shares(owned: Array) -> list[Array]:
     """The numbers of each device's rows, filled up to the longest share with -1."""
     longest = max(1, int(owned.sum(axis=1).max()))
     return [np.pad(np.flatnonzero(row), (0, longest - int(row.sum())), constant_values=-1) for row in owned]
+
+
+# Layers whose experts lie on several devices.
+
+
+class SentExperts(Experts):
+    """A layer with experts on several devices, as one of them computes it with its own alone.
+
+    Each gives its tokens to every device of its group, and takes back what their experts make of them. In backward the gradients of the
+    outputs go the way of the tokens (Lepikhin et al. 2021, section 2.2). No weight leaves its device.
+    """
+
+    def __init__(self, place: Place, wire: Wire, w: Part) -> None:
+        world, self.wire, self.stage = place.world, wire, place.mesh.stage
+        told = wire.collected(expect(Part, w).columns.numbers)
+        every = w.on(world.columns(tuple(sorted(set().union(*told)))))
+        self.make = partial(_Sent, layer=self)
+        super().__init__(world, every, world.layout.factors(wire.call.axes), place.mesh.at, place.mesh.stage)
+
+    def any(self, have: Array) -> Array:
+        """Whether some device of the group has it."""
+        return self.wire.some(have)
+
+    def from_owners(self, _: dict[str, Array]) -> Array:
+        """The device's own numbers: tokens go to the owners of all others."""
+        return self.w.data
+
+    def from_samples(self, gradient: Array) -> Array:
+        """Added up already, over the tokens that came."""
+        return gradient
+
+    def of_sender(self, columns: Array, sender: int) -> Array:
+        """The columns with which this device computes for another one: its experts; for itself, also those that are no experts."""
+        layout = self.world.layout
+        expert = np.isin(np.arange(columns.shape[-1]), [n for g in layout.expert_groups for n in layout.columns[g]])
+        return columns & (self._own | ~expert if sender == self.wire.group.me else self._own & expert)
+
+    @cached_property
+    def _own(self) -> Array:
+        """The columns that this device owns, whether or not it was given their weights."""
+        world, me = self.world, self.wire.group.at[self.wire.group.me]
+        every = world.columns(tuple(range(len(world.elements))))
+        first = every.matrices(world.layout.blocks[0])[1][0]
+        return np.all([world.layout.owners(f, self.stage)[first] == me[f] for f in self.along], axis=0)
+
+    def counted(self) -> list[int]:
+        """The devices whose tokens count for this one's gradients: those that have samples of their own, and itself."""
+        same = [f for f in self.along if f not in self.world.layout.sample_factors]
+        at = self.wire.group.at
+        return [n for n, other in enumerate(at) if all(other[f] == at[self.wire.group.me][f] for f in same)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Sent(Weights):
+    """A block's weights, where tokens are sent to the experts."""
+
+    layer: SentExperts
+
+    def _for(self, sender: int) -> Weights:
+        return Weights(self.field, self.norm, self.first, self.second, self.layer.of_sender(self.columns, sender))
+
+    def _sum(self, found: Sequence[Array]) -> Array:
+        return reduce(self.field.add, found)
+
+    def matrix(self, y: Array) -> Array:
+        """The sum of what all experts make of this device's tokens."""
+        given = self.layer.wire.collected(y)
+        return self._sum(self.layer.wire.swapped([self._for(n).matrix(one) for n, one in enumerate(given)]))
+
+    def matrix_back(self, y: Array, dz: Array) -> tuple[Array, Gradients]:
+        """The gradients of this device's tokens, and of its own weights."""
+        wire = self.layer.wire
+        pairs = zip(wire.collected(y), wire.collected(dz), strict=True)
+        found = [self._for(n).matrix_back(*pair) for n, pair in enumerate(pairs)]
+        back = self._sum(wire.swapped([dy for dy, _ in found]))
+        _, first, second = zip(*(found[n][1] for n in self.layer.counted()), strict=True)
+        return back, Gradients(first=self._sum(first), second=self._sum(second))

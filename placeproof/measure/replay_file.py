@@ -261,11 +261,15 @@ def _numbers(data: Mapping[str, Any]) -> dict[str, Fraction]:
 LONG = 10_000
 
 
+def bits(value: Fraction) -> int:
+    """The length of the longer of a fraction's two numbers."""
+    return max(abs(value.numerator), value.denominator).bit_length()
+
+
 def number(value: Fraction | int) -> str:
     """A fraction as text, ``3/4``; in hexadecimal, ``0x3/0x4``, where it has more than 10000 bits."""
     exact = Fraction(value)
-    long = max(abs(exact.numerator), exact.denominator).bit_length() > LONG
-    write = hex if long else str
+    write = hex if bits(exact) > LONG else str
     return write(exact.numerator) + ("" if exact.denominator == 1 else f"/{write(exact.denominator)}")
 
 

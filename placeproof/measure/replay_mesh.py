@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -76,14 +76,10 @@ class Mesh:
         self.places = [dict(zip(sizes, at, strict=True)) for at in itertools.product(*map(range, sizes.values()))]
         self.at = self.places[rank]
         self._waits = timedelta(seconds=timeout)
-        self._groups: dict[frozenset[str], Group] = {}
-        self._ends: dict[str, Group] = {}
-        self._messages: dict[tuple[int, int], int] = {}
-        self._own: dict[str, list[bytes]] = {}
-        for factors in dict.fromkeys(sets):
-            self._groups[factors] = self._made(partial(_apart_from, factors))
-        for axis in dict.fromkeys(ends):
-            self._ends[axis] = self._made(partial(self._end_of, axis))
+        self._messages: Counter[tuple[int, int]] = Counter()
+        self._own: defaultdict[str, list[bytes]] = defaultdict(list)
+        self._groups = {factors: self._made(partial(_apart_from, factors)) for factors in dict.fromkeys(sets)}
+        self._ends = {axis: self._made(partial(self._end_of, axis)) for axis in dict.fromkeys(ends)}
 
     def end(self) -> None:
         """Wait until everything that was sent is received. Raises ExchangeError for a message that nobody takes."""
@@ -119,7 +115,7 @@ class Mesh:
 
     # What every exchange begins with.
 
-    def meet(self, group: Group, call: Call, kind: int) -> None:
+    def meet(self, group: Group, call: Call, kind: int = 0) -> None:
         """Raises DifferentCollectivesError unless all devices of the group are at this call with the same kind of value."""
         line, column = (call.place.line, call.place.column) if call.place else (0, 0)
         mine = torch.tensor([line, column, _NUMBER_OF[call.op], kind], dtype=torch.int64)
@@ -176,38 +172,27 @@ class Mesh:
             self._done(call, lambda: dist.broadcast(found, root, group=group.handle))
         return found
 
-    def told(self, group: Group, text: str, call: Call) -> list[str]:
-        """Every device's text, by rank."""
-        return [one.decode() for one in self.told_bytes(group, text.encode(), call)]
-
-    def told_bytes(self, group: Group, data: bytes, call: Call) -> list[bytes]:
-        """Every device's bytes, by rank."""
-        mine = _tensor(data)
-        lengths = [int(n) for n in self.collect(group, torch.tensor([len(mine)]), call)]
-        row = torch.nn.functional.pad(mine, (0, max(lengths) - len(mine)))
-        return [_bytes(r[:n]) for r, n in zip(self.collect(group, row, call), lengths, strict=True)]
-
     # Messages.
 
     def send(self, to: Coordinates, data: bytes, call: Call) -> None:
         """Send to another device, without waiting for it."""
         rank = self.places.index(dict(to))
         if rank == self.rank:
-            self._own.setdefault(call.axes[0], []).append(data)
+            self._own[call.axes[0]].append(data)
             return
         self._post(torch.tensor([len(data)]), rank, call)
-        self._post(_tensor(data), rank, call)
+        self._post(in_bytes(data), rank, call)
 
     def receive(self, source: Coordinates, call: Call) -> bytes:
         """Wait for what another device sends, which need not be there."""
-        if source == self.at and self._own.get(call.axes[0]):
+        if source == self.at and self._own[call.axes[0]]:
             return self._own[call.axes[0]].pop(0)
         if source == self.at or source not in self.places:
             time.sleep(self._waits.total_seconds())
             raise ExchangeError(f"Timed out waiting {self._waits // timedelta(milliseconds=1)}ms for a device that is not there")
         rank = self.places.index(dict(source))
         length = int(self._fetch(torch.zeros(1, dtype=torch.int64), rank, call))
-        return _bytes(self._fetch(torch.empty(length, dtype=torch.uint8), rank, call))
+        return bytes(self._fetch(torch.empty(length, dtype=torch.uint8), rank, call).numpy())
 
     def _post(self, tensor: Tensor, to: int, call: Call) -> None:
         data = tensor.contiguous()
@@ -219,16 +204,13 @@ class Mesh:
 
     def _next(self, sender: int, receiver: int) -> int:
         """Messages between two devices are numbered, so that each meets the one that it is meant for."""
-        self._messages[(sender, receiver)] = self._messages.get((sender, receiver), 0) + 1
+        self._messages[(sender, receiver)] += 1
         return self._messages[(sender, receiver)]
 
 
-def _tensor(data: bytes) -> Tensor:
-    return torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return bytes(tensor.numpy())
+def in_bytes(data: bytes) -> Tensor:
+    """Bytes as a tensor."""
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 def _apart_from(factors: frozenset[str], at: Coordinates) -> tuple[object, ...]:

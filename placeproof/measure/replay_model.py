@@ -8,11 +8,14 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from placeproof.measure.replay_file import Counterexample
 from placeproof.semantics.meaning.layout import TIED, Element, Layout, Sizes
-from placeproof.semantics.meaning.numbers import Field
+from placeproof.semantics.meaning.numbers import Array, Field
 from placeproof.semantics.meaning.place import Place
 from placeproof.semantics.meaning.problem import Problem, full_name, overflow_name
+from placeproof.semantics.meaning.remembered import remembered
 from placeproof.semantics.meaning.run import Truth
 from placeproof.semantics.meaning.world import World
 
@@ -48,16 +51,13 @@ class _Layout(Layout):
         """The parameter group of an element."""
         return self.found.elements[element]
 
-    @cached_property
-    def _owners(self) -> dict[tuple[str, str, int], dict[Element, int]]:
-        return {key: dict(zip(self.elements, of, strict=True)) for key, of in self.found.owners.items()}
-
-    def owner(self, element: Element, factor: str, stage: int = 0, order: str = "blocked") -> int:
-        """The coordinate that owns an element along a factor. Who owns a tied one depends on the stage."""
-        key = factor, order, stage if element[0] == TIED else 0
-        if key not in self._owners:
+    @remembered
+    def owners(self, factor: str, stage: int = 0, order: str = "blocked") -> Array:
+        """The coordinate that owns each element along a factor. Who owns a tied one depends on the stage."""
+        keys = [(factor, order, stage if e[0] == TIED else 0) for e in self.elements]
+        if not self.found.owners.keys() >= set(keys):
             raise MissingNumberError(f"the file has no owners along `{factor}` (order {order}, stage {stage})")
-        return self._owners[key][element]
+        return np.array([self.found.owners[key][at] for at, key in enumerate(keys)], dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)

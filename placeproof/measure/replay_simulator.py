@@ -13,9 +13,10 @@ def simulated(found: Counterexample) -> Shown:
 
 def _step(found: Counterexample) -> Shown:
     from placeproof.semantics.meaning import Fault, Setup
+    from placeproof.semantics.meaning.layout import in_words
     from placeproof.semantics.meaning.recorded import plain
     from placeproof.semantics.meaning.run import run
-    from placeproof.semantics.meaning.script import element_name, shown_pair
+    from placeproof.semantics.meaning.script import shown_pair
 
     setup = Setup(
         degrees=dict(found.degrees),
@@ -30,7 +31,7 @@ def _step(found: Counterexample) -> Shown:
     if what is None or isinstance(what, Fault):
         return Shown(why=None if what is None else what.why)
     expected, actual = (what.expected, None) if what.actual is None else map(plain, shown_pair(what))
-    return Shown(device=what.device, element=element_name(what), expected=expected, actual=actual)
+    return Shown(device=what.device, element=in_words(what.element), expected=expected, actual=actual)
 
 
 def _block(found: Counterexample) -> Shown:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from placeproof.measure.replay import DERIVATIVE, Replayed, Wrong
-from placeproof.measure.replay_file import LONG, Counterexample, Shown, number
+from placeproof.measure.replay_file import LONG, Counterexample, Shown, bits, number
 
 SCHEMA = "placeproof.replay/1"
 #: The most wrong numbers that are shown as text, and the most digits of one.
@@ -85,7 +85,7 @@ def _devices(one: Replayed) -> Iterator[tuple[Mapping[str, int], Fraction | None
 def _told(value: Fraction | None) -> str:
     if value is None:
         return "nothing"
-    if max(abs(value.numerator), value.denominator).bit_length() > LONG:
+    if bits(value) > LONG:
         return f"a number of {abs(value.numerator).bit_length()} bits over one of {value.denominator.bit_length()}"
     shown = str(value)
     return shown if len(shown) <= _MOST_DIGITS else f"{shown[:20]}... ({len(shown)} characters)"

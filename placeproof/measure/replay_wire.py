@@ -4,7 +4,7 @@ The devices of a group tell one another their denominators first. Then a number 
 in digits of 32 bits, each in an int64. Sums of digits do not overflow, and are the digits of the sum once the carries are taken; the
 greatest number is found digit by digit, from the highest one on. So sums and maxima are exact, and are gloo's own.
 
-What else buffers hold travels as bytes that another process of the same run can read.
+What is not computed with on its way travels as bytes that another process of the same run can read.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 
 from placeproof.core.program import Call
-from placeproof.measure.replay_mesh import Group, Mesh
+from placeproof.measure.replay_mesh import Group, Mesh, in_bytes
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.recorded import NOTHING, IrrationalError, Nothing, Root
 from placeproof.semantics.meaning.world import Columns, World
 
-#: What a number is: a fraction; the root of one that is no fraction; what stands where nothing is held.
+#: What a number is: a fraction; a root that is no fraction; what stands where nothing is held.
 FRACTION, ROOT, NONE = range(3)
 _BITS = 32
 _MASK = (1 << _BITS) - 1
@@ -36,17 +36,8 @@ _SLACK = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Coded:
-    """An array's numbers: ``digits[number, digit]``, the lowest first, over a denominator; ``kinds[number]``."""
-
-    digits: Tensor
-    kinds: Tensor
-    denominator: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Wire:
-    """The exchanges of one collective in one group. Arrays of all its devices have one shape."""
+    """The exchanges of one collective in one group. Arrays that are combined have one shape on all its devices."""
 
     mesh: Mesh
     group: Group
@@ -58,62 +49,58 @@ class Wire:
 
     def combined(self, x: Array, op: str, root: int | None = None) -> Array:
         """Sums, means or the greatest: everywhere, or on the rank ``root`` alone (elsewhere they mean nothing)."""
-        coded = self._coded(x)
-        kinds = self._kinds(coded)
-        find = self._greatest if op == "max" else self._sum
-        digits = find(coded.digits, root)
-        return self._mean(_decoded(digits, kinds, coded.denominator, x.shape), op)
+        digits, kinds, denominator = self._coded(x)
+        found = self._greatest(digits, root) if op == "max" else self.mesh.combined(self.group, digits, "sum", self.call, root)
+        return self._mean(_decoded(found, kinds, denominator, x.shape), op)
 
     def scattered(self, rows: Array, op: str) -> Array:
         """Row j of every device's rows, combined on the j-th device."""
         if op == "max":  # gloo scatters sums alone
             return self.combined(rows, op)[self.group.me]
-        coded = self._coded(rows)
-        kinds = self._kinds(coded).reshape(len(rows), -1)[self.group.me]
-        digits = self.mesh.own_sum(self.group, coded.digits.reshape(len(rows), -1, coded.digits.shape[-1]), self.call)
-        return self._mean(_decoded(digits, kinds, coded.denominator, rows.shape[1:]), op)
+        digits, kinds, denominator = self._coded(rows)
+        own = self.mesh.own_sum(self.group, digits.reshape(len(rows), -1, digits.shape[-1]), self.call)
+        return self._mean(_decoded(own, kinds.reshape(len(rows), -1)[self.group.me], denominator, rows.shape[1:]), op)
 
-    def collected(self, x: Array) -> list[Array]:
-        """Every device's numbers."""
-        coded = self._coded(x)
-        return [self._unpacked(one, coded, x.shape) for one in self.mesh.collect(self.group, _packed(coded), self.call)]
+    # What is read as it was sent; the bytes are filled up to the longest.
 
-    def swapped(self, rows: Sequence[Array]) -> list[Array]:
-        """Row j goes to the j-th device: the rows that the others have for this one."""
-        coded = self._coded(np.stack(rows))
-        packed = _packed(coded)
-        found = self.mesh.swapped(self.group, packed.reshape(len(rows), -1, packed.shape[-1]), self.call)
-        return [self._unpacked(one, coded, rows[0].shape) for one in found]
+    def collected(self, value: Any) -> list[Any]:
+        """Every device's value, by rank."""
+        data = pickle.dumps(value)
+        longest = max(int(n) for n in self.mesh.collect(self.group, torch.tensor([len(data)]), self.call))
+        return [pickle.loads(one.numpy()) for one in self.mesh.collect(self.group, in_bytes(data.ljust(longest)), self.call)]
 
-    def spread(self, x: Array, root: int) -> Array:
-        """The numbers of the rank ``root``."""
-        coded = self._coded(x)
-        return self._unpacked(self.mesh.spread(self.group, _packed(coded), root, self.call), coded, x.shape)
+    def swapped(self, values: Sequence[Any]) -> list[Any]:
+        """Value j goes to the j-th device: the values that the others have for this one."""
+        data = [pickle.dumps(one) for one in values]
+        longest = max(self.collected(max(map(len, data))))
+        rows = torch.stack([in_bytes(one.ljust(longest)) for one in data])
+        return [pickle.loads(one.numpy()) for one in self.mesh.swapped(self.group, rows, self.call)]
 
-    # Encoding.
+    def spread(self, value: Any, root: int) -> Any:
+        """The value of the rank ``root``."""
+        data = pickle.dumps(value)
+        length = int(self.mesh.spread(self.group, torch.tensor([len(data)]), root, self.call))
+        return pickle.loads(self.mesh.spread(self.group, in_bytes(data[:length].ljust(length)), root, self.call).numpy())
 
-    def _coded(self, x: Array) -> _Coded:
+    # Digits.
+
+    def _coded(self, x: Array) -> tuple[Tensor, Tensor, int]:
+        """An array's numbers: ``digits[number, digit]``, the lowest first, over a denominator; and ``kinds[number]`` of the whole group:
+        nothing where one is nothing. Raises IrrationalError for roots."""
         numbers, kinds = zip(*(_plain(one) for one in x.reshape(-1)), strict=True)
         own = math.lcm(*(n.denominator for n in numbers))
         longest = max(abs(n.numerator).bit_length() + (own // n.denominator).bit_length() for n in numbers)
-        told = [one.split() for one in self.mesh.told(self.group, f"{own:x} {longest - own.bit_length()}", self.call)]
-        denominator = math.lcm(*(int(d, 16) for d, _ in told))
-        bits = max(int(n) for _, n in told) + 1 + denominator.bit_length() + _SLACK
+        told = self.collected((own, longest - own.bit_length()))
+        denominator = math.lcm(*(d for d, _ in told))
+        bits = max(n for _, n in told) + 1 + denominator.bit_length() + _SLACK
         whole = [n.numerator * (denominator // n.denominator) for n in numbers]
-        return _Coded(_digits(whole, bits // _BITS + 1), torch.tensor(kinds), denominator)
-
-    def _kinds(self, coded: _Coded) -> Tensor:
-        """What becomes of numbers of several kinds: nothing where one is nothing. Raises IrrationalError for roots."""
-        found = self._greatest_of(coded.kinds)
+        found = self._greatest_of(torch.tensor(kinds))
         if bool((found == ROOT).any()):
             raise IrrationalError
-        return found
+        return _digits(whole, bits // _BITS + 1), found, denominator
 
     def _greatest_of(self, mine: Tensor) -> Tensor:
         return self.mesh.combined(self.group, mine, "max", self.call)
-
-    def _sum(self, digits: Tensor, root: int | None) -> Tensor:
-        return self.mesh.combined(self.group, digits, "sum", self.call, root)
 
     def _greatest(self, digits: Tensor, root: int | None) -> Tensor:
         """Digit by digit from the highest on: only who still has the greatest takes part. The highest one has the sign."""
@@ -128,21 +115,12 @@ class Wire:
     def _mean(self, total: Array, op: str) -> Array:
         return total / Fraction(self.group.size) if op == "mean" else total
 
-    def _unpacked(self, packed: Tensor, coded: _Coded, shape: tuple[int, ...]) -> Array:
-        return _decoded(packed[:, :-1], packed[:, -1], coded.denominator, shape)
-
 
 def _plain(number: object) -> tuple[Fraction, int]:
-    if isinstance(number, Nothing):
-        return Fraction(0), NONE
-    if isinstance(number, Root):
-        return Fraction(number.square), ROOT
+    if isinstance(number, Nothing | Root):
+        return Fraction(0), ROOT if isinstance(number, Root) else NONE
     assert isinstance(number, Fraction | int)
     return Fraction(number), FRACTION
-
-
-def _packed(coded: _Coded) -> Tensor:
-    return torch.cat([coded.digits, coded.kinds[:, None]], dim=1)
 
 
 def _digits(whole: Sequence[int], count: int) -> Tensor:
@@ -158,8 +136,7 @@ def _decoded(digits: Tensor, kinds: Tensor, denominator: int, shape: tuple[int, 
         rows[:, k], carry = carry & _MASK, carry >> _BITS
     found: Array = np.empty(len(rows), dtype=object)
     for n, (row, kind) in enumerate(zip(rows.astype("<u4"), kinds.tolist(), strict=True)):
-        number = Fraction(int.from_bytes(row.tobytes(), "little", signed=True), denominator)
-        found[n] = NOTHING if kind == NONE else Root(number) if kind == ROOT else number
+        found[n] = NOTHING if kind == NONE else Fraction(int.from_bytes(row.tobytes(), "little", signed=True), denominator)
     return found.reshape(shape)
 
 

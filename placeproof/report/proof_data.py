@@ -10,8 +10,9 @@ from placeproof.report.proof_run import of_block, of_step
 from placeproof.semantics import tensors
 from placeproof.semantics.explain import explain
 from placeproof.semantics.meaning import Fault
+from placeproof.semantics.meaning.layout import in_words
 from placeproof.semantics.meaning.recorded import plain
-from placeproof.semantics.meaning.script import element_name, inputs, shown_pair
+from placeproof.semantics.meaning.script import inputs, shown_pair
 from placeproof.semantics.verdict import Judged, Settled
 
 
@@ -66,7 +67,7 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
     return {
         **shared,
         "device": dict(what.device),
-        "element": element_name(what),
+        "element": in_words(what.element),
         "expected": number(plain(expected)),
         "actual": None if actual is None else number(plain(actual)),
         "unheld": what.unheld or None,

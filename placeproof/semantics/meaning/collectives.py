@@ -118,9 +118,9 @@ def _tied(call: Call, mesh: Mesh, factors: tuple[str, ...], value: Part) -> Part
 
 def _gathered_tokens(mesh: Mesh, factors: tuple[str, ...], value: Stream) -> Stream:
     world, data, have = mesh.world, value.data, value.have
+    tokens = value.have.shape[-1]
     for f in factors:
-        last = world.sizes[f] - 1
-        owner = np.arange(value.have.shape[-1]) if f == world.layout.hidden else np.full(value.have.shape[-1], last)
+        owner = np.arange(tokens) if f == world.layout.hidden else np.full(tokens, world.sizes[f] - 1)
         data, have = taken(data, world.dim[f], owner[:, None]), taken(have, world.dim[f], owner)
     return Stream(data, have).kept(world, have)
 

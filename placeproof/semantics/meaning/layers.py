@@ -32,8 +32,7 @@ class Layers:
         found = np.zeros((*self.w.extent.shape[:-1], self.world.layout.width), dtype=bool)
         for block in self.w.columns.blocks:
             first = self.w.columns.matrices(block)[1][0]
-            there = first >= 0
-            found |= self.w.extent[..., first] & there if len(self.w.columns) else False
+            found |= self.w.extent[..., first] & (first >= 0)
         return found
 
     def weights(self, block: int) -> Weights:
@@ -72,7 +71,7 @@ class Layers:
             own = (x.data, dx.data) if dx.have.all() else (np.where(dx.have[..., None], v.data, f.of(0)) for v in (x, dx))
             back, found = self.weights(block).backward(self.kind, *own)
             dx = Stream(back, dx.have).kept(self.world, dx.have)
-            for at, gradient in zip(self.w.columns.matrices(block), (found.norm, found.first, found.second), strict=True):
+            for at, gradient in zip(self.w.columns.matrices(block), found, strict=True):
                 self._put(data, made, at, gradient)
         return self.w.with_(data, made & self.w.extent), dx
 
@@ -90,8 +89,11 @@ class Layers:
 class Experts:
     """A layer whose experts lie on several devices: every token meets each expert with the weights of the expert's owner.
 
-    What needs all devices of the group is in methods, for who has another way to it than an array over them.
+    What needs all devices of the group is in methods, for who has another way to it than an array over them. ``make``: what computes with a
+    block's weights.
     """
+
+    make: Make = Weights
 
     def __init__(self, world: World, w: Part, along: tuple[str, ...], at: dict[str, Array], stage: int) -> None:
         self.world, self.along, self.w = world, along, w
@@ -106,10 +108,6 @@ class Experts:
         alone = w.group in layout.expert_groups
         met = self.any(Layers(world, w).columns) if alone else np.ones((*w.extent.shape[:-1], layout.width), dtype=bool)
         self.layers = Layers(world, replace(w, data=self.from_owners(owners)), met, "matrix" if alone else "", self.make)
-
-    def make(self, field: Field, norm: Array, first: Array, second: Array, columns: Array) -> Weights:
-        """What computes with a block's weights."""
-        return Weights(field, norm, first, second, columns)
 
     def any(self, have: Array) -> Array:
         """Whether some device of the group has it."""
@@ -160,7 +158,6 @@ def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int) -> P
     that split the computation."""
     world, f = mesh.world, mesh.world.field
     whole = w.on(world.columns(tuple(range(len(world.elements)))))
-    groups = {g.name: g for g in world.program.groups}
     own, shares = mesh.mine(own_gradients(world, step)), _shares(mesh)
     own = np.where(shares, own[..., batch, :, :], f.of(0))
     found = f.mul(f.total(own, -1), statistic[..., None])
@@ -169,10 +166,9 @@ def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int) -> P
     for axis in {g.experts for g in world.program.groups if g.experts}:
         factors = world.layout.factors((axis,))
         dims = tuple(world.dim[x] for x in factors if x in world.layout.sample_factors)
-        sent = np.array([groups[world.layout.group_of(e)].experts == axis for e in world.elements])
+        sent = np.array([world.layout.group(world.layout.group_of(e)).experts == axis for e in world.elements])
         found = np.where(sent, f.total(found, dims, keepdims=True), found) if dims else found
-    shape = whole.extent.shape
-    found = np.broadcast_to(found, shape)
+    found = np.broadcast_to(found, whole.extent.shape)
     return replace(whole, group=w.group).with_(found[..., None], whole.extent).on(w.columns)
 
 
@@ -210,10 +206,9 @@ def own_gradients(world: World, step: int) -> Array:
 def _shares(mesh: Mesh) -> Array:
     """Which shares of an element's gradient each device computes: ``[..., element, share]``."""
     world, at, shape = mesh.world, mesh.at, mesh.shape
-    groups = {g.name: g for g in world.program.groups}
     found = []
     for element in world.elements:
-        group = groups[world.layout.group_of(element)]
+        group = world.layout.group(world.layout.group_of(element))
         if group.tied:
             ends = 0, world.sizes[group.tied] - 1
             found.append([np.broadcast_to(at[group.tied] == end, shape) for end in ends])

@@ -187,10 +187,10 @@ class Layout(ProgramFacts):
 
     def shares(self, element: Element) -> list[tuple[object, ...]]:
         """The shares in which devices compute an element's gradient in the flat model."""
-        group = next((g for g in self.program.groups if g.name == self.group_of(element)), None)
-        if group is not None and group.tied:
+        group = self.group(self.group_of(element))
+        if group.tied:
             return [("first",), ("last",)]
-        if group is not None and group.partial:
+        if group.partial:
             return [(i,) for i in range(self._degree(group.partial))]
         return [()]
 

@@ -79,9 +79,8 @@ class Mesh:
     def extent(self, state: str) -> tuple[Columns, Array]:
         """The elements that devices compute with: those of their stage, and of their own slices where they are spread."""
         world, layout = self.world, self.world.layout
-        stages = world.sizes[layout.stages] if layout.stages else 1
         own = set(layout.stage_blocks(self.stage))
-        ends = self.stage in (0, stages - 1)
+        ends = self.stage in (0, layout.stage_count - 1)
         columns = world.columns(tuple(n for n, e in enumerate(world.elements) if (e[0] in own if e[0] >= 0 else ends)))
         found: Array = np.ones((*self.shape, len(columns)), dtype=bool)
         for f in world.factors:
@@ -93,13 +92,8 @@ class Mesh:
     def placed(self, state: str) -> tuple[Columns, Array]:
         """The elements of a state that the placement gives each device."""
         columns, found = self.extent(state)
-        world, layout = self.world, self.world.layout
-        for f in world.factors:
-            if f == layout.stages:
-                continue
-            split = world.split(state, f, slices=False)[columns.index]
-            owner = world.layout.owners(f, self.stage)[columns.index]
-            found = found & (~split | (self.at[f][..., None] == owner) | (owner < 0))
+        for f in (f for f in self.world.factors if f != self.world.layout.stages):
+            found = found & (~self.world.split(state, f, slices=False)[columns.index] | self.owns(columns, (f,)))
         return columns, found
 
 
@@ -113,23 +107,24 @@ def stacked(mesh: Mesh, factors: tuple[str, ...], values: dict[tuple[int, ...], 
     alike."""
     if not factors:
         return values[()]
-    if all(v is None for v in values.values()):
+    first, *others = values.values()
+    same = all(type(v) is type(first) for v in others)
+    if same and first is None:
         return None
-    if all(isinstance(v, list) for v in values.values()):
+    if same and isinstance(first, list):
         return [stacked(mesh, factors, dict(zip(values, column, strict=True))) for column in zip(*values.values(), strict=True)]
-    first = next(iter(values.values()))
-    if isinstance(first, Fraction) and all(v == first for v in values.values() if isinstance(v, Fraction)) and _same(values):
+    if same and isinstance(first, Fraction) and all(v == first for v in others):
         return first
-    if isinstance(first, Part | Stream | Norms) and _same(values):
+    if same and isinstance(first, Part | Stream | Norms):
         if isinstance(first, Part):
             columns = mesh.world.columns(tuple(sorted({n for v in values.values() for n in v.columns.numbers})))
             values = {at: v.on(columns) for at, v in values.items()}
         if isinstance(first, Norms):
             tensors = tuple(sorted({t for v in values.values() for t in v.tensors}))
-            values = {at: _of_tensors(mesh, tensors, v) for at, v in values.items()}
+            values = {at: of_tensors(mesh, tensors, v) for at, v in values.items()}
         joined = {name: _joined(mesh, factors, {at: getattr(v, name) for at, v in values.items()}) for name in _arrays(first)}
         return replace(next(iter(values.values())), **joined)
-    if isinstance(first, Saved) and _same(values):
+    if same and isinstance(first, Saved):
         blocks = sorted({b for v in values.values() for b in v.inputs})
         sides: dict[str, Any] = {
             of: {b: stacked(mesh, factors, {at: getattr(v, of)[b] for at, v in values.items()}) for b in blocks} for of in _SIDES
@@ -148,11 +143,7 @@ def _arrays(value: Part | Stream | Norms) -> tuple[str, ...]:
     return ("data", "extent", "have") if isinstance(value, Part) else ("data", "have")
 
 
-def _same(values: dict[tuple[int, ...], Any]) -> bool:
-    return len({type(v) for v in values.values()}) == 1
-
-
-def _of_tensors(mesh: Mesh, tensors: tuple[tuple[int, str], ...], value: Norms) -> Norms:
+def of_tensors(mesh: Mesh, tensors: tuple[tuple[int, str], ...], value: Norms) -> Norms:
     """Norms of more tensors: zero, and not there, for those that it lacks."""
     where = np.array([value.tensors.index(t) if t in value.tensors else -1 for t in tensors])
     data = np.where(where >= 0, value.data[..., where], mesh.world.field.of(0))

@@ -7,6 +7,7 @@ makes gradients depend on all parameters, so that a stale or missing one shows. 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,13 +32,13 @@ class Weights:
     def _own(self, inner: Array) -> Array:
         return inner if self.columns.all() else np.where(self.columns[..., None, :], inner, self.field.of(0))
 
-    def forward(self, kind: str | None, x: Array) -> Array:
+    def forward(self, kind: str, x: Array) -> Array:
         """Of a block, or of a part of it: the norm or the matrices."""
-        return {"norm": self.normed, "matrix": self.matrix}.get(kind or "", self.block)(x)
+        return {"norm": self.normed, "matrix": self.matrix}.get(kind, self.block)(x)
 
-    def backward(self, kind: str | None, x: Array, dx: Array) -> tuple[Array, Gradients]:
+    def backward(self, kind: str, x: Array, dx: Array) -> tuple[Array, Gradients]:
         """Gradients with respect to the input and to the weights."""
-        return {"norm": self.normed_back, "matrix": self.matrix_back}.get(kind or "", self.block_back)(x, dx)
+        return {"norm": self.normed_back, "matrix": self.matrix_back}.get(kind, self.block_back)(x, dx)
 
     def normed(self, x: Array) -> Array:
         """``n * x``, channel by channel."""
@@ -74,8 +75,7 @@ class Weights:
         return self.field.add(dx, through), Gradients(norm=norm.norm, first=matrices.first, second=matrices.second)
 
 
-@dataclass(frozen=True, eq=False)
-class Gradients:
+class Gradients(NamedTuple):
     """Gradients of a block's weights, in their shapes; None where they are not computed."""
 
     norm: Array | None = None

@@ -32,24 +32,22 @@ def step(world: World, columns: Columns, states: States, there: Array, have: Arr
         return new, np.stack([new, momentum], axis=-1)
     of = _tensors(world, columns)
     if given is not None:
-        where = [given.tensors.index(t) for t in of]
-        norm = given.data[..., where]
+        tensors, norm = given.tensors, given.data
     elif chosen == "matrix":
-        norm = f.add(_by_tensor(f, of, np.where(have, g, f.of(0))), f.of(1))
+        tensors, norm = _totals(f, of, np.where(have, g, f.of(0)))
+        norm = f.add(norm, f.of(1))
     else:
-        norm = _by_tensor(f, of, np.where(there, _term(f, states), f.of(0)))
-    new = f.sub(theta, f.mul(f.mul(momentum, norm), f.of(Fraction(1, 4))))
+        tensors, norm = _totals(f, of, np.where(there, _term(f, states), f.of(0)))
+    beside = norm[..., [tensors.index(t) for t in of]]
+    new = f.sub(theta, f.mul(f.mul(momentum, beside), f.of(Fraction(1, 4))))
     return new, np.stack([new, momentum], axis=-1)
 
 
 def norms(world: World, columns: Columns, states: States, there: Array, extent: Array) -> Norms:
     """Of each tensor, the sum over what is there of it."""
     f, of = world.field, _tensors(world, columns)
-    tensors = tuple(dict.fromkeys(of))
-    terms = np.where(there, _term(f, states), f.of(0))
-    masks = [np.array([t == tensor for t in of]) for tensor in tensors]
-    data = np.stack([f.total(np.where(mask, terms, f.of(0)), -1) for mask in masks], axis=-1)
-    return Norms(tensors, data, np.stack([(extent & mask).any(axis=-1) for mask in masks], axis=-1))
+    tensors, data = _totals(f, of, np.where(there, _term(f, states), f.of(0)))
+    return Norms(tensors, data, np.stack([extent[..., [t == tensor for t in of]].any(axis=-1) for tensor in tensors], axis=-1))
 
 
 def clip(field: Field, norm: Array, limit: Array) -> Array:
@@ -68,10 +66,10 @@ def _tensors(world: World, columns: Columns) -> list[tuple[int, str]]:
     return [(e[0], world.layout.group_of(e)) for e in columns.elements]
 
 
-def _by_tensor(f: Field, of: list[tuple[int, str]], terms: Array) -> Array:
-    """The sum over each element's tensor, beside each element."""
-    found = np.empty_like(terms)
-    for tensor in dict.fromkeys(of):
-        at = [n for n, t in enumerate(of) if t == tensor]
-        found[..., at] = f.total(terms[..., at], -1, keepdims=False)[..., None]
-    return found
+def _totals(f: Field, of: list[tuple[int, str]], terms: Array) -> tuple[tuple[tuple[int, str], ...], Array]:
+    """The tensors, and the sum over each."""
+    tensors = tuple(dict.fromkeys(of))
+    sums: Array = np.empty((*terms.shape[:-1], len(tensors)), dtype=terms.dtype)
+    for n, tensor in enumerate(tensors):
+        sums[..., n] = f.total(terms[..., [t == tensor for t in of]], -1)
+    return tensors, sums

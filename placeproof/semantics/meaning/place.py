@@ -178,7 +178,7 @@ class Place:
         key, zeros = self._key(ref, scope), self.world.field.zeros
         held = self.env[key]
         if isinstance(held, Part):
-            chosen = self._select(held, ref, scope)
+            chosen = held.only(self.blocks_of(ref, scope), ref.group)
             self.env[key] = held.merged(chosen.with_(zeros(chosen.data.shape), chosen.extent))
         else:
             self.env[key] = replace(held, data=zeros(held.data.shape)) if isinstance(held, Stream) else Fraction(0)
@@ -254,7 +254,7 @@ class Place:
         if isinstance(value, Part):
             value = replace(self._within_target(value, target, blocks), group=None if target.group is not None else value.group)
             if blocks is not None and target.group is None and not add and isinstance(held, Part):
-                value = value.over(held.columns.only(blocks, None)[0])
+                value = value.over(held.columns.only(blocks, None))
             if add and isinstance(held, Part):
                 before = held.on(value.columns)
                 zero = np.where(before.have[..., None], before.data, self.world.field.of(0))
@@ -278,16 +278,14 @@ class Place:
         inside = value.only(blocks, target.group)
         if len(inside.columns) or not len(value.columns):
             return inside
-        columns, _ = self.world.columns(tuple(range(len(self.world.elements)))).only(blocks, target.group)
-        none = value.on(columns)  # garbage, and no room; here there is room for it
-        return replace(none, extent=np.ones_like(none.extent), group=target.group)
+        return inside.over(self.world.columns(tuple(range(len(self.world.elements)))).only(blocks, target.group))
 
     def _read(self, ref: Ref, scope: Scope) -> Any:
         key = self._key(ref, scope)
         if key in self.env:
             value = self.env[key]
             if isinstance(value, Part):
-                return self._select(value, ref, scope)
+                return value.only(self.blocks_of(ref, scope), ref.group)
             if isinstance(value, Parts):
                 return value.at(ref.group, self.blocks_of(ref, scope), self._blocks)
             return value
@@ -306,9 +304,6 @@ class Place:
     @cached_property
     def _assigned(self) -> frozenset[str]:
         return frozenset(t.name for t in assigned(self.world.program.body)) | frozenset(STATES)
-
-    def _select(self, value: Part, ref: Ref, scope: Scope) -> Part:
-        return value.only(self.blocks_of(ref, scope), ref.group)
 
     # Expressions.
 
@@ -368,7 +363,7 @@ class Place:
         """What a started collective sends; what was written since, and what was there before, may both be read, so that it is neither."""
         now = yield from self.eval(handle.call.args[0], handle.scope)
         same = isinstance(now, Part) and now.columns is handle.seen.columns and np.array_equal(now.data, handle.seen.data)
-        return now if same or not isinstance(now, Part) else now.lost()
+        return now if same or not isinstance(now, Part) else now.with_(now.data, np.zeros_like(now.have))
 
     def _message(self, call: Call, operands: list[Any]) -> Message | None:
         """A message; None for one that is sent beyond the ends of the axis, which goes nowhere."""

@@ -103,8 +103,7 @@ class Truth:
     def step(self, number: int) -> None:
         """One step."""
         world, f = self.world, self.world.field
-        gradient = self._mean(number)
-        self.gradient = gradient
+        self.gradient = gradient = self._mean(number)
         said = dict(world.program.reference)
         if said.get("clip") == "global_norm":
             norm = f.total(f.mul(gradient, gradient), -1, keepdims=True)
@@ -141,13 +140,11 @@ class Truth:
         every = np.ones(data.shape[:-1], dtype=bool)
         layers = Layers(world, Part(self.columns, data, every, every))
         out, saved = layers.forward(Stream(x, have))
-        dx = out.data
-        dropped = dict(world.program.reference).get("dropout") == "output"
-        if dropped:
+        if dict(world.program.reference).get("dropout") == "output":
             mask = world.scalars("mask", number).reshape(-1)[:, None, None]
-            dx = f.mul(dx, mask)
-        dx = f.sub(dx, target)
-        dx = f.mul(dx, mask) if dropped else dx
+            dx = f.mul(f.sub(f.mul(out.data, mask), target), mask)
+        else:
+            dx = f.sub(out.data, target)
         found = layers.backward(saved, Stream(dx, have))[0].data[..., 0]
         return found if statistic is None else f.mul(found, statistic[:, None])
 
@@ -157,8 +154,7 @@ def _step(places: list[Place], number: int) -> Fault | None:
     running: dict[int, Generator[Any, Any, None]] = {i: p.step(number) for i, p in enumerate(places)}
     waiting: dict[int, Meeting | Message] = {}
     answers: dict[int, Any] = dict.fromkeys(running)
-    mail: dict[tuple[object, ...], list[Any]] = {}
-    senders: dict[tuple[object, ...], dict[str, int]] = {}
+    mail: dict[tuple[object, ...], list[tuple[Any, Place]]] = {}
     while running:
         for index in [i for i in running if i not in waiting]:
             places[index].note()
@@ -174,14 +170,13 @@ def _step(places: list[Place], number: int) -> Fault | None:
             except MisfitError as why:
                 return Fault(f"shapes do not fit: {why}", (places[index].here,))
             if isinstance(request, Message) and request.sends:
-                mail.setdefault(request.key, []).append(request.value)
-                senders[request.key] = places[index].here
+                mail.setdefault(request.key, []).append((request.value, places[index]))
                 continue
             waiting[index] = request
         before = len(waiting)
         for index, request in list(waiting.items()):
             if isinstance(request, Message) and mail.get(request.key):
-                answers[index] = mail[request.key].pop(0)
+                answers[index], _ = mail[request.key].pop(0)
                 del waiting[index]
         fault = _meet(places, waiting, answers)
         if fault is not None:
@@ -189,27 +184,28 @@ def _step(places: list[Place], number: int) -> Fault | None:
         if running and len(waiting) == before and all(i in waiting for i in running):
             return Fault("every device waits, and no exchange has all of its devices", tuple(places[i].here for i in waiting))
     if any(mail.values()):
-        return Fault("a device sends what none receives", tuple(senders[key] for key, left in mail.items() if left))
+        return Fault("a device sends what none receives", tuple(left[0][1].here for left in mail.values() if left))
     return None
 
 
 def _meet(places: list[Place], waiting: dict[int, Meeting | Message], answers: dict[int, Any]) -> Fault | None:
-    groups: dict[tuple[object, ...], list[int]] = {}
+    groups: dict[tuple[object, ...], dict[int, Meeting]] = {}
     for index, request in waiting.items():
         if isinstance(request, Meeting):
-            groups.setdefault(request.group, []).append(index)
-    for members in groups.values():
-        requests = [r for r in (waiting[i] for i in members) if isinstance(r, Meeting)]
+            groups.setdefault(request.group, {})[index] = request
+    for group in groups.values():
+        members, requests = [places[i] for i in group], list(group.values())
         if len(members) < requests[0].size:
             continue
+        here = tuple(place.here for place in members)
         if any(r.what != requests[0].what for r in requests):
-            return Fault("devices of one group meet in different collectives", tuple(places[i].here for i in members))
+            return Fault("devices of one group meet in different collectives", here)
         HERE.device = "all devices of the group"
         try:
-            results = met(places[members[0]], [places[i].here for i in members], requests)
+            results = met(members[0], here, requests)
         except MisfitError as why:
-            return Fault(f"shapes do not fit: {why}", tuple(places[i].here for i in members))
-        for index, result in zip(members, results, strict=True):
+            return Fault(f"shapes do not fit: {why}", here)
+        for index, result in zip(group, results, strict=True):
             answers[index] = result
             del waiting[index]
     return None

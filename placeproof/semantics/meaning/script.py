@@ -68,20 +68,15 @@ def shown_pair(found: Difference) -> tuple[Plain, Plain]:
 
 def what_differs(found: Difference) -> str:
     """Which number of which device it is."""
-    return f"{'gradient' if found.in_gradient else found.state} of {element_name(found)} on {device_name(found)}, step {found.step + 1}"
+    return f"{'gradient' if found.in_gradient else found.state} of {in_words(found.element)} on {device_name(found)}, step {found.step + 1}"
 
 
 def missing(found: Difference) -> str:
     """What is said of a number that is not there, or that was computed from what is not."""
-    what, where = f"{found.state} of {element_name(found)}", f"on {device_name(found)}, step {found.step + 1}"
+    what, where = f"{found.state} of {in_words(found.element)}", f"on {device_name(found)}, step {found.step + 1}"
     if not found.unheld:
         return f"{what} is not {where}"
     return f"{what} {where}: expected {plain(found.expected)}, actual nothing: {found.unheld}"
-
-
-def element_name(found: Difference) -> str:
-    """An element in words."""
-    return in_words(found.element)
 
 
 def device_name(found: Difference) -> str:

@@ -78,11 +78,4 @@ def factors_of(axis: Axis, setup: Setup) -> dict[str, int]:
 def layout_of(program: Resolved, setup: Setup) -> Layout:
     """Where the elements of a run's model lie."""
     factors = {f: n for a in program.axes for f, n in factors_of(a, setup).items()}
-    sizes = Sizes(
-        factors=factors,
-        layers_per_stage=setup.layers_per_stage,
-        units_per_stage=setup.units_per_stage,
-        microbatches=setup.microbatches,
-        entries=setup.entries,
-    )
-    return Layout(program=program, sizes=sizes)
+    return Layout(program, Sizes(factors, setup.layers_per_stage, setup.units_per_stage, setup.microbatches, setup.entries))

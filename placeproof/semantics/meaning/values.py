@@ -47,11 +47,7 @@ class Part:
         """Some blocks' elements of a group."""
         if blocks is None and group is None:
             return self
-        columns, at = self.columns.only(blocks, group)
-        named = group or self.group
-        if columns is self.columns:
-            return replace(self, group=named)
-        return Part(columns, self.data[..., at, :], self.extent[..., at], self.have[..., at], named)
+        return replace(self.on(self.columns.only(blocks, group)), group=group or self.group)
 
     def on(self, columns: Columns) -> Part:
         """The same as an array over other elements: garbage, and no room, for those that it lacks."""
@@ -70,20 +66,12 @@ class Part:
     def over(self, columns: Columns) -> Part:
         """With room for other elements, too: nothing is there."""
         both = self.columns.and_(columns)
-        room = both.within(self.columns) < 0
-        return replace(on := self.on(both), extent=on.extent | room) if room.any() else self
+        return replace(on := self.on(both), extent=on.extent | (both.within(self.columns) < 0))
 
     def without(self, group: str | None) -> Part:
         """Without the elements of a group."""
-        _, gone = self.columns.only(None, group)
-        kept = np.setdiff1d(np.arange(len(self.columns)), gone)
-        columns = self.columns.world.columns(tuple(self.columns.numbers[n] for n in kept))
-        return replace(self, columns=columns, data=self.data[..., kept, :], extent=self.extent[..., kept], have=self.have[..., kept])
-
-    def lost(self) -> Part:
-        """Room for the same elements, with garbage in it."""
-        data = self.columns.world.garbage((*self.extent.shape, self.data.shape[-1]))
-        return replace(self, data=data, have=np.zeros_like(self.have))
+        gone = set(self.columns.only(None, group).numbers)
+        return self.on(self.columns.world.columns(tuple(n for n in self.columns.numbers if n not in gone)))
 
     def with_(self, data: Array, have: Array) -> Part:
         """Other values in the same room; garbage where nothing is."""

@@ -7,7 +7,7 @@ stages) they are *apart*: each coordinate runs by itself, and its arrays have le
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -53,21 +53,17 @@ class Columns:
         return tuple(sorted({e[0] for e in self.elements if e[0] != TIED}))
 
     @remembered
-    def only(self, blocks: tuple[int, ...] | None, group: str | None) -> tuple[Columns, Array]:
-        """The elements of some blocks and of a group, and where they stand among these."""
-        chosen = set(blocks or ())
-        kept = [
-            at
-            for at, e in enumerate(self.elements)
-            if (blocks is None or e[0] in chosen) and group in (None, self.world.layout.group_of(e))
-        ]
-        return self.world.columns(tuple(self.numbers[at] for at in kept)), np.array(kept, dtype=np.int64)
+    def only(self, blocks: tuple[int, ...] | None, group: str | None) -> Columns:
+        """The elements of some blocks and of a group."""
+        every, of = zip(self.numbers, self.elements, strict=True), self.world.layout.group_of
+        return self.world.columns(tuple(n for n, e in every if (blocks is None or e[0] in blocks) and group in (None, of(e))))
 
     @remembered
     def and_(self, other: Columns) -> Columns:
         """These and others."""
         return self if other is self else self.world.columns(tuple(sorted({*self.numbers, *other.numbers})))
 
+    @remembered
     def within(self, other: Columns) -> Array:
         """Where each element stands among others; -1 where it does not."""
         where = {n: at for at, n in enumerate(other.numbers)}
@@ -148,22 +144,17 @@ class World:
     def _split(self, state: str, factor: str) -> Array:
         return self._of_group(lambda group: factor in self.layout.factors(self.layout.split_axes(state, group)))
 
-    # What is drawn: the problem's fractions, or residues of which each is as likely as another.
-
-    def _any(self, shape: tuple[int, ...]) -> Array:
-        return residues(self.random, shape)
+    def _any(self, values: Iterable[Any], shape: tuple[int, ...]) -> Array:
+        """What is drawn: the problem's fractions, or residues of which each is as likely as another."""
+        return self.field.array(list(values), shape) if self.field.exact else residues(self.random, shape)
 
     def drawn(self, name: Any, one: Callable[[tuple[int, ...]], list[Any]], shape: tuple[int, ...]) -> Array:
         """Numbers of each sample: ``[coordinates..., micro-batch, *shape]``, of length 1 along factors whose devices share samples."""
         if name not in self._drawn:
             own, batches = self.layout.sample_factors, self.layout.sizes.microbatches
             lengths = tuple(self.sizes[f] if f in own else 1 for f in self.factors)
-            if self.field.exact:
-                dims = [self.dim[f] for f in own]
-                values = [v for at in np.ndindex(*lengths) for i in range(batches) for v in one((*(at[d] for d in dims), i))]
-                self._drawn[name] = self.field.array(values, (*lengths, batches, *shape))
-            else:
-                self._drawn[name] = self._any((*lengths, batches, *shape))
+            values = (v for at in np.ndindex(*lengths) for i in range(batches) for v in one((*(at[self.dim[f]] for f in own), i)))
+            self._drawn[name] = self._any(values, (*lengths, batches, *shape))
         return self._drawn[name]
 
     def stream(self, what: str, step: int) -> Array:
@@ -195,13 +186,14 @@ class World:
             return Fraction(known[name])
         return Fraction(2 + int.from_bytes(name.encode(), "big") % 9973)
 
+    def _devices(self) -> Iterator[dict[str, int]]:
+        """The coordinates of each."""
+        yield from (dict(zip(self.factors, at, strict=True)) for at in np.ndindex(*self.sizes.values()))
+
     @cached_property
     def keys(self) -> Array:
         """A random key for each device."""
-        shape = tuple(self.sizes.values())
-        if not self.field.exact:
-            return self._any(shape)
-        return self.field.array([self.problem.key(dict(zip(self.factors, at, strict=True))) for at in np.ndindex(*shape)], shape)
+        return self._any((self.problem.key(at) for at in self._devices()), tuple(self.sizes.values()))
 
     def overflows(self, step: int) -> Array:
         """Whether the gradient of each element is not finite in a step."""
@@ -210,18 +202,13 @@ class World:
     @cached_property
     def first(self) -> Array:
         """The parameters before the first step: ``[element]``."""
-        if not self.field.exact:
-            return self._any((len(self.elements),))
-        return self.field.array([self.problem.initial(e) for e in self.elements], (len(self.elements),))
+        return self._any((self.problem.initial(e) for e in self.elements), (len(self.elements),))
 
     @cached_property
     def _copies(self) -> Array:
         """The parameters that each device begins with, where they may differ: ``[coordinates..., element]``."""
         shape = (*self.sizes.values(), len(self.elements))
-        if self.field.exact:
-            places = (dict(zip(self.factors, at, strict=True)) for at in np.ndindex(*shape[:-1]))
-            return self.field.array([self.problem.initial(e, at) for at in places for e in self.elements], shape)
-        found = self._any(shape)
+        found = self._any((self.problem.initial(e, at) for at in self._devices() for e in self.elements), shape)
         found[(0,) * len(self.factors)] = self.first
         return found
 
