@@ -5,23 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 from placeproof.core.diagnostics import Place
-from placeproof.prove.terms import (
-    ONE,
-    ZERO,
-    Poly,
-    app,
-    by_cases,
-    constant,
-    greatest,
-    inverse,
-    power,
-    product,
-    same,
-)
-from placeproof.prove.terms.nodes import Guard, Mono
+from placeproof.prove.terms import ONE, ZERO, Poly, app, by_cases, constant, greatest, inverse, power, product, same
+from placeproof.prove.terms.nodes import Mono
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.tensors.functions import applied, derived, positive
-from placeproof.semantics.tensors.values import Cuts, Edge, Picks, Space, Value, dimension, fitting, over
+from placeproof.semantics.tensors.values import Edge, Picks, Space, Value, dimension, fitting, over
 
 
 class Local:
@@ -98,25 +86,20 @@ class Local:
 
     def total(self, x: Value, dim: str, place: Place | None) -> Value:
         """The sum over a dimension."""
-        cuts = self._cuts(x, dim, place)
-        body = _summed(dim, self.space.held(dim, cuts, x.turns), x.body) if cuts else over((dim,), x.body)
+        where = self._held(x, dim, place)
+        body = _summed(dim, product(ONE, *where), x.body) if where else over((dim,), x.body)
         return self._without(x, dim, body, (Edge(x, lambda adjoint: adjoint),))
 
     def largest(self, x: Value, dim: str, place: Place | None) -> Value:
         """The greatest value over a dimension."""
-        cuts = self._cuts(x, dim, place)
-        guards: set[Guard] = set()
-        for axis in cuts:
-            at = x.turns.get((dim, axis), self.space.here(axis))
-            guards |= {g for mono, _ in same(at, self.space.owner(dim, cuts, axis)).terms for g in mono.guards}
-        body = greatest([dimension(dim)], x.body, frozenset(guards))
+        guards = frozenset(g for where in self._held(x, dim, place) for mono, _ in where.terms for g in mono.guards)
+        body = greatest([dimension(dim)], x.body, guards)
         return self._without(x, dim, body, (Edge(x, lambda adjoint: no_slope(adjoint, "largest", place)),))
 
-    @staticmethod
-    def _cuts(x: Value, dim: str, place: Place | None) -> Cuts:
+    def _held(self, x: Value, dim: str, place: Place | None) -> list[Poly]:
         if dim not in x.dims:
             raise NoMeaningError(f"there is no dimension `{dim}` to reduce", place)
-        return x.cuts.get(dim, ())
+        return [same(whose, owner) for whose, owner in self.space.holds(x, dim).values()]
 
     @staticmethod
     def _without(x: Value, dim: str, body: Poly, edges: tuple[Edge, ...]) -> Value:

@@ -131,7 +131,7 @@ def neighbour(sort: Sort, here: Index, by: str, *, other: bool = False) -> Index
 def _shift(space: Space, call: Call, value: Value) -> Value:
     """What the neighbour had. The neighbour's neighbour on the other side is the device itself."""
     (axis,), by = call.axes, call.choice("by")
-    sort, here = space.world.sorts[axis], space.here(axis)
+    sort, here = space.world.sorts[axis], space.world.here[axis]
     if not isinstance(here, Var):  # one device passes on to itself
         return value.moved(value.body)
     there = neighbour(sort, here, by)

@@ -49,7 +49,7 @@ class Ring:
     def __init__(self, run: Run, loop: For) -> None:
         self.run_, self.loop, self.axis = run, loop, loop.within or ""
         self.sort = run.space.world.sorts[self.axis]
-        here = run.space.here(self.axis)
+        here = run.space.world.here[self.axis]
         assert isinstance(here, Var)
         self.here = here
         self.visitor = Var(f"visitor.{self.axis}", self.sort)
@@ -78,7 +78,7 @@ class Ring:
 
     def _direction(self) -> str:
         """Which way most goes round. What goes the other way meets other visitors, of which nothing is said."""
-        ways = [_way(c) for s in statements(self.loop.body) for c in calls(s) if c.op == "shift" and self.axis in c.axes]
+        ways = [c.choice("by") for s in statements(self.loop.body) for c in calls(s) if c.op == "shift" and self.axis in c.axes]
         return "-1" if ways.count("-1") > len(ways) / 2 else "1"
 
     def _passes_on(self, stmt: Stmt) -> bool:
@@ -109,22 +109,19 @@ class Ring:
             anew = name in written
             written.add(name)
             if not self._passes_on(stmt):
-                self._no_shift(stmt)
+                if any(c.op == "shift" and self.axis in c.axes for c in calls(stmt)):
+                    raise NoMeaningError("in a ring's rounds a shift is a statement of its own: `k = shift(k, cp)`", stmt.place)
                 self.run_.body((stmt,))
                 continue
             value = before.get(name)
             if not isinstance(value, Value) or value.turns or anew:
                 raise NoMeaningError(f"`{name}` is written before it is passed on in a round, or is no number", stmt.place)
             assert isinstance(stmt.value, Call)
-            visitor = self.visitor if _way(stmt.value) == self.by else self.other_way
+            visitor = self.visitor if stmt.value.choice("by") == self.by else self.other_way
             body = substitute(value.body, {self.here.name: visitor})
             if name in carried:
                 body = carried[name].start if visitor is self.visitor else self.run_.space.unknown(value.dims)
             self.run_.env[name] = value.moved(body, turns=self._turned(value, visitor))
-
-    def _no_shift(self, stmt: Stmt) -> None:
-        if any(c.op == "shift" and self.axis in c.axes for c in calls(stmt)):
-            raise NoMeaningError("in a ring's rounds a shift is a statement of its own: `k = shift(k, cp)`", stmt.place)
 
     def _turned(self, value: Value, whose: Index) -> Turns:
         """Turns of what was a device's own and is another device's part."""
@@ -183,10 +180,6 @@ class Ring:
     def _rounds(self, added: Poly) -> Poly:
         """What all rounds add."""
         return total([self.visitor], added) - substitute(added, {self.visitor.name: self.here})
-
-
-def _way(call: Call) -> str:
-    return call.choice("by")
 
 
 def _exp(body: Poly) -> Poly:
