@@ -8,8 +8,8 @@ from placeproof.prove import Equal, Equation, Given, Order
 from placeproof.prove.terms import ZERO, Poly, Var, power, product, symbol
 from placeproof.prove.terms.limit import limited
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError, Obligation, written_out
+from placeproof.semantics.tensors.compute import positive
 from placeproof.semantics.tensors.execute import Returned, Run
-from placeproof.semantics.tensors.functions import positive
 from placeproof.semantics.tensors.values import Edge, Space, Value
 
 

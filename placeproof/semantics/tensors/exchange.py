@@ -10,7 +10,6 @@ from placeproof.core.program import Call
 from placeproof.prove.terms import (
     Index,
     Poly,
-    Sort,
     Var,
     choose,
     fn,
@@ -123,19 +122,19 @@ def _reduce(space: Space, call: Call, value: Value) -> Value:
     return value.moved(choose(there, _combined(space, call, value), space.unknown(value.dims)))
 
 
-def neighbour(sort: Sort, here: Index, by: str, *, other: bool = False) -> Index:
+def neighbour(here: Index, by: str, *, other: bool = False) -> Index:
     """The device on a ring whose part a shift brings here; ``other``: the one that a shift sends it to."""
-    return fn(f"{'after' if (by == '-1') != other else 'before'}.{sort.name}", (here,), sort)
+    return fn(f"{'after' if (by == '-1') != other else 'before'}.{here.sort.name}", (here,), here.sort)
 
 
 def _shift(space: Space, call: Call, value: Value) -> Value:
     """What the neighbour had. The neighbour's neighbour on the other side is the device itself."""
     (axis,), by = call.axes, call.choice("by")
-    sort, here = space.world.sorts[axis], space.world.here[axis]
+    here = space.world.here[axis]
     if not isinstance(here, Var):  # one device passes on to itself
         return value.moved(value.body)
-    there = neighbour(sort, here, by)
-    back, turns = neighbour(sort, there, by, other=True), dict(value.turns)
+    there = neighbour(here, by)
+    back, turns = neighbour(there, by, other=True), dict(value.turns)
     for dim in value.cut_by(axis):
         turns[dim, axis] = substitute_index(turns.get((dim, axis), here), {here.name: there})
         if turns[dim, axis].key == back.key:  # its own again
