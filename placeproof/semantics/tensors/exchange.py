@@ -7,23 +7,9 @@ from collections.abc import Callable
 
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Call
-from placeproof.prove.terms import (
-    Index,
-    Poly,
-    Var,
-    choose,
-    fn,
-    greatest,
-    inverse,
-    point,
-    product,
-    rewritten,
-    same,
-    substitute,
-    substitute_index,
-    total,
-)
+from placeproof.prove.terms import Index, Poly, Var, choose, fn, point, product, rewritten, same, substitute, substitute_index
 from placeproof.semantics.encode.context import NoMeaningError
+from placeproof.semantics.encode.exchange import combined, coordinates
 from placeproof.semantics.tensors.values import Space, Value
 
 Rule = Callable[[Space, Call, Value], Value]
@@ -39,11 +25,7 @@ def exchange(space: Space, call: Call, value: Value) -> Value:
 def _combined(space: Space, call: Call, value: Value) -> Poly:
     """A reduction of one number of each device of the group. Devices that hold parts of different elements have nothing to combine."""
     _same_elements(call, value)
-    variables, op = space.coordinates(call.axes), call.choice("op")
-    if op == "max":
-        return greatest(variables, value.body)
-    summed = total(variables, value.body)
-    return product(summed, *(inverse(space.world.size(a)) for a in call.axes)) if op == "mean" else summed
+    return combined(space.world, call, value.body)
 
 
 def _same_elements(call: Call, value: Value) -> None:
@@ -89,7 +71,7 @@ def _all_gather(space: Space, call: Call, value: Value) -> Value:
         if len(dims) != 1 or cuts[dims[0]][-1] != axis:
             raise NoMeaningError(f"`{call.op}` over `{axis}` of what is not cut along it (last)", call.place)
         dim = dims[0]
-        for here in space.coordinates((axis,)):
+        if isinstance(here := space.world.here[axis], Var):
             body = substitute(body, {here.name: space.owner(dim, cuts[dim], axis)})
         cuts[dim] = cuts[dim][:-1]
     return value.moved(body, cuts={d: c for d, c in cuts.items() if c})
@@ -108,7 +90,7 @@ def _root(space: Space, call: Call) -> dict[Var, Index]:
     """The coordinates of the root."""
     if call.choice("root") != "0":
         raise NoMeaningError("a root other than 0", call.place)
-    return {v: point(v.sort) for v in space.coordinates(call.axes)}
+    return {v: point(v.sort) for v in coordinates(space.world, call)}
 
 
 def _broadcast(space: Space, call: Call, value: Value) -> Value:

@@ -101,10 +101,6 @@ class Space:
         """Whether there is only one device."""
         return all(s.single for s in self.world.sorts.values())
 
-    def coordinates(self, axes: Iterable[str]) -> list[Var]:
-        """The same along several axes as variables, where it has more than one value."""
-        return [here for a in axes if isinstance(here := self.world.here[a], Var)]
-
     def owner(self, dim: str, cuts: Cuts, axis: str) -> Index:
         """The coordinate along an axis that owns a position: any function of it, for each way to cut."""
         outer = "".join(f".in.{a}" for a in cuts[: cuts.index(axis)])
