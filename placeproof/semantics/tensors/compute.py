@@ -6,6 +6,7 @@ subtracted from its exponents. Functions of other names are arbitrary, each with
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from placeproof.core.diagnostics import Place
@@ -114,22 +115,19 @@ class Local:
 
     def elementwise(self, name: str, x: Value, place: Place | None) -> Value:
         """A function of each element."""
+        if name == "stop":
+            return replace(x, edges=())
         if name == "reciprocal":
             return self.binary("/", Value(body=ONE), x, place)
         if name == "log" and not positive(x.body):
             self.logs.append(x.body)
-        body = x.body if name == "stop" else by_cases(lambda p: applied(name, p), x.body)
-
-        def pull(adjoint: Poly) -> Poly:
-            return product(adjoint, self._derivative(name, x.body, place))
-
-        edges = () if name == "stop" else (Edge(x, pull),)
-        return Value(body=body, dims=x.dims, cuts=x.cuts, loose=x.loose, edges=edges, turns=x.turns)
+        edge = Edge(x, lambda adjoint: product(adjoint, self._derivative(name, x.body, place)))
+        return replace(x, body=by_cases(lambda p: applied(name, p), x.body), edges=(edge,))
 
     def slope(self, name: str, x: Value, place: Place | None) -> Value:
         """The derivative of a function at each element."""
-        edges = (Edge(x, lambda adjoint: no_slope(adjoint, "slope", place)),)
-        return Value(body=self._derivative(name, x.body, place), dims=x.dims, cuts=x.cuts, loose=x.loose, edges=edges, turns=x.turns)
+        edge = Edge(x, lambda adjoint: no_slope(adjoint, "slope", place))
+        return replace(x, body=self._derivative(name, x.body, place), edges=(edge,))
 
     def _derivative(self, name: str, x: Poly, place: Place | None) -> Poly:
         if name == "stop":
@@ -143,8 +141,7 @@ class Local:
 
     def hot(self, picks: Picks) -> Value:
         """1 at the position that is picked."""
-        body = same(dimension(picks.along), picks.index)
-        along = frozenset({picks.along})
+        body, along = same(dimension(picks.along), picks.index), frozenset({picks.along})
         return Value(body=body, dims=picks.dims | along, cuts=picks.cuts, loose=along)
 
     def dropout(self, x: Value, key: Value, place: Place | None) -> Value:
@@ -154,7 +151,7 @@ class Local:
         dims = sorted(x.dims)
         at = [dimension(d) for d in dims]
         mask = by_cases(lambda k: app(f"mask.{'.'.join(dims)}", k, *at), key.body)
-        return self.binary("*", x, Value(body=mask, dims=x.dims, cuts=x.cuts, loose=x.loose, turns=x.turns), place)
+        return self.binary("*", x, replace(x, body=mask, edges=()), place)
 
 
 def _summed(dim: str, held: Poly, body: Poly) -> Poly:
