@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from placeproof.core.diagnostics import Place
 from placeproof.core.program import Call
 from placeproof.prove.terms import Index, Poly, Var, choose, fn, point, product, rewritten, same, substitute, substitute_index
 from placeproof.semantics.encode.context import NoMeaningError
@@ -53,15 +52,15 @@ def _part(space: Space, call: Call, value: Value) -> Value:
     dim = _dim(call, value)
     if call.choice("order") != "blocked":
         raise NoMeaningError("parts of a tensor in another order than blocked", call.place)
-    _not_cut_twice(call.axes, dim, value, call.place)
+    _not_cut_twice(call, dim, value)
     cuts = {**value.cuts, dim: (*value.cuts.get(dim, ()), *call.axes)}
     return value.moved(value.body, cuts=cuts, loose=value.loose - {dim})
 
 
-def _not_cut_twice(axes: tuple[str, ...], dim: str, value: Value, place: Place | None) -> None:
-    for axis in axes:
+def _not_cut_twice(call: Call, dim: str, value: Value) -> None:
+    for axis in call.axes:
         if axis in value.cuts.get(dim, ()):
-            raise NoMeaningError(f"`{dim}` is cut along `{axis}` already", place)
+            raise NoMeaningError(f"`{dim}` is cut along `{axis}` already", call.place)
 
 
 def _all_gather(space: Space, call: Call, value: Value) -> Value:
@@ -82,7 +81,7 @@ def _all_to_all(space: Space, call: Call, value: Value) -> Value:
     dim = _dim(call, value)
     if len(call.axes) != 1:
         raise NoMeaningError("`all_to_all` of a tensor is over one axis", call.place)
-    _not_cut_twice(call.axes, dim, value, call.place)
+    _not_cut_twice(call, dim, value)
     return _part(space, call, _all_gather(space, call, value))
 
 
