@@ -106,7 +106,7 @@ def test_arrays_of_one_group_may_hold_their_dimensions_in_another_order() -> Non
     with pytest.raises(FaultError):
         arrays.binary("+", short, other, first)
     with pytest.raises(FaultError):  # the devices of a group have parts of different lengths
-        Groups(arrays)(Call(op="all_reduce", axes=("tp",)), arrays.cut(one, "b", "tp"), everyone)
+        Groups(arrays)(Call(op="all_reduce", axes=("tp",)), arrays.part(one, "b", ("tp",)), everyone)
 
 
 def test_a_sum_over_devices_that_hold_their_dimensions_in_another_order() -> None:

@@ -32,7 +32,7 @@ from placeproof.semantics.blocks import (
     lower_block,
     tensor_parallel,
 )
-from placeproof.semantics.blocks.text import renamed
+from placeproof.semantics.blocks.lower import renamed
 from placeproof.semantics.tensors import NotComputedError, Setup, judge_tensors, simulate
 from placeproof.semantics.tensors.simulate import setups
 

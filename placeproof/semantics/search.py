@@ -35,6 +35,11 @@ class Searched:
     runs: int
     largest: str
 
+    @property
+    def words(self) -> str:
+        """The same in words."""
+        return f"{self.runs} small runs up to {self.largest} showed no difference" if self.runs else "no small run was possible"
+
 
 def search(
     program: Resolved, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), seconds: float = SECONDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -74,7 +75,7 @@ def judge(
     except NoMeaningError as missing:
         where = f", line {missing.place.line}" if missing.place else ""
         return _by_search(resolved, options, (), None, f"the proof cannot speak of this step: {missing}{where}")
-    settled = tuple(_settle(o, budget) for o in encoding.obligations)
+    settled = tuple(settle_obligation(o, budget) for o in encoding.obligations)
     open_ = [s for s in settled if s.word != "proved"]
     judged = Judged(
         program=resolved,
@@ -127,7 +128,8 @@ def _harmless(settled: Settled) -> tuple[str, Place | None]:
     return f"it is not shown on every device that {one.name} ({one.condition}); no state that is kept depends on it", one.place
 
 
-def _settle(obligation: Obligation, budget: Budget | None) -> Settled:
+def settle_obligation(obligation: Obligation, budget: Budget | None) -> Settled:
+    """An obligation with its verdict."""
     began = time.perf_counter()
     verdict = settle(obligation.claim, budget)
     return Settled(obligation=obligation, verdict=verdict, seconds=time.perf_counter() - began)
@@ -141,16 +143,21 @@ def _by_search(program: Resolved, options: Options, settled: tuple[Settled, ...]
         result = denied if isinstance(denied, Found) else result
     judged = Judged(program=program, options=options, word="unknown", settled=settled, about=about, why=why)
     if not isinstance(result, Found):
-        tried = f"{result.runs} small runs up to {result.largest} showed no difference" if result.runs else "no small run was possible"
-        return replace(judged, why=f"{why}; {tried}")
+        return replace(judged, why=f"{why}; {result.words}")
     found = legible(program, result)
     if found is None:
         return replace(judged, why=f"{why}; a run in residues differed, and in fractions it did not")
+    return with_run(judged, found, lambda: _again(program, found))
+
+
+def with_run(judged: Judged, found: Found | tensors.Found, again: Callable[[], bool]) -> Judged:
+    """Refuted by a run, unless it does not confirm what is suspected of an obligation. ``again``: whether a second run ends so, too."""
+    about = judged.about
     if about is None:
         return replace(judged, word="refuted", found=found)
-    verdict = confirm(about.claim, found, lambda: _again(program, found))
-    after = tuple(replace(s, verdict=verdict) if s.obligation is about else s for s in settled)
-    return replace(judged, word="refuted" if isinstance(verdict, Refuted) else "unknown", settled=after, found=found)
+    verdict = confirm(about.claim, found, again)
+    settled = tuple(replace(s, verdict=verdict) if s.obligation is about else s for s in judged.settled)
+    return replace(judged, word="refuted" if isinstance(verdict, Refuted) else "unknown", settled=settled, found=found)
 
 
 def _again(program: Resolved, found: Found) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from placeproof.semantics.blocks.layout import ATTENDED, PARTIAL, Layout, State
 from placeproof.semantics.blocks.plan import PlanAxis
@@ -23,25 +22,14 @@ from placeproof.semantics.blocks.plan import PlanAxis
 _GIVES_WAY = ("keys", "queries", "tokens", "batch")
 
 
-class Kind(Enum):
-    """What an operation makes of partial sums: it adds two of them, multiplies one by a number, divides the first by a number, or none."""
-
-    ADD = "add"
-    MULTIPLY = "multiply"
-    DIVIDE = "divide"
-    COMPARE = "compare"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Together:
-    """What is read together. ``over``: the dimension that is summed over. ``want``: on which axes the result has to be split by what.
-
-    ``stays``: of either operand, whether it stays a partial sum where the other is replicated.
+    """Why two operands are read together. ``op``: arithmetic, or a comparison, which needs the numbers themselves. ``want``: on which axes
+    the result has to be split by what. ``over``: the dimension that is summed over. ``stays``: of either operand, whether it stays a
+    partial sum where the other is replicated.
     """
 
-    a: Layout
-    b: Layout
-    kind: Kind
+    op: str
     want: Mapping[str, str]
     over: str | None = None
     stays: tuple[bool, bool] = (False, False)
@@ -61,18 +49,18 @@ class _Side:
         self.state = dim if self.layout.stored(dim) or moved else None
 
 
-def aligned(rules: tuple[PlanAxis, ...], both: Together) -> tuple[Layout, Layout]:
+def aligned(rules: tuple[PlanAxis, ...], first: Layout, second: Layout, both: Together) -> tuple[Layout, Layout]:
     """The layouts in which two operands are read together. ``rules``: the axes in the order of the mesh."""
-    left, right = both.a.states, both.b.states
+    left, right = first.states, second.states
     for rule in rules:
         name = rule.name
         if name in left or name in right or name in both.want:
-            a, b = _Side(both.a, left.get(name), both.stays[0]), _Side(both.b, right.get(name), both.stays[1])
-            _summed(rule, a, b, both.kind)
+            a, b = _Side(first, left.get(name), both.stays[0]), _Side(second, right.get(name), both.stays[1])
+            _summed(rule, a, b, both.op)
             _wanted(rule, a, b, both)
             _fitted(rule, a, b, both)
             left[name], right[name] = a.state, b.state
-    return both.a.put(left, rules), both.b.put(right, rules)
+    return first.put(left, rules), second.put(right, rules)
 
 
 def reduced(rules: tuple[PlanAxis, ...], value: Layout) -> Layout:
@@ -86,11 +74,11 @@ def reduced(rules: tuple[PlanAxis, ...], value: Layout) -> Layout:
     return value.put(states, rules)
 
 
-def _summed(rule: PlanAxis, a: _Side, b: _Side, kind: Kind) -> None:
-    if kind is Kind.ADD and a.state == b.state == PARTIAL:
+def _summed(rule: PlanAxis, a: _Side, b: _Side, op: str) -> None:
+    if op in ("+", "-") and a.state == b.state == PARTIAL:
         return
     for side, other in ((a, b), (b, a)):
-        scaled = (kind is Kind.MULTIPLY or (kind is Kind.DIVIDE and side is a)) and not other.layout.dims
+        scaled = (op == "*" or (op == "/" and side is a)) and not other.layout.dims
         if other.state is None and (scaled or side.stays):
             continue
         if side.state == PARTIAL:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from placeproof.core.program import Assign, Call, Do, Expr, Ref, Stmt
@@ -91,17 +91,12 @@ class Buffers:
             return Made(expr, layout)
         buffer = self._of[made.name]
         self._settle(buffer, then)
-        found = min(self._usable(buffer, then), key=lambda v: len(steps(v.layout, then, self.rules)))
+        kept = [v for v in buffer.versions if not (v.gathered and self.regather and v.backward != self.backward)]
+        found = min((v for v in kept if then.partial <= v.layout.partial), key=lambda v: len(steps(v.layout, then, self.rules)))
         buffer.summands |= bool(found.layout.partial & then.partial)
         for step in steps(found.layout, then, self.rules):
             found = self._moved(buffer, made.name, found, step)
         return Made(Ref(name=found.name), found.layout, made.name, found.gathered)
-
-    def _usable(self, buffer: _Buffer, then: Layout) -> Iterable[_Version]:
-        for version in buffer.versions:
-            dropped = version.gathered and self.regather and version.backward != self.backward
-            if not dropped and then.partial <= version.layout.partial:
-                yield version
 
     def _settle(self, buffer: _Buffer, then: Layout) -> None:
         """Reduce a partial sum where it is made, if nobody has read its summands since, and the phase is the same."""

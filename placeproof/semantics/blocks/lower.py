@@ -17,21 +17,23 @@ program like about any other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import axis_order
-from placeproof.core.program import POSITIONS, Assign, Binary, Call, Do, Expr, Number, Program, Ref, Stmt, expressions
-from placeproof.core.program.ir import Tensor, adjoints, assigned
-from placeproof.semantics.blocks.align import Kind, Together, aligned, merged, reduced, summed
+from placeproof.core.program import POSITIONS, Assign, Binary, Call, Do, Expr, Number, Program, Ref, Stmt, assigned, expressions, render
+from placeproof.core.program.ir import Tensor, adjoints, references, rewritten, with_expressions, with_names
+from placeproof.semantics.blocks.align import Together, aligned, merged, reduced, summed
 from placeproof.semantics.blocks.buffers import Buffers, Made, free_name
 from placeproof.semantics.blocks.layout import PARTIAL, Layout, State
 from placeproof.semantics.blocks.plan import Plan
-from placeproof.semantics.blocks.text import names, placed, renamed
 from placeproof.semantics.blocks.wanted import ANYHOW, Want, backward, lasting, wanted
 
-_KINDS = {"+": Kind.ADD, "-": Kind.ADD, "*": Kind.MULTIPLY, "/": Kind.DIVIDE}
+#: Options that name buffers.
+_NAMING = ("gradient_of", "by", "at")
 
 
 def lower_block(program: Program, plan: Plan) -> Program:
@@ -40,7 +42,7 @@ def lower_block(program: Program, plan: Plan) -> Program:
     A buffer that has the name of an axis gets another one. Raises InputError where the program is none of one device (it has a mesh, a
     collective, a loop, a branch), where shapes do not fit, and where an axis has the name of a tensor of the header.
     """
-    taken = names(program) | {a.name for a in plan.axes}
+    taken = {r.name for s in program.body for r in references(s)} | {t.name for t in program.tensors} | {a.name for a in plan.axes}
     _check(program, plan)
     clashing = {a.name for a in plan.axes} & {t.name for t in assigned(program.body)}
     program = renamed(program, {name: free_name(f"{name}_here", taken) for name in sorted(clashing)})
@@ -48,7 +50,7 @@ def lower_block(program: Program, plan: Plan) -> Program:
     for number, stmt in enumerate(program.body):
         walk.statement(number, stmt)
     axes = tuple(sorted((a.axis for a in plan.axes), key=axis_order))
-    return placed(replace(program, axes=axes, tensors=walk.tensors, body=tuple(walk.buffers.body)))
+    return _placed(replace(program, axes=axes, tensors=walk.tensors, body=tuple(walk.buffers.body)))
 
 
 def _refuse(message: str, place: Place | None, help: str) -> NoReturn:
@@ -64,6 +66,29 @@ def _check(program: Program, plan: Plan) -> None:
         for tensor in program.tensors:
             if tensor.name == axis.name:
                 _refuse(f"an axis of the plan has the name of tensor `{tensor.name}`", tensor.place, "call the axis otherwise")
+
+
+def renamed(program: Program, new: Mapping[str, str]) -> Program:
+    """Buffers by other names."""
+
+    def change(expr: Expr) -> Expr:
+        expr = with_names(expr, new)
+        if isinstance(expr, Call):
+            return replace(expr, options=tuple((o, new.get(v, v) if o in _NAMING else v) for o, v in expr.options))
+        return expr
+
+    return replace(program, body=tuple(with_expressions(s, change, tuple) for s in program.body))
+
+
+def _placed(program: Program) -> Program:
+    """The same program with the lines of its own text as places. It has no loops and no branches."""
+    source, text = f"{program.name}.step", render(program).splitlines()
+    body: list[Stmt] = []
+    for number, stmt in enumerate(program.body, len(text) - len(program.body)):
+        place = Place(source=source, line=number + 1, column=1, length=len(text[number]), text=text[number])
+        at = partial(replace, place=place)
+        body.append(at(with_expressions(stmt, partial(rewritten, change=at), tuple)))
+    return replace(program, body=tuple(body))
 
 
 class _Walk:
@@ -113,11 +138,8 @@ class _Walk:
             case Do(call=Call(op="free", args=(Ref(name=name),))):
                 self.buffers.drop(name)
             case _:
-                _refuse(
-                    "only assignments to plain names, `returns` and `free` are lowered",
-                    stmt.place,
-                    "write the block without this statement",
-                )
+                message = "only assignments to plain names, `returns` and `free` are lowered"
+                _refuse(message, stmt.place, "write the block without this statement")
 
     def _assign(self, name: str, value: Expr) -> None:
         want = self.wanted.get(name)
@@ -165,7 +187,7 @@ class _Walk:
                 base = self._whole(self._number(left))
                 return Made(replace(expr, left=base.expr, right=self._number(right).expr), base.layout)
             case Binary(op=op, left=left, right=right):
-                a, b, layout = self._together((left, right), _KINDS[op], want)
+                a, b, layout = self._together((left, right), op, want)
                 return Made(replace(expr, left=a, right=b), layout)
             case Call():
                 return self._call(expr, want)
@@ -189,15 +211,15 @@ class _Walk:
         """Two operands as they are read together. What was sent for it is stored, and may have to be cut as the other one is."""
         a, b = self.buffers.fresh(a), self.buffers.fresh(b)
         while True:
-            first, second = aligned(self.rules, replace(both, a=a.layout, b=b.layout))
+            first, second = aligned(self.rules, a.layout, b.layout, both)
             a, b = self.buffers.fixed(a, first), self.buffers.fixed(b, second)
             if (a.layout.loose, b.layout.loose) == (first.loose, second.loose):
                 return a, b
 
-    def _together(self, both: tuple[Expr, Expr], kind: Kind, want: Want) -> tuple[Expr, Expr, Layout]:
+    def _together(self, both: tuple[Expr, Expr], op: str, want: Want) -> tuple[Expr, Expr, Layout]:
         """Two operands, aligned, and what they leave element by element."""
         a, b = (self._number(e, want) for e in both)
-        a, b = self._fitting(a, b, Together(a=a.layout, b=b.layout, kind=kind, want=want.split))
+        a, b = self._fitting(a, b, Together(op=op, want=want.split))
         return a.expr, b.expr, merged(a.layout, b.layout, self.rules)
 
     def _call(self, call: Call, want: Want) -> Made:
@@ -205,8 +227,7 @@ class _Walk:
             case Call(op="contract", args=(_, _)):
                 return self._contract(call, want)
             case Call(op="scale" | "max", args=(left, right)):
-                kind = Kind.MULTIPLY if call.op == "scale" else Kind.COMPARE
-                a, b, layout = self._together((left, right), kind, want)
+                a, b, layout = self._together((left, right), "*" if call.op == "scale" else "max", want)
                 return Made(replace(call, args=(a, b)), layout)
             case Call(op="total", args=(x,)):
                 made = self._as_it_is(self._number(x, want))
@@ -251,8 +272,7 @@ class _Walk:
             a, b = self._all_of(a, dim), self._all_of(b, dim)
         else:
             stays = (want.weight and a.name is None, want.weight and b.name is None)  # it is reduced as the gradient of a weight
-            both = Together(a=a.layout, b=b.layout, kind=Kind.MULTIPLY, over=dim, want=want.split, stays=stays)
-            a, b = self._fitting(a, b, both)
+            a, b = self._fitting(a, b, Together(op="*", over=dim, want=want.split, stays=stays))
         layout = summed(merged(a.layout, b.layout, self.rules), dim)
         return Made(replace(call, args=(a.expr, b.expr)), layout, gathered=renames and (a.gathered or b.gathered))
 

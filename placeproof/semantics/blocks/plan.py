@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from placeproof.core.diagnostics import Problems
@@ -119,8 +119,7 @@ def tensor_parallel(
     split as well, or each is whole.
     """
     weights = tuple(d for d in HIDDEN if experts == "split" or d != "expert_ffn")
-    axis = PlanAxis(name, degree, weights=weights, positions=("tokens",) if sequence else (), gathered=gathered)
-    return Plan((axis,))
+    return Plan((PlanAxis(name, degree, weights=weights, positions=("tokens",) if sequence else (), gathered=gathered),))
 
 
 def context_parallel(name: str = "cp", degree: int | None = None, *, by: Literal["gather", "ulysses"] = "gather") -> Plan:
@@ -131,8 +130,7 @@ def context_parallel(name: str = "cp", degree: int | None = None, *, by: Literal
 
 def expert_parallel(name: str = "ep", degree: int | None = None, *, along: str = "batch", whole: tuple[str, ...] = ("wr",)) -> Plan:
     """Experts are split, and so is the stream, ``along`` the batch or tokens. ``whole`` names the router."""
-    axis = PlanAxis(name, degree, weights=("experts",), positions=(along,), moves={along: ("experts",)}, whole=whole)
-    return Plan((axis,))
+    return Plan((PlanAxis(name, degree, weights=("experts",), positions=(along,), moves={along: ("experts",)}, whole=whole),))
 
 
 def data_parallel(name: str = "dp", degree: int | None = None) -> Plan:
@@ -147,5 +145,4 @@ def combined(*plans: Plan, regather: bool | None = None) -> Plan:
         problems = Problems()
         problems.add("PP106", "one of these plans gathers again in backward, and another does not", help="say which: `regather=True`")
         problems.raise_if_any()
-    chosen = regather if regather is not None else said != {False}
-    return replace(Plan(tuple(a for p in plans for a in p.axes)), regather=chosen)
+    return Plan(tuple(a for p in plans for a in p.axes), regather=regather if regather is not None else said != {False})

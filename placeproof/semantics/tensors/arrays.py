@@ -146,21 +146,17 @@ class Arrays:
             data = np.where(self.field.wide(_spread(there, number, count)), data, self.garbage(data))
         return replace(x, data=data, places={**x.places, dim: places})
 
-    def cut(self, x: Held, dim: str, axis: str, rank: int | None = None) -> Held:
-        """The contiguous block of one of so many devices; blocks differ in length by at most one. ``rank``: another device's."""
-        known, degree = x.places[dim].known, self.degrees[axis]
-        if (axis, rank) not in known:
-            n, coordinate = x.places[dim].lengths[..., None], self.at[axis][..., None] if rank is None else rank
-            first, end = n * coordinate // degree, n * (coordinate + 1) // degree
-            at = first + np.arange((end - first).max())
-            known[axis, rank] = np.where(at < end, at, -1)
-        kept = self.kept(x, dim, known[axis, rank]) if degree > 1 else x
-        return replace(kept, cuts={**x.cuts, dim: (*x.cuts.get(dim, ()), axis)}, loose=x.loose - {dim})
-
-    def part(self, x: Held, dim: str, axes: Sequence[str], at: Mapping[str, int] | None = None) -> Held:
-        """A device's part along some axes; ``at``: another device's."""
+    def part(self, x: Held, dim: str, axes: Sequence[str], of: Mapping[str, int] | None = None) -> Held:
+        """A device's part along some axes: contiguous blocks that differ in length by at most one. ``of``: another device's."""
         for axis in axes:
-            x = self.cut(x, dim, axis, None if at is None else at[axis])
+            known, degree, rank = x.places[dim].known, self.degrees[axis], None if of is None else of[axis]
+            if (axis, rank) not in known:
+                n, coordinate = x.places[dim].lengths[..., None], self.at[axis][..., None] if rank is None else rank
+                first, end = n * coordinate // degree, n * (coordinate + 1) // degree
+                at = first + np.arange((end - first).max())
+                known[axis, rank] = np.where(at < end, at, -1)
+            kept = self.kept(x, dim, known[axis, rank]) if degree > 1 else x
+            x = replace(kept, cuts={**x.cuts, dim: (*x.cuts.get(dim, ()), axis)}, loose=x.loose - {dim})
         return x
 
     def compact(self, x: Held, dim: str) -> Held:

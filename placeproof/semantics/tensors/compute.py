@@ -1,27 +1,19 @@
-"""What operations on a device's own tensors compute, and how adjoints pass through them."""
+"""What operations on a device's own tensors compute, and how adjoints pass through them.
+
+The exponential is known to turn sums into products, and that its values are positive; so a softmax does not depend on what is
+subtracted from its exponents. Functions of other names are arbitrary, each with an arbitrary derivative.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from placeproof.core.diagnostics import Place
-from placeproof.prove.terms import (
-    ONE,
-    ZERO,
-    Poly,
-    app,
-    by_cases,
-    constant,
-    greatest,
-    inverse,
-    power,
-    product,
-    same,
-)
-from placeproof.prove.terms.nodes import Guard, Mono
+from placeproof.prove.terms import ONE, ZERO, Poly, Sum, Sym, app, by_cases, constant, greatest, inverse, power, product, same
+from placeproof.prove.terms.nodes import App, Atom, Mono, Paren
 from placeproof.semantics.encode.context import NoMeaningError
-from placeproof.semantics.tensors.functions import applied, derived, positive
-from placeproof.semantics.tensors.values import Cuts, Edge, Picks, Space, Value, dimension, fitting, over
+from placeproof.semantics.tensors.values import Edge, Picks, Space, Value, dimension, fitting, over
 
 
 class Local:
@@ -98,25 +90,20 @@ class Local:
 
     def total(self, x: Value, dim: str, place: Place | None) -> Value:
         """The sum over a dimension."""
-        cuts = self._cuts(x, dim, place)
-        body = _summed(dim, self.space.held(dim, cuts, x.turns), x.body) if cuts else over((dim,), x.body)
+        where = self._held(x, dim, place)
+        body = _summed(dim, product(ONE, *where), x.body) if where else over((dim,), x.body)
         return self._without(x, dim, body, (Edge(x, lambda adjoint: adjoint),))
 
     def largest(self, x: Value, dim: str, place: Place | None) -> Value:
         """The greatest value over a dimension."""
-        cuts = self._cuts(x, dim, place)
-        guards: set[Guard] = set()
-        for axis in cuts:
-            at = x.turns.get((dim, axis), self.space.here(axis))
-            guards |= {g for mono, _ in same(at, self.space.owner(dim, cuts, axis)).terms for g in mono.guards}
-        body = greatest([dimension(dim)], x.body, frozenset(guards))
+        guards = frozenset(g for where in self._held(x, dim, place) for mono, _ in where.terms for g in mono.guards)
+        body = greatest([dimension(dim)], x.body, guards)
         return self._without(x, dim, body, (Edge(x, lambda adjoint: no_slope(adjoint, "largest", place)),))
 
-    @staticmethod
-    def _cuts(x: Value, dim: str, place: Place | None) -> Cuts:
+    def _held(self, x: Value, dim: str, place: Place | None) -> list[Poly]:
         if dim not in x.dims:
             raise NoMeaningError(f"there is no dimension `{dim}` to reduce", place)
-        return x.cuts.get(dim, ())
+        return [same(whose, owner) for whose, owner in self.space.holds(x, dim).values()]
 
     @staticmethod
     def _without(x: Value, dim: str, body: Poly, edges: tuple[Edge, ...]) -> Value:
@@ -128,22 +115,19 @@ class Local:
 
     def elementwise(self, name: str, x: Value, place: Place | None) -> Value:
         """A function of each element."""
+        if name == "stop":
+            return replace(x, edges=())
         if name == "reciprocal":
-            return self.binary("/", number(1), x, place)
+            return self.binary("/", Value(body=ONE), x, place)
         if name == "log" and not positive(x.body):
             self.logs.append(x.body)
-        body = x.body if name == "stop" else by_cases(lambda p: applied(name, p), x.body)
-
-        def pull(adjoint: Poly) -> Poly:
-            return product(adjoint, self._derivative(name, x.body, place))
-
-        edges = () if name == "stop" else (Edge(x, pull),)
-        return Value(body=body, dims=x.dims, cuts=x.cuts, loose=x.loose, edges=edges, turns=x.turns)
+        edge = Edge(x, lambda adjoint: product(adjoint, self._derivative(name, x.body, place)))
+        return replace(x, body=by_cases(lambda p: applied(name, p), x.body), edges=(edge,))
 
     def slope(self, name: str, x: Value, place: Place | None) -> Value:
         """The derivative of a function at each element."""
-        edges = (Edge(x, lambda adjoint: no_slope(adjoint, "slope", place)),)
-        return Value(body=self._derivative(name, x.body, place), dims=x.dims, cuts=x.cuts, loose=x.loose, edges=edges, turns=x.turns)
+        edge = Edge(x, lambda adjoint: no_slope(adjoint, "slope", place))
+        return replace(x, body=self._derivative(name, x.body, place), edges=(edge,))
 
     def _derivative(self, name: str, x: Poly, place: Place | None) -> Poly:
         if name == "stop":
@@ -157,8 +141,7 @@ class Local:
 
     def hot(self, picks: Picks) -> Value:
         """1 at the position that is picked."""
-        body = same(dimension(picks.along), picks.index)
-        along = frozenset({picks.along})
+        body, along = same(dimension(picks.along), picks.index), frozenset({picks.along})
         return Value(body=body, dims=picks.dims | along, cuts=picks.cuts, loose=along)
 
     def dropout(self, x: Value, key: Value, place: Place | None) -> Value:
@@ -168,7 +151,7 @@ class Local:
         dims = sorted(x.dims)
         at = [dimension(d) for d in dims]
         mask = by_cases(lambda k: app(f"mask.{'.'.join(dims)}", k, *at), key.body)
-        return self.binary("*", x, Value(body=mask, dims=x.dims, cuts=x.cuts, loose=x.loose, turns=x.turns), place)
+        return self.binary("*", x, replace(x, body=mask, edges=()), place)
 
 
 def _summed(dim: str, held: Poly, body: Poly) -> Poly:
@@ -191,6 +174,53 @@ def no_slope(adjoint: Poly, op: str, place: Place | None) -> Poly:
     raise NoMeaningError(f"the derivative of `{op}`; `elementwise(stop, ...)` says that it counts as a constant", place)
 
 
-def number(value: Fraction | int) -> Value:
-    """A rational number as a value."""
-    return Value(body=constant(value))
+# Functions of one element: those about which something is known, and all others.
+
+
+def applied(name: str, x: Poly) -> Poly:
+    """The function's value at a term without guards."""
+    if name == "exp":
+        return _exponential(x)
+    if name == "square":
+        return product(x, x)
+    return app(f"f.{name}", x)
+
+
+def derived(name: str, x: Poly) -> Poly:
+    """The function's derivative at a term without guards."""
+    if name == "exp":
+        return _exponential(x)
+    if name == "square":
+        return product(constant(2), x)
+    return app(f"slope.{name}", x)
+
+
+def _exponential(x: Poly) -> Poly:
+    """One factor for each monomial, to the power that its numerator says."""
+    result = ONE
+    for mono, coefficient in x.terms:
+        unit = Poly({mono: coefficient / coefficient.numerator})
+        result = product(result, power(app("f.exp", unit), coefficient.numerator))
+    return result
+
+
+def positive(x: Poly) -> bool:
+    """Whether a term is positive whatever its atoms mean: sums and products of exponentials, sizes and positive numbers."""
+    return bool(x.terms) and all(c > 0 and _positive_mono(m) for m, c in x.terms)
+
+
+def _positive_mono(mono: Mono) -> bool:
+    return not mono.guards and all(_positive_atom(a) for a, _ in mono.factors)
+
+
+def _positive_atom(atom: Atom) -> bool:
+    match atom:
+        case App(name="f.exp"):
+            return True
+        case Sym(name=name):
+            return name == "N" or name.startswith(("N_", "size."))
+        case Sum(body=body):
+            return _positive_mono(body)
+        case Paren(inside=inside):
+            return positive(inside)
+    return False

@@ -8,8 +8,8 @@ from placeproof.prove import Equal, Equation, Given, Order
 from placeproof.prove.terms import ZERO, Poly, Var, power, product, symbol
 from placeproof.prove.terms.limit import limited
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError, Obligation, written_out
+from placeproof.semantics.tensors.compute import positive
 from placeproof.semantics.tensors.execute import Returned, Run
-from placeproof.semantics.tensors.functions import positive
 from placeproof.semantics.tensors.values import Edge, Space, Value
 
 
@@ -45,12 +45,6 @@ def _derivatives(returned: list[Returned]) -> list[Poly | None]:
     return found
 
 
-def _divisors(run: Run) -> tuple[Poly, ...]:
-    """What must not be zero; what a logarithm is taken of is positive if it is the opposite of no square."""
-    square = power(symbol("any number"), 2)
-    return tuple(dict.fromkeys((*run.local.divisors, *(x + square for x in run.local.logs))))
-
-
 def _defined(alone: Run, mesh: Run) -> list[Order]:
     """What one device divides by is not zero: of some divisors this is known, of others it is what makes the claim one. Of what the
     devices of the mesh divide by, only what is known is said."""
@@ -73,14 +67,13 @@ def _short(poly: Poly, most: int = 120) -> str:
 def _equal(mesh: Run, many: Returned, one: Returned, given: tuple[Order, ...]) -> Obligation:
     """On every device, at every element that it holds."""
     where: list[Given] = []
-    for dim, cuts in sorted(many.value.cuts.items()):
-        for axis in cuts:
-            here = many.value.turns.get((dim, axis), mesh.space.here(axis))
+    for dim in sorted(many.value.cuts):
+        for axis, (here, owner) in mesh.space.holds(many.value, dim).items():
             if isinstance(here, Var):
-                owner = mesh.space.owner(dim, cuts, axis)
                 where.append(Equal(name=f"the device's {axis} coordinate owns the element along {dim}", left=here, right=owner))
     name = f"{many.name} on every device is what one device computes"
-    divisors = _divisors(mesh)
+    square = power(symbol("any number"), 2)  # what a logarithm is taken of is positive if it is the opposite of no square
+    divisors = tuple(dict.fromkeys((*mesh.local.divisors, *(x + square for x in mesh.local.logs))))
     claim = Equation(name=name, left=many.value.body, right=one.value.body, given=(*given, *where), divisors=divisors)
     condition = GRADIENT if many.of is not None else CONSISTENCY
     return Obligation(name=name, condition=condition, place=many.call.place, claim=claim)

@@ -5,26 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from placeproof.core.diagnostics import Place
 from placeproof.core.program import Call
-from placeproof.prove.terms import (
-    Index,
-    Poly,
-    Sort,
-    Var,
-    choose,
-    fn,
-    greatest,
-    inverse,
-    point,
-    product,
-    rewritten,
-    same,
-    substitute,
-    substitute_index,
-    total,
-)
+from placeproof.prove.terms import Index, Poly, Var, choose, fn, point, product, rewritten, same, substitute, substitute_index
 from placeproof.semantics.encode.context import NoMeaningError
+from placeproof.semantics.encode.exchange import combined, coordinates
 from placeproof.semantics.tensors.values import Space, Value
 
 Rule = Callable[[Space, Call, Value], Value]
@@ -40,11 +24,7 @@ def exchange(space: Space, call: Call, value: Value) -> Value:
 def _combined(space: Space, call: Call, value: Value) -> Poly:
     """A reduction of one number of each device of the group. Devices that hold parts of different elements have nothing to combine."""
     _same_elements(call, value)
-    variables, op = space.coordinates(call.axes), call.choice("op")
-    if op == "max":
-        return greatest(variables, value.body)
-    summed = total(variables, value.body)
-    return product(summed, *(inverse(space.world.size(a)) for a in call.axes)) if op == "mean" else summed
+    return combined(space.world, call, value.body)
 
 
 def _same_elements(call: Call, value: Value) -> None:
@@ -72,15 +52,15 @@ def _part(space: Space, call: Call, value: Value) -> Value:
     dim = _dim(call, value)
     if call.choice("order") != "blocked":
         raise NoMeaningError("parts of a tensor in another order than blocked", call.place)
-    _not_cut_twice(call.axes, dim, value, call.place)
+    _not_cut_twice(call, dim, value)
     cuts = {**value.cuts, dim: (*value.cuts.get(dim, ()), *call.axes)}
     return value.moved(value.body, cuts=cuts, loose=value.loose - {dim})
 
 
-def _not_cut_twice(axes: tuple[str, ...], dim: str, value: Value, place: Place | None) -> None:
-    for axis in axes:
+def _not_cut_twice(call: Call, dim: str, value: Value) -> None:
+    for axis in call.axes:
         if axis in value.cuts.get(dim, ()):
-            raise NoMeaningError(f"`{dim}` is cut along `{axis}` already", place)
+            raise NoMeaningError(f"`{dim}` is cut along `{axis}` already", call.place)
 
 
 def _all_gather(space: Space, call: Call, value: Value) -> Value:
@@ -90,7 +70,7 @@ def _all_gather(space: Space, call: Call, value: Value) -> Value:
         if len(dims) != 1 or cuts[dims[0]][-1] != axis:
             raise NoMeaningError(f"`{call.op}` over `{axis}` of what is not cut along it (last)", call.place)
         dim = dims[0]
-        for here in space.coordinates((axis,)):
+        if isinstance(here := space.world.here[axis], Var):
             body = substitute(body, {here.name: space.owner(dim, cuts[dim], axis)})
         cuts[dim] = cuts[dim][:-1]
     return value.moved(body, cuts={d: c for d, c in cuts.items() if c})
@@ -101,7 +81,7 @@ def _all_to_all(space: Space, call: Call, value: Value) -> Value:
     dim = _dim(call, value)
     if len(call.axes) != 1:
         raise NoMeaningError("`all_to_all` of a tensor is over one axis", call.place)
-    _not_cut_twice(call.axes, dim, value, call.place)
+    _not_cut_twice(call, dim, value)
     return _part(space, call, _all_gather(space, call, value))
 
 
@@ -109,7 +89,7 @@ def _root(space: Space, call: Call) -> dict[Var, Index]:
     """The coordinates of the root."""
     if call.choice("root") != "0":
         raise NoMeaningError("a root other than 0", call.place)
-    return {v: point(v.sort) for v in space.coordinates(call.axes)}
+    return {v: point(v.sort) for v in coordinates(space.world, call)}
 
 
 def _broadcast(space: Space, call: Call, value: Value) -> Value:
@@ -123,19 +103,19 @@ def _reduce(space: Space, call: Call, value: Value) -> Value:
     return value.moved(choose(there, _combined(space, call, value), space.unknown(value.dims)))
 
 
-def neighbour(sort: Sort, here: Index, by: str, *, other: bool = False) -> Index:
+def neighbour(here: Index, by: str, *, other: bool = False) -> Index:
     """The device on a ring whose part a shift brings here; ``other``: the one that a shift sends it to."""
-    return fn(f"{'after' if (by == '-1') != other else 'before'}.{sort.name}", (here,), sort)
+    return fn(f"{'after' if (by == '-1') != other else 'before'}.{here.sort.name}", (here,), here.sort)
 
 
 def _shift(space: Space, call: Call, value: Value) -> Value:
     """What the neighbour had. The neighbour's neighbour on the other side is the device itself."""
     (axis,), by = call.axes, call.choice("by")
-    sort, here = space.world.sorts[axis], space.here(axis)
+    here = space.world.here[axis]
     if not isinstance(here, Var):  # one device passes on to itself
         return value.moved(value.body)
-    there = neighbour(sort, here, by)
-    back, turns = neighbour(sort, there, by, other=True), dict(value.turns)
+    there = neighbour(here, by)
+    back, turns = neighbour(there, by, other=True), dict(value.turns)
     for dim in value.cut_by(axis):
         turns[dim, axis] = substitute_index(turns.get((dim, axis), here), {here.name: there})
         if turns[dim, axis].key == back.key:  # its own again

@@ -11,7 +11,7 @@ from placeproof.prove.terms import Poly, app, by_cases, choose, constant, fn, sa
 from placeproof.prove.terms.nodes import Sort
 from placeproof.semantics.encode.branches import Condition, condition
 from placeproof.semantics.encode.context import NoMeaningError, written_out
-from placeproof.semantics.tensors.compute import Local, no_slope, number
+from placeproof.semantics.tensors.compute import Local, no_slope
 from placeproof.semantics.tensors.exchange import EXCHANGES, exchange
 from placeproof.semantics.tensors.ring import Ring
 from placeproof.semantics.tensors.values import Cuts, Edge, Picks, Space, Value, dimension
@@ -67,8 +67,12 @@ class Run:
         match stmt:
             case Assign():
                 self._assign(stmt)
+            case Do(call=Call(op="free", args=(Ref(name=name),))):
+                self.env.pop(name, None)
+            case Do(call=Call(op="returns") as call):
+                self._returns(call)
             case Do(call=call):
-                self._effect(call)
+                raise NoMeaningError(f"`{call.op}` in a program over tensors", call.place)
             case If():
                 self._branch(stmt)
             case For(domain="rounds"):
@@ -89,14 +93,6 @@ class Run:
         if isinstance(value, Value) and isinstance(stmt.value, Ref):
             value = value.moved(value.body)  # another buffer: a derivative by it follows its own uses
         self.env[name] = value
-
-    def _effect(self, call: Call) -> None:
-        if call.op == "free" and isinstance(call.args[0], Ref):
-            self.env.pop(call.args[0].name, None)
-        elif call.op == "returns":
-            self._returns(call)
-        else:
-            raise NoMeaningError(f"`{call.op}` in a program over tensors", call.place)
 
     def _returns(self, call: Call) -> None:
         if self._inside:
@@ -119,19 +115,17 @@ class Run:
         self.returned.append(Returned(call=call, name=name, value=value, of=of, by=by, at=at))
 
     def _branch(self, stmt: If) -> None:
-        where = self._condition(stmt, self._value(stmt.bound).body)
-        before = dict(self.env)
+        where, before = self._condition(stmt, self._value(stmt.bound).body), dict(self.env)
         self._inside += 1
         if isinstance(where, bool):
             self.body(stmt.then if where else stmt.orelse)
-            self._inside -= 1
-            return
-        self.body(stmt.then)
-        then, self.env = self.env, dict(before)
-        self.body(stmt.orelse)
+        else:
+            self.body(stmt.then)
+            then, self.env = self.env, before
+            self.body(stmt.orelse)
+            other = self.env
+            self.env = {n: j for n in then.keys() & other.keys() if (j := _joined(where, then[n], other[n])) is not None}
         self._inside -= 1
-        other = self.env
-        self.env = {n: j for n in then.keys() & other.keys() if (j := _joined(where, then[n], other[n])) is not None}
 
     def _condition(self, stmt: If, bound: Poly) -> Condition | bool:
         if self.space.single:  # the rank of one device is 0
@@ -153,7 +147,7 @@ class Run:
     def _value(self, expr: Expr) -> Value:
         match expr:
             case Number(value=value):
-                return number(value)
+                return Value(body=constant(value))
             case Ref():
                 return self._read(expr)
             case Binary(op=op, left=left, right=right):

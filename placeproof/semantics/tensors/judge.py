@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 from placeproof.core.program import Resolved
-from placeproof.prove import Budget, Refuted, Unknown, confirm, settle
+from placeproof.prove import Budget, Unknown
 from placeproof.semantics.confirm import Confirmed, DisagreementError
-from placeproof.semantics.encode.context import NoMeaningError, Obligation
+from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.world import Options
 from placeproof.semantics.search import Searched
 from placeproof.semantics.tensors.encode import encode_tensors
 from placeproof.semantics.tensors.setup import Found
 from placeproof.semantics.tensors.simulate import ran, search, setups, simulate, smaller
 from placeproof.semantics.tensors.values import Space
-from placeproof.semantics.verdict import Judged, Settled
+from placeproof.semantics.verdict import Judged, settle_obligation, with_run
 
 
 def judge_tensors(program: Resolved, budget: Budget | None = None) -> Judged:
@@ -28,9 +27,9 @@ def judge_tensors(program: Resolved, budget: Budget | None = None) -> Judged:
         obligations = encode_tensors(program)
     except NoMeaningError as missing:
         where = f", line {missing.place.line}" if missing.place else ""
-        unsettled = Judged(program=program, options=options, word="unknown")
-        return _by_search(unsettled, None, f"the proof cannot speak of this step: {missing}{where}")
-    settled = tuple(_settle(o, budget) for o in obligations)
+        why = f"the proof cannot speak of this step: {missing}{where}"
+        return _by_search(Judged(program=program, options=options, word="unknown", why=why))
+    settled = tuple(settle_obligation(o, budget) for o in obligations)
     for_all = tuple(g.name for g in Space.of(program).given())
     judged = Judged(program=program, options=options, word="proved", settled=settled, for_all=for_all)
     open_ = [s for s in settled if s.word != "proved"]
@@ -38,7 +37,7 @@ def judge_tensors(program: Resolved, budget: Budget | None = None) -> Judged:
         return _confirmed(judged)
     first = next((s for s in open_ if isinstance(s.verdict, Unknown) and s.verdict.suspected), open_[0])
     assert isinstance(first.verdict, Unknown)
-    return _by_search(judged, first.obligation, first.verdict.why)
+    return _by_search(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why))
 
 
 def _confirmed(judged: Judged) -> Judged:
@@ -63,25 +62,9 @@ def _confirmed(judged: Judged) -> Judged:
     return replace(judged, confirmed=Confirmed(runs=tuple(done)))
 
 
-def _settle(obligation: Obligation, budget: Budget | None) -> Settled:
-    began = time.perf_counter()
-    verdict = settle(obligation.claim, budget)
-    return Settled(obligation=obligation, verdict=verdict, seconds=time.perf_counter() - began)
-
-
-def _by_search(judged: Judged, about: Obligation | None, why: str) -> Judged:
+def _by_search(judged: Judged) -> Judged:
     """A suspicion is confirmed by a run, or it stays one."""
     found = search(judged.program)
     if isinstance(found, Searched):
-        tried = f"{found.runs} small runs up to {found.largest} showed no difference" if found.runs else "no small run was possible"
-        return replace(judged, word="unknown", about=about, why=f"{why}; {tried}")
-    if about is None:
-        return replace(judged, word="refuted", found=found, why=why)
-    verdict = confirm(about.claim, found, lambda: _again(judged.program, found))
-    settled = tuple(replace(s, verdict=verdict) if s.obligation is about else s for s in judged.settled)
-    shown = replace(judged, settled=settled, about=about, found=found, why=why)
-    return replace(shown, word="refuted" if isinstance(verdict, Refuted) else "unknown")
-
-
-def _again(program: Resolved, found: Found) -> bool:
-    return simulate(program, found.setup) == found.what
+        return replace(judged, why=f"{judged.why}; {found.words}")
+    return with_run(judged, found, lambda: simulate(judged.program, found.setup) == found.what)

@@ -75,7 +75,7 @@ class Machine:
         for tensor in program.tensors:
             x = arrays.whole(begin(tensor), {d: sizes[d] for d in tensor.dims}, tensor.picks)
             for axis, dim in tensor.split:
-                x = arrays.cut(x, dim, axis)
+                x = arrays.part(x, dim, (axis,))
             self._write(tensor.name, x)
         self._seed(0)
 
@@ -220,9 +220,7 @@ class Machine:
         arrays = self.arrays
         for dim, cuts in value.cuts.items():
             own = arrays.whole(arrays.field.zeros((self.sizes[dim],)), {dim: self.sizes[dim]}, None)
-            for axis in cuts:
-                own = arrays.cut(own, dim, axis)
-            mine, held = own.places[dim].of, value.places[dim].of
+            mine, held = arrays.part(own, dim, cuts).places[dim].of, value.places[dim].of
             if mine is held:
                 continue
             longest = max(mine.shape[-1], held.shape[-1])

@@ -103,43 +103,35 @@ class Residues(Tensors):
     extra: ClassVar[int] = 1
     nested: ClassVar[bool] = False
 
-    @property
-    def moduli(self) -> tuple[int, ...]:
-        """The primes."""
-        return PAIR
-
     @cached_property
     def modulus(self) -> Array:
-        """The same as an array."""
-        return np.array(self.moduli, dtype=np.int64)
+        """The primes."""
+        return np.array(PAIR, dtype=np.int64)
 
     def of(self, value: Any) -> Array:
         """The residues of a fraction."""
         value = Fraction(value)
-        if any(value.denominator % p == 0 for p in self.moduli):
+        if any(value.denominator % p == 0 for p in PAIR):
             raise ZeroDivisionError
-        return np.array([value.numerator * pow(value.denominator, -1, p) % p for p in self.moduli], dtype=np.int64)
+        return np.array([value.numerator * pow(value.denominator, -1, p) % p for p in PAIR], dtype=np.int64)
 
     def array(self, values: list[Any], shape: tuple[int, ...]) -> Array:
         """An array of numbers, row by row."""
-        return np.array([self.of(v) for v in values], dtype=np.int64).reshape(*shape, len(self.moduli))
+        return np.array([self.of(v) for v in values], dtype=np.int64).reshape(*shape, len(PAIR))
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
         """Zeros."""
-        return np.zeros((*shape, len(self.moduli)), dtype=np.int64)
+        return np.zeros((*shape, len(PAIR)), dtype=np.int64)
 
     def garbage(self, random: Random, shape: tuple[int, ...]) -> Array:
         """Any numbers."""
-        return residues(random, (*shape, len(self.moduli))) % self.modulus
+        return residues(random, (*shape, len(PAIR))) % self.modulus
 
     def _inverse(self, x: Array) -> Array:
         """By Fermat."""
         if not np.all(x):
             raise ZeroDivisionError
-        return self._raised(np.asarray(x), self.modulus - 2)
-
-    def _raised(self, x: Array, exponent: Array) -> Array:
-        found = np.ones_like(x)
+        x, exponent, found = np.asarray(x), self.modulus - 2, np.ones_like(x)
         while exponent.any():
             found = np.where(exponent & 1, found * x % self.modulus, found)
             x, exponent = x * x % self.modulus, exponent >> 1
@@ -147,7 +139,7 @@ class Residues(Tensors):
 
     def exp(self, x: Array) -> Array:
         """By the exponent's residue modulo q; what stands modulo q itself is any number."""
-        p, q = self.moduli
+        p, q = PAIR
         exponent = x[..., 1] * (FINE if self.fine else 1) % q
         found = np.ones_like(exponent)
         for number, powers in enumerate(_powers()):
@@ -161,7 +153,7 @@ class Residues(Tensors):
 
     def not_less(self, x: Array, y: Array) -> Array:
         """In a fixed order, which is that of small whole numbers."""
-        x, y = ((v[..., 0] + self.moduli[0] // 2) % self.moduli[0] for v in (x, y))
+        x, y = ((v[..., 0] + PAIR[0] // 2) % PAIR[0] for v in (x, y))
         return np.asarray(x >= y)
 
     def same(self, x: Array, y: Array) -> Array:
@@ -221,13 +213,11 @@ def _factors(number: int) -> dict[int, int]:
             found[divisor] = found.get(divisor, 0) + 1
             number //= divisor
         divisor += 1 if divisor == 2 else 2
-    if divisor * divisor <= number < 2**64:
+    if divisor * divisor <= number:
         from sympy import isprime
 
-        if not isprime(number):
+        if number >= 2**64 or not isprime(number):
             raise NotComputedError("a logarithm of a number with large factors")
-    elif divisor * divisor <= number:
-        raise NotComputedError("a logarithm of a number with large factors")
     return found if number == 1 else {**found, number: 1}
 
 
@@ -317,7 +307,9 @@ def meaning_of(f: Tensors, name: str) -> tuple[OfEach, OfEach]:
             return f.log, lambda x: f.div(f.of(1), x)
         case "reciprocal":
             return lambda x: f.div(f.of(1), x), lambda x: _slope_of_reciprocal(f, f.div(f.of(1), x))
-    a, b, c = _coefficients(name)
+    drawn = crc32(name.encode())
+    known = {"square": (1, 0, 0), "gelu": (1, 1, 0)}
+    a, b, c = known.get(name, (1 + drawn % 3, 1 + drawn // 3 % 4, drawn // 12 % 3))
     return lambda x: _polynomial(f, x, a, b, c), lambda x: _polynomial(f, x, 0, 2 * a, b)
 
 
@@ -325,17 +317,8 @@ def _slope_of_reciprocal(f: Tensors, over: Array) -> Array:
     return f.sub(f.mul(over, f.of(0)), f.mul(over, over))
 
 
-def _coefficients(name: str) -> tuple[int, int, int]:
-    known = {"square": (1, 0, 0), "gelu": (1, 1, 0)}
-    drawn = crc32(name.encode())
-    return known.get(name, (1 + drawn % 3, 1 + drawn // 3 % 4, drawn // 12 % 3))
-
-
 def _polynomial(f: Tensors, x: Array, a: int, b: int, c: int) -> Array:
     """``a x**2 + b x + c``."""
     found = f.mul(f.of(b), x)
     found = f.add(found, f.mul(f.of(a), f.mul(x, x))) if a else found
     return f.add(found, f.of(c)) if c else found
-
-
-__all__ = ["ARITHMETIC", "Fractions", "Residues", "Tensors", "alike", "chained", "larger", "meaning_of", "raised"]

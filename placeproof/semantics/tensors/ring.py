@@ -15,6 +15,7 @@ A round's addition is F(visitor). All rounds add up to the sum of F over all dev
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -23,8 +24,8 @@ from placeproof.core.program import Assign, Call, For, Ref, Stmt, assigned, call
 from placeproof.prove.terms import ONE, Index, Poly, Var, app, by_cases, inverse, product, substitute, total
 from placeproof.prove.terms.nodes import Mono
 from placeproof.semantics.encode.context import NoMeaningError
+from placeproof.semantics.tensors.compute import applied
 from placeproof.semantics.tensors.exchange import neighbour
-from placeproof.semantics.tensors.functions import applied
 from placeproof.semantics.tensors.values import Picks, Turns, Value, dimension
 
 if TYPE_CHECKING:
@@ -48,21 +49,21 @@ class Ring:
 
     def __init__(self, run: Run, loop: For) -> None:
         self.run_, self.loop, self.axis = run, loop, loop.within or ""
-        self.sort = run.space.world.sorts[self.axis]
-        here = run.space.here(self.axis)
+        here = run.space.world.here[self.axis]
         assert isinstance(here, Var)
         self.here = here
-        self.visitor = Var(f"visitor.{self.axis}", self.sort)
-        self.other_way = Var(f"visitor.{self.axis}.other", self.sort)
+        self.visitor = Var(f"visitor.{self.axis}", here.sort)
+        self.other_way = Var(f"visitor.{self.axis}.other", here.sort)
         self.by = self._direction()
 
     def run(self) -> None:
         """Walk the loop; the walk's buffers are then what they are after the last round."""
-        env, written = self.run_.env, {t.name for t in assigned(self.loop.body)}
+        env, written = self.run_.env, Counter(t.name for t in assigned(self.loop.body))
         travelling = {s.targets[0].name for s in self.loop.body if isinstance(s, Assign) and self._passes_on(s)}
         first = _read_first(self.loop.body)
         before = dict(env)
-        carried = [self._carried(n, n in travelling) for n in sorted(written) if n in first and not self._only_travels(n, travelling)]
+        computed = {n for n, times in written.items() if n not in travelling or times > 1}
+        carried = [self._carried(n, n in travelling) for n in sorted(computed & first)]
         for one in carried:
             if not one.travels:
                 env[one.name] = one.began.moved(one.start)
@@ -78,7 +79,7 @@ class Ring:
 
     def _direction(self) -> str:
         """Which way most goes round. What goes the other way meets other visitors, of which nothing is said."""
-        ways = [_way(c) for s in statements(self.loop.body) for c in calls(s) if c.op == "shift" and self.axis in c.axes]
+        ways = [c.choice("by") for s in statements(self.loop.body) for c in calls(s) if c.op == "shift" and self.axis in c.axes]
         return "-1" if ways.count("-1") > len(ways) / 2 else "1"
 
     def _passes_on(self, stmt: Stmt) -> bool:
@@ -87,9 +88,6 @@ class Ring:
             case Assign(targets=(Ref(name=name),), value=Call(op="shift", args=(Ref(name=read),), axes=(axis,)), accumulate=False):
                 return name == read and axis == self.axis
         return False
-
-    def _only_travels(self, name: str, travelling: set[str]) -> bool:
-        return name in travelling and [t.name for t in assigned(self.loop.body)].count(name) == 1
 
     def _carried(self, name: str, travels: bool) -> _Carried:
         began = self.run_.env.get(name)
@@ -109,22 +107,19 @@ class Ring:
             anew = name in written
             written.add(name)
             if not self._passes_on(stmt):
-                self._no_shift(stmt)
+                if any(c.op == "shift" and self.axis in c.axes for c in calls(stmt)):
+                    raise NoMeaningError("in a ring's rounds a shift is a statement of its own: `k = shift(k, cp)`", stmt.place)
                 self.run_.body((stmt,))
                 continue
             value = before.get(name)
             if not isinstance(value, Value) or value.turns or anew:
                 raise NoMeaningError(f"`{name}` is written before it is passed on in a round, or is no number", stmt.place)
             assert isinstance(stmt.value, Call)
-            visitor = self.visitor if _way(stmt.value) == self.by else self.other_way
+            visitor = self.visitor if stmt.value.choice("by") == self.by else self.other_way
             body = substitute(value.body, {self.here.name: visitor})
             if name in carried:
                 body = carried[name].start if visitor is self.visitor else self.run_.space.unknown(value.dims)
             self.run_.env[name] = value.moved(body, turns=self._turned(value, visitor))
-
-    def _no_shift(self, stmt: Stmt) -> None:
-        if any(c.op == "shift" and self.axis in c.axes for c in calls(stmt)):
-            raise NoMeaningError("in a ring's rounds a shift is a statement of its own: `k = shift(k, cp)`", stmt.place)
 
     def _turned(self, value: Value, whose: Index) -> Turns:
         """Turns of what was a device's own and is another device's part."""
@@ -150,7 +145,7 @@ class Ring:
 
     def _home(self, one: _Carried, kept: Poly | None, added: Poly) -> Value:
         """What travelled, one step before it is home again: everybody has added to it."""
-        there = neighbour(self.sort, self.here, self.by, other=True)
+        there = neighbour(self.here, self.by, other=True)
         turns = self._turned(one.began, there)
         if kept != ONE or self._depends(added):
             return replace(self._unknown(one), turns=turns)
@@ -183,10 +178,6 @@ class Ring:
     def _rounds(self, added: Poly) -> Poly:
         """What all rounds add."""
         return total([self.visitor], added) - substitute(added, {self.visitor.name: self.here})
-
-
-def _way(call: Call) -> str:
-    return call.choice("by")
 
 
 def _exp(body: Poly) -> Poly:

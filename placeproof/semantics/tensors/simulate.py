@@ -38,7 +38,7 @@ def simulate(program: Resolved, setup: Setup, *, slopes: bool = True) -> Differe
 
     ``slopes``: whether one device's gradients are compared with derivatives, too.
     """
-    from placeproof.semantics.meaning.recorded import unheld
+    from placeproof.semantics.meaning.recorded import known, unheld
     from placeproof.semantics.tensors.numbers import SHOWN, require_short
 
     try:
@@ -50,14 +50,13 @@ def simulate(program: Resolved, setup: Setup, *, slopes: bool = True) -> Differe
     output, device, index, numbers, f = found
     expected, actual = (None if n is None else f.plain(n) for n in numbers)
     require_short(f, (expected, actual), SHOWN)
-    known = actual if isinstance(actual, Fraction) else None
     return Difference(
         line=output.line,
         device=dict(zip(setup.degrees, device, strict=True)),
         name=output.name,
         index=index,
         expected=expected,
-        actual=known,
+        actual=known(actual),
         unheld=unheld(actual),
     )
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Resolved
 from placeproof.prove import Order
-from placeproof.prove.terms import ONE, Index, Poly, Sort, Var, app, constant, fn, product, same, symbol, total
+from placeproof.prove.terms import Index, Poly, Sort, Var, app, constant, fn, symbol, total
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.world import World
 
@@ -101,22 +101,15 @@ class Space:
         """Whether there is only one device."""
         return all(s.single for s in self.world.sorts.values())
 
-    def here(self, axis: str) -> Index:
-        """The coordinate of the device that is spoken of."""
-        return self.world.here[axis]
-
-    def coordinates(self, axes: Iterable[str]) -> list[Var]:
-        """The same along several axes as variables, where it has more than one value."""
-        return [here for here in map(self.here, axes) if isinstance(here, Var)]
-
     def owner(self, dim: str, cuts: Cuts, axis: str) -> Index:
         """The coordinate along an axis that owns a position: any function of it, for each way to cut."""
         outer = "".join(f".in.{a}" for a in cuts[: cuts.index(axis)])
         return fn(f"owner.{axis}.{dim}{outer}", (dimension(dim),), self.world.sorts[axis])
 
-    def held(self, dim: str, cuts: Cuts, turns: Turns) -> Poly:
-        """1 where the device holds a position."""
-        return product(ONE, *(same(turns.get((dim, a), self.here(a)), self.owner(dim, cuts, a)) for a in cuts))
+    def holds(self, value: Value, dim: str) -> dict[str, tuple[Index, Index]]:
+        """For each axis that cuts a dimension: whose part of it the device holds, and who owns a position."""
+        cuts = value.cuts.get(dim, ())
+        return {a: (value.turns.get((dim, a), self.world.here[a]), self.owner(dim, cuts, a)) for a in cuts}
 
     def given(self) -> tuple[Order, ...]:
         """What holds for every program: degrees and dimensions are at least one."""
