@@ -66,8 +66,7 @@ def _counts(facts: Facts) -> tuple[tuple[str, int], ...]:
 def _passes(facts: Facts) -> list[Stmt]:
     if not facts.microbatches:
         return Passes(facts, None).both()
-    flows = None if facts.stages is None else flow(facts.strategy, facts.stages)
-    kept, hops = (None, None) if flows is None else (flows.in_flight, flows.hops)
+    kept, hops = (None, None) if facts.stages is None else flow(facts.strategy, facts.stages)
     body = tuple(Passes(facts, "i").both())
     return [do("zero", ref("gradients")), For(var="i", domain="microbatches", body=body, in_flight=kept, hops=hops)]
 
