@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from placeproof.core.program import Assign, Expr, Ref, expressions, statements
-from placeproof.core.program.ir import references
+from placeproof.core.program.ir import references, rewritten
 from placeproof.prove.terms import Var, product, same
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.scope import Scope
@@ -62,41 +62,31 @@ def all_but_one(walk: Walk, stmt: Assign, scope: Scope) -> Whole:
     Over all iterations that is the sum over all micro-batches but the last, or but the first: there the statement does nothing. So an
     iteration is taken to add what its own micro-batch gives, if that is not the one that is left out.
     """
-    around = scope.loops[-1] if scope.loops else None
-    offsets = {r.index.offset for r in _shifts(walk, stmt.value) if r.index is not None}
+    around, shifts = scope.loops[-1] if scope.loops else None, _shifts(walk, stmt.value)
+    offsets = {r.index.offset for r in shifts if r.index is not None}
     if around is None or around[0].domain != "microbatches" or not stmt.accumulate or offsets not in ({1}, {-1}):
         raise NoMeaningError("another micro-batch is read than by a sum over one before, or one after", stmt.place)
     (offset,), (loop, variable), target = offsets, around, stmt.targets[0]
-    if any(r.index is None or r.index.var != loop.var for r in _shifts(walk, stmt.value)) or target.index is not None:
+    if any(r.index is None or r.index.var != loop.var for r in shifts) or target.index is not None:
         raise NoMeaningError("another loop's micro-batch is read", stmt.place)
     if sum(r.name == target.name for s in statements(loop.body) for r in references(s)) > 1:
         raise NoMeaningError(f"`{target.name}` is used besides in the loop that adds to it", stmt.place)
     behind = (offset == -1) is not loop.reverse  # what an earlier iteration wrote
     each = Var("i.each micro-batch", walk.world.batch)
-    before = dict(walk.env)
-    for ref in _shifts(walk, stmt.value):
+    before, names = dict(walk.env), {r.name: f"{r.name} of another micro-batch" for r in shifts}
+    for ref in shifts:
         held = walk.env.get(ref.name)
         if not isinstance(held, Batched) or not (held.loop is None or (behind and held.loop == loop.var)):
             raise NoMeaningError(f"`{ref.name}` is read before it was written", ref.place)
-        walk.env[ref.name] = held.at(each)
-    value = _without_shift(walk, stmt.value, scope)
+        walk.env[names[ref.name]] = held.at(each)
+    if any(isinstance(e, Ref) and e.name in names and (e.index is None or not e.index.offset) for e in expressions(stmt.value)):
+        raise NoMeaningError("two micro-batches of one buffer are read at a time", stmt.value.place)
+    value = walk.whole_of(rewritten(stmt.value, lambda e: Ref(name=names[e.name], place=e.place) if e in shifts else e), scope)
     walk.env = before
     if not isinstance(value, Tensor | Stream | Scalar) or variable.name in _free(value):
         raise NoMeaningError("what is added depends on two micro-batches", stmt.place)
     missing = walk.world.batch_at(-1 if offset == -1 else 0)
     return value.replaced({each.name: variable}).map(lambda body: body - product(same(variable, missing), body))
-
-
-def _without_shift(walk: Walk, expr: Expr, scope: Scope) -> Value:
-    """The value of an expression whose shifted references have been replaced in the environment."""
-    names = {r.name for r in _shifts(walk, expr)}
-    if any(isinstance(e, Ref) and e.name in names and (e.index is None or not e.index.offset) for e in expressions(expr)):
-        raise NoMeaningError("two micro-batches of one buffer are read at a time", expr.place)
-    walk.plain |= names
-    try:
-        return walk.whole_of(expr, scope)
-    finally:
-        walk.plain -= names
 
 
 def _free(value: Tensor | Stream | Scalar) -> set[str]:

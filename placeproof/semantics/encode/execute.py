@@ -36,7 +36,6 @@ class Walk:
         self.env: Env = {}
         self.mixed: set[str] = set()
         self.kept = self.program.kept_by_batch
-        self.plain: set[str] = set()  # buffers of which one micro-batch stands in the environment
         self.whole = Region(domain="stage", index=ctx.world.stage)
         for state in ("parameters", "optimizer", "gradients"):
             self.env[state] = self._initial(state)
@@ -268,8 +267,6 @@ class Walk:
         if ref.name not in self.env:
             return self._name(ref, scope)
         value = self.env[ref.name]
-        if ref.name in self.plain and isinstance(value, Whole):
-            return value
         if isinstance(value, Apart):
             if value.where not in self.ctx.conditions:
                 raise NoMeaningError(f"`{ref.name}` is read by devices that did not write it", ref.place)
