@@ -198,8 +198,8 @@ class _Walk:
             match one:
                 case Assign():
                     self._assign(one)
-                case Do(call=call):
-                    self._do(call)
+                case Do(call=call) if call.op not in ("zero", "free"):
+                    raise _NotCoveredError(f"devices exchange by `{call.op}`, along which they have an order", call.place)
                 case For():
                     self._loop(one)
                 case If():
@@ -211,10 +211,6 @@ class _Walk:
             whole = target.index is None and target.group is None and not one.accumulate
             join = _added if one.accumulate else _either
             self.env[target.name] = join(self.env[target.name], value) if not whole and target.name in self.env else value
-
-    def _do(self, call: Call) -> None:
-        if call.op not in ("zero", "free"):
-            raise _NotCoveredError(f"devices exchange by `{call.op}`, along which they have an order", call.place)
 
     def _loop(self, one: For) -> None:
         for _ in range(4):

@@ -19,7 +19,7 @@ from placeproof.core.program.ops import DOMAINS
 from placeproof.prove import Budget
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.trace import trace
-from placeproof.semantics.values import Event, Kind, Trace, Value
+from placeproof.semantics.values import Event, Kind, Trace
 from placeproof.semantics.verdict import Judged, judge
 
 Word = Literal["refines", "differs, and both are proved", "differs, and the recorded step is refuted", "unknown"]
@@ -93,8 +93,8 @@ def differences(left: Program, right: Program) -> tuple[Difference, ...]:
         a, b = _of(one, group).get(part), _of(other, group).get(part)
         mine, theirs = _shown(a, names), _shown(b, {})
         if mine != theirs:
-            places = (a.place if a else None, b.place if b else None)
-            found.append(Difference(part=part, group=group, left=mine, right=theirs, left_place=places[0], right_place=places[1]))
+            at, against = a.place if a else None, b.place if b else None
+            found.append(Difference(part=part, group=group, left=mine, right=theirs, left_place=at, right_place=against))
     return tuple(found)
 
 
@@ -211,7 +211,7 @@ class _Reader:
         if not operands:
             return
         first = operands[0]
-        groups = self._groups_of(first)
+        groups = [p.group for p in first.pieces if p.group in self.groups] or self.groups
         if call.op == "scale" and first.kind in (Kind.GRADIENTS, Kind.STREAM):
             self._scale(event, groups if first.kind is Kind.GRADIENTS else self.groups)
         elif first.kind is Kind.PARAMETERS and call.op in ("all_gather", "broadcast"):
@@ -268,10 +268,6 @@ class _Reader:
         whole = {a.name: set(a.factors) for a in self.program.axes}
         rest = named - {f for fs in whole.values() if fs <= named for f in fs}
         return frozenset({a for a, fs in whole.items() if fs <= named} | (rest & set(self.program.axis_factors)))
-
-    def _groups_of(self, value: Value) -> list[str]:
-        named = [p.group for p in value.pieces if p.group in self.groups]
-        return named or self.groups
 
     def _product(self, expr: Expr) -> Product:
         """A factor as a product; what is none is a name of its own."""

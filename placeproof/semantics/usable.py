@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import Axis
@@ -38,53 +39,45 @@ def _mode(strategy: Strategy, state: State, axis: Axis) -> Mode:
     return strategy.mode(state, axis.name, MATRIX)
 
 
-def _lying(strategy: Strategy, state: State) -> Iterator[tuple[Axis, Mode, str, Place | None]]:
-    """How a state lies on each axis; the axis with who places the state there, and the line where that stands in a user's file."""
+def _lying(strategy: Strategy, state: State) -> Iterator[tuple[Axis, Mode, str, Callable[..., Diagnostic]]]:
+    """How a state lies on each axis; the axis with who places the state there, and a problem at that line of a user's file."""
     for axis in strategy.axes:
         entry = next((e for e in strategy.entries if e.state == state.name and e.axis == axis.name), None)
         where = f"`{axis.name}`" + (f" (placed by `{entry.owner}`)" if entry is not None else "")
-        yield axis, _mode(strategy, state, axis), where, entry.place if entry is not None else None
+        yield axis, _mode(strategy, state, axis), where, partial(_bad, place=entry.place if entry is not None else None)
 
 
 def _parameters_reach_compute(strategy: Strategy) -> Iterator[Diagnostic]:
-    for axis, mode, where, place in _lying(strategy, PARAMETERS):
+    for axis, mode, where, bad in _lying(strategy, PARAMETERS):
         if axis.splits.samples and mode.split and not mode.gathers:
-            yield _bad(
+            yield bad(
                 f"parameters lie `{mode}` on {where}, which splits the {axis.splits}: each device needs all, and nothing gathers them",
                 f'place them `S*` (gathered unit by unit for each use): `{axis.name}: parameters = "S*"`',
-                place,
             )
         if axis.splits.compute and mode.gathers:
-            yield _bad(
+            yield bad(
                 f"parameters lie `{mode}` on {where}, which splits the computation: no device needs the others' part",
                 "place them `S` there, or gather over an axis that splits the batch",
-                place,
             )
         if mode.transient:
-            yield _bad(
-                f"parameters lie `M` on {where}, and nothing in a step produces them",
-                "place them `S*` to gather them per use",
-                place,
-            )
+            yield bad(f"parameters lie `M` on {where}, and nothing in a step produces them", "place them `S*` to gather them per use")
 
 
 def _optimizer_lies(strategy: Strategy) -> Iterator[Diagnostic]:
-    for _, mode, where, place in _lying(strategy, OPTIMIZER):
+    for _, mode, where, bad in _lying(strategy, OPTIMIZER):
         if mode.transient or (mode.gathers and not mode.fetches):
-            yield _bad(
+            yield bad(
                 f"optimizer state lies `{mode}` on {where}, but an update uses it where it lies",
                 "place it `S` (each device updates its part), `R` or `O`",
-                place,
             )
 
 
 def _gradients_lie(strategy: Strategy) -> Iterator[Diagnostic]:
-    for _, mode, where, place in _lying(strategy, GRADIENTS):
+    for _, mode, where, bad in _lying(strategy, GRADIENTS):
         if mode.gathers and not mode.fetches:
-            yield _bad(
+            yield bad(
                 f"gradients lie `S*` on {where}, but nothing uses gathered gradients",
                 "place them `S`: each device keeps the part that it updates",
-                place,
             )
 
 
@@ -102,24 +95,18 @@ def _compute_axes_agree(strategy: Strategy) -> Iterator[Diagnostic]:
 
 
 def _activations_lie(strategy: Strategy) -> Iterator[Diagnostic]:
-    for axis, mode, where, place in _lying(strategy, ACTIVATIONS):
+    for axis, mode, where, bad in _lying(strategy, ACTIVATIONS):
         if axis.splits.samples and (mode.device is not Share.PART or mode.gathers):
-            yield _bad(
+            yield bad(
                 f"activations lie `{mode}` on {where}, but its devices have different samples",
                 "leave activations out there; to keep less of them, compose with `checkpoint` or `checkpoint(checkpoints=host)`",
-                place,
             )
         if axis.splits.name == "layers" and mode.device is not Share.PART:
-            yield _bad(
-                f"activations lie `{mode}` on `{axis.name}`, but each stage has its own layers",
-                "leave activations out there",
-                place,
-            )
+            yield bad(f"activations lie `{mode}` on `{axis.name}`, but each stage has its own layers", "leave activations out there")
         if axis.splits.name == "hidden" and mode.gathers and not strategy.schedule.recompute:
-            yield _bad(
+            yield bad(
                 f"activations lie `{mode}` on `{axis.name}` without recomputation, which is not lowered",
                 "`zero_r` partitions activation checkpoints; `sp` splits activations by the sequence",
-                place,
                 code="PP122",
             )
 

@@ -83,12 +83,7 @@ def all_but_one(walk: Walk, stmt: Assign, scope: Scope) -> Whole:
         raise NoMeaningError("two micro-batches of one buffer are read at a time", stmt.value.place)
     value = walk.whole_of(rewritten(stmt.value, lambda e: Ref(name=names[e.name], place=e.place) if e in shifts else e), scope)
     walk.env = before
-    if not isinstance(value, Tensor | Stream | Scalar) or variable.name in _free(value):
+    if not isinstance(value, Tensor | Stream | Scalar) or value.replaced({variable.name: each}) != value:
         raise NoMeaningError("what is added depends on two micro-batches", stmt.place)
     missing = walk.world.batch_at(-1 if offset == -1 else 0)
     return value.replaced({each.name: variable}).map(lambda body: body - product(same(variable, missing), body))
-
-
-def _free(value: Tensor | Stream | Scalar) -> set[str]:
-    bodies = [p.body for p in value.pieces.values()] if isinstance(value, Tensor) else [value.body]
-    return {name for body in bodies for name in body.free}

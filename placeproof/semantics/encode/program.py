@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from placeproof.core.diagnostics import Place
@@ -48,16 +49,13 @@ def encode(program: Resolved, options: Options | None = None) -> Encoding:
     messages = Messages()
     while True:
         ctx = Context(World(program, chosen))
-        try:
-            with written_out(ctx):
-                walk, lines = Walk(ctx, messages), []
-                for stmt in program.body:
-                    walk.statement(stmt, Scope())
-                    lines.append(Line(stmt, dict(walk.env)))
-                _after_the_step(walk)
-        except AgainError:
-            continue
-        break
+        with suppress(AgainError), written_out(ctx):
+            walk, lines = Walk(ctx, messages), []
+            for stmt in program.body:
+                walk.statement(stmt, Scope())
+                lines.append(Line(stmt, dict(walk.env)))
+            _after_the_step(walk)
+            break
     return Encoding(
         program=program,
         options=chosen,

@@ -46,10 +46,7 @@ def _groups(facts: Facts) -> tuple[Group, ...]:
 
 
 def _placed(facts: Facts) -> tuple[Placed, ...]:
-    placed = []
-    for state in MODEL_STATES:
-        for group in facts.groups:
-            placed.append(Placed(state=state.name, group=group, modes=facts.modes(state, group)))
+    placed = [Placed(state=s.name, group=g, modes=facts.modes(s, g)) for s in MODEL_STATES for g in facts.groups]
     if any(facts.strategy.places(ACTIVATIONS, a.name) for a in facts.strategy.axes):
         placed.append(Placed(state=ACTIVATIONS.name, group=None, modes=facts.modes(ACTIVATIONS)))
     return tuple(placed)
