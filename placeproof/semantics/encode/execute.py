@@ -87,11 +87,8 @@ class Walk:
                 loop(self, stmt, scope)
 
     def _assign(self, stmt: Assign, scope: Scope) -> None:
-        if batches.shifted(self, stmt):
-            added = batches.all_but_one(self, stmt, scope)
-            self._store(stmt.targets[0], self._added(stmt.targets[0], added, scope), scope)
-            return
-        value = self.eval(stmt.value, scope, results=len(stmt.targets))
+        late = batches.shifted(self, stmt)
+        value = batches.all_but_one(self, stmt, scope) if late else self.eval(stmt.value, scope, results=len(stmt.targets))
         for target, one in zip(stmt.targets, value if isinstance(value, tuple) else (value,), strict=True):
             self._store(target, self._added(target, one, scope) if stmt.accumulate else one, scope)
 
@@ -99,18 +96,13 @@ class Walk:
         before = self.env.get(target.name)
         missing = isinstance(before, Tensor) and target.group is not None and target.group not in before.pieces
         if before is None or missing or (target.name in self.kept and not batches.known(self, target, scope)):
-            if target.name in self.kept:
+            first = self.ctx.batch is not None or (self.ctx.loops and target.index is None)
+            held = placeholder(self, target.name, value) if first and target.name not in self.kept else None
+            if held is None:
                 return value
-            return self._first_of_a_sum(target, value) if self.ctx.batch is not None or (self.ctx.loops and target.index is None) else value
-        held = self.read(target, scope)
-        return self._arithmetic("+", held, value, target)
-
-    def _first_of_a_sum(self, target: Ref, value: Value) -> Value:
-        """A buffer that nothing has written yet counts as zero when the first iteration adds to it."""
-        held = placeholder(self, target.name, value)
-        if held is None:
-            return value
-        self.ctx.from_zero.add(target.name)
+            self.ctx.from_zero.add(target.name)  # what nothing has written yet counts as zero when the first iteration adds to it
+        else:
+            held = self.read(target, scope)
         return self._arithmetic("+", held, value, target)
 
     def _store(self, target: Ref, value: Value, scope: Scope) -> None:
