@@ -9,6 +9,7 @@ from placeproof.core.program import Call
 from placeproof.prove.terms import Index, Poly, Var, choose, constant, greatest, inverse, product, same, substitute, total
 from placeproof.semantics.encode.context import Context, NoMeaningError
 from placeproof.semantics.encode.values import Piece, Scalar, Stream, Tensor, Whole
+from placeproof.semantics.encode.world import World
 
 
 def exchange(ctx: Context, call: Call, value: Whole) -> Whole:
@@ -19,7 +20,7 @@ def exchange(ctx: Context, call: Call, value: Whole) -> Whole:
     op = {"broadcast": "all_gather", "reduce": "reduce_scatter"}.get(call.op, call.op) if root == "owner" else call.op
     match op:
         case "all_reduce" | "reduce_scatter":
-            whole = value.map(lambda body: combined(ctx, call, body))
+            whole = value.map(lambda body: combined(ctx.world, call, body))
             return own_part(ctx, call, whole) if op == "reduce_scatter" else whole
         case "all_gather":
             return _all_gather(ctx, call, value)
@@ -33,21 +34,21 @@ def exchange(ctx: Context, call: Call, value: Whole) -> Whole:
     raise NoMeaningError(f"`{call.op}`: which dimensions it exchanges is not said", call.place)
 
 
-def coordinates(ctx: Context, call: Call) -> list[Var]:
+def coordinates(world: World, call: Call) -> list[Var]:
     """The device's coordinates along the collective's axes, as far as they have more than one value."""
-    found = (ctx.world.here[f] for f in ctx.world.factors(call.axes))
+    found = (world.here[f] for f in world.factors(call.axes))
     return [v for v in found if isinstance(v, Var)]
 
 
-def combined(ctx: Context, call: Call, body: Poly) -> Poly:
+def combined(world: World, call: Call, body: Poly) -> Poly:
     """A reduction of one number of each device of the group."""
     op = call.choice("op")
-    variables = coordinates(ctx, call)
+    variables = coordinates(world, call)
     if op == "max":
         return greatest(variables, body)
     summed = total(variables, body)
     if op == "mean":
-        return product(summed, *(inverse(ctx.world.size(f)) for f in ctx.world.factors(call.axes)))
+        return product(summed, *(inverse(world.size(f)) for f in world.factors(call.axes)))
     return summed
 
 
@@ -96,10 +97,10 @@ def _root(ctx: Context, call: Call) -> dict[str, Index]:
 
 
 def _reduce(ctx: Context, call: Call, value: Tensor | Stream | Scalar, root: dict[str, Index]) -> Whole:
-    where = product(*(same(v, root[v.name]) for v in coordinates(ctx, call)))
+    where = product(*(same(v, root[v.name]) for v in coordinates(ctx.world, call)))
     if isinstance(value, Scalar):
-        return value.map(lambda body: choose(where, combined(ctx, call, body), ctx.unknown()))
-    return ctx.termwise(value, lambda body, _, at: choose(where, combined(ctx, call, body), ctx.unknown(*at)))
+        return value.map(lambda body: choose(where, combined(ctx.world, call, body), ctx.unknown()))
+    return ctx.termwise(value, lambda body, _, at: choose(where, combined(ctx.world, call, body), ctx.unknown(*at)))
 
 
 def _tied_reduce(ctx: Context, call: Call, value: Whole) -> Whole:

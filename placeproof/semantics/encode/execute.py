@@ -367,7 +367,7 @@ class Walk:
         """Copying what is equal everywhere is harmless, and worth a word."""
         if call.op not in ("broadcast", "all_gather") or not isinstance(value, Tensor | Stream | Scalar):
             return
-        names = {v.name for v in coordinates(self.ctx, call)}
+        names = {v.name for v in coordinates(self.world, call)}
         bodies = [p.body for p in value.pieces.values()] if isinstance(value, Tensor) else [value.body]
         if names and not any(body.free & names for body in bodies):
             axes = ", ".join(call.axes)
