@@ -8,7 +8,7 @@ two iterations what it is after one, whichever they are, it stays so. Everything
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -65,18 +65,14 @@ def _carried(walk: Walk, name: str, group: str, at: tuple[Index, ...]) -> Poly:
     return app(f"carried {name}.{group}" if group else f"carried {name}", *walk.world.coordinates, *at)
 
 
-def _begin(walk: Walk, names: Iterable[str], before: Mapping[str, Value]) -> None:
-    """Buffers as some iteration finds them: of those that have terms, unknowns; nothing of others."""
-    for name in names:
-        walk.env.pop(name)
-        if (held := placeholder(walk, name, before[name])) is not None:
-            walk.env[name] = held
-
-
 def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
     variable = loop_variable(walk.world, stmt)
     before = dict(walk.env)
-    _begin(walk, [n for n in _written(stmt) if n in before and not isinstance(before[n], Batched)], before)
+    for name in _written(stmt):
+        if name in before and not isinstance(before[name], Batched):
+            walk.env.pop(name)
+            if (held := placeholder(walk, name, before[name])) is not None:
+                walk.env[name] = held
     outer = walk.ctx.batch
     walk.ctx.batch = variable
     mark = walk.ctx.mark()
@@ -191,7 +187,10 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
     while True:
         walk.ctx.rewound(mark)
         walk.env = {n: walk.ctx.unknown_tensor(v) if n in walk.mixed and isinstance(v, Tensor) else v for n, v in before.items()}
-        _begin(walk, unknown & set(before), before)
+        for name in unknown & set(before):
+            walk.env.pop(name)
+            if (held := placeholder(walk, name, before[name])) is not None:
+                walk.env[name] = held
         for name, invariant in carried.items():
             walk.env[name] = invariant.at_start
         _iteration(walk, stmt, variable, scope)
