@@ -104,6 +104,14 @@ PROGRAMS = {
     "all but the last, and the last": (TWO.format(walk="microbatches", read="g[i - 1]", more="G += g[-1]\n"), "proved"),
     "all but the first, and the first": (TWO.format(walk="microbatches", read="g[i + 1]", more="G += g[0]\n"), "proved"),
     "all but the first, and the last": (TWO.format(walk="microbatches", read="g[i + 1]", more="G += g[-1]\n"), "refuted"),
+    "all but the last, but by way of the last": (
+        TWO.format(walk="microbatches", read="scale(g[i - 1], 2) - g[-1]", more="G += g[-1]\n"),
+        "refuted",
+    ),
+    "all but the last, twice": (
+        TWO.format(walk="microbatches", read="scale(g[i - 1], 2) - g[i - 1]", more="G += g[-1]\n"),
+        "proved",
+    ),
     "what reversed micro-batches leave": (
         "mesh(dp)\nfor i in reversed(microbatches):\n    g = backward(parameters, i)\nG = g - backward(parameters, 0)\n"
         f"for i in microbatches:\n    G += backward(parameters, i)\n{MEAN}",

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from placeproof.core.mesh import Axis
 from placeproof.core.program import Number, Resolved, statements
-from placeproof.core.program.ir import expressions, own_expressions
+from placeproof.core.program.ir import evaluated
 from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.encode import Line
 from placeproof.semantics.encode.world import Range
@@ -167,7 +167,7 @@ def _allowed_degrees(program: Resolved, axis: Axis, least: int, ranges: tuple[Ra
 
 def _numbers(program: Resolved) -> list[int]:
     """Whole numbers that the program names, as far as a mesh may be as long."""
-    every = [e for s in statements(program.body) for own in own_expressions(s) for e in expressions(own)]
+    every = [e for s in statements(program.body) for e in evaluated(s)]
     return [0, *(int(e.value) for e in every if isinstance(e, Number) and e.value.denominator == 1 and 0 < e.value < LONGEST - 2)]
 
 

@@ -18,22 +18,7 @@ from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from placeproof.core.diagnostics import Place
-from placeproof.core.program import (
-    Assign,
-    Binary,
-    Call,
-    Do,
-    Expr,
-    For,
-    If,
-    Number,
-    Ref,
-    Resolved,
-    Stmt,
-    expressions,
-    own_expressions,
-    statements,
-)
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, evaluated, expressions, statements
 from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.confirm import denied
 from placeproof.semantics.encode.world import Range
@@ -145,7 +130,7 @@ def _short(program: Resolved) -> None:
     """Numbers in the text are no multiples of the prime that runs compute with, nor is what the step makes of them."""
     bits = 0
     for stmt in statements(program.body):
-        for expr in (e for own in own_expressions(stmt) for e in expressions(own)):
+        for expr in evaluated(stmt):
             if isinstance(expr, Number):
                 bits += (abs(expr.value.numerator).bit_length() + expr.value.denominator.bit_length() - 1) if abs(expr.value) != 1 else 0
             if isinstance(expr, Binary) and expr.op == "**" and isinstance(expr.right, Number):
@@ -194,7 +179,7 @@ class _Walk:
         self.program = program
         self.env: dict[str, Bound] = {"parameters": Bound(moved=True), "optimizer": Bound(moved=True)}
         self.ranks: _Ranks = {f: set() for f in program.axis_factors}
-        self.owned = {f for p in program.placed for axis, mode in p.modes if mode.split for f in _of_axis(program, axis)}
+        self.owned = {f for p in program.placed for axis, mode in p.modes if mode.split for f in program.factors(axis)}
 
     def degree(self) -> dict[str, int]:
         """The degree of what the states differ by from the reference's, in each axis factor."""
@@ -213,8 +198,8 @@ class _Walk:
             match one:
                 case Assign():
                     self._assign(one)
-                case Do(call=call):
-                    self._do(call)
+                case Do(call=call) if call.op not in ("zero", "free"):
+                    raise _NotCoveredError(f"devices exchange by `{call.op}`, along which they have an order", call.place)
                 case For():
                     self._loop(one)
                 case If():
@@ -227,21 +212,17 @@ class _Walk:
             join = _added if one.accumulate else _either
             self.env[target.name] = join(self.env[target.name], value) if not whole and target.name in self.env else value
 
-    def _do(self, call: Call) -> None:
-        if call.op not in ("zero", "free"):
-            raise _NotCoveredError(f"devices exchange by `{call.op}`, along which they have an order", call.place)
-
     def _loop(self, one: For) -> None:
         for _ in range(4):
             before = dict(self.env)
             self.body(one.body)
             self.env = {name: _either(before[name], bound) if name in before else bound for name, bound in self.env.items()}
-            if all(name in before and _grown(before[name]) == _grown(bound) for name, bound in self.env.items()):
+            if {n: (b.above, b.below) for n, b in before.items()} == {n: (b.above, b.below) for n, b in self.env.items()}:
                 return
         raise _NotCoveredError("a buffer grows from one iteration to the next", one.place)
 
     def _branch(self, one: If) -> None:
-        bound, factors = one.bound, _of_axis(self.program, one.axis)
+        bound, factors = one.bound, self.program.factors(one.axis)
         last = isinstance(bound, Binary) and (bound.op, bound.right, bound.left) == ("-", Number(value=Fraction(1)), Ref(name=one.axis))
         if len(factors) != 1 or not (isinstance(bound, Number) or (last and one.op in ("==", "<"))):
             raise _NotCoveredError("a rank is compared with more than single ranks", one.place)
@@ -274,9 +255,8 @@ class _Walk:
             return self.env[ref.name]
         if ref.name == "microbatches":  # each number of them that is run is a number
             return Bound(given=True, alone=True)
-        factors = _of_axis(self.program, ref.name)
-        if factors:
-            return Bound(above=Counter(factors), given=True, alone=True)
+        if self.program.axis(ref.name) is not None:
+            return Bound(above=Counter(self.program.factors(ref.name)), given=True, alone=True)
         if ref.name == "gradients":  # garbage, before anything is written
             return Bound()
         raise _NotCoveredError(f"`{ref.name}` stands for any number", ref.place)
@@ -325,19 +305,19 @@ class _Walk:
             raise _NotCoveredError(f"a reduction by {op} is no sum", call.place)
         if call.op == "reduce":
             self._root(call)
-        factors = Counter({f: 1 for axis in call.axes for f in _of_axis(self.program, axis)})
+        factors = Counter(set(self.program.factors(*call.axes)))
         bound = self._value(call.args[0])
         count = Bound(above=factors, below=factors if op == "mean" else Counter(), given=True)
         return _times(replace(bound, given=False), count, call.place)
 
     def _own(self, call: Call) -> None:
         """Along these axes it matters who owns an element."""
-        self.owned |= {f for axis in call.axes for f in _of_axis(self.program, axis)}
+        self.owned |= {*self.program.factors(*call.axes)}
 
     def _root(self, call: Call) -> None:
         self._own(call)  # parts come from their owners where no rank is named
         root = call.choice("root")
-        factors = [f for axis in call.axes for f in _of_axis(self.program, axis)]
+        factors = self.program.factors(*call.axes)
         if root not in ("0", "owner") and len(factors) > 1:
             raise _NotCoveredError("a root along several axes", call.place)
         for factor in factors:
@@ -356,15 +336,6 @@ class _Walk:
             return Bound(moved=True)
         given = self._value(call.args[2])
         return given if call.op == "backward_input" else replace(given, moved=False)
-
-
-def _grown(bound: Bound) -> tuple[Counter[str], Counter[str]]:
-    return bound.above, bound.below
-
-
-def _of_axis(program: Resolved, name: str) -> tuple[str, ...]:
-    """The factors that a name stands for; none, where it is no axis."""
-    return program.factors(name) if program.axis(name) is not None else ()
 
 
 # Where to run.

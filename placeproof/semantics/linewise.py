@@ -203,20 +203,20 @@ class _Numbers:
             raise _NoNumberError(term.name)
         return found[0]
 
+    @cached_property
+    def _sizes(self) -> dict[str, int]:
+        """How many points the sorts have that a run numbers."""
+        layout, stages = self.layout, self.layout.stage_count
+        found = {"microbatch": self.place.batches, "block": len(layout.blocks), "stage": stages}
+        found["units"] = layout.sizes.units_per_stage * stages
+        if not layout.network and not any(layout.slice_axes(g) for g in self._numbers):
+            found["entry"] = layout.sizes.entries
+        return {**found, **self.world.sizes}
+
     def _size(self, sort: str) -> int:
-        if sort in self.world.sizes:
-            return self.world.sizes[sort]
-        if sort == "microbatch":
-            return self.place.batches
-        if sort == "block":
-            return len(self.layout.blocks)
-        if sort == "units":
-            return self.layout.sizes.units_per_stage * self.layout.stage_count
-        if sort == "entry" and not self.layout.network and not any(self.layout.slice_axes(g) for g in self._numbers):
-            return self.layout.sizes.entries
-        if sort == "stage":
-            return self.layout.stage_count
-        raise _NoNumberError(sort)
+        if sort not in self._sizes:
+            raise _NoNumberError(sort)
+        return self._sizes[sort]
 
     # Real terms.
 

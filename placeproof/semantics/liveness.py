@@ -34,7 +34,8 @@ def liveness(program: Program, buffers: frozenset[str]) -> Liveness:
     was written; alive is what is in both, or touched by the statement itself."""
     analysis = _Analysis(buffers)
     analysis.body(program.body, frozenset())
-    return analysis.collect(program.body)
+    analysis.forward(program.body, (), set())
+    return analysis.found
 
 
 class _Analysis:
@@ -77,23 +78,18 @@ class _Analysis:
 
     # Forward: what was written.
 
-    def collect(self, body: tuple[Stmt, ...]) -> Liveness:
-        """All points, in order."""
-        self._forward(body, (), set())
-        return self.found
-
-    def _forward(self, body: tuple[Stmt, ...], loops: tuple[For, ...], written: set[str]) -> None:
+    def forward(self, body: tuple[Stmt, ...], loops: tuple[For, ...], written: set[str]) -> None:
         for stmt in body:
             match stmt:
                 case For():
                     self.found.entering[id(stmt)] = frozenset(written) & self._before(stmt, self.after[id(stmt)])
                     inside = written | _written(*stmt.body)
-                    self._forward(stmt.body, (*loops, stmt), set(inside))
+                    self.forward(stmt.body, (*loops, stmt), set(inside))
                     written |= inside
                     self.found.leaving[id(stmt)] = frozenset(written) & self.after[id(stmt)]
                 case If():
-                    self._forward(stmt.then, loops, set(written))
-                    self._forward(stmt.orelse, loops, set(written))
+                    self.forward(stmt.then, loops, set(written))
+                    self.forward(stmt.orelse, loops, set(written))
                     written |= _written(stmt)
                 case _:
                     self._point(stmt, loops, written)

@@ -14,12 +14,12 @@ from itertools import product
 from typing import Literal, TypeAlias
 
 from placeproof.core.diagnostics import Place
-from placeproof.core.program import Assign, Binary, Call, Expr, Number, Program, Ref, render_expression, statements, walked
+from placeproof.core.program import Assign, Binary, Call, Expr, Number, Program, Ref, expressions, render_expression, statements, walked
 from placeproof.core.program.ops import DOMAINS
 from placeproof.prove import Budget
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.trace import trace
-from placeproof.semantics.values import Event, Kind, Trace, Value
+from placeproof.semantics.values import Event, Kind, Trace
 from placeproof.semantics.verdict import Judged, judge
 
 Word = Literal["refines", "differs, and both are proved", "differs, and the recorded step is refuted", "unknown"]
@@ -93,8 +93,8 @@ def differences(left: Program, right: Program) -> tuple[Difference, ...]:
         a, b = _of(one, group).get(part), _of(other, group).get(part)
         mine, theirs = _shown(a, names), _shown(b, {})
         if mine != theirs:
-            places = (a.place if a else None, b.place if b else None)
-            found.append(Difference(part=part, group=group, left=mine, right=theirs, left_place=places[0], right_place=places[1]))
+            at, against = a.place if a else None, b.place if b else None
+            found.append(Difference(part=part, group=group, left=mine, right=theirs, left_place=at, right_place=against))
     return tuple(found)
 
 
@@ -211,7 +211,7 @@ class _Reader:
         if not operands:
             return
         first = operands[0]
-        groups = self._groups_of(first)
+        groups = [p.group for p in first.pieces if p.group in self.groups] or self.groups
         if call.op == "scale" and first.kind in (Kind.GRADIENTS, Kind.STREAM):
             self._scale(event, groups if first.kind is Kind.GRADIENTS else self.groups)
         elif first.kind is Kind.PARAMETERS and call.op in ("all_gather", "broadcast"):
@@ -226,14 +226,8 @@ class _Reader:
             self._scalar(event)
 
     def _parameters(self, event: Event, groups: Iterable[str]) -> None:
-        if event.phase == "update":
-            part = "refreshed"
-        elif event.call.op == "broadcast":
-            part = "sent"
-        else:
-            part = event.phase
-        axes = self._axes(event)
-        kept = frozenset(self.program.axis(a).name if self.program.axis(a) else a for a in axes)  # type: ignore[union-attr]
+        part = "refreshed" if event.phase == "update" else "sent" if event.call.op == "broadcast" else event.phase
+        kept = frozenset(axis.name if (axis := self.program.axis(a)) else a for a in self._axes(event))
         self._put(part, kept, groups, event.call.place)
 
     def _reduced(self, event: Event, groups: Iterable[str]) -> None:
@@ -243,14 +237,14 @@ class _Reader:
             self._times(Product(powers=tuple((a, -1) for a in sorted(axes))), groups, event.call.place)
 
     def _scalar(self, event: Event) -> None:
-        inside = {c.op for c in _calls(event.call, self.scalars)}
+        inside = _operations(event.call, self.scalars)
         part = "norm" if "square_norm" in inside else "statistics" if "statistics" in inside else ""
         if part:
             self._put(part, self._axes(event), self.groups, event.call.place)
 
     def _scale(self, event: Event, groups: Iterable[str]) -> None:
         factor = event.call.args[1]
-        if any(c.op == "clip_factor" for c in _calls(factor, self.scalars)):
+        if "clip_factor" in _operations(factor, self.scalars):
             for side, group in product(self.sides, groups):
                 side[group].setdefault("norm", Flow(frozenset(), event.call.place))
             return
@@ -275,10 +269,6 @@ class _Reader:
         rest = named - {f for fs in whole.values() if fs <= named for f in fs}
         return frozenset({a for a, fs in whole.items() if fs <= named} | (rest & set(self.program.axis_factors)))
 
-    def _groups_of(self, value: Value) -> list[str]:
-        named = [p.group for p in value.pieces if p.group in self.groups]
-        return named or self.groups
-
     def _product(self, expr: Expr) -> Product:
         """A factor as a product; what is none is a name of its own."""
         match expr:
@@ -297,15 +287,8 @@ class _Reader:
         return Product(powers=((render_expression(expr), 1),))
 
 
-def _calls(expr: Expr, scalars: dict[str, Expr], depth: int = 8) -> list[Call]:
+def _operations(expr: Expr, scalars: dict[str, Expr], depth: int = 8) -> set[str]:
     """All operations of an expression, those of the scalars that it reads included."""
-    if depth == 0:
-        return []
-    match expr:
-        case Call():
-            return [expr, *(c for a in expr.args for c in _calls(a, scalars, depth - 1))]
-        case Binary():
-            return [*_calls(expr.left, scalars, depth - 1), *_calls(expr.right, scalars, depth - 1)]
-        case Ref() if expr.name in scalars and expr.index is None and expr.group is None:
-            return _calls(scalars[expr.name], scalars, depth - 1)
-    return []
+    inside = list(expressions(expr))
+    read = [scalars[e.name] for e in inside if isinstance(e, Ref) and e.name in scalars and e.index is None and e.group is None]
+    return {e.op for e in inside if isinstance(e, Call)}.union(*(_operations(r, scalars, depth - 1) for r in read if depth))

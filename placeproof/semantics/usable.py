@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import partial
 
-from placeproof.core.diagnostics import Diagnostic, InputError, Place, Problems
+from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import Axis
 from placeproof.core.modes import Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
@@ -14,20 +14,9 @@ from placeproof.core.strategy import EXPERT, MATRIX, Strategy
 from placeproof.semantics.scheduled import problems as unscheduled
 
 
-class _Bad(NamedTuple):
+def _bad(message: str, help: str, place: Place | None = None, code: str = "") -> Diagnostic:
     """Why a placement cannot be used; ``code``: where it is another than its rule's."""
-
-    message: str
-    help: str
-    place: Place | None = None
-    code: str = ""
-
-    def said(self, code: str) -> Diagnostic:
-        """The diagnostic, of a rule's code."""
-        return Diagnostic(code=self.code or code, message=self.message, help=self.help, place=self.place)
-
-
-Check = Callable[[Strategy], Iterator[_Bad | Diagnostic]]
+    return Diagnostic(code=code, message=message, help=help, place=place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,150 +25,131 @@ class Usability:
 
     code: str
     demands: str
-    check: Check
+    check: Callable[[Strategy], Iterator[Diagnostic]]
 
 
 def require_usable(strategy: Strategy) -> None:
     """Raise :class:`InputError` with every reason why no device could use this placement, or why it is not lowered."""
-    problems = Problems()
-    for rule in RULES:
-        for bad in rule.check(strategy):
-            found = bad if isinstance(bad, Diagnostic) else bad.said(rule.code)
-            if found not in problems.found:
-                problems.found.append(found)
-    if problems.found:
-        raise InputError(problems.found)
+    found = (replace(bad, code=bad.code or rule.code) for rule in RULES for bad in rule.check(strategy))
+    if problems := dict.fromkeys(found):
+        raise InputError(problems)
 
 
 def _mode(strategy: Strategy, state: State, axis: Axis) -> Mode:
     return strategy.mode(state, axis.name, MATRIX)
 
 
-def _lying(strategy: Strategy, state: State) -> Iterator[tuple[Axis, Mode, str, Place | None]]:
-    """How a state lies on each axis; the axis with who places the state there, and the line where that stands in a user's file."""
+def _lying(strategy: Strategy, state: State) -> Iterator[tuple[Axis, Mode, str, Callable[..., Diagnostic]]]:
+    """How a state lies on each axis; the axis with who places the state there, and a problem at that line of a user's file."""
     for axis in strategy.axes:
         entry = next((e for e in strategy.entries if e.state == state.name and e.axis == axis.name), None)
         where = f"`{axis.name}`" + (f" (placed by `{entry.owner}`)" if entry is not None else "")
-        yield axis, _mode(strategy, state, axis), where, entry.place if entry is not None else None
+        yield axis, _mode(strategy, state, axis), where, partial(_bad, place=entry.place if entry is not None else None)
 
 
-def _parameters_reach_compute(strategy: Strategy) -> Iterator[_Bad | Diagnostic]:
-    for axis, mode, where, place in _lying(strategy, PARAMETERS):
+def _parameters_reach_compute(strategy: Strategy) -> Iterator[Diagnostic]:
+    for axis, mode, where, bad in _lying(strategy, PARAMETERS):
         if axis.splits.samples and mode.split and not mode.gathers:
-            yield _Bad(
+            yield bad(
                 f"parameters lie `{mode}` on {where}, which splits the {axis.splits}: each device needs all, and nothing gathers them",
                 f'place them `S*` (gathered unit by unit for each use): `{axis.name}: parameters = "S*"`',
-                place,
             )
         if axis.splits.compute and mode.gathers:
-            yield _Bad(
+            yield bad(
                 f"parameters lie `{mode}` on {where}, which splits the computation: no device needs the others' part",
                 "place them `S` there, or gather over an axis that splits the batch",
-                place,
             )
         if mode.transient:
-            yield _Bad(
-                f"parameters lie `M` on {where}, and nothing in a step produces them",
-                "place them `S*` to gather them per use",
-                place,
-            )
+            yield bad(f"parameters lie `M` on {where}, and nothing in a step produces them", "place them `S*` to gather them per use")
 
 
-def _optimizer_lies(strategy: Strategy) -> Iterator[_Bad | Diagnostic]:
-    for _, mode, where, place in _lying(strategy, OPTIMIZER):
+def _optimizer_lies(strategy: Strategy) -> Iterator[Diagnostic]:
+    for _, mode, where, bad in _lying(strategy, OPTIMIZER):
         if mode.transient or (mode.gathers and not mode.fetches):
-            yield _Bad(
+            yield bad(
                 f"optimizer state lies `{mode}` on {where}, but an update uses it where it lies",
                 "place it `S` (each device updates its part), `R` or `O`",
-                place,
             )
 
 
-def _gradients_lie(strategy: Strategy) -> Iterator[_Bad | Diagnostic]:
-    for _, mode, where, place in _lying(strategy, GRADIENTS):
+def _gradients_lie(strategy: Strategy) -> Iterator[Diagnostic]:
+    for _, mode, where, bad in _lying(strategy, GRADIENTS):
         if mode.gathers and not mode.fetches:
-            yield _Bad(
+            yield bad(
                 f"gradients lie `S*` on {where}, but nothing uses gathered gradients",
                 "place them `S`: each device keeps the part that it updates",
-                place,
             )
 
 
-def _compute_axes_agree(strategy: Strategy) -> Iterator[_Bad | Diagnostic]:
+def _compute_axes_agree(strategy: Strategy) -> Iterator[Diagnostic]:
     for axis in strategy.axes:
         if not axis.splits.compute:
             continue
         modes = {state: _mode(strategy, state, axis) for state in MODEL_STATES}
         if any(m.split for m in modes.values()) != all(m.device is Share.PART for m in modes.values()):
             shown = ", ".join(f"{state} `{mode}`" for state, mode in modes.items())
-            yield _Bad(
+            yield _bad(
                 f"on `{axis.name}`, which splits the {axis.splits}, {shown}: a device updates exactly the part that it computes with",
                 "place parameters, gradients and optimizer alike there",
             )
 
 
-def _activations_lie(strategy: Strategy) -> Iterator[_Bad | Diagnostic]:
-    for axis, mode, where, place in _lying(strategy, ACTIVATIONS):
+def _activations_lie(strategy: Strategy) -> Iterator[Diagnostic]:
+    for axis, mode, where, bad in _lying(strategy, ACTIVATIONS):
         if axis.splits.samples and (mode.device is not Share.PART or mode.gathers):
-            yield _Bad(
+            yield bad(
                 f"activations lie `{mode}` on {where}, but its devices have different samples",
                 "leave activations out there; to keep less of them, compose with `checkpoint` or `checkpoint(checkpoints=host)`",
-                place,
             )
         if axis.splits.name == "layers" and mode.device is not Share.PART:
-            yield _Bad(
-                f"activations lie `{mode}` on `{axis.name}`, but each stage has its own layers",
-                "leave activations out there",
-                place,
-            )
+            yield bad(f"activations lie `{mode}` on `{axis.name}`, but each stage has its own layers", "leave activations out there")
         if axis.splits.name == "hidden" and mode.gathers and not strategy.schedule.recompute:
-            yield _Bad(
+            yield bad(
                 f"activations lie `{mode}` on `{axis.name}` without recomputation, which is not lowered",
                 "`zero_r` partitions activation checkpoints; `sp` splits activations by the sequence",
-                place,
                 code="PP122",
             )
 
 
-def _needs_met(strategy: Strategy) -> Iterator[_Bad | Diagnostic]:
+def _needs_met(strategy: Strategy) -> Iterator[Diagnostic]:
     states = {s.name: s for s in (*MODEL_STATES, ACTIVATIONS)}
     for axis, state in strategy.needs:
         if not strategy.places(states[state], axis):
             who = next((p for p in strategy.parts if any(e.owner == p and e.axis == axis for e in strategy.entries)), strategy.name)
-            yield _Bad(
+            yield _bad(
                 f"`{who}` works on axis `{axis}` where another strategy places {state}, and none does",
                 f"compose it: `{who} * tp`" if axis == "tp" else f"compose it with a strategy that places {state} on `{axis}`",
             )
 
 
-def _one_axis_each(strategy: Strategy) -> Iterator[_Bad | Diagnostic]:
+def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:
     for kind in ("hidden", "layers"):
         axes = [a.name for a in strategy.axes if a.splits.name == kind]
         if len(axes) > 1:
             shown = " and ".join(f"`{a}`" for a in axes)
-            yield _Bad(
+            yield _bad(
                 f"{shown} both split the {kind}{' dimension' if kind == 'hidden' else ''}; one axis can be lowered",
                 "merge them into one axis of the product of their degrees",
             )
     for axis in strategy.axes:
         if axis.splits.name == "experts":
-            yield _Bad(
+            yield _bad(
                 f"axis `{axis.name}` splits the experts and not the batch: that is not lowered",
                 "compose it with `ep`, whose devices have different samples",
             )
         if axis.splits.name == "sequence" and strategy.schedule.attention is None:
-            yield _Bad(
+            yield _bad(
                 f"axis `{axis.name}` splits the sequence, and nothing says how attention reaches the other devices' tokens",
                 f"compose it with `cp({axis.name})`, whose `attention` is ring, gather or ulysses",
             )
 
 
-def _experts_lie(strategy: Strategy) -> Iterator[_Bad | Diagnostic]:
+def _experts_lie(strategy: Strategy) -> Iterator[Diagnostic]:
     entries = [e for e in strategy.entries if EXPERT in e.groups]
     axes = list(dict.fromkeys(e.axis for e in entries))
     if len(axes) > 1:
         shown = " and ".join(f"`{a}`" for a in axes)
-        yield _Bad(
+        yield _bad(
             f"experts lie in parts over {shown}; one axis can be lowered",
             "merge them into one axis of the product of their degrees",
         )
@@ -188,49 +158,49 @@ def _experts_lie(strategy: Strategy) -> Iterator[_Bad | Diagnostic]:
         modes = {state: strategy.mode(state, name, EXPERT) for state in MODEL_STATES}
         if axis.splits.name != "batch" or any(not m.split or m.gathers or m.fetches for m in modes.values()):
             shown = ", ".join(f"{state} `{mode}`" for state, mode in modes.items())
-            yield _Bad(
+            yield _bad(
                 f"experts lie {shown} on `{name}`, which splits the {axis.splits}: that is not lowered",
                 "place parameters, gradients and optimizer of `expert` `S` on an axis that splits the batch",
             )
         yield from _beside_experts(strategy, name)
 
 
-def _beside_experts(strategy: Strategy, name: str) -> Iterator[_Bad | Diagnostic]:
+def _beside_experts(strategy: Strategy, name: str) -> Iterator[Diagnostic]:
     """What the other parameters may do on the axis of the experts."""
     gathers = [a.name for a in strategy.axes if _mode(strategy, PARAMETERS, a).gathers]
     if name not in gathers:
         return
     keeps = strategy.schedule
     if gathers == [name]:
-        yield _Bad(
+        yield _bad(
             f"parameters are gathered over `{name}` alone, so that a unit's experts are not gathered, and the rest is: that is not lowered",
             "shard over `dp` as well: `fsdp * fsdp(dp=ep) * ep`",
         )
     if keeps.prefetch or keeps.root == "keep" or not (keeps.reshard is None or isinstance(keeps.reshard, bool)):
-        yield _Bad(
+        yield _bad(
             f"prefetching, a root unit that is kept, or a shard over sub-groups where parameters are gathered over `{name}` is not lowered",
             "leave the option out",
         )
 
 
-def _groups_differ_by_computation(strategy: Strategy) -> Iterator[_Bad | Diagnostic]:
+def _groups_differ_by_computation(strategy: Strategy) -> Iterator[Diagnostic]:
     for entry in strategy.entries:
         if entry.groups and EXPERT not in entry.groups and strategy.axis(entry.axis).splits.name != "hidden":
-            yield _Bad(
+            yield _bad(
                 f"`{entry.owner}` places groups of {entry.state} differently on `{entry.axis}`, which is not lowered",
                 "groups may differ on an axis that splits the hidden dimension; place the whole state alike here",
             )
 
 
-def _sub_groups_divide(strategy: Strategy) -> Iterator[_Bad | Diagnostic]:
+def _sub_groups_divide(strategy: Strategy) -> Iterator[Diagnostic]:
     for axis in strategy.axes:
         if isinstance(axis.inner, int) and axis.degree is not None and axis.degree % axis.inner:
-            yield _Bad(
+            yield _bad(
                 f"sub-groups of {axis.inner} do not divide the {axis.degree} devices of axis `{axis.name}`",
                 f"choose a divisor of {axis.degree}",
             )
         if isinstance(axis.inner, str) and not _free_degree(axis.inner, strategy):
-            yield _Bad(
+            yield _bad(
                 f"`{axis.inner}` cannot name the size of sub-groups of axis `{axis.name}`",
                 "give a number, or a name such as `N_node` that is no other axis's degree",
                 code="PP104",
@@ -241,19 +211,19 @@ def _free_degree(name: str, strategy: Strategy) -> bool:
     return name.startswith("N_") and len(name) > 2 and all(name != f"N_{a.name}" for a in strategy.axes)
 
 
-def _has_something(strategy: Strategy) -> Iterator[_Bad | Diagnostic]:
+def _has_something(strategy: Strategy) -> Iterator[Diagnostic]:
     keeps = strategy.schedule
     if keeps.root == "keep":
         if keeps.reshard is False or keeps.unit == "model":
-            yield _Bad("the root unit is kept where every unit is dropped: here all are kept, or there is one", "leave `root` out")
+            yield _bad("the root unit is kept where every unit is dropped: here all are kept, or there is one", "leave `root` out")
         if keeps.prefetch:
-            yield _Bad("prefetching together with a root unit that is kept is not lowered", "leave one of the two out", code="PP122")
+            yield _bad("prefetching together with a root unit that is kept is not lowered", "leave one of the two out", code="PP122")
     if not keeps.prefetch:
         return
     if not any(_mode(strategy, PARAMETERS, a).gathers for a in strategy.axes):
-        yield _Bad("there is nothing to prefetch: no parameters are gathered", "leave `prefetch` out")
+        yield _bad("there is nothing to prefetch: no parameters are gathered", "leave `prefetch` out")
     if keeps.reshard is not None and not isinstance(keeps.reshard, bool):
-        yield _Bad("prefetching together with a shard over sub-groups is not lowered", "leave one of the two out", code="PP122")
+        yield _bad("prefetching together with a shard over sub-groups is not lowered", "leave one of the two out", code="PP122")
 
 
 RULES: tuple[Usability, ...] = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from placeproof.core.mesh import Axis
 from placeproof.core.program.ir import Group, Ref, Resolved, calls, statements
 from placeproof.core.strategy import NORM
 
@@ -16,6 +17,17 @@ class ProgramFacts:
     def factors(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         """The axis factors that names stand for."""
         return self.program.factors(*axes)
+
+    def axis_of(self, factor: str) -> Axis:
+        """The axis of an axis factor."""
+        axis = self.program.axis(factor)
+        assert axis is not None
+        return axis
+
+    def split_axes(self, state: str, group: str) -> tuple[str, ...]:
+        """The axes along which a state of a group lies in parts."""
+        placed = (p for p in self.program.placed if p.state == state and p.group in (None, group))
+        return tuple(dict.fromkeys(axis for p in placed for axis, mode in p.modes if mode.split))
 
     def _splitting(self, kind: str) -> str | None:
         return next((a.name for a in self.program.axes if a.splits.name == kind), None)

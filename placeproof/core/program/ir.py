@@ -308,6 +308,12 @@ def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
     return (stmt.bound,)
 
 
+def evaluated(stmt: Stmt) -> Iterator[Expr]:
+    """Every expression that a statement itself evaluates, with those inside it, in order of evaluation."""
+    for own in own_expressions(stmt):
+        yield from expressions(own)
+
+
 def references(stmt: Stmt) -> Iterator[Ref]:
     """The buffers that a statement itself reads, in order of evaluation, and writes."""
     yield from reads(stmt)
@@ -316,18 +322,12 @@ def references(stmt: Stmt) -> Iterator[Ref]:
 
 def calls(stmt: Stmt) -> Iterator[Call]:
     """Every operation that a statement itself performs, in order of evaluation."""
-    for own in own_expressions(stmt):
-        for expr in expressions(own):
-            if isinstance(expr, Call):
-                yield expr
+    return (expr for expr in evaluated(stmt) if isinstance(expr, Call))
 
 
 def reads(stmt: Stmt) -> Iterator[Ref]:
     """Every name in the expressions that a statement itself evaluates."""
-    for own in own_expressions(stmt):
-        for expr in expressions(own):
-            if isinstance(expr, Ref):
-                yield expr
+    return (expr for expr in evaluated(stmt) if isinstance(expr, Ref))
 
 
 def assigned(body: tuple[Stmt, ...]) -> Iterator[Ref]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from placeproof.core.program import Assign, Expr, For, Ref, assigned, expressions, reads, statements
-from placeproof.prove.terms import Index, Var, fn, point, product, same
+from placeproof.core.program import Assign, Expr, Ref, expressions, statements
+from placeproof.core.program.ir import references, rewritten
+from placeproof.prove.terms import Var, product, same
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.scope import Scope
 from placeproof.semantics.encode.values import Apart, Batched, Handle, Parts, Scalar, Stream, Tensor, Value, Whole
@@ -13,16 +14,6 @@ from placeproof.semantics.encode.world import World
 
 if TYPE_CHECKING:
     from placeproof.semantics.encode.execute import Walk
-
-
-def first(world: World) -> Index:
-    """The first micro-batch."""
-    return point(world.batch)
-
-
-def last(world: World) -> Index:
-    """The last micro-batch."""
-    return fn(f"last.{world.batch.name}", (), world.batch)
 
 
 def stored(target: Ref, value: Value, scope: Scope) -> Batched:
@@ -51,14 +42,13 @@ def read(world: World, held: Value, ref: Ref, scope: Scope) -> Whole:
         if found is not None and found[0].domain == "microbatches" and index.offset == 0 and held.loop in (None, found[0].var):
             return held.at(found[1])
         if index.var is None and index.offset in (0, -1) and held.loop is None:
-            return held.at(first(world) if index.offset == 0 else last(world))
+            return held.at(world.batch_at(index.offset))
     raise NoMeaningError(f"`{ref.name}` is kept for each micro-batch, and read otherwise", ref.place)
 
 
 def _shifts(walk: Walk, expr: Expr) -> list[Ref]:
-    names = walk.kept
     refs = [e for e in expressions(expr) if isinstance(e, Ref)]
-    return [r for r in refs if r.name in names and r.index is not None and r.index.var is not None and r.index.offset]
+    return [r for r in refs if r.name in walk.kept and r.index is not None and r.index.var is not None and r.index.offset]
 
 
 def shifted(walk: Walk, stmt: Assign) -> bool:
@@ -72,54 +62,28 @@ def all_but_one(walk: Walk, stmt: Assign, scope: Scope) -> Whole:
     Over all iterations that is the sum over all micro-batches but the last, or but the first: there the statement does nothing. So an
     iteration is taken to add what its own micro-batch gives, if that is not the one that is left out.
     """
-    around = scope.loops[-1] if scope.loops else None
-    offsets = {r.index.offset for r in _shifts(walk, stmt.value) if r.index is not None}
+    around, shifts = scope.loops[-1] if scope.loops else None, _shifts(walk, stmt.value)
+    offsets = {r.index.offset for r in shifts if r.index is not None}
     if around is None or around[0].domain != "microbatches" or not stmt.accumulate or offsets not in ({1}, {-1}):
         raise NoMeaningError("another micro-batch is read than by a sum over one before, or one after", stmt.place)
     (offset,), (loop, variable), target = offsets, around, stmt.targets[0]
-    if any(r.index is None or r.index.var != loop.var for r in _shifts(walk, stmt.value)) or target.index is not None:
+    if any(r.index is None or r.index.var != loop.var for r in shifts) or target.index is not None:
         raise NoMeaningError("another loop's micro-batch is read", stmt.place)
-    if _uses(loop, target.name) > 1:
+    if sum(r.name == target.name for s in statements(loop.body) for r in references(s)) > 1:
         raise NoMeaningError(f"`{target.name}` is used besides in the loop that adds to it", stmt.place)
     behind = (offset == -1) is not loop.reverse  # what an earlier iteration wrote
     each = Var("i.each micro-batch", walk.world.batch)
-    before, outer = dict(walk.env), walk.ctx.batch
-    for ref in _shifts(walk, stmt.value):
+    before, names = dict(walk.env), {r.name: f"{r.name} of another micro-batch" for r in shifts}
+    for ref in shifts:
         held = walk.env.get(ref.name)
         if not isinstance(held, Batched) or not (held.loop is None or (behind and held.loop == loop.var)):
             raise NoMeaningError(f"`{ref.name}` is read before it was written", ref.place)
-        walk.env[ref.name] = held.at(each)
-    value = _without_shift(walk, stmt.value, scope)
-    walk.env, walk.ctx.batch = before, outer
-    if not isinstance(value, Tensor | Stream | Scalar) or variable.name in _free(value):
+        walk.env[names[ref.name]] = held.at(each)
+    if any(isinstance(e, Ref) and e.name in names and (e.index is None or not e.index.offset) for e in expressions(stmt.value)):
+        raise NoMeaningError("two micro-batches of one buffer are read at a time", stmt.value.place)
+    value = walk.whole_of(rewritten(stmt.value, lambda e: Ref(name=names[e.name], place=e.place) if e in shifts else e), scope)
+    walk.env = before
+    if not isinstance(value, Tensor | Stream | Scalar) or value.replaced({variable.name: each}) != value:
         raise NoMeaningError("what is added depends on two micro-batches", stmt.place)
-    missing = last(walk.world) if offset == -1 else first(walk.world)
-    own = value.replaced({each.name: variable})
-    assert isinstance(own, Tensor | Stream | Scalar)
-    return own.map(lambda body: body - product(same(variable, missing), body))
-
-
-def _uses(loop: For, name: str) -> int:
-    """How often a loop's body names a buffer, as a target or to read it."""
-    read = (r for stmt in statements(loop.body) for r in reads(stmt))
-    return sum(r.name == name for r in (*assigned(loop.body), *read))
-
-
-def _without_shift(walk: Walk, expr: Expr, scope: Scope) -> Value:
-    """The value of an expression whose shifted references have been replaced in the environment."""
-    names = {r.name for r in _shifts(walk, expr)}
-    if any(isinstance(e, Ref) and e.name in names and (e.index is None or not e.index.offset) for e in expressions(expr)):
-        raise NoMeaningError("two micro-batches of one buffer are read at a time", expr.place)
-    walk.plain |= names
-    try:
-        return walk.whole_of(expr, scope)
-    finally:
-        walk.plain -= names
-
-
-def _free(value: Tensor | Stream | Scalar) -> set[str]:
-    bodies = [p.body for p in value.pieces.values()] if isinstance(value, Tensor) else [value.body]
-    return {name for body in bodies for name in body.free}
-
-
-__all__ = ["all_but_one", "first", "known", "last", "read", "shifted", "stored"]
+    missing = walk.world.batch_at(-1 if offset == -1 else 0)
+    return value.replaced({each.name: variable}).map(lambda body: body - product(same(variable, missing), body))

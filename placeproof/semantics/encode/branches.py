@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeAlias
 
 from placeproof.core.program import If
 from placeproof.core.program.wellformed import rank_bound
 from placeproof.prove.terms import ONE, ZERO, Fn, Index, Poly, Sort, choose, same
 from placeproof.semantics.encode.context import Context
-from placeproof.semantics.encode.values import Piece, Saved, Scalar, Stream, Tensor, Value
+from placeproof.semantics.encode.values import Saved, Value, both
 from placeproof.semantics.encode.world import World
 
 #: Two index terms, and whether the branch is taken where they are equal.
@@ -82,17 +81,6 @@ def joined(ctx: Context, where: Condition, then: Value, other: Value) -> Value:
     guard = same(left, right)
     if not positive:
         then, other = other, then
-    match then, other:
-        case Tensor(), Tensor() if then.region == other.region and set(then.pieces) == set(other.pieces):
-            pieces = {
-                g: Piece(body=choose(guard, p.body, other.pieces[g].body), held=p.held | other.pieces[g].held)
-                for g, p in then.pieces.items()
-            }
-            return replace(then, pieces=pieces)
-        case Stream(), Stream() if then.held == other.held:
-            return Stream(body=choose(guard, then.body, other.body), held=then.held)
-        case Scalar(), Scalar():
-            return Scalar(body=choose(guard, then.body, other.body))
-        case Saved(), Saved() if then == other:
-            return then
-    return ctx.unknown_stream()
+    if isinstance(then, Saved) and then == other:
+        return then
+    return both(then, other, lambda a, b: choose(guard, a, b)) or ctx.unknown_stream()

@@ -52,13 +52,13 @@ def merged(walk: Walk, target: Ref, value: Tensor, before: Value | None, scope: 
     if indexed:
         old = before.pieces if isinstance(before, Tensor) else {}
         if target.group is None:  # of the groups that the value lacks, nothing is there any more
-            pieces |= {g: Piece(body=walk.ctx.unknown(*walk.world.element(g)), held=p.held) for g, p in old.items() if g not in pieces}
+            pieces |= {g: Piece(body=walk.ctx.unknown_of(g), held=p.held) for g, p in old.items() if g not in pieces}
         pieces = {g: replace(p, body=_stored(walk, target, g, p.body, old.get(g), scope)) for g, p in pieces.items()}
     if target.group is not None and list(value.pieces) != [target.group]:
         raise NoMeaningError(f"`{target.name}.{target.group}` is given another group's values", target.place)
     kept = dict(before.pieces) if isinstance(before, Tensor) and (target.group is not None or indexed) else {}
     if not indexed and isinstance(before, Tensor) and before.region != value.region:  # of another part of the model than this group now is
-        kept = {g: Piece(body=walk.ctx.unknown(*walk.world.element(g)), held=p.held) for g, p in kept.items()}
+        kept = {g: Piece(body=walk.ctx.unknown_of(g), held=p.held) for g, p in kept.items()}
     if indexed and isinstance(before, Tensor) and before.region.domain == "stage":
         region = before.region
     else:
@@ -72,11 +72,11 @@ def _stored(walk: Walk, target: Ref, group: str, body: Poly, old: Piece | None, 
     A loop's variable is the part that the element lies in, so that a loop over all parts leaves nothing of the old value.
     """
     assert target.index is not None
-    before = old.body if old is not None else walk.ctx.unknown(*walk.world.element(group))
+    before = old.body if old is not None else walk.ctx.unknown_of(group)
     if target.index.offset and target.index.var is not None:
         loop, variable = scope.loops[[lp.var for lp, _ in scope.loops].index(target.index.var)]
         if not own(loop, target) or variable.name in body.free:
-            return walk.ctx.unknown(*walk.world.element(group))
+            return walk.ctx.unknown_of(group)
         left = walk.named(walk.whole, 0 if target.index.offset > 0 else -1)  # the first or the last part keeps the old value
         return choose(same(fn("units of", (E_BLOCK,), variable.sort), left.index), before, body)
     new, over = _by_element(walk, target, body, scope), units_of(walk, target, scope)

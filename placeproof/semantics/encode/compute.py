@@ -10,23 +10,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from placeproof.core.strategy import NORM
-from placeproof.prove.terms import (
-    ONE,
-    App,
-    Fn,
-    Index,
-    Mono,
-    Poly,
-    Var,
-    app,
-    by_cases,
-    choose,
-    product,
-    same,
-    substitute,
-    substitute_index,
-    total,
-)
+from placeproof.prove.terms import ONE, App, Fn, Index, Mono, Poly, Var, app, by_cases, product, same, substitute, substitute_index, total
 from placeproof.semantics.encode.context import CONSISTENCY, Context
 from placeproof.semantics.encode.values import Piece, Saved, Stream, Tensor
 from placeproof.semantics.encode.world import CHANNEL, CHANNEL_AT, E_BLOCK, E_ENTRY, E_SLICE, TOKEN_AT, World
@@ -50,15 +34,13 @@ def reads_parameters(ctx: Context, w: Tensor, what: str, *, gathered: bool = Fal
 def _parts_read(ctx: Context, group: str, piece: Piece, w: Tensor, *, gathered: bool) -> list[dict[str, Index]]:
     """Which elements a device reads: those of its stage, and of its slices where the slices are computed apart."""
     world = ctx.world
-    apart = set() if world.stages is None else {world.stages}
-    for factor, _ in piece.held:
-        axis = world.program.axis(factor)
-        assert axis is not None
-        if axis.splits.compute and (gathered or w.group is not None):
-            apart.add(factor)
-        if world.is_expert_axis(group, axis.name):
-            apart.add(factor)
-    return ctx.owner_of(group, [h for h in piece.held if h[0] in apart])
+
+    def apart(factor: str) -> bool:
+        if gathered or w.group is not None:
+            return world.computes_part(group, factor)
+        return factor == world.stages or world.is_expert_axis(group, world.axis_of(factor).name)
+
+    return ctx.owner_of(group, [h for h in piece.held if apart(h[0])])
 
 
 def _sends_tokens(ctx: Context, group: str, piece: Piece, w: Tensor, *, gathered: bool) -> bool:
@@ -103,14 +85,6 @@ def on_holder(ctx: Context, x: Stream) -> Poly:
     return substitute(ctx.here(x.body), at)
 
 
-def held_stream(ctx: Context, body: Poly, held: str | None) -> Stream:
-    """A stream whose tokens are split over an axis factor: garbage where the device does not hold the token."""
-    if held is None:
-        return Stream(body=body)
-    where = same(ctx.world.here[held], ctx.world.token_owner(held))
-    return Stream(body=choose(where, body, ctx.unknown(TOKEN_AT, CHANNEL_AT)), held=held)
-
-
 # Forward.
 
 
@@ -131,8 +105,8 @@ def forward(ctx: Context, w: Tensor, x: Stream) -> tuple[Stream, Saved]:
         sample = sample_read(ctx, x, "y", (region.index,)) if fits else None
         at = (region.index, E_SLICE, TOKEN_AT, CHANNEL_AT)
         body = _slices(ctx, w, app(f"q.{w.group}", *sample, *at)) if fine and sample else None
-    held = _tokens_of(ctx, w, x)
-    out = held_stream(ctx, body, held) if body is not None else ctx.unknown_stream(held)
+    held = x.held if _token_by_token(ctx, w) else None
+    out = ctx.held_stream(body, held) if body is not None else ctx.unknown_stream(held)
     return out, Saved(group=w.group, region=region, sample=sample if fine else None, held=x.held, output=out)
 
 
@@ -144,11 +118,6 @@ def _token_by_token(ctx: Context, w: Tensor) -> bool:
     if w.group is None or w.group == NORM:
         return True
     return w.group in ctx.world.expert_groups and all(f != ctx.world.hidden for f, _ in w.pieces[w.group].held)
-
-
-def _tokens_of(ctx: Context, w: Tensor, x: Stream) -> str | None:
-    """Along which axis factor the tokens of a computation's result lie in parts."""
-    return x.held if _token_by_token(ctx, w) else None
 
 
 def _slices(ctx: Context, w: Tensor, body: Poly) -> Poly:
@@ -227,14 +196,14 @@ def weight_gradient(world: World, group: str, sample: tuple[Index, ...], block: 
 
 def input_gradient(ctx: Context, w: Tensor, saved: Saved, dx: Stream) -> Stream:
     """The gradient of a part's input."""
-    world, region, held = ctx.world, w.region, _tokens_of(ctx, w, dx)
+    world, region, held = ctx.world, w.region, dx.held if _token_by_token(ctx, w) else None
     if (sample := _sample_of(ctx, w, saved)) is None:
         return ctx.unknown_stream(held)
     if w.group is None:
         factor = coefficient(ctx, dx, sample, world.end(region.domain, region.index))
         if factor is None:
             return ctx.unknown_stream(held)
-        return held_stream(ctx, product(factor, world.dx(sample, world.start(region.domain, region.index))), held)
+        return ctx.held_stream(product(factor, world.dx(sample, world.start(region.domain, region.index))), held)
     if dx.held is not None and held is None:
         return ctx.unknown_stream(held)
     body = input_part(world, w.group, sample, region.index, ctx.here(dx.body))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -11,9 +11,24 @@ from typing import TypeAlias
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Call, Stmt
 from placeproof.prove import Equal, Equation, Given, Order
-from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, choose, constant, product, substitute, substitute_index, symbol, total
+from placeproof.prove.terms import (
+    ONE,
+    ZERO,
+    Index,
+    Poly,
+    Var,
+    app,
+    choose,
+    constant,
+    product,
+    same,
+    substitute,
+    substitute_index,
+    symbol,
+    total,
+)
 from placeproof.prove.terms.limit import TOO_LARGE, WHY
-from placeproof.semantics.encode.values import Piece, Scalar, Stream, Tensor, Value
+from placeproof.semantics.encode.values import Scalar, Stream, Tensor, Value
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT, World
 
 GRADIENT = "gradient integrity"
@@ -95,7 +110,14 @@ class Context:
     def owned(self, group: str, body: Poly, held: Iterable[tuple[str, str]]) -> Poly:
         """A body where the device owns the element along some axis factors; garbage elsewhere."""
         where = self.where(group, held)
-        return body if where == ONE else choose(where, body, self.unknown(*self.world.element(group)))
+        return body if where == ONE else choose(where, body, self.unknown_of(group))
+
+    def held_stream(self, body: Poly, held: str | None) -> Stream:
+        """A stream whose tokens are split over an axis factor: garbage where the device does not hold the token."""
+        if held is None:
+            return Stream(body=body)
+        where = same(self.world.here[held], self.world.token_owner(held))
+        return Stream(body=choose(where, body, self.unknown(TOKEN_AT, CHANNEL_AT)), held=held)
 
     def where(self, group: str, held: Iterable[tuple[str, str]]) -> Poly:
         """1 where the device owns the element of a group along axis factors."""
@@ -103,16 +125,26 @@ class Context:
 
     def unknown_tensor(self, like: Tensor) -> Tensor:
         """A tensor of which nothing is known."""
-        pieces = {g: Piece(body=self.unknown(*self.world.element(g)), held=p.held) for g, p in like.pieces.items()}
-        return Tensor(pieces=pieces, region=like.region, group=like.group)
+        return like.by_group(lambda group, _: self.unknown_of(group))
+
+    def unknown_of(self, group: str) -> Poly:
+        """An arbitrary number for each element of a group."""
+        return self.unknown(*self.world.element(group))
 
     def unknown_like(self, value: Value) -> Tensor | Stream | Scalar:
         """A tensor, a number, or else a stream of which nothing is known."""
-        if isinstance(value, Tensor):
-            return self.unknown_tensor(value)
-        if isinstance(value, Scalar):
-            return Scalar(body=self.unknown())
-        return self.unknown_stream(value.held if isinstance(value, Stream) else None)
+        if isinstance(value, Tensor | Stream | Scalar):
+            return self.termwise(value, lambda _body, _group, at: self.unknown(*at))
+        return self.unknown_stream()
+
+    def termwise(self, value: Tensor | Stream | Scalar, make: Callable[[Poly, str, tuple[Index, ...]], Poly]) -> Tensor | Stream | Scalar:
+        """A value with other terms, each made of the old one, its group (none but of a tensor's) and the indices that it depends on."""
+        match value:
+            case Tensor():
+                return value.by_group(lambda group, piece: make(piece.body, group, self.world.element(group)))
+            case Stream():
+                return value.map(lambda body: make(body, "", (TOKEN_AT, CHANNEL_AT)))
+        return Scalar(body=make(value.body, "", ()))
 
     # Claims.
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from placeproof.core.program import Call
-from placeproof.prove.terms import Index, Poly, Var, constant, greatest, inverse, product, same, substitute, total
-from placeproof.semantics.encode.compute import held_stream
+from placeproof.prove.terms import Index, Poly, Var, choose, constant, greatest, inverse, product, same, substitute, total
 from placeproof.semantics.encode.context import Context, NoMeaningError
 from placeproof.semantics.encode.values import Piece, Scalar, Stream, Tensor, Whole
 from placeproof.semantics.encode.world import World
@@ -61,7 +60,7 @@ def own_part(ctx: Context, call: Call, value: Whole) -> Whole:
         held = frozenset((f, order) for f in factors)
         return replace(value, pieces={g: Piece(body=ctx.owned(g, p.body, held), held=p.held | held) for g, p in value.pieces.items()})
     if isinstance(value, Stream) and len(factors) == 1 and value.held in (None, factors[0]):
-        return held_stream(ctx, value.body, factors[0])
+        return ctx.held_stream(value.body, factors[0])
     if isinstance(value, Stream):
         return ctx.unknown_stream(value.held)
     raise NoMeaningError(f"`{call.op}` of a number", call.place)
@@ -94,20 +93,14 @@ def _root(ctx: Context, call: Call) -> dict[str, Index]:
     factors, number = ctx.world.factors(call.axes), int(call.choice("root"))
     if number and len(factors) > 1:
         raise NoMeaningError("a root other than 0 of a group over several axes", call.place)
-    return {v.name: ctx.world.rank(f, number) for f in factors if isinstance(v := ctx.world.here[f], Var)}
+    return ctx.world.at_rank(number, factors)
 
 
 def _reduce(ctx: Context, call: Call, value: Tensor | Stream | Scalar, root: dict[str, Index]) -> Whole:
     where = product(*(same(v, root[v.name]) for v in coordinates(ctx.world, call)))
-
-    def only(body: Poly, other: Poly) -> Poly:
-        return product(where, combined(ctx.world, call, body)) + other - product(where, other)
-
-    if isinstance(value, Tensor):
-        garbage = {g: ctx.unknown(*ctx.world.element(g)) for g in value.pieces}
-        return replace(value, pieces={g: replace(p, body=only(p.body, garbage[g])) for g, p in value.pieces.items()})
-    other = ctx.unknown_stream().body if isinstance(value, Stream) else ctx.unknown()
-    return value.map(lambda body: only(body, other))
+    if isinstance(value, Scalar):
+        return value.map(lambda body: choose(where, combined(ctx.world, call, body), ctx.unknown()))
+    return ctx.termwise(value, lambda body, _, at: choose(where, combined(ctx.world, call, body), ctx.unknown(*at)))
 
 
 def _tied_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
@@ -117,9 +110,7 @@ def _tied_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
     first, last = ctx.world.rank(factor, 0), ctx.world.rank(factor, -1)
     if not isinstance(here, Var):
         return value
-    apart = constant(1) - same(first, last)
-
-    op = call.choice("op")
+    apart, op = constant(1) - same(first, last), call.choice("op")
     if op == "max":
         raise NoMeaningError("`tied_reduce` that takes the greatest", call.place)
     share = constant(1) if op == "sum" else constant(1) - product(constant(Fraction(1, 2)), apart)
@@ -129,8 +120,4 @@ def _tied_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
 
     if not isinstance(value, Tensor):
         raise NoMeaningError("`tied_reduce` of something other than gradients", call.place)
-    pieces = {}
-    for group, piece in value.pieces.items():
-        tied = ctx.world.tied(group) == factor
-        pieces[group] = Piece(body=both(piece.body), held=piece.held) if tied else piece
-    return replace(value, pieces=pieces)
+    return value.by_group(lambda group, piece: both(piece.body) if ctx.world.tied(group) == factor else piece.body)

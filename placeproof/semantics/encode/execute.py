@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 
 from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt
 from placeproof.core.program.ops import DOMAINS, OPS
@@ -13,28 +12,13 @@ from placeproof.semantics.encode import batches
 from placeproof.semantics.encode.branches import Condition, condition, joined
 from placeproof.semantics.encode.buffers import merged, restricted, units_of
 from placeproof.semantics.encode.context import Context, NoMeaningError
-from placeproof.semantics.encode.exchange import exchange
+from placeproof.semantics.encode.exchange import coordinates, exchange
 from placeproof.semantics.encode.local import compute_here
+from placeproof.semantics.encode.loops import loop, placeholder
 from placeproof.semantics.encode.messages import Messages
 from placeproof.semantics.encode.reference import Reference
-from placeproof.semantics.encode.scope import Scope, edge, loop_variable
-from placeproof.semantics.encode.values import (
-    Apart,
-    Batch,
-    Batched,
-    Handle,
-    Pair,
-    Parts,
-    Piece,
-    Region,
-    Saved,
-    Scalar,
-    Stream,
-    Tensor,
-    Value,
-    Whole,
-    key_of,
-)
+from placeproof.semantics.encode.scope import Scope, edge, loop_variable, shifted
+from placeproof.semantics.encode.values import Apart, Batch, Handle, Pair, Parts, Piece, Region, Scalar, Stream, Tensor, Value, Whole, both
 from placeproof.semantics.encode.world import World, count
 
 Env = dict[str, Value]
@@ -52,7 +36,6 @@ class Walk:
         self.env: Env = {}
         self.mixed: set[str] = set()
         self.kept = self.program.kept_by_batch
-        self.plain: set[str] = set()  # buffers of which one micro-batch stands in the environment
         self.whole = Region(domain="stage", index=ctx.world.stage)
         for state in ("parameters", "optimizer", "gradients"):
             self.env[state] = self._initial(state)
@@ -61,10 +44,10 @@ class Walk:
 
     def placed(self, state: str, group: str) -> frozenset[tuple[str, str]]:
         """The axis factors along which a device holds only its own part of a state."""
-        split = [axis for p in self.program.placed if p.state == state and p.group in (None, group) for axis, mode in p.modes if mode.split]
+        split = self.world.split_axes(state, group)
         if self.world.stages is not None and self.world.stages not in split:
-            split.append(self.world.stages)
-        return frozenset((f, "blocked") for f in self.world.factors(tuple(dict.fromkeys(split))))
+            split = (*split, self.world.stages)
+        return frozenset((f, "blocked") for f in self.world.factors(split))
 
     def _initial(self, state: str) -> Tensor:
         pieces = {}
@@ -72,7 +55,7 @@ class Walk:
             held = self.placed(state, group)
             body = self._first(group) if state == "parameters" else self.world.omega(group)
             if state == "gradients":
-                body = self.ctx.unknown(*self.world.element(group))
+                body = self.ctx.unknown_of(group)
             pieces[group] = Piece(body=self.ctx.owned(group, body, held), held=held)
         return Tensor(pieces=pieces, region=self.whole)
 
@@ -101,38 +84,25 @@ class Walk:
             case If():
                 self._branch(stmt, scope)
             case For():
-                from placeproof.semantics.encode.loops import loop
-
                 loop(self, stmt, scope)
 
     def _assign(self, stmt: Assign, scope: Scope) -> None:
-        if batches.shifted(self, stmt):
-            added = batches.all_but_one(self, stmt, scope)
-            self._store(stmt.targets[0], self._added(stmt.targets[0], added, scope), scope)
-            return
-        value = self.eval(stmt.value, scope, results=len(stmt.targets))
-        values = (value.first, value.second) if isinstance(value, Pair) else (value,)
-        for target, one in zip(stmt.targets, values, strict=True):
+        late = batches.shifted(self, stmt)
+        value = batches.all_but_one(self, stmt, scope) if late else self.eval(stmt.value, scope, results=len(stmt.targets))
+        for target, one in zip(stmt.targets, value if isinstance(value, tuple) else (value,), strict=True):
             self._store(target, self._added(target, one, scope) if stmt.accumulate else one, scope)
 
     def _added(self, target: Ref, value: Value, scope: Scope) -> Value:
         before = self.env.get(target.name)
         missing = isinstance(before, Tensor) and target.group is not None and target.group not in before.pieces
         if before is None or missing or (target.name in self.kept and not batches.known(self, target, scope)):
-            if target.name in self.kept:
+            first = self.ctx.batch is not None or (self.ctx.loops and target.index is None)
+            held = placeholder(self, target.name, value) if first and target.name not in self.kept else None
+            if held is None:
                 return value
-            return self._first_of_a_sum(target, value) if self.ctx.batch is not None or (self.ctx.loops and target.index is None) else value
-        held = self.read(target, scope)
-        return self._arithmetic("+", held, value, target)
-
-    def _first_of_a_sum(self, target: Ref, value: Value) -> Value:
-        """A buffer that nothing has written yet counts as zero when the first iteration adds to it."""
-        from placeproof.semantics.encode.loops import placeholder
-
-        held = placeholder(self, target.name, value)
-        if held is None:
-            return value
-        self.ctx.from_zero.add(target.name)
+            self.ctx.from_zero.add(target.name)  # what nothing has written yet counts as zero when the first iteration adds to it
+        else:
+            held = self.read(target, scope)
         return self._arithmetic("+", held, value, target)
 
     def _store(self, target: Ref, value: Value, scope: Scope) -> None:
@@ -151,13 +121,13 @@ class Walk:
             found = scope.find(target.index.var) if target.index is not None and target.index.var else None
             parts = dict(before.by_key) if isinstance(before, Parts) else {}
             over = units_of(self, target, scope) if found is not None else ""
-            if isinstance(value, Parts | Apart | Batched):
+            if not isinstance(value, Whole):
                 raise NoMeaningError(f"`{name}` would hold parts of parts", target.place)
             if found is not None and target.index is not None and target.index.offset:
                 raise NoMeaningError(f"`{name}` is written for another part than that of this iteration", target.place)
             if over == "all":
                 parts = {k: held for k, held in parts.items() if k[0] != target.group}
-            parts[key_of(target, over)] = (found[0] if found else None, value)
+            parts[Parts.key(target, over)] = (found[0] if found else None, value)
             self.env[name] = Parts(by_key=parts)
 
     def _race(self, name: str) -> None:
@@ -229,7 +199,7 @@ class Walk:
     def whole_of(self, expr: Expr, scope: Scope) -> Whole:
         """The value of an operand."""
         value = self.eval(expr, scope)
-        if isinstance(value, Parts | Handle | Apart | Batched | Pair):
+        if not isinstance(value, Whole):
             raise NoMeaningError("an operation reads a buffer of parts as a whole", expr.place)
         return value
 
@@ -249,25 +219,17 @@ class Walk:
     def _arithmetic(self, op: str, left: Value, right: Value, at: Expr) -> Value:
         if any(isinstance(v, Scalar) and v.of_tensors for v in (left, right)):
             raise NoMeaningError("arithmetic with norms of tensors", at.place)
+        if (alike := both(left, right, lambda a, b: self._numbers(op, a, b, at))) is not None:
+            return alike
         match left, right:
-            case Scalar(), Scalar():
-                return Scalar(body=self._numbers(op, left.body, right.body, at))
             case ((Tensor() | Stream()), Scalar()):
                 return left.map(lambda body: self._numbers(op, body, right.body, at))
             case Scalar(), (Tensor() | Stream()) if op in ("+", "*", "-"):
                 return right.map(lambda body: self._numbers(op, left.body, body, at))
-            case Stream(), Stream():
-                if left.held != right.held:
-                    return self.ctx.unknown_stream(left.held)
-                return Stream(body=self._numbers(op, left.body, right.body, at), held=left.held)
-            case Tensor(), Tensor() if set(left.pieces) == set(right.pieces):
-                if left.region != right.region:
-                    return self.ctx.unknown_tensor(left)
-                pieces = {
-                    g: Piece(body=self._numbers(op, p.body, right.pieces[g].body, at), held=p.held | right.pieces[g].held)
-                    for g, p in left.pieces.items()
-                }
-                return replace(left, pieces=pieces)
+            case Stream(), Stream():  # of tokens that lie otherwise
+                return self.ctx.unknown_stream(left.held)
+            case Tensor(), Tensor() if set(left.pieces) == set(right.pieces):  # of another part of the model
+                return self.ctx.unknown_tensor(left)
         raise NoMeaningError(f"`{op}` between values of these kinds", at.place)
 
     def _numbers(self, op: str, left: Poly, right: Poly, at: Expr) -> Poly:
@@ -297,13 +259,11 @@ class Walk:
         if ref.name not in self.env:
             return self._name(ref, scope)
         value = self.env[ref.name]
-        if ref.name in self.plain and isinstance(value, Tensor | Stream | Scalar | Saved | Batch):
-            return value
         if isinstance(value, Apart):
             if value.where not in self.ctx.conditions:
                 raise NoMeaningError(f"`{ref.name}` is read by devices that did not write it", ref.place)
             value = value.value
-        if isinstance(value, Batched) or ref.name in self.kept:
+        if ref.name in self.kept:
             return batches.read(self.world, value, ref, scope)
         if isinstance(value, Parts):
             return self._part_of(value, ref, scope)
@@ -330,8 +290,8 @@ class Walk:
     def _part_of(self, value: Parts, ref: Ref, scope: Scope) -> Value:
         found = scope.find(ref.index.var) if ref.index is not None and ref.index.var else None
         over = units_of(self, ref, scope) if found is not None else ""
-        if (key := key_of(ref, over)) not in value.by_key:
-            key = key_of(ref, "all")
+        if (key := Parts.key(ref, over)) not in value.by_key:
+            key = Parts.key(ref, "all")
         if key not in value.by_key:
             raise NoMeaningError(f"`{ref.name}` was not written like this", ref.place)
         wrote, held = value.by_key[key]
@@ -364,29 +324,22 @@ class Walk:
         if found is None or found[0].domain == "microbatches":
             return whole
         loop, variable = found
-        if index.offset and scope.around(whole, loop):
-            return Region(domain=loop.domain, index=fn(f"shifted {index.offset:+d}", (variable,), variable.sort))
         if scope.around(whole, loop):
-            return Region(domain=loop.domain, index=variable)
+            return Region(domain=loop.domain, index=shifted(variable, index.offset))
         if not index.offset and whole == Region(domain=loop.domain, index=variable):
             return whole
         return Region(domain=loop.domain, index=fn("another part than", (variable,), variable.sort))
 
     def named(self, whole: Region, number: int) -> Region:
         """The region of a unit named by a number: from the start, or from the end where it is negative."""
-        return Region(domain="units", index=fn(edge(number), (whole.index,), self.world.loop_sort("units")))
+        return Region(domain="units", index=edge(number, whole, self.world.loop_sort("units")))
 
     def around(self, stmt: For, scope: Scope) -> Region:
         """The region that a loop walks over: the whole stage, its first unit, or the part of the loop around."""
         if stmt.within == FIRST_UNIT:
-            return self.first_unit
+            return self.named(self.whole, 0)
         found = scope.find(stmt.within) if stmt.within is not None else None
         return self.whole if found is None else Region(domain=found[0].domain, index=found[1])
-
-    @cached_property
-    def first_unit(self) -> Region:
-        """The region of a stage's first unit."""
-        return self.named(self.whole, 0)
 
     # Operations.
 
@@ -414,7 +367,7 @@ class Walk:
         """Copying what is equal everywhere is harmless, and worth a word."""
         if call.op not in ("broadcast", "all_gather") or not isinstance(value, Tensor | Stream | Scalar):
             return
-        names = {v.name for f in self.world.factors(call.axes) if isinstance(v := self.world.here[f], Var)}
+        names = {v.name for v in coordinates(self.world, call)}
         bodies = [p.body for p in value.pieces.values()] if isinstance(value, Tensor) else [value.body]
         if names and not any(body.free & names for body in bodies):
             axes = ", ".join(call.axes)

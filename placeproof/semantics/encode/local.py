@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from placeproof.core.program import Call, Ref
-from placeproof.prove.terms import Index, Poly, Var, app, choose, fn, greatest, product, same, substitute, substitute_index, total
+from placeproof.prove.terms import ZERO, Index, Poly, Var, app, choose, fn, greatest, product, same, substitute, substitute_index, total
 from placeproof.prove.terms.cases import by_cases
 from placeproof.semantics.encode import compute
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError
@@ -52,15 +52,15 @@ def _data(walk: Walk, call: Call, operands: list[Any], results: int) -> Stream:
 
 
 def _forward(walk: Walk, call: Call, operands: list[Any], results: int) -> Value | Pair:
-    out, saved = compute.forward(walk.ctx, operands[0], operands[1] if len(operands) > 1 else _data(walk, call, [], 1))
-    return Pair(out, saved) if results > 1 else out
+    found = compute.forward(walk.ctx, operands[0], operands[1] if len(operands) > 1 else _data(walk, call, [], 1))
+    return found if results > 1 else found[0]
 
 
 def _backward(walk: Walk, call: Call, operands: list[Any], results: int) -> Value | Pair:
     ctx, world, w = walk.ctx, walk.world, operands[0]
     if len(operands) > 2:
         gradients = compute.gradient_of(ctx, *operands)
-        return Pair(gradients, compute.input_gradient(ctx, *operands)) if results > 1 else gradients
+        return (gradients, compute.input_gradient(ctx, *operands)) if results > 1 else gradients
     if w.region != walk.whole:
         raise NoMeaningError("a whole pass reads all of a stage's parameters", call.place)
     sample = world.sample(_batch(walk, operands[1:]))
@@ -76,16 +76,7 @@ def _backward_with(walk: Walk, call: Call, operands: list[Any], results: int) ->
 
 def _computed(walk: Walk, w: Tensor) -> dict[str, frozenset[tuple[str, str]]]:
     """The axis factors along which a device computes its own part of each group's gradient: those that split the computation."""
-    found: dict[str, frozenset[tuple[str, str]]] = {}
-    for group in w.pieces:
-        held = set()
-        for factor, order in walk.placed("parameters", group):
-            axis = walk.program.axis(factor)
-            assert axis is not None
-            if axis.splits.compute or walk.world.is_expert_axis(group, axis.name):
-                held.add((factor, order))
-        found[group] = frozenset(held)
-    return found
+    return {g: frozenset(h for h in walk.placed("parameters", g) if walk.world.computes_part(g, h[0])) for g in w.pieces}
 
 
 def _loss(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
@@ -96,7 +87,7 @@ def _loss(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
         sample = compute.sample_read(ctx, x, "x", (where,))
         if sample is not None and sample == tuple(substitute_index(s, ctx.path) for s in world.sample(ctx.batch)):
             body = choose(same(where, at), world.dx(sample, at), ctx.unknown(TOKEN_AT, CHANNEL_AT))  # elsewhere no loss is known
-            return compute.held_stream(ctx, product(world.statistic(sample), body) if world.coupled else body, x.held)
+            return ctx.held_stream(product(world.statistic(sample), body) if world.coupled else body, x.held)
     return ctx.unknown_stream(x.held)
 
 
@@ -112,11 +103,11 @@ def _dropout(walk: Walk, call: Call, operands: list[Any], results: int) -> Value
         return ctx.unknown_stream(x.held)
     sample = compute.sample_read(ctx, x, "x", (world.output,))
     if sample is not None:
-        return compute.held_stream(ctx, world.x(sample, world.dropped), x.held)
+        return ctx.held_stream(world.x(sample, world.dropped), x.held)
     factor = compute.coefficient(ctx, x, world.sample(ctx.batch), world.dropped)
     if factor is None:
         return ctx.unknown_stream(x.held)
-    return compute.held_stream(ctx, product(factor, world.dx(world.sample(ctx.batch), world.output)), x.held)
+    return ctx.held_stream(product(factor, world.dx(world.sample(ctx.batch), world.output)), x.held)
 
 
 def _statistics(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
@@ -154,11 +145,8 @@ def _square_norm(walk: Walk, call: Call, operands: list[Any], results: int) -> V
     value: Tensor | Stream = operands[0]
     if isinstance(value, Stream):
         return Scalar(body=total([TOKEN_AT, CHANNEL_AT], product(value.body, value.body)))
-    parts = []
-    for group, piece in value.pieces.items():
-        square = product(piece.body, piece.body)
-        parts.append(total(walk.world.element(group), product(_held_elements(walk, value, group), square)))
-    return Scalar(body=sum(parts[1:], parts[0]))
+    squares = {g: product(_held_elements(walk, value, g), product(p.body, p.body)) for g, p in value.pieces.items()}
+    return Scalar(body=sum((total(walk.world.element(g), square) for g, square in squares.items()), ZERO))
 
 
 def _held_elements(walk: Walk, value: Tensor, group: str) -> Poly:
@@ -197,7 +185,7 @@ def _random(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
 def _master(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     """The full-precision copy in the optimizer state: of the reference's state, the reference's parameters."""
     state: Tensor = operands[0]
-    return replace(state, pieces={g: replace(p, body=by_cases(partial(_copied, walk, g), p.body)) for g, p in state.pieces.items()})
+    return state.by_group(lambda group, piece: by_cases(partial(_copied, walk, group), piece.body))
 
 
 def _copied(walk: Walk, group: str, plain: Poly) -> Poly:
@@ -211,16 +199,17 @@ def _copied(walk: Walk, group: str, plain: Poly) -> Poly:
 
 
 def _stale(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
-    value, steps = operands[0], operands[1].body
+    value: Tensor = operands[0]
+    steps = operands[1].body
     if steps.number is None or steps.number.denominator != 1 or steps.number < 0:
         raise NoMeaningError("`stale` takes a whole number of steps", call.place)
     if steps.number == 0:
-        return value  # type: ignore[no-any-return]
-    pieces = {}
-    for group, piece in value.pieces.items():
-        old = app(f"theta.{group} before", steps, *walk.world.element(group))
-        pieces[group] = Piece(body=walk.ctx.owned(group, old, piece.held), held=piece.held)
-    return replace(value, pieces=pieces)  # type: ignore[no-any-return]
+        return value
+
+    def old(group: str, piece: Piece) -> Poly:
+        return walk.ctx.owned(group, app(f"theta.{group} before", steps, *walk.world.element(group)), piece.held)
+
+    return value.by_group(old)
 
 
 # The optimizer's step: what it has to read, and what it writes.
@@ -233,10 +222,10 @@ def _update(walk: Walk, call: Call, operands: list[Any], results: int) -> Pair:
     number = next((o.body for o in operands[3:] if isinstance(o, Scalar)), None)
     skip, norms = (number, None) if call.op == "update" else (None, number)
     if not parameters.region == optimizer.region == gradients.region:
-        return Pair(ctx.unknown_tensor(parameters), ctx.unknown_tensor(optimizer))
+        return ctx.unknown_tensor(parameters), ctx.unknown_tensor(optimizer)
     if skip is not None:
-        first = {c.name: walk.world.rank(f, 0) for f, c in walk.world.here.items() if isinstance(c, Var)}
-        ctx.require("all devices agree whether to skip the step", CONSISTENCY, skip, substitute(skip, first))
+        of_first = substitute(skip, walk.world.at_rank(0, walk.world.here))
+        ctx.require("all devices agree whether to skip the step", CONSISTENCY, skip, of_first)
     new: dict[str, dict[str, Piece]] = {"parameters": {}, "optimizer": {}}
     for group in gradients.pieces:
         if group not in parameters.pieces or group not in optimizer.pieces:
@@ -248,14 +237,11 @@ def _update(walk: Walk, call: Call, operands: list[Any], results: int) -> Pair:
         for state, old in (("parameters", theta), ("optimizer", omega)):
             value = update_value(walk.world, state, group, (theta.body, omega.body, g.body), where, norms)
             value = value if skip is None else compute.elementwise("unless", skip, old.body, value)
-            body = product(where, value) + old.body - product(where, old.body)
-            new[state][group] = Piece(body=body, held=old.held)
+            new[state][group] = replace(old, body=choose(where, value, old.body))
             if state == "parameters":
                 ctx.written.setdefault(group, (value, held | theta.held))
-    return Pair(
-        replace(parameters, pieces={**parameters.pieces, **new["parameters"]}),
-        replace(optimizer, pieces={**optimizer.pieces, **new["optimizer"]}),
-    )
+    new_parameters = replace(parameters, pieces={**parameters.pieces, **new["parameters"]})
+    return new_parameters, replace(optimizer, pieces={**optimizer.pieces, **new["optimizer"]})
 
 
 def _require_inputs(walk: Walk, group: str, pieces: tuple[Piece, Piece, Piece], held: frozenset[tuple[str, str]]) -> None:

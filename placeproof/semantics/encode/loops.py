@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 from placeproof.core.program import For, statements
 from placeproof.core.program.ir import calls, references
 from placeproof.prove.terms import ONE, ZERO, Fn, Index, Poly, Var, app, fn, product, rewritten, same, substitute, total
-from placeproof.semantics.encode.batches import first as first_batch
-from placeproof.semantics.encode.batches import last as last_batch
 from placeproof.semantics.encode.buffers import own, targets
+from placeproof.semantics.encode.compute import on_holder
 from placeproof.semantics.encode.context import Mark
-from placeproof.semantics.encode.scope import Scope, domain_of, edge, loop_variable
-from placeproof.semantics.encode.values import Batched, Handle, Parts, Piece, Region, Scalar, Stream, Tensor, Value
-from placeproof.semantics.encode.world import CHANNEL_AT, POSITION, TOKEN_AT, World
+from placeproof.semantics.encode.scope import Scope, domain_of, edge, loop_variable, shifted
+from placeproof.semantics.encode.values import Batched, Handle, Parts, Region, Scalar, Stream, Tensor, Value
+from placeproof.semantics.encode.world import POSITION, World
 
 if TYPE_CHECKING:
     from placeproof.semantics.encode.execute import Walk
@@ -58,22 +57,13 @@ def _mixed(loop: For, known: Collection[str]) -> set[str]:
 
 def placeholder(walk: Walk, name: str, value: Value) -> Value | None:
     """What a buffer holds at the beginning of some iteration, as an unknown with a name of its own."""
-    at = walk.ctx.world.coordinates
-    match value:
-        case Tensor():
-            pieces = {
-                g: Piece(body=_named(f"carried {name}", g, *at, *walk.world.element(g)), held=p.held) for g, p in value.pieces.items()
-            }
-            return Tensor(pieces=pieces, region=value.region, group=value.group)
-        case Stream():
-            return Stream(body=_named(f"carried {name}", "", *at, TOKEN_AT, CHANNEL_AT), held=value.held)
-        case Scalar():
-            return Scalar(body=_named(f"carried {name}", "", *at))
-    return None
+    if not isinstance(value, Tensor | Stream | Scalar):
+        return None
+    return walk.ctx.termwise(value, lambda _, group, at: _carried(walk, name, group, at))
 
 
-def _named(name: str, group: str, *at: Index) -> Poly:
-    return app(f"{name}.{group}" if group else name, *at)
+def _carried(walk: Walk, name: str, group: str, at: tuple[Index, ...]) -> Poly:
+    return app(f"carried {name}.{group}" if group else f"carried {name}", *walk.world.coordinates, *at)
 
 
 def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
@@ -81,16 +71,14 @@ def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
     before = dict(walk.env)
     for name in _written(stmt):
         if name in before and not isinstance(before[name], Batched):
-            held = placeholder(walk, name, before[name])
             walk.env.pop(name)
-            if held is not None:
+            if (held := placeholder(walk, name, before[name])) is not None:
                 walk.env[name] = held
     outer = walk.ctx.batch
     walk.ctx.batch = variable
     mark = walk.ctx.mark()
     _iteration(walk, stmt, variable, scope)
-    end = first_batch(walk.world) if stmt.reverse else last_batch(walk.world)
-    through, ends = _Through(variable=variable, last=end), dict(walk.env)
+    through, ends = _Through(variable=variable, last=walk.world.batch_at(0 if stmt.reverse else -1)), dict(walk.env)
     for name, value in ends.items():
         if isinstance(value, Batched) and value.loop == stmt.var:
             walk.env[name] = replace(value, loop=None)
@@ -149,8 +137,9 @@ def _after(walk: Walk, name: str, before: Value | None, value: Value, through: _
     """A buffer after a loop: a sum if each iteration adds to it, else what the last one leaves."""
     zero = name in walk.ctx.from_zero and before is None
 
-    def whole(start: Poly, body: Poly, at: tuple[Index, ...], group: str) -> Poly:
-        carried = _named(f"carried {name}", group, *walk.world.coordinates, *at)
+    def whole(body: Poly, group: str, at: tuple[Index, ...]) -> Poly:
+        start = _start(walk, before, group)
+        carried = _carried(walk, name, group, at)
         added = body - carried
         if "carried " not in added.key:
             return start + through.sum(added)
@@ -159,18 +148,8 @@ def _after(walk: Walk, name: str, before: Value | None, value: Value, through: _
         through.lost = True
         return walk.ctx.unknown(*at)
 
-    match value:
-        case Tensor() if zero or isinstance(before, Tensor):
-            pieces = {
-                g: Piece(body=whole(_start(walk, before, g), p.body, walk.world.element(g), g), held=p.held)
-                for g, p in value.pieces.items()
-            }
-            return Tensor(pieces=pieces, region=value.region, group=value.group)
-        case Scalar() if zero or isinstance(before, Scalar):
-            return Scalar(body=whole(before.body if isinstance(before, Scalar) else ZERO, value.body, (), ""))
-        case Stream() if zero or isinstance(before, Stream):
-            start = before.body if isinstance(before, Stream) else ZERO
-            return Stream(body=whole(start, value.body, (TOKEN_AT, CHANNEL_AT), ""), held=value.held)
+    if isinstance(value, Tensor | Stream | Scalar) and (zero or type(before) is type(value)):
+        return walk.ctx.termwise(value, whole)
     if through.last is None:
         return value if isinstance(value, Handle) else walk.ctx.unknown_like(value)
     left = value.replaced({through.variable.name: through.last})
@@ -187,10 +166,13 @@ def _at_the_end(world: World, body: Poly, through: _Through) -> Poly:
 
 
 def _start(walk: Walk, before: Value | None, group: str) -> Poly:
-    if before is None:
-        return ZERO
-    known = isinstance(before, Tensor) and group in before.pieces
-    return before.pieces[group].body if known and isinstance(before, Tensor) else walk.ctx.unknown(*walk.world.element(group))
+    """What a sum begins with: zero, what the buffer held, or what nobody knows of a group that it did not hold."""
+    match before:
+        case Tensor():
+            return before.pieces[group].body if group in before.pieces else walk.ctx.unknown_of(group)
+        case Stream() | Scalar():
+            return before.body
+    return ZERO
 
 
 # Over parts of the model.
@@ -217,9 +199,8 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
         walk.ctx.rewound(mark)
         walk.env = {n: walk.ctx.unknown_tensor(v) if n in walk.mixed and isinstance(v, Tensor) else v for n, v in before.items()}
         for name in unknown & set(before):
-            held = placeholder(walk, name, before[name])
             walk.env.pop(name)
-            if held is not None:
+            if (held := placeholder(walk, name, before[name])) is not None:
                 walk.env[name] = held
         for name, invariant in carried.items():
             walk.env[name] = invariant.at_start
@@ -250,9 +231,10 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
 
 def _through(walk: Walk, stmt: For, around: Region, variable: Var) -> _Through:
     """A loop over parts of the model that is through: all of the stage's, or those of the part around, perhaps without the first."""
-    last = fn(edge(0 if stmt.reverse else -1), (around.index,), variable.sort)
+    first = edge(0, around, variable.sort)
     if stmt.start:
-        return _Through(variable=variable, last=None, left=fn(edge(0), (around.index,), variable.sort))
+        return _Through(variable=variable, last=None, left=first)
+    last = first if stmt.reverse else edge(-1, around, variable.sort)
     if stmt.within is None:
         return _Through(variable=variable, last=last)
     return _Through(variable=variable, last=last, among=same(fn(f"{around.domain} of", (variable,), around.index.sort), around.index))
@@ -270,50 +252,33 @@ def _invariant(walk: Walk, value: Value, stmt: For, around: Region, variable: Va
     first, last = world.start(around.domain, around.index), world.end(around.domain, around.index)
     begin, end = world.start(stmt.domain, variable), world.end(stmt.domain, variable)
     if stmt.start:
-        first = world.end(stmt.domain, fn(edge(0), (around.index,), variable.sort))
+        first = world.end(stmt.domain, edge(0, around, variable.sort))
     if stmt.reverse:
         first, last, begin, end = last, first, end, begin
     match value:
         case Stream() if first.key in value.body.key:
-            at_start, at_end, after = (_moved(value, first, at) for at in (begin, end, last))
-            return _Invariant(at_start, at_end, after)
+            return _Invariant(*(replace(value, body=rewritten(value.body, first, at)) for at in (begin, end, last)))
         case Handle(result=Tensor() as result) if not stmt.start:
             return _next_part(value, result, stmt, around, variable)
     return None
 
 
-def _moved(value: Stream, old: Index, new: Index) -> Stream:
-    return value.map(lambda body: rewritten(body, old, new))
-
-
 def _next_part(handle: Handle, result: Tensor, stmt: For, around: Region, variable: Var) -> _Invariant | None:
     """A collective started one part ahead: before the loop for the first part, in each iteration for the next."""
-    offset = -1 if stmt.reverse else 1
-    first = Region(domain=stmt.domain, index=fn(edge(-1 if stmt.reverse else 0), (around.index,), variable.sort))
+    first = Region(domain=stmt.domain, index=edge(-1 if stmt.reverse else 0, around, variable.sort))
     if result.region != first:
         return None
-    here = Region(domain=stmt.domain, index=variable)
-    following = Region(domain=stmt.domain, index=fn(f"shifted {offset:+d}", (variable,), variable.sort))
-    at = [replace(handle, result=replace(result, region=r)) for r in (here, following, following)]
-    return _Invariant(*at)
+    here, following = (Region(domain=stmt.domain, index=shifted(variable, n)) for n in (0, -1 if stmt.reverse else 1))
+    return _Invariant(*(replace(handle, result=replace(result, region=r)) for r in (here, following, following)))
 
 
 def _agrees(walk: Walk, value: Value, expected: Value) -> bool:
+    """Whether a buffer holds what it has to: a stream on the tokens that the device holds, a block's output being written out."""
     match value, expected:
-        case Stream(), Stream():
-            if value.held != expected.held:
-                return False
-            return _equal_streams(walk, value, expected)
+        case Stream(), Stream() if value.held == expected.held:
+            left, right = on_holder(walk.ctx, value), on_holder(walk.ctx, expected)
+            return left == right or walk.reference.unfolded(left) == walk.reference.unfolded(right)
         case Handle(), Handle():
             same_region = isinstance(value.result, Tensor) and isinstance(expected.result, Tensor) and value.result == expected.result
             return same_region and value.raced == expected.raced
     return False
-
-
-def _equal_streams(walk: Walk, value: Stream, expected: Stream) -> bool:
-    """Equal on the tokens that the device holds, a block's output being written out by its definition."""
-    left, right = walk.ctx.here(value.body), walk.ctx.here(expected.body)
-    if value.held is not None and isinstance(here := walk.world.here[value.held], Var):
-        at = {here.name: walk.world.token_owner(value.held)}
-        left, right = substitute(left, at), substitute(right, at)
-    return left == right or walk.reference.unfolded(left) == walk.reference.unfolded(right)

@@ -7,11 +7,13 @@ send. Where the check fails, the receive is taken to deliver numbers of which no
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 from placeproof.core.program import Call
 from placeproof.prove.terms import ONE, Poly, Var, choose, product, same, substitute
-from placeproof.semantics.encode.compute import coefficient, held_stream, sample_read
+from placeproof.semantics.encode.compute import coefficient, sample_read
 from placeproof.semantics.encode.context import Context
 from placeproof.semantics.encode.values import Stream, Whole
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT
@@ -35,19 +37,19 @@ class Taken:
 class Messages:
     """What is taken of the receives, by direction: +1 for what comes from the stage before, -1 from the stage after."""
 
-    taken: dict[int, Taken] = field(default_factory=dict)
-    inside: dict[int, set[tuple[str, ...]]] = field(default_factory=dict)
+    taken: dict[int, Taken] = field(default_factory=lambda: defaultdict(Taken))
+    inside: dict[int, set[tuple[str, ...]]] = field(default_factory=lambda: defaultdict(set))
 
     def _same_loops(self, ctx: Context, direction: int) -> bool:
         """Whether all sends and receives of one direction stand in the same loops, so that each meets its own."""
-        met = self.inside.setdefault(direction, set())
+        met = self.inside[direction]
         met.add(tuple(v.name for v in ctx.loops))
         return len(met) == 1
 
     def receive(self, ctx: Context, call: Call) -> Stream:
         """The stream that a device receives."""
         direction = -call.steps
-        taken = self.taken.get(direction, Taken())
+        taken = self.taken[direction]
         if not self._same_loops(ctx, direction) or not taken.known or not _between_stages(ctx, call, direction, 0 if direction > 0 else -1):
             return ctx.unknown_stream(taken.held)
         world, stage = ctx.world, ctx.world.stage
@@ -57,40 +59,32 @@ class Messages:
             body = world.x(sample, world.start("stage", stage))
         else:
             body = product(taken.factor, world.dx(sample, world.end("stage", stage)))
-        stream = held_stream(ctx, body, taken.held)
+        stream = ctx.held_stream(body, taken.held)
         return stream.map(lambda b: choose(same(stage, edge), ctx.unknown(TOKEN_AT, CHANNEL_AT), b))
 
     def send(self, ctx: Context, call: Call, value: Whole) -> None:
         """Check that what is sent is what receives are taken to deliver."""
         direction = call.steps
-        taken = self.taken.get(direction, Taken())
+        taken = self.taken[direction]
         together = self._same_loops(ctx, direction)
         if not taken.known:
             return
         found = self._sent(ctx, value, direction)
         if not _between_stages(ctx, call, direction, -1 if direction > 0 else 0) or not together:
-            self._give_up(direction, taken)
-        elif found is None:
-            self._try_split_tokens(ctx, direction, taken)
+            self._again(direction, replace(taken, known=False))
+        elif found is None:  # under sequence parallelism stages exchange their own tokens alone
+            tried = ctx.world.hidden is None or taken.held is not None or taken.tried
+            self._again(direction, replace(taken, known=False) if tried else replace(taken, held=ctx.world.hidden, tried=1))
         elif found != (taken.factor, taken.held):
             factor, held = found
-            here = ctx.world.stage
-            last = ctx.world.rank(call.axes[0], -1)
-            at_last = substitute(factor, {here.name: last}) if isinstance(here, Var) else factor
+            here, at_last = ctx.world.stage, substitute(factor, ctx.world.at_rank(-1, call.axes))
             if taken.tried >= 2 or (isinstance(here, Var) and here.name in at_last.free):
-                self._give_up(direction, taken)
-            self.taken[direction] = replace(taken, factor=at_last, held=held, tried=taken.tried + 1)
-            raise AgainError
+                self._again(direction, replace(taken, known=False))
+            self._again(direction, replace(taken, factor=at_last, held=held, tried=taken.tried + 1))
 
-    def _try_split_tokens(self, ctx: Context, direction: int, taken: Taken) -> None:
-        """Under sequence parallelism stages exchange their own tokens alone."""
-        if ctx.world.hidden is None or taken.held is not None or taken.tried:
-            self._give_up(direction, taken)
-        self.taken[direction] = replace(taken, held=ctx.world.hidden, tried=1)
-        raise AgainError
-
-    def _give_up(self, direction: int, taken: Taken) -> None:
-        self.taken[direction] = replace(taken, known=False)
+    def _again(self, direction: int, taken: Taken) -> NoReturn:
+        """Begin again, with something else taken of the receives."""
+        self.taken[direction] = taken
         raise AgainError
 
     def _sent(self, ctx: Context, value: Whole, direction: int) -> tuple[Poly, str | None] | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Assign, Resolved, Stmt, statements
 from placeproof.prove import Given
-from placeproof.prove.terms import Index, Poly, Var, substitute
+from placeproof.prove.terms import Poly, substitute
 from placeproof.prove.terms.limit import limited
 from placeproof.semantics.encode.context import CONSISTENCY, INVARIANT, Context, Obligation, written_out
 from placeproof.semantics.encode.execute import Walk
@@ -48,16 +49,13 @@ def encode(program: Resolved, options: Options | None = None) -> Encoding:
     messages = Messages()
     while True:
         ctx = Context(World(program, chosen))
-        try:
-            with written_out(ctx):
-                walk, lines = Walk(ctx, messages), []
-                for stmt in program.body:
-                    walk.statement(stmt, Scope())
-                    lines.append(Line(stmt, dict(walk.env)))
-                _after_the_step(walk)
-        except AgainError:
-            continue
-        break
+        with suppress(AgainError), written_out(ctx):
+            walk, lines = Walk(ctx, messages), []
+            for stmt in program.body:
+                walk.statement(stmt, Scope())
+                lines.append(Line(stmt, dict(walk.env)))
+            _after_the_step(walk)
+            break
     return Encoding(
         program=program,
         options=chosen,
@@ -84,7 +82,7 @@ def _after_the_step(walk: Walk) -> None:
         ctx.place = _last_write(walk.program, state)
         for group in world.groups:
             piece = value.pieces.get(group) if isinstance(value, Tensor) else None
-            body = piece.body if piece is not None else ctx.unknown(*world.element(group))
+            body = piece.body if piece is not None else ctx.unknown_of(group)
             of = "" if world.groups == ("all",) else f" ({group})"
             for at in ctx.owner_of(group, walk.placed(state, group)):
                 if state == "parameters" and group in ctx.written:
@@ -97,8 +95,7 @@ def _by_owner(walk: Walk, group: str) -> Poly:
     """What the owner of an element, or the first of its owners, wrote."""
     value, held = walk.ctx.written[group]
     (at, *_) = walk.ctx.owner_of(group, held)
-    first: dict[str, Index] = {c.name: walk.world.rank(f, 0) for f, c in walk.world.here.items() if isinstance(c, Var) and c.name not in at}
-    return substitute(substitute(value, at), first)
+    return substitute(substitute(value, at), walk.world.at_rank(0, walk.world.here))
 
 
 def _last_write(program: Resolved, state: str) -> Place | None:

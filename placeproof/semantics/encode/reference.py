@@ -64,8 +64,7 @@ class Reference:
     @cached_property
     def square_norm(self) -> Poly:
         """The square of the global norm of the gradient."""
-        parts = [total(self.world.element(g), product(*[self.mean_gradient(g)] * 2)) for g in self.world.groups]
-        return sum(parts[1:], parts[0])
+        return sum((total(self.world.element(g), product(*[self.mean_gradient(g)] * 2)) for g in self.world.groups), ZERO)
 
     def gradient(self, group: str) -> Poly:
         """The gradient that the update reads: clipped where the reference clips."""

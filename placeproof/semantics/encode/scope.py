@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placeproof.core.program import FIRST_UNIT, For
-from placeproof.prove.terms import Fn, Var
+from placeproof.prove.terms import Fn, Index, Sort, Var, fn
 from placeproof.semantics.encode.values import Region
 from placeproof.semantics.encode.world import BLOCK, FIRST_PART, LAST_PART, World
 
@@ -56,6 +56,12 @@ def domain_of(variable: Var) -> str:
     return "blocks" if variable.sort == BLOCK else variable.sort.name
 
 
-def edge(offset: int) -> str:
-    """The name of the first or last part."""
-    return FIRST_PART if offset == 0 else LAST_PART if offset == -1 else f"part {offset} of"
+def shifted(variable: Var, offset: int) -> Index:
+    """The part that stands so many after that of an iteration."""
+    return fn(f"shifted {offset:+d}", (variable,), variable.sort) if offset else variable
+
+
+def edge(number: int, whole: Region, sort: Sort) -> Index:
+    """The part of a region that is named by a number: from the start, or from the end where it is negative."""
+    name = FIRST_PART if number == 0 else LAST_PART if number == -1 else f"part {number} of"
+    return fn(name, (whole.index,), sort)

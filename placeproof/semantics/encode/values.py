@@ -66,7 +66,11 @@ class Tensor(Terms):
 
     def map(self, change: Map) -> Tensor:
         """Every piece's body changed."""
-        return replace(self, pieces={g: replace(p, body=change(p.body)) for g, p in self.pieces.items()})
+        return self.by_group(lambda _, piece: change(piece.body))
+
+    def by_group(self, change: Callable[[str, Piece], Poly]) -> Tensor:
+        """Every piece's body changed, by the name of its group."""
+        return replace(self, pieces={g: replace(p, body=change(g, p)) for g, p in self.pieces.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +124,11 @@ class Parts(Terms):
 
     by_key: Mapping[Key, tuple[For | None, Whole]]
 
+    @staticmethod
+    def key(ref: Ref, over: str = "") -> Key:
+        """Under what a reference's part is kept. ``over``: what its loops walk over, where it has any."""
+        return ref.group, ref.index.offset if ref.index is not None and ref.index.var is None else over
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batched(Terms):
@@ -137,11 +146,6 @@ class Batched(Terms):
     def replaced(self, meant: Mapping[str, Index]) -> Batched:
         """With index variables replaced, save its own."""
         return replace(self, value=self.value.replaced({k: v for k, v in meant.items() if k != self.variable.name}))
-
-
-def key_of(ref: Ref, over: str = "") -> Key:
-    """Under what a reference's part is kept in :class:`Parts`. ``over``: what its loops walk over, where it has any."""
-    return ref.group, ref.index.offset if ref.index is not None and ref.index.var is None else over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +172,19 @@ class Apart(Terms):
 
 Whole: TypeAlias = Tensor | Stream | Scalar | Saved | Batch
 Value: TypeAlias = Whole | Parts | Handle | Apart | Batched
+#: The two results of an operation.
+Pair: TypeAlias = tuple[Value, Value]
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The two results of an operation."""
-
-    first: Value
-    second: Value
+def both(left: Value, right: Value, make: Callable[[Poly, Poly], Poly]) -> Tensor | Stream | Scalar | None:
+    """Two values put together term by term; None where they are not of one shape."""
+    match left, right:
+        case Tensor(), Tensor() if left.region == right.region and set(left.pieces) == set(right.pieces):
+            others = right.pieces
+            pieces = {g: Piece(body=make(p.body, others[g].body), held=p.held | others[g].held) for g, p in left.pieces.items()}
+            return replace(left, pieces=pieces)
+        case Stream(), Stream() if left.held == right.held:
+            return Stream(body=make(left.body, right.body), held=left.held)
+        case Scalar(), Scalar():
+            return Scalar(body=make(left.body, right.body))
+    return None

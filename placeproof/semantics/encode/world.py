@@ -6,7 +6,7 @@ micro-batches there are. Which device owns an element along an axis is an uninte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -99,6 +99,10 @@ class World(ProgramFacts):
         count = self.program.count("microbatches")
         return Sort("microbatch", (count if count is not None else "m") if loops else 1)
 
+    def batch_at(self, number: int) -> Index:
+        """The first micro-batch (0), or the last one (-1)."""
+        return point(self.batch) if number == 0 else fn(f"last.{self.batch.name}", (), self.batch)
+
     def loop_sort(self, domain: str) -> Sort:
         """The sort of a loop variable."""
         if domain == "microbatches":
@@ -132,6 +136,10 @@ class World(ProgramFacts):
             self.least[factor] = max(self.least.get(factor, 1), number + 1)
         return point(sort) if number == 0 else fn(f"last.{sort.name}" if number == -1 else f"rank{number}.{sort.name}", (), sort)
 
+    def at_rank(self, number: int, factors: Iterable[str]) -> dict[str, Index]:
+        """The coordinates of the device with a number along some axis factors, for those of the device that is spoken of."""
+        return {v.name: self.rank(f, number) for f in factors if isinstance(v := self.here[f], Var)}
+
     # What axes split.
 
     @cached_property
@@ -145,13 +153,7 @@ class World(ProgramFacts):
         """Whether a group's elements belong to slices of the hidden dimension, or to experts."""
         if group in self.expert_groups:
             return True
-        axes = {a.name for a in self.program.axes if a.splits.name in ("hidden", "experts")}
-        return any(
-            axis in axes and mode.split
-            for p in self.program.placed
-            if p.state == "parameters" and p.group in (None, group)
-            for axis, mode in p.modes
-        )
+        return any(self.axis_of(a).splits.name in ("hidden", "experts") for a in self.split_axes("parameters", group))
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
@@ -166,8 +168,7 @@ class World(ProgramFacts):
 
     def owner(self, group: str, factor: str, order: str = "blocked") -> Index:
         """The coordinate that owns an element of a group along an axis factor."""
-        sort, axis = self.sorts[factor], self.program.axis(factor)
-        assert axis is not None
+        sort, axis = self.sorts[factor], self.axis_of(factor)
         suffix = "" if order == "blocked" else f".{order}"
         if axis.splits.name == "layers":
             return fn("stage", (E_BLOCK,), sort)
@@ -180,6 +181,11 @@ class World(ProgramFacts):
     def is_expert_axis(self, group: str, axis: str) -> bool:
         """Whether an axis splits the experts of a group, its tokens being sent to them."""
         return self.group(group).experts == axis
+
+    def computes_part(self, group: str, factor: str) -> bool:
+        """Whether devices along an axis factor compute with parts of a group: those of the computation, or of the group's experts."""
+        axis = self.axis_of(factor)
+        return axis.splits.compute or self.is_expert_axis(group, axis.name)
 
     def token_owner(self, factor: str) -> Index:
         """The coordinate that holds a token where the sequence is split over an axis factor."""
@@ -197,7 +203,7 @@ class World(ProgramFacts):
 
     def sample(self, batch: Index | None = None) -> tuple[Index, ...]:
         """The device's own samples (of one micro-batch)."""
-        return (*(self.here[f] for f in self.sample_factors), batch if batch is not None else point(self.batch))
+        return (*(self.here[f] for f in self.sample_factors), batch if batch is not None else self.batch_at(0))
 
     @cached_property
     def any_sample(self) -> tuple[Var, ...]:

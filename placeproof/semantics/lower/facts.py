@@ -93,16 +93,11 @@ class Facts:
         steps: dict[str, list[str]] = {"reduce_scatter": [], "part": [], "all_reduce": [], "all_gather": []}
         for axis in self.samples:
             before = Layout.SHARD if axis in self.early else Layout.PARTIAL
-            whole = self.all_reduces and axis not in self.early
+            whole = self.strategy.schedule.reduce == "all_reduce" and axis not in self.early
             after = Layout.SHARD if axis in self.optimizer_parts and not whole else Layout.REPLICATE
             for step in cheapest(before, after):
                 steps[step.op].append(axis)
         return tuple((op, tuple(axes)) for op, axes in steps.items() if axes)
-
-    @cached_property
-    def all_reduces(self) -> bool:
-        """Whether gradients are all-reduced even where a device needs its part alone."""
-        return self.strategy.schedule.reduce == "all_reduce"
 
     @cached_property
     def copied_parameters(self) -> tuple[str, ...]:

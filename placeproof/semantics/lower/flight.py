@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
+from functools import reduce
 
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.mesh import SPLITS, Axis, axis_order
@@ -27,39 +28,27 @@ _OPS: Mapping[type[ast.operator], tuple[str, Callable[[Fraction, Fraction], Frac
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
-    """A schedule of the devices along the axis ``stages``, with so many runs of layers (chunks) on each."""
+def flow(strategy: Strategy, stages: str) -> tuple[Expr, Expr | None]:
+    """How the micro-batches of a strategy that was found usable (:func:`placeproof.semantics.scheduled.problems`) flow along an axis.
 
-    schedule: Schedule
-    chunks: int
-    stages: str
+    First, micro-batches of which the first device keeps the activations of all its layers, or as much in those of some. Of schedules that
+    put gradients of weights off, activations count in full until those are computed. Second, how often a micro-batch is handed on to
+    another device, and its gradient back; None where that is once for each neighbour. All closed forms of messages are proportional to the
+    micro-batches. Raises InputError (PP122) where a closed form cannot be said in a step program.
+    """
+    schedule, chunks = schedule_of(strategy), chunks_of(strategy)
 
-    @property
-    def in_flight(self) -> Expr:
-        """Micro-batches of which the first device keeps the activations of all its layers, or as much in those of some.
-
-        Of schedules that put gradients of weights off, activations count in full until those are computed. Raises InputError (PP122)
-        where the closed form cannot be said in a step program.
-        """
-        share = Fraction(1, self.chunks)  # a device's layers are so many chunks
-        return _over(self._said("peak", {"d": num(0), "M_B": num(1), "M_W": num(1), "m": ref("microbatches")}), share)
-
-    @property
-    def hops(self) -> Expr | None:
-        """How often a micro-batch is handed on to another device, and its gradient back; None where that is once for each neighbour.
-
-        All closed forms of messages are proportional to the micro-batches. Raises InputError as :attr:`in_flight`.
-        """
-        if self.chunks == self.schedule.copies:  # each copy is a pipeline of its own, with one chunk on a device
-            return None
-        return _over(self._said("messages", {"m": num(1)}), Fraction(1, 2))
-
-    def _said(self, what: str, known: Mapping[str, Expr]) -> Expr:
-        found = form(self.schedule, what)
+    def closed(what: str, known: Mapping[str, Expr]) -> Expr:
+        found = form(schedule, what)
         if found is None:
-            raise InputError([_cannot(self.schedule, f"no closed form of its {what} is known")])
-        return said(found.form.tree, {"p": ref(self.stages), "v": num(self.chunks), **known}, self.schedule)
+            raise InputError([_cannot(schedule, f"no closed form of its {what} is known")])
+        return said(found.form.tree, {"p": ref(stages), "v": num(chunks), **known}, schedule)
+
+    peak = closed("peak", {"d": num(0), "M_B": num(1), "M_W": num(1), "m": ref("microbatches")})
+    in_flight = _over(peak, Fraction(1, chunks))  # a device's layers are so many chunks
+    if chunks == schedule.copies:  # each copy is a pipeline of its own, with one chunk on a device
+        return in_flight, None
+    return in_flight, _over(closed("messages", {"m": num(1)}), Fraction(1, 2))
 
 
 def one_copy_each(strategy: Strategy) -> Strategy:
@@ -77,11 +66,6 @@ def one_copy_each(strategy: Strategy) -> Strategy:
     count = strategy.schedule.microbatches
     schedule = replace(strategy.schedule, microbatches=count // copies if isinstance(count, int) else count)
     return replace(strategy, axes=tuple(sorted((*strategy.axes, copy), key=axis_order)), schedule=schedule)
-
-
-def flow(strategy: Strategy, stages: str) -> Flow:
-    """How the strategy's micro-batches flow, which was found usable (:func:`placeproof.semantics.scheduled.problems`)."""
-    return Flow(schedule=schedule_of(strategy), chunks=chunks_of(strategy), stages=stages)
 
 
 def _cannot(schedule: Schedule, why: str) -> Diagnostic:
@@ -124,10 +108,8 @@ def _joined(op: type[ast.operator], left: Expr, right: Expr) -> Expr:
 
 def _extreme(name: str, parts: list[Expr]) -> Expr:
     """The least or the greatest; micro-batches stand first, as in 1F1B's `min(microbatches, pp)`."""
-    first, *rest = sorted(dict.fromkeys(parts), key=lambda e: e != ref("microbatches"))
-    for part in rest:
-        first = call(name, first, part)
-    return first
+    ordered = sorted(dict.fromkeys(parts), key=lambda e: e != ref("microbatches"))
+    return reduce(lambda first, second: call(name, first, second), ordered)
 
 
 def _over(expr: Expr, share: Fraction) -> Expr:

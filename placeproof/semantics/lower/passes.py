@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from placeproof.core.program import FIRST_UNIT, Binary, Expr, Ref, Stmt
+from placeproof.core.program import FIRST_UNIT, Expr, Ref, Stmt
 from placeproof.core.states import GRADIENTS, PARAMETERS
 from placeproof.core.strategy import EXPERT, INNER, MATRIX, NORM, OUTER
 from placeproof.semantics.lower.facts import Facts
-from placeproof.semantics.lower.write import branch, call, do, end, let, loop, num, of, plus, ref
+from placeproof.semantics.lower.write import branch, call, do, end, infix, let, loop, num, of, ref
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Passes:
         begin = let(dx, call("loss", x))
         if stages is None:
             return [begin]
-        last = Binary(op="-", left=ref(stages), right=num(1))
+        last = infix("-", ref(stages), num(1))
         return [
             branch(stages, "<", last, [do("send", x, axes=[stages], to="1")]),
             branch(stages, "==", last, [begin], [let(dx, call("recv", axes=[stages], source="1"))]),
@@ -74,10 +74,6 @@ class Passes:
     def _own(self, name: str) -> str:
         """A buffer that lives within one unit: the root's is another one than that of the units in the loop."""
         return f"root_{name}" if self.root else name
-
-    @property
-    def _unit(self) -> str:
-        return FIRST_UNIT if self.root else "u"
 
     def _nested(self, domains: tuple[str, ...], body: list[Stmt], *, reverse: bool) -> list[Stmt]:
         """The body inside the loops over these domains, as far as the strategy has them."""
@@ -186,7 +182,7 @@ class Passes:
         body.append(self._run("z", MATRIX, y, save))
         if f.experts is not None:
             body.append(self._run("e", EXPERT, y if f.split_experts else ref("y"), save))
-        return [*body, let(ref("x"), plus(ref("x"), self._joined(ref("z"), ref("e"))))]
+        return [*body, let(ref("x"), infix("+", ref("x"), self._joined(ref("z"), ref("e"))))]
 
     def _joined(self, of_matrices: Expr, of_experts: Expr) -> Expr:
         """The sum over the hidden axis of what matrices make, and what experts make, where there are some."""
@@ -194,9 +190,9 @@ class Passes:
         assert f.hidden is not None
         join = "reduce_scatter" if f.sequence_parallel else "all_reduce"
         if f.split_experts:
-            return call(join, plus(of_matrices, of_experts), axes=[f.hidden])
+            return call(join, infix("+", of_matrices, of_experts), axes=[f.hidden])
         joined = call(join, of_matrices, axes=[f.hidden])
-        return joined if f.experts is None else plus(joined, of_experts)
+        return joined if f.experts is None else infix("+", joined, of_experts)
 
     def _run(self, out: str, group: str | None, x: Expr, save: str | None) -> Stmt:
         run = call("forward", self._weights(group), x)
@@ -256,17 +252,14 @@ class Passes:
             through = call("backward_input", self._weights(EXPERT), kept, dz)
         body.append(let(dy, self._joined(into, through)))
         body += self._gradient(NORM, call("backward_weight", self._weights(NORM), outer, dy))
-        body.append(let(dx, plus(dx, call("backward_input", self._weights(NORM), outer, dy))))
+        body.append(let(dx, infix("+", dx, call("backward_input", self._weights(NORM), outer, dy))))
         return body
 
     def _plain_backward(self, saved: str) -> list[Stmt]:
         kept, dx, w = self._saved(saved, None), ref("dx"), self._weights(None)
         if not self.facts.loops and self.facts.stages is None:
             return self._gradient(None, call("backward", w, kept, dx))
-        return [
-            *self._gradient(None, call("backward_weight", w, kept, dx)),
-            let(dx, call("backward_input", w, kept, dx)),
-        ]
+        return [*self._gradient(None, call("backward_weight", w, kept, dx)), let(dx, call("backward_input", w, kept, dx))]
 
     # Gradients.
 
@@ -296,7 +289,8 @@ class Passes:
     def _bucketed(self, body: list[Stmt]) -> list[Stmt]:
         if not self.facts.bucketed:
             return body
-        return [*body, *self._reductions(ref(self._own("bucket")), self._unit), do("free", ref(self._own("bucket")))]
+        bucket = ref(self._own("bucket"))
+        return [*body, *self._reductions(bucket, FIRST_UNIT if self.root else "u"), do("free", bucket)]
 
     def _reduced(self, produced: Expr, group: str | None = None) -> Expr:
         f = self.facts
@@ -311,7 +305,7 @@ class Passes:
         return call("to_host", value)
 
     def _scattered(self, produced: Expr, axes: tuple[str, ...]) -> Expr:
-        if self.facts.all_reduces:
+        if self.facts.strategy.schedule.reduce == "all_reduce":
             return call("part", call("all_reduce", produced, axes=axes), axes=axes)
         return call("reduce_scatter", produced, axes=axes)
 

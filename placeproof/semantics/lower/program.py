@@ -5,25 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from placeproof.core.program import (
-    DEFAULT_GROUP,
-    Binary,
-    Expr,
-    For,
-    Group,
-    Placed,
-    Program,
-    Ref,
-    Stmt,
-    read,
-    render,
-)
+from placeproof.core.program import DEFAULT_GROUP, Expr, For, Group, Placed, Program, Ref, Stmt, read, render
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS
 from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, Strategy
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.flight import flow, one_copy_each
 from placeproof.semantics.lower.passes import Passes
-from placeproof.semantics.lower.write import call, do, let, num, of, ref
+from placeproof.semantics.lower.write import call, do, infix, let, num, of, ref
 from placeproof.semantics.usable import require_usable
 
 
@@ -51,23 +39,14 @@ def lower(strategy: Strategy) -> Program:
 def _groups(facts: Facts) -> tuple[Group, ...]:
     experts = () if facts.experts is None else (Group(name=EXPERT, size=ref("P_expert"), experts=facts.experts),)
     if facts.hidden is None:
-        rest = _minus(ref("P"), experts)
+        rest = infix("-", ref("P"), *(group.size for group in experts))
         return (Group(name=DENSE if experts else DEFAULT_GROUP, size=rest), *experts)
-    norm = Group(name=NORM, size=ref("P_norm"))
-    return (Group(name=MATRIX, size=_minus(ref("P"), (norm, *experts))), norm, *experts)
-
-
-def _minus(whole: Expr, groups: Iterable[Group]) -> Expr:
-    for group in groups:
-        whole = Binary(op="-", left=whole, right=group.size)
-    return whole
+    others = (Group(name=NORM, size=ref("P_norm")), *experts)
+    return (Group(name=MATRIX, size=infix("-", ref("P"), *(group.size for group in others))), *others)
 
 
 def _placed(facts: Facts) -> tuple[Placed, ...]:
-    placed = []
-    for state in MODEL_STATES:
-        for group in facts.groups:
-            placed.append(Placed(state=state.name, group=group, modes=facts.modes(state, group)))
+    placed = [Placed(state=s.name, group=g, modes=facts.modes(s, g)) for s in MODEL_STATES for g in facts.groups]
     if any(facts.strategy.places(ACTIVATIONS, a.name) for a in facts.strategy.axes):
         placed.append(Placed(state=ACTIVATIONS.name, group=None, modes=facts.modes(ACTIVATIONS)))
     return tuple(placed)
@@ -84,8 +63,7 @@ def _counts(facts: Facts) -> tuple[tuple[str, int], ...]:
 def _passes(facts: Facts) -> list[Stmt]:
     if not facts.microbatches:
         return Passes(facts, None).both()
-    flows = None if facts.stages is None else flow(facts.strategy, facts.stages)
-    kept, hops = (None, None) if flows is None else (flows.in_flight, flows.hops)
+    kept, hops = (None, None) if facts.stages is None else flow(facts.strategy, facts.stages)
     body = tuple(Passes(facts, "i").both())
     return [do("zero", ref("gradients")), For(var="i", domain="microbatches", body=body, in_flight=kept, hops=hops)]
 
@@ -104,9 +82,8 @@ def _late_reductions(facts: Facts) -> list[Stmt]:
             body.append(let(own, call("all_reduce", own, axes=[facts.hidden])))
     if "all_reduce" in late:
         body += _each(facts, "all_reduce", gradients, gradients, late["all_reduce"])
-    divisor = _product([*facts.samples, *(["microbatches"] if facts.microbatches else [])])
-    if divisor is not None:
-        body.append(let(gradients, call("scale", gradients, Binary(op="/", left=num(1), right=divisor))))
+    if means := [*facts.samples, *(["microbatches"] if facts.microbatches else [])]:
+        body.append(let(gradients, call("scale", gradients, infix("/", num(1), infix("*", *map(ref, means))))))
     if "all_gather" in late:
         body += _each(facts, "all_gather", ref("full"), gradients, late["all_gather"])
     return body
@@ -121,13 +98,6 @@ def _each(facts: Facts, op: str, target: Ref, source: Ref, axes: tuple[str, ...]
             taken = of(source, group)
             body.append(let(replace(target, group=group), call(op, taken, axes=over) if over else taken))
     return body
-
-
-def _product(names: list[str]) -> Expr | None:
-    product: Expr | None = None
-    for name in names:
-        product = ref(name) if product is None else Binary(op="*", left=product, right=ref(name))
-    return product
 
 
 def _update(facts: Facts) -> list[Stmt]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
+from functools import reduce
 
 from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Index, Number, Ref, Stmt
 
 
 def num(value: int) -> Number:
     """An integer."""
-    from fractions import Fraction
-
     return Number(value=Fraction(value))
 
 
@@ -47,9 +47,9 @@ def do(op: str, *args: Expr, axes: Iterable[str] = (), **options: str) -> Do:
     return Do(call=call(op, *args, axes=axes, **options))
 
 
-def plus(left: Expr, right: Expr) -> Binary:
-    """``left + right``."""
-    return Binary(op="+", left=left, right=right)
+def infix(op: str, *operands: Expr) -> Expr:
+    """``first op second op ...``, from the left."""
+    return reduce(lambda left, right: Binary(op=op, left=left, right=right), operands)
 
 
 def loop(var: str, domain: str, body: Iterable[Stmt], *, within: str | None = None, reverse: bool = False, start: int = 0) -> For:

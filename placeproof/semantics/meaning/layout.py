@@ -196,12 +196,6 @@ class Layout(ProgramFacts):
 
     # Who has what.
 
-    @remembered
-    def split_axes(self, state: str, group: str) -> tuple[str, ...]:
-        """The axes along which a state of a group lies in parts."""
-        found = {axis: mode for p in self.program.placed if p.state == state and p.group in (None, group) for axis, mode in p.modes}
-        return tuple(axis for axis, mode in found.items() if mode.split)
-
     @cached_property
     def table(self) -> Table:
         """The elements as arrays."""
@@ -220,8 +214,7 @@ class Layout(ProgramFacts):
         """The coordinate that owns each element along a factor, as a device of a stage sees it; -1: all own it. Slices go in ranges, other
         elements one by one, so that shares are uneven where degrees do not divide. Copies of tied weights lie in partitions of their own.
         """
-        axis, of, size = self.program.axis(factor), self.table, self.sizes.factors[factor]
-        assert axis is not None
+        axis, of, size = self.axis_of(factor), self.table, self.sizes.factors[factor]
         if axis.splits.name == "layers":
             return of.block // (self.blocks_per_layer * self.sizes.layers_per_stage)
         before = itertools.takewhile(lambda f: f != factor, self.sizes.factors)
