@@ -3,10 +3,9 @@
 Build terms with the functions of this package alone; they apply the rules for sums (:mod:`.sums`) as they build.
 """
 
-from placeproof.prove.terms.algebra import ONE, ZERO, constant, same, substitute_index, symbol
+from placeproof.prove.terms.algebra import ONE, ZERO, constant, rewritten, same, substitute_index, symbol
 from placeproof.prove.terms.cases import under
 from placeproof.prove.terms.nodes import App, Fn, Greatest, Index, Lam, Mono, Paren, Poly, Sort, Sum, Sym, Var, fn, point
-from placeproof.prove.terms.rewrite import rewritten
 from placeproof.prove.terms.said import (
     app,
     by_cases,

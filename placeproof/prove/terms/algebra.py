@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from placeproof.prove.terms import recording
@@ -28,6 +28,7 @@ from placeproof.prove.terms.nodes import (
     Index,
     Lam,
     Mono,
+    Node,
     Paren,
     Poly,
     Sort,
@@ -122,17 +123,9 @@ def _settled(mono: Mono) -> Poly:
     for guard in sorted(mono.guards, key=lambda g: (g[0].key, g[1].key)):
         left, right = guard
         others = Mono(dict(mono.factors), mono.guards - {guard})
-        if isinstance(left, Var):
-            if left.name in right.free or left.name not in others.free:
-                continue
-            rest = mono_substituted(others, {left.name: right})
-        else:
-            if left.key in right.key or left.key not in others.key:
-                continue
-            from placeproof.prove.terms.rewrite import rewritten
-
-            rest = rewritten(Poly({others: Fraction(1)}), left, right)
-        return sum_of((_settled(Mono(dict(m.factors), m.guards | {guard})), c) for m, c in rest.terms)
+        if _apart(right, (left.key,)) and not _apart(others, (left.key,)):
+            rest = mono_substituted(others, {left.key: right})
+            return sum_of((_settled(Mono(dict(m.factors), m.guards | {guard})), c) for m, c in rest.terms)
     return Poly({mono: Fraction(1)})
 
 
@@ -323,33 +316,54 @@ def orders(binders: Sequence[Var], parts: Iterable[Poly]) -> Iterable[tuple[Var,
         yield tuple(itertools.chain.from_iterable(choice))
 
 
-# Substitution.
+# Substitution. What is replaced is named by its key: a variable's is its name, that of a function's value ends with a bracket.
+
+
+def rewritten(poly: Poly, old: Index, new: Index) -> Poly:
+    """A term with one index term replaced by another, wherever it stands.
+
+    This is sound where both name one point. For then the term is one and the same function, written above, of either: each place of the
+    old one is taken by the new one, as that of a variable would be. What a sum, a maximum or a function binds gets fresh names before
+    anything inside is replaced. So an index term that speaks of what is bound there is not the old one, though it had the same key; and
+    nothing in the new one gets bound.
+    """
+    return substitute(poly, {old.key: new})
+
+
+def _is_value(name: str) -> bool:
+    """Whether a key is that of a function's value."""
+    return name.endswith(")")
+
+
+def _apart(node: Node, names: Collection[str]) -> bool:
+    """Whether nothing that is replaced stands in a node."""
+    return node.free.isdisjoint(names) and not any(_is_value(name) and name in node.key for name in names)
 
 
 def substitute_index(index: Index, meant: Mapping[str, Index]) -> Index:
-    """An index term with variables replaced."""
-    if isinstance(index, Var):
-        return meant.get(index.name, index)
-    if index.free.isdisjoint(meant):
+    """An index term with index terms replaced."""
+    if (new := meant.get(index.key)) is not None:
+        return new
+    if isinstance(index, Var) or _apart(index, meant):
         return index
     return fn(index.name, (substitute_index(a, meant) for a in index.args), index.sort)
 
 
 def substitute(poly: Poly, meant: Mapping[str, Index]) -> Poly:
     """A term with index variables replaced by index terms."""
-    if poly.free.isdisjoint(meant):
+    if _apart(poly, meant):
         return poly
     return sum_of((mono_substituted(m, meant), c) for m, c in poly.terms)
 
 
 def mono_substituted(mono: Mono, meant: Mapping[str, Index]) -> Poly:
     """A monomial with index variables replaced."""
-    if mono.free.isdisjoint(meant):
+    if _apart(mono, meant):
         return Poly({mono: Fraction(1)})
     factors: dict[Atom, int] = {}
     coefficient, others = Fraction(1), [same(substitute_index(a, meant), substitute_index(b, meant)) for a, b in mono.guards]
     for atom, exponent in mono.factors:
-        if atom.free.isdisjoint(meant):
+        if _apart(atom, meant):
             factors[atom] = factors.get(atom, 0) + exponent
             continue
         replaced = _atom_substituted(atom, meant)
@@ -366,7 +380,7 @@ def mono_substituted(mono: Mono, meant: Mapping[str, Index]) -> Poly:
 
 def substitute_argument(arg: Argument, meant: Mapping[str, Index]) -> Argument:
     """An argument of a function with variables replaced."""
-    if arg.free.isdisjoint(meant):
+    if _apart(arg, meant):
         return arg
     if isinstance(arg, Lam):
         return lam(*opened_lam(arg, meant))
@@ -396,6 +410,8 @@ def forget(names: Iterator[int] | None = None) -> Iterator[int]:
 
 
 def _atom_substituted(atom: Atom, meant: Mapping[str, Index]) -> Poly:
+    if any(map(_is_value, meant)):  # these are asked once
+        return _with_replaced(atom, meant)
     used = {name: new for name, new in meant.items() if name in atom.free}
     key = (atom.key, tuple((name, new.key) for name, new in used.items()))
     if (known := _SUBSTITUTED.get(key)) is None:
@@ -411,8 +427,8 @@ def _with_replaced(atom: Atom, meant: Mapping[str, Index]) -> Poly:
             return of_atom(atom)
         case App(name=name, args=args):
             return of_atom(App(name, tuple(substitute_argument(a, meant) for a in args)))
-        case Sum() if not any(b.name in new.free for b in atom.binders for new in meant.values()):  # nothing would be bound
-            return total(atom.binders, mono_substituted(atom.body, meant))
+        case Sum() if not any(_is_value(x) or b.name in new.free for x, new in meant.items() for b in atom.binders):
+            return total(atom.binders, mono_substituted(atom.body, meant))  # nothing would be bound
         case Sum():
             variables = [fresh(b.sort) for b in atom.binders]
             names: dict[str, Index] = {b.name: v for b, v in zip(atom.binders, variables, strict=True)}
