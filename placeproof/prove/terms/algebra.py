@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from fractions import Fraction
 
 from placeproof.prove.terms import recording
@@ -96,14 +96,8 @@ def product(*polys: Poly) -> Poly:
     for poly in polys:
         if not poly.terms:
             return ZERO
-        if result is ONE:
-            result = poly
-            continue
-        terms: dict[Mono, Fraction] = {}
-        for (a, x), (b, y) in itertools.product(result.terms, poly.terms):
-            for mono, z in _times(a, b).terms:
-                terms[mono] = terms.get(mono, Fraction(0)) + x * y * z
-        result = Poly(terms)
+        pairs = itertools.product(result.terms, poly.terms)
+        result = poly if result is ONE else sum_of((_times(a, b), x * y) for (a, x), (b, y) in pairs)
     return result
 
 
@@ -165,12 +159,18 @@ def inverse(poly: Poly) -> Poly:
 # Binders.
 
 
-def fresh(sort: Sort) -> Var:
-    """A variable that occurs nowhere else."""
-    return Var(f"~{next(_fresh)}.{sort.name}", sort)
+def fresh(binders: Sequence[Var]) -> tuple[list[Var], dict[str, Index]]:
+    """For each variable one that occurs nowhere else, and what they take the place of."""
+    variables = [Var(f"~{next(_fresh)}.{b.sort.name}", b.sort) for b in binders]
+    return variables, {b.name: v for b, v in zip(binders, variables, strict=True)}
 
 
-def canonical_names(binders: Sequence[Var], height: int) -> list[Var]:
+def at_points(binders: Iterable[Var], body: Poly) -> Poly:
+    """A term at the only points of the sorts that have one."""
+    return substitute(body, {b.name: point(b.sort) for b in binders if b.sort.single})
+
+
+def _canonical_names(binders: Sequence[Var], height: int) -> list[Var]:
     """Names for bound variables that depend on the term alone: its height, the sort, the place among those of the sort."""
     seen: dict[str, int] = {}
     names = []
@@ -183,21 +183,15 @@ def canonical_names(binders: Sequence[Var], height: int) -> list[Var]:
 
 def lam(binders: Sequence[Var], body: Poly) -> Lam:
     """A function of index variables."""
-    for binder in binders:
-        if binder.sort.single:
-            body = substitute(body, {binder.name: point(binder.sort)})
-    names = canonical_names(binders, body.height)
-    renamed = substitute(body, {b.name: n for b, n in zip(binders, names, strict=True)})
-    return Lam(tuple(names), renamed)
+    body = at_points(binders, body)
+    names = _canonical_names(binders, body.height)
+    return Lam(tuple(names), substitute(body, {b.name: n for b, n in zip(binders, names, strict=True)}))
 
 
 def total(binders: Iterable[Var], body: Poly) -> Poly:
     """The sum of a term over index variables, by the rules for sums."""
-    chosen = list(binders)
-    for binder in chosen:
-        if binder.sort.single:
-            body = substitute(body, {binder.name: point(binder.sort)})
-    free = tuple(b for b in chosen if not b.sort.single)
+    chosen = tuple(binders)
+    body, free = at_points(chosen, body), tuple(b for b in chosen if not b.sort.single)
     return sum_of((_total_of(free, mono), c) for mono, c in body.terms) if free else body
 
 
@@ -224,65 +218,46 @@ def _noted(rule: str, binders: Sequence[Var], mono: Mono, result: Poly, at: Call
 
 def _opened(binders: tuple[Var, ...], mono: Mono, inner: Sum) -> Poly:
     """A factor that is a sum itself: its indices join those summed."""
-    variables = [fresh(b.sort) for b in inner.binders]
-    body = mono_substituted(inner.body, {b.name: v for b, v in zip(inner.binders, variables, strict=True)})
+    variables, names = fresh(inner.binders)
     factors = dict(mono.factors)
     factors[inner] -= 1
-    return total([*binders, *variables], product(Poly({Mono(factors, mono.guards): Fraction(1)}), body))
+    return total([*binders, *variables], product(Poly({Mono(factors, mono.guards): Fraction(1)}), mono_substituted(inner.body, names)))
 
 
 def _split(binders: tuple[Var, ...], mono: Mono) -> Poly:
-    """Factors before the sum, and one sum for each set of factors that share summed indices."""
+    """Factors before the sum, and one sum for each set of factors that share summed indices. Each rule is noted by itself."""
     names = {b.name for b in binders}
-    pieces: list[tuple[set[str], dict[Atom, int], set[Guard]]] = []
-    outside: dict[Atom, int] = {}
-    outside_guards: set[Guard] = set()
-    for atom, exponent in mono.factors:
-        if reached := atom.free & names:
-            pieces.append((set(reached), {atom: exponent}, set()))
-        else:
-            outside[atom] = exponent
-    for guard in mono.guards:
-        if reached := (guard[0].free | guard[1].free) & names:
-            pieces.append((set(reached), {}, {guard}))
-        else:
-            outside_guards.add(guard)
-    before = Mono(outside, frozenset(outside_guards))
-    merged = [([b for b in binders if b.name in used], Mono(f, frozenset(g))) for used, f, g in _components(pieces)]
+    before = _part(mono, names, speaks=False)
+    merged = [([b for b in binders if b.name in own], _part(mono, own, speaks=True)) for own in _components(mono, names)]
+    bound = [b for own, _ in merged for b in own]
+    free = [b for b in binders if b not in bound]
     sums = product(*(_canonical_sum(own, body) for own, body in merged))
     result = product(Poly({before: Fraction(1)}), sums)
-    bound = {b.name for own, _ in merged for b in own}
-    free = [b for b in binders if b.name not in bound]
     counted = product(result, *(size(b.sort) for b in free))
     if recording.active is not None:
-        _note_split(binders, mono, before, merged, (sums, result, counted))
+        inside = _part(mono, names, speaks=True)
+        if len(merged) > 1:
+            _noted("exchange", bound, inside, sums, lambda r: tuple((r.vars(own), r.mono(m)) for own, m in merged))
+        if bound and before.key:
+            _noted("homogeneity", bound, mono, result, lambda r: (r.mono(before), r.mono(inside)))
+        if free:
+            _noted("constant", binders, mono, counted, lambda r: r.vars(free))
     return counted
 
 
-def _note_split(
-    binders: Sequence[Var], mono: Mono, before: Mono, merged: list[tuple[list[Var], Mono]], results: tuple[Poly, Poly, Poly]
-) -> None:
-    """The three rules that split a sum, each by itself."""
-    bound = [b for own, _ in merged for b in own]
-    inside = Mono({a: n for _, m in merged for a, n in m.factors}, frozenset(g for _, m in merged for g in m.guards))
-    if len(merged) > 1:
-        _noted("exchange", bound, inside, results[0], lambda r: tuple((r.vars(own), r.mono(m)) for own, m in merged))
-    if bound and before.key:
-        _noted("homogeneity", bound, mono, results[1], lambda r: (r.mono(before), r.mono(inside)))
-    if free := [b for b in binders if b not in bound]:
-        _noted("constant", binders, mono, results[2], lambda r: r.vars(free))
+def _part(mono: Mono, names: Set[str], *, speaks: bool) -> Mono:
+    """What of a monomial speaks of some of the variables, or of none."""
+    factors = {a: n for a, n in mono.factors if a.free.isdisjoint(names) is not speaks}
+    return Mono(factors, frozenset((a, b) for a, b in mono.guards if (a.free | b.free).isdisjoint(names) is not speaks))
 
 
-def _components(
-    pieces: list[tuple[set[str], dict[Atom, int], set[Guard]]],
-) -> list[tuple[set[str], dict[Atom, int], set[Guard]]]:
-    merged: list[tuple[set[str], dict[Atom, int], set[Guard]]] = []
-    for used, factors, guards in pieces:
-        touching = [m for m in merged if m[0] & used]
-        merged = [m for m in merged if not m[0] & used]
-        for other in touching:
-            used, factors, guards = used | other[0], {**factors, **other[1]}, guards | other[2]  # noqa: PLW2901
-        merged.append((used, factors, guards))
+def _components(mono: Mono, names: Set[str]) -> list[Set[str]]:
+    """The variables that share no factor and no guard with others of them, each with those that it shares one with."""
+    merged: list[Set[str]] = []
+    for free in (*(a.free for a, _ in mono.factors), *(a.free | b.free for a, b in mono.guards)):
+        if used := free & names:
+            touching = [m for m in merged if m & used]
+            merged = [*(m for m in merged if not m & used), used.union(*touching)]
     return merged
 
 
@@ -290,19 +265,26 @@ def _canonical_sum(binders: list[Var], body: Mono) -> Poly:
     """The sum with canonical names; of several indices of one sort, in the order whose text is least. A factor stands before it where what
     is divided by begins otherwise in the new names."""
     found: list[tuple[Sum, Fraction]] = []
-    for order in orders(binders, itertools.chain((of_atom(*f) for f in body.factors), (same(*g) for g in body.guards))):
-        names = canonical_names(order, body.height)
-        ((renamed, factor),) = mono_substituted(body, {b.name: n for b, n in zip(order, names, strict=True)}).terms
-        found.append((Sum(tuple(sorted(names)), renamed), factor))
+    parts = itertools.chain((of_atom(*f) for f in body.factors), (same(*g) for g in body.guards))
+    for names, meant in renamings(binders, parts, body.height):
+        ((renamed, factor),) = mono_substituted(body, meant).terms
+        found.append((Sum(names, renamed), factor))
     best, factor = min(found)
     return scaled(of_atom(best), factor)
+
+
+def renamings(binders: Sequence[Var], parts: Iterable[Poly], height: int) -> Iterator[tuple[tuple[Var, ...], dict[str, Index]]]:
+    """Canonical names for what is bound, in each order that matters, and what they take the place of. ``parts``: of the body."""
+    for order in _orders(binders, parts):
+        names = _canonical_names(order, height)
+        yield tuple(sorted(names)), {b.name: n for b, n in zip(order, names, strict=True)}
 
 
 #: How many orders are tried.
 _MOST_ORDERS = 24
 
 
-def orders(binders: Sequence[Var], parts: Iterable[Poly]) -> Iterable[tuple[Var, ...]]:
+def _orders(binders: Sequence[Var], parts: Iterable[Poly]) -> Iterable[tuple[Var, ...]]:
     """Every order of the binders that matters: permutations within each sort; of many only one, by where they stand in the parts."""
     groups: dict[str, list[Var]] = {}
     for binder in sorted(binders):
@@ -383,17 +365,11 @@ def substitute_argument(arg: Argument, meant: Mapping[str, Index]) -> Argument:
     if _apart(arg, meant):
         return arg
     if isinstance(arg, Lam):
-        return lam(*opened_lam(arg, meant))
+        variables, names = fresh(arg.binders)
+        return lam(variables, substitute(substitute(arg.body, names), meant))
     if isinstance(arg, Poly):
         return substitute(arg, meant)
     return substitute_index(arg, meant)
-
-
-def opened_lam(function: Lam, meant: Mapping[str, Index]) -> tuple[list[Var], Poly]:
-    """A function's body with fresh names for what it binds, and other variables replaced."""
-    variables = [fresh(b.sort) for b in function.binders]
-    names: dict[str, Index] = {b.name: v for b, v in zip(function.binders, variables, strict=True)}
-    return variables, substitute(substitute(function.body, names), meant)
 
 
 #: What substitutions into an atom gave, by the atom and what was replaced in it: blocks' programs ask the same again and again.
@@ -430,9 +406,8 @@ def _with_replaced(atom: Atom, meant: Mapping[str, Index]) -> Poly:
         case Sum() if not any(_is_value(x) or b.name in new.free for x, new in meant.items() for b in atom.binders):
             return total(atom.binders, mono_substituted(atom.body, meant))  # nothing would be bound
         case Sum():
-            variables = [fresh(b.sort) for b in atom.binders]
-            names: dict[str, Index] = {b.name: v for b, v in zip(atom.binders, variables, strict=True)}
-            return total(variables, sum_of((mono_substituted(m, meant), c) for m, c in mono_substituted(atom.body, names).terms))
+            variables, names = fresh(atom.binders)
+            return total(variables, substitute(mono_substituted(atom.body, names), meant))
         case Greatest():
             from placeproof.prove.terms.extrema import substituted_greatest
 
