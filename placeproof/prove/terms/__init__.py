@@ -4,7 +4,6 @@ Build terms with the functions of this package alone; they apply the rules for s
 """
 
 from placeproof.prove.terms.algebra import ONE, ZERO, constant, rewritten, same, substitute_index, symbol
-from placeproof.prove.terms.cases import under
 from placeproof.prove.terms.nodes import App, Fn, Greatest, Index, Lam, Mono, Paren, Poly, Sort, Sum, Sym, Var, fn, point
 from placeproof.prove.terms.said import (
     app,
@@ -17,6 +16,7 @@ from placeproof.prove.terms.said import (
     product,
     substitute,
     total,
+    under,
 )
 
 __all__ = [

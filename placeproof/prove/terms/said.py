@@ -1,17 +1,18 @@
-"""The functions that terms are built with, each of which tells an open record how its term was said."""
+"""The functions that terms are built with, which tell an open record how each term was said."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 
-from placeproof.prove.terms import algebra, cases, extrema, recording
-from placeproof.prove.terms.nodes import Argument, Guard, Index, Lam, Poly, Var
+from placeproof.prove.terms import algebra, extrema, recording
+from placeproof.prove.terms.nodes import Argument, Guard, Index, Lam, Mono, Poly, Var
 
 
 def app(name: str, *args: Argument) -> Poly:
     """An uninterpreted function applied to arguments."""
     result, r = algebra.app(name, *args), recording.active
-    return result if r is None else r.note(result, "apply", name, tuple(r.argument(a) for a in args))
+    return result if r is None else r.note(result, "apply", name, tuple(map(r.said, args)))
 
 
 def product(*polys: Poly) -> Poly:
@@ -48,7 +49,7 @@ def greatest(binders: Sequence[Var], body: Poly, guards: frozenset[Guard] = froz
 def lam(binders: Sequence[Var], body: Poly) -> Lam:
     """A function of index variables."""
     result, r = algebra.lam(binders, body), recording.active
-    return result if r is None else r.note_function(result, binders, body)
+    return result if r is None else r.note(result, "function", r.vars(binders), r.said(body))
 
 
 def substitute(poly: Poly, meant: Mapping[str, Index]) -> Poly:
@@ -59,12 +60,37 @@ def substitute(poly: Poly, meant: Mapping[str, Index]) -> Poly:
 
 def choose(where: Poly, then: Poly, otherwise: Poly) -> Poly:
     """``then`` where the guard ``where`` (1 or 0) holds, ``otherwise`` elsewhere."""
-    result, r = cases.choose(where, then, otherwise), recording.active
+    result, r = _chosen(where, then, otherwise), recording.active
     return result if r is None else r.chosen(result, where, then, otherwise)
 
 
+def _chosen(where: Poly, then: Poly, otherwise: Poly) -> Poly:
+    return algebra.product(where, then) + otherwise - algebra.product(where, otherwise)
+
+
+def under(body: Poly, where: Poly, *, holds: bool) -> Poly:
+    """A term where the guard ``where`` (one guard) holds, or where it does not."""
+    ((mono, _),) = where.terms
+    (guard,) = mono.guards
+    if not holds:
+        return Poly({m: c for m, c in body.terms if guard not in m.guards})
+    return algebra.sum_of((Poly({Mono(dict(m.factors), m.guards - {guard}): Fraction(1)}), c) for m, c in body.terms)
+
+
 def by_cases(make: Callable[..., Poly], *polys: Poly) -> Poly:
-    """``make`` of terms with guards: for each guard, its value where the guard holds and its value elsewhere. ``make`` says the same of
-    every term."""
-    result, r = cases.by_cases(make, *polys), recording.active
+    """``make`` of terms with guards, by :func:`each_case`. ``make`` says the same of every term."""
+    result, r = each_case(make, *polys), recording.active
     return result if r is None else r.note(result, "plus", r.said(make(*polys)))
+
+
+def each_case(make: Callable[..., Poly], *polys: Poly) -> Poly:
+    """``make`` of terms with guards: for each guard, its value where the guard holds and its value elsewhere. No record is told."""
+    guard = next((g for p in polys for m, _ in p.terms for g in sorted(m.guards, key=lambda g: (g[0].key, g[1].key))), None)
+    if guard is None:
+        return make(*polys)
+    where = Poly({Mono({}, frozenset((guard,))): Fraction(1)})
+    held = [under(p, where, holds=True) for p in polys]
+    missed = [under(p, where, holds=False) for p in polys]
+    if isinstance(guard[0], Var):
+        held = [algebra.substitute(p, {guard[0].name: guard[1]}) for p in held]
+    return _chosen(where, each_case(make, *held), each_case(make, *missed))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from placeproof.core.program import Call, Ref
 from placeproof.prove.terms import Index, Poly, Var, app, fn, greatest, product, same, substitute, substitute_index, total
-from placeproof.prove.terms.cases import by_cases
+from placeproof.prove.terms.said import each_case
 from placeproof.semantics.encode import compute
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError
 from placeproof.semantics.encode.exchange import own_part
@@ -195,7 +195,7 @@ def _random(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
 def _master(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     """The full-precision copy in the optimizer state: of the reference's state, the reference's parameters."""
     state: Tensor = operands[0]
-    return replace(state, pieces={g: replace(p, body=by_cases(partial(_copied, walk, g), p.body)) for g, p in state.pieces.items()})
+    return replace(state, pieces={g: replace(p, body=each_case(partial(_copied, walk, g), p.body)) for g, p in state.pieces.items()})
 
 
 def _copied(walk: Walk, group: str, plain: Poly) -> Poly:
