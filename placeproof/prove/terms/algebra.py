@@ -60,11 +60,6 @@ def symbol(name: str) -> Poly:
     return of_atom(Sym(name))
 
 
-def app(name: str, *args: Argument) -> Poly:
-    """An uninterpreted function applied to arguments."""
-    return of_atom(App(name, args))
-
-
 def size(sort: Sort) -> Poly:
     """The number of points of a sort."""
     return constant(sort.size) if isinstance(sort.size, int) else symbol(sort.size)

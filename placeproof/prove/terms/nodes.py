@@ -133,7 +133,7 @@ class App(Node):
 
 
 class Sum(Node):
-    """The sum of one monomial (with coefficient one) over index variables. Only :mod:`.sums` builds it."""
+    """The sum of one monomial (with coefficient one) over index variables. Only :mod:`.algebra` builds it."""
 
     __slots__ = ("binders", "body")
 

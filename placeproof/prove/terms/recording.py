@@ -64,12 +64,6 @@ class Record:
         found = self._said.get(id(part))
         return self._standing(part) if found is None else found[1]
 
-    def chosen(self, result: nodes.Poly, where: nodes.Poly, then: nodes.Poly, otherwise: nodes.Poly) -> nodes.Poly:
-        """One term where a guard holds, another elsewhere."""
-        guard, other = self.said(where), self.said(otherwise)
-        less = self.line("times", self.line("number", "-1"), guard, other)
-        return self.note(result, "plus", self.line("times", guard, self.said(then)), other, less)
-
     def pairs(self, meant: Mapping[str, nodes.Index]) -> tuple[Any, ...]:
         """What variables are replaced by."""
         return tuple((("var", name, self.sort(new.sort)), self.index(new)) for name, new in meant.items())

@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from placeproof.core.program import Call, Ref
-from placeproof.prove.terms import Index, Poly, Var, app, fn, greatest, product, same, substitute, substitute_index, total
-from placeproof.prove.terms.said import each_case
+from placeproof.prove.terms import Index, Poly, Var, app, each_case, fn, greatest, product, same, substitute, substitute_index, total
 from placeproof.semantics.encode import compute
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError
 from placeproof.semantics.encode.exchange import own_part
