@@ -105,14 +105,11 @@ class _Script(Script):
         super().__init__()
         self.constants: dict[str, str] = {}
         for hypothesis in given:
-            self._given(hypothesis)
-
-    def _given(self, hypothesis: Given) -> None:
-        match hypothesis:
-            case Order(name=name, left=left, relation=relation, right=right):
-                self.claim_that(f"({relation} {self.poly(left)} {self.poly(right)})", name)
-            case Equal(name=name, left=a, right=b):
-                self.claim_that(f"(= {self.index(a)} {self.index(b)})", name)
+            match hypothesis:
+                case Order(name=name, left=left, relation=relation, right=right):
+                    self.claim_that(f"({relation} {self.poly(left)} {self.poly(right)})", name)
+                case Equal(name=name, left=a, right=b):
+                    self.claim_that(f"(= {self.index(a)} {self.index(b)})", name)
 
     # Names.
 

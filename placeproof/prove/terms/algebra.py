@@ -123,7 +123,8 @@ def sum_of(parts: Iterable[tuple[Poly, Fraction]]) -> Poly:
     terms: dict[Mono, Fraction] = {}
     for poly, factor in parts:
         for mono, coefficient in poly.terms:
-            terms[mono] = terms.get(mono, Fraction(0)) + coefficient * factor
+            more = coefficient if factor == 1 else coefficient * factor
+            terms[mono] = terms[mono] + more if mono in terms else more
     return Poly(terms)
 
 
@@ -193,8 +194,11 @@ def total(binders: Iterable[Var], body: Poly) -> Poly:
 def _total_of(binders: tuple[Var, ...], mono: Mono) -> Poly:
     names = {b.name for b in binders}
     inner = next((a for a, n in mono.factors if isinstance(a, Sum) and n > 0 and a.free & names), None)
-    if inner is not None:
-        return _noted("nested", binders, mono, _opened(binders, mono, inner), lambda r: r.literal(of_atom(inner)))
+    if inner is not None:  # its indices join those summed
+        variables, opened = fresh(inner.binders)
+        others = Mono({a: n - (a == inner) for a, n in mono.factors}, mono.guards)
+        rest = product(Poly({others: Fraction(1)}), mono_substituted(inner.body, opened))
+        return _noted("nested", binders, mono, total([*binders, *variables], rest), lambda r: r.literal(of_atom(inner)))
     for guard in sorted(mono.guards, key=lambda g: (g[0].key, g[1].key)):
         for variable, meant in (guard, guard[::-1]):
             if isinstance(variable, Var) and variable.name in names and variable.name not in meant.free:
@@ -209,14 +213,6 @@ def _noted(rule: str, binders: Sequence[Var], mono: Mono, result: Poly, at: Call
     if recording.active is not None:
         recording.active.step(rule, binders, mono, at(recording.active), result)
     return result
-
-
-def _opened(binders: tuple[Var, ...], mono: Mono, inner: Sum) -> Poly:
-    """A factor that is a sum itself: its indices join those summed."""
-    variables, names = fresh(inner.binders)
-    factors = dict(mono.factors)
-    factors[inner] -= 1
-    return total([*binders, *variables], product(Poly({Mono(factors, mono.guards): Fraction(1)}), mono_substituted(inner.body, names)))
 
 
 def _split(binders: tuple[Var, ...], mono: Mono) -> Poly:

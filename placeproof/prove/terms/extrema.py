@@ -18,8 +18,8 @@ def greatest(binders: Sequence[Var], body: Poly, guards: frozenset[Guard] = froz
     body = at_points(binders, body)
     used = body.free.union(*(s.free for g in guards for s in g))
     chosen = [b for b in binders if b.name in used and not b.sort.single]
-    nested = _nested(body)
-    if nested is not None and chosen:
+    nested = next((a for m, _ in body.terms for a, _ in m.factors if isinstance(a, Greatest)), None)
+    if chosen and nested is not None and body == of_atom(nested):
         variables, inner, inside = opened_greatest(nested)
         return greatest([*chosen, *variables], inside, guards | inner)
     for guard in sorted(guards, key=lambda g: (g[0].key, g[1].key)):
@@ -29,14 +29,6 @@ def greatest(binders: Sequence[Var], body: Poly, guards: frozenset[Guard] = froz
                 rest = [b for b in chosen if b != variable]
                 return greatest(rest, substitute(body, one), _replaced(guards - {guard}, one))
     return _canonical(chosen, body, guards) if chosen or guards else body
-
-
-def _nested(body: Poly) -> Greatest | None:
-    single = body.alone
-    if single is None or single[1] != 1 or single[0].guards or len(single[0].factors) != 1:
-        return None
-    atom, exponent = single[0].factors[0]
-    return atom if isinstance(atom, Greatest) and exponent == 1 else None
 
 
 def _replaced(guards: frozenset[Guard], meant: Mapping[str, Index]) -> frozenset[Guard]:
