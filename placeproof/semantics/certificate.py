@@ -112,10 +112,9 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
         terms.used = set()
         try:
             check_step(terms, reader, number, step)
+            needs.append(terms.used)
         except RejectedError:  # it is left out, and what needs it is not shown
             needs.append(None)
-        else:
-            needs.append(terms.used)
     divided = inverses(reader, [s for s, needed in zip(document["steps"], needs, strict=True) if needed is not None])
     shown: list[Any] = []
     unshown: list[Any] = []

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from fractions import Fraction
 
@@ -168,13 +169,8 @@ def at_points(binders: Iterable[Var], body: Poly) -> Poly:
 
 def _canonical_names(binders: Sequence[Var], height: int) -> list[Var]:
     """Names for bound variables that depend on the term alone: its height, the sort, the place among those of the sort."""
-    seen: dict[str, int] = {}
-    names = []
-    for binder in binders:
-        place = seen.get(binder.sort.name, 0)
-        seen[binder.sort.name] = place + 1
-        names.append(Var(f"%{height}.{binder.sort.name}.{place}", binder.sort))
-    return names
+    places: dict[str, Iterator[int]] = defaultdict(itertools.count)
+    return [Var(f"%{height}.{b.sort.name}.{next(places[b.sort.name])}", b.sort) for b in binders]
 
 
 def lam(binders: Sequence[Var], body: Poly) -> Lam:
@@ -295,10 +291,10 @@ def _orders(binders: Sequence[Var], parts: Iterable[Poly]) -> Iterable[tuple[Var
 def rewritten(poly: Poly, old: Index, new: Index) -> Poly:
     """A term with one index term replaced by another, wherever it stands.
 
-    This is sound where both name one point. For then the term is one and the same function, written above, of either: each place of the
-    old one is taken by the new one, as that of a variable would be. What a sum, a maximum or a function binds gets fresh names before
-    anything inside is replaced. So an index term that speaks of what is bound there is not the old one, though it had the same key; and
-    nothing in the new one gets bound.
+    This is sound where both name one point: with a variable at each place of the old one the term is a function, whose value at that point
+    is the same whichever of the two names it. What a sum, a maximum or a function binds gets fresh names before anything inside is
+    replaced. So an index term that speaks of what is bound there is not the old one, though it had the same key; and nothing in the new
+    one gets bound.
     """
     return substitute(poly, {old.key: new})
 
