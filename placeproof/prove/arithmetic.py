@@ -8,12 +8,12 @@ are divided by is asked first, on its own.
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from placeproof.prove.claims import Query
 from placeproof.prove.relations import Claim, Fact, Implication, Relation, applied
-from placeproof.prove.smtlib import Script, joined, number, quoted, undefined
+from placeproof.prove.smtlib import Script, joined, number
 
 if TYPE_CHECKING:
     import sympy
@@ -41,11 +41,10 @@ def outside(expr: sympy.Expr) -> sympy.Expr | None:
 def queries(claim: Claim) -> tuple[Query, ...]:
     """The questions that together decide a claim: hypotheses satisfiable, no division by zero, no counterexample."""
     script = _Script(claim)
-    asked = [Query(name=f"{claim.name}: the hypotheses do not contradict each other", script=script.text("sat"), expected="sat")]
+    asked = [script.query(f"{claim.name}: the hypotheses do not contradict each other", "sat")]
     if by := script.zeros(claim.goal):
-        asked.append(undefined(claim.name, script, by))
-    negation = script.text("unsat", f"(not {script.relation(claim.goal)})", f"the negation of {claim.goal}")
-    return (*asked, Query(name=claim.name, script=negation, expected="unsat"))
+        asked.append(script.undefined(claim.name, by))
+    return (*asked, script.query(claim.name, "unsat", f"(not {script.relation(claim.goal)})", f"the negation of {claim.goal}"))
 
 
 class _Script(Script):
@@ -55,7 +54,7 @@ class _Script(Script):
         super().__init__()
         self.guarded: list[tuple[str, sympy.Expr]] = []
         for name in claim.integers:
-            self.claim_that(f"(is_int {self._declare(name, 0)})", f"{name} is an integer")
+            self.claim_that(f"(is_int {self.declare(name, [])})", f"{name} is an integer")
         for named in claim.given:
             self.claim_that(self.fact(named.fact), named.name)
         self._unfold(claim)
@@ -115,10 +114,8 @@ class _Script(Script):
 
     def term(self, expr: sympy.Expr) -> str:
         """An expression as a term. Raises ValueError for what arithmetic cannot say."""
-        import sympy
-
         if expr.is_Symbol:
-            return self._declare(str(expr), 0)
+            return self.declare(str(expr), [])
         if expr.is_Rational:
             return number(Fraction(int(expr.p), int(expr.q)))
         if expr.is_Add or expr.is_Mul:
@@ -128,8 +125,6 @@ class _Script(Script):
             size = abs(int(expr.exp))
             power = base if size == 1 else f"(* {' '.join([base] * size)})"
             return power if expr.exp.is_positive else f"(/ 1.0 {power})"
-        if isinstance(expr, sympy.Max | sympy.Min):
-            return self._extremum(expr)
         return self._function(expr)
 
     def _function(self, expr: sympy.Expr) -> str:
@@ -137,33 +132,22 @@ class _Script(Script):
         from sympy.core.function import AppliedUndef
 
         if isinstance(expr, AppliedUndef):
-            name = self._declare(expr.func.__name__, len(expr.args))
+            name = self.declare(expr.func.__name__, ["Real"] * len(expr.args))
             return f"({name} {' '.join(self.term(a) for a in expr.args)})"
-        if isinstance(expr, sympy.floor | sympy.ceiling):
-            inside = self.term(expr.args[0])
-            return f"(to_real (to_int {inside}))" if isinstance(expr, sympy.floor) else f"(- (to_real (to_int (- {inside}))))"
+        if isinstance(expr, sympy.Max | sympy.Min):
+            op = ">=" if isinstance(expr, sympy.Max) else "<="
+            return reduce(lambda a, b: f"(ite ({op} {a} {b}) {a} {b})", sorted(self.term(a) for a in expr.args))
         if isinstance(expr, sympy.KroneckerDelta):
             left, right = (self.term(a) for a in expr.args[:2])
             return f"(ite (= {left} {right}) 1.0 0.0)"
+        if not isinstance(expr, sympy.floor | sympy.ceiling | sympy.sign | sympy.Abs):
+            raise ValueError(f"outside arithmetic: {expr}")
+        inside = self.term(expr.args[0])
+        if isinstance(expr, sympy.floor | sympy.ceiling):
+            return f"(to_real (to_int {inside}))" if isinstance(expr, sympy.floor) else f"(- (to_real (to_int (- {inside}))))"
         if isinstance(expr, sympy.sign):
-            inside = self.term(expr.args[0])
             return f"(ite (> {inside} 0.0) 1.0 (ite (< {inside} 0.0) (- 1.0) 0.0))"
-        if isinstance(expr, sympy.Abs):
-            inside = self.term(expr.args[0])
-            return f"(ite (>= {inside} 0.0) {inside} (- {inside}))"
-        raise ValueError(f"outside arithmetic: {expr}")
-
-    def _extremum(self, expr: sympy.Expr) -> str:
-        first, *rest = sorted((self.term(a) for a in expr.args), key=str)
-        for other in rest:
-            first = f"(ite ({'>=' if expr.func.__name__ == 'Max' else '<='} {first} {other}) {first} {other})"
-        return first
-
-    def _declare(self, name: str, arguments: int) -> str:
-        shown = quoted(f"{name}/{arguments}" if arguments else name)
-        key = f"{name}/{arguments}"
-        self.declared.setdefault(key, f"(declare-fun {shown} ({' '.join(['Real'] * arguments)}) Real)")
-        return shown
+        return f"(ite (>= {inside} 0.0) {inside} (- {inside}))"
 
 
 def _false(relation: Relation) -> bool:

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
+from itertools import product as pairs
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from placeproof.prove.relations import Claim, Relation
@@ -99,13 +102,8 @@ def _fraction(expr: Any, written: dict[str, _Poly]) -> tuple[_Poly, _Poly]:
     if expr.is_Rational:
         return ({(): Fraction(int(expr.p), int(expr.q))} if expr != 0 else {}), one
     if expr.is_Pow and expr.exp.is_Integer:
-        above, below = _fraction(expr.base, written)
-        if expr.exp < 0:
-            above, below = below, above
-        top, bottom = one, one
-        for _ in range(abs(int(expr.exp))):
-            top, bottom = _times(top, above), _times(bottom, below)
-        return top, bottom
+        above, below = (reduce(_times, repeat(part, abs(int(expr.exp))), one) for part in _fraction(expr.base, written))
+        return (below, above) if expr.exp < 0 else (above, below)
     if expr.is_Mul or expr.is_Add:
         top, bottom = _fraction(expr.args[0], written)
         for arg in expr.args[1:]:
@@ -131,11 +129,10 @@ def _times(a: _Poly, b: _Poly) -> _Poly:
     if len(a) * len(b) > SIZE:
         raise ValueError("too large")
     product: _Poly = {}
-    for x, c in a.items():
-        for y, d in b.items():
-            powers = dict(x)
-            for name, power in y:
-                powers[name] = powers.get(name, 0) + power
-            mono = tuple(sorted(powers.items()))
-            product[mono] = product.get(mono, Fraction(0)) + c * d
+    for (x, c), (y, d) in pairs(a.items(), b.items()):
+        powers = dict(x)
+        for name, power in y:
+            powers[name] = powers.get(name, 0) + power
+        mono = tuple(sorted(powers.items()))
+        product[mono] = product.get(mono, Fraction(0)) + c * d
     return {m: c for m, c in product.items() if c}

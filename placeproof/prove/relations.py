@@ -33,13 +33,13 @@ class Relation:
     def __str__(self) -> str:
         return f"{self.left} {self.op} {self.right}"
 
-    def at(self, values: Mapping[sympy.Basic, sympy.Expr]) -> Relation:
-        """The relation with symbols replaced, all at once."""
+    def at(self, values: Mapping[str, sympy.Expr]) -> Relation:
+        """The relation with symbols replaced, by their names, all at once."""
         return Relation(put(self.left, values), self.op, put(self.right, values), tuple(put(d, values) for d in self.divisors))
 
     def names(self) -> set[str]:
         """The names of its symbols."""
-        return {str(s) for e in (self.left, self.right, *self.divisors) for s in e.free_symbols}
+        return _names(self.left, self.right, *self.divisors)
 
     def all_divisors(self) -> tuple[sympy.Expr, ...]:
         """What was divided by, with what SymPy still divides by."""
@@ -60,7 +60,7 @@ class Implication:
         before = f"{' and '.join(map(str, self.given))} implies " if self.given else ""
         return before + " and ".join(map(str, self.then))
 
-    def at(self, values: Mapping[sympy.Basic, sympy.Expr]) -> Implication:
+    def at(self, values: Mapping[str, sympy.Expr]) -> Implication:
         """The implication with symbols replaced."""
         return Implication(tuple(r.at(values) for r in self.given), tuple(r.at(values) for r in self.then))
 
@@ -90,44 +90,36 @@ class Definition:
     def __post_init__(self) -> None:
         import sympy
 
-        on = sympy.Symbol(self.on)
-        strange = {str(s) for e in (self.start, self.base, self.step) for s in e.free_symbols} - set(self.params)
-        if strange:
+        if strange := _names(self.start, self.base, self.step) - set(self.params):
             raise ValueError(f"{self.name} speaks of `{min(strange)}`, which is no parameter of it")
-        if on in self.start.free_symbols:
+        if self.on in _names(self.start):
             raise ValueError(f"{self.name}: where it starts depends on `{self.on}` itself")
         if self.applications(self.base):
             raise ValueError(f"{self.name}: its first value speaks of itself")
         for call in self.applications(self.step):
             values = self.bound(call)
-            if sympy.expand(values[on] - on + 1) != 0 or put(self.start, values) != self.start:
+            if (values[self.on] - sympy.Symbol(self.on) + 1).expand() != 0 or put(self.start, values) != self.start:
                 raise ValueError(f"{self.name}: a step may use the value at `{self.on} - 1` only, not {call}")
 
     def applications(self, expr: sympy.Expr) -> list[sympy.Expr]:
         """Where an expression applies this function."""
         return [c for c in applied(expr) if c.func.__name__ == self.name]
 
-    def bound(self, call: sympy.Expr) -> dict[sympy.Basic, sympy.Expr]:
+    def bound(self, call: sympy.Expr) -> dict[str, sympy.Expr]:
         """The parameters' values in an application. Raises ValueError if their number is wrong."""
-        import sympy
-
         if len(call.args) != len(self.params):
             raise ValueError(f"{self.name} takes {len(self.params)} arguments, not {len(call.args)}")
-        return {sympy.Symbol(p): a for p, a in zip(self.params, call.args, strict=True)}
+        return dict(zip(self.params, call.args, strict=True))
 
     def distance(self, call: sympy.Expr) -> sympy.Expr:
         """How far from the start an application is."""
-        import sympy
-
         values = self.bound(call)
-        return sympy.expand(values[sympy.Symbol(self.on)] - put(self.start, values))
+        return (values[self.on] - put(self.start, values)).expand()
 
     def instances(self, call: sympy.Expr) -> Iterator[tuple[Relation, sympy.Expr, tuple[sympy.Expr, ...]]]:
         """What the definition says of an application: (where, value there, what that divides by), twice."""
-        import sympy
-
         values = self.bound(call)
-        at, start = values[sympy.Symbol(self.on)], put(self.start, values)
+        at, start = values[self.on], put(self.start, values)
         yield Relation(at, "==", start), put(self.base, values), tuple(put(d, values) for d in self.divisors_of_base)
         yield Relation(start + 1, "<=", at), put(self.step, values), tuple(put(d, values) for d in self.divisors_of_step)
 
@@ -185,17 +177,15 @@ class Induction:
     instances: tuple[Mapping[str, sympy.Expr], ...] = ()
 
     def __post_init__(self) -> None:
-        if any(str(s) == self.on for s in self.start.free_symbols):
+        if self.on in _names(self.start):
             raise ValueError(f"{self.claim.name}: where the induction starts depends on `{self.on}` itself")
         touched = {name for instance in self.instances for name in instance}
-        if self.on in touched or any(str(s) in touched for s in self.start.free_symbols):
+        if touched & {self.on, *_names(self.start)}:
             raise ValueError(f"{self.claim.name}: an instance may not change `{self.on}`, nor where the induction starts")
 
     def base(self) -> Claim:
         """The claim at the start."""
-        import sympy
-
-        return _moved(self.claim, f"{self.claim.name}: base", {sympy.Symbol(self.on): self.start})
+        return _moved(self.claim, f"{self.claim.name}: base", {self.on: self.start})
 
     def step(self) -> Claim:
         """The claim at ``on + 1``, if it holds at ``on``, for ``on`` from the start."""
@@ -205,22 +195,28 @@ class Induction:
         hypotheses = tuple(n.fact for n in self.claim.given if isinstance(n.fact, Relation))
         earlier = []
         for instance in self.instances or ({},):
-            values: dict[sympy.Basic, sympy.Expr] = {sympy.Symbol(k): v for k, v in instance.items()}
-            made = Implication(tuple(h.at(values) for h in hypotheses), (self.claim.goal.at(values),))
+            made = Implication(tuple(h.at(instance) for h in hypotheses), (self.claim.goal.at(instance),))
             earlier.append(Named(name=f"induction hypothesis {dict(instance) or ''}".strip(), fact=made))
-        moved = _moved(self.claim, f"{self.claim.name}: step", {on: on + 1})
+        moved = _moved(self.claim, f"{self.claim.name}: step", {self.on: on + 1})
         begun = Named(name=f"{self.on} >= {self.start}", fact=Relation(self.start, "<=", on))
         return replace(moved, given=(*moved.given, begun, *earlier))
 
 
-def _moved(claim: Claim, name: str, values: Mapping[sympy.Basic, sympy.Expr]) -> Claim:
+def _moved(claim: Claim, name: str, values: Mapping[str, sympy.Expr]) -> Claim:
     given = tuple(Named(name=n.name, fact=n.fact.at(values)) for n in claim.given)
     return replace(claim, name=name, goal=claim.goal.at(values), given=given)
 
 
-def put(expr: sympy.Expr, values: Mapping[sympy.Basic, sympy.Expr]) -> sympy.Expr:
-    """An expression with symbols replaced, all at once."""
-    return expr.xreplace(dict(values)) if values else expr
+def put(expr: sympy.Expr, values: Mapping[str, sympy.Expr]) -> sympy.Expr:
+    """An expression with symbols replaced, by their names, all at once."""
+    import sympy
+
+    return expr.xreplace({sympy.Symbol(name): value for name, value in values.items()})
+
+
+def _names(*exprs: sympy.Expr) -> set[str]:
+    """The names of the symbols in expressions."""
+    return {str(s) for e in exprs for s in e.free_symbols}
 
 
 def applied(expr: sympy.Expr) -> list[sympy.Expr]:

@@ -25,11 +25,10 @@ def queries(claim: Equation) -> tuple[Query, ...]:
     asked = [satisfiable(claim.given)]
     if claim.divisors:
         script = _Script(claim.given)
-        asked.append(undefined(claim.name, script, [f"(= {script.poly(d)} 0.0)" for d in claim.divisors]))
+        asked.append(script.undefined(claim.name, [f"(= {script.poly(d)} 0.0)" for d in claim.divisors]))
     script = _Script(claim.given)
     negation = f"(not (= {script.poly(claim.left)} {script.poly(claim.right)}))"
-    negated = script.text("unsat", negation, "the negation of the claim")
-    return (*asked, Query(name=claim.name, script=negated, expected="unsat"))
+    return (*asked, script.query(claim.name, "unsat", negation, "the negation of the claim"))
 
 
 def eliminated(claim: Equation) -> Equation:
@@ -49,7 +48,7 @@ def eliminated(claim: Equation) -> Equation:
 
 def satisfiable(given: tuple[Given, ...]) -> Query:
     """Whether hypotheses can hold together."""
-    return Query(name="the hypotheses do not contradict each other", script=_Script(given).text("sat"), expected="sat")
+    return _Script(given).query("the hypotheses do not contradict each other", "sat")
 
 
 def number(value: Fraction) -> str:
@@ -80,17 +79,25 @@ class Script:
         """Assert a formula."""
         self.asserted.append(f"; {comment}\n(assert {formula})")
 
-    def text(self, status: str, asked: str | None = None, comment: str = "") -> str:
-        """The script, with one more assertion that is asked about."""
+    def declare(self, name: str, arguments: list[str], result: str = "Real") -> str:
+        """What a function is called, or a constant; it is declared."""
+        for number in itertools.count(1):  # one name may stand for functions of several sorts
+            shown = quoted((f"{name}/{len(arguments)}" if arguments else name) + (f" {number}" if number > 1 else ""))
+            text = f"(declare-fun {shown} ({' '.join(arguments)}) {result})"
+            if self.declared.setdefault(shown, text) == text:
+                return shown
+        raise AssertionError
+
+    def query(self, name: str, expected: str, asked: str | None = None, comment: str = "") -> Query:
+        """A question: the script, with one more assertion that is asked about, and the answer that is needed."""
         last = [f"; {comment}\n(assert {asked})"] if asked is not None else []
-        head = ["(set-logic ALL)", f"(set-info :status {status})", *(f"(declare-sort {s} 0)" for s in self.sorts.values())]
-        return "\n".join([*head, *self.declared.values(), *self.asserted, *last, "(check-sat)", ""])
+        head = ["(set-logic ALL)", f"(set-info :status {expected})", *(f"(declare-sort {s} 0)" for s in self.sorts.values())]
+        script = "\n".join([*head, *self.declared.values(), *self.asserted, *last, "(check-sat)", ""])
+        return Query(name=name, script=script, expected=expected)
 
-
-def undefined(name: str, script: Script, zeros: list[str]) -> Query:
-    """Whether a division of a claim may be undefined: in one of some ways."""
-    text = script.text("unsat", joined("or", zeros), "something that is divided by is zero")
-    return Query(name=f"{name}: every division is defined", script=text, expected="unsat")
+    def undefined(self, name: str, zeros: list[str]) -> Query:
+        """Whether a division of a claim may be undefined: in one of some ways."""
+        return self.query(f"{name}: every division is defined", "unsat", joined("or", zeros), "something that is divided by is zero")
 
 
 class _Script(Script):
@@ -98,14 +105,11 @@ class _Script(Script):
         super().__init__()
         self.constants: dict[str, str] = {}
         for hypothesis in given:
-            self._given(hypothesis)
-
-    def _given(self, hypothesis: Given) -> None:
-        match hypothesis:
-            case Order(name=name, left=left, relation=relation, right=right):
-                self.claim_that(f"({relation} {self.poly(left)} {self.poly(right)})", name)
-            case Equal(name=name, left=a, right=b):
-                self.claim_that(f"(= {self.index(a)} {self.index(b)})", name)
+            match hypothesis:
+                case Order(name=name, left=left, relation=relation, right=right):
+                    self.claim_that(f"({relation} {self.poly(left)} {self.poly(right)})", name)
+                case Equal(name=name, left=a, right=b):
+                    self.claim_that(f"(= {self.index(a)} {self.index(b)})", name)
 
     # Names.
 
@@ -120,23 +124,14 @@ class _Script(Script):
             self.declared[name] = f"; {name} is {shown}\n(declare-const {name} {sort})"
         return self.constants[key]
 
-    def _function(self, name: str, arguments: list[str], result: str) -> str:
-        signature = f"({' '.join(arguments)}) {result}"
-        for number in itertools.count(1):  # one name may stand for functions of several sorts
-            shown = quoted((f"{name}/{len(arguments)}" if arguments else name) + (f" {number}" if number > 1 else ""))
-            text = f"(declare-fun {shown} {signature})"
-            if self.declared.setdefault(shown, text) == text:
-                return shown
-        raise AssertionError
-
     # Terms.
 
     def index(self, index: Index) -> str:
         sort = self.sort(index.sort)
         if isinstance(index, Var):
-            return self._function(index.name, [], sort)
+            return self.declare(index.name, [], sort)
         arguments = [self.index(a) for a in index.args]
-        name = self._function(index.name, [self.sort(a.sort) for a in index.args], sort)
+        name = self.declare(index.name, [self.sort(a.sort) for a in index.args], sort)
         return f"({name} {' '.join(arguments)})" if arguments else name
 
     def poly(self, poly: Poly) -> str:
@@ -163,10 +158,10 @@ class _Script(Script):
     def _atom(self, atom: Atom) -> str:
         match atom:
             case Sym(name=name):
-                return self._function(name, [], "Real")
+                return self.declare(name, [])
             case App(name=name, args=args):
                 written = [self._argument(a) for a in args]
-                function = self._function(name, [s for _, s in written], "Real")
+                function = self.declare(name, [s for _, s in written])
                 return f"({function} {' '.join(w for w, _ in written)})" if written else function
             case Sum():
                 return self._constant(atom.key, "sum", "Real", atom.key)
@@ -195,7 +190,7 @@ RESERVED = frozenset(
 
 
 def quoted(name: str) -> str:
-    """A name as an SMT-LIB symbol."""
-    if name in RESERVED:
+    """A name as an SMT-LIB symbol: another one for each name."""
+    if name.rstrip() in RESERVED:
         return f"|{name} |"
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name) else f"|{name}|"

@@ -9,8 +9,7 @@ from typing import Any
 
 from placeproof.core.program import Resolved, read, render
 from placeproof.prove.claims import Equal, Given, Order
-from placeproof.prove.terms import Index, Sort, Var, substitute
-from placeproof.prove.terms.nodes import Sym
+from placeproof.prove.terms import Index, Sym, Var, substitute
 from placeproof.prove.terms.recording import Record, recording
 from placeproof.semantics.encode import NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.ranges import Range, read_ranges
@@ -92,7 +91,7 @@ def _given(record: Record, given: Given) -> tuple[Any, ...]:
     return ("order", given.name, record.said(given.left), given.relation, record.said(given.right))
 
 
-def _point(sizes: Iterable[Sort | str | int], given: Iterable[Given]) -> dict[str, str]:
+def _point(sizes: Iterable[str | int], given: Iterable[Given]) -> dict[str, str]:
     """Values of symbols at which the hypotheses hold, as far as they bound symbols by numbers."""
     point = {n: 1 for n in sizes if isinstance(n, str)}
     for one in (g for g in given if isinstance(g, Order)):
@@ -113,10 +112,9 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
         terms.used = set()
         try:
             check_step(terms, reader, number, step)
+            needs.append(terms.used)
         except RejectedError:  # it is left out, and what needs it is not shown
             needs.append(None)
-        else:
-            needs.append(terms.used)
     divided = inverses(reader, [s for s, needed in zip(document["steps"], needs, strict=True) if needed is not None])
     shown: list[Any] = []
     unshown: list[Any] = []
@@ -142,11 +140,14 @@ def _renumbered(document: dict[str, Any]) -> dict[str, Any]:
     """Only the terms that steps and claims speak of."""
     lines, kept = document["terms"], dict[int, int]()
     written: list[Any] = []
+    texts: set[str] = set()
 
     def at(x: Any) -> Any:
-        """Data with each term's number as it is now."""
+        """Data with each term's number as it is now; its texts are noted."""
         if isinstance(x, list):
             return [at(y) for y in x]
+        if isinstance(x, str):
+            texts.add(x)
         if type(x) is not int:
             return x
         if x not in kept:
@@ -156,17 +157,7 @@ def _renumbered(document: dict[str, Any]) -> dict[str, Any]:
             written.append(line)
         return kept[x]
 
-    steps = [{**s, "of": at(s["of"]), "at": at(s["at"]), "is": at(s["is"])} for s in document["steps"]]
-    claims = [
-        {**c, "given": at(c["given"]), "left": at(c["left"]), "right": at(c["right"]), "divisors": at(c["divisors"])}
-        for c in document["claims"]
-    ]
-    sorts = {name: size for name, size in document["sorts"].items() if name in _strings([written, steps, claims])}
+    steps = [{**s, **{part: at(s[part]) for part in ("over", "of", "at", "is")}} for s in document["steps"]]
+    claims = [{**c, **{part: at(c[part]) for part in ("given", "left", "right", "divisors")}} for c in document["claims"]]
+    sorts = {name: size for name, size in document["sorts"].items() if name in texts}
     return {**document, "sorts": sorts, "terms": written, "steps": steps, "claims": claims}
-
-
-def _strings(x: Any) -> set[str]:
-    """Every text in data."""
-    if isinstance(x, str):
-        return {x}
-    return {t for part in (x.values() if isinstance(x, dict) else x) for t in _strings(part)} if isinstance(x, dict | list) else set()

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from fractions import Fraction
 
 from placeproof.prove.terms import recording
@@ -28,6 +29,7 @@ from placeproof.prove.terms.nodes import (
     Index,
     Lam,
     Mono,
+    Node,
     Paren,
     Poly,
     Sort,
@@ -57,11 +59,6 @@ def of_atom(atom: Atom, exponent: int = 1) -> Poly:
 def symbol(name: str) -> Poly:
     """A real constant."""
     return of_atom(Sym(name))
-
-
-def app(name: str, *args: Argument) -> Poly:
-    """An uninterpreted function applied to arguments."""
-    return of_atom(App(name, args))
 
 
 def size(sort: Sort) -> Poly:
@@ -95,14 +92,8 @@ def product(*polys: Poly) -> Poly:
     for poly in polys:
         if not poly.terms:
             return ZERO
-        if result is ONE:
-            result = poly
-            continue
-        terms: dict[Mono, Fraction] = {}
-        for (a, x), (b, y) in itertools.product(result.terms, poly.terms):
-            for mono, z in _times(a, b).terms:
-                terms[mono] = terms.get(mono, Fraction(0)) + x * y * z
-        result = Poly(terms)
+        pairs = itertools.product(result.terms, poly.terms)
+        result = poly if result is ONE else sum_of((_times(a, b), x * y) for (a, x), (b, y) in pairs)
     return result
 
 
@@ -122,17 +113,9 @@ def _settled(mono: Mono) -> Poly:
     for guard in sorted(mono.guards, key=lambda g: (g[0].key, g[1].key)):
         left, right = guard
         others = Mono(dict(mono.factors), mono.guards - {guard})
-        if isinstance(left, Var):
-            if left.name in right.free or left.name not in others.free:
-                continue
-            rest = mono_substituted(others, {left.name: right})
-        else:
-            if left.key in right.key or left.key not in others.key:
-                continue
-            from placeproof.prove.terms.rewrite import rewritten
-
-            rest = rewritten(Poly({others: Fraction(1)}), left, right)
-        return sum_of((_settled(Mono(dict(m.factors), m.guards | {guard})), c) for m, c in rest.terms)
+        if _apart(right, (left.key,)) and not _apart(others, (left.key,)):
+            rest = mono_substituted(others, {left.key: right})
+            return sum_of((_settled(Mono(dict(m.factors), m.guards | {guard})), c) for m, c in rest.terms)
     return Poly({mono: Fraction(1)})
 
 
@@ -141,7 +124,8 @@ def sum_of(parts: Iterable[tuple[Poly, Fraction]]) -> Poly:
     terms: dict[Mono, Fraction] = {}
     for poly, factor in parts:
         for mono, coefficient in poly.terms:
-            terms[mono] = terms.get(mono, Fraction(0)) + coefficient * factor
+            more = coefficient if factor == 1 else coefficient * factor
+            terms[mono] = terms[mono] + more if mono in terms else more
     return Poly(terms)
 
 
@@ -172,47 +156,45 @@ def inverse(poly: Poly) -> Poly:
 # Binders.
 
 
-def fresh(sort: Sort) -> Var:
-    """A variable that occurs nowhere else."""
-    return Var(f"~{next(_fresh)}.{sort.name}", sort)
+def fresh(binders: Sequence[Var]) -> tuple[list[Var], dict[str, Index]]:
+    """For each variable one that occurs nowhere else, and what they take the place of."""
+    variables = [Var(f"~{next(_fresh)}.{b.sort.name}", b.sort) for b in binders]
+    return variables, {b.name: v for b, v in zip(binders, variables, strict=True)}
 
 
-def canonical_names(binders: Sequence[Var], height: int) -> list[Var]:
+def at_points(binders: Iterable[Var], body: Poly) -> Poly:
+    """A term at the only points of the sorts that have one."""
+    return substitute(body, {b.name: point(b.sort) for b in binders if b.sort.single})
+
+
+def _canonical_names(binders: Sequence[Var], height: int) -> list[Var]:
     """Names for bound variables that depend on the term alone: its height, the sort, the place among those of the sort."""
-    seen: dict[str, int] = {}
-    names = []
-    for binder in binders:
-        place = seen.get(binder.sort.name, 0)
-        seen[binder.sort.name] = place + 1
-        names.append(Var(f"%{height}.{binder.sort.name}.{place}", binder.sort))
-    return names
+    places: dict[str, Iterator[int]] = defaultdict(itertools.count)
+    return [Var(f"%{height}.{b.sort.name}.{next(places[b.sort.name])}", b.sort) for b in binders]
 
 
 def lam(binders: Sequence[Var], body: Poly) -> Lam:
     """A function of index variables."""
-    for binder in binders:
-        if binder.sort.single:
-            body = substitute(body, {binder.name: point(binder.sort)})
-    names = canonical_names(binders, body.height)
-    renamed = substitute(body, {b.name: n for b, n in zip(binders, names, strict=True)})
-    return Lam(tuple(names), renamed)
+    body = at_points(binders, body)
+    names = _canonical_names(binders, body.height)
+    return Lam(tuple(names), substitute(body, {b.name: n for b, n in zip(binders, names, strict=True)}))
 
 
 def total(binders: Iterable[Var], body: Poly) -> Poly:
     """The sum of a term over index variables, by the rules for sums."""
-    chosen = list(binders)
-    for binder in chosen:
-        if binder.sort.single:
-            body = substitute(body, {binder.name: point(binder.sort)})
-    free = tuple(b for b in chosen if not b.sort.single)
+    chosen = tuple(binders)
+    body, free = at_points(chosen, body), tuple(b for b in chosen if not b.sort.single)
     return sum_of((_total_of(free, mono), c) for mono, c in body.terms) if free else body
 
 
 def _total_of(binders: tuple[Var, ...], mono: Mono) -> Poly:
     names = {b.name for b in binders}
     inner = next((a for a, n in mono.factors if isinstance(a, Sum) and n > 0 and a.free & names), None)
-    if inner is not None:
-        return _noted("nested", binders, mono, _opened(binders, mono, inner), lambda r: r.literal(of_atom(inner)))
+    if inner is not None:  # its indices join those summed
+        variables, opened = fresh(inner.binders)
+        others = Mono({a: n - (a == inner) for a, n in mono.factors}, mono.guards)
+        rest = product(Poly({others: Fraction(1)}), mono_substituted(inner.body, opened))
+        return _noted("nested", binders, mono, total([*binders, *variables], rest), lambda r: r.literal(of_atom(inner)))
     for guard in sorted(mono.guards, key=lambda g: (g[0].key, g[1].key)):
         for variable, meant in (guard, guard[::-1]):
             if isinstance(variable, Var) and variable.name in names and variable.name not in meant.free:
@@ -229,67 +211,40 @@ def _noted(rule: str, binders: Sequence[Var], mono: Mono, result: Poly, at: Call
     return result
 
 
-def _opened(binders: tuple[Var, ...], mono: Mono, inner: Sum) -> Poly:
-    """A factor that is a sum itself: its indices join those summed."""
-    variables = [fresh(b.sort) for b in inner.binders]
-    body = mono_substituted(inner.body, {b.name: v for b, v in zip(inner.binders, variables, strict=True)})
-    factors = dict(mono.factors)
-    factors[inner] -= 1
-    return total([*binders, *variables], product(Poly({Mono(factors, mono.guards): Fraction(1)}), body))
-
-
 def _split(binders: tuple[Var, ...], mono: Mono) -> Poly:
-    """Factors before the sum, and one sum for each set of factors that share summed indices."""
+    """Factors before the sum, and one sum for each set of factors that share summed indices. Each rule is noted by itself."""
     names = {b.name for b in binders}
-    pieces: list[tuple[set[str], dict[Atom, int], set[Guard]]] = []
-    outside: dict[Atom, int] = {}
-    outside_guards: set[Guard] = set()
-    for atom, exponent in mono.factors:
-        if reached := atom.free & names:
-            pieces.append((set(reached), {atom: exponent}, set()))
-        else:
-            outside[atom] = exponent
-    for guard in mono.guards:
-        if reached := (guard[0].free | guard[1].free) & names:
-            pieces.append((set(reached), {}, {guard}))
-        else:
-            outside_guards.add(guard)
-    before = Mono(outside, frozenset(outside_guards))
-    merged = [([b for b in binders if b.name in used], Mono(f, frozenset(g))) for used, f, g in _components(pieces)]
+    before = _part(mono, names, speaks=False)
+    merged = [([b for b in binders if b.name in own], _part(mono, own, speaks=True)) for own in _components(mono, names)]
+    bound = [b for own, _ in merged for b in own]
+    free = [b for b in binders if b not in bound]
     sums = product(*(_canonical_sum(own, body) for own, body in merged))
     result = product(Poly({before: Fraction(1)}), sums)
-    bound = {b.name for own, _ in merged for b in own}
-    free = [b for b in binders if b.name not in bound]
     counted = product(result, *(size(b.sort) for b in free))
     if recording.active is not None:
-        _note_split(binders, mono, before, merged, (sums, result, counted))
+        inside = _part(mono, names, speaks=True)
+        if len(merged) > 1:
+            _noted("exchange", bound, inside, sums, lambda r: tuple((r.vars(own), r.mono(m)) for own, m in merged))
+        if bound and before.key:
+            _noted("homogeneity", bound, mono, result, lambda r: (r.mono(before), r.mono(inside)))
+        if free:
+            _noted("constant", binders, mono, counted, lambda r: r.vars(free))
     return counted
 
 
-def _note_split(
-    binders: Sequence[Var], mono: Mono, before: Mono, merged: list[tuple[list[Var], Mono]], results: tuple[Poly, Poly, Poly]
-) -> None:
-    """The three rules that split a sum, each by itself."""
-    bound = [b for own, _ in merged for b in own]
-    inside = Mono({a: n for _, m in merged for a, n in m.factors}, frozenset(g for _, m in merged for g in m.guards))
-    if len(merged) > 1:
-        _noted("exchange", bound, inside, results[0], lambda r: tuple((r.vars(own), r.mono(m)) for own, m in merged))
-    if bound and before.key:
-        _noted("homogeneity", bound, mono, results[1], lambda r: (r.mono(before), r.mono(inside)))
-    if free := [b for b in binders if b not in bound]:
-        _noted("constant", binders, mono, results[2], lambda r: r.vars(free))
+def _part(mono: Mono, names: Set[str], *, speaks: bool) -> Mono:
+    """What of a monomial speaks of some of the variables, or of none."""
+    factors = {a: n for a, n in mono.factors if a.free.isdisjoint(names) is not speaks}
+    return Mono(factors, frozenset((a, b) for a, b in mono.guards if (a.free | b.free).isdisjoint(names) is not speaks))
 
 
-def _components(
-    pieces: list[tuple[set[str], dict[Atom, int], set[Guard]]],
-) -> list[tuple[set[str], dict[Atom, int], set[Guard]]]:
-    merged: list[tuple[set[str], dict[Atom, int], set[Guard]]] = []
-    for used, factors, guards in pieces:
-        touching = [m for m in merged if m[0] & used]
-        merged = [m for m in merged if not m[0] & used]
-        for other in touching:
-            used, factors, guards = used | other[0], {**factors, **other[1]}, guards | other[2]  # noqa: PLW2901
-        merged.append((used, factors, guards))
+def _components(mono: Mono, names: Set[str]) -> list[Set[str]]:
+    """The variables that share no factor and no guard with others of them, each with those that it shares one with."""
+    merged: list[Set[str]] = []
+    for free in (*(a.free for a, _ in mono.factors), *(a.free | b.free for a, b in mono.guards)):
+        if used := free & names:
+            touching = [m for m in merged if m & used]
+            merged = [*(m for m in merged if not m & used), used.union(*touching)]
     return merged
 
 
@@ -297,19 +252,26 @@ def _canonical_sum(binders: list[Var], body: Mono) -> Poly:
     """The sum with canonical names; of several indices of one sort, in the order whose text is least. A factor stands before it where what
     is divided by begins otherwise in the new names."""
     found: list[tuple[Sum, Fraction]] = []
-    for order in orders(binders, itertools.chain((of_atom(*f) for f in body.factors), (same(*g) for g in body.guards))):
-        names = canonical_names(order, body.height)
-        ((renamed, factor),) = mono_substituted(body, {b.name: n for b, n in zip(order, names, strict=True)}).terms
-        found.append((Sum(tuple(sorted(names)), renamed), factor))
+    parts = itertools.chain((of_atom(*f) for f in body.factors), (same(*g) for g in body.guards))
+    for names, meant in renamings(binders, parts, body.height):
+        ((renamed, factor),) = mono_substituted(body, meant).terms
+        found.append((Sum(names, renamed), factor))
     best, factor = min(found)
     return scaled(of_atom(best), factor)
+
+
+def renamings(binders: Sequence[Var], parts: Iterable[Poly], height: int) -> Iterator[tuple[tuple[Var, ...], dict[str, Index]]]:
+    """Canonical names for what is bound, in each order that matters, and what they take the place of. ``parts``: of the body."""
+    for order in _orders(binders, parts):
+        names = _canonical_names(order, height)
+        yield tuple(sorted(names)), {b.name: n for b, n in zip(order, names, strict=True)}
 
 
 #: How many orders are tried.
 _MOST_ORDERS = 24
 
 
-def orders(binders: Sequence[Var], parts: Iterable[Poly]) -> Iterable[tuple[Var, ...]]:
+def _orders(binders: Sequence[Var], parts: Iterable[Poly]) -> Iterable[tuple[Var, ...]]:
     """Every order of the binders that matters: permutations within each sort; of many only one, by where they stand in the parts."""
     groups: dict[str, list[Var]] = {}
     for binder in sorted(binders):
@@ -323,33 +285,54 @@ def orders(binders: Sequence[Var], parts: Iterable[Poly]) -> Iterable[tuple[Var,
         yield tuple(itertools.chain.from_iterable(choice))
 
 
-# Substitution.
+# Substitution. What is replaced is named by its key: a variable's is its name, that of a function's value ends with a bracket.
+
+
+def rewritten(poly: Poly, old: Index, new: Index) -> Poly:
+    """A term with one index term replaced by another, wherever it stands.
+
+    This is sound where both name one point: with a variable at each place of the old one the term is a function, whose value at that point
+    is the same whichever of the two names it. What a sum, a maximum or a function binds gets fresh names before anything inside is
+    replaced. So an index term that speaks of what is bound there is not the old one, though it had the same key; and nothing in the new
+    one gets bound.
+    """
+    return substitute(poly, {old.key: new})
+
+
+def _is_value(name: str) -> bool:
+    """Whether a key is that of a function's value."""
+    return name.endswith(")")
+
+
+def _apart(node: Node, names: Collection[str]) -> bool:
+    """Whether nothing that is replaced stands in a node."""
+    return node.free.isdisjoint(names) and not any(_is_value(name) and name in node.key for name in names)
 
 
 def substitute_index(index: Index, meant: Mapping[str, Index]) -> Index:
-    """An index term with variables replaced."""
-    if isinstance(index, Var):
-        return meant.get(index.name, index)
-    if index.free.isdisjoint(meant):
+    """An index term with index terms replaced."""
+    if (new := meant.get(index.key)) is not None:
+        return new
+    if isinstance(index, Var) or _apart(index, meant):
         return index
     return fn(index.name, (substitute_index(a, meant) for a in index.args), index.sort)
 
 
 def substitute(poly: Poly, meant: Mapping[str, Index]) -> Poly:
     """A term with index variables replaced by index terms."""
-    if poly.free.isdisjoint(meant):
+    if _apart(poly, meant):
         return poly
     return sum_of((mono_substituted(m, meant), c) for m, c in poly.terms)
 
 
 def mono_substituted(mono: Mono, meant: Mapping[str, Index]) -> Poly:
     """A monomial with index variables replaced."""
-    if mono.free.isdisjoint(meant):
+    if _apart(mono, meant):
         return Poly({mono: Fraction(1)})
     factors: dict[Atom, int] = {}
     coefficient, others = Fraction(1), [same(substitute_index(a, meant), substitute_index(b, meant)) for a, b in mono.guards]
     for atom, exponent in mono.factors:
-        if atom.free.isdisjoint(meant):
+        if _apart(atom, meant):
             factors[atom] = factors.get(atom, 0) + exponent
             continue
         replaced = _atom_substituted(atom, meant)
@@ -366,20 +349,14 @@ def mono_substituted(mono: Mono, meant: Mapping[str, Index]) -> Poly:
 
 def substitute_argument(arg: Argument, meant: Mapping[str, Index]) -> Argument:
     """An argument of a function with variables replaced."""
-    if arg.free.isdisjoint(meant):
+    if _apart(arg, meant):
         return arg
     if isinstance(arg, Lam):
-        return lam(*opened_lam(arg, meant))
+        variables, names = fresh(arg.binders)
+        return lam(variables, substitute(substitute(arg.body, names), meant))
     if isinstance(arg, Poly):
         return substitute(arg, meant)
     return substitute_index(arg, meant)
-
-
-def opened_lam(function: Lam, meant: Mapping[str, Index]) -> tuple[list[Var], Poly]:
-    """A function's body with fresh names for what it binds, and other variables replaced."""
-    variables = [fresh(b.sort) for b in function.binders]
-    names: dict[str, Index] = {b.name: v for b, v in zip(function.binders, variables, strict=True)}
-    return variables, substitute(substitute(function.body, names), meant)
 
 
 #: What substitutions into an atom gave, by the atom and what was replaced in it: blocks' programs ask the same again and again.
@@ -396,6 +373,8 @@ def forget(names: Iterator[int] | None = None) -> Iterator[int]:
 
 
 def _atom_substituted(atom: Atom, meant: Mapping[str, Index]) -> Poly:
+    if any(map(_is_value, meant)):  # these are asked once
+        return _with_replaced(atom, meant)
     used = {name: new for name, new in meant.items() if name in atom.free}
     key = (atom.key, tuple((name, new.key) for name, new in used.items()))
     if (known := _SUBSTITUTED.get(key)) is None:
@@ -411,12 +390,11 @@ def _with_replaced(atom: Atom, meant: Mapping[str, Index]) -> Poly:
             return of_atom(atom)
         case App(name=name, args=args):
             return of_atom(App(name, tuple(substitute_argument(a, meant) for a in args)))
-        case Sum() if not any(b.name in new.free for b in atom.binders for new in meant.values()):  # nothing would be bound
-            return total(atom.binders, mono_substituted(atom.body, meant))
+        case Sum() if not any(_is_value(x) or b.name in new.free for x, new in meant.items() for b in atom.binders):
+            return total(atom.binders, mono_substituted(atom.body, meant))  # nothing would be bound
         case Sum():
-            variables = [fresh(b.sort) for b in atom.binders]
-            names: dict[str, Index] = {b.name: v for b, v in zip(atom.binders, variables, strict=True)}
-            return total(variables, sum_of((mono_substituted(m, meant), c) for m, c in mono_substituted(atom.body, names).terms))
+            variables, names = fresh(atom.binders)
+            return total(variables, substitute(mono_substituted(atom.body, names), meant))
         case Greatest():
             from placeproof.prove.terms.extrema import substituted_greatest
 

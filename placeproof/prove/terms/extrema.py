@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
-from placeproof.prove.terms.algebra import canonical_names, fresh, of_atom, orders, same, substitute, substitute_index
-from placeproof.prove.terms.nodes import Greatest, Guard, Index, Poly, Var, point
+from placeproof.prove.terms.algebra import at_points, fresh, of_atom, renamings, same, substitute, substitute_index
+from placeproof.prove.terms.nodes import Greatest, Guard, Index, Poly, Var
 
 
 def greatest(binders: Sequence[Var], body: Poly, guards: frozenset[Guard] = frozenset()) -> Poly:
@@ -15,13 +15,11 @@ def greatest(binders: Sequence[Var], body: Poly, guards: frozenset[Guard] = froz
     Rules: over no index it is the term; the greatest over x of the greatest over y is the greatest over both; an index
     that a guard fixes takes that value. Nothing is pulled out of a maximum.
     """
-    chosen = list(binders)
-    for binder in list(chosen):
-        if binder.sort.single or (binder.name not in body.free and not any(binder.name in s.free for g in guards for s in g)):
-            body = substitute(body, {binder.name: point(binder.sort)})
-            chosen.remove(binder)
-    nested = _nested(body)
-    if nested is not None and chosen:
+    body = at_points(binders, body)
+    used = body.free.union(*(s.free for g in guards for s in g))
+    chosen = [b for b in binders if b.name in used and not b.sort.single]
+    nested = next((a for m, _ in body.terms for a, _ in m.factors if isinstance(a, Greatest)), None)
+    if chosen and nested is not None and body == of_atom(nested):
         variables, inner, inside = opened_greatest(nested)
         return greatest([*chosen, *variables], inside, guards | inner)
     for guard in sorted(guards, key=lambda g: (g[0].key, g[1].key)):
@@ -31,14 +29,6 @@ def greatest(binders: Sequence[Var], body: Poly, guards: frozenset[Guard] = froz
                 rest = [b for b in chosen if b != variable]
                 return greatest(rest, substitute(body, one), _replaced(guards - {guard}, one))
     return _canonical(chosen, body, guards) if chosen or guards else body
-
-
-def _nested(body: Poly) -> Greatest | None:
-    single = body.alone
-    if single is None or single[1] != 1 or single[0].guards or len(single[0].factors) != 1:
-        return None
-    atom, exponent = single[0].factors[0]
-    return atom if isinstance(atom, Greatest) and exponent == 1 else None
 
 
 def _replaced(guards: frozenset[Guard], meant: Mapping[str, Index]) -> frozenset[Guard]:
@@ -52,21 +42,14 @@ def ordered(pairs: Iterable[tuple[Index, Index]]) -> frozenset[Guard]:
 
 def opened_greatest(atom: Greatest) -> tuple[list[Var], frozenset[Guard], Poly]:
     """A maximum's variables under new names, with its guards and its body in them."""
-    variables = [fresh(b.sort) for b in atom.binders]
-    names: dict[str, Index] = {b.name: v for b, v in zip(atom.binders, variables, strict=True)}
+    variables, names = fresh(atom.binders)
     return variables, _replaced(atom.guards, names), substitute(atom.body, names)
 
 
 def _canonical(binders: Sequence[Var], body: Poly, guards: frozenset[Guard]) -> Poly:
-    best: Greatest | None = None
-    for order in orders(binders, itertools.chain((Poly({m: c}) for m, c in body.terms), (same(*g) for g in guards))):
-        names = canonical_names(order, max([body.height, *(s.height for g in guards for s in g)]))
-        meant: dict[str, Index] = {b.name: n for b, n in zip(order, names, strict=True)}
-        candidate = Greatest(tuple(sorted(names)), _replaced(guards, meant), substitute(body, meant))
-        if best is None or candidate.key < best.key:
-            best = candidate
-    assert best is not None
-    return of_atom(best)
+    parts = itertools.chain((Poly({m: c}) for m, c in body.terms), (same(*g) for g in guards))
+    named = renamings(binders, parts, max([body.height, *(s.height for g in guards for s in g)]))
+    return of_atom(min(Greatest(names, _replaced(guards, meant), substitute(body, meant)) for names, meant in named))
 
 
 def substituted_greatest(atom: Greatest, meant: Mapping[str, Index]) -> Poly:

@@ -33,8 +33,8 @@ class Sort:
         return self.size == 1
 
 
-class _Node:
-    """``free``: names of free index variables. ``height``: one more than any binder inside, for canonical names."""
+class Node:
+    """What all nodes have. ``free``: names of free index variables. ``height``: one more than any binder inside, for canonical names."""
 
     __slots__ = ("free", "height", "key")
     key: str
@@ -42,12 +42,12 @@ class _Node:
     height: int
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Node) and self.key == other.key
+        return isinstance(other, Node) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
 
-    def __lt__(self, other: _Node) -> bool:
+    def __lt__(self, other: Node) -> bool:
         return self.key < other.key
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class _Node:
 _NOTHING: frozenset[str] = frozenset()
 
 
-def _join(nodes: Iterable[_Node]) -> tuple[frozenset[str], int]:
+def _join(nodes: Iterable[Node]) -> tuple[frozenset[str], int]:
     free, height = _NOTHING, 0
     for node in nodes:
         free = free | node.free if node.free else free
@@ -65,7 +65,7 @@ def _join(nodes: Iterable[_Node]) -> tuple[frozenset[str], int]:
     return free, height
 
 
-class Var(_Node):
+class Var(Node):
     """An index variable."""
 
     __slots__ = ("name", "sort")
@@ -75,7 +75,7 @@ class Var(_Node):
         self.key, self.free, self.height = name, frozenset((name,)), 0
 
 
-class Fn(_Node):
+class Fn(Node):
     """An uninterpreted function of index terms, with values in a sort; a constant without arguments."""
 
     __slots__ = ("args", "name", "sort")
@@ -99,7 +99,7 @@ def fn(name: str, args: Iterable[Index], sort: Sort) -> Index:
     return point(sort) if sort.single else Fn(name, tuple(args), sort)
 
 
-class Sym(_Node):
+class Sym(Node):
     """A real constant."""
 
     __slots__ = ("name",)
@@ -109,7 +109,7 @@ class Sym(_Node):
         self.key, self.free, self.height = name, _NOTHING, 0
 
 
-class Lam(_Node):
+class Lam(Node):
     """A function of index variables with real values: what a computation sees of a tensor."""
 
     __slots__ = ("binders", "body")
@@ -121,7 +121,7 @@ class Lam(_Node):
         self.height = body.height + 1
 
 
-class App(_Node):
+class App(Node):
     """An uninterpreted real-valued function of index terms, real terms and functions."""
 
     __slots__ = ("args", "name")
@@ -132,8 +132,8 @@ class App(_Node):
         self.free, self.height = _join(args)
 
 
-class Sum(_Node):
-    """The sum of one monomial (with coefficient one) over index variables. Only :mod:`.sums` builds it."""
+class Sum(Node):
+    """The sum of one monomial (with coefficient one) over index variables. Only :mod:`.algebra` builds it."""
 
     __slots__ = ("binders", "body")
 
@@ -144,7 +144,7 @@ class Sum(_Node):
         self.height = body.height + 1
 
 
-class Greatest(_Node):
+class Greatest(Node):
     """The greatest value over index variables, where the guards hold."""
 
     __slots__ = ("binders", "body", "guards")
@@ -156,7 +156,7 @@ class Greatest(_Node):
         self.free, self.height = free - {b.name for b in binders}, height + 1
 
 
-class Paren(_Node):
+class Paren(Node):
     """A polynomial of several monomials taken as one atom, so that it can be divided by."""
 
     __slots__ = ("inside",)
@@ -174,7 +174,7 @@ def _guards_key(guards: frozenset[Guard]) -> str:
     return " ".join(sorted(f"[{a.key}={b.key}]" for a, b in guards))
 
 
-class Mono(_Node):
+class Mono(Node):
     """A product of powers of atoms, where the guards hold; zero elsewhere."""
 
     __slots__ = ("factors", "guards")
@@ -188,7 +188,7 @@ class Mono(_Node):
         self.free, self.height = _join([*(a for a, _ in self.factors), *(side for guard in guards for side in guard)])
 
 
-class Poly(_Node):
+class Poly(Node):
     """A sum of monomials with rational coefficients: the normal form of a real term."""
 
     __slots__ = ("terms",)

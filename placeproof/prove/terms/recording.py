@@ -6,14 +6,15 @@ term was said, and the rules for sums note what they did. The form is what :mod:
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from placeproof.prove.terms.nodes import Atom, Guard, Index, Lam, Mono, Poly, Sort, Var
+from placeproof.prove.terms import nodes
 
+_Term = TypeVar("_Term", "nodes.Poly", "nodes.Lam")
 #: The record that is open.
 active: Record | None = None
 
@@ -52,111 +53,76 @@ class Record:
 
     # Terms as they were said.
 
-    def note(self, result: Poly, *parts: Any) -> Poly:
-        """A term made of others, with how it was said; a copy, because terms are shared."""
-        from placeproof.prove.terms.nodes import Poly
+    def note(self, result: _Term, *parts: Any) -> _Term:
+        """A term or a function of indices made of others, with how it was said; a copy, because they are shared."""
+        noted = copy.copy(result)
+        self._said[id(noted)] = noted, parts if isinstance(noted, nodes.Lam) else self.line(*parts)
+        return noted
 
-        copy = Poly(dict(result.terms))
-        self._said[id(copy)] = copy, self.line(*parts)
-        return copy
+    def said(self, part: nodes.Argument) -> Any:
+        """The line of a term, a function or an index, as it was said; what was put together by hand is taken as it stands."""
+        found = self._said.get(id(part))
+        return self._standing(part) if found is None else found[1]
 
-    def note_function(self, result: Lam, binders: Sequence[Var], body: Poly) -> Lam:
-        """A function of indices, with how it was said."""
-        from placeproof.prove.terms.nodes import Lam
-
-        copy = Lam(result.binders, result.body)
-        self._said[id(copy)] = copy, ("function", self.vars(binders), self.said(body))
-        return copy
-
-    def said(self, poly: Poly) -> int:
-        """The line of a term as it was said; what was put together by hand is taken as it stands."""
-        found = self._said.get(id(poly))
-        return self.literal(poly) if found is None else found[1]
-
-    def argument(self, arg: Any) -> Any:
-        """An argument of a function."""
-        from placeproof.prove.terms.nodes import Lam, Poly
-
-        if isinstance(arg, Poly):
-            return self.said(arg)
-        if isinstance(arg, Lam):
-            found = self._said.get(id(arg))
-            return found[1] if found else ("function", self.vars(arg.binders), self.literal(arg.body))
-        return ("index", self.index(arg))
-
-    def chosen(self, result: Poly, where: Poly, then: Poly, otherwise: Poly) -> Poly:
-        """One term where a guard holds, another elsewhere."""
-        guard, other = self.said(where), self.said(otherwise)
-        less = self.line("times", self.line("number", "-1"), guard, other)
-        return self.note(result, "plus", self.line("times", guard, self.said(then)), other, less)
-
-    def pairs(self, meant: Mapping[str, Index]) -> tuple[Any, ...]:
+    def pairs(self, meant: Mapping[str, nodes.Index]) -> tuple[Any, ...]:
         """What variables are replaced by."""
         return tuple((("var", name, self.sort(new.sort)), self.index(new)) for name, new in meant.items())
 
     # Terms as they stand.
 
-    def sort(self, sort: Sort) -> str:
+    def _standing(self, part: nodes.Argument) -> Any:
+        if isinstance(part, nodes.Poly):
+            return self.literal(part)
+        if isinstance(part, nodes.Lam):
+            return ("function", self.vars(part.binders), self.literal(part.body))
+        return ("index", self.index(part))
+
+    def sort(self, sort: nodes.Sort) -> str:
         """The name of a sort, whose size is noted."""
         self.sorts[sort.name] = sort.size
         return sort.name
 
-    def index(self, index: Index) -> tuple[Any, ...]:
+    def index(self, index: nodes.Index) -> tuple[Any, ...]:
         """An index as data."""
-        from placeproof.prove.terms.nodes import Var
-
-        if isinstance(index, Var):
+        if isinstance(index, nodes.Var):
             return ("var", index.name, self.sort(index.sort))
         return ("of", index.name, tuple(self.index(a) for a in index.args), self.sort(index.sort))
 
-    def vars(self, binders: Sequence[Var]) -> tuple[Any, ...]:
+    def vars(self, binders: Sequence[nodes.Var]) -> tuple[Any, ...]:
         """What a binder binds."""
         return tuple(self.index(b) for b in binders)
 
-    def guards(self, guards: frozenset[Guard]) -> tuple[Any, ...]:
+    def guards(self, guards: frozenset[nodes.Guard]) -> tuple[Any, ...]:
         """Pairs of indices that are equal."""
         return tuple(sorted((self.index(a), self.index(b)) for a, b in guards))
 
-    def literal(self, poly: Poly) -> int:
+    def literal(self, poly: nodes.Poly) -> int:
         """The line of a term in normal form."""
-        found = [self._monomial(m, c) for m, c in poly.terms]
+        found = [self.mono(m, c) for m, c in poly.terms]
         return self.line("number", "0") if not found else found[0] if len(found) == 1 else self.line("plus", *found)
 
-    def mono(self, mono: Mono) -> int:
-        """The line of a monomial."""
-        return self._monomial(mono, Fraction(1))
-
-    def _monomial(self, mono: Mono, c: Fraction) -> int:
+    def mono(self, mono: nodes.Mono, c: Fraction = Fraction(1)) -> int:
+        """The line of a monomial with its coefficient."""
         parts = [self.line("number", str(c))] if c != 1 or not (mono.factors or mono.guards) else []
         parts += [self.line("equal", a, b) for a, b in self.guards(mono.guards)]
         parts += [self._atom(a) if n == 1 else self.line("power", self._atom(a), n) for a, n in mono.factors]
         return parts[0] if len(parts) == 1 else self.line("times", *parts)
 
-    def _atom(self, atom: Atom) -> int:
-        from placeproof.prove.terms.nodes import App, Greatest, Lam, Paren, Poly, Sum, Sym
-
+    def _atom(self, atom: nodes.Atom) -> int:
         match atom:
-            case Sym(name=name):
+            case nodes.Sym(name=name):
                 return self.line("symbol", name)
-            case Sum():
+            case nodes.Sum():
                 return self.line("the sum", self.vars(atom.binders), self.mono(atom.body))
-            case Greatest():
+            case nodes.Greatest():
                 return self.line("max", self.vars(atom.binders), self.guards(atom.guards), self.literal(atom.body))
-            case Paren(inside=inside):
+            case nodes.Paren(inside=inside):
                 return self.literal(inside)
-            case App(name=name, args=args):
-                written: list[Any] = []
-                for a in args:
-                    if isinstance(a, Poly):
-                        written.append(self.literal(a))
-                    elif isinstance(a, Lam):
-                        written.append(("function", self.vars(a.binders), self.literal(a.body)))
-                    else:
-                        written.append(("index", self.index(a)))
-                return self.line("apply", name, tuple(written))
+            case nodes.App(name=name, args=args):
+                return self.line("apply", name, tuple(self._standing(a) for a in args))
 
     # Steps.
 
-    def step(self, rule: str, over: Sequence[Var], mono: Mono, at: Any, result: Poly) -> None:
+    def step(self, rule: str, over: Sequence[nodes.Var], mono: nodes.Mono, at: Any, result: nodes.Poly) -> None:
         """What a rule makes of a sum."""
         self.steps.append({"rule": rule, "over": self.vars(over), "of": self.mono(mono), "at": at, "is": self.literal(result)})

@@ -8,8 +8,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from placeproof.core.program import Call, Ref
-from placeproof.prove.terms import ZERO, Index, Poly, Var, app, choose, fn, greatest, product, same, substitute, substitute_index, total
-from placeproof.prove.terms.cases import by_cases
+from placeproof.prove.terms import (
+    ZERO,
+    Index,
+    Poly,
+    Var,
+    app,
+    choose,
+    each_case,
+    fn,
+    greatest,
+    product,
+    same,
+    substitute,
+    substitute_index,
+    total,
+)
 from placeproof.semantics.encode import compute
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError
 from placeproof.semantics.encode.exchange import own_part
@@ -185,7 +199,7 @@ def _random(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
 def _master(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     """The full-precision copy in the optimizer state: of the reference's state, the reference's parameters."""
     state: Tensor = operands[0]
-    return state.by_group(lambda group, piece: by_cases(partial(_copied, walk, group), piece.body))
+    return state.by_group(lambda group, piece: each_case(partial(_copied, walk, group), piece.body))
 
 
 def _copied(walk: Walk, group: str, plain: Poly) -> Poly:
