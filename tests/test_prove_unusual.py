@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from placeproof.core.program import Program, read
+from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.search import setups
+from placeproof.semantics.search import Found, setups
 from placeproof.semantics.verdict import judge
 
 HERE = Path(__file__).parent / "programs"
@@ -77,3 +78,29 @@ parameters = all_gather(parameters, dp)
 
 def test_a_tied_group_that_is_sharded_where_activations_are_passed_on_is_not_understood() -> None:
     assert judge(read(TIED_ALONG_THE_PIPELINE)).word == "unknown"
+
+
+def test_a_step_that_stops_is_refuted_and_the_line_is_named() -> None:
+    judged = judge(program("wrong", "a_part_that_nothing_wrote"))
+    assert isinstance(judged.found, Found)
+    assert isinstance(judged.found.what, Fault)
+    assert judged.found.what.words == "line 5: shapes do not fit: nothing is at 'h'"
+
+
+NORMS_OF_A_TIED_GROUP = """\
+mesh(dp, pp)
+group(embedding, P_norm, tied=pp)
+group(layers, P - P_norm)
+reference(optimizer=tensor_norm)
+place(parameters, dp="R", pp="S")
+place(optimizer, dp="R", pp="S")
+G = backward(parameters)
+G.embedding = tied_reduce(G.embedding, pp)
+G = all_reduce(G, dp, op=mean)
+n = tensor_norms(parameters.embedding, optimizer.embedding, G.embedding)
+parameters, optimizer = update(parameters, optimizer, G)
+"""
+
+
+def test_a_stage_without_tensors_has_no_norms() -> None:
+    assert judge(read(NORMS_OF_A_TIED_GROUP)).word == "proved"

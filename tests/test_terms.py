@@ -279,6 +279,13 @@ def test_one_point_sorts_have_one_point() -> None:
     one = Sort("one", 1)
     here, there = Var("p1", one), fn("own", (FREE["z"],), one)
     assert total([here], app("f", here)) == app("f", there)
+    assert "p1" not in greatest([here], app("f", here), frozenset({(Var("q1", one), here)})).free
+
+
+def test_a_function_whose_name_ends_as_that_of_another_is_another() -> None:
+    a = SORTS["a"]
+    term = product(same(fn("f", (), a), fn("a", (), a)), app("q", fn("xf", (), a)))
+    assert term.key == "1*[f()=a()]q(xf())"
 
 
 def test_division_by_zero_is_refused() -> None:

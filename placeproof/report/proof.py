@@ -66,7 +66,7 @@ def _refuted(subject: str, judged: Judged) -> list[str]:
     mesh = ", ".join([*(f"{axis} = {n}" for axis, n in setup.degrees.items()), f"micro-batches = {setup.microbatches}"])
     if isinstance(what, Fault):
         where = "; ".join(", ".join(f"{a} = {n}" for a, n in d.items()) for d in what.devices[:4])
-        return [*lines, f"   = counterexample: {mesh} (replayed exactly)", f"   = {what.why}: {where}", *_explained(judged)]
+        return [*lines, f"   = counterexample: {mesh} (replayed exactly)", f"   = {what.words}: {where}", *_explained(judged)]
     lines.append(f"   = counterexample: {mesh} (replayed exactly)")
     if what.actual is None:
         return [*lines, f"   = {missing(what)}", *_explained(judged)]

@@ -62,7 +62,7 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
     shared["lines"] = [{"line": one.line, "buffer": one.name, "holds": one.holds} for one in left]
     if isinstance(what, Fault):
         nothing: dict[str, Any] = {"device": None, "element": None, "expected": None, "actual": what.why, "unheld": None, "inputs": {}}
-        return {**shared, **nothing, "replayed": True, "run": run}
+        return {**shared, **nothing, "line": shared["line"] or what.line, "replayed": True, "run": run}
     expected, actual = shown_pair(what) if what.actual is not None else (what.expected, None)
     return {
         **shared,

@@ -117,7 +117,7 @@ def _owners(program: Resolved, layout: Layout) -> Iterable[dict[str, Any]]:
     orders = {c.choice("order") for s in statements(program.body) for c in calls(s) if c.op == "part"}
     stages = range(layout.stage_count) if layout.tied_elements else range(1)
     for factor, order, stage in itertools.product(layout.sizes.factors, sorted(orders | {"blocked"}), stages):
-        of = " ".join(str(layout.owner(e, factor, stage, order)) for e in layout.elements)
+        of = " ".join(map(str, layout.owners(factor, stage, order)))
         yield {"along": factor, "order": order, "stage": stage, "of": of}
 
 

@@ -80,7 +80,7 @@ def witness(judged: Judged) -> str:
     setup, what = found.setup, found.what
     mesh = facts({**setup.degrees, "micro-batches": setup.microbatches})
     if isinstance(what, Fault):
-        return f"{mesh}: {what.why}"
+        return f"{mesh}: {what.words}"
     if what.actual is None:
         return f"{mesh}: {missing(what)}"
     expected, actual = shown_pair(what)

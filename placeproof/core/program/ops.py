@@ -92,7 +92,7 @@ _OPS = (
     Op(name="to_device", operands=("x",), doc="copy from host memory over the host link"),
     # Compute.
     Op(name="data", operands=("microbatch",), optional=1, doc="the device's own samples (of one micro-batch)"),
-    Op(name="forward", operands=("w", "x"), optional=1, results=(1, 2),
+    Op(name="forward", operands=("w", "x"), results=(1, 2),
        doc="output and, as a second target, what backward needs of it"),
     Op(name="loss", operands=("x",), doc="gradient of the loss with respect to the model's output: backward begins"),
     Op(name="backward", operands=("w", "saved", "dx"), optional=2, results=(1, 2),

@@ -115,6 +115,8 @@ def _settled(mono: Mono) -> Poly:
         others = Mono(dict(mono.factors), mono.guards - {guard})
         if _apart(right, (left.key,)) and not _apart(others, (left.key,)):
             rest = mono_substituted(others, {left.key: right})
+            if rest == Poly({others: Fraction(1)}):  # another function whose name ends so
+                continue
             return sum_of((_settled(Mono(dict(m.factors), m.guards | {guard})), c) for m, c in rest.terms)
     return Poly({mono: Fraction(1)})
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from placeproof.prove.terms.algebra import at_points, fresh, of_atom, renamings, same, substitute, substitute_index
-from placeproof.prove.terms.nodes import Greatest, Guard, Index, Poly, Var
+from placeproof.prove.terms.nodes import Greatest, Guard, Index, Poly, Var, point
 
 
 def greatest(binders: Sequence[Var], body: Poly, guards: frozenset[Guard] = frozenset()) -> Poly:
@@ -15,7 +15,7 @@ def greatest(binders: Sequence[Var], body: Poly, guards: frozenset[Guard] = froz
     Rules: over no index it is the term; the greatest over x of the greatest over y is the greatest over both; an index
     that a guard fixes takes that value. Nothing is pulled out of a maximum.
     """
-    body = at_points(binders, body)
+    body, guards = at_points(binders, body), _replaced(guards, {b.name: point(b.sort) for b in binders if b.sort.single})
     used = body.free.union(*(s.free for g in guards for s in g))
     chosen = [b for b in binders if b.name in used and not b.sort.single]
     nested = next((a for m, _ in body.terms for a, _ in m.factors if isinstance(a, Greatest)), None)

@@ -66,7 +66,7 @@ def _data(walk: Walk, call: Call, operands: list[Any], results: int) -> Stream:
 
 
 def _forward(walk: Walk, call: Call, operands: list[Any], results: int) -> Value | Pair:
-    found = compute.forward(walk.ctx, operands[0], operands[1] if len(operands) > 1 else _data(walk, call, [], 1))
+    found = compute.forward(walk.ctx, *operands)
     return found if results > 1 else found[0]
 
 

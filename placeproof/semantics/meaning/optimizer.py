@@ -47,7 +47,8 @@ def norms(world: World, columns: Columns, states: States, there: Array, extent: 
     """Of each tensor, the sum over what is there of it."""
     f, of = world.field, _tensors(world, columns)
     tensors, data = _totals(f, of, np.where(there, _term(f, states), f.of(0)))
-    return Norms(tensors, data, np.stack([extent[..., [t == tensor for t in of]].any(axis=-1) for tensor in tensors], axis=-1))
+    have = [extent[..., [t == tensor for t in of]].any(axis=-1) for tensor in tensors]
+    return Norms(tensors, data, np.stack(have, axis=-1) if have else np.zeros(data.shape, dtype=bool))
 
 
 def clip(field: Field, norm: Array, limit: Array) -> Array:

@@ -128,6 +128,11 @@ class Place:
         value = value.on(columns)
         return replace(value, extent=value.extent & room).with_(value.data, value.have & room)
 
+    @property
+    def line(self) -> int | None:
+        """The line of the statement that it is at."""
+        return self.stmt.place.line if self.stmt is not None and self.stmt.place is not None else None
+
     def note(self) -> None:
         """Which device it is and at which statement, for numbers that remember it."""
         if not self.world.field.exact:

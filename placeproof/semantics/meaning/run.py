@@ -166,9 +166,9 @@ def _step(places: list[Place], number: int) -> Fault | None:
                 del running[index]
                 continue
             except KeyError as missing:
-                return Fault(f"shapes do not fit: nothing is at {missing}", (places[index].here,))
+                return Fault(f"shapes do not fit: nothing is at {missing}", (places[index].here,), places[index].line)
             except MisfitError as why:
-                return Fault(f"shapes do not fit: {why}", (places[index].here,))
+                return Fault(f"shapes do not fit: {why}", (places[index].here,), places[index].line)
             if isinstance(request, Message) and request.sends:
                 mail.setdefault(request.key, []).append((request.value, places[index]))
                 continue

@@ -63,6 +63,11 @@ class Fault:
     devices: tuple[dict[str, int], ...] = field(default=())
     line: int | None = None
 
+    @property
+    def words(self) -> str:
+        """What happens, and where."""
+        return self.why if self.line is None else f"line {self.line}: {self.why}"
+
 
 def factors_of(axis: Axis, setup: Setup) -> dict[str, int]:
     """The factors of an axis with their sizes."""

@@ -73,7 +73,7 @@ class Found:
     def words(self) -> str:
         """What happens."""
         if isinstance(self.what, Fault):
-            return f"line {self.what.line}: {self.what.why}"
+            return self.what.words
         device = ", ".join(f"{axis} = {n}" for axis, n in self.what.device.items())
         where = f"{self.what.name} at {self.what.element or 'the number'} on device {device}"
         actual = f"actual nothing: {self.what.unheld}" if self.what.unheld else f"actual {self.what.actual}"
