@@ -209,7 +209,7 @@ def test_a_witness_that_a_second_run_does_not_confirm_refutes_nothing(kind: str,
         "step": "mesh(dp)\ngradients = backward(parameters)\nparameters, optimizer = update(parameters, optimizer, gradients)\n",
         "tensors": "mesh(tp)\ntensor(x, tokens, hidden, tp=tokens)\ntensor(w, hidden)\nreturns(total(x * w, over=tokens))\n",
     }[kind]
-    judge_it, again = {"step": (judge, "verdict._again"), "tensors": (judge_tensors, "tensors.judge._again")}[kind]
+    judge_it, again = {"step": (judge, "verdict._again"), "tensors": (judge_tensors, "tensors.judge.simulate")}[kind]
     assert judge_it(read(wrong)).word == "refuted"
     monkeypatch.setattr(f"placeproof.semantics.{again}", lambda *_: False)
     assert judge_it(read(wrong)).word == "unknown"

@@ -218,7 +218,7 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
         if name in carried:
             walk.env[name] = carried[name].after
         elif isinstance(value, Parts):
-            walk.env[name] = _parts_after(walk, value, before.get(name), stmt, through)
+            walk.env[name] = _parts_after(value, stmt, through)
         elif name in unknown:
             value = walk.env[name] = _after(walk, name, before.get(name), value, through)  # noqa: PLW2901
         if isinstance(value, Tensor) and variable.name in value.region.index.free and name not in carried:
@@ -240,16 +240,12 @@ def _through(walk: Walk, stmt: For, around: Region, variable: Var) -> _Through:
     return _Through(variable=variable, last=last, among=same(fn(f"{around.domain} of", (variable,), around.index.sort), around.index))
 
 
-def _parts_after(walk: Walk, value: Parts, before: Value | None, stmt: For, through: _Through) -> Parts:
-    """Parts after a loop: of those that are neither its own nor what they were, what its last iteration leaves, if there is one."""
-    earlier = before.by_key if isinstance(before, Parts) else {}
-    found = dict(value.by_key)
-    for key, (loop, part) in value.by_key.items():
-        own = loop is not None and (loop.var, loop.domain) == (stmt.var, stmt.domain)
-        if not own and earlier.get(key) != (loop, part):
-            left = walk.ctx.unknown_like(part) if through.last is None else part.replaced({through.variable.name: through.last})
-            found[key] = loop, left
-    return Parts(by_key=found)
+def _parts_after(value: Parts, stmt: For, through: _Through) -> Parts:
+    """Parts after a loop: of those that are not its own, what its last iteration leaves; that of a loop which may have none has no name."""
+    variable = through.variable
+    last = {variable.name: through.last or fn(f"some.{variable.sort.name}", (), variable.sort)}
+    own = {k for k, (loop, _) in value.by_key.items() if loop is not None and (loop.var, loop.domain) == (stmt.var, stmt.domain)}
+    return Parts(by_key={k: (loop, v if k in own else v.replaced(last)) for k, (loop, v) in value.by_key.items()})
 
 
 def _invariant(walk: Walk, value: Value, stmt: For, around: Region, variable: Var) -> _Invariant | None:
