@@ -308,7 +308,7 @@ def _is_value(name: str) -> bool:
 
 def _apart(node: Node, names: Collection[str]) -> bool:
     """Whether nothing that is replaced stands in a node."""
-    return node.free.isdisjoint(names) and not any(_is_value(name) and name in node.key for name in names)
+    return node.free.isdisjoint(names) and not [name for name in names if name.endswith(")") and name in node.key]
 
 
 def substitute_index(index: Index, meant: Mapping[str, Index]) -> Index:

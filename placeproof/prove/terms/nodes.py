@@ -60,7 +60,8 @@ _NOTHING: frozenset[str] = frozenset()
 def _join(nodes: Iterable[Node]) -> tuple[frozenset[str], int]:
     free, height = _NOTHING, 0
     for node in nodes:
-        free = free | node.free if node.free else free
+        if node.free:
+            free = free | node.free if free else node.free
         height = max(height, node.height)
     return free, height
 
@@ -180,7 +181,8 @@ class Mono(Node):
     __slots__ = ("factors", "guards")
 
     def __init__(self, factors: dict[Atom, int], guards: frozenset[Guard]) -> None:
-        self.factors = tuple(sorted(((a, n) for a, n in factors.items() if n), key=lambda item: item[0].key))
+        kept = [(a, n) for a, n in factors.items() if n]
+        self.factors = tuple(sorted(kept, key=lambda item: item[0].key)) if len(kept) > 1 else tuple(kept)
         self.guards = guards
         powers = "*".join(a.key if n == 1 else f"{a.key}^{n}" for a, n in self.factors)
         self.key = f"{_guards_key(guards)}{powers}" if guards else powers
