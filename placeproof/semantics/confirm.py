@@ -113,19 +113,19 @@ def meshes(program: Resolved, without: frozenset[str] = frozenset(), ranges: tup
     """One of everything; two of everything; three, with most micro-batches and parts of the model; on each axis a long thin mesh, longer
     than any number in the program. Within the ranges that a claim is restricted to."""
     least = least_degrees(program)
-    choices = [_allowed_degrees(program, axis, least.get(axis.name, 1), ranges) for axis in program.axes]
+    allowed_ = [_allowed_degrees(program, axis, least.get(axis.name, 1), ranges) for axis in program.axes]
+    choices = [small for small, _ in allowed_]
     if not all(choices):
         return
     batches, shapes = batches_of(program, ranges), shapes_of(program)
     if not batches:
         return
     rows: list[tuple[list[dict[str, int]], int, tuple[int, int]]] = []
-    for n in range(3):
+    for n in range(max(3, len(shapes))):
         degrees = _of_everything(n, choices)
         rows.append((degrees, batches[min(n, len(batches) - 1)], shapes[min(n, len(shapes) - 1)]))
-    for number, choice in enumerate(choices):
-        if len(choice) > 1:
-            rows.append(([c[-1] if n == number else c[0] for n, c in enumerate(choices)], batches[0], shapes[0]))
+    for number, (_, long) in enumerate(allowed_):
+        rows += [([end if n == number else c[0] for n, c in enumerate(choices)], batches[0], shapes[0]) for end in long]
     seen = set()
     for number, (chosen, m, (layers, units)) in enumerate(rows):
         mesh = dict(itertools.chain.from_iterable(d.items() for d in chosen))
@@ -141,17 +141,19 @@ def _of_everything(n: int, choices: list[list[dict[str, int]]]) -> list[dict[str
     found, devices = [c[0] for c in choices], prod(prod(c[0].values()) for c in choices)
     for at in range(len(choices)):
         number = (at + n) % len(choices)
-        wanted = choices[number][min(n, max(0, len(choices[number]) - 2))]
+        wanted = choices[number][min(n, len(choices[number]) - 1)]
         more = devices // prod(found[number].values()) * prod(wanted.values())
         if more <= SEVERAL:
             found[number], devices = wanted, more
     return found
 
 
-def _allowed_degrees(program: Resolved, axis: Axis, least: int, ranges: tuple[Range, ...]) -> list[dict[str, int]]:
-    """Up to three degrees of an axis, the smallest first, and a long one at the end; one alone where it is given."""
+def _allowed_degrees(
+    program: Resolved, axis: Axis, least: int, ranges: tuple[Range, ...]
+) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    """Up to three degrees of an axis, the smallest first, and long ones: of each of its factors. One alone where it is given."""
     if axis.degree is not None and axis.inner is None:
-        return [{axis.name: axis.degree}]
+        return [{axis.name: axis.degree}], []
     found: list[dict[str, int]] = []
     long = max(LONG, least + 2, *(n + 2 for n in _numbers(program)))
     for start in range(least, LONGEST):
@@ -159,10 +161,16 @@ def _allowed_degrees(program: Resolved, axis: Axis, least: int, ranges: tuple[Ra
         if found:
             break
     found.sort(key=lambda d: prod(d.values()))
-    inner = axis.inner if isinstance(axis.inner, int) else 1
-    ends = [{axis.name: n} if axis.inner is None else {axis.name: n * inner, axis.inner_name: inner} for n in range(long, LONGEST)]
-    ends = [d for d in ends if axis.degree is None and allowed(program, Setup(degrees=d), ranges)]
-    return [*found[:3], *ends[:1]] if found else []
+    if not found or axis.degree is not None:
+        return found[:3], []
+    if isinstance(axis.inner, int):
+        shapes = [[(n, axis.inner) for n in range(long, LONGEST)]]
+    else:
+        shapes = [[(n, 1) for n in range(long, LONGEST)], *([[(1, n) for n in range(long, LONGEST)]] if axis.inner is not None else [])]
+        inside = [d for d in found if 1 < d.get(axis.inner_name, 1) < d[axis.name]]  # several groups of several devices
+        found = [found[0], *inside[:1], *inside[2:3]] if inside else found
+    ends = [[{axis.name: o * i} if axis.inner is None else {axis.name: o * i, axis.inner_name: i} for o, i in shape] for shape in shapes]
+    return found[:3], [d for end in ends for d in [d for d in end if allowed(program, Setup(degrees=d), ranges)][:1]]
 
 
 def _numbers(program: Resolved) -> list[int]:

@@ -103,13 +103,14 @@ def _ends(judged: Judged, lines: tuple[Line, ...] = ()) -> Judged:
 
 
 def _confirmed(judged: Judged, lines: tuple[Line, ...]) -> Judged:
-    """What the obligations say, if runs say so too. They say what a step leaves where it ends; that it does not end, a run says alone."""
+    """What the obligations say, if runs say so too. They say what a step leaves that ends, and reads what is there; that it does not, a run
+    says alone."""
     found = confirm_by_runs(judged.program, judged.options.without, judged.options.ranges, lines)
     if isinstance(found, NotRun):
         return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {found.why}")
     if isinstance(found, Found):
-        clear = legible(judged.program, found) if isinstance(found.what, Fault) else None
-        if clear is None or not isinstance(clear.what, Fault):
+        clear = legible(judged.program, found)
+        if clear is None or not (isinstance(clear.what, Fault) or clear.what.of_nothing):
             raise denied(judged.program, found)
         return replace(judged, word="refuted", found=clear)
     return replace(judged, confirmed=found)

@@ -270,6 +270,9 @@ def _declare(function: Callable[..., Any], expect: Expectation | None, cite: Seq
         name=function.__name__, topic=function.__module__.rpartition(".")[2], function=function, path=code.co_filename,
         line=code.co_firstlineno, expect=expect or Open(""), cite=tuple(cite), level=level, skip=skip, domains={}, problems=misfits,
     )  # fmt: skip
+    before = function.__globals__.get(found.name)
+    if isinstance(before, Theorem) and before.path == found.path:
+        found.problems.append(("PP403", f"line {before.line} has another theorem of this name", "each has a name of its own"))
     if not isinstance(expect, Proved | Refuted | Open):
         found.problems.append(("PP403", "no expectation", "write `@theorem(expect=Proved(), cite=...)`, or Refuted(...) or Open(...)"))
     else:

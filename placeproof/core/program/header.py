@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.core.bounds import LARGEST, MOST_COUNT, a_count
@@ -175,6 +175,13 @@ def _mesh(node: ast.Call, header: Header, reader: Reader) -> None:
             _new_axis(name, degree, value, header, reader)
 
 
+def _once(said: dict[str, Any], name: str, value: object, node: ast.AST, reader: Reader) -> None:
+    """Note what a header says of a name; a header that says it twice may contradict itself."""
+    if name in said:
+        reader.refuse(node, f"`{name}` is said twice", "say it once", code="PP305")
+    said[name] = value
+
+
 def _new_axis(name: str, degree: int | None, node: ast.AST, header: Header, reader: Reader) -> None:
     if name in header.degrees:
         reader.refuse(node, f"axis `{name}` is named twice", code="PP305")
@@ -188,7 +195,7 @@ def _splits(node: ast.Call, header: Header, reader: Reader) -> None:
         text = _text(value)
         if text in SPLITS:
             assert text is not None
-            header.splits[name] = text
+            _once(header.splits, name, text, value, reader)
         else:
             reader.refuse(value, f"`{_shown(value)}` is nothing that an axis can split", "one of " + ", ".join(SPLITS))
 
@@ -198,9 +205,9 @@ def _inner(node: ast.Call, header: Header, reader: Reader) -> None:
         return
     for name, value in _keywords(node, reader):
         if isinstance(value, ast.Name):
-            header.inner[name] = value.id
+            _once(header.inner, name, value.id, value, reader)
         elif (size := _positive(value, f"the sub-group size of `{name}`", reader)) is not None:
-            header.inner[name] = size
+            _once(header.inner, name, size, value, reader)
 
 
 def _group(node: ast.Call, header: Header, reader: Reader) -> None:
@@ -225,7 +232,7 @@ def _group_options(node: ast.Call, reader: Reader) -> dict[str, str]:
         elif axis is None:
             reader.refuse(value, f"`{name}` names an axis of the mesh", f"for example `{name}=tp`")
         else:
-            options[name] = axis
+            _once(options, name, axis, value, reader)
     return options
 
 
@@ -241,17 +248,17 @@ def _place(node: ast.Call, header: Header, reader: Reader) -> None:
         reader.refuse(node, f"`place` takes a state: {', '.join(STATES)}", suggestion(state or "", STATES), code="PP305")
         return
     assert state is not None
-    modes: list[tuple[str, Mode]] = []
+    modes: dict[str, Mode] = {}
     for axis, value in _keywords(node, reader):
         text = _text(value)
         if text in MODES:
             assert text is not None
-            modes.append((axis, MODES[text]))
+            _once(modes, axis, MODES[text], value, reader)
         else:
             reader.refuse(value, f"`{_shown(value)}` is not a mode", 'one of "R", "S", "S*", "M", "O"', code="PP305")
     if any(p.state == state and p.group == group for p in header.placed):
         reader.refuse(node, f"`{state}` is placed twice", code="PP305")
-    header.placed.append(Placed(state=state, group=group, modes=tuple(sorted(modes)), place=reader.place(node)))
+    header.placed.append(Placed(state=state, group=group, modes=tuple(sorted(modes.items())), place=reader.place(node)))
 
 
 def _count(node: ast.Call, header: Header, reader: Reader) -> None:
@@ -261,12 +268,14 @@ def _count(node: ast.Call, header: Header, reader: Reader) -> None:
         if name not in DOMAINS:
             reader.refuse(node, f"`{name}` is nothing that a loop walks over", suggestion(name, DOMAINS))
         elif (number := _positive(value, f"the number of {name}", reader)) is not None:
-            header.counts[name] = number
+            _once(header.counts, name, number, value, reader)
 
 
 def _unit(node: ast.Call, header: Header, reader: Reader) -> None:
     match node:
         case ast.Call(args=[size], keywords=[]):
+            if header.unit is not None:
+                reader.refuse(node, "the size of a unit is said twice", "say it once", code="PP305")
             header.unit = _positive(size, "the number of parameters in a unit", reader, most=LARGEST)
         case _:
             reader.refuse(node, "expected `unit(parameters)`")
@@ -296,13 +305,17 @@ def _reference(node: ast.Call, header: Header, reader: Reader) -> None:
             reader.refuse(value, f"`{_shown(value)}` is no value of `{name}`", "one of " + ", ".join(REFERENCE[name]))
         else:
             assert text is not None
-            header.reference[name] = text
+            _once(header.reference, name, text, value, reader)
 
 
 def _without(node: ast.Call, header: Header, reader: Reader) -> None:
     for arg in node.args:
         match arg:
             case ast.Constant(value=str(text)) if text in ASSUMPTIONS:
+                if ASSUMPTIONS[text].without is None:
+                    can = ", ".join(a.name for a in ASSUMPTIONS.values() if a.without is not None)
+                    message = f"`{text}` cannot be dropped: nothing here could be said without it"
+                    reader.refuse(arg, message, f"these can: {can}", code="PP206")
                 header.without.append(text)
             case ast.Constant(value=str(text)):
                 hint = suggestion(text, ASSUMPTIONS) or "`placeproof list assumptions` names them"

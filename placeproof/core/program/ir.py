@@ -212,11 +212,16 @@ class Program:
         return dict(self.counts).get(domain)
 
     @property
+    def held_nowhere(self) -> Placed | None:
+        """A placement by which no device holds parameters, or optimizer state, between steps."""
+        kept = (p for p in self.placed if p.state in ("parameters", "optimizer"))
+        return next((p for p in kept if any(mode.transient for _, mode in p.modes)), None)
+
+    @property
     def clip_limit(self) -> Fraction | None:
-        """The limit that the reference clips to: the one that the program names everywhere, where it is a number."""
-        limits = {c.args[1] if len(c.args) > 1 else None for s in statements(self.body) for c in calls(s) if c.op == "clip_factor"}
-        only = next(iter(limits)) if len(limits) == 1 else None
-        return only.value if isinstance(only, Number) else None
+        """The limit that the reference clips to: the one that the program names everywhere; None where it names none."""
+        limits = {constant(c.args[1]) for s in statements(self.body) for c in calls(s) if c.op == "clip_factor" and len(c.args) > 1}
+        return next(iter(limits)) if len(limits) == 1 else None
 
     @cached_property
     def kept_by_batch(self) -> frozenset[str]:
@@ -273,6 +278,23 @@ DEFAULT_GROUP = "all"
 #: Dimensions along which samples and their tokens lie. A tensor of the header that has one of them is an activation (or a gradient
 #: that comes in); one that has none belongs to the model. Nothing else in a program tells the two operands of a product apart.
 POSITIONS = frozenset({"batch", "tokens", "queries", "keys"})
+
+
+def constant(expr: Expr) -> Fraction | None:
+    """The value of an expression of numbers alone; None where it speaks of something else, or divides by zero."""
+    if isinstance(expr, Number):
+        return expr.value
+    sides = (constant(expr.left), constant(expr.right)) if isinstance(expr, Binary) else (None, None)
+    match expr, sides:
+        case Binary(op="+"), (Fraction() as left, Fraction() as right):
+            return left + right
+        case Binary(op="-"), (Fraction() as left, Fraction() as right):
+            return left - right
+        case Binary(op="*"), (Fraction() as left, Fraction() as right):
+            return left * right
+        case Binary(op="/"), (Fraction() as left, Fraction() as right) if right:
+            return left / right
+    return None
 
 
 def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

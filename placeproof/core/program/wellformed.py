@@ -28,6 +28,7 @@ from placeproof.core.program.ir import (
     Ref,
     Stmt,
     calls,
+    constant,
     expressions,
     own_expressions,
     reads,
@@ -532,7 +533,7 @@ def _small_powers(program: Program, problems: Problems) -> None:
         inner = degree(expr.left)
         if expr.op != "**":
             return max(inner, degree(expr.right))
-        power = _constant(expr.right)
+        power = constant(expr.right)
         found = None if power is None else inner * max(abs(power), Fraction(1))
         if found is None or found > MOST_EXPONENT:
             problems.add(
@@ -547,14 +548,17 @@ def _small_powers(program: Program, problems: Problems) -> None:
         degree(group.size)
 
 
-def _constant(expr: Expr) -> Fraction | None:
-    """The value of a number, or of a quotient of two."""
-    match expr:
-        case Number(value=value):
-            return value
-        case Binary(op="/", left=Number(value=above), right=Number(value=below)) if below:
-            return above / below
-    return None
+def _one_limit(program: Program, problems: Problems) -> None:
+    """The reference clips to the limit that the program names."""
+    if dict(program.reference).get("clip") != "global_norm":
+        return
+    named = [c for s in statements(program.body) for c in calls(s) if c.op == "clip_factor"]
+    for call in named:
+        limit = constant(call.args[1]) if len(call.args) > 1 else None
+        if len(call.args) > 1 and (limit is None or limit <= 0):
+            problems.add("PP304", "the limit of `clip_factor` is no positive number", place=call.place, help="write it as a number")
+        elif len(call.args) > 1 and limit != program.clip_limit:
+            problems.add("PP304", "two limits are named, and the reference clips to one", place=call.place, help="name one limit")
 
 
 #: The language's rules, in the order in which they are checked.
@@ -565,6 +569,7 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP305", demands="an operation names an axis once, its factors included", check=_axes_once),
     Rule(code="PP304", demands="operations are called as the table says", check=_as_in_table),
     Rule(code="PP303", demands="exponents are numbers, and small", check=_small_powers),
+    Rule(code="PP304", demands="the limit to which the reference clips is one number", check=_one_limit),
     Rule(code="PP304", demands="an operation has as many targets as results", check=_target_count),
     Rule(code="PP304", demands="only operations with one result stand inside an expression", check=_single_results_inside),
     Rule(code="PP306", demands="assigned names are free", check=_free_names),

@@ -11,7 +11,7 @@ from placeproof.core.program import Assign, Resolved, Stmt, statements
 from placeproof.prove import Given
 from placeproof.prove.terms import Poly, substitute
 from placeproof.prove.terms.limit import limited
-from placeproof.semantics.encode.context import CONSISTENCY, INVARIANT, Context, Obligation, written_out
+from placeproof.semantics.encode.context import CONSISTENCY, INVARIANT, Context, NoMeaningError, Obligation, written_out
 from placeproof.semantics.encode.execute import Walk
 from placeproof.semantics.encode.messages import AgainError, Messages
 from placeproof.semantics.encode.scope import Scope
@@ -46,6 +46,8 @@ def encode(program: Resolved, options: Options | None = None) -> Encoding:
     Raises :class:`NoMeaningError` for operations that the encoding gives no meaning to.
     """
     chosen = options or Options(without=frozenset(program.without))
+    if (nowhere := program.held_nowhere) is not None:
+        raise NoMeaningError(f"no device holds the {nowhere.state} between steps", nowhere.place)
     messages = Messages()
     while True:
         ctx = Context(World(program, chosen))

@@ -16,7 +16,7 @@ from placeproof.core.states import STATES
 from placeproof.semantics.meaning import local
 from placeproof.semantics.meaning.mesh import Mesh, size
 from placeproof.semantics.meaning.recorded import HERE, known
-from placeproof.semantics.meaning.values import Handle, MisfitError, NoMeaningError, Part, Parts, Stream, arithmetic, numeric
+from placeproof.semantics.meaning.values import Handle, MisfitError, NoMeaningError, Norms, Part, Parts, Stream, arithmetic, numeric
 from placeproof.semantics.meaning.world import World
 
 Waits = Generator[Any, Any, Any]
@@ -258,8 +258,8 @@ class Place:
         held, blocks = self.env.get(key), self.blocks_of(target, scope)
         if isinstance(value, Part):
             value = replace(self._within_target(value, target, blocks), group=None if target.group is not None else value.group)
-            if blocks is not None and target.group is None and not add and isinstance(held, Part):
-                value = value.over(held.columns.only(blocks, None))
+            if isinstance(held, Part) and (add or (blocks is not None and target.group is None)):  # what the value lacks is lost
+                value = value.over(held.columns.only(blocks, target.group))
             if add and isinstance(held, Part):
                 before = held.on(value.columns)
                 zero = np.where(before.have[..., None], before.data, self.world.field.of(0))
@@ -274,6 +274,8 @@ class Place:
         if blocks is None and target.group is None:
             self.env[key] = arithmetic(self.world, "+", held, value) if add and held is not None else value
             return
+        if isinstance(value, Norms):
+            raise NoMeaningError(f"norms of tensors are written to a part of `{target.name}`")
         parts = held if isinstance(held, Parts) else Parts()
         parts.by_key[target.group, blocks or ()] = value
         self.env[key] = parts

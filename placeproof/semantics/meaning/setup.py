@@ -48,6 +48,11 @@ class Difference:
     unheld: str = ""
 
     @property
+    def of_nothing(self) -> bool:
+        """Whether the device lacks what the step reads: a gradient to update with, or what a number was computed from."""
+        return bool(self.unheld) or self.actual is None or self.gradient[1] is None
+
+    @property
     def in_gradient(self) -> bool:
         """Whether the update read another gradient already: the difference that is easiest to follow."""
         expected, read = self.gradient
