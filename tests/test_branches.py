@@ -7,7 +7,10 @@ import operator
 from dataclasses import replace
 
 import pytest
+import sympy
 
+from placeproof import derive
+from placeproof.core.diagnostics import InputError
 from placeproof.core.program import For, If, Stmt, read
 from placeproof.core.program.wellformed import rank_bound
 from placeproof.semantics.lower import lower
@@ -146,3 +149,60 @@ parameters, optimizer = update(parameters, optimizer, gradients)
     assert judge(read(text)).word == "proved"
     for old, new in (("k = 1 / 2", "k = 1 / 3"), ("scale(x, 2)", "scale(x, 3)"), ("    k = 1 / 2", "else:\n    k = 1 / 2")):
         assert judge(read(text.replace(old, new))).word == "refuted"
+
+
+NESTED = """\
+mesh({mesh})
+{inner}g = backward(parameters)
+if rank({one}:
+    if rank({other}:
+        h = all_reduce(g, tp)
+parameters, optimizer = update(parameters, optimizer, g)
+"""
+
+
+def _times(mesh: str, inner: str, one: str, other: str) -> sympy.Expr:
+    return sum(
+        (m.count for m in derive(read(NESTED.format(mesh=mesh, inner=inner, one=one, other=other))).messages.messages), sympy.Integer(0)
+    )
+
+
+@pytest.mark.parametrize(("dp", "inner"), [(6, 2), (12, 4), (4, 1), (9, 3)])
+def test_branches_on_an_axis_and_on_its_sub_groups_cost_what_a_count_of_devices_says(dp: int, inner: int) -> None:
+    ranks = {"dp": lambda r: r, "dp_inner": lambda r: r % inner, "dp_outer": lambda r: r // inner}
+    for (one, other), op, than, bound in itertools.product(
+        itertools.permutations(ranks, 2), ("==", "!=", "<", ">="), ("<=", ">"), range(min(inner, dp // inner))
+    ):
+        taken = [
+            r for r in range(dp) if OPERATORS[op](ranks[one](r), bound) and OPERATORS[than](ranks[other](r), bound)
+        ]  # fmt: skip
+        found = _times(f"dp={dp}, tp=2", f"inner(dp={inner})\n", f"{one}) {op} {bound}", f"{other}) {than} {bound}")
+        assert found == sympy.Rational(len(taken), dp)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("dp) < tp", "dp) >= 0"),
+        ("dp) < dp / 2", "dp) >= dp / 4"),
+        ("dp) > tp", "dp) < 3"),
+        ("dp) >= 2 * tp", "dp) != dp - 1"),
+        ("dp) != tp", "dp) < 4"),
+    ],
+)
+def test_branches_on_other_degrees_cost_what_a_count_of_devices_says(one: str, other: str) -> None:
+    found = _times("dp, tp", "", one, other)
+    for dp, tp in itertools.product((4, 8, 12), (1, 2, 5)):
+        numbers = {"dp": dp, "tp": tp}
+        holds = [_holds(one, r, numbers) and _holds(other, r, numbers) for r in range(dp)]
+        assert found.subs({"N_dp": dp, "N_tp": tp}) == sympy.Rational(sum(holds), dp), (dp, tp)
+
+
+def _holds(condition: str, rank: int, numbers: dict[str, int]) -> bool:
+    op, _, bound = condition.partition(") ")[2].partition(" ")
+    return bool(OPERATORS[op](rank, eval(bound, {}, numbers)))  # of the test's own text
+
+
+def test_branches_on_sub_groups_without_a_number_are_refused() -> None:
+    with pytest.raises(InputError, match="sub-groups"):
+        _times("dp, tp", "inner(dp=N_node)\n", "dp) > 0", "dp_inner) == 0")

@@ -290,13 +290,52 @@ def test_a_point_has_names_and_numbers_that_can_be_computed_with() -> None:
 def test_a_folder_that_is_listed_is_read(tmp_path: Path) -> None:
     """By whoever asks but the machinery of imports, which only looks where a module might be."""
 
-    def told(event: str, *arguments: object) -> str | None:
+    def told(event: str, *arguments: object) -> tuple[str, ...]:
         return reads._read(event, arguments)
 
-    assert told("os.listdir", str(tmp_path)) == str(tmp_path)
-    assert told("open", str(tmp_path / "a.txt"), "r", 0) == str(tmp_path / "a.txt")
-    assert told("open", str(tmp_path / "a.txt"), "w", os.O_WRONLY) is None
-    assert told("open", 3, "r", 0) is None
+    assert told("os.listdir", str(tmp_path)) == (str(tmp_path),)
+    assert told("open", str(tmp_path / "a.txt"), "r", 0) == (str(tmp_path / "a.txt"),)
+    assert told("open", str(tmp_path / "a.txt"), None, os.O_RDONLY) == (str(tmp_path / "a.txt"),)
+    assert told("open", str(tmp_path / "a.txt"), "w", os.O_WRONLY) == ()
+    assert told("open", 3, "r", 0) == ()
+    with pytest.raises(OSError, match="relative to which folder"):
+        told("open", "a.txt", None, os.O_RDONLY)
+
+
+def test_a_relative_path_is_another_file_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "k.txt").write_text(folder)
+    monkeypatch.setattr(reads, "_READS", reads._Reads(hooked=reads._READS.hooked))
+    monkeypatch.chdir(tmp_path / "one")
+    with reads.listening():
+        Path("k.txt").read_text()
+    found = reads.found()
+    assert found
+    assert reads.unchanged(found)
+    monkeypatch.chdir(tmp_path / "other")
+    assert not reads.unchanged(found)
+
+
+def test_a_database_may_be_read_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sqlite3
+
+    monkeypatch.setattr(reads, "_READS", reads._Reads(hooked=reads._READS.hooked))
+    with reads.listening():
+        sqlite3.connect(":memory:").close()
+    assert reads.found() is None
+
+
+def test_two_theorems_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "twice.py"
+    path.write_text(
+        "from placeproof.theory import Positive, Proved, theorem\n\n"
+        '@theorem(expect=Proved(), cite="li2020ddp")\ndef claim(p: Positive):\n    """False."""\n    return p * 2 == p\n\n'
+        '@theorem(expect=Proved(), cite="li2020ddp")\ndef claim(p: Positive):\n    """True."""\n    return p * 2 == p + p\n'
+    )
+    loaded = Loaded()
+    assert load_file(path, loaded) == []
+    assert "line 3 has another theorem of this name" in str(loaded.problems.found[0])
 
 
 def test_another_process_checks_the_theorem_that_it_is_told(tmp_path: Path) -> None:

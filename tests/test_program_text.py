@@ -407,3 +407,30 @@ def test_what_is_not_readable_is_shown_as_it_is_written() -> None:
     place = caught.value.diagnostics[0].place
     assert place is not None
     assert (place.line, place.text) == (2, "g = backward(parameters")
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        ("count(microbatches=2)\ncount(microbatches=4)", "said twice"),
+        ("inner(dp=2)\ninner(dp=3)", "said twice"),
+        ('splits(dp="batch")\nsplits(dp="hidden")', "said twice"),
+        ("unit(2)\nunit(3)", "said twice"),
+        ("reference(clip=global_norm)\nreference(clip=none)", "said twice"),
+        ('place(parameters, dp="S", dp="R")', "twice"),
+        ('without("real-arithmetic")', "cannot be dropped"),
+        ("group(a, P + 5)\ngroup(b, 0 - 5)", "has -5 parameters"),
+        ("reference(clip=global_norm)\nn = clip_factor(1, dp)", "no positive number"),
+        ("reference(clip=global_norm)\nn = clip_factor(1, 2)\nk = clip_factor(1, 3)", "two limits"),
+        ("n = 1 / 0", "divides by zero"),
+        ("n = 1 / (2 - 2)", "divides by zero"),
+    ],
+)
+def test_what_contradicts_itself_or_cannot_be_is_refused(header: str, why: str) -> None:
+    from placeproof.core.diagnostics import InputError
+    from placeproof.semantics.resolve import resolve
+
+    text = "mesh(dp)\n{}\ng = backward(parameters)\nparameters, optimizer = update(parameters, optimizer, g)\n"
+    assert resolve(read(text.format("reference(clip=global_norm)\nn = clip_factor(1, 1 / 2)")))
+    with pytest.raises(InputError, match=why):
+        resolve(read(text.format(header)))

@@ -51,7 +51,7 @@ _ROWS = (
     Assumption(
         name="equal-initial-states",
         says="all copies of a parameter are equal before the step",
-        without="each device begins with its own numbers, and the reference with those of the first",
+        without="each device begins with its own parameters, and the reference with those of the first; optimizer state begins equal",
     ),
     Assumption(
         name="exact-quantizers",

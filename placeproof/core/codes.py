@@ -276,8 +276,9 @@ _ROWS = (
     ),
     Code(
         code="PP310",
-        title="a program over tensors has no costs here",
-        meaning="A program that declares tensors is one block of a model. It can be proved; its memory and traffic are not derived.",
+        title="costs that are not derived",
+        meaning="A program that declares tensors is one block of a model: it can be proved; its memory and traffic are not derived. "
+        "Nor is it derived how many devices take branches on an axis and on its sub-groups, unless their degrees are given.",
         kind="program",
         example="mesh(tp)\ntensor(x, tokens, hidden)\nreturns(x)\n",
         remedy="`placeproof prove FILE`.",

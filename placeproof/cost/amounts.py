@@ -8,17 +8,23 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import Layout
+from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.mesh import degree_symbol
 from placeproof.core.program import Binary, Call, Expr, For, If, Number, Program, Ref, statements, walked
+from placeproof.core.program.ops import COMPARE
 from placeproof.core.program.wellformed import least_degrees, rank_bound
 from placeproof.core.strategy import INNER, OUTER
 from placeproof.core.symbols import symbol
-from placeproof.cost.ranks import count, ranks
+from placeproof.cost.ranks import count, count_between, ranks
 from placeproof.cost.uneven import fraction
 from placeproof.semantics.values import Kind, Piece, Value
 
 if TYPE_CHECKING:
     import sympy
+
+
+#: The most ranks that are looked at one by one.
+MOST_LOOKED_AT = 100_000
 
 
 @dataclass(frozen=True)
@@ -210,26 +216,48 @@ class Amounts:
         return symbol("b") * symbol("s") * symbol("h")
 
     def share(self, branches: Iterable[tuple[If, bool]]) -> sympy.Expr:
-        """The share of devices that take the branches around a statement: those of one axis are counted together."""
+        """The share of devices that take the branches around a statement: those of one axis, and of its factors, are counted together.
+
+        Raises InputError where ranks of an axis and of its sub-groups are compared, and not all of these have numbers.
+        """
         found = self.one
         by_axis: dict[str, list[tuple[If, bool]]] = {}
         for branch, taken in branches:
-            by_axis.setdefault(branch.axis, []).append((branch, taken))
-        for axis, of in by_axis.items():
-            n = self.degree(axis)
-            ends = [(b, taken, rank_bound(b, self.program)) for b, taken in of]
-            sides = [ranks(b, end, taken) for b, taken, end in ends if end is not None]
-            found = found * count(sides, n, self._least.get(axis, 1)) / n
-            for b, taken, end in ends:
-                if end is None:  # compared with something else than a rank from either end
-                    found = found * self._alone(b, taken, n)
+            axis = self.program.axis(branch.axis)
+            assert axis is not None
+            by_axis.setdefault(axis.name, []).append((branch, taken))
+        for of in by_axis.values():
+            found = found * self._share_along(of)
         return found
+
+    def _share_along(self, of: list[tuple[If, bool]]) -> sympy.Expr:
+        names = {b.axis for b, _ in of}
+        if len(names) > 1:
+            return self._share_of_sub_groups(of)
+        n = self.degree(of[0][0].axis)
+        ends = [(b, taken, rank_bound(b, self.program)) for b, taken in of]
+        if all(end is not None for *_, end in ends):
+            return count([ranks(b, end, taken) for b, taken, end in ends if end is not None], n, self._least.get(of[0][0].axis, 1)) / n
+        return count_between([ranks(b, self.scalar(b.bound), taken, n) for b, taken in of], n) / n
+
+    def _share_of_sub_groups(self, of: list[tuple[If, bool]]) -> sympy.Expr:
+        """By looking at each rank."""
+        import sympy
+
+        axis = self.program.axis(of[0][0].axis)
+        assert axis is not None
+        degree, inner = self.degree(axis.name), self.degree(axis.inner_name)
+        bounds = [self.scalar(b.bound) for b, _ in of]
+        if not all(x.is_number for x in (degree, inner, *bounds)) or degree > MOST_LOOKED_AT:
+            message = f"how many devices take branches on `{axis.name}` and on its sub-groups is not derived"
+            raise InputError([Diagnostic(code="PP310", message=message, place=of[-1][0].place, help="give their degrees")])
+        here = {axis.name: lambda r: r, axis.outer_name: lambda r: r // int(inner), axis.inner_name: lambda r: r % int(inner)}
+        taken = [
+            [bool(COMPARE[b.op](here[b.axis](r), bound)) is yes for (b, yes), bound in zip(of, bounds, strict=True)]
+            for r in range(int(degree))
+        ]
+        return sympy.Rational(sum(map(all, taken)), int(degree))
 
     @cached_property
     def _least(self) -> dict[str, int]:
         return least_degrees(self.program)
-
-    def _alone(self, branch: If, taken: bool, n: sympy.Expr) -> sympy.Expr:
-        bound = self.scalar(branch.bound)
-        below = {"<": bound, "<=": bound + 1, ">": n - 1 - bound, ">=": n - bound, "==": self.one, "!=": n - 1}[branch.op]
-        return below / n if taken else 1 - below / n

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from placeproof.core.program import If
 
@@ -20,21 +20,19 @@ FIRST: End = (0, 0)
 BEYOND: End = (0, 1)
 
 
-def _after(end: End) -> End:
-    return end[0] + 1, end[1]
-
-
-def ranks(stmt: If, bound: End, taken: bool) -> list[Ranks]:
-    """The ranks on one side of a branch, as a sum of ranges."""
-    held: dict[str, list[Ranks]] = {
-        "<": [(FIRST, bound, 1)],
-        "<=": [(FIRST, _after(bound), 1)],
-        ">": [(_after(bound), BEYOND, 1)],
-        ">=": [(bound, BEYOND, 1)],
-        "==": [(bound, _after(bound), 1)],
-        "!=": [(FIRST, BEYOND, 1), (bound, _after(bound), -1)],
+def ranks(stmt: If, bound: End | sympy.Expr, taken: bool, degree: sympy.Expr | None = None) -> list[Any]:
+    """The ranks on one side of a branch, as a sum of :data:`Ranks`; of ranges between expressions where the ``degree`` is given."""
+    first, beyond = (FIRST, BEYOND) if degree is None else (0, degree)
+    after = (bound[0] + 1, bound[1]) if isinstance(bound, tuple) else bound + 1
+    held: dict[str, list[Any]] = {
+        "<": [(first, bound, 1)],
+        "<=": [(first, after, 1)],
+        ">": [(after, beyond, 1)],
+        ">=": [(bound, beyond, 1)],
+        "==": [(bound, after, 1)],
+        "!=": [(first, beyond, 1), (bound, after, -1)],
     }
-    return held[stmt.op] if taken else [(FIRST, BEYOND, 1), *((low, high, -sign) for low, high, sign in held[stmt.op])]
+    return held[stmt.op] if taken else [(first, beyond, 1), *((low, high, -sign) for low, high, sign in held[stmt.op])]
 
 
 def count(sides: list[list[Ranks]], degree: sympy.Expr, least: int) -> sympy.Expr:
@@ -47,7 +45,23 @@ def count(sides: list[list[Ranks]], degree: sympy.Expr, least: int) -> sympy.Exp
     return sympy.expand(found) if not found.has(sympy.Max, sympy.Min) else found
 
 
-def _together(sides: list[list[Ranks]]) -> Iterator[tuple[list[End], list[End], int]]:
+def count_between(sides: list[list[Any]], degree: sympy.Expr) -> sympy.Expr:
+    """As :func:`count`, where what ranks are compared with is any expression."""
+    import sympy
+
+    names = {s for side in sides for low, high, _ in side for end in (low, high, degree) for s in sympy.sympify(end).free_symbols}
+    positive = {s: sympy.Dummy(s.name, positive=True) for s in names}
+    found = sympy.Integer(0)
+    for lows, highs, sign in _together(sides):
+        low, high = (
+            of(*(sympy.sympify(e).xreplace(positive) for e in ends))
+            for of, ends in ((sympy.Max, [0, *lows]), (sympy.Min, [degree, *highs]))
+        )
+        found += sign * sympy.Max(0, high - low)
+    return found.xreplace({new: old for old, new in positive.items()})
+
+
+def _together(sides: list[list[Any]]) -> Iterator[tuple[list[Any], list[Any], int]]:
     for chosen in itertools.product(*sides):
         sign = 1
         for *_, one in chosen:

@@ -23,9 +23,10 @@ _PACKAGE = str(Path(__file__).parent.parent)
 #: What is installed has a version, and is told by that (see `cache.py`).
 _INSTALLED = tuple({*sysconfig.get_paths().values(), *map(os.path.realpath, sysconfig.get_paths().values()), _PACKAGE})
 _LISTINGS = frozenset({"os.listdir", "os.scandir"})
-_UNSEEN = frozenset(
-    {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "pty.spawn", "socket.connect"}
-)
+_UNSEEN = frozenset({
+    "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "pty.spawn", "socket.connect",
+    "sqlite3.connect",
+})  # fmt: skip
 _EVENTS = _LISTINGS | _UNSEEN | {"open"}
 #: Larger files are not read twice.
 _MOST_BYTES = 64 * 2**20
@@ -90,7 +91,8 @@ def _heard(event: str, arguments: tuple[Any, ...]) -> None:
         try:
             if event in _UNSEEN:
                 _READS.lost = True
-            elif (path := _read(event, arguments)) is not None:
+                return
+            for path in _read(event, arguments):
                 now = digest(path)
                 if now is None or _READS.digests.setdefault(path, now) != now:
                     _READS.lost = True
@@ -98,18 +100,24 @@ def _heard(event: str, arguments: tuple[Any, ...]) -> None:
             _READS.lost = True
 
 
-def _read(event: str, arguments: tuple[Any, ...]) -> str | None:
-    """The path that is read; None where nothing is, or nothing of the user's."""
+def _read(event: str, arguments: tuple[Any, ...]) -> tuple[str, ...]:
+    """The path that is read, if it is the user's, and as it was said: from another folder that may be another file. Raises OSError where
+    it may be relative to a folder that is not told."""
     if event in _LISTINGS and sys._getframe(2).f_code.co_filename.startswith("<frozen importlib"):
-        return None  # it looks where a module might be; which one it took is told when that is opened
+        return ()  # it looks where a module might be; which one it took is told when that is opened
     if event == "open" and _writes(*arguments[1:3]):
-        return None
+        return ()
     if arguments and isinstance(arguments[0], int):
-        return None  # it was open before
-    path = os.path.abspath(os.fsdecode(arguments[0] if arguments and arguments[0] is not None else "."))
+        return ()  # it was open before
+    said = os.fsdecode(arguments[0] if arguments and arguments[0] is not None else ".")
+    path = os.path.abspath(said)
     if path.endswith(".pyc"):
         path = _source(path)
-    return None if path.startswith(_INSTALLED) or path in ("/dev/null", "/dev/urandom") else path
+    if path.startswith(_INSTALLED) or path in ("/dev/null", "/dev/urandom"):
+        return ()
+    if event == "open" and arguments[1] is None and not os.path.isabs(said):
+        raise OSError(f"{said}: relative to which folder, nobody tells")  # os.open, perhaps with dir_fd
+    return (path,) if os.path.isabs(said) else (path, said)
 
 
 def _source(path: str) -> str:

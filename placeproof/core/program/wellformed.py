@@ -231,6 +231,9 @@ def _known_groups(program: Program, problems: Problems) -> None:
     names = [g.name for g in program.groups] + ["inner", "outer"]
     refs: list[tuple[str | None, object]] = [(r.group, r.place) for r in _every_ref(program)]
     refs += [(p.group, p.place) for p in program.placed]
+    for declared in program.groups:
+        if (size := constant(declared.size)) is not None and size <= 0:
+            problems.add("PP305", f"group `{declared.name}` has {size} parameters", place=declared.place, help="write how many it has")
     for group, place in refs:
         if group is not None and group not in names:
             hint = suggestion(group, names) or "declare it: `group(name, size)`"
@@ -548,6 +551,13 @@ def _small_powers(program: Program, problems: Problems) -> None:
         degree(group.size)
 
 
+def _no_division_by_zero(program: Program, problems: Problems) -> None:
+    every = (e for s in statements(program.body) for own in own_expressions(s) for e in expressions(own))
+    for expr in every:
+        if isinstance(expr, Binary) and expr.op == "/" and constant(expr.right) == 0:
+            problems.add("PP303", "this divides by zero", place=expr.place, help="divide by something else")
+
+
 def _one_limit(program: Program, problems: Problems) -> None:
     """The reference clips to the limit that the program names."""
     if dict(program.reference).get("clip") != "global_norm":
@@ -569,6 +579,7 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP305", demands="an operation names an axis once, its factors included", check=_axes_once),
     Rule(code="PP304", demands="operations are called as the table says", check=_as_in_table),
     Rule(code="PP303", demands="exponents are numbers, and small", check=_small_powers),
+    Rule(code="PP303", demands="nothing is divided by zero", check=_no_division_by_zero),
     Rule(code="PP304", demands="the limit to which the reference clips is one number", check=_one_limit),
     Rule(code="PP304", demands="an operation has as many targets as results", check=_target_count),
     Rule(code="PP304", demands="only operations with one result stand inside an expression", check=_single_results_inside),
