@@ -135,7 +135,9 @@ def programs(draw: st.DrawFn) -> Program:
         counts=tuple(sorted(draw(st.dictionaries(st.sampled_from(sorted(DOMAINS)), st.integers(1, 99), max_size=2)).items())),
         unit=draw(st.none() | st.integers(1, 10**9)),
         reference=tuple(sorted(draw(st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in REFERENCE.items()})).items())),
-        without=tuple(draw(st.lists(st.sampled_from(sorted(ASSUMPTIONS)), max_size=2, unique=True))),
+        without=tuple(
+            draw(st.lists(st.sampled_from(sorted(a.name for a in ASSUMPTIONS.values() if a.without is not None)), max_size=2, unique=True))
+        ),
         tensors=tuple(draw(st.lists(TENSORS, max_size=2, unique_by=lambda t: t.name))),
         approximates=tuple(draw(st.lists(st.sampled_from(["quantised", 'a "quoted" text', "back\\slash"]), max_size=1))),
     )
