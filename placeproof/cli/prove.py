@@ -170,7 +170,7 @@ def _program(subject: str) -> Program:
 
 
 def _assumptions(names: list[str]) -> frozenset[str]:
-    from placeproof.core.assumptions import ASSUMPTIONS
+    from placeproof.core.assumptions import ASSUMPTIONS, always_made
 
     problems = Problems()
     for name in names:
@@ -178,8 +178,8 @@ def _assumptions(names: list[str]) -> frozenset[str]:
             hint = suggestion(name, ASSUMPTIONS) or "`placeproof list assumptions` shows them"
             problems.add("PP206", f"there is no assumption `{name}`", help=hint)
         elif ASSUMPTIONS[name].without is None:
-            can = ", ".join(a.name for a in ASSUMPTIONS.values() if a.without is not None)
-            problems.add("PP206", f"`{name}` cannot be dropped: nothing here could be said without it", help=f"these can: {can}")
+            message, remedy = always_made(name)
+            problems.add("PP206", message, help=remedy)
     problems.raise_if_any()
     return frozenset(names)
 

@@ -91,3 +91,9 @@ _ROWS = (
 )
 
 ASSUMPTIONS: dict[str, Assumption] = {a.name: a for a in _ROWS}
+
+
+def always_made(name: str) -> tuple[str, str]:
+    """What is said to somebody who drops an assumption that cannot be dropped: the message and the remedy."""
+    can = ", ".join(a.name for a in ASSUMPTIONS.values() if a.without is not None)
+    return f"`{name}` cannot be dropped: nothing here could be said without it", f"these can: {can}"

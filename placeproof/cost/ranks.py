@@ -51,13 +51,13 @@ def count_between(sides: list[list[Any]], degree: sympy.Expr) -> sympy.Expr:
 
     names = {s for side in sides for low, high, _ in side for end in (low, high, degree) for s in sympy.sympify(end).free_symbols}
     positive = {s: sympy.Dummy(s.name, positive=True) for s in names}
+
+    def extreme(of: type[sympy.Max | sympy.Min], ends: list[Any]) -> sympy.Expr:
+        return of(*(sympy.sympify(end).xreplace(positive) for end in ends))
+
     found = sympy.Integer(0)
     for lows, highs, sign in _together(sides):
-        low, high = (
-            of(*(sympy.sympify(e).xreplace(positive) for e in ends))
-            for of, ends in ((sympy.Max, [0, *lows]), (sympy.Min, [degree, *highs]))
-        )
-        found += sign * sympy.Max(0, high - low)
+        found += sign * sympy.Max(0, extreme(sympy.Min, [degree, *highs]) - extreme(sympy.Max, [0, *lows]))
     return found.xreplace({new: old for old, new in positive.items()})
 
 

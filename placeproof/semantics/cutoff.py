@@ -402,8 +402,9 @@ def _everywhere(layout: Layout, walk: _Walk) -> bool:
     others = {f: min(2, size - len(named[f])) for f, size in sizes.items()}
     wanted = set(itertools.product(*([*named[f], *(["other"] if others[f] else [])] for f in sizes)))
     found: dict[tuple[int, str], set[tuple[int, ...]]] = {}
-    for element in layout.elements:
-        found.setdefault((element[0], layout.group_of(element)), set()).add(tuple(layout.owner(element, f) for f in sizes))
+    along = [layout.owners(f) for f in sizes]
+    for at, element in enumerate(layout.elements):
+        found.setdefault((element[0], layout.group_of(element)), set()).add(tuple(int(owners[at]) for owners in along))
     for owners in found.values():
         kinds = {tuple(n if n in named[f] else "other" for n, f in zip(at, sizes, strict=True)) for at in owners}
         several = all(len({at[k] for at in owners if at[k] not in named[f]}) >= others[f] for k, f in enumerate(sizes))

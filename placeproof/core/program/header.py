@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from placeproof.core.assumptions import ASSUMPTIONS
+from placeproof.core.assumptions import ASSUMPTIONS, always_made
 from placeproof.core.bounds import LARGEST, MOST_COUNT, a_count
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis, axis_order
@@ -313,9 +313,7 @@ def _without(node: ast.Call, header: Header, reader: Reader) -> None:
         match arg:
             case ast.Constant(value=str(text)) if text in ASSUMPTIONS:
                 if ASSUMPTIONS[text].without is None:
-                    can = ", ".join(a.name for a in ASSUMPTIONS.values() if a.without is not None)
-                    message = f"`{text}` cannot be dropped: nothing here could be said without it"
-                    reader.refuse(arg, message, f"these can: {can}", code="PP206")
+                    reader.refuse(arg, *always_made(text), code="PP206")
                 header.without.append(text)
             case ast.Constant(value=str(text)):
                 hint = suggestion(text, ASSUMPTIONS) or "`placeproof list assumptions` names them"

@@ -29,6 +29,7 @@ from placeproof.core.program.ir import (
     Stmt,
     calls,
     constant,
+    evaluated,
     expressions,
     own_expressions,
     reads,
@@ -552,8 +553,7 @@ def _small_powers(program: Program, problems: Problems) -> None:
 
 
 def _no_division_by_zero(program: Program, problems: Problems) -> None:
-    every = (e for s in statements(program.body) for own in own_expressions(s) for e in expressions(own))
-    for expr in every:
+    for expr in (e for s in statements(program.body) for e in evaluated(s)):
         if isinstance(expr, Binary) and expr.op == "/" and constant(expr.right) == 0:
             problems.add("PP303", "this divides by zero", place=expr.place, help="divide by something else")
 
