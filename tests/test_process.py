@@ -107,6 +107,28 @@ def test_an_interrupt_is_130_and_says_so(command: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
+def test_an_interrupt_that_python_drops_ends_the_process() -> None:
+    before = """
+    import functools, os, signal, time
+    from placeproof.cli import main as cli, process
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    process.SECONDS_TO_LET_GO = 0.2
+    class Last:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+    for info in cli.app.registered_commands:
+        def deaf(*args, **options):
+            one = Last()
+            del one
+            time.sleep(60)
+        info.callback = functools.wraps(info.callback)(deaf)
+    """
+    done = ended("derive", "ddp", before=before)
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (130, "", "interrupted")
+    assert "Exception ignored" in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [["check", "--no-cache", "-j", "1"], ["check", "--no-cache", "-j", "2"], ["prove", "--catalogue"]])
 @pytest.mark.parametrize("seconds", [0.15, 4])
 def test_an_interrupt_from_outside_ends_all_processes(arguments: list[str], seconds: float) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import io
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
@@ -13,6 +15,9 @@ from typing import Any, NoReturn
 from placeproof.core.diagnostics import Diagnostic, InputError
 
 EXIT_INTERRUPTED = 130
+
+#: Seconds in which an interrupted command ends, or is ended.
+SECONDS_TO_LET_GO = 5
 
 
 class OutputError(InputError):
@@ -67,9 +72,20 @@ def _text(raw: io.FileIO, before: Any) -> io.TextIOWrapper:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    """The first Ctrl-C lets go of what is open; a second one waits for nothing."""
+    """The first Ctrl-C lets go of what is open; a second one waits for nothing.
+
+    Python drops an exception that is raised in a callback of its own (an object's end, an import's lock), and then nobody hears it: the
+    process ends all the same."""
     signal.signal(signal.SIGINT, _gone)
+    _thread.start_new_thread(_unheard, ())  # threading would take locks that the interrupted code may hold
     raise KeyboardInterrupt
+
+
+def _unheard() -> NoReturn:
+    time.sleep(SECONDS_TO_LET_GO)
+    with suppress(OSError):
+        os.write(2, b"interrupted\n")
+    os._exit(EXIT_INTERRUPTED)
 
 
 def _gone(number: int, frame: FrameType | None) -> NoReturn:
