@@ -1458,11 +1458,12 @@ def part(device: Device, call: Call, args: list[Any]) -> Vec:
 
 
 def random(device: Device, call: Call, args: list[Any]) -> int:
-    """A random key: different along the axes named, and for each draw within a micro-batch."""
+    """A random key: different along the axes named, and for each draw within a micro-batch, or that of the draw which is named."""
     now = next((i for domain, i in device.env.values() if domain == "microbatches"), None)
     if device.model.m == 1:
         now = None
     count = device.drawn[now] = device.drawn.get(now, -1) + 1
+    count = int(dict(call.options).get("draw", count))
     atoms = {x for n in call.axes for x in device.model.atoms[n]}
     names = [a.name for a in device.model.program.axes if set(device.model.atoms[a.name]) <= atoms]
     loose = [n for n in call.axes if not any(n in device.model.atoms[a] for a in names) and n not in names]

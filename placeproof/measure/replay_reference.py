@@ -82,7 +82,8 @@ class Reference:
             x = x + ((x * n) @ first) ** 2 @ self._weights(theta, [[(block, "W2", j, i) for i in range(CHANNELS)] for j in wide])
         if self.said.get("dropout") == "output":  # the key is folded with the coordinates that tell samples apart
             own = dict(zip(self.layout.sample_factors, sample[:-1], strict=True))
-            x = x * float(self.problem.key({f: own.get(f, 0) for f in self.world.sizes}))
+            at = {f: own.get(f, 0) for f in self.world.sizes}
+            x = x * float(self.problem.key(self.layout.masked_by, sample[-1], step, at))
         return statistic * ((x - target) ** 2).sum() / 2
 
     def _weights(self, theta: Tensor, elements: list[list[Element]]) -> Tensor:

@@ -95,9 +95,12 @@ def _draw_all(problem: Problem, samples: Iterable[tuple[int, ...]], steps: int, 
         problem.tokens(sample, step)
         if problem.coupled:
             problem.statistic(sample, step)
+    draws = dict.fromkeys([problem.layout.masked_by, *(c.choice("draw") for c in called if c.op == "random")])
+    batches = [*range(problem.layout.sizes.microbatches), None]
     sizes = problem.layout.sizes.factors if any(c.op == "random" for c in called) else {}
-    for at in itertools.product(*map(range, sizes.values())) if sizes else ():
-        problem.key(dict(zip(sizes, at, strict=True)))
+    for draw, batch, step in itertools.product(draws, batches, range(steps)) if sizes else ():
+        for at in itertools.product(*map(range, sizes.values())):
+            problem.key(draw, batch, step, dict(zip(sizes, at, strict=True)))
 
 
 def _shown(what: Difference) -> str:

@@ -34,11 +34,12 @@ def resolve(program: Program) -> Resolved:
     return _named(placed, {id(e.call): "owner" if e.operands and e.operands[0].kind in _OWNED else "0" for e in found.events})
 
 
-# Names: of loops, of the only group, of roots.
+# Names: of loops, of the only group, of roots, of draws.
 
 
 def _named(program: Resolved, roots: Mapping[int, str]) -> Resolved:
-    """The program with a loop variable for one domain each, without the name of its only group, and with roots (by the call's ``id``)."""
+    """The program with a loop variable for one domain each, without the name of its only group, with numbered draws, and with roots (by the
+    call's ``id``)."""
     only = program.groups[0].name if len(program.groups) == 1 else None
     return replace(program, body=_Names(program, only, roots).body(program.body, {}))
 
@@ -47,6 +48,7 @@ class _Names:
     def __init__(self, program: Resolved, only: str | None, roots: Mapping[int, str]) -> None:
         self.only, self.roots = only, roots
         self.domains: dict[str, str] = {}
+        self.draws = count()
         every = list(statements(program.body))
         self.taken = {r.name for s in every for r in references(s)} | {s.var for s in every if isinstance(s, For)}
 
@@ -85,6 +87,8 @@ class _Names:
         args = (*call.args[:first], *(self._expr(a, loops) for a in call.args[first:]))
         silent = call.op in ("broadcast", "reduce") and call.option("root") is None and id(call) in self.roots
         options = (*call.options, ("root", self.roots[id(call)])) if silent else call.options
+        if call.op == "random":
+            options = tuple(({"draw": str(next(self.draws))} | dict(options)).items())
         return replace(call, args=args, options=options)
 
     def _ref(self, ref: Ref, loops: Mapping[str, str]) -> Ref:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from placeproof.core.mesh import Axis
-from placeproof.core.program.ir import Group, Ref, Resolved, calls, statements
+from placeproof.core.program.ir import For, Group, Ref, Resolved, calls, statements
 from placeproof.core.strategy import NORM
 
 
@@ -62,6 +62,13 @@ class ProgramFacts:
     def parts_of_a_block(self) -> tuple[str, ...]:
         """The groups that add something to the output of a block that is computed group by group: matrices, experts."""
         return tuple(g.name for g in self.program.groups if g.name != NORM and not g.tied)
+
+    @cached_property
+    def masked_by(self) -> str:
+        """The draw that makes the reference's masks: the program's first one in a micro-batch, or else the first."""
+        loops = (s for s in statements(self.program.body) if isinstance(s, For) and s.domain == "microbatches")
+        every = (s for body in (*(loop.body for loop in loops), self.program.body) for s in statements(body))
+        return next((c.choice("draw") for s in every for c in calls(s) if c.op == "random"), "0")
 
     def group(self, name: str) -> Group:
         """The group of that name."""

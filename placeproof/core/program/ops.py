@@ -114,8 +114,9 @@ _OPS = (
     Op(name="master", operands=("optimizer",), doc="the parameters, from the full-precision copy that optimizer state holds"),
     Op(name="elementwise", operands=("f", "x"), doc="a function applied to each element (GELU, ...)"),
     Op(name="dropout", operands=("x", "key"), doc="mask by a random key"),
-    Op(name="random", operands=(), axes=Axes.ANY, doc="a random key or value, different along the axes named, equal along the others; "
-       "a function of these coordinates: each draw and each micro-batch has the same one"),
+    Op(name="random", operands=(), axes=Axes.ANY, options=(("draw", ()),),
+       doc="a random key or value, different along the axes named, equal along the others. Each `random` in the text draws another one, in "
+       "each micro-batch; `draw=n` is that of the n-th, counted from 0, as where the state of the generator is restored"),
     # Tensors, in programs that declare some: dimensions have names, and tensors are aligned by them.
     Op(name="contract", operands=("a", "b"), options=(_OVER,), doc="sum of products over a dimension of both: over what this device holds"),
     Op(name="total", operands=("x",), options=(_OVER,), doc="sum over one dimension, over what this device holds of it"),

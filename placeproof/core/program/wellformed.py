@@ -170,6 +170,8 @@ def _options_as_in_table(call: Call, problems: Problems) -> None:
     root = call.option("root")
     if root is not None and root != "owner" and not root.isdigit():
         problems.add("PP304", "`root` is the number of a device along the axes, or `owner`", place=call.place, help="for example root=0")
+    if not (call.option("draw") or "0").isdecimal():
+        problems.add("PP304", "`draw` is the number of a `random` in the text", place=call.place, help="the first one: draw=0")
 
 
 def _is_steps(call: Call) -> bool:
@@ -436,6 +438,14 @@ def _batches_are_named(program: Program, problems: Problems) -> None:
             )
 
 
+def _keys_of_micro_batches(program: Program, problems: Problems) -> None:
+    """A draw is told by its place in the text and its micro-batch, so that no other loop may repeat it."""
+    for loop in (s for s in statements(program.body) if isinstance(s, For) and s.domain != "microbatches"):
+        for call in (c for s in statements(loop.body) for c in calls(s) if c.op == "random"):
+            help_ = "draw the key before this loop"
+            problems.add("PP307", f"a key is drawn again and again in a loop over `{loop.domain}`", place=call.place, help=help_)
+
+
 def _paired_messages(program: Program, problems: Problems) -> None:
     sends: Counter[tuple[str, int]] = Counter()
     receives: Counter[tuple[str, int]] = Counter()
@@ -592,6 +602,7 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP304", demands="a step has no operations of programs over tensors", check=_of_this_kind),
     Rule(code="PP307", demands="operations on samples say which micro-batch, if there are some", check=_batches_are_named, whole=True),
     Rule(code="PP307", demands="loops nest from coarse to fine, each within its part", check=_nested_domains),
+    Rule(code="PP307", demands="random keys are drawn in no loop, or in one over micro-batches", check=_keys_of_micro_batches),
     Rule(code="PP308", demands="every device of a group enters its collectives", check=_no_collective_apart),
     Rule(code="PP308", demands="every message has a sender and a receiver", check=_paired_messages, whole=True),
     Rule(code="PP306", demands="what is read was written, waited for, and not freed", check=check_flow, whole=True),

@@ -111,7 +111,8 @@ def _dropout(walk: Walk, call: Call, operands: list[Any], results: int) -> Value
     x, key = operands
     if world.dropped is None:
         return Stream(body=product(app("mask", key.body, TOKEN_AT, CHANNEL_AT), x.body), held=x.held)
-    wanted = world.key(dict(zip(world.sample_factors, world.sample(ctx.batch)[:-1], strict=True)))  # what tells samples apart
+    *own, batch = world.sample(ctx.batch)
+    wanted = world.key(world.masked_by, dict(zip(world.sample_factors, own, strict=True)), batch)  # what tells samples apart
     ctx.require("the dropout's key is that of the sample", CONSISTENCY, key.body, wanted)
     if ctx.here(key.body) != ctx.here(wanted):
         return ctx.unknown_stream(x.held)
@@ -193,7 +194,7 @@ def _where(body: Poly, held: Poly) -> Poly:
 
 def _random(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     factors = walk.world.factors(call.axes)
-    return Scalar(body=walk.world.key({f: walk.world.here[f] for f in factors}))
+    return Scalar(body=walk.world.key(call.choice("draw"), {f: walk.world.here[f] for f in factors}, walk.ctx.batch))
 
 
 def _master(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:

@@ -247,9 +247,12 @@ class World(ProgramFacts):
         """Whether layers use a statistic of the whole batch."""
         return "separable-loss" in self.options.without or dict(self.program.reference).get("statistics") == "batch"
 
-    def key(self, at: Mapping[str, Index]) -> Poly:
-        """A random key, folded with some coordinates."""
-        return app("random", *(at.get(f, self.rank(f, 0)) for f in self.sorts))
+    def key(self, draw: str, at: Mapping[str, Index], batch: Index | None) -> Poly:
+        """A random key, folded with some coordinates. ``batch``: the micro-batch in which it is drawn; None outside of all."""
+        folded = [at.get(f, self.rank(f, 0)) for f in self.sorts]
+        if batch is None and not self.batch.single:
+            return app(f"random.{draw} of all", *folded)
+        return app(f"random.{draw}", *folded, self.batch_at(0) if batch is None or self.batch.single else batch)
 
     @property
     def dropped(self) -> Index | None:

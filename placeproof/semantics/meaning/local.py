@@ -140,7 +140,8 @@ def _stale(place: Place, call: Call, operands: list[Any]) -> Part:
 def _random(place: Place, call: Call, operands: list[Any]) -> Array:
     named = place.layout.factors(call.axes)
     at = place.mesh.at
-    found: Array = place.world.keys[tuple(np.broadcast_to(at[f] if f in named else 0, place.mesh.shape) for f in place.world.factors)]
+    keys = place.world.keys(call.choice("draw"), place.within, place.number)
+    found: Array = keys[tuple(np.broadcast_to(at[f] if f in named else 0, place.mesh.shape) for f in place.world.factors)]
     return found
 
 

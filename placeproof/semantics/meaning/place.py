@@ -81,6 +81,7 @@ class Place:
         self.mesh, self.layout = Mesh(world, here), world.layout
         self.number = 0
         self.batch: int = 0
+        self.within: int | None = None  # the micro-batch, in a loop over them
         self.past: list[dict[str, Part]] = []
         self.stmt: Stmt | None = None
         self.read: Part | None = None  # the gradients that the last update read
@@ -192,8 +193,9 @@ class Place:
         if stmt.domain == "microbatches":
             order = range(self.batches)
             for i in reversed(order) if stmt.reverse else order:
-                self.batch = i
+                self.batch = self.within = i
                 yield from self._body(stmt.body, Scope(scope.parts, scope.batches | {stmt.var: i}))
+            self.within = None
             return
         parts = list(enumerate(self._parts(stmt.domain, self._within(stmt, scope))))[stmt.start :]
         for position, blocks in reversed(parts) if stmt.reverse else parts:

@@ -93,9 +93,10 @@ class Problem:
         """What a sample adds to a statistic of the batch."""
         return self._drawn([1, 2, 3, 5], f"statistic of {self._of(sample, step)}")
 
-    def key(self, at: Coordinates) -> Number:
-        """A random key, folded with coordinates."""
-        return self._drawn([1, 2, 3, 5, 7], "random key", tuple(at.items()))
+    def key(self, draw: str, batch: int | None, step: int, at: Coordinates) -> Number:
+        """A random key, folded with coordinates. ``batch``: the micro-batch in which it is drawn; None outside of all."""
+        when = "all micro-batches" if batch is None else f"micro-batch {batch}"
+        return self._drawn([1, 2, 3, 5, 7], f"random key {draw}, {when}, step {step + 1}", tuple(at.items()))
 
     def own_gradient(self, element: Element, sample: Sample, step: int, share: tuple[object, ...]) -> Number:
         """What a sample gives to the gradient of an element of the flat model. ``share``: which part of it, where it is shared out."""

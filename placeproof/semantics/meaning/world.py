@@ -171,7 +171,8 @@ class World:
         """Token counts, statistics or masks: ``[..., micro-batch]``."""
         if what == "mask":  # the key of the sample's coordinates
             at = tuple(slice(None) if f in self.layout.sample_factors else slice(0, 1) for f in self.factors)
-            return np.repeat(self.keys[at][..., None], self.layout.sizes.microbatches, axis=-1)
+            batches = range(self.layout.sizes.microbatches)
+            return np.stack([self.keys(self.layout.masked_by, i, step)[at] for i in batches], axis=-1)
         rule = self.problem.tokens if what == "tokens" else self.problem.statistic
         found = self.drawn((what, step), lambda sample: [rule(sample, step)], ())
         equal = what == "tokens" and "equal-token-counts" not in self.problem.without
@@ -190,10 +191,13 @@ class World:
         """The coordinates of each."""
         yield from (dict(zip(self.factors, at, strict=True)) for at in np.ndindex(*self.sizes.values()))
 
-    @cached_property
-    def keys(self) -> Array:
-        """A random key for each device."""
-        return self._any((self.problem.key(at) for at in self._devices()), tuple(self.sizes.values()))
+    def keys(self, draw: str, batch: int | None, step: int) -> Array:
+        """A random key for each device. ``batch``: the micro-batch in which it is drawn; None outside of all, where there are several."""
+        batch = 0 if self.layout.sizes.microbatches == 1 else batch
+        name = (draw, batch, step)
+        if name not in self._drawn:
+            self._drawn[name] = self._any((self.problem.key(*name, at) for at in self._devices()), tuple(self.sizes.values()))
+        return self._drawn[name]
 
     def overflows(self, step: int) -> Array:
         """Whether the gradient of each element is not finite in a step."""

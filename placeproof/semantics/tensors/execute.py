@@ -193,7 +193,8 @@ class Run:
                 return local.dropout(self._value(x), self._value(key), place)
             case Call(op="random", axes=axes):
                 world = self.space.world
-                return Value(body=app("random", *(world.here[f] if f in axes else world.rank(f, 0) for f in world.sorts)))
+                folded = (world.here[f] if f in axes else world.rank(f, 0) for f in world.sorts)
+                return Value(body=app(f"random.{call.choice('draw')}", *folded))
         raise NoMeaningError(f"`{call.op}` in a program over tensors", place)
 
 

@@ -266,7 +266,7 @@ class Machine:
             case "max" | "scale":
                 return arrays.binary("max" if call.op == "max" else "*", operands[0], operands[1], self.active)
             case "random":
-                return self._keys(call.axes)
+                return self._keys(call.axes, call.choice("draw"))
             case "dropout":
                 return arrays.masked(operands[0], operands[1], lambda *what: Random(repr((self.seed, *what))).choice((0, 2)))
         if OPS[call.op].collective:
@@ -275,13 +275,13 @@ class Machine:
             raise NotComputedError(f"`{call.op}` in a program over tensors")
         return self.groups(call, operands[0], self.active)
 
-    def _keys(self, axes: Sequence[str]) -> Held:
-        """A key that depends on the coordinates along some axes."""
+    def _keys(self, axes: Sequence[str], draw: str) -> Held:
+        """A key that depends on the coordinates along some axes, and on the draw."""
         shape = tuple(n if a in axes else 1 for a, n in zip(self.arrays.axes, self.arrays.shape, strict=True))
         keys = []
         for at in np.ndindex(*shape):
             folded = tuple(int(self.arrays.at[a].flat[n]) if a in axes else 0 for a, n in zip(self.arrays.axes, at, strict=True))
-            keys.append(Random(repr((self.seed, folded))).randrange(1_000_000))
+            keys.append(Random(repr((self.seed, int(draw), folded))).randrange(1_000_000))
         return self.arrays.number(keys, shape)
 
     def _together(self, call: Call) -> None:
