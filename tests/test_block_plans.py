@@ -19,6 +19,7 @@ from placeproof.semantics.blocks import (
     lower_block,
     tensor_parallel,
 )
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.tensors import judge_tensors
 
 TP, SP, CP = tensor_parallel(), tensor_parallel(sequence=True), context_parallel()
@@ -45,7 +46,7 @@ tensor(dy, batch, tokens, hidden)
 def body(text: str, plan: Plan) -> list[str]:
     """The lowered statements; what they compute is what one device does."""
     program = lower_block(read(HEAD + text, source="it"), plan)
-    assert judge_tensors(program).word == "proved"
+    assert judge_tensors(resolve(program)).word == "proved"
     return render(program).splitlines()[len(HEAD.splitlines()) + 2 :]
 
 

@@ -13,6 +13,7 @@ from verdict_counts import count
 from placeproof.blocks import BLOCKS, text
 from placeproof.core.program import Program, read
 from placeproof.prove import settle
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.tensors import Found, Searched, encode_tensors, judge_tensors, search
 
 #: How many random edits are tried.
@@ -172,7 +173,7 @@ UNUSUAL = {
 
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_correct_but_unusual_variants_are_proved(name: str) -> None:
-    program = read(ONE + UNUSUAL[name] + "\n")
+    program = resolve(read(ONE + UNUSUAL[name] + "\n"))
     judged = judge_tensors(program)
     assert judged.word == "proved", judged.why
     found = search(program)
@@ -204,7 +205,7 @@ NOT_PROVED = {
 
 @pytest.mark.parametrize("name", NOT_PROVED)
 def test_wrong_programs_are_refuted(name: str) -> None:
-    program = read(ONE + NOT_PROVED[name] + "\n")
+    program = resolve(read(ONE + NOT_PROVED[name] + "\n"))
     judged = judge_tensors(program)
     assert judged.word == "refuted", judged.why
     assert isinstance(judged.found, Found)

@@ -16,6 +16,7 @@ from placeproof.cost.flops import Work, element_operations, flops, operations
 from placeproof.cost.layer import layer
 from placeproof.cost.recompute import between, computed_again, made_in_forward, recompute
 from placeproof.cost.tensors import exchanges, kept
+from placeproof.semantics.resolve import resolve
 from placeproof.semantics.tensors import judge_tensors
 
 SIZES = {"batch": 2, "tokens": 6, "keys": 6, "hidden": 12, "heads": 4, "width": 3, "ffn": 20}
@@ -270,3 +271,23 @@ def test_what_was_dropped_cannot_be_read(name: str) -> None:
     with pytest.raises(InputError, match=f"`{name}` is read after it was freed"):
         check(parse(text))
     assert judge_tensors(parse(text)).word == "unknown"
+
+
+MASKED = """\
+tensor(x, tokens, hidden)
+tensor(dy, tokens, hidden)
+k = random()
+a = dropout(x, k)
+y = a * a
+returns(y)
+h = dropout(2 * a * dy, k)
+returns(h, gradient_of=y, by=x, at=dy)
+"""
+
+
+def test_a_key_that_is_computed_again_is_the_same_draw() -> None:
+    found = recompute(read(MASKED), ["k", "a"])
+    assert "k_again = random(draw=0)" in render(found)
+    assert judge_tensors(resolve(found)).word == "proved"
+    drawn_anew = read(render(found).replace("k_again = random(draw=0)", "k_again = random()"))
+    assert judge_tensors(resolve(drawn_anew)).word == "refuted"

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
-from placeproof.core.program.ir import adjoints, with_names
+from placeproof.core.program.ir import adjoints, with_draws, with_names
 from placeproof.cost.tensor_shapes import Held, Line, lines
 
 __all__ = ["AGAIN", "between", "computed_again", "made_in_forward", "recompute", "renamed"]
@@ -38,7 +38,7 @@ def recompute(program: Program, names: Iterable[str], rerun: Iterable[str] = ())
     where the next operation keeps it. Raises InputError where forward makes no value of a name, where a name that takes part is written
     more than once, for rounds of a ring, and for a program that is no block.
     """
-    return _Recomputation(program, names, rerun).rewritten()
+    return _Recomputation(replace(program, body=with_draws(program.body)), names, rerun).rewritten()
 
 
 def computed_again(program: Program, names: Iterable[str], rerun: Iterable[str] = ()) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from itertools import count
 from placeproof.collectives import Layout
 from placeproof.core.modes import GATHERED, REPLICATED, SHARDED, Mode
 from placeproof.core.program import Binary, Call, Expr, For, Placed, Program, Ref, Resolved, Stmt, calls, statements
-from placeproof.core.program.ir import references, with_expressions
+from placeproof.core.program.ir import references, with_draws, with_expressions
 from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Event, Kind, Trace
@@ -25,7 +25,7 @@ def resolve(program: Program) -> Resolved:
     """
     if isinstance(program, Resolved):
         return program
-    begun = Resolved(**{f.name: getattr(program, f.name) for f in fields(program)})
+    begun = Resolved(**{f.name: getattr(program, f.name) for f in fields(program)} | {"body": with_draws(program.body)})
     if program.tensors:
         return _named(begun, {id(c): "0" for s in statements(program.body) for c in calls(s)})
     placed = _placed(_complete(_named(begun, {})))
@@ -34,12 +34,11 @@ def resolve(program: Program) -> Resolved:
     return _named(placed, {id(e.call): "owner" if e.operands and e.operands[0].kind in _OWNED else "0" for e in found.events})
 
 
-# Names: of loops, of the only group, of roots, of draws.
+# Names: of loops, of the only group, of roots.
 
 
 def _named(program: Resolved, roots: Mapping[int, str]) -> Resolved:
-    """The program with a loop variable for one domain each, without the name of its only group, with numbered draws, and with roots (by the
-    call's ``id``)."""
+    """The program with a loop variable for one domain each, without the name of its only group, and with roots (by the call's ``id``)."""
     only = program.groups[0].name if len(program.groups) == 1 else None
     return replace(program, body=_Names(program, only, roots).body(program.body, {}))
 
@@ -48,7 +47,6 @@ class _Names:
     def __init__(self, program: Resolved, only: str | None, roots: Mapping[int, str]) -> None:
         self.only, self.roots = only, roots
         self.domains: dict[str, str] = {}
-        self.draws = count()
         every = list(statements(program.body))
         self.taken = {r.name for s in every for r in references(s)} | {s.var for s in every if isinstance(s, For)}
 
@@ -87,8 +85,6 @@ class _Names:
         args = (*call.args[:first], *(self._expr(a, loops) for a in call.args[first:]))
         silent = call.op in ("broadcast", "reduce") and call.option("root") is None and id(call) in self.roots
         options = (*call.options, ("root", self.roots[id(call)])) if silent else call.options
-        if call.op == "random":
-            options = tuple(({"draw": str(next(self.draws))} | dict(options)).items())
         return replace(call, args=args, options=options)
 
     def _ref(self, ref: Ref, loops: Mapping[str, str]) -> Ref:

@@ -6,6 +6,7 @@ the nodes, which are data without behaviour. Source positions do not take part i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
@@ -390,6 +391,21 @@ def with_expressions(stmt: Stmt, change: Callable[[Any], Any], inside: Callable[
         case For(in_flight=in_flight, hops=hops, body=body):
             own = (None if e is None else change(e) for e in (in_flight, hops))
             return replace(stmt, body=inside(body), in_flight=next(own), hops=next(own))
+
+
+def with_draws(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """Statements in which every `random` says which draw it is."""
+    numbers = itertools.count()
+
+    def one(expr: Expr) -> Expr:
+        if not isinstance(expr, Call) or expr.op != "random":
+            return expr
+        return replace(expr, options=tuple(({"draw": str(next(numbers))} | dict(expr.options)).items()))
+
+    def inside(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(with_expressions(s, lambda e: rewritten(e, one), inside) for s in stmts)
+
+    return inside(body) if any(c.op == "random" for s in statements(body) for c in calls(s)) else body
 
 
 def with_names(expr: Expr, names: Mapping[str, str]) -> Expr:

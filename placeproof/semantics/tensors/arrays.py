@@ -87,14 +87,14 @@ class Held:
 
     def by_place(self, at: Sequence[int]) -> Iterator[tuple[dict[str, int], Any]]:
         """What the device at some coordinates has: each number with its place."""
-        own = [p.of[_at(p.of, at)] for p in self.places.values()]
-        data = self.data[(0, *_at(self.data[0], at), ...)]
+        own = [p.of[_at(p.of.shape, at)] for p in self.places.values()]
+        data = self.data[(0, *_at(self.data.shape[1:], at), ...)]
         for position in np.ndindex(*(int((p >= 0).sum()) for p in own)):
             yield {d: int(p[n]) for d, p, n in zip(self.dims, own, position, strict=True)}, data[position]
 
 
-def _at(array: Array, at: Sequence[int]) -> tuple[int, ...]:
-    return tuple(n if size > 1 else 0 for n, size in zip(at, array.shape, strict=False))
+def _at(shape: Sequence[int], at: Sequence[int]) -> tuple[int, ...]:
+    return tuple(n if size > 1 else 0 for n, size in zip(at, shape, strict=False))
 
 
 def _spread(array: Array, number: int, count: int) -> Array:
@@ -307,9 +307,9 @@ class Arrays:
         lengths = [p.shape[-1] for p in every.values()]
         factors = []
         for at in np.ndindex(*mesh):
-            own = self.field.plain(key.data[0][_at(key.data[0], at)])
+            own = self.field.plain(key.data[(0, *_at(key.data.shape[1:], at))])
             for position in np.ndindex(*lengths):
-                spot = [(d, int(p[(*_at(p, at), n)])) for (d, p), n in zip(every.items(), position, strict=True)]
+                spot = [(d, int(p[(*_at(p.shape, at), n)])) for (d, p), n in zip(every.items(), position, strict=True)]
                 factors.append(factor(own, sorted(spot)))
         mask = self.field.array(factors, (1, *mesh, *lengths))
         return replace(x, data=ARITHMETIC["*"](self.field, x.data, mask))
@@ -330,7 +330,7 @@ class Arrays:
             wrong = ~f.same(x.data[:1], expected[None])[0] & wrong
         for at in np.argwhere(wrong)[:1]:
             device, position = tuple(at[:mesh].tolist()), at[mesh:].tolist()
-            index = {d: int(p.of[(*_at(p.of, device), n)]) for (d, p), n in zip(x.places.items(), position, strict=True)}
+            index = {d: int(p.of[(*_at(p.of.shape, device), n)]) for (d, p), n in zip(x.places.items(), position, strict=True)}
             shape = (*wrong.shape, *x.data.shape[x.data.ndim - f.extra :])
             both = [v if v is None else np.broadcast_to(v, shape)[tuple(at)] for v in (expected, x.data[0, ...])]
             return device, index, (both[0], both[1])
