@@ -107,6 +107,27 @@ def test_what_an_iteration_frees_the_next_one_cannot_read() -> None:
         read(text.replace("free(w[u])", "free(w)"))
 
 
+GROUPS = """\
+mesh(dp)
+group(a, P - P_norm)
+group(b, P_norm)
+g = backward(parameters)
+G.a = all_reduce(g.a, dp, op=mean)
+free(g.a)
+G.b = all_reduce(g.b, dp, op=mean)
+parameters, optimizer = update(parameters, optimizer, G)
+"""
+
+
+def test_a_group_is_freed_by_itself() -> None:
+    assert judge(read(GROUPS)).word == "proved"
+    for wrong in ("g.a", "g"):
+        with pytest.raises(InputError, match="`g.a` is read after it was freed in line 6"):
+            read(GROUPS.replace("all_reduce(g.b, dp", f"all_reduce({wrong}, dp"))
+    with pytest.raises(InputError, match="`g` is read after it was freed in line 6"):
+        read(GROUPS.replace("free(g.a)", "free(g)"))
+
+
 def test_units_that_are_counted_are_as_many_in_every_run() -> None:
     text = render(lower(parse_strategy("zero3(unit=model)")))
     kept_whole = text.replace("x, activations[u] =", "x, activations =")

@@ -26,6 +26,9 @@ from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.states import STATES
 from placeproof.core.symbols import info
 
+#: A name, and the group of it that is spoken of, if one is.
+_Buffer = tuple[str, str | None]
+
 #: What a loop walks over -> how many parts there have to be.
 Least = Mapping[str, int]
 
@@ -33,14 +36,19 @@ Least = Mapping[str, int]
 @dataclass(slots=True)
 class _Known:
     """What is known of buffers at one point of the program. ``written``: how many units or blocks there have to be for the write to happen:
-    with one, ``for u in units[1:]`` has no iteration, and a statement about ``h[u + 1]`` does nothing."""
+    with one, ``for u in units[1:]`` has no iteration, and a statement about ``h[u + 1]`` does nothing. ``freed``: buffers, or one group
+    of one."""
 
     written: dict[str, Least]
-    freed: dict[str, Place | None] = field(default_factory=dict)
+    freed: dict[_Buffer, Place | None] = field(default_factory=dict)
     started: dict[str, Place | None] = field(default_factory=dict)
 
     def copy(self) -> _Known:
         return _Known(dict(self.written), dict(self.freed), dict(self.started))
+
+    def freed_of(self, ref: Ref) -> list[_Buffer]:
+        """What was freed of all that a reference speaks of."""
+        return [(name, group) for name, group in self.freed if name == ref.name and (None in (group, ref.group) or group == ref.group)]
 
 
 def check_flow(program: Program, problems: Problems) -> None:
@@ -104,7 +112,7 @@ class _Flow:
         found = len(self.problems.found)
         self.body(stmt.body, known, loops)
         frees = [s.call.args[0] for s in statements(stmt.body) if isinstance(s, Do) and s.call.op == "free" and s.call.args]
-        whole = {r.name for r in frees if isinstance(r, Ref) and r.index is None} & set(known.freed)
+        whole = {(r.name, r.group) for r in frees if isinstance(r, Ref) and r.index is None} & set(known.freed)
         if whole and len(self.problems.found) == found:  # what one iteration frees, the next one cannot read
             again = known.copy()
             again.freed = {n: place for n, place in known.freed.items() if n in whole}
@@ -115,12 +123,14 @@ class _Flow:
         self.read(stmt.value, known, loops, top=True)
         for target in stmt.targets:
             self._index(target, loops)
-            if stmt.accumulate and target.name in known.freed:
+            freed = known.freed_of(target)
+            if stmt.accumulate and freed:
                 self._freed(target, known)
             before = known.written.get(target.name)
             if before is None or _within(self.least, before):
                 known.written[target.name] = self.least
-            known.freed.pop(target.name, None)
+            for one in freed:
+                del known.freed[one]
             if started:
                 known.started[target.name] = stmt.place
 
@@ -128,7 +138,7 @@ class _Flow:
         self.read(call, known, loops)
         self._takes_buffer(call, known)
         if call.op == "free" and call.args and isinstance(call.args[0], Ref):
-            known.freed[call.args[0].name] = call.place
+            known.freed[call.args[0].name, call.args[0].group] = call.place
             if call.args[0].name in self.lasting:
                 self.problems.add(
                     "PP306",
@@ -206,7 +216,7 @@ class _Flow:
         self._index(ref, loops)
         if ref.name in self.constants or ref.name in loops:
             return
-        if ref.name in known.freed:
+        if known.freed_of(ref):
             self._freed(ref, known)
         elif ref.name in known.started:
             self.problems.add(
@@ -237,9 +247,10 @@ class _Flow:
             )
 
     def _freed(self, ref: Ref, known: _Known) -> None:
-        place = known.freed[ref.name]
+        (_, group), *_ = found = known.freed_of(ref)
+        place, what = known.freed[found[0]], f"`{ref.name}.{group}`" if group else f"`{ref.name}`"
         where = f" in line {place.line}" if place else ""
-        self.problems.add("PP306", f"`{ref.name}` is read after it was freed{where}", place=ref.place)
+        self.problems.add("PP306", f"{what} is read after it was freed{where}", place=ref.place)
 
     def _index(self, ref: Ref, loops: tuple[str, ...]) -> None:
         if ref.index is not None and ref.index.var is not None and ref.index.var not in loops:
