@@ -217,6 +217,18 @@ def test_no_ring_is_proved_that_a_run_denies(lines: list[str], g: str, z: str, a
         assert not differs(program)
 
 
+#: What travels unchanged: the way of the rounds, the way of the shift after them -> whether everybody has its own again.
+HOMEWARD = {("1", "1"): True, ("-1", "-1"): True, ("1", "-1"): False, ("-1", "1"): False, ("1", None): False}
+
+
+@pytest.mark.parametrize("ways", HOMEWARD)
+def test_what_is_only_passed_on_is_one_step_from_home(ways: tuple[str, str | None]) -> None:
+    rounds, last = ways
+    after = f"k = shift(k, cp, by={last})" if last else ""
+    program = any_ring([f"k = shift(k, cp, by={rounds})", "p += total(k, over=tokens)"], "copy(x)", "q", after, "k")
+    assert judge_tensors(program).word == ("proved" if HOMEWARD[ways] else "refuted")
+
+
 def test_a_ring_prints_and_reads_back() -> None:
     assert read(render(RING)).body == RING.body
     assert "for r in rounds[cp]:" in render(RING)

@@ -198,7 +198,9 @@ class Arrays:
             return a, self.kept(b, dim, a.places[dim].of)
         wrong = (a.places[dim].lengths != b.places[dim].lengths) & active
         if wrong.any():
-            raise FaultError("shapes do not fit", wrong)
+            why = f"a part of `{dim}` meets all of it; `part` cuts, and `all_gather` makes whole"
+            apart = bool(a.cuts.get(dim)) is bool(b.cuts.get(dim))
+            raise FaultError("shapes do not fit: " + (f"operands have other parts of `{dim}`" if apart else why), wrong)
         longest = max(v.places[dim].longest for v in (a, b))
         return self._longer(a, dim, longest), self._longer(b, dim, longest)
 

@@ -73,6 +73,7 @@ class Ring:
         ended = {name: env[name] for name in written if name in env}
         for name in written:
             env.pop(name, None)
+        env.update(self._passed(before, travelling - computed))
         env.update(self._after(carried, ended))
 
     # One round.
@@ -126,6 +127,17 @@ class Ring:
         return {**value.turns, **{(dim, self.axis): whose for dim in value.cut_by(self.axis)}}
 
     # All rounds.
+
+    def _passed(self, before: Mapping[str, Value | Picks], names: set[str]) -> dict[str, Value]:
+        """What is only passed on, one step before it is home again."""
+        found = {}
+        for shift in (s.value for s in self.loop.body if isinstance(s, Assign) and s.targets[0].name in names):
+            assert isinstance(shift, Call) and isinstance(shift.args[0], Ref)
+            name = shift.args[0].name
+            value, there = before[name], neighbour(self.here, shift.choice("by"), other=True)
+            assert isinstance(value, Value)
+            found[name] = value.moved(substitute(value.body, {self.here.name: there}), turns=self._turned(value, there))
+        return found
 
     def _after(self, carried: list[_Carried], ended: Mapping[str, Value | Picks]) -> dict[str, Value]:
         found: dict[str, Value] = {}
