@@ -132,7 +132,10 @@ def test_what_only_the_root_has_is_nothing_elsewhere() -> None:
     ("text", "why"),
     [
         ("if rank(tp) == 0:\n    y = copy(x)\nreturns(y)", "nothing is at 'y', which a device never wrote"),
-        ("h = contract(x, w, over=hidden)\nreturns(h + all_gather(h, tp))", "shapes do not fit"),
+        (
+            "h = contract(x, w, over=hidden)\nreturns(h + all_gather(h, tp))",
+            "shapes do not fit: a part of `ffn` meets all of it; `part` cuts, and `all_gather` makes whole",
+        ),
         ("returns(all_gather(x, tp))", "nothing to gather over tp"),
         ("returns(broadcast(x, tp, root=1) + broadcast(x, tp, root=2))", "no device is number 2"),
     ],

@@ -122,7 +122,7 @@ parameters, optimizer = update(parameters, optimizer, G)
 def test_a_group_is_freed_by_itself() -> None:
     assert judge(read(GROUPS)).word == "proved"
     for wrong in ("g.a", "g"):
-        with pytest.raises(InputError, match="`g.a` is read after it was freed in line 6"):
+        with pytest.raises(InputError, match=r"`g\.a` is read after it was freed in line 6"):
             read(GROUPS.replace("all_reduce(g.b, dp", f"all_reduce({wrong}, dp"))
     with pytest.raises(InputError, match="`g` is read after it was freed in line 6"):
         read(GROUPS.replace("free(g.a)", "free(g)"))

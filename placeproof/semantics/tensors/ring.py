@@ -132,8 +132,8 @@ class Ring:
         """What is only passed on, one step before it is home again."""
         found = {}
         for shift in (s.value for s in self.loop.body if isinstance(s, Assign) and s.targets[0].name in names):
-            assert isinstance(shift, Call) and isinstance(shift.args[0], Ref)
-            name = shift.args[0].name
+            assert isinstance(shift, Call)
+            (name,) = (a.name for a in shift.args if isinstance(a, Ref))
             value, there = before[name], neighbour(self.here, shift.choice("by"), other=True)
             assert isinstance(value, Value)
             found[name] = value.moved(substitute(value.body, {self.here.name: there}), turns=self._turned(value, there))
