@@ -213,10 +213,16 @@ class Program:
         return dict(self.counts).get(domain)
 
     @property
-    def held_nowhere(self) -> Placed | None:
-        """A placement by which no device holds parameters, or optimizer state, between steps."""
-        kept = (p for p in self.placed if p.state in ("parameters", "optimizer"))
-        return next((p for p in kept if any(mode.transient for _, mode in p.modes)), None)
+    def not_spoken_of(self) -> tuple[str, Place | None] | None:
+        """Why neither a proof nor a run speaks of this step, and where that is: states that no device holds between steps, or tied
+        weights beside layers that are called one by one, of which nothing says where they are used."""
+        for p in self.placed:
+            if p.state in ("parameters", "optimizer") and any(mode.transient for _, mode in p.modes):
+                return f"no device holds the {p.state} between steps", p.place
+        tied = next((g for g in self.groups if g.tied), None)
+        if tied is not None and any(c.op == "forward" for s in statements(self.body) for c in calls(s)):
+            return f"nothing says where activations that are passed on meet the tied weights `{tied.name}`", tied.place
+        return None
 
     @property
     def clip_limit(self) -> Fraction | None:

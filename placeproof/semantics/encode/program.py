@@ -46,8 +46,8 @@ def encode(program: Resolved, options: Options | None = None) -> Encoding:
     Raises :class:`NoMeaningError` for operations that the encoding gives no meaning to.
     """
     chosen = options or Options(without=frozenset(program.without))
-    if (nowhere := program.held_nowhere) is not None:
-        raise NoMeaningError(f"no device holds the {nowhere.state} between steps", nowhere.place)
+    if program.not_spoken_of is not None:
+        raise NoMeaningError(*program.not_spoken_of)
     messages = Messages()
     while True:
         ctx = Context(World(program, chosen))

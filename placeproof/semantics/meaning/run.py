@@ -36,8 +36,8 @@ class Run:
 
     def __init__(self, program: Resolved, setup: Setup, problem: Problem | None = None) -> None:
         recorded: dict[str, Recorded] | None = {} if setup.record else None
-        if (nowhere := program.held_nowhere) is not None:
-            raise NoMeaningError(f"no device holds the {nowhere.state} between steps")
+        if program.not_spoken_of is not None:
+            raise NoMeaningError(program.not_spoken_of[0])
         layout = layout_of(program, setup)
         drawn = problem or Problem(layout=layout, seed=setup.seed, without=setup.without, recorded=recorded, small=setup.small)
         world = World(program, drawn, Field(setup.exact), setup.seed)
