@@ -18,6 +18,9 @@ Solve = Callable[[str, int, int], str]
 #: How often a query is asked whose budget the clock took, and not the solver.
 _TRIES = 3
 
+#: How many times its budget a query may wait for.
+_MOST_WAITING = 8
+
 
 def ask_z3(script: str, milliseconds: int, seed: int = 0) -> str:
     """``sat``, ``unsat`` or ``unknown`` from Z3 within the budget."""
@@ -25,14 +28,16 @@ def ask_z3(script: str, milliseconds: int, seed: int = 0) -> str:
 
 
 def _settled(script: str, milliseconds: int, seed: int) -> tuple[str, z3.Solver]:
-    """Z3's answer, and Z3. The budget is that of a clock on the wall: where it ran out while the machine did something else, Z3 is asked
-    again."""
+    """Z3's answer, and Z3, which looks at a clock on the wall: where that ran out while the machine did something else, it is asked again,
+    with as much more time as it was kept waiting."""
+    on_the_wall = milliseconds
     for _ in range(_TRIES):
         clock, own = time.perf_counter(), time.thread_time()
-        answer, solver = _z3(script, milliseconds, seed)
-        waited, computed = time.perf_counter() - clock, time.thread_time() - own
-        if answer != "unknown" or 1e3 * waited < milliseconds or 1e3 * computed > milliseconds / 4:
+        answer, solver = _z3(script, on_the_wall, seed)
+        waited, computed = 1e3 * (time.perf_counter() - clock), 1e3 * (time.thread_time() - own)
+        if answer != "unknown" or waited < on_the_wall or computed > 0.8 * milliseconds:
             break
+        on_the_wall = round(milliseconds * min(waited / max(computed, 1), _MOST_WAITING))
     return answer, solver
 
 
