@@ -55,15 +55,16 @@ def _mixed(loop: For, known: Collection[str]) -> set[str]:
 # Over micro-batches.
 
 
-def placeholder(walk: Walk, name: str, value: Value) -> Value | None:
-    """What a buffer holds at the beginning of some iteration, as an unknown with a name of its own."""
+def placeholder(walk: Walk, name: str, value: Value, *inner: Var) -> Value | None:
+    """What a buffer holds at the beginning of an iteration, as an unknown with a name of its own. ``inner``: the variable of a loop that is
+    about to begin."""
     if not isinstance(value, Tensor | Stream | Scalar):
         return None
-    return walk.ctx.termwise(value, lambda _, group, at: _carried(walk, name, group, at))
+    return walk.ctx.termwise(value, lambda _, group, at: _carried(walk, name, group, (*inner, *at)))
 
 
 def _carried(walk: Walk, name: str, group: str, at: tuple[Index, ...]) -> Poly:
-    return app(f"carried {name}.{group}" if group else f"carried {name}", *walk.world.coordinates, *at)
+    return app(f"carried {name}.{group}" if group else f"carried {name}", *walk.world.coordinates, *walk.ctx.loops, *at)
 
 
 def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
@@ -72,7 +73,7 @@ def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
     for name in _written(stmt):
         if name in before and not isinstance(before[name], Batched):
             walk.env.pop(name)
-            if (held := placeholder(walk, name, before[name])) is not None:
+            if (held := placeholder(walk, name, before[name], variable)) is not None:
                 walk.env[name] = held
     outer = walk.ctx.batch
     walk.ctx.batch = variable
@@ -139,7 +140,7 @@ def _after(walk: Walk, name: str, before: Value | None, value: Value, through: _
 
     def whole(body: Poly, group: str, at: tuple[Index, ...]) -> Poly:
         start = _start(walk, before, group)
-        carried = _carried(walk, name, group, at)
+        carried = _carried(walk, name, group, (through.variable, *at))
         added = body - carried
         if "carried " not in added.key:
             return start + through.sum(added)
@@ -200,7 +201,7 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
         walk.env = {n: walk.ctx.unknown_tensor(v) if n in walk.mixed and isinstance(v, Tensor) else v for n, v in before.items()}
         for name in unknown & set(before):
             walk.env.pop(name)
-            if (held := placeholder(walk, name, before[name])) is not None:
+            if (held := placeholder(walk, name, before[name], variable)) is not None:
                 walk.env[name] = held
         for name, invariant in carried.items():
             walk.env[name] = invariant.at_start
