@@ -1,4 +1,4 @@
-"""Programs in masses against the manual: `python nightly/manual.py --drawn 100000 --wild 100000 --small`.
+"""Programs in masses against the manual: `python nightly/manual.py --drawn 100000 --wild 100000 --twins 10000 --small`.
 
 Each is judged, and run by `tests/manual_interpreter.py`, which was written from the manual alone. A proof of a program that a run of the
 interpreter denies is a false accept; a refutation of one that ends, on the mesh of the counterexample, as one device does is a false
@@ -16,6 +16,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import manual_programs  # noqa: E402
 from manual_truth import at_the_witness, right  # noqa: E402
+from manual_twins import twins  # noqa: E402
 from manual_wild import wild  # noqa: E402
 from tally import tally  # noqa: E402
 
@@ -48,6 +49,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--drawn", type=int, default=0, metavar="N", help="so many random programs of up to twelve statements")
     parser.add_argument("--wild", type=int, default=0, metavar="N", help="so many whose statements are drawn one by one")
+    parser.add_argument("--twins", type=int, default=0, metavar="N", help="so many that compute something in two ways")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the seed of the first of each")
     parser.add_argument("--small", action="store_true", help="every program of up to three statements over the vocabulary")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="of these, every N-th")
@@ -55,7 +57,8 @@ def main() -> int:
 
     def texts() -> Iterator[str]:
         yield from (manual_programs.drawn(seed) for seed in range(chosen.first, chosen.first + chosen.drawn))
-        yield from (wild(seed) for seed in range(chosen.first, chosen.first + chosen.wild))
+        for draw, count in ((wild, chosen.wild), (twins, chosen.twins)):
+            yield from (draw(seed) for seed in range(chosen.first, chosen.first + count))
         if chosen.small:
             yield from (text for n, text in enumerate(manual_programs.small()) if n % chosen.every == 0)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import manual_programs
 import pytest
 from manual_truth import at_the_witness, right
+from manual_twins import twins
 from manual_wild import wild
 from verdict_counts import count
 
@@ -71,12 +72,12 @@ def compared(text: str) -> tuple[str, bool | None]:
     return found, truth
 
 
-@pytest.mark.parametrize("draw", [manual_programs.drawn, wild])
+@pytest.mark.parametrize("draw", [manual_programs.drawn, wild, twins])
 @pytest.mark.parametrize("seed", range(0, 600, 5) if not NIGHTLY else range(6_000))
 def test_a_verdict_about_a_drawn_program_is_that_of_the_manual(seed: int, draw: Callable[[int], str]) -> None:
     text = draw(seed)
     found, truth = compared(text)
-    count(f"programs drawn at random, by the manual {truth}", found)
+    count(f"{'twins' if draw is twins else 'programs'} drawn at random, by the manual {truth}", found)
     # small runs do not show every mistake: a refutation may be of a larger mesh
     if found == "refuted" and truth is True:
         assert at_the_witness(judge(read(text))) or "start(" in text, "false refusal"

@@ -27,18 +27,27 @@ def targets(stmt: Stmt) -> tuple[Ref, ...]:
 def own(loop: For, ref: Ref) -> bool:
     """Whether a reference names the part of a loop's iteration, or a part of that part: what no other iteration names so.
 
-    The part of another iteration (``g[u + 1]``) is this one's own where the loop touches the buffer nowhere else.
+    The part of another iteration (``g[u + 1]``) is this one's own where the loop touches the buffer nowhere else, or only reads its
+    iteration's part, which an earlier one filled (:func:`filled_ahead`).
     """
     if ref.index is None:
         return False
     if ref.index.offset:
         plain = loop.domain == "units" and loop.within is None and not loop.start and ref.index.var == loop.var
-        return (
-            plain
-            and abs(ref.index.offset) == 1
-            and {r.index for s in statements(loop.body) for r in references(s) if r.name == ref.name} == {ref.index}
-        )
+        alone = {r.index for s in statements(loop.body) for r in references(s) if r.name == ref.name} == {ref.index}
+        return plain and abs(ref.index.offset) == 1 and (alone or filled_ahead(loop, ref.name))
     return ref.index.var in {loop.var, *(s.var for s in statements(loop.body) if isinstance(s, For))}
+
+
+def filled_ahead(loop: For, name: str) -> bool:
+    """Whether each iteration writes a buffer's part for the next one, and otherwise only reads its own, or lets go of it."""
+    if loop.domain != "units" or loop.within is not None or loop.start:
+        return False
+    read_or_written = {r.index for s in statements(loop.body) for r in references(s) if r.name == name}
+    (ahead,) = written if len(written := {t.index for s in statements(loop.body) for t in targets(s) if t.name == name}) == 1 else (None,)
+    if ahead is None or (ahead.var, ahead.offset) != (loop.var, -1 if loop.reverse else 1):
+        return False
+    return read_or_written == {ahead, replace(ahead, offset=0)}
 
 
 def merged(walk: Walk, target: Ref, value: Tensor, before: Value | None, scope: Scope) -> Tensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt
+from placeproof.core.program.ir import Index as PartIndex
+from placeproof.core.program.ir import expressions
 from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.symbols import info
 from placeproof.prove.terms import ZERO, Poly, Var, constant, fn, inverse, power, product, symbol
@@ -90,7 +92,37 @@ class Walk:
         late = batches.shifted(self, stmt)
         value = batches.all_but_one(self, stmt, scope) if late else self.eval(stmt.value, scope, results=len(stmt.targets))
         for target, one in zip(stmt.targets, value if isinstance(value, tuple) else (value,), strict=True):
-            self._store(target, self._added(target, one, scope) if stmt.accumulate else one, scope)
+            new = self._added(target, one, scope) if stmt.accumulate else one
+            for index in () if late else self._beside(stmt.value, target):
+                new = self._where_there(index, new, target, scope)
+            self._store(target, new, scope)
+
+    def _beside(self, expr: Expr, target: Ref) -> set[PartIndex]:
+        """The parts of other iterations that an expression reads, save the one that is written."""
+        found = (e.index for e in expressions(expr) if isinstance(e, Ref) and e.name not in self.kept)
+        return {i for i in found if i is not None and i.var is not None and i.offset and i != target.index}
+
+    def _where_there(self, index: PartIndex, new: Value, target: Ref, scope: Scope) -> Value:
+        """What a statement writes that reads another iteration's part: where there is none, it does nothing."""
+        handle = new if isinstance(new, Handle) else None
+        value = handle.result if handle is not None else new
+        found = scope.find(index.var) if index.var is not None else None
+        if found is None or not isinstance(value, Tensor | Stream | Scalar):
+            return new
+        loop, variable = found
+        if isinstance(value, Tensor) and value.region.index == shifted(variable, index.offset):  # no real part's, at the end
+            return new if handle is not None else self.ctx.unknown_tensor(value)
+        if index.offset == -1 and loop.start == 1 and not loop.within:
+            return new
+        before = self.env.get(target.name)
+        if handle is not None:
+            return replace(handle, result=self.ctx.unknown_like(value))
+        if abs(index.offset) > 1 or loop.within is not None or type(before) is not type(value):
+            return self.ctx.unknown_like(value)
+        end = edge(-1 if index.offset > 0 else 0, self.whole, variable.sort)
+        there = self.read(target, scope)
+        kept = joined(self.ctx, (variable, end, False), value, there)
+        return kept if isinstance(kept, type(value)) else self.ctx.unknown_like(value)
 
     def _added(self, target: Ref, value: Value, scope: Scope) -> Value:
         before = self.env.get(target.name)
@@ -115,7 +147,10 @@ class Walk:
             if isinstance(before, Parts):
                 raise NoMeaningError(f"`{name}` is activations in one part and parameters, or gradients, in another", target.place)
             self.env[name] = merged(self, target, value, before, scope)
-        elif isinstance(value, Handle) or (target.index is None and target.group is None):
+        elif isinstance(value, Handle):
+            ahead = target.index is not None and target.index.offset != 0
+            self.env[name] = replace(value, own=before if ahead and isinstance(before, Handle) else None)
+        elif target.index is None and target.group is None:
             self.env[name] = value
         else:
             found = scope.find(target.index.var) if target.index is not None and target.index.var else None
@@ -134,8 +169,8 @@ class Walk:
         """A started collective whose operand is written or freed may read either value."""
         for other, held in self.env.items():
             handle = held.value if isinstance(held, Apart) else held
-            if isinstance(handle, Handle) and name in handle.reads:
-                raced = replace(handle, raced=True)
+            if isinstance(handle, Handle):
+                raced = handle.racing(name)
                 self.env[other] = replace(held, value=raced) if isinstance(held, Apart) else raced
 
     def _do(self, call: Call, scope: Scope) -> None:
@@ -265,6 +300,8 @@ class Walk:
             value = value.value
         if ref.name in self.kept:
             return batches.read(self.world, value, ref, scope)
+        if isinstance(value, Handle) and value.own is not None and ref.index is not None and not ref.index.offset:
+            return value.own
         if isinstance(value, Parts):
             return self._part_of(value, ref, scope)
         if isinstance(value, Tensor):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from placeproof.core.program import For, statements
 from placeproof.core.program.ir import calls, references
 from placeproof.prove.terms import ONE, ZERO, Fn, Index, Poly, Var, app, fn, product, rewritten, same, substitute, total
-from placeproof.semantics.encode.buffers import own, targets
+from placeproof.semantics.encode.buffers import filled_ahead, own, targets
 from placeproof.semantics.encode.compute import on_holder
 from placeproof.semantics.encode.context import Mark
 from placeproof.semantics.encode.scope import Scope, domain_of, edge, loop_variable, shifted
@@ -196,6 +196,7 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
     outer, walk.mixed = walk.mixed, walk.mixed | _mixed(stmt, before)
     carried = {n: i for n in written if n in before and (i := _invariant(walk, before[n], stmt, around, variable)) is not None}
     unknown = {n for n, whole in written.items() if whole and n not in carried}
+    ahead: dict[str, Tensor] | None = None
     while True:
         walk.ctx.rewound(mark)
         walk.env = {n: walk.ctx.unknown_tensor(v) if n in walk.mixed and isinstance(v, Tensor) else v for n, v in before.items()}
@@ -205,7 +206,15 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
                 walk.env[name] = held
         for name, invariant in carried.items():
             walk.env[name] = invariant.at_start
+        walk.env |= ahead or {}
         _iteration(walk, stmt, variable, scope)
+        if ahead is None:
+            ahead = {
+                n: v for n, v in walk.env.items() if isinstance(v, Tensor) and n not in carried and n in written and filled_ahead(stmt, n)
+            }
+            if ahead:  # what an earlier iteration wrote is now known
+                continue
+        walk.env |= {n: walk.ctx.unknown_tensor(v) for n, v in ahead.items() if walk.env.get(n) != v}
         broken = [n for n, i in carried.items() if n in walk.env and not _agrees(walk, walk.env[n], i.at_end)]
         if not broken:
             break

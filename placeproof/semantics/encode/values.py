@@ -150,11 +150,17 @@ class Batched(Terms):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handle(Terms):
-    """A started collective: its result, the buffers that it reads, and whether one of them was written before the wait."""
+    """A started collective: its result, the buffers that it reads, and whether one of them was written before the wait. ``own``: where this
+    is of the next part, the handle of the iteration's own."""
 
     result: Whole
     reads: frozenset[str]
     raced: bool = False
+    own: Handle | None = None
+
+    def racing(self, name: str) -> Handle:
+        """The same after a buffer was written or freed: a collective that reads it may read either value."""
+        return replace(self, raced=self.raced or name in self.reads, own=None if self.own is None else self.own.racing(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
