@@ -9,7 +9,8 @@ import pytest
 
 from placeproof.blocks import text
 from placeproof.core.program import Call, read
-from placeproof.semantics.tensors import Found, Searched, judge_tensors, search
+from placeproof.semantics.search import Searched
+from placeproof.semantics.tensors import Found, judge_tensors, search
 from placeproof.semantics.tensors.arrays import Arrays
 from placeproof.semantics.tensors.groups import Groups
 from placeproof.semantics.tensors.numbers import Fractions

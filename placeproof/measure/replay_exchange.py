@@ -13,9 +13,9 @@ import numpy as np
 
 from placeproof.measure.replay_mesh import Mesh
 from placeproof.measure.replay_wire import Wire, packed, unpacked
-from placeproof.semantics.meaning.exchange import Collective, Owners, owned
+from placeproof.semantics.meaning.exchange import Collective
 from placeproof.semantics.meaning.layers import Experts
-from placeproof.semantics.meaning.mesh import of_tensors
+from placeproof.semantics.meaning.mesh import Owners, of_tensors, owned
 from placeproof.semantics.meaning.network import Gradients, Weights
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.place import Meeting, Place
@@ -108,10 +108,10 @@ class Exchange(Collective):
         return rows.reshape(data.shape), there.reshape(have.shape)
 
 
-def _shares(owned: Array) -> list[Array]:
+def _shares(own: Array) -> list[Array]:
     """The numbers of each device's rows, filled up to the longest share with -1."""
-    longest = max(1, int(owned.sum(axis=1).max()))
-    return [np.pad(np.flatnonzero(row), (0, longest - int(row.sum())), constant_values=-1) for row in owned]
+    longest = max(1, int(own.sum(axis=1).max()))
+    return [np.pad(np.flatnonzero(row), (0, longest - int(row.sum())), constant_values=-1) for row in own]
 
 
 # Layers whose experts lie on several devices.
@@ -155,7 +155,7 @@ class SentExperts(Experts):
         world, me = self.world, self.wire.group.at[self.wire.group.me]
         every = world.columns(tuple(range(len(world.elements))))
         first = every.matrices(world.layout.blocks[0])[1][0]
-        return np.all([world.layout.owners(f, self.stage)[first] == me[f] for f in self.along], axis=0)
+        return owned({f: world.layout.owners(f, self.stage)[first] for f in self.along}, me)
 
     def counted(self) -> list[int]:
         """The devices whose tokens count for this one's gradients: those that have samples of their own, and itself."""

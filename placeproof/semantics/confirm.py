@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import TypeAlias
 
@@ -18,7 +19,7 @@ from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.encode import Line
 from placeproof.semantics.encode.world import Range
 from placeproof.semantics.meaning.setup import Fault, Setup
-from placeproof.semantics.search import Found, allowed, batches_of, degrees_of, describe, entries_of, shapes_of
+from placeproof.semantics.search import Found, allowed, batches_of, degrees_by, degrees_of, describe, entries_of, shapes_of
 
 #: How many devices a confirming run may have, and how many that run one by one since they exchange messages or do different things.
 MOST_DEVICES, MOST_APART = 8192, 64
@@ -169,8 +170,8 @@ def _allowed_degrees(
         shapes = [[(n, 1) for n in range(long, LONGEST)], *([[(1, n) for n in range(long, LONGEST)]] if axis.inner is not None else [])]
         inside = [d for d in found if 1 < d.get(axis.inner_name, 1) < d[axis.name]]  # several groups of several devices
         found = [found[0], *inside[:1], *inside[2:3]] if inside else found
-    ends = [[{axis.name: o * i} if axis.inner is None else {axis.name: o * i, axis.inner_name: i} for o, i in shape] for shape in shapes]
-    return found[:3], [d for end in ends for d in [d for d in end if allowed(program, Setup(degrees=d), ranges)][:1]]
+    ends = [[d for d in itertools.starmap(partial(degrees_by, axis), s) if allowed(program, Setup(degrees=d), ranges)] for s in shapes]
+    return found[:3], [d for end in ends for d in end[:1]]
 
 
 def _numbers(program: Resolved) -> list[int]:

@@ -24,7 +24,7 @@ from placeproof.semantics.confirm import denied
 from placeproof.semantics.encode.world import Range
 from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.setup import Setup, layout_of
-from placeproof.semantics.search import Found, allowed, batches_of, describe, shapes_of
+from placeproof.semantics.search import Found, allowed, batches_of, degrees_by, describe, shapes_of
 
 if TYPE_CHECKING:
     from placeproof.semantics.verdict import Judged
@@ -355,7 +355,7 @@ def _grid(program: Resolved, degree: dict[str, int], walk: _Walk, ranges: tuple[
             start = first if walk.ranks[factor] <= {0} else least.get(axis.name, 1) if axis.inner is None else 1
             found[factor] = [fixed] if isinstance(fixed, int) else list(range(start, first + degree[factor] + 1))
         values |= {f: tuple(n) for f, n in found.items()}
-        choices.append([_degrees(axis.name, dict(zip(found, at, strict=True))) for at in itertools.product(*found.values())])
+        choices.append([degrees_by(axis, *at) for at in itertools.product(*found.values())])
         if axis.inner is not None and axis.degree is not None:
             raise _NotCoveredError(f"axis {axis.name} has a given degree and sub-groups")
     batches = batches_of(program, ranges)
@@ -372,13 +372,6 @@ def _grid(program: Resolved, degree: dict[str, int], walk: _Walk, ranges: tuple[
     if not setups or not all(allowed(program, s, ranges) for s in setups):
         raise _NotCoveredError("the ranges leave out where it would have to be run")
     return setups, values
-
-
-def _degrees(axis: str, found: dict[str, int]) -> dict[str, int]:
-    if len(found) == 1:
-        return {axis: next(iter(found.values()))}
-    outer, inner = found
-    return {axis: found[outer] * found[inner], inner: found[inner]}
 
 
 def _spread(program: Resolved, setup: Setup, walk: _Walk) -> Setup:

@@ -164,8 +164,7 @@ def _setup(program: Resolved, without: frozenset[str]) -> Setup | None:
     batches = batches_of(program)
     m = batches[0] if len(batches) == 1 else next(free, 0)
     units = shapes_of(program)[-1][1]
-    sizes = [n for name, n in degrees.items() if not any(a.inner is not None and name == a.inner_name for a in program.axes)]
-    if not all(degrees.values()) or not m or prod(sizes) > MOST:
+    if not all(degrees.values()) or not m or prod(degrees[a.name] for a in program.axes) > MOST:
         return None
     return Setup(degrees=degrees, microbatches=m, layers_per_stage=units, units_per_stage=units, exact=False, without=without)
 

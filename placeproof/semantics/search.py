@@ -120,8 +120,7 @@ def setups(program: Resolved, without: frozenset[str] = frozenset()) -> Iterator
     batches, shapes, least = batches_of(program), shapes_of(program), least_degrees(program)
     degrees = [degrees_of(axis, least.get(axis.name, 1)) for axis in program.axes]
     meshes = [dict(itertools.chain.from_iterable(d.items() for d in chosen)) for chosen in itertools.product(*degrees)]
-    inner = {a.inner_name for a in program.axes if a.inner is not None}
-    sized = [(prod(n for name, n in mesh.items() if name not in inner), mesh) for mesh in meshes]
+    sized = [(prod(mesh[a.name] for a in program.axes), mesh) for mesh in meshes]
     every = []
     for (index, (devices, mesh)), m, (layers, units) in itertools.product(enumerate(sized), batches, shapes):
         if devices <= MOST_DEVICES:
@@ -170,10 +169,15 @@ def _names_units(program: Resolved) -> bool:
 def degrees_of(axis: Axis, least: int) -> list[dict[str, int]]:
     """Small degrees of an axis that has at least so many devices; with sub-groups, of some that divide it."""
     if axis.inner is None:
-        return [{axis.name: n} for n in ((axis.degree,) if axis.degree is not None else range(least, least + 3))]
+        return [degrees_by(axis, n) for n in ((axis.degree,) if axis.degree is not None else range(least, least + 3))]
     inner = (axis.inner,) if isinstance(axis.inner, int) else (2, 1, 3)
     whole = [(i, axis.degree or i * outer) for i in inner for outer in (1, 2, 3)]
-    return [{axis.name: n, axis.inner_name: i} for i, n in dict.fromkeys(whole) if n % i == 0]
+    return [degrees_by(axis, n // i, i) for i, n in dict.fromkeys(whole) if n % i == 0]
+
+
+def degrees_by(axis: Axis, outer: int, inner: int = 1) -> dict[str, int]:
+    """The degrees of an axis of so many devices, or groups of so many."""
+    return {axis.name: outer} if axis.inner is None else {axis.name: outer * inner, axis.inner_name: inner}
 
 
 def legible(program: Resolved, found: Found, seeds: int = 10) -> Found | None:

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from placeproof.core.program import Call
-from placeproof.semantics.meaning.exchange import Collective, Owners
+from placeproof.semantics.meaning.exchange import Collective
 from placeproof.semantics.meaning.layers import taken
-from placeproof.semantics.meaning.mesh import Mesh
+from placeproof.semantics.meaning.mesh import Mesh, Owners
 from placeproof.semantics.meaning.numbers import Array
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from placeproof.core.program import Call
-from placeproof.semantics.meaning.mesh import Mesh
+from placeproof.semantics.meaning.mesh import Mesh, Owners, owned
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.values import NoMeaningError, Norms, Part, Saved, Stream
 
 #: What goes from each part's owner, or to it, instead of from one root.
 _BY_OWNERS = {"broadcast": "all_gather", "reduce": "reduce_scatter"}
-#: Along factors, the coordinates of the devices to which elements, or tokens, belong; -1: to all.
-Owners: TypeAlias = Mapping[str, Array]
 
 
 class Collective:
@@ -125,11 +123,3 @@ class Collective:
         for f, n in self.root.items():
             found &= self.mesh.at[f] == n
         return found
-
-
-def owned(owners: Owners, at: Mapping[str, Any]) -> Array:
-    """Which elements, or tokens, belong to devices by their coordinates."""
-    found: Array = np.array(True)
-    for f, owner in owners.items():
-        found = found & ((np.asarray(at[f])[..., None] == owner) | (owner < 0))
-    return found

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from placeproof.semantics.meaning.mesh import Mesh, owned
 from placeproof.semantics.meaning.network import Weights
 from placeproof.semantics.meaning.numbers import Array, Field
 from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Part, Saved, Stream, expect
 
 if TYPE_CHECKING:
-    from placeproof.semantics.meaning.mesh import Mesh
     from placeproof.semantics.meaning.world import World
 
 Make = Callable[[Field, Array, Array, Array, Array], Weights]
@@ -99,11 +99,8 @@ class Experts:
         self.world, self.along, self.w = world, along, w
         layout, columns = world.layout, w.columns
         self.expert = np.array([layout.group_of(e) in layout.expert_groups for e in columns.elements], dtype=bool)
-        owned: Array = np.ones((*w.extent.shape[:-1], len(columns)), dtype=bool)
-        owners = {f: world.layout.owners(f, stage)[columns.index] for f in along}
-        for f, owner in owners.items():
-            owned &= at[f][..., None] == owner
-        if (w.extent & self.expert & ~owned).any():
+        owners = {f: layout.owners(f, stage)[columns.index] for f in along}
+        if (w.extent & self.expert & ~owned(owners, at)).any():
             raise MisfitError("a layer that sends tokens to their experts is given another device's experts as well")
         alone = w.group in layout.expert_groups
         met = self.any(Layers(world, w).columns) if alone else np.ones((*w.extent.shape[:-1], layout.width), dtype=bool)
