@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program, Resolved
 from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
-from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, denied
-from placeproof.semantics.encode import INVARIANT, Encoding, Line, NoMeaningError, Obligation, Options, encode
+from placeproof.semantics.confirm import Confirmed, NotRun, confirm_by_runs, denied
+from placeproof.semantics.encode import INVARIANT, Line, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.ranges import Range
 from placeproof.semantics.resolve import resolve
@@ -74,7 +74,8 @@ def judge(
         encoding = encode(resolved, options)
     except NoMeaningError as missing:
         where = f", line {missing.place.line}" if missing.place else ""
-        return _by_search(resolved, options, (), None, f"the proof cannot speak of this step: {missing}{where}")
+        why = f"the proof cannot speak of this step: {missing}{where}"
+        return _by_search(Judged(program=resolved, options=options, word="unknown", why=why))
     settled = tuple(settle_obligation(o, budget) for o in encoding.obligations)
     open_ = [s for s in settled if s.word != "proved"]
     judged = Judged(
@@ -91,8 +92,7 @@ def judge(
         return _ends(replace(judged, warnings=(*judged.warnings, *(_harmless(s) for s in open_))))
     first = min(open_, key=_tells_least)
     assert isinstance(first.verdict, Unknown)
-    found = _by_search(resolved, options, settled, first.obligation, first.verdict.why)
-    return replace(found, for_all=judged.for_all, warnings=judged.warnings)
+    return _by_search(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why))
 
 
 def _ends(judged: Judged, lines: tuple[Line, ...] = ()) -> Judged:
@@ -136,18 +136,18 @@ def settle_obligation(obligation: Obligation, budget: Budget | None) -> Settled:
     return Settled(obligation=obligation, verdict=verdict, seconds=time.perf_counter() - began)
 
 
-def _by_search(program: Resolved, options: Options, settled: tuple[Settled, ...], about: Obligation | None, why: str) -> Judged:
+def _by_search(judged: Judged) -> Judged:
     """A suspicion is confirmed by a run, or it stays one."""
+    program, options = judged.program, judged.options
     result = search(program, without=options.without, ranges=options.ranges)
     if not isinstance(result, Found):  # long thin meshes, too
         denied = confirm_by_runs(program, options.without, options.ranges)
         result = denied if isinstance(denied, Found) else result
-    judged = Judged(program=program, options=options, word="unknown", settled=settled, about=about, why=why)
     if not isinstance(result, Found):
-        return replace(judged, why=f"{why}; {result.words}")
+        return replace(judged, why=f"{judged.why}; {result.words}")
     found = legible(program, result)
     if found is None:
-        return replace(judged, why=f"{why}; a run in residues differed, and in fractions it did not")
+        return replace(judged, why=f"{judged.why}; a run in residues differed, and in fractions it did not")
     return with_run(judged, found, lambda: _again(program, found))
 
 
@@ -166,6 +166,3 @@ def _again(program: Resolved, found: Found) -> bool:
     from placeproof.semantics.meaning.run import run
 
     return run(program, found.setup) == found.what
-
-
-__all__ = ["DisagreementError", "Encoding", "Fault", "Judged", "Settled", "judge"]

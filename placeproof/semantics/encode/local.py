@@ -114,12 +114,6 @@ def _statistics(walk: Walk, call: Call, operands: list[Any], results: int) -> Va
     return Scalar(body=walk.world.statistic(walk.world.sample(_batch(walk, operands[1:]))) if fine else walk.ctx.unknown())
 
 
-def _scale(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
-    value, factor = operands
-    scaled: Value = value.map(lambda body: product(body, factor.body))
-    return scaled
-
-
 def _rounded(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
     value = operands[0]
     if "exact-quantizers" not in walk.world.options.without or not isinstance(value, Tensor | Stream | Scalar):
@@ -306,7 +300,7 @@ LOCAL: dict[str, Rule] = {
     "backward_input": lambda walk, _call, operands, _results: compute.input_gradient(walk.ctx, *operands),
     "loss": _loss,
     "output": lambda _walk, _call, operands, _results: operands[0].output,
-    "scale": _scale,
+    "scale": lambda _walk, _call, operands, _results: operands[0].map(lambda body: product(body, operands[1].body)),
     "part": lambda walk, call, operands, _results: own_part(walk.ctx, call, operands[0]),
     "quantize": _rounded,
     "elementwise": _elementwise,

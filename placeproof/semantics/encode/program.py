@@ -81,7 +81,8 @@ def _after_the_step(walk: Walk) -> None:
     ctx, world = walk.ctx, walk.world
     for state in ("parameters", "optimizer"):
         value = walk.env[state]
-        ctx.place = _last_write(walk.program, state)
+        every = list(statements(walk.program.body))
+        ctx.place = ([s for s in every if isinstance(s, Assign) and any(t.name == state for t in s.targets)] or every)[-1].place
         for group in world.groups:
             piece = value.pieces.get(group) if isinstance(value, Tensor) else None
             body = piece.body if piece is not None else ctx.unknown_of(group)
@@ -98,8 +99,3 @@ def _by_owner(walk: Walk, group: str) -> Poly:
     value, held = walk.ctx.written[group]
     (at, *_) = walk.ctx.owner_of(group, held)
     return substitute(substitute(value, at), walk.world.at_rank(0, walk.world.here))
-
-
-def _last_write(program: Resolved, state: str) -> Place | None:
-    found = [s.place for s in statements(program.body) if isinstance(s, Assign) and any(t.name == state for t in s.targets)]
-    return found[-1] if found else (list(statements(program.body))[-1].place)
