@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from placeproof.measure.replay_file import Counterexample, Shown
+from placeproof.semantics import meaning, tensors
+from placeproof.semantics.meaning.layout import in_words
+from placeproof.semantics.meaning.recorded import plain
+from placeproof.semantics.meaning.run import run
+from placeproof.semantics.meaning.script import shown_pair
 
 
 def simulated(found: Counterexample) -> Shown:
     """Run the program in fractions on every device of the mesh, and compare with one device. What the simulator says now is in words like
     those of the file."""
-    from placeproof.semantics import meaning, tensors
-    from placeproof.semantics.meaning.layout import in_words
-    from placeproof.semantics.meaning.recorded import plain
-    from placeproof.semantics.meaning.run import run
-    from placeproof.semantics.meaning.script import shown_pair
-
     degrees, flags = dict(found.degrees), found.flags
     what: meaning.Difference | tensors.Difference | meaning.Fault | None
     if found.kind == "step":

@@ -18,7 +18,11 @@ from placeproof.core.program.ir import evaluated
 from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.encode import Line
 from placeproof.semantics.encode.world import Range
-from placeproof.semantics.meaning.setup import Fault, Setup
+from placeproof.semantics.linewise import compared
+from placeproof.semantics.meaning.run import NoMeaningError, Run
+from placeproof.semantics.meaning.script import what_differs
+from placeproof.semantics.meaning.setup import Fault, Setup, layout_of
+from placeproof.semantics.meaning.world import apart_axes
 from placeproof.semantics.search import Found, allowed, batches_of, degrees_by, degrees_of, describe, entries_of, shapes_of
 
 #: How many devices a confirming run may have, and how many that run one by one since they exchange messages or do different things.
@@ -59,8 +63,6 @@ class DisagreementError(Exception):
 
 def denied(program: Resolved, found: Found) -> DisagreementError:
     """The error of a run that denies a proof."""
-    from placeproof.semantics.meaning.script import what_differs
-
     what = found.what.why if isinstance(found.what, Fault) else what_differs(found.what)
     return DisagreementError(program.name, describe(found.setup), what)
 
@@ -88,9 +90,6 @@ def confirm_by_runs(
 
 
 def _ran(program: Resolved, setups: list[Setup], lines: tuple[Line, ...] = ()) -> Result:
-    from placeproof.semantics.linewise import compared
-    from placeproof.semantics.meaning.run import NoMeaningError, Run
-
     done = []
     for number, setup in enumerate(setups):
         looked = bool(lines) and number == min(BY_LINE, len(setups) - 1)
@@ -182,9 +181,6 @@ def _numbers(program: Resolved) -> list[int]:
 
 def _fits(program: Resolved, setup: Setup) -> bool:
     """Whether a mesh is small enough to be run."""
-    from placeproof.semantics.meaning.setup import layout_of
-    from placeproof.semantics.meaning.world import apart_axes
-
     layout = layout_of(program, setup)
     sizes = layout.sizes.factors
     devices, apart = prod(sizes.values()), prod(sizes[f] for f in layout.factors(apart_axes(program, layout)))

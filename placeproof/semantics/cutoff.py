@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, evaluated, expressions, statements
@@ -23,11 +23,10 @@ from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.confirm import denied
 from placeproof.semantics.encode.world import Range
 from placeproof.semantics.meaning.layout import Layout
+from placeproof.semantics.meaning.run import NoMeaningError, run
 from placeproof.semantics.meaning.setup import Setup, layout_of
 from placeproof.semantics.search import Found, allowed, batches_of, degrees_by, describe, shapes_of
-
-if TYPE_CHECKING:
-    from placeproof.semantics.verdict import Judged
+from placeproof.semantics.verdict import Judged
 
 #: How many places a coefficient may tell apart beside the named ranks: the device, the owner of the element, two samples' devices (the
 #: optimizer squares a gradient), and the owners of two other elements that their passes have read.
@@ -407,8 +406,6 @@ def _everywhere(layout: Layout, walk: _Walk) -> bool:
 
 
 def _ran(program: Resolved, setups: list[Setup], degree: dict[str, int], values: _Values) -> Result:
-    from placeproof.semantics.meaning.run import NoMeaningError, run
-
     for setup, seed in itertools.product(setups, SEEDS):
         one = replace(setup, seed=seed)
         try:

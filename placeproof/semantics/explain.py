@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from placeproof.core.program import Assign, Ref, Resolved, Stmt, calls, statements
 from placeproof.core.program.ir import expressions, references
 from placeproof.core.program.wellformed import least_degrees
+from placeproof.semantics.meaning.run import NoMeaningError, Run
 from placeproof.semantics.meaning.setup import Setup
+from placeproof.semantics.meaning.values import Part
 from placeproof.semantics.search import batches_of, degrees_of, shapes_of
-
-if TYPE_CHECKING:
-    from placeproof.semantics.meaning.run import Run
 
 #: Degrees that tell factors apart: no product of some is a product of others.
 _APART = (3, 5, 7, 11, 13)
@@ -92,8 +93,6 @@ def _holds(found: _Gradient, setup: Setup) -> str:
 
 
 def _is_gradient(part: Any) -> bool:
-    from placeproof.semantics.meaning.values import Part
-
     return isinstance(part, Part) and part.data.shape[-1] == 1 and bool(part.have.any())
 
 
@@ -134,8 +133,6 @@ def _in_words(what: str, factor: str) -> str:
 
 def _wrong(found: _Gradient) -> tuple[_Gradient, str]:
     """The elements of the groups, and of the units, whose gradient is wrong somewhere, and their names where others are right."""
-    import numpy as np
-
     layout, elements = found.run.truth.world.layout, found.run.truth.world.elements
     wrong = ((found.read != -1) & (found.read != found.run.truth.gradient)).any(axis=0)
     groups = np.array([layout.group_of(e) for e in elements])
@@ -171,8 +168,6 @@ def _setup(program: Resolved, without: frozenset[str]) -> Setup | None:
 
 def _ran(program: Resolved, setup: Setup) -> Run | None:
     """One step of a program that ends there."""
-    from placeproof.semantics.meaning.run import NoMeaningError, Run
-
     both = Run(program, setup).watched()
     try:
         return both if both.step(0) is None and program.axes else None
@@ -182,8 +177,6 @@ def _ran(program: Resolved, setup: Setup) -> Run | None:
 
 def _gradient(both: Run, parts: list[Any], setup: Setup) -> _Gradient:
     """What a buffer holds on all devices; ``parts``: on those of each place."""
-    import numpy as np
-
     rows, own = [], []
     for place, held in zip(both.places, parts, strict=True):
         part = held.on(both.truth.columns)
@@ -199,8 +192,6 @@ def _gradient(both: Run, parts: list[Any], setup: Setup) -> _Gradient:
 
 def _expected(found: _Gradient) -> Iterator[tuple[str, Any]]:
     """What a gradient may be, in words, and as ``[device, element]``: the mean over some of the samples, or what they add to it."""
-    import numpy as np
-
     f, layout, m = found.run.truth.world.field, found.run.truth.world.layout, int(found.batches.max()) + 1
     count = len(found.samples)
     yield "", found.right[None, :]

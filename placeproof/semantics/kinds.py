@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
+from itertools import chain
 
 from placeproof.core.diagnostics import Place, Problems
 from placeproof.core.program import Program
@@ -67,10 +68,9 @@ _Wrong = Iterator[tuple[str, Place | None, str]]
 
 def require_kinds(found: Trace) -> None:
     """Raise :class:`InputError` for every operand of the wrong kind."""
-    of_events = (wrong for e in found.events for check in _CHECKS for wrong in check(e, found.program))
-    every = [*of_events, *_arithmetic(found)]
     problems = Problems()
-    for message, place, help in (*every, *_states(found, {place.line for _, place, _ in every if place is not None})):
+    of_events = (wrong for e in found.events for check in _CHECKS for wrong in check(e, found.program))
+    for message, place, help in chain(of_events, _arithmetic(found), _states(found, problems)):
         problems.add("PP309", message, place=place, help=help)
     problems.raise_if_any()
 
@@ -82,8 +82,9 @@ def _arithmetic(found: Trace) -> _Wrong:
             yield message, expr.place, "`master(optimizer)` is its copy of the parameters"
 
 
-def _states(found: Trace, told: Set[int]) -> _Wrong:
-    """A state is written with what has its elements. ``told``: lines where what the value is made of is wrong."""
+def _states(found: Trace, problems: Problems) -> _Wrong:
+    """A state is written with what has its elements; said only of lines of which nothing else was said before."""
+    told = {p.place.line for p in problems.found if p.place is not None}
     for access in found.accesses:
         place = access.stmt.place
         if access.write and access.name in _STATE_NAMES and access.value.kind not in _STATES and (place is None or place.line not in told):

@@ -12,6 +12,8 @@ from placeproof.core.mesh import Axis
 from placeproof.core.program import FIRST_UNIT, For, Resolved, assigned, calls, reads, statements
 from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.encode.world import Range, World
+from placeproof.semantics.meaning.recorded import IrrationalError
+from placeproof.semantics.meaning.run import NoMeaningError, run
 from placeproof.semantics.meaning.setup import Difference, Fault, Setup, factors_of
 
 #: The most devices of a mesh that is tried, and the most seconds that a search takes.
@@ -45,8 +47,6 @@ def search(
     program: Resolved, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), seconds: float = SECONDS
 ) -> Found | Searched:
     """The smallest run that differs from the reference, or how far was looked."""
-    from placeproof.semantics.meaning.run import NoMeaningError, run
-
     began, runs, last = time.monotonic(), 0, ""
     for setup in setups(program, without):
         if not allowed(program, setup, ranges):
@@ -73,8 +73,6 @@ def stuck(program: Resolved, *, without: frozenset[str] = frozenset(), ranges: t
 
     Only axes of messages have more than one device, so that this takes milliseconds.
     """
-    from placeproof.semantics.meaning.run import NoMeaningError, run
-
     messages = {a for s in statements(program.body) for c in calls(s) if c.op in ("send", "recv") for a in c.axes}
     if not messages:
         return None
@@ -182,9 +180,6 @@ def degrees_by(axis: Axis, outer: int, inner: int = 1) -> dict[str, int]:
 
 def legible(program: Resolved, found: Found, seeds: int = 10) -> Found | None:
     """A run of the same size in fractions whose numbers are short; None where no run in fractions differs."""
-    from placeproof.semantics.meaning.recorded import IrrationalError
-    from placeproof.semantics.meaning.run import run
-
     for small in (True, False):
         best = None
         for seed in range(1, seeds + 1):

@@ -13,6 +13,7 @@ from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
 from placeproof.semantics.confirm import Confirmed, NotRun, confirm_by_runs, denied
 from placeproof.semantics.encode import INVARIANT, Line, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.meaning import Fault
+from placeproof.semantics.meaning.run import run
 from placeproof.semantics.ranges import Range
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.search import Found, legible, search, stuck
@@ -148,7 +149,7 @@ def _by_search(judged: Judged) -> Judged:
     found = legible(program, result)
     if found is None:
         return replace(judged, why=f"{judged.why}; a run in residues differed, and in fractions it did not")
-    return with_run(judged, found, lambda: _again(program, found))
+    return with_run(judged, found, lambda: run(program, found.setup) == found.what)
 
 
 def with_run(judged: Judged, found: Found | tensors.Found, again: Callable[[], bool]) -> Judged:
@@ -159,10 +160,3 @@ def with_run(judged: Judged, found: Found | tensors.Found, again: Callable[[], b
     verdict = confirm(about.claim, found, again)
     settled = tuple(replace(s, verdict=verdict) if s.obligation is about else s for s in judged.settled)
     return replace(judged, word="refuted" if isinstance(verdict, Refuted) else "unknown", settled=settled, found=found)
-
-
-def _again(program: Resolved, found: Found) -> bool:
-    """Whether a second run ends as the first one did."""
-    from placeproof.semantics.meaning.run import run
-
-    return run(program, found.setup) == found.what

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,7 @@ from placeproof.semantics.meaning.mesh import Mesh, owned
 from placeproof.semantics.meaning.network import Weights
 from placeproof.semantics.meaning.numbers import Array, Field
 from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Part, Saved, Stream, expect
-
-if TYPE_CHECKING:
-    from placeproof.semantics.meaning.world import World
+from placeproof.semantics.meaning.world import World
 
 Make = Callable[[Field, Array, Array, Array, Array], Weights]
 

@@ -1,7 +1,4 @@
-"""Tensor programs: one block of a model, forward and backward, over tensors with named dimensions.
-
-NumPy is imported by :mod:`placeproof.semantics.tensors.machine`, not here.
-"""
+"""Tensor programs: one block of a model, forward and backward, over tensors with named dimensions."""
 
 from placeproof.semantics.tensors.encode import encode_tensors
 from placeproof.semantics.tensors.judge import judge_tensors
