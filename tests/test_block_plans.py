@@ -19,7 +19,7 @@ from placeproof.semantics.blocks import (
     lower_block,
     tensor_parallel,
 )
-from placeproof.semantics.tensors import judge_tensors
+from placeproof.semantics.verdict import judge_tensors
 
 TP, SP, CP = tensor_parallel(), tensor_parallel(sequence=True), context_parallel()
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program, Resolved
 from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
-from placeproof.semantics.confirm import Confirmed, NotRun, confirm_by_runs, denied
+from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, denied
 from placeproof.semantics.encode import INVARIANT, Line, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.ranges import Range
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.search import Found, legible, search, stuck
-
-if TYPE_CHECKING:
-    from placeproof.semantics import tensors
+from placeproof.semantics.search import Found, Searched, legible, search, stuck
+from placeproof.semantics.tensors import Found as FoundInBlock
+from placeproof.semantics.tensors import encode_tensors
+from placeproof.semantics.tensors.simulate import ran, setups, simulate, smaller
+from placeproof.semantics.tensors.simulate import search as search_blocks
+from placeproof.semantics.tensors.values import Space
 
 Word = Literal["proved", "refuted", "unknown"]
 
@@ -52,7 +54,7 @@ class Judged:
     for_all: tuple[str, ...] = ()
     warnings: tuple[tuple[str, Place | None], ...] = ()
     about: Obligation | None = None
-    found: Found | tensors.Found | None = None
+    found: Found | FoundInBlock | None = None
     why: str = ""
     confirmed: Confirmed | None = None
 
@@ -67,17 +69,13 @@ def judge(
     """
     resolved = resolve(program)
     if resolved.tensors:
-        from placeproof.semantics.tensors import judge_tensors
-
         return judge_tensors(resolved, budget)
     options = Options(without=without | frozenset(program.without), ranges=ranges)
     try:
         encoding = encode(resolved, options)
     except NoMeaningError as missing:
-        where = f", line {missing.place.line}" if missing.place else ""
-        why = f"the proof cannot speak of this step: {missing}{where}"
-        return _by_search(Judged(program=resolved, options=options, word="unknown", why=why))
-    settled = tuple(settle_obligation(o, budget) for o in encoding.obligations)
+        return _by_search(_unsaid(resolved, options, missing))
+    settled = tuple(_settled(o, budget) for o in encoding.obligations)
     open_ = [s for s in settled if s.word != "proved"]
     judged = Judged(
         program=resolved,
@@ -94,6 +92,11 @@ def judge(
     first = min(open_, key=_tells_least)
     assert isinstance(first.verdict, Unknown)
     return _by_search(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why))
+
+
+def _unsaid(program: Resolved, options: Options, missing: NoMeaningError) -> Judged:
+    where = f", line {missing.place.line}" if missing.place else ""
+    return Judged(program=program, options=options, word="unknown", why=f"the proof cannot speak of this step: {missing}{where}")
 
 
 def _ends(judged: Judged, lines: tuple[Line, ...] = ()) -> Judged:
@@ -130,7 +133,7 @@ def _harmless(settled: Settled) -> tuple[str, Place | None]:
     return f"it is not shown on every device that {one.name} ({one.condition}); no state that is kept depends on it", one.place
 
 
-def settle_obligation(obligation: Obligation, budget: Budget | None) -> Settled:
+def _settled(obligation: Obligation, budget: Budget | None) -> Settled:
     """An obligation with its verdict."""
     began = time.perf_counter()
     verdict = settle(obligation.claim, budget)
@@ -149,10 +152,10 @@ def _by_search(judged: Judged) -> Judged:
     found = legible(program, result)
     if found is None:
         return replace(judged, why=f"{judged.why}; a run in residues differed, and in fractions it did not")
-    return with_run(judged, found, lambda: run(program, found.setup) == found.what)
+    return _with_run(judged, found, lambda: run(program, found.setup) == found.what)
 
 
-def with_run(judged: Judged, found: Found | tensors.Found, again: Callable[[], bool]) -> Judged:
+def _with_run(judged: Judged, found: Found | FoundInBlock, again: Callable[[], bool]) -> Judged:
     """Refuted by a run, unless it does not confirm what is suspected of an obligation. ``again``: whether a second run ends so, too."""
     about = judged.about
     if about is None:
@@ -160,3 +163,54 @@ def with_run(judged: Judged, found: Found | tensors.Found, again: Callable[[], b
     verdict = confirm(about.claim, found, again)
     settled = tuple(replace(s, verdict=verdict) if s.obligation is about else s for s in judged.settled)
     return replace(judged, word="refuted" if isinstance(verdict, Refuted) else "unknown", settled=settled, found=found)
+
+
+# Blocks.
+
+
+def judge_tensors(program: Resolved, budget: Budget | None = None) -> Judged:
+    """Prove a tensor program, or look for a run that refutes it: ``found`` is a :class:`placeproof.semantics.tensors.Found`."""
+    options = Options(without=frozenset(program.without))
+    try:
+        obligations = encode_tensors(program)
+    except NoMeaningError as missing:
+        return _by_search_of_block(_unsaid(program, options, missing))
+    settled = tuple(_settled(o, budget) for o in obligations)
+    for_all = tuple(g.name for g in Space.of(program).given())
+    judged = Judged(program=program, options=options, word="proved", settled=settled, for_all=for_all)
+    open_ = [s for s in settled if s.word != "proved"]
+    if not open_:
+        return _confirmed_block(judged)
+    first = next((s for s in open_ if isinstance(s.verdict, Unknown) and s.verdict.suspected), open_[0])
+    assert isinstance(first.verdict, Unknown)
+    return _by_search_of_block(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why))
+
+
+def _confirmed_block(judged: Judged) -> Judged:
+    """What the obligations say, if small runs say so too: of one device, of two along each axis, and of three along one."""
+    every = list(setups(judged.program))
+    of = [s for s in every if sorted(s.degrees.values()) in ([1] * len(s.degrees), [2] * len(s.degrees))]
+    of += [s for s in every if max(s.degrees.values(), default=1) == 3 and sum(s.degrees.values()) == len(s.degrees) + 2][-1:]
+    done: list[str] = []
+    why = "no mesh is small enough"
+    for setup in of or every[-1:]:
+        found = ran(judged.program, setup, slopes=not done)
+        if isinstance(found, str):
+            found = ran(judged.program, smaller(judged.program, setup), slopes=not done)
+        if isinstance(found, FoundInBlock):
+            raise DisagreementError(judged.program.name, setup.mesh, found.words)
+        if isinstance(found, str):
+            why = found
+        else:
+            done.append(setup.mesh)
+    if not done:
+        return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {why}")
+    return replace(judged, confirmed=Confirmed(runs=tuple(done)))
+
+
+def _by_search_of_block(judged: Judged) -> Judged:
+    """A suspicion is confirmed by a run, or it stays one."""
+    found = search_blocks(judged.program)
+    if isinstance(found, Searched):
+        return replace(judged, why=f"{judged.why}; {found.words}")
+    return _with_run(judged, found, lambda: simulate(judged.program, found.setup) == found.what)
