@@ -77,14 +77,8 @@ def judge(
         return _by_search(_unsaid(resolved, options, missing))
     settled = tuple(_settled(o, budget) for o in encoding.obligations)
     open_ = [s for s in settled if s.word != "proved"]
-    judged = Judged(
-        program=resolved,
-        options=options,
-        word="proved",
-        settled=settled,
-        for_all=tuple(g.name for g in encoding.given if not g.name.startswith("tokens each")),
-        warnings=encoding.warnings,
-    )
+    for_all = tuple(g.name for g in encoding.given if not g.name.startswith("tokens each"))
+    judged = Judged(program=resolved, options=options, word="proved", settled=settled, for_all=for_all, warnings=encoding.warnings)
     if not open_:
         return _ends(judged, encoding.lines)
     if all(s.word == "proved" for s in settled if s.obligation.condition == INVARIANT):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -58,22 +58,16 @@ def encode(program: Resolved, options: Options | None = None) -> Encoding:
                 lines.append(Line(stmt, dict(walk.env)))
             _after_the_step(walk)
             break
-    return Encoding(
-        program=program,
-        options=chosen,
-        obligations=tuple(_distinct(ctx.obligations)),
-        given=ctx.given(),
-        warnings=tuple(dict.fromkeys(ctx.warnings)),
-        lines=tuple(lines),
-    )
+    found, warnings = tuple(_distinct(ctx.obligations)), tuple(dict.fromkeys(ctx.warnings))
+    return Encoding(program=program, options=chosen, obligations=found, given=ctx.given(), warnings=warnings, lines=tuple(lines))
 
 
-def _distinct(obligations: list[Obligation]) -> list[Obligation]:
+def _distinct(obligations: list[Obligation]) -> Iterable[Obligation]:
     """Obligations without repetitions of the same claim about the same line."""
     found: dict[tuple[object, ...], Obligation] = {}
     for one in obligations:
         found.setdefault((one.name, one.place, one.claim.left, one.claim.right, one.claim.given), one)
-    return list(found.values())
+    return found.values()
 
 
 def _after_the_step(walk: Walk) -> None:

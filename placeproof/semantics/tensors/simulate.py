@@ -44,18 +44,11 @@ def simulate(program: Resolved, setup: Setup, *, slopes: bool = True) -> Differe
         raise NotComputedError("division by zero") from error
     if found is None or isinstance(found, Fault):
         return found
-    output, device, index, numbers, f = found
+    output, at, index, numbers, f = found
     expected, actual = (None if n is None else f.plain(n) for n in numbers)
     require_short(f, (expected, actual), SHOWN)
-    return Difference(
-        line=output.line,
-        device=dict(zip(setup.degrees, device, strict=True)),
-        name=output.name,
-        index=index,
-        expected=expected,
-        actual=known(actual),
-        unheld=unheld(actual),
-    )
+    where, held = dict(zip(setup.degrees, at, strict=True)), known(actual)
+    return Difference(line=output.line, device=where, name=output.name, index=index, expected=expected, actual=held, unheld=unheld(actual))
 
 
 def compared(program: Resolved, setup: Setup, *, slopes: bool = True) -> Any:
