@@ -279,7 +279,7 @@ class _Walk:
         if call.choice("order") != "blocked":
             raise _NotCoveredError("an element has another owner in another order", call.place)
         if call.op in ("all_gather", "part", "reduce_scatter"):
-            self._own(call)
+            self.owned |= {*self.program.factors(*call.axes)}  # along these it matters who owns an element
         if call.op in _SUMS:
             return self._reduced(call)
         if call.op in _SAME:
@@ -309,14 +309,9 @@ class _Walk:
         count = Bound(above=factors, below=factors if op == "mean" else Counter(), given=True)
         return _times(replace(bound, given=False), count, call.place)
 
-    def _own(self, call: Call) -> None:
-        """Along these axes it matters who owns an element."""
-        self.owned |= {*self.program.factors(*call.axes)}
-
     def _root(self, call: Call) -> None:
-        self._own(call)  # parts come from their owners where no rank is named
-        root = call.choice("root")
-        factors = self.program.factors(*call.axes)
+        root, factors = call.choice("root"), self.program.factors(*call.axes)
+        self.owned |= {*factors}  # parts come from their owners where no rank is named
         if root not in ("0", "owner") and len(factors) > 1:
             raise _NotCoveredError("a root along several axes", call.place)
         for factor in factors:
@@ -357,17 +352,11 @@ def _grid(program: Resolved, degree: dict[str, int], walk: _Walk, ranges: tuple[
         choices.append([degrees_by(axis, *at) for at in itertools.product(*found.values())])
         if axis.inner is not None and axis.degree is not None:
             raise _NotCoveredError(f"axis {axis.name} has a given degree and sub-groups")
-    batches = batches_of(program, ranges)
     meshes = [dict(itertools.chain.from_iterable(d.items() for d in at)) for at in itertools.product(*choices)]
-    shapes = shapes_of(program)
-    if len(meshes) * len(batches) * len(shapes) > MOST_RUNS:
-        raise _NotCoveredError(f"{len(meshes) * len(batches) * len(shapes)} runs would be needed")
-    setups = [
-        _spread(program, Setup(degrees, m, layers, units, exact=False), walk)
-        for degrees in meshes
-        for m in batches
-        for layers, units in shapes
-    ]
+    every = list(itertools.product(meshes, batches_of(program, ranges), shapes_of(program)))
+    if len(every) > MOST_RUNS:
+        raise _NotCoveredError(f"{len(every)} runs would be needed")
+    setups = [_spread(program, Setup(degrees, m, *shape, exact=False), walk) for degrees, m, shape in every]
     if not setups or not all(allowed(program, s, ranges) for s in setups):
         raise _NotCoveredError("the ranges leave out where it would have to be run")
     return setups, values

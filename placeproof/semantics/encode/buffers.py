@@ -33,11 +33,8 @@ def own(loop: For, ref: Ref) -> bool:
         return False
     if ref.index.offset:
         plain = loop.domain == "units" and loop.within is None and not loop.start and ref.index.var == loop.var
-        return (
-            plain
-            and abs(ref.index.offset) == 1
-            and {r.index for s in statements(loop.body) for r in references(s) if r.name == ref.name} == {ref.index}
-        )
+        touched = {r.index for s in statements(loop.body) for r in references(s) if r.name == ref.name}
+        return plain and abs(ref.index.offset) == 1 and touched == {ref.index}
     return ref.index.var in {loop.var, *(s.var for s in statements(loop.body) if isinstance(s, For))}
 
 
