@@ -16,7 +16,7 @@ from placeproof.core.program import Call, Program, read, render
 from placeproof.semantics.catalogue import compositions
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Difference, Fault, Setup
-from placeproof.semantics.meaning.collectives import exchange
+from placeproof.semantics.meaning.collectives import OnArrays
 from placeproof.semantics.meaning.mesh import Mesh
 from placeproof.semantics.meaning.numbers import PRIME, Field
 from placeproof.semantics.meaning.problem import Problem, full_name
@@ -227,7 +227,7 @@ def test_a_collective_by_hand(name: str, op: str, axes: tuple[str, ...], mesh: M
     kind, _, root = name.partition(" ")
     rooted = (("root", root or "owner"),) if kind in ("broadcast", "reduce") else ()
     options = ((("op", op),) if "reduce" in kind else ()) + rooted
-    found = exchange(Call(op=kind, axes=axes, options=options), mesh, part)
+    found = OnArrays(Call(op=kind, axes=axes, options=options), mesh).result(part)
     dims = [world.dim[a] for a in axes]
     owner = {a: world.layout.owners(a, 0) for a in axes}
     for at in np.ndindex(*mesh.shape):

@@ -137,6 +137,11 @@ def _settled(obligation: Obligation, budget: Budget | None) -> Settled:
 def _by_search(judged: Judged) -> Judged:
     """A suspicion is confirmed by a run, or it stays one."""
     program, options = judged.program, judged.options
+    if program.tensors:
+        block = search_blocks(program)
+        if isinstance(block, Searched):
+            return replace(judged, why=f"{judged.why}; {block.words}")
+        return _with_run(judged, block, lambda: simulate(program, block.setup) == block.what)
     result = search(program, without=options.without, ranges=options.ranges)
     if not isinstance(result, Found):  # long thin meshes, too
         denied = confirm_by_runs(program, options.without, options.ranges)
@@ -168,7 +173,7 @@ def judge_tensors(program: Resolved, budget: Budget | None = None) -> Judged:
     try:
         obligations = encode_tensors(program)
     except NoMeaningError as missing:
-        return _by_search_of_block(_unsaid(program, options, missing))
+        return _by_search(_unsaid(program, options, missing))
     settled = tuple(_settled(o, budget) for o in obligations)
     for_all = tuple(g.name for g in Space.of(program).given())
     judged = Judged(program=program, options=options, word="proved", settled=settled, for_all=for_all)
@@ -177,7 +182,7 @@ def judge_tensors(program: Resolved, budget: Budget | None = None) -> Judged:
         return _confirmed_block(judged)
     first = next((s for s in open_ if isinstance(s.verdict, Unknown) and s.verdict.suspected), open_[0])
     assert isinstance(first.verdict, Unknown)
-    return _by_search_of_block(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why))
+    return _by_search(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why))
 
 
 def _confirmed_block(judged: Judged) -> Judged:
@@ -200,11 +205,3 @@ def _confirmed_block(judged: Judged) -> Judged:
     if not done:
         return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {why}")
     return replace(judged, confirmed=Confirmed(runs=tuple(done)))
-
-
-def _by_search_of_block(judged: Judged) -> Judged:
-    """A suspicion is confirmed by a run, or it stays one."""
-    found = search_blocks(judged.program)
-    if isinstance(found, Searched):
-        return replace(judged, why=f"{judged.why}; {found.words}")
-    return _with_run(judged, found, lambda: simulate(judged.program, found.setup) == found.what)

@@ -14,23 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from placeproof.core.program import Call
 from placeproof.semantics.meaning.exchange import Collective
 from placeproof.semantics.meaning.layers import taken
-from placeproof.semantics.meaning.mesh import Mesh, Owners
+from placeproof.semantics.meaning.mesh import Owners
 from placeproof.semantics.meaning.numbers import Array
 
 
-def exchange(call: Call, mesh: Mesh, value: Any) -> Any:
-    """The result on every device. Raises NoMeaningError."""
-    return _OnArrays(call, mesh).result(value)
+class OnArrays(Collective):
+    """A collective on all devices of its groups."""
 
-
-class _OnArrays(Collective):
     def _dims(self, factors: Sequence[str]) -> tuple[int, ...]:
         return tuple(self.world.dim[f] for f in factors)
 
