@@ -87,10 +87,8 @@ def _compute_axes_agree(strategy: Strategy) -> Iterator[Diagnostic]:
 def _activations_lie(strategy: Strategy) -> Iterator[Diagnostic]:
     for axis, mode, where, bad in _lying(strategy, ACTIVATIONS):
         if axis.splits.samples and (mode.device is not Share.PART or mode.gathers):
-            yield bad(
-                f"activations lie `{mode}` on {where}, but its devices have different samples",
-                "leave activations out there; to keep less of them, compose with `checkpoint` or `checkpoint(checkpoints=host)`",
-            )
+            help = "leave activations out there; to keep less of them, compose with `checkpoint` or `checkpoint(checkpoints=host)`"
+            yield bad(f"activations lie `{mode}` on {where}, but its devices have different samples", help)
         if axis.splits.name == "layers" and mode.device is not Share.PART:
             yield bad(f"activations lie `{mode}` on `{axis.name}`, but each stage has its own layers", "leave activations out there")
         if axis.splits.name == "hidden" and mode.gathers and not strategy.schedule.recompute:
@@ -103,10 +101,8 @@ def _needs_met(strategy: Strategy) -> Iterator[Diagnostic]:
     for axis, state in strategy.needs:
         if not strategy.places(states[state], axis):
             who = next((p for p in strategy.parts if any(e.owner == p and e.axis == axis for e in strategy.entries)), strategy.name)
-            yield _bad(
-                f"`{who}` works on axis `{axis}` where another strategy places {state}, and none does",
-                f"compose it: `{who} * tp`" if axis == "tp" else f"compose it with a strategy that places {state} on `{axis}`",
-            )
+            help = f"compose it: `{who} * tp`" if axis == "tp" else f"compose it with a strategy that places {state} on `{axis}`"
+            yield _bad(f"`{who}` works on axis `{axis}` where another strategy places {state}, and none does", help)
 
 
 def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:

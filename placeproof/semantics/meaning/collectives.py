@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -26,16 +25,13 @@ from placeproof.semantics.meaning.numbers import Array
 class OnArrays(Collective):
     """A collective on all devices of its groups."""
 
-    def _dims(self, factors: Sequence[str]) -> tuple[int, ...]:
-        return tuple(self.world.dim[f] for f in factors)
-
     def some(self, have: Array, along: tuple[str, ...]) -> Array:
         """Whether some device along some factors has it."""
-        return np.broadcast_to(have.any(axis=self._dims(along), keepdims=True), have.shape)
+        return np.broadcast_to(have.any(axis=self.world.dims(along), keepdims=True), have.shape)
 
     def combined(self, data: Array) -> Array:
         """The reduction over a group, everywhere in it."""
-        op, dims, field = self.call.choice("op"), self._dims(self.factors), self.world.field
+        op, dims, field = self.call.choice("op"), self.world.dims(self.factors), self.world.field
         found = (field.greatest if op == "max" else field.total)(data, dims, keepdims=True)
         if op == "mean":
             found = field.div(found, field.array([prod(data.shape[d] for d in dims)], (1,) * found.ndim))

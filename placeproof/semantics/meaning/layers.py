@@ -106,7 +106,7 @@ class Experts:
 
     def any(self, have: Array) -> Array:
         """Whether some device of the group has it."""
-        return have.any(axis=self._dims(self.along), keepdims=True)
+        return have.any(axis=self.world.dims(self.along), keepdims=True)
 
     def from_owners(self, owners: dict[str, Array]) -> Array:
         """Each expert's numbers from its owner."""
@@ -117,12 +117,9 @@ class Experts:
 
     def from_samples(self, gradient: Array) -> Array:
         """The gradients of experts added up over all devices that have samples of their own."""
-        dims = self._dims(tuple(f for f in self.along if f in self.world.layout.sample_factors))
+        dims = self.world.dims(f for f in self.along if f in self.world.layout.sample_factors)
         summed = self.world.field.total(gradient, dims, keepdims=True) if dims else gradient
         return np.where(self.expert[:, None], summed, gradient)
-
-    def _dims(self, factors: tuple[str, ...]) -> tuple[int, ...]:
-        return tuple(self.world.dim[f] for f in factors)
 
     def results(self, op: str, x: Any, dx: Any, whole: Stream | None) -> tuple[Any, Any]:
         """Of a forward or a backward: first what it gives where one result is taken."""
@@ -160,7 +157,7 @@ def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int) -> P
     found = f.add(found, seen)
     for axis in {g.experts for g in world.program.groups if g.experts}:
         factors = world.layout.factors((axis,))
-        dims = tuple(world.dim[x] for x in factors if x in world.layout.sample_factors)
+        dims = world.dims(x for x in factors if x in world.layout.sample_factors)
         sent = np.array([world.layout.group(world.layout.group_of(e)).experts == axis for e in world.elements])
         found = np.where(sent, f.total(found, dims, keepdims=True), found) if dims else found
     found = np.broadcast_to(found, whole.extent.shape)
