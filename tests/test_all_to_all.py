@@ -14,9 +14,9 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.program import Program, read, render
 from placeproof.cost.tensors import exchanges, kept
 from placeproof.report.proof_data import judgement
-from placeproof.semantics.tensors import Setup, judge_tensors
+from placeproof.semantics.tensors import Setup
 from placeproof.semantics.tensors.simulate import machine
-from placeproof.semantics.verdict import judge
+from placeproof.semantics.verdict import judge, judge_tensors
 
 HEAD = """\
 mesh(cp, tp)

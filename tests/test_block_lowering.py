@@ -33,8 +33,9 @@ from placeproof.semantics.blocks import (
     tensor_parallel,
 )
 from placeproof.semantics.blocks.lower import renamed
-from placeproof.semantics.tensors import NotComputedError, Setup, judge_tensors, simulate
+from placeproof.semantics.tensors import NotComputedError, Setup, simulate
 from placeproof.semantics.tensors.simulate import setups
+from placeproof.semantics.verdict import judge_tensors
 
 NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
 ROOT = files("placeproof")

@@ -20,7 +20,7 @@ from placeproof.semantics.blocks import (
     tensor_parallel,
 )
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.tensors import judge_tensors
+from placeproof.semantics.verdict import judge_tensors
 
 TP, SP, CP = tensor_parallel(), tensor_parallel(sequence=True), context_parallel()
 

@@ -21,12 +21,13 @@ from placeproof.core.program import Program, Resolved, parse, read
 from placeproof.report.proof_data import judgement
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.tensors import Difference, Found, Setup, judge_tensors, script, search, simulate
+from placeproof.semantics.tensors import Difference, Found, Setup, script, search, simulate
 from placeproof.semantics.tensors.arrays import Arrays
 from placeproof.semantics.tensors.machine import Machine
 from placeproof.semantics.tensors.numbers import PAIR, Fractions, Residues
 from placeproof.semantics.tensors.setup import NotComputedError
 from placeproof.semantics.tensors.simulate import machine, ran, setups
+from placeproof.semantics.verdict import judge_tensors
 
 HEAD = "mesh(tp)\ntensor(x, tokens, hidden)\ntensor(w, hidden, ffn, tp=ffn)\ntensor(v, ffn, hidden, tp=ffn)\ntensor(dy, tokens, hidden)\n"
 

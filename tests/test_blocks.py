@@ -14,7 +14,9 @@ from placeproof.blocks import BLOCKS, text
 from placeproof.core.program import Program, read
 from placeproof.prove import settle
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.tensors import Found, Searched, encode_tensors, judge_tensors, search
+from placeproof.semantics.search import Searched
+from placeproof.semantics.tensors import Found, encode_tensors, search
+from placeproof.semantics.verdict import judge_tensors
 
 #: How many random edits are tried.
 MANY = 1_000 if os.environ.get("PLACEPROOF_PROFILE") == "nightly" else 40

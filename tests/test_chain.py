@@ -11,7 +11,7 @@ from placeproof.cost.chain import chained
 from placeproof.cost.layer import Layer, layer
 from placeproof.cost.recompute import between
 from placeproof.cost.tensors import kept
-from placeproof.semantics.tensors import judge_tensors
+from placeproof.semantics.verdict import judge_tensors
 
 PLANS = ("", "tp", "sp")
 

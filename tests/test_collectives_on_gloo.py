@@ -182,7 +182,7 @@ def differences(name: str, rank: int) -> tuple[Counter[str], list[str]]:
         if asked[rank].size == 1:
             continue
         expected = said(partial(defined, places, asked, members, rank))
-        got = said(Exchange(mesh, places[rank], asked[rank]).result)
+        got = said(Exchange(mesh, places[rank], asked[rank]).exchanged)
         results[asked[rank].call.op] += not str(expected[0]).endswith("Error")
         if got != expected:
             wrong.append(f"{what}: expected {expected}, got {got}")

@@ -16,7 +16,7 @@ from placeproof.core.program import Call, Program, read, render
 from placeproof.semantics.catalogue import compositions
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Difference, Fault, Setup
-from placeproof.semantics.meaning.collectives import exchange
+from placeproof.semantics.meaning.collectives import OnArrays
 from placeproof.semantics.meaning.mesh import Mesh
 from placeproof.semantics.meaning.numbers import PRIME, Field
 from placeproof.semantics.meaning.problem import Problem, full_name
@@ -227,7 +227,7 @@ def test_a_collective_by_hand(name: str, op: str, axes: tuple[str, ...], mesh: M
     kind, _, root = name.partition(" ")
     rooted = (("root", root or "owner"),) if kind in ("broadcast", "reduce") else ()
     options = ((("op", op),) if "reduce" in kind else ()) + rooted
-    found = exchange(Call(op=kind, axes=axes, options=options), mesh, part)
+    found = OnArrays(Call(op=kind, axes=axes, options=options), mesh).result(part)
     dims = [world.dim[a] for a in axes]
     owner = {a: world.layout.owners(a, 0) for a in axes}
     for at in np.ndindex(*mesh.shape):
@@ -311,12 +311,13 @@ def test_elements_are_dealt_out_among_the_devices_of_all_axes() -> None:
     placed = 'mesh(dp, cp)\nplace(parameters, dp="S*", cp="S*")\nplace(optimizer, dp="S", cp="S")\n'
     step = "G = reduce_scatter(backward(all_gather(parameters, dp, cp)), dp, cp)\nG = scale(G, 1 / (dp * cp))\n"
     layout = layout_of(resolve(read(placed + step + TAIL)), Setup(degrees={"dp": 3, "cp": 3}, layers_per_stage=9))
-    owners = {(layout.owner(e, "dp"), layout.owner(e, "cp")) for e in layout.elements}
+    owners = set(zip(layout.owners("dp").tolist(), layout.owners("cp").tolist(), strict=True))
     assert owners == {(dp, cp) for dp in range(3) for cp in range(3)}
 
 
 def test_a_device_has_columns_of_a_matrix_that_stand_beside_one_another() -> None:
     layout = layout_of(resolve(lower(parse_strategy("tp"))), Setup(degrees={"tp": 2}))
-    owners = {e[3]: layout.owner(e, "tp") for e in layout.elements if e[0] == 0 and e[1] == "W1"}
+    every = zip(layout.elements, layout.owners("tp").tolist(), strict=True)
+    owners = {e[3]: owner for e, owner in every if e[0] == 0 and e[1] == "W1"}
     assert [owners[column] for column in sorted(owners)] == sorted(owners.values())
     assert set(owners.values()) == {0, 1}

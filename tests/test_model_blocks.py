@@ -14,7 +14,8 @@ from placeproof.cost import tensor_shapes
 from placeproof.cost.tensors import kept
 from placeproof.models.family import families, family
 from placeproof.models.programs import block_program, blocks, output, rows_reached, weights, without
-from placeproof.semantics.tensors import Difference, NotComputedError, Setup, judge_tensors, simulate
+from placeproof.semantics.tensors import Difference, NotComputedError, Setup, simulate
+from placeproof.semantics.verdict import judge_tensors
 
 FOLDER = files("placeproof.models") / "blocks"
 #: What is kept from forward to backward, beside weights.

@@ -25,8 +25,7 @@ from placeproof.cost.exact.reuse import Limits, gathers
 from placeproof.measure.systems import predicted
 from placeproof.profiles.profile import profile
 from placeproof.semantics.lower import lower
-from placeproof.semantics.tensors import judge_tensors
-from placeproof.semantics.verdict import judge
+from placeproof.semantics.verdict import judge, judge_tensors
 from placeproof.strategies import parse_strategy
 
 

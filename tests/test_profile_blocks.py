@@ -20,7 +20,9 @@ from placeproof.core.program import POSITIONS, Assign, Program, read
 from placeproof.core.program.ir import calls
 from placeproof.core.program.ops import OPS
 from placeproof.cost.tensors import Kept, exchanges, kept, kept_bytes
-from placeproof.semantics.tensors import Found, NotComputedError, Searched, Setup, encode_tensors, judge_tensors, search, simulate
+from placeproof.semantics.search import Searched
+from placeproof.semantics.tensors import Found, NotComputedError, Setup, encode_tensors, search, simulate
+from placeproof.semantics.verdict import judge_tensors
 
 FOLDER = files("placeproof") / "profiles" / "torch"
 PARTS = ("norm", "attention", "feed_forward", "embedding", "head")

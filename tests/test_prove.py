@@ -20,8 +20,7 @@ from placeproof.semantics.encode import encode
 from placeproof.semantics.encode.reference import Reference
 from placeproof.semantics.encode.world import World
 from placeproof.semantics.lower import lower
-from placeproof.semantics.tensors.judge import judge_tensors
-from placeproof.semantics.verdict import judge
+from placeproof.semantics.verdict import judge, judge_tensors
 from placeproof.strategies import names, parse_strategy, template
 
 
@@ -209,7 +208,7 @@ def test_a_witness_that_a_second_run_does_not_confirm_refutes_nothing(kind: str,
         "step": "mesh(dp)\ngradients = backward(parameters)\nparameters, optimizer = update(parameters, optimizer, gradients)\n",
         "tensors": "mesh(tp)\ntensor(x, tokens, hidden, tp=tokens)\ntensor(w, hidden)\nreturns(total(x * w, over=tokens))\n",
     }[kind]
-    judge_it, again = {"step": (judge, "verdict._again"), "tensors": (judge_tensors, "tensors.judge.simulate")}[kind]
+    judge_it, again = {"step": (judge, "verdict.run"), "tensors": (judge_tensors, "verdict.simulate")}[kind]
     assert judge_it(read(wrong)).word == "refuted"
     monkeypatch.setattr(f"placeproof.semantics.{again}", lambda *_: False)
     assert judge_it(read(wrong)).word == "unknown"

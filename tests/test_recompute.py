@@ -17,7 +17,7 @@ from placeproof.cost.layer import layer
 from placeproof.cost.recompute import between, computed_again, made_in_forward, recompute
 from placeproof.cost.tensors import exchanges, kept
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.tensors import judge_tensors
+from placeproof.semantics.verdict import judge_tensors
 
 SIZES = {"batch": 2, "tokens": 6, "keys": 6, "hidden": 12, "heads": 4, "width": 3, "ffn": 20}
 DEGREES = {"tp": 2}

@@ -15,9 +15,10 @@ from placeproof.core.program import Program, read, render
 from placeproof.cost.tensors import exchanges, kept
 from placeproof.prove import Proved, settle
 from placeproof.semantics.encode.context import NoMeaningError
-from placeproof.semantics.tensors import Found, Setup, judge_tensors, search
+from placeproof.semantics.tensors import Found, Setup, search
 from placeproof.semantics.tensors.encode import encode_tensors
 from placeproof.semantics.tensors.simulate import ran
+from placeproof.semantics.verdict import judge_tensors
 
 RING = block("ring_attention")
 

@@ -5,11 +5,22 @@ from __future__ import annotations
 import pytest
 
 from placeproof.core.diagnostics import InputError
-from placeproof.semantics.rules import Rule, rules, subject
+from placeproof.core.program import Program, read
+from placeproof.semantics.catalogue import Rule, rules
+from placeproof.semantics.lower import lower
 from placeproof.semantics.verdict import judge
+from placeproof.strategies import parse_strategy
 
 HOLDS = [(rule, text) for rule in rules().values() for text in rule.holds]
 FAILS = [(rule, text) for rule in rules().values() for text in rule.fails]
+
+
+def subject(text: str, name: str) -> Program:
+    """The program of a subject. Raises InputError for one that is refused."""
+    for kind in ("strategy: ", "refused: "):
+        if text.startswith(kind):
+            return lower(parse_strategy(text.removeprefix(kind)))
+    return read(text.lstrip("\n"), source=name)
 
 
 def test_every_rule_has_both_sides() -> None:

@@ -208,7 +208,7 @@ def test_sub_groups_have_up_to_three_devices_and_there_are_up_to_three_of_them()
 def test_no_run_is_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was looked for is counted in runs: each draws other numbers, or has another mesh."""
     made: list[Setup] = []
-    monkeypatch.setattr("placeproof.semantics.meaning.run.run", lambda _, setup: made.append(setup))
+    monkeypatch.setattr("placeproof.semantics.search.run", lambda _, setup: made.append(setup))
     ran = search(lower(parse_strategy("hsdp * accumulate")))
     assert isinstance(ran, Searched)
     assert ran.runs == len(made) == len({repr(s) for s in made}) > len({s.seed for s in made}) > 1

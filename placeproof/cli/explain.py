@@ -64,7 +64,8 @@ def _not_equivalent(name: str) -> list[str] | None:
 
 
 def _block(name: str) -> list[str] | None:
-    from placeproof.semantics.catalogue import BLOCKS, about, block_text
+    from placeproof.blocks import text as block_text
+    from placeproof.semantics.catalogue import BLOCKS, about
 
     if name not in BLOCKS:
         return None
@@ -72,7 +73,7 @@ def _block(name: str) -> list[str] | None:
 
 
 def _rule(name: str) -> list[str] | None:
-    from placeproof.semantics.rules import rules
+    from placeproof.semantics.catalogue import rules
 
     rule = rules().get(name)
     if rule is None:

@@ -101,7 +101,7 @@ def _blocks() -> Rows:
 def _rules() -> Rows:
     """Rules of composition, which are ours, and after them those that training frameworks enforce."""
     from placeproof.rules import rules as enforced
-    from placeproof.semantics.rules import rules
+    from placeproof.semantics.catalogue import rules
 
     return [*((r.name, "composition", r.says) for r in rules().values()), *map(_enforced, enforced().values())]
 

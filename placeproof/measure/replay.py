@@ -99,12 +99,8 @@ def _rounds(found: Counterexample) -> str:
         except OverflowError:
             exact = False
         if not exact:
-            return f"float64 cannot hold {_short(number)}"
+            return f"float64 cannot hold {number if bits(number) < 200 else f'a number of {bits(number)} bits'}"
     return ""
-
-
-def _short(number: Fraction) -> str:
-    return str(number) if bits(number) < 200 else f"a number of {bits(number)} bits"
 
 
 # The verdict.

@@ -64,19 +64,17 @@ class OnGloo(Groups):
     def _places(self, of: Sequence[int]) -> Any:
         return self.arrays.places(np.array(of, dtype=np.int64).reshape(*self.arrays.shape, -1))
 
-    def _rank(self, call: Call, root: Mapping[str, int]) -> int:
-        group = self.mesh.group(call.axes)
-        return next(rank for rank, at in zip(group.ranks, group.at, strict=True) if all(at[a] == n for a, n in root.items()))
-
     def combined(self, call: Call, x: Held, root: Mapping[str, int] | None) -> Held:
         """An all-reduce, or a reduce."""
-        at = None if root is None else self._rank(call, root)
-        data = self._wire(call).combined(x.data, call.choice("op"), at)
+        wire = self._wire(call)
+        at = None if root is None else wire.group.rank_at(root)
+        data = wire.combined(x.data, call.choice("op"), at)
         return replace(x, data=data if at in (None, self.mesh.rank) else self.arrays.garbage(data))
 
     def sent(self, call: Call, x: Held, root: Mapping[str, int]) -> Held:
         """A broadcast."""
-        return replace(x, data=self._wire(call).spread(x.data, self._rank(call, root)))
+        wire = self._wire(call)
+        return replace(x, data=wire.spread(x.data, wire.group.rank_at(root)))
 
     def scattered(self, call: Call, x: Held, dim: str) -> Held:
         """A reduce-scatter of rows that are filled up to the same length."""

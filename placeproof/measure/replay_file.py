@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
-from placeproof.core.diagnostics import InputError, Problems
+from placeproof.core.diagnostics import Diagnostic, InputError, Problems
 from placeproof.core.files import read_standard_input, read_text
 from placeproof.core.program import Resolved
 from placeproof.core.program import parse as parse_program
@@ -144,10 +144,7 @@ def parse(text: str, source: str = "<json>") -> Counterexample:
 
 
 def _refuse(what: str, remedy: str) -> NoReturn:
-    problems = Problems()
-    problems.add(CODE, what, help=remedy)
-    problems.raise_if_any()
-    raise AssertionError("unreachable")
+    raise InputError([Diagnostic(code=CODE, message=what, help=remedy)])
 
 
 def _counterexample(data: Mapping[str, Any]) -> Counterexample:

@@ -66,6 +66,10 @@ class Group:
         """How many devices."""
         return len(self.ranks)
 
+    def rank_at(self, root: Coordinates) -> int:
+        """The rank of the device with some coordinates along the axes of the group."""
+        return next(rank for rank, at in zip(self.ranks, self.at, strict=True) if root.items() <= at.items())
+
 
 class Mesh:
     """The mesh as one process sees it. ``sets``: the factors along which groups reach; ``ends``: axes of which the first and the last

@@ -93,7 +93,7 @@ def _next(running: Any, answer: Any) -> Meeting | Message | None:
 def _answered(mesh: Mesh, place: Place, request: Meeting | Message) -> Any:
     if isinstance(request, Meeting):
         with _understood():
-            return Exchange(mesh, place, request).result()
+            return Exchange(mesh, place, request).exchanged()
     if request.sends:
         return mesh.send(request.other, packed(request.value), request.call)
     return unpacked(place.world, mesh.receive(request.other, request.call))

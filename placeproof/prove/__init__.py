@@ -1,19 +1,7 @@
 """The domain-free prover: terms and claims in, verdicts out."""
 
-from placeproof.prove.claims import Equal, Equation, Given, Order, Query
-from placeproof.prove.kernel import (
-    Budget,
-    Proved,
-    Refuted,
-    Unknown,
-    Verdict,
-    certify,
-    confirm,
-    decide,
-    induct,
-    refute,
-    settle,
-)
+from placeproof.prove.claims import Equal, Equation, Given, Order
+from placeproof.prove.kernel import Budget, Proved, Refuted, Unknown, Verdict, certify, confirm, decide, induct, refute, settle
 from placeproof.prove.relations import Claim, Definition, Implication, Induction, Named, Relation
 
 __all__ = [
@@ -28,7 +16,6 @@ __all__ = [
     "Named",
     "Order",
     "Proved",
-    "Query",
     "Refuted",
     "Relation",
     "Unknown",

@@ -1,9 +1,11 @@
-"""Every composition that the catalogue's rules allow, and the programs that are known not to be equivalent."""
+"""Every composition that the catalogue's rules allow, these rules, and the programs that are known not to be equivalent."""
 
 from __future__ import annotations
 
 import itertools
+import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from placeproof.semantics.lower import lower
 from placeproof.strategies import names, parse_strategy, template
 from placeproof.strategies.template import Option
 
-_FOLDER = Path(__file__).parent.parent / "strategies" / "not_equivalent"
+_FOLDER = Path(__file__).parent.parent / "strategies"
 
 
 def compositions(most: int = 3) -> Iterator[tuple[str, Program | InputError]]:
@@ -74,7 +76,7 @@ def apart(combination: tuple[str, ...]) -> list[str]:
 @lru_cache(maxsize=1)
 def not_equivalent() -> dict[str, Path]:
     """Programs that do not train what one device trains, by name; each file says why and where it comes from."""
-    return {path.stem: path for path in sorted(_FOLDER.glob("*.step"))}
+    return {path.stem: path for path in sorted((_FOLDER / "not_equivalent").glob("*.step"))}
 
 
 def read_not_equivalent(name: str) -> Program:
@@ -94,4 +96,25 @@ def about(name: str) -> str:
     return " ".join(line.lstrip("# ") for line in itertools.takewhile(lambda ln: ln.startswith("#"), text.splitlines()))
 
 
-__all__ = ["BLOCKS", "about", "apart", "block_text", "compositions", "not_equivalent", "read_block", "read_not_equivalent", "variants"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rule with its theorem's name. ``holds``: subjects that are proved; ``fails``: subjects that are refuted, or refused as input.
+
+    A subject is the text of a program, or `strategy: EXPRESSION`, or `refused: EXPRESSION`.
+    """
+
+    name: str
+    says: str
+    holds: tuple[str, ...]
+    fails: tuple[str, ...]
+
+
+@lru_cache(maxsize=1)
+def rules() -> dict[str, Rule]:
+    """The rules by name."""
+    data = tomllib.loads((_FOLDER / "rules.toml").read_text(encoding="utf-8"))
+    found = [Rule(name=r["name"], says=r["says"], holds=tuple(r["holds"]), fails=tuple(r["fails"])) for r in data["rule"]]
+    return {rule.name: rule for rule in found}
+
+
+__all__ = ["BLOCKS", "Rule", "about", "apart", "compositions", "not_equivalent", "read_block", "read_not_equivalent", "rules", "variants"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import TypeAlias
 
@@ -17,8 +18,12 @@ from placeproof.core.program.ir import evaluated
 from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.encode import Line
 from placeproof.semantics.encode.world import Range
-from placeproof.semantics.meaning.setup import Fault, Setup
-from placeproof.semantics.search import Found, allowed, batches_of, degrees_of, describe, entries_of, shapes_of
+from placeproof.semantics.linewise import compared
+from placeproof.semantics.meaning.run import NoMeaningError, Run
+from placeproof.semantics.meaning.script import what_differs
+from placeproof.semantics.meaning.setup import Fault, Setup, layout_of
+from placeproof.semantics.meaning.world import apart_axes
+from placeproof.semantics.search import Found, allowed, batches_of, degrees_by, degrees_of, describe, entries_of, shapes_of
 
 #: How many devices a confirming run may have, and how many that run one by one since they exchange messages or do different things.
 MOST_DEVICES, MOST_APART = 8192, 64
@@ -58,8 +63,6 @@ class DisagreementError(Exception):
 
 def denied(program: Resolved, found: Found) -> DisagreementError:
     """The error of a run that denies a proof."""
-    from placeproof.semantics.meaning.script import what_differs
-
     what = found.what.why if isinstance(found.what, Fault) else what_differs(found.what)
     return DisagreementError(program.name, describe(found.setup), what)
 
@@ -87,9 +90,6 @@ def confirm_by_runs(
 
 
 def _ran(program: Resolved, setups: list[Setup], lines: tuple[Line, ...] = ()) -> Result:
-    from placeproof.semantics.linewise import compared
-    from placeproof.semantics.meaning.run import NoMeaningError, Run
-
     done = []
     for number, setup in enumerate(setups):
         looked = bool(lines) and number == min(BY_LINE, len(setups) - 1)
@@ -169,8 +169,8 @@ def _allowed_degrees(
         shapes = [[(n, 1) for n in range(long, LONGEST)], *([[(1, n) for n in range(long, LONGEST)]] if axis.inner is not None else [])]
         inside = [d for d in found if 1 < d.get(axis.inner_name, 1) < d[axis.name]]  # several groups of several devices
         found = [found[0], *inside[:1], *inside[2:3]] if inside else found
-    ends = [[{axis.name: o * i} if axis.inner is None else {axis.name: o * i, axis.inner_name: i} for o, i in shape] for shape in shapes]
-    return found[:3], [d for end in ends for d in [d for d in end if allowed(program, Setup(degrees=d), ranges)][:1]]
+    ends = [[d for d in itertools.starmap(partial(degrees_by, axis), s) if allowed(program, Setup(degrees=d), ranges)] for s in shapes]
+    return found[:3], [d for end in ends for d in end[:1]]
 
 
 def _numbers(program: Resolved) -> list[int]:
@@ -181,9 +181,6 @@ def _numbers(program: Resolved) -> list[int]:
 
 def _fits(program: Resolved, setup: Setup) -> bool:
     """Whether a mesh is small enough to be run."""
-    from placeproof.semantics.meaning.setup import layout_of
-    from placeproof.semantics.meaning.world import apart_axes
-
     layout = layout_of(program, setup)
     sizes = layout.sizes.factors
     devices, apart = prod(sizes.values()), prod(sizes[f] for f in layout.factors(apart_axes(program, layout)))

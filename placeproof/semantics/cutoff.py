@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, evaluated, expressions, statements
@@ -23,11 +23,10 @@ from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.confirm import denied
 from placeproof.semantics.encode.world import Range
 from placeproof.semantics.meaning.layout import Layout
+from placeproof.semantics.meaning.run import NoMeaningError, run
 from placeproof.semantics.meaning.setup import Setup, layout_of
-from placeproof.semantics.search import Found, allowed, batches_of, describe, shapes_of
-
-if TYPE_CHECKING:
-    from placeproof.semantics.verdict import Judged
+from placeproof.semantics.search import Found, allowed, batches_of, degrees_by, describe, shapes_of
+from placeproof.semantics.verdict import Judged
 
 #: How many places a coefficient may tell apart beside the named ranks: the device, the owner of the element, two samples' devices (the
 #: optimizer squares a gradient), and the owners of two other elements that their passes have read.
@@ -280,7 +279,7 @@ class _Walk:
         if call.choice("order") != "blocked":
             raise _NotCoveredError("an element has another owner in another order", call.place)
         if call.op in ("all_gather", "part", "reduce_scatter"):
-            self._own(call)
+            self.owned |= {*self.program.factors(*call.axes)}  # along these it matters who owns an element
         if call.op in _SUMS:
             return self._reduced(call)
         if call.op in _SAME:
@@ -310,14 +309,9 @@ class _Walk:
         count = Bound(above=factors, below=factors if op == "mean" else Counter(), given=True)
         return _times(replace(bound, given=False), count, call.place)
 
-    def _own(self, call: Call) -> None:
-        """Along these axes it matters who owns an element."""
-        self.owned |= {*self.program.factors(*call.axes)}
-
     def _root(self, call: Call) -> None:
-        self._own(call)  # parts come from their owners where no rank is named
-        root = call.choice("root")
-        factors = self.program.factors(*call.axes)
+        root, factors = call.choice("root"), self.program.factors(*call.axes)
+        self.owned |= {*factors}  # parts come from their owners where no rank is named
         if root not in ("0", "owner") and len(factors) > 1:
             raise _NotCoveredError("a root along several axes", call.place)
         for factor in factors:
@@ -355,30 +349,17 @@ def _grid(program: Resolved, degree: dict[str, int], walk: _Walk, ranges: tuple[
             start = first if walk.ranks[factor] <= {0} else least.get(axis.name, 1) if axis.inner is None else 1
             found[factor] = [fixed] if isinstance(fixed, int) else list(range(start, first + degree[factor] + 1))
         values |= {f: tuple(n) for f, n in found.items()}
-        choices.append([_degrees(axis.name, dict(zip(found, at, strict=True))) for at in itertools.product(*found.values())])
+        choices.append([degrees_by(axis, *at) for at in itertools.product(*found.values())])
         if axis.inner is not None and axis.degree is not None:
             raise _NotCoveredError(f"axis {axis.name} has a given degree and sub-groups")
-    batches = batches_of(program, ranges)
     meshes = [dict(itertools.chain.from_iterable(d.items() for d in at)) for at in itertools.product(*choices)]
-    shapes = shapes_of(program)
-    if len(meshes) * len(batches) * len(shapes) > MOST_RUNS:
-        raise _NotCoveredError(f"{len(meshes) * len(batches) * len(shapes)} runs would be needed")
-    setups = [
-        _spread(program, Setup(degrees, m, layers, units, exact=False), walk)
-        for degrees in meshes
-        for m in batches
-        for layers, units in shapes
-    ]
+    every = list(itertools.product(meshes, batches_of(program, ranges), shapes_of(program)))
+    if len(every) > MOST_RUNS:
+        raise _NotCoveredError(f"{len(every)} runs would be needed")
+    setups = [_spread(program, Setup(degrees, m, *shape, exact=False), walk) for degrees, m, shape in every]
     if not setups or not all(allowed(program, s, ranges) for s in setups):
         raise _NotCoveredError("the ranges leave out where it would have to be run")
     return setups, values
-
-
-def _degrees(axis: str, found: dict[str, int]) -> dict[str, int]:
-    if len(found) == 1:
-        return {axis: next(iter(found.values()))}
-    outer, inner = found
-    return {axis: found[outer] * found[inner], inner: found[inner]}
 
 
 def _spread(program: Resolved, setup: Setup, walk: _Walk) -> Setup:
@@ -414,8 +395,6 @@ def _everywhere(layout: Layout, walk: _Walk) -> bool:
 
 
 def _ran(program: Resolved, setups: list[Setup], degree: dict[str, int], values: _Values) -> Result:
-    from placeproof.semantics.meaning.run import NoMeaningError, run
-
     for setup, seed in itertools.product(setups, SEEDS):
         one = replace(setup, seed=seed)
         try:

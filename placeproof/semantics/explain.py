@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from placeproof.core.program import Assign, Ref, Resolved, Stmt, calls, statements
 from placeproof.core.program.ir import expressions, references
 from placeproof.core.program.wellformed import least_degrees
+from placeproof.semantics.meaning.run import NoMeaningError, Run
 from placeproof.semantics.meaning.setup import Setup
+from placeproof.semantics.meaning.values import Part
 from placeproof.semantics.search import batches_of, degrees_of, shapes_of
-
-if TYPE_CHECKING:
-    from placeproof.semantics.meaning.run import Run
 
 #: Degrees that tell factors apart: no product of some is a product of others.
 _APART = (3, 5, 7, 11, 13)
@@ -28,13 +29,12 @@ _RIGHT = "what is expected"
 @dataclass(frozen=True, slots=True)
 class _Gradient:
     """The gradient that each device's update read, ``read[device, element]``, -1 where it has none; ``right[element]``, and that of each
-    sample, ``samples[sample, element]``, with its micro-batch. ``own``: the coordinates of each device's samples."""
+    sample, ``samples[sample, element]``. ``own``: the coordinates of each device's samples."""
 
     run: Run
     read: Any
     samples: Any
     right: Any
-    batches: Any
     own: Any
 
 
@@ -62,7 +62,7 @@ def _of_update(both: Run, setup: Setup) -> str | None:
     read = [place.read for place in both.places]
     if any(part is None for part in read):
         return None
-    found, of = _wrong(_gradient(both, read, setup))
+    found, of = _wrong(_gradient(both, read))
     said = _said(found, setup) if found.right.size else None
     return None if said in (None, _RIGHT) else f"the gradient{of} is {said}"
 
@@ -74,7 +74,7 @@ def _by_line(program: Resolved, both: Run, setup: Setup) -> Iterator[Left]:
             parts = [place.seen[number].get(name) for place in both.places if place.seen is not None]
             if stmt.place is None or not all(_is_gradient(part) for part in parts):
                 continue
-            holds = _holds(_gradient(both, parts, setup), setup)
+            holds = _holds(_gradient(both, parts), setup)
             if said.get(name) != holds:
                 said[name] = holds
                 yield Left(stmt.place.line, name, holds)
@@ -92,8 +92,6 @@ def _holds(found: _Gradient, setup: Setup) -> str:
 
 
 def _is_gradient(part: Any) -> bool:
-    from placeproof.semantics.meaning.values import Part
-
     return isinstance(part, Part) and part.data.shape[-1] == 1 and bool(part.have.any())
 
 
@@ -134,8 +132,6 @@ def _in_words(what: str, factor: str) -> str:
 
 def _wrong(found: _Gradient) -> tuple[_Gradient, str]:
     """The elements of the groups, and of the units, whose gradient is wrong somewhere, and their names where others are right."""
-    import numpy as np
-
     layout, elements = found.run.truth.world.layout, found.run.truth.world.elements
     wrong = ((found.read != -1) & (found.read != found.run.truth.gradient)).any(axis=0)
     groups = np.array([layout.group_of(e) for e in elements])
@@ -164,16 +160,13 @@ def _setup(program: Resolved, without: frozenset[str]) -> Setup | None:
     batches = batches_of(program)
     m = batches[0] if len(batches) == 1 else next(free, 0)
     units = shapes_of(program)[-1][1]
-    sizes = [n for name, n in degrees.items() if not any(a.inner is not None and name == a.inner_name for a in program.axes)]
-    if not all(degrees.values()) or not m or prod(sizes) > MOST:
+    if not all(degrees.values()) or not m or prod(degrees[a.name] for a in program.axes) > MOST:
         return None
     return Setup(degrees=degrees, microbatches=m, layers_per_stage=units, units_per_stage=units, exact=False, without=without)
 
 
 def _ran(program: Resolved, setup: Setup) -> Run | None:
     """One step of a program that ends there."""
-    from placeproof.semantics.meaning.run import NoMeaningError, Run
-
     both = Run(program, setup).watched()
     try:
         return both if both.step(0) is None and program.axes else None
@@ -181,10 +174,8 @@ def _ran(program: Resolved, setup: Setup) -> Run | None:
         return None
 
 
-def _gradient(both: Run, parts: list[Any], setup: Setup) -> _Gradient:
+def _gradient(both: Run, parts: list[Any]) -> _Gradient:
     """What a buffer holds on all devices; ``parts``: on those of each place."""
-    import numpy as np
-
     rows, own = [], []
     for place, held in zip(both.places, parts, strict=True):
         part = held.on(both.truth.columns)
@@ -193,20 +184,17 @@ def _gradient(both: Run, parts: list[Any], setup: Setup) -> _Gradient:
         rows.append(part.data[..., 0].reshape(-1, len(both.truth.columns)))
         coordinates = [np.broadcast_to(place.mesh.at[f], place.mesh.shape).reshape(-1) for f in place.world.layout.sample_factors]
         own.append(np.stack(coordinates, axis=-1) if coordinates else np.zeros((len(rows[-1]), 0), dtype=np.int64))
-    numbers: Any = np.arange(len(both.truth.by_sample)) % setup.microbatches
     samples, right = both.truth.by_sample, both.truth.gradient
-    return _Gradient(both, np.concatenate(rows), samples, right, numbers, np.concatenate(own))
+    return _Gradient(both, np.concatenate(rows), samples, right, np.concatenate(own))
 
 
 def _expected(found: _Gradient) -> Iterator[tuple[str, Any]]:
     """What a gradient may be, in words, and as ``[device, element]``: the mean over some of the samples, or what they add to it."""
-    import numpy as np
-
-    f, layout, m = found.run.truth.world.field, found.run.truth.world.layout, int(found.batches.max()) + 1
+    f, layout, m = found.run.truth.world.field, found.run.truth.world.layout, found.run.places[0].batches
     count = len(found.samples)
     yield "", found.right[None, :]
     for number, name in ((m - 1, "last"), (0, "first")) if m > 1 else ():
-        only = found.batches == number
+        only = np.arange(count) % m == number
         yield f"that of the {name} micro-batch alone", f.div(f.total(found.samples[only], 0), f.of(count // m))[None, :]
         yield f"without the {name} micro-batch", f.div(f.total(found.samples[~only], 0), f.of(count))[None, :]
     sizes = [found.run.truth.world.sizes[x] for x in layout.sample_factors]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from placeproof.core.diagnostics import Problems
+from collections.abc import Iterator
+from itertools import chain
+
+from placeproof.core.diagnostics import Place, Problems
 from placeproof.core.program import Program
 from placeproof.core.program.ops import OPS
 from placeproof.semantics.values import Event, Kind, Trace
@@ -59,92 +62,74 @@ NEEDS: dict[str, tuple[tuple[Kind, ...] | None, ...]] = {
 }
 
 
+#: What is wrong, where, and what helps.
+_Wrong = Iterator[tuple[str, Place | None, str]]
+
+
 def require_kinds(found: Trace) -> None:
     """Raise :class:`InputError` for every operand of the wrong kind."""
     problems = Problems()
-    for event in found.events:
-        _check(event, problems)
-        _owners_of_parts(event, problems)
-        _tied(event, found.program, problems)
-        _stages(event, found.program, problems)
-    for expr, left, right in found.arithmetic:
-        if _O in (left.kind, right.kind) and _S not in (left.kind, right.kind):
-            problems.add(
-                "PP309",
-                f"`{expr.op}` of optimizer state: it has several numbers for each element",
-                place=expr.place,
-                help="`master(optimizer)` is its copy of the parameters",
-            )
-    _states(found, problems)
+    of_events = (wrong for e in found.events for check in _CHECKS for wrong in check(e, found.program))
+    for message, place, help in chain(of_events, _arithmetic(found), _states(found, problems)):
+        problems.add("PP309", message, place=place, help=help)
     problems.raise_if_any()
 
 
-def _states(found: Trace, problems: Problems) -> None:
-    """A state is written with what has its elements."""
+def _arithmetic(found: Trace) -> _Wrong:
+    for expr, left, right in found.arithmetic:
+        if _O in (left.kind, right.kind) and _S not in (left.kind, right.kind):
+            message = f"`{expr.op}` of optimizer state: it has several numbers for each element"
+            yield message, expr.place, "`master(optimizer)` is its copy of the parameters"
+
+
+def _states(found: Trace, problems: Problems) -> _Wrong:
+    """A state is written with what has its elements; said only of lines of which nothing else was said before."""
     told = {p.place.line for p in problems.found if p.place is not None}
     for access in found.accesses:
         place = access.stmt.place
-        if place is not None and place.line in told:
-            continue  # what is wrong is what the value is made of
-        if access.write and access.name in _STATE_NAMES and access.value.kind not in _STATES:
-            problems.add(
-                "PP309",
-                f"`{access.name}` is a state, and is given {access.value.kind.value}",
-                place=place,
-                help="keep it in a buffer of another name",
-            )
+        if access.write and access.name in _STATE_NAMES and access.value.kind not in _STATES and (place is None or place.line not in told):
+            yield f"`{access.name}` is a state, and is given {access.value.kind.value}", place, "keep it in a buffer of another name"
 
 
-def _check(event: Event, problems: Problems) -> None:
+def _operands(event: Event, _: Program) -> _Wrong:
     for position, (value, needed) in enumerate(zip(event.operands, NEEDS.get(event.call.op, ()), strict=False)):
         if needed is not None and value.kind not in needed:
             what = OPS[event.call.op].operands[position]
             *others, last = (kind.value for kind in needed)
             takes = f"{', '.join(others)} or {last}" if others else last
-            problems.add(
-                "PP309",
-                f"`{event.call.op}` takes {takes} as `{what}`, and gets {value.kind.value}",
-                place=event.call.args[position].place or event.call.place,
-                help=OPS[event.call.op].signature(),
-            )
+            message = f"`{event.call.op}` takes {takes} as `{what}`, and gets {value.kind.value}"
+            yield message, event.call.args[position].place or event.call.place, OPS[event.call.op].signature()
 
 
-def _owners_of_parts(event: Event, problems: Problems) -> None:
+def _owners_of_parts(event: Event, _: Program) -> _Wrong:
     if event.call.option("root") == "owner" and event.operands and event.operands[0].kind is _S:
-        problems.add(
-            "PP309",
-            f"`{event.call.op}` with `root=owner` moves the parts of a tensor, and a number has none",
-            place=event.call.place,
-            help="of numbers, `all_reduce` gives the sum (or `op=mean`, `op=max`), `broadcast` the number of one device",
-        )
+        message = f"`{event.call.op}` with `root=owner` moves the parts of a tensor, and a number has none"
+        help = "of numbers, `all_reduce` gives the sum (or `op=mean`, `op=max`), `broadcast` the number of one device"
+        yield message, event.call.place, help
 
 
-def _tied(event: Event, program: Program, problems: Problems) -> None:
+def _tied(event: Event, program: Program) -> _Wrong:
     if event.call.op != "tied_reduce" or not event.operands:
         return
-    tied = {g.name for g in program.groups if g.tied == event.call.axes[0]}
-    others = [p.group for p in event.operands[0].pieces if p.group not in tied]
+    axis = event.call.axes[0]
+    others = [p.group for p in event.operands[0].pieces if p.group not in {g.name for g in program.groups if g.tied == axis}]
     if others:
-        problems.add(
-            "PP309",
-            f"`tied_reduce` adds up the copies of a tied weight, and `{others[0]}` is not tied along `{event.call.axes[0]}`",
-            place=event.call.place,
-            help=f"declare it, `group(embedding, P_norm, tied={event.call.axes[0]})`, and reduce that group alone: `G.embedding`",
-        )
+        message = f"`tied_reduce` adds up the copies of a tied weight, and `{others[0]}` is not tied along `{axis}`"
+        help = f"declare it, `group(embedding, P_norm, tied={axis})`, and reduce that group alone: `G.embedding`"
+        yield message, event.call.place, help
 
 
-def _stages(event: Event, program: Program, problems: Problems) -> None:
+def _stages(event: Event, program: Program) -> _Wrong:
     """A device computes with the layers of its own stage, whatever it has gathered."""
     if event.call.op not in ("all_gather", "broadcast") or not event.operands or event.operands[0].kind is not _P:
         return
     for axis in program.axes:
         if axis.splits.name == "layers" and set(axis.factors) & set(program.factors(*event.call.axes)):
-            problems.add(
-                "PP309",
-                f"parameters are gathered over `{axis.name}`, which splits the layers: a device computes those of its own stage",
-                place=event.call.place,
-                help=f'if every device computes all layers, let the axis split the batch: `splits({axis.name}="batch")`',
-            )
+            message = f"parameters are gathered over `{axis.name}`, which splits the layers: a device computes those of its own stage"
+            help = f'if every device computes all layers, let the axis split the batch: `splits({axis.name}="batch")`'
+            yield message, event.call.place, help
 
+
+_CHECKS = (_operands, _owners_of_parts, _tied, _stages)
 
 __all__ = ["NEEDS", "require_kinds"]

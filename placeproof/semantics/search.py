@@ -12,6 +12,8 @@ from placeproof.core.mesh import Axis
 from placeproof.core.program import FIRST_UNIT, For, Resolved, assigned, calls, reads, statements
 from placeproof.core.program.wellformed import least_degrees
 from placeproof.semantics.encode.world import Range, World
+from placeproof.semantics.meaning.recorded import IrrationalError
+from placeproof.semantics.meaning.run import NoMeaningError, run
 from placeproof.semantics.meaning.setup import Difference, Fault, Setup, factors_of
 
 #: The most devices of a mesh that is tried, and the most seconds that a search takes.
@@ -45,8 +47,6 @@ def search(
     program: Resolved, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), seconds: float = SECONDS
 ) -> Found | Searched:
     """The smallest run that differs from the reference, or how far was looked."""
-    from placeproof.semantics.meaning.run import NoMeaningError, run
-
     began, runs, last = time.monotonic(), 0, ""
     for setup in setups(program, without):
         if not allowed(program, setup, ranges):
@@ -73,8 +73,6 @@ def stuck(program: Resolved, *, without: frozenset[str] = frozenset(), ranges: t
 
     Only axes of messages have more than one device, so that this takes milliseconds.
     """
-    from placeproof.semantics.meaning.run import NoMeaningError, run
-
     messages = {a for s in statements(program.body) for c in calls(s) if c.op in ("send", "recv") for a in c.axes}
     if not messages:
         return None
@@ -120,8 +118,7 @@ def setups(program: Resolved, without: frozenset[str] = frozenset()) -> Iterator
     batches, shapes, least = batches_of(program), shapes_of(program), least_degrees(program)
     degrees = [degrees_of(axis, least.get(axis.name, 1)) for axis in program.axes]
     meshes = [dict(itertools.chain.from_iterable(d.items() for d in chosen)) for chosen in itertools.product(*degrees)]
-    inner = {a.inner_name for a in program.axes if a.inner is not None}
-    sized = [(prod(n for name, n in mesh.items() if name not in inner), mesh) for mesh in meshes]
+    sized = [(prod(mesh[a.name] for a in program.axes), mesh) for mesh in meshes]
     every = []
     for (index, (devices, mesh)), m, (layers, units) in itertools.product(enumerate(sized), batches, shapes):
         if devices <= MOST_DEVICES:
@@ -170,17 +167,19 @@ def _names_units(program: Resolved) -> bool:
 def degrees_of(axis: Axis, least: int) -> list[dict[str, int]]:
     """Small degrees of an axis that has at least so many devices; with sub-groups, of some that divide it."""
     if axis.inner is None:
-        return [{axis.name: n} for n in ((axis.degree,) if axis.degree is not None else range(least, least + 3))]
+        return [degrees_by(axis, n) for n in ((axis.degree,) if axis.degree is not None else range(least, least + 3))]
     inner = (axis.inner,) if isinstance(axis.inner, int) else (2, 1, 3)
     whole = [(i, axis.degree or i * outer) for i in inner for outer in (1, 2, 3)]
-    return [{axis.name: n, axis.inner_name: i} for i, n in dict.fromkeys(whole) if n % i == 0]
+    return [degrees_by(axis, n // i, i) for i, n in dict.fromkeys(whole) if n % i == 0]
+
+
+def degrees_by(axis: Axis, outer: int, inner: int = 1) -> dict[str, int]:
+    """The degrees of an axis of so many devices, or groups of so many."""
+    return {axis.name: outer} if axis.inner is None else {axis.name: outer * inner, axis.inner_name: inner}
 
 
 def legible(program: Resolved, found: Found, seeds: int = 10) -> Found | None:
     """A run of the same size in fractions whose numbers are short; None where no run in fractions differs."""
-    from placeproof.semantics.meaning.recorded import IrrationalError
-    from placeproof.semantics.meaning.run import run
-
     for small in (True, False):
         best = None
         for seed in range(1, seeds + 1):

@@ -50,15 +50,11 @@ def _lying(strategy: Strategy, state: State) -> Iterator[tuple[Axis, Mode, str, 
 def _parameters_reach_compute(strategy: Strategy) -> Iterator[Diagnostic]:
     for axis, mode, where, bad in _lying(strategy, PARAMETERS):
         if axis.splits.samples and mode.split and not mode.gathers:
-            yield bad(
-                f"parameters lie `{mode}` on {where}, which splits the {axis.splits}: each device needs all, and nothing gathers them",
-                f'place them `S*` (gathered unit by unit for each use): `{axis.name}: parameters = "S*"`',
-            )
+            message = f"parameters lie `{mode}` on {where}, which splits the {axis.splits}: each device needs all, and nothing gathers them"
+            yield bad(message, f'place them `S*` (gathered unit by unit for each use): `{axis.name}: parameters = "S*"`')
         if axis.splits.compute and mode.gathers:
-            yield bad(
-                f"parameters lie `{mode}` on {where}, which splits the computation: no device needs the others' part",
-                "place them `S` there, or gather over an axis that splits the batch",
-            )
+            message = f"parameters lie `{mode}` on {where}, which splits the computation: no device needs the others' part"
+            yield bad(message, "place them `S` there, or gather over an axis that splits the batch")
         if mode.transient:
             yield bad(f"parameters lie `M` on {where}, and nothing in a step produces them", "place them `S*` to gather them per use")
 
@@ -66,19 +62,15 @@ def _parameters_reach_compute(strategy: Strategy) -> Iterator[Diagnostic]:
 def _optimizer_lies(strategy: Strategy) -> Iterator[Diagnostic]:
     for _, mode, where, bad in _lying(strategy, OPTIMIZER):
         if mode.transient or (mode.gathers and not mode.fetches):
-            yield bad(
-                f"optimizer state lies `{mode}` on {where}, but an update uses it where it lies",
-                "place it `S` (each device updates its part), `R` or `O`",
-            )
+            message = f"optimizer state lies `{mode}` on {where}, but an update uses it where it lies"
+            yield bad(message, "place it `S` (each device updates its part), `R` or `O`")
 
 
 def _gradients_lie(strategy: Strategy) -> Iterator[Diagnostic]:
     for _, mode, where, bad in _lying(strategy, GRADIENTS):
         if mode.gathers and not mode.fetches:
-            yield bad(
-                f"gradients lie `S*` on {where}, but nothing uses gathered gradients",
-                "place them `S`: each device keeps the part that it updates",
-            )
+            message = f"gradients lie `S*` on {where}, but nothing uses gathered gradients"
+            yield bad(message, "place them `S`: each device keeps the part that it updates")
 
 
 def _compute_axes_agree(strategy: Strategy) -> Iterator[Diagnostic]:
@@ -88,27 +80,20 @@ def _compute_axes_agree(strategy: Strategy) -> Iterator[Diagnostic]:
         modes = {state: _mode(strategy, state, axis) for state in MODEL_STATES}
         if any(m.split for m in modes.values()) != all(m.device is Share.PART for m in modes.values()):
             shown = ", ".join(f"{state} `{mode}`" for state, mode in modes.items())
-            yield _bad(
-                f"on `{axis.name}`, which splits the {axis.splits}, {shown}: a device updates exactly the part that it computes with",
-                "place parameters, gradients and optimizer alike there",
-            )
+            message = f"on `{axis.name}`, which splits the {axis.splits}, {shown}: a device updates exactly the part that it computes with"
+            yield _bad(message, "place parameters, gradients and optimizer alike there")
 
 
 def _activations_lie(strategy: Strategy) -> Iterator[Diagnostic]:
     for axis, mode, where, bad in _lying(strategy, ACTIVATIONS):
         if axis.splits.samples and (mode.device is not Share.PART or mode.gathers):
-            yield bad(
-                f"activations lie `{mode}` on {where}, but its devices have different samples",
-                "leave activations out there; to keep less of them, compose with `checkpoint` or `checkpoint(checkpoints=host)`",
-            )
+            help = "leave activations out there; to keep less of them, compose with `checkpoint` or `checkpoint(checkpoints=host)`"
+            yield bad(f"activations lie `{mode}` on {where}, but its devices have different samples", help)
         if axis.splits.name == "layers" and mode.device is not Share.PART:
             yield bad(f"activations lie `{mode}` on `{axis.name}`, but each stage has its own layers", "leave activations out there")
         if axis.splits.name == "hidden" and mode.gathers and not strategy.schedule.recompute:
-            yield bad(
-                f"activations lie `{mode}` on `{axis.name}` without recomputation, which is not lowered",
-                "`zero_r` partitions activation checkpoints; `sp` splits activations by the sequence",
-                code="PP122",
-            )
+            message = f"activations lie `{mode}` on `{axis.name}` without recomputation, which is not lowered"
+            yield bad(message, "`zero_r` partitions activation checkpoints; `sp` splits activations by the sequence", code="PP122")
 
 
 def _needs_met(strategy: Strategy) -> Iterator[Diagnostic]:
@@ -116,10 +101,8 @@ def _needs_met(strategy: Strategy) -> Iterator[Diagnostic]:
     for axis, state in strategy.needs:
         if not strategy.places(states[state], axis):
             who = next((p for p in strategy.parts if any(e.owner == p and e.axis == axis for e in strategy.entries)), strategy.name)
-            yield _bad(
-                f"`{who}` works on axis `{axis}` where another strategy places {state}, and none does",
-                f"compose it: `{who} * tp`" if axis == "tp" else f"compose it with a strategy that places {state} on `{axis}`",
-            )
+            help = f"compose it: `{who} * tp`" if axis == "tp" else f"compose it with a strategy that places {state} on `{axis}`"
+            yield _bad(f"`{who}` works on axis `{axis}` where another strategy places {state}, and none does", help)
 
 
 def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:
@@ -127,21 +110,15 @@ def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:
         axes = [a.name for a in strategy.axes if a.splits.name == kind]
         if len(axes) > 1:
             shown = " and ".join(f"`{a}`" for a in axes)
-            yield _bad(
-                f"{shown} both split the {kind}{' dimension' if kind == 'hidden' else ''}; one axis can be lowered",
-                "merge them into one axis of the product of their degrees",
-            )
+            message = f"{shown} both split the {kind}{' dimension' if kind == 'hidden' else ''}; one axis can be lowered"
+            yield _bad(message, "merge them into one axis of the product of their degrees")
     for axis in strategy.axes:
         if axis.splits.name == "experts":
-            yield _bad(
-                f"axis `{axis.name}` splits the experts and not the batch: that is not lowered",
-                "compose it with `ep`, whose devices have different samples",
-            )
+            message = f"axis `{axis.name}` splits the experts and not the batch: that is not lowered"
+            yield _bad(message, "compose it with `ep`, whose devices have different samples")
         if axis.splits.name == "sequence" and strategy.schedule.attention is None:
-            yield _bad(
-                f"axis `{axis.name}` splits the sequence, and nothing says how attention reaches the other devices' tokens",
-                f"compose it with `cp({axis.name})`, whose `attention` is ring, gather or ulysses",
-            )
+            message = f"axis `{axis.name}` splits the sequence, and nothing says how attention reaches the other devices' tokens"
+            yield _bad(message, f"compose it with `cp({axis.name})`, whose `attention` is ring, gather or ulysses")
 
 
 def _experts_lie(strategy: Strategy) -> Iterator[Diagnostic]:
@@ -149,19 +126,15 @@ def _experts_lie(strategy: Strategy) -> Iterator[Diagnostic]:
     axes = list(dict.fromkeys(e.axis for e in entries))
     if len(axes) > 1:
         shown = " and ".join(f"`{a}`" for a in axes)
-        yield _bad(
-            f"experts lie in parts over {shown}; one axis can be lowered",
-            "merge them into one axis of the product of their degrees",
-        )
+        message = f"experts lie in parts over {shown}; one axis can be lowered"
+        yield _bad(message, "merge them into one axis of the product of their degrees")
     for name in axes:
         axis = strategy.axis(name)
         modes = {state: strategy.mode(state, name, EXPERT) for state in MODEL_STATES}
         if axis.splits.name != "batch" or any(not m.split or m.gathers or m.fetches for m in modes.values()):
             shown = ", ".join(f"{state} `{mode}`" for state, mode in modes.items())
-            yield _bad(
-                f"experts lie {shown} on `{name}`, which splits the {axis.splits}: that is not lowered",
-                "place parameters, gradients and optimizer of `expert` `S` on an axis that splits the batch",
-            )
+            message = f"experts lie {shown} on `{name}`, which splits the {axis.splits}: that is not lowered"
+            yield _bad(message, "place parameters, gradients and optimizer of `expert` `S` on an axis that splits the batch")
         yield from _beside_experts(strategy, name)
 
 
@@ -186,25 +159,18 @@ def _beside_experts(strategy: Strategy, name: str) -> Iterator[Diagnostic]:
 def _groups_differ_by_computation(strategy: Strategy) -> Iterator[Diagnostic]:
     for entry in strategy.entries:
         if entry.groups and EXPERT not in entry.groups and strategy.axis(entry.axis).splits.name != "hidden":
-            yield _bad(
-                f"`{entry.owner}` places groups of {entry.state} differently on `{entry.axis}`, which is not lowered",
-                "groups may differ on an axis that splits the hidden dimension; place the whole state alike here",
-            )
+            message = f"`{entry.owner}` places groups of {entry.state} differently on `{entry.axis}`, which is not lowered"
+            yield _bad(message, "groups may differ on an axis that splits the hidden dimension; place the whole state alike here")
 
 
 def _sub_groups_divide(strategy: Strategy) -> Iterator[Diagnostic]:
     for axis in strategy.axes:
         if isinstance(axis.inner, int) and axis.degree is not None and axis.degree % axis.inner:
-            yield _bad(
-                f"sub-groups of {axis.inner} do not divide the {axis.degree} devices of axis `{axis.name}`",
-                f"choose a divisor of {axis.degree}",
-            )
+            message = f"sub-groups of {axis.inner} do not divide the {axis.degree} devices of axis `{axis.name}`"
+            yield _bad(message, f"choose a divisor of {axis.degree}")
         if isinstance(axis.inner, str) and not _free_degree(axis.inner, strategy):
-            yield _bad(
-                f"`{axis.inner}` cannot name the size of sub-groups of axis `{axis.name}`",
-                "give a number, or a name such as `N_node` that is no other axis's degree",
-                code="PP104",
-            )
+            message = f"`{axis.inner}` cannot name the size of sub-groups of axis `{axis.name}`"
+            yield _bad(message, "give a number, or a name such as `N_node` that is no other axis's degree", code="PP104")
 
 
 def _free_degree(name: str, strategy: Strategy) -> bool:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Program, Resolved
 from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
 from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, denied
-from placeproof.semantics.encode import INVARIANT, Encoding, Line, NoMeaningError, Obligation, Options, encode
+from placeproof.semantics.encode import INVARIANT, Line, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.meaning import Fault
+from placeproof.semantics.meaning.run import run
 from placeproof.semantics.ranges import Range
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.search import Found, legible, search, stuck
-
-if TYPE_CHECKING:
-    from placeproof.semantics import tensors
+from placeproof.semantics.search import Found, Searched, legible, search, stuck
+from placeproof.semantics.tensors import Found as FoundInBlock
+from placeproof.semantics.tensors import encode_tensors
+from placeproof.semantics.tensors.simulate import ran, setups, simulate, smaller
+from placeproof.semantics.tensors.simulate import search as search_blocks
+from placeproof.semantics.tensors.values import Space
 
 Word = Literal["proved", "refuted", "unknown"]
 
@@ -51,7 +54,7 @@ class Judged:
     for_all: tuple[str, ...] = ()
     warnings: tuple[tuple[str, Place | None], ...] = ()
     about: Obligation | None = None
-    found: Found | tensors.Found | None = None
+    found: Found | FoundInBlock | None = None
     why: str = ""
     confirmed: Confirmed | None = None
 
@@ -66,33 +69,28 @@ def judge(
     """
     resolved = resolve(program)
     if resolved.tensors:
-        from placeproof.semantics.tensors import judge_tensors
-
         return judge_tensors(resolved, budget)
     options = Options(without=without | frozenset(program.without), ranges=ranges)
     try:
         encoding = encode(resolved, options)
     except NoMeaningError as missing:
-        where = f", line {missing.place.line}" if missing.place else ""
-        return _by_search(resolved, options, (), None, f"the proof cannot speak of this step: {missing}{where}")
-    settled = tuple(settle_obligation(o, budget) for o in encoding.obligations)
+        return _by_search(_unsaid(resolved, options, missing))
+    settled = tuple(_settled(o, budget) for o in encoding.obligations)
     open_ = [s for s in settled if s.word != "proved"]
-    judged = Judged(
-        program=resolved,
-        options=options,
-        word="proved",
-        settled=settled,
-        for_all=tuple(g.name for g in encoding.given if not g.name.startswith("tokens each")),
-        warnings=encoding.warnings,
-    )
+    for_all = tuple(g.name for g in encoding.given if not g.name.startswith("tokens each"))
+    judged = Judged(program=resolved, options=options, word="proved", settled=settled, for_all=for_all, warnings=encoding.warnings)
     if not open_:
         return _ends(judged, encoding.lines)
     if all(s.word == "proved" for s in settled if s.obligation.condition == INVARIANT):
         return _ends(replace(judged, warnings=(*judged.warnings, *(_harmless(s) for s in open_))))
     first = min(open_, key=_tells_least)
     assert isinstance(first.verdict, Unknown)
-    found = _by_search(resolved, options, settled, first.obligation, first.verdict.why)
-    return replace(found, for_all=judged.for_all, warnings=judged.warnings)
+    return _by_search(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why))
+
+
+def _unsaid(program: Resolved, options: Options, missing: NoMeaningError) -> Judged:
+    where = f", line {missing.place.line}" if missing.place else ""
+    return Judged(program=program, options=options, word="unknown", why=f"the proof cannot speak of this step: {missing}{where}")
 
 
 def _ends(judged: Judged, lines: tuple[Line, ...] = ()) -> Judged:
@@ -129,29 +127,34 @@ def _harmless(settled: Settled) -> tuple[str, Place | None]:
     return f"it is not shown on every device that {one.name} ({one.condition}); no state that is kept depends on it", one.place
 
 
-def settle_obligation(obligation: Obligation, budget: Budget | None) -> Settled:
+def _settled(obligation: Obligation, budget: Budget | None) -> Settled:
     """An obligation with its verdict."""
     began = time.perf_counter()
     verdict = settle(obligation.claim, budget)
     return Settled(obligation=obligation, verdict=verdict, seconds=time.perf_counter() - began)
 
 
-def _by_search(program: Resolved, options: Options, settled: tuple[Settled, ...], about: Obligation | None, why: str) -> Judged:
+def _by_search(judged: Judged) -> Judged:
     """A suspicion is confirmed by a run, or it stays one."""
+    program, options = judged.program, judged.options
+    if program.tensors:
+        block = search_blocks(program)
+        if isinstance(block, Searched):
+            return replace(judged, why=f"{judged.why}; {block.words}")
+        return _with_run(judged, block, lambda: simulate(program, block.setup) == block.what)
     result = search(program, without=options.without, ranges=options.ranges)
     if not isinstance(result, Found):  # long thin meshes, too
         denied = confirm_by_runs(program, options.without, options.ranges)
         result = denied if isinstance(denied, Found) else result
-    judged = Judged(program=program, options=options, word="unknown", settled=settled, about=about, why=why)
     if not isinstance(result, Found):
-        return replace(judged, why=f"{why}; {result.words}")
+        return replace(judged, why=f"{judged.why}; {result.words}")
     found = legible(program, result)
     if found is None:
-        return replace(judged, why=f"{why}; a run in residues differed, and in fractions it did not")
-    return with_run(judged, found, lambda: _again(program, found))
+        return replace(judged, why=f"{judged.why}; a run in residues differed, and in fractions it did not")
+    return _with_run(judged, found, lambda: run(program, found.setup) == found.what)
 
 
-def with_run(judged: Judged, found: Found | tensors.Found, again: Callable[[], bool]) -> Judged:
+def _with_run(judged: Judged, found: Found | FoundInBlock, again: Callable[[], bool]) -> Judged:
     """Refuted by a run, unless it does not confirm what is suspected of an obligation. ``again``: whether a second run ends so, too."""
     about = judged.about
     if about is None:
@@ -161,11 +164,44 @@ def with_run(judged: Judged, found: Found | tensors.Found, again: Callable[[], b
     return replace(judged, word="refuted" if isinstance(verdict, Refuted) else "unknown", settled=settled, found=found)
 
 
-def _again(program: Resolved, found: Found) -> bool:
-    """Whether a second run ends as the first one did."""
-    from placeproof.semantics.meaning.run import run
-
-    return run(program, found.setup) == found.what
+# Blocks.
 
 
-__all__ = ["DisagreementError", "Encoding", "Fault", "Judged", "Settled", "judge"]
+def judge_tensors(program: Resolved, budget: Budget | None = None) -> Judged:
+    """Prove a tensor program, or look for a run that refutes it: ``found`` is a :class:`placeproof.semantics.tensors.Found`."""
+    options = Options(without=frozenset(program.without))
+    try:
+        obligations = encode_tensors(program)
+    except NoMeaningError as missing:
+        return _by_search(_unsaid(program, options, missing))
+    settled = tuple(_settled(o, budget) for o in obligations)
+    for_all = tuple(g.name for g in Space.of(program).given())
+    judged = Judged(program=program, options=options, word="proved", settled=settled, for_all=for_all)
+    open_ = [s for s in settled if s.word != "proved"]
+    if not open_:
+        return _confirmed_block(judged)
+    first = next((s for s in open_ if isinstance(s.verdict, Unknown) and s.verdict.suspected), open_[0])
+    assert isinstance(first.verdict, Unknown)
+    return _by_search(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why))
+
+
+def _confirmed_block(judged: Judged) -> Judged:
+    """What the obligations say, if small runs say so too: of one device, of two along each axis, and of three along one."""
+    every = list(setups(judged.program))
+    of = [s for s in every if sorted(s.degrees.values()) in ([1] * len(s.degrees), [2] * len(s.degrees))]
+    of += [s for s in every if max(s.degrees.values(), default=1) == 3 and sum(s.degrees.values()) == len(s.degrees) + 2][-1:]
+    done: list[str] = []
+    why = "no mesh is small enough"
+    for setup in of or every[-1:]:
+        found = ran(judged.program, setup, slopes=not done)
+        if isinstance(found, str):
+            found = ran(judged.program, smaller(judged.program, setup), slopes=not done)
+        if isinstance(found, FoundInBlock):
+            raise DisagreementError(judged.program.name, setup.mesh, found.words)
+        if isinstance(found, str):
+            why = found
+        else:
+            done.append(setup.mesh)
+    if not done:
+        return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {why}")
+    return replace(judged, confirmed=Confirmed(runs=tuple(done)))

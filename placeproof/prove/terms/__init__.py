@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from placeproof.prove.terms import algebra, extrema, recording
-from placeproof.prove.terms.algebra import ONE, ZERO, constant, rewritten, same, substitute_index, symbol
+from placeproof.prove.terms.algebra import ONE, ZERO, constant, rewritten, same, size, substitute_index, symbol
 from placeproof.prove.terms.nodes import App, Argument, Fn, Greatest, Guard, Index, Lam, Mono, Paren, Poly, Sort, Sum, Sym, Var, fn, point
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "product",
     "rewritten",
     "same",
+    "size",
     "substitute",
     "substitute_index",
     "symbol",

@@ -20,25 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from fractions import Fraction
 
 from placeproof.prove.terms import recording
-from placeproof.prove.terms.nodes import (
-    App,
-    Argument,
-    Atom,
-    Greatest,
-    Guard,
-    Index,
-    Lam,
-    Mono,
-    Node,
-    Paren,
-    Poly,
-    Sort,
-    Sum,
-    Sym,
-    Var,
-    fn,
-    point,
-)
+from placeproof.prove.terms.nodes import App, Argument, Atom, Greatest, Index, Lam, Mono, Node, Paren, Poly, Sort, Sum, Sym, Var, fn, point
 
 _EMPTY = Mono({}, frozenset())
 ZERO = Poly({})
@@ -69,7 +51,7 @@ def size(sort: Sort) -> Poly:
 # Guards.
 
 
-def _oriented(a: Index, b: Index) -> Guard:
+def _oriented(a: Index, b: Index) -> tuple[Index, Index]:
     """A variable first, so that the guard can replace it; of two alike, the greater first."""
     if isinstance(a, Var) is not isinstance(b, Var):
         return (a, b) if isinstance(a, Var) else (b, a)

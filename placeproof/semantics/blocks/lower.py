@@ -180,9 +180,8 @@ class _Walk:
                 if self.buffers.backward and name in self.views:
                     self.again[name] = self.buffers.again(name, self._made(self.views.pop(name), ANYHOW))
                 found = self.buffers.read(self.again.get(name, name)) if expr.group is None and expr.index is None else None
-                return found or _refuse(
-                    f"`{name}` is no whole tensor here", expr.place, "read tensors that the header or a statement above names"
-                )
+                help = "read tensors that the header or a statement above names"
+                return found or _refuse(f"`{name}` is no whole tensor here", expr.place, help)
             case Binary(op="**", left=left, right=right):
                 base = self._whole(self._number(left))
                 return Made(replace(expr, left=base.expr, right=self._number(right).expr), base.layout)
@@ -288,9 +287,8 @@ class _Walk:
 def _hot(call: Call, made: Made) -> Made:
     picks = made.layout.picks
     if picks is None:
-        _refuse(
-            "`hot` takes positions", call.place, "declare the tensor with `picks=`, the dimension along which its elements are positions"
-        )
+        help = "declare the tensor with `picks=`, the dimension along which its elements are positions"
+        _refuse("`hot` takes positions", call.place, help)
     dims = (*made.layout.dims, picks)
     layout = replace(made.layout, dims=dims, loose=frozenset({picks}), picks=None, hot=True, model=False)
     return Made(replace(call, args=(made.expr,)), layout)

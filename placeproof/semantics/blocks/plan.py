@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import Diagnostic, InputError, Problems
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis, axis_order
 from placeproof.core.program.ops import RESERVED
 
@@ -142,7 +142,6 @@ def combined(*plans: Plan, regather: bool | None = None) -> Plan:
     """Several plans on one mesh. ``regather`` is that of the plans unless it is given; raises InputError where they differ in it."""
     said = {p.regather for p in plans}
     if regather is None and len(said) > 1:
-        problems = Problems()
-        problems.add("PP106", "one of these plans gathers again in backward, and another does not", help="say which: `regather=True`")
-        problems.raise_if_any()
+        message = "one of these plans gathers again in backward, and another does not"
+        raise InputError([Diagnostic(code="PP106", message=message, help="say which: `regather=True`")])
     return Plan(tuple(a for p in plans for a in p.axes), regather=regather if regather is not None else said != {False})

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from placeproof.core.program import Assign, Do, For, Ref, Stmt, statements, walked
 from placeproof.core.program.ir import references
-from placeproof.prove.terms import Index, Poly, Var, choose, fn, same, substitute, under
+from placeproof.prove.terms import Poly, Var, choose, fn, same, substitute, under
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.scope import Scope
 from placeproof.semantics.encode.values import Piece, Region, Tensor, Value
-from placeproof.semantics.encode.world import E_BLOCK
+from placeproof.semantics.encode.world import E_BLOCK, part_of_element
 
 if TYPE_CHECKING:
     from placeproof.semantics.encode.execute import Walk
@@ -87,8 +87,8 @@ def _stored(walk: Walk, target: Ref, group: str, body: Poly, old: Piece | None, 
         if not own(loop, target) or variable.name in body.free:
             return walk.ctx.unknown_of(group)
         left = walk.named(walk.whole, 0 if target.index.offset > 0 else -1)  # the first or the last part keeps the old value
-        return choose(same(fn("units of", (E_BLOCK,), variable.sort), left.index), before, body)
-    new, over = _by_element(walk, target, body, scope), units_of(walk, target, scope)
+        return choose(same(part_of_element("units", variable.sort), left.index), before, body)
+    new, over = _by_element(target, body, scope), units_of(walk, target, scope)
     if target.index.var is None:
         return choose(_unit_holds(walk, target.index.offset), new, before)
     if over == "all":
@@ -105,7 +105,7 @@ def units_of(walk: Walk, ref: Ref, scope: Scope) -> str:
 
 def _unit_holds(walk: Walk, number: int) -> Poly:
     """1 for the elements of a unit of the stage that is named by a number."""
-    return same(fn("units of", (E_BLOCK,), walk.world.loop_sort("units")), walk.named(walk.whole, number).index)
+    return same(part_of_element("units", walk.world.loop_sort("units")), walk.named(walk.whole, number).index)
 
 
 def restricted(walk: Walk, body: Poly, over: str) -> Poly:
@@ -120,14 +120,9 @@ def restricted(walk: Walk, body: Poly, over: str) -> Poly:
     return body
 
 
-def _by_element(walk: Walk, target: Ref, body: Poly, scope: Scope) -> Poly:
-    meant: dict[str, Index] = {}
-    for lp, variable in scope.to(target.index.var if target.index is not None else None):
-        if lp.domain == "blocks":
-            meant[variable.name] = E_BLOCK
-        elif lp.domain != "microbatches":
-            meant[variable.name] = fn(f"{lp.domain} of", (E_BLOCK,), variable.sort)
-    return substitute(body, meant)
+def _by_element(target: Ref, body: Poly, scope: Scope) -> Poly:
+    around = scope.to(target.index.var if target.index is not None else None)
+    return substitute(body, {v.name: part_of_element(lp.domain, v.sort) for lp, v in around if lp.domain != "microbatches"})
 
 
 def _filled(walk: Walk, region: Region, scope: Scope) -> Region:

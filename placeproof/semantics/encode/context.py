@@ -11,25 +11,10 @@ from typing import TypeAlias
 from placeproof.core.diagnostics import Place
 from placeproof.core.program import Call, Stmt
 from placeproof.prove import Equal, Equation, Given, Order
-from placeproof.prove.terms import (
-    ONE,
-    ZERO,
-    Index,
-    Poly,
-    Var,
-    app,
-    choose,
-    constant,
-    product,
-    same,
-    substitute,
-    substitute_index,
-    symbol,
-    total,
-)
+from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, choose, product, same, substitute, substitute_index, total
 from placeproof.prove.terms.limit import TOO_LARGE, WHY
 from placeproof.semantics.encode.values import Scalar, Stream, Tensor, Value
-from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT, World
+from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT, Range, World
 
 GRADIENT = "gradient integrity"
 CONSISTENCY = "state consistency"
@@ -152,6 +137,10 @@ class Context:
         """A term on the devices that are on the path."""
         return substitute(body, self.path) if self.path else body
 
+    def own_sample(self) -> tuple[Index, ...]:
+        """The sample, of the micro-batch at hand, of the devices that are on the path."""
+        return tuple(substitute_index(s, self.path) for s in self.world.sample(self.batch))
+
     def owner_of(self, group: str, held: Iterable[tuple[str, str]]) -> list[dict[str, Index]]:
         """Coordinates that own the element: for a tied group one choice for either end of the pipeline."""
         chosen: dict[str, Index] = {}
@@ -182,8 +171,8 @@ class Context:
         world = self.world
         found = [(s.size, world.least.get(f, 1)) for f, s in world.sorts.items()] + [(world.batch.size, 1), ("tokens each", 1)]
         sizes = {name: least for name, least in found if isinstance(name, str)}
-        found_orders = [Order(name=f"{n} >= {k}", left=symbol(n), relation=">=", right=constant(k)) for n, k in sizes.items()]
+        orders = [Range(name=n, relation=">=", bound=k).given for n, k in sizes.items()]
         if "equal-token-counts" in world.options.without:
             all_tokens = total(world.any_sample, world.tokens(world.any_sample))
-            found_orders.append(Order(name="total tokens > 0", left=all_tokens, relation=">", right=ZERO))
-        return (*found_orders, *(r.given for r in world.options.ranges))
+            orders.append(Order(name="total tokens > 0", left=all_tokens, relation=">", right=ZERO))
+        return (*orders, *(r.given for r in world.options.ranges))

@@ -9,7 +9,7 @@ from placeproof.core.program.ir import Index as PartIndex
 from placeproof.core.program.ir import expressions
 from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.symbols import info
-from placeproof.prove.terms import ZERO, Poly, Var, constant, fn, inverse, power, product, symbol
+from placeproof.prove.terms import ZERO, Poly, Var, constant, fn, inverse, power, product, size, symbol
 from placeproof.semantics.encode import batches
 from placeproof.semantics.encode.branches import Condition, condition, joined
 from placeproof.semantics.encode.buffers import merged, restricted, units_of
@@ -21,7 +21,7 @@ from placeproof.semantics.encode.messages import Messages
 from placeproof.semantics.encode.reference import Reference
 from placeproof.semantics.encode.scope import Scope, edge, loop_variable, shifted
 from placeproof.semantics.encode.values import Apart, Batch, Handle, Pair, Parts, Piece, Region, Scalar, Stream, Tensor, Value, Whole, both
-from placeproof.semantics.encode.world import World, count
+from placeproof.semantics.encode.world import World
 
 Env = dict[str, Value]
 
@@ -313,11 +313,11 @@ class Walk:
         if found is not None:
             return Batch(index=found[1])
         if ref.name == "microbatches":
-            return Scalar(body=count(self.world.batch))
+            return Scalar(body=size(self.world.batch))
         if self.program.axis(ref.name) is not None:
             return Scalar(body=self.world.degree(ref.name))
         if ref.name in DOMAINS:
-            return Scalar(body=count(self.world.loop_sort(ref.name)))
+            return Scalar(body=size(self.world.loop_sort(ref.name)))
         try:
             info(ref.name)
         except KeyError:

@@ -8,29 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from placeproof.core.program import Call, Ref
-from placeproof.prove.terms import (
-    ZERO,
-    Index,
-    Poly,
-    Var,
-    app,
-    choose,
-    each_case,
-    fn,
-    greatest,
-    product,
-    same,
-    substitute,
-    substitute_index,
-    total,
-)
+from placeproof.prove.terms import ZERO, Index, Poly, Var, app, choose, each_case, greatest, product, same, substitute, total
 from placeproof.semantics.encode import compute
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError
 from placeproof.semantics.encode.exchange import own_part
 from placeproof.semantics.encode.reference import tensor_norm, update_value
 from placeproof.semantics.encode.scope import domain_of
 from placeproof.semantics.encode.values import Batch, Pair, Piece, Saved, Scalar, Stream, Tensor, Value, Whole
-from placeproof.semantics.encode.world import CHANNEL_AT, E_BLOCK, TOKEN_AT
+from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT, part_of_element
 
 if TYPE_CHECKING:
     from placeproof.semantics.encode.execute import Walk
@@ -99,7 +84,7 @@ def _loss(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     at = world.dropped or world.output
     for where in (at, *(world.end(domain_of(v), v) for v in ctx.loops if v.sort != world.batch)):
         sample = compute.sample_read(ctx, x, "x", (where,))
-        if sample is not None and sample == tuple(substitute_index(s, ctx.path) for s in world.sample(ctx.batch)):
+        if sample is not None and sample == ctx.own_sample():
             body = choose(same(where, at), world.dx(sample, at), ctx.unknown(TOKEN_AT, CHANNEL_AT))  # elsewhere no loss is known
             return ctx.held_stream(product(world.statistic(sample), body) if world.coupled else body, x.held)
     return ctx.unknown_stream(x.held)
@@ -128,12 +113,6 @@ def _dropout(walk: Walk, call: Call, operands: list[Any], results: int) -> Value
 def _statistics(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     fine = compute.reads_parameters(walk.ctx, operands[0], "a statistic", gathered=True)
     return Scalar(body=walk.world.statistic(walk.world.sample(_batch(walk, operands[1:]))) if fine else walk.ctx.unknown())
-
-
-def _scale(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
-    value, factor = operands
-    scaled: Value = value.map(lambda body: product(body, factor.body))
-    return scaled
 
 
 def _rounded(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value:
@@ -170,8 +149,7 @@ def _held_elements(walk: Walk, value: Tensor, group: str) -> Poly:
     region = value.region
     if region.domain == "stage":
         return where
-    part: Index = E_BLOCK if region.domain == "blocks" else fn(f"{region.domain} of", (E_BLOCK,), region.index.sort)
-    return product(where, same(part, region.index))
+    return product(where, same(part_of_element(region.domain, region.index.sort), region.index))
 
 
 def _found_inf(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
@@ -323,7 +301,7 @@ LOCAL: dict[str, Rule] = {
     "backward_input": lambda walk, _call, operands, _results: compute.input_gradient(walk.ctx, *operands),
     "loss": _loss,
     "output": lambda _walk, _call, operands, _results: operands[0].output,
-    "scale": _scale,
+    "scale": lambda _walk, _call, operands, _results: operands[0].map(lambda body: product(body, operands[1].body)),
     "part": lambda walk, call, operands, _results: own_part(walk.ctx, call, operands[0]),
     "quantize": _rounded,
     "elementwise": _elementwise,

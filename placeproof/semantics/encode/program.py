@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -58,22 +58,16 @@ def encode(program: Resolved, options: Options | None = None) -> Encoding:
                 lines.append(Line(stmt, dict(walk.env)))
             _after_the_step(walk)
             break
-    return Encoding(
-        program=program,
-        options=chosen,
-        obligations=tuple(_distinct(ctx.obligations)),
-        given=ctx.given(),
-        warnings=tuple(dict.fromkeys(ctx.warnings)),
-        lines=tuple(lines),
-    )
+    found, warnings = tuple(_distinct(ctx.obligations)), tuple(dict.fromkeys(ctx.warnings))
+    return Encoding(program=program, options=chosen, obligations=found, given=ctx.given(), warnings=warnings, lines=tuple(lines))
 
 
-def _distinct(obligations: list[Obligation]) -> list[Obligation]:
+def _distinct(obligations: list[Obligation]) -> Iterable[Obligation]:
     """Obligations without repetitions of the same claim about the same line."""
     found: dict[tuple[object, ...], Obligation] = {}
     for one in obligations:
         found.setdefault((one.name, one.place, one.claim.left, one.claim.right, one.claim.given), one)
-    return list(found.values())
+    return found.values()
 
 
 def _after_the_step(walk: Walk) -> None:
@@ -81,7 +75,8 @@ def _after_the_step(walk: Walk) -> None:
     ctx, world = walk.ctx, walk.world
     for state in ("parameters", "optimizer"):
         value = walk.env[state]
-        ctx.place = _last_write(walk.program, state)
+        every = list(statements(walk.program.body))
+        ctx.place = ([s for s in every if isinstance(s, Assign) and any(t.name == state for t in s.targets)] or every)[-1].place
         for group in world.groups:
             piece = value.pieces.get(group) if isinstance(value, Tensor) else None
             body = piece.body if piece is not None else ctx.unknown_of(group)
@@ -98,8 +93,3 @@ def _by_owner(walk: Walk, group: str) -> Poly:
     value, held = walk.ctx.written[group]
     (at, *_) = walk.ctx.owner_of(group, held)
     return substitute(substitute(value, at), walk.world.at_rank(0, walk.world.here))
-
-
-def _last_write(program: Resolved, state: str) -> Place | None:
-    found = [s.place for s in statements(program.body) if isinstance(s, Assign) and any(t.name == state for t in s.targets)]
-    return found[-1] if found else (list(statements(program.body))[-1].place)

@@ -15,7 +15,7 @@ from placeproof.core.program import For, Resolved, statements
 from placeproof.core.program.facts import ProgramFacts
 from placeproof.core.program.ops import COMPARE
 from placeproof.prove import Order
-from placeproof.prove.terms import Fn, Index, Poly, Sort, Var, app, constant, fn, point, product, same, symbol
+from placeproof.prove.terms import Fn, Index, Poly, Sort, Var, app, constant, fn, point, product, same, size, symbol
 
 BLOCK = Sort("block", "blocks")
 SLICE = Sort("slice", "slices")
@@ -33,9 +33,9 @@ ELEMENT: tuple[Var, ...] = (E_BLOCK, E_SLICE, E_ENTRY)
 TOKEN_AT, CHANNEL_AT = Var("x.token", TOKEN), Var("x.channel", CHANNEL)
 
 
-def count(sort: Sort) -> Poly:
-    """How many points a sort has."""
-    return constant(sort.size) if isinstance(sort.size, int) else symbol(sort.size)
+def part_of_element(domain: str, sort: Sort) -> Index:
+    """The part of the model, of those that a loop goes over, in which an element lies."""
+    return E_BLOCK if domain == "blocks" else fn(f"{domain} of", (E_BLOCK,), sort)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class World(ProgramFacts):
 
     def size(self, factor: str) -> Poly:
         """The degree of one axis factor."""
-        return count(self.sorts[factor])
+        return size(self.sorts[factor])
 
     def rank(self, factor: str, number: int) -> Index:
         """The device with a number along an axis factor; -1 is the last."""

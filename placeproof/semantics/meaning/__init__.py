@@ -1,7 +1,4 @@
-"""The meaning of a step program as arrays over the mesh: a value is an array ``[coordinates of the device..., what it holds]``.
-
-NumPy is imported by :mod:`placeproof.semantics.meaning.run`, not here.
-"""
+"""The meaning of a step program as arrays over the mesh: a value is an array ``[coordinates of the device..., what it holds]``."""
 
 from placeproof.semantics.meaning.setup import Difference, Fault, Setup
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from placeproof.semantics.meaning.mesh import Mesh, owned
 from placeproof.semantics.meaning.network import Weights
 from placeproof.semantics.meaning.numbers import Array, Field
 from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Part, Saved, Stream, expect
-
-if TYPE_CHECKING:
-    from placeproof.semantics.meaning.mesh import Mesh
-    from placeproof.semantics.meaning.world import World
+from placeproof.semantics.meaning.world import World
 
 Make = Callable[[Field, Array, Array, Array, Array], Weights]
 
@@ -99,11 +97,8 @@ class Experts:
         self.world, self.along, self.w = world, along, w
         layout, columns = world.layout, w.columns
         self.expert = np.array([layout.group_of(e) in layout.expert_groups for e in columns.elements], dtype=bool)
-        owned: Array = np.ones((*w.extent.shape[:-1], len(columns)), dtype=bool)
-        owners = {f: world.layout.owners(f, stage)[columns.index] for f in along}
-        for f, owner in owners.items():
-            owned &= at[f][..., None] == owner
-        if (w.extent & self.expert & ~owned).any():
+        owners = {f: layout.owners(f, stage)[columns.index] for f in along}
+        if (w.extent & self.expert & ~owned(owners, at)).any():
             raise MisfitError("a layer that sends tokens to their experts is given another device's experts as well")
         alone = w.group in layout.expert_groups
         met = self.any(Layers(world, w).columns) if alone else np.ones((*w.extent.shape[:-1], layout.width), dtype=bool)
@@ -111,7 +106,7 @@ class Experts:
 
     def any(self, have: Array) -> Array:
         """Whether some device of the group has it."""
-        return have.any(axis=self._dims(self.along), keepdims=True)
+        return have.any(axis=self.world.dims(self.along), keepdims=True)
 
     def from_owners(self, owners: dict[str, Array]) -> Array:
         """Each expert's numbers from its owner."""
@@ -122,12 +117,9 @@ class Experts:
 
     def from_samples(self, gradient: Array) -> Array:
         """The gradients of experts added up over all devices that have samples of their own."""
-        dims = self._dims(tuple(f for f in self.along if f in self.world.layout.sample_factors))
+        dims = self.world.dims(f for f in self.along if f in self.world.layout.sample_factors)
         summed = self.world.field.total(gradient, dims, keepdims=True) if dims else gradient
         return np.where(self.expert[:, None], summed, gradient)
-
-    def _dims(self, factors: tuple[str, ...]) -> tuple[int, ...]:
-        return tuple(self.world.dim[f] for f in factors)
 
     def results(self, op: str, x: Any, dx: Any, whole: Stream | None) -> tuple[Any, Any]:
         """Of a forward or a backward: first what it gives where one result is taken."""
@@ -165,7 +157,7 @@ def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int) -> P
     found = f.add(found, seen)
     for axis in {g.experts for g in world.program.groups if g.experts}:
         factors = world.layout.factors((axis,))
-        dims = tuple(world.dim[x] for x in factors if x in world.layout.sample_factors)
+        dims = world.dims(x for x in factors if x in world.layout.sample_factors)
         sent = np.array([world.layout.group(world.layout.group_of(e)).experts == axis for e in world.elements])
         found = np.where(sent, f.total(found, dims, keepdims=True), found) if dims else found
     found = np.broadcast_to(found, whole.extent.shape)

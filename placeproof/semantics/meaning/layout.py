@@ -205,10 +205,6 @@ class Layout(ProgramFacts):
         norm = np.array([self.network and e[1] == "n" for e in self.elements], dtype=bool)
         return Table(block=block, names=names, group=group, slice=slices, norm=norm, number=number)
 
-    def owner(self, element: Element, factor: str, stage: int = 0, order: str = "blocked") -> int:
-        """One of :meth:`owners`."""
-        return int(self.owners(factor, stage, order)[self.elements.index(element)])
-
     @remembered
     def owners(self, factor: str, stage: int = 0, order: str = "blocked") -> Array:
         """The coordinate that owns each element along a factor, as a device of a stage sees it; -1: all own it. Slices go in ranges, other

@@ -55,11 +55,6 @@ def _loss_of(place: Place, x: Stream, batch: int) -> Stream:
     return Stream(place.world.field.mul(found.data, weight[..., None, None]), x.have)
 
 
-def _forward(place: Place, call: Call, operands: list[Any]) -> Any:
-    w, x = operands
-    return Layers(place.world, w).forward(x)
-
-
 def _backward(place: Place, call: Call, operands: list[Any]) -> Any:
     layers = Layers(place.world, operands[0])
     if len(operands) >= 3:
@@ -163,7 +158,7 @@ _IDENTITY = ("copy", "cast", "dequantize", "to_host", "to_device")
 _RULES: dict[str, Rule] = {
     "data": lambda place, _call, operands: _stream(place, "input", batch_of(place, operands)),
     "loss": lambda place, _call, operands: _loss_of(place, operands[0], place.batch),
-    "forward": _forward,
+    "forward": lambda place, _call, operands: Layers(place.world, operands[0]).forward(*operands[1:]),
     "backward": _backward,
     "backward_weight": lambda place, _call, operands: Layers(place.world, operands[0]).backward(*operands[1:])[0],
     "backward_input": lambda place, _call, operands: Layers(place.world, operands[0]).backward(*operands[1:])[1],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.remembered import remembered
 from placeproof.semantics.meaning.values import MisfitError, Norms, Part, Saved, Stream, numeric
 from placeproof.semantics.meaning.world import Columns, World
+
+#: Along factors, the coordinates of the devices to which elements, or tokens, belong; -1: to all.
+Owners: TypeAlias = Mapping[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +66,7 @@ class Mesh:
 
     def owns(self, columns: Columns, factors: tuple[str, ...], order: str = "blocked") -> Array:
         """Which elements each device owns along some factors: ``[..., element]``."""
-        found: Array = np.ones((*self.shape, len(columns)), dtype=bool)
-        for f in factors:
-            owner = self.world.layout.owners(f, self.stage, order)[columns.index]
-            found &= (self.at[f][..., None] == owner) | (owner < 0)
-        return found
+        return owned({f: self.world.layout.owners(f, self.stage, order)[columns.index] for f in factors}, self.at)
 
     def tokens(self) -> Array:
         """Which tokens are each device's own where the sequence is split over the hidden axis: ``[..., token]``."""
@@ -95,6 +95,14 @@ class Mesh:
         for f in (f for f in self.world.factors if f != self.world.layout.stages):
             found = found & (~self.world.split(state, f, slices=False)[columns.index] | self.owns(columns, (f,)))
         return columns, found
+
+
+def owned(owners: Owners, at: Mapping[str, Any]) -> Array:
+    """Which elements, or tokens, belong to devices by their coordinates."""
+    found: Array = np.array(True)
+    for f, owner in owners.items():
+        found = found & ((np.asarray(at[f])[..., None] == owner) | (owner < 0))
+    return found
 
 
 def size(world: World, factors: tuple[str, ...]) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from placeproof.core.program import Call, Resolved
 from placeproof.semantics.meaning import optimizer
-from placeproof.semantics.meaning.collectives import exchange
+from placeproof.semantics.meaning.collectives import OnArrays
 from placeproof.semantics.meaning.layers import Experts, Layers, flat_pass, own_gradients
 from placeproof.semantics.meaning.mesh import Mesh, at_place, stacked
 from placeproof.semantics.meaning.numbers import Array, Field
@@ -243,7 +243,7 @@ def _own(result: Any, brought: Any) -> Any:
 def _result(call: Call, mesh: Mesh, value: Any, also: int, place: Place) -> Any:
     world = mesh.world
     if not isinstance(value, list):
-        return exchange(call, mesh, value)
+        return OnArrays(call, mesh).result(value)
     if call.op in ("backward", "backward_with") and not world.layout.network:
         w, statistic = value
         return flat_pass(mesh, w, also, statistic, place.number)

@@ -9,6 +9,7 @@ from fractions import Fraction
 from placeproof.core.program import Resolved
 from placeproof.semantics.meaning.layout import in_words
 from placeproof.semantics.meaning.recorded import Plain, Recorded, plain
+from placeproof.semantics.meaning.run import run
 from placeproof.semantics.meaning.setup import Difference, Setup
 
 
@@ -52,8 +53,6 @@ def begun(pair: tuple[Plain, Plain]) -> dict[str, Fraction]:
 
 
 def _recorded(program: Resolved, setup: Setup) -> Difference | None:
-    from placeproof.semantics.meaning.run import run
-
     found = run(program, replace(setup, exact=True, record=True))
     return found if isinstance(found, Difference) and found.actual is not None else None
 

@@ -110,6 +110,10 @@ class World:
         found = self.layout.factors(apart_axes(self.program, self.layout))
         return tuple(f for f in self.factors if f in found)  # in the mesh's order, whatever that of a set is
 
+    def dims(self, factors: Iterable[str]) -> tuple[int, ...]:
+        """The dimensions of some factors."""
+        return tuple(self.dim[f] for f in factors)
+
     def places(self) -> list[dict[str, int]]:
         """All coordinates along the factors that are apart."""
         return [dict(zip(self.apart, at, strict=True)) for at in itertools.product(*(range(self.sizes[f]) for f in self.apart))]

@@ -1,24 +1,7 @@
-"""Tensor programs: one block of a model, forward and backward, over tensors with named dimensions.
+"""Tensor programs: one block of a model, forward and backward, over tensors with named dimensions."""
 
-NumPy is imported by :mod:`placeproof.semantics.tensors.machine`, not here.
-"""
-
-from placeproof.semantics.search import Searched
 from placeproof.semantics.tensors.encode import encode_tensors
-from placeproof.semantics.tensors.judge import judge_tensors
 from placeproof.semantics.tensors.setup import Difference, Found, NotComputedError, Setup
 from placeproof.semantics.tensors.simulate import inputs, script, search, simulate
 
-__all__ = [
-    "Difference",
-    "Found",
-    "NotComputedError",
-    "Searched",
-    "Setup",
-    "encode_tensors",
-    "inputs",
-    "judge_tensors",
-    "script",
-    "search",
-    "simulate",
-]
+__all__ = ["Difference", "Found", "NotComputedError", "Setup", "encode_tensors", "inputs", "script", "search", "simulate"]

@@ -6,6 +6,7 @@ subtracted from its exponents. Functions of other names are arbitrary, each with
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -177,24 +178,6 @@ def no_slope(adjoint: Poly, op: str, place: Place | None) -> Poly:
 # Functions of one element: those about which something is known, and all others.
 
 
-def applied(name: str, x: Poly) -> Poly:
-    """The function's value at a term without guards."""
-    if name == "exp":
-        return _exponential(x)
-    if name == "square":
-        return product(x, x)
-    return app(f"f.{name}", x)
-
-
-def derived(name: str, x: Poly) -> Poly:
-    """The function's derivative at a term without guards."""
-    if name == "exp":
-        return _exponential(x)
-    if name == "square":
-        return product(constant(2), x)
-    return app(f"slope.{name}", x)
-
-
 def _exponential(x: Poly) -> Poly:
     """One factor for each monomial, to the power that its numerator says."""
     result = ONE
@@ -202,6 +185,23 @@ def _exponential(x: Poly) -> Poly:
         unit = Poly({mono: coefficient / coefficient.numerator})
         result = product(result, power(app("f.exp", unit), coefficient.numerator))
     return result
+
+
+#: The value and the derivative of functions that are known.
+_KNOWN: dict[str, tuple[Callable[[Poly], Poly], Callable[[Poly], Poly]]] = {
+    "exp": (_exponential, _exponential),
+    "square": (lambda x: product(x, x), lambda x: product(constant(2), x)),
+}
+
+
+def applied(name: str, x: Poly) -> Poly:
+    """The function's value at a term without guards."""
+    return _KNOWN[name][0](x) if name in _KNOWN else app(f"f.{name}", x)
+
+
+def derived(name: str, x: Poly) -> Poly:
+    """The function's derivative at a term without guards."""
+    return _KNOWN[name][1](x) if name in _KNOWN else app(f"slope.{name}", x)
 
 
 def positive(x: Poly) -> bool:

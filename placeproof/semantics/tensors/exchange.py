@@ -44,10 +44,6 @@ def _all_reduce(space: Space, call: Call, value: Value) -> Value:
     return value.moved(_combined(space, call, value))
 
 
-def _reduce_scatter(space: Space, call: Call, value: Value) -> Value:
-    return _part(space, call, _all_reduce(space, call, value))
-
-
 def _part(space: Space, call: Call, value: Value) -> Value:
     dim = _dim(call, value)
     if call.choice("order") != "blocked":
@@ -126,7 +122,7 @@ def _shift(space: Space, call: Call, value: Value) -> Value:
 #: The operations that this module gives a meaning.
 EXCHANGES: dict[str, Rule] = {
     "all_reduce": _all_reduce,
-    "reduce_scatter": _reduce_scatter,
+    "reduce_scatter": lambda space, call, value: _part(space, call, _all_reduce(space, call, value)),
     "all_gather": _all_gather,
     "all_to_all": _all_to_all,
     "broadcast": _broadcast,

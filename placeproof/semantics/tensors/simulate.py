@@ -13,18 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from placeproof.core.program import Resolved, statements
-from placeproof.core.program.ir import POSITIONS, calls
+from placeproof.core.program import POSITIONS, Call, Resolved, calls, statements
+from placeproof.core.program.ir import Tensor
 from placeproof.semantics.meaning import Fault
+from placeproof.semantics.meaning.recorded import Recorded, known, unheld
+from placeproof.semantics.meaning.script import begun, written
 from placeproof.semantics.search import Searched
+from placeproof.semantics.tensors.arrays import Arrays
+from placeproof.semantics.tensors.machine import Machine, Output
+from placeproof.semantics.tensors.numbers import SHOWN, Fractions, Residues, require_short
 from placeproof.semantics.tensors.setup import Difference, FaultError, Found, NotComputedError, Setup
-
-if TYPE_CHECKING:
-    from placeproof.core.program import Call
-    from placeproof.core.program.ir import Tensor
-    from placeproof.semantics.tensors.machine import Machine, Output
 
 #: The runs of one size that are completed, and the most that are tried.
 RUNS = 2
@@ -38,27 +38,17 @@ def simulate(program: Resolved, setup: Setup, *, slopes: bool = True) -> Differe
 
     ``slopes``: whether one device's gradients are compared with derivatives, too.
     """
-    from placeproof.semantics.meaning.recorded import known, unheld
-    from placeproof.semantics.tensors.numbers import SHOWN, require_short
-
     try:
         found = compared(program, setup, slopes=slopes)
     except ZeroDivisionError as error:
         raise NotComputedError("division by zero") from error
     if found is None or isinstance(found, Fault):
         return found
-    output, device, index, numbers, f = found
+    output, at, index, numbers, f = found
     expected, actual = (None if n is None else f.plain(n) for n in numbers)
     require_short(f, (expected, actual), SHOWN)
-    return Difference(
-        line=output.line,
-        device=dict(zip(setup.degrees, device, strict=True)),
-        name=output.name,
-        index=index,
-        expected=expected,
-        actual=known(actual),
-        unheld=unheld(actual),
-    )
+    where, held = dict(zip(setup.degrees, at, strict=True)), known(actual)
+    return Difference(line=output.line, device=where, name=output.name, index=index, expected=expected, actual=held, unheld=unheld(actual))
 
 
 def compared(program: Resolved, setup: Setup, *, slopes: bool = True) -> Any:
@@ -95,24 +85,18 @@ def _gradients(alone: Machine, calls: Sequence[Call]) -> list[tuple[Output, Any]
 
 def script(program: Resolved, found: Found, title: str) -> str | None:
     """A counterexample as a Python file (:mod:`placeproof.semantics.meaning.script`); None where no two numbers differ."""
-    from placeproof.semantics.meaning.script import written
-
     pair = _recorded(program, found.setup)
     return None if pair is None else written(title, pair, found.words)
 
 
 def inputs(program: Resolved, setup: Setup) -> dict[str, Fraction]:
     """The numbers that a run begins with and that matter for what differs, by name."""
-    from placeproof.semantics.meaning.script import begun
-
     pair = _recorded(program, setup)
     return {} if pair is None else begun(pair)
 
 
 def _recorded(program: Resolved, setup: Setup) -> tuple[Any, Any] | None:
     """The two numbers that differ, with how they came to be."""
-    from placeproof.semantics.meaning.recorded import known
-
     found = compared(program, replace(setup, record=True))
     expected, actual = found[3] if isinstance(found, tuple) else (None, None)
     return None if known(expected) is None or known(actual) is None else (expected, actual)
@@ -122,9 +106,6 @@ def machine(
     program: Resolved, setup: Setup, f: Any = None, begin: Any = None, *, alone: bool = False, follow: Sequence[Call] = ()
 ) -> Machine:
     """A run on the mesh, or on one device."""
-    from placeproof.semantics.tensors.arrays import Arrays
-    from placeproof.semantics.tensors.machine import Machine
-
     if f is None:
         f, begin = _arithmetic(setup)
     arrays = Arrays(f, dict.fromkeys(setup.degrees, 1) if alone else setup.degrees, setup.seed)
@@ -133,9 +114,6 @@ def machine(
 
 def _arithmetic(setup: Setup) -> tuple[Any, Any]:
     """The numbers of a run, and those that it begins with: the same on the mesh and on one device."""
-    from placeproof.semantics.meaning.recorded import Recorded
-    from placeproof.semantics.tensors.numbers import Fractions, Residues
-
     f = Fractions(fine=setup.fine) if setup.exact else Residues(fine=setup.fine)
     recorded: dict[str, Recorded] = {}
 

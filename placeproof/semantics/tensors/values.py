@@ -114,12 +114,9 @@ class Space:
     def given(self) -> tuple[Order, ...]:
         """What holds for every program: degrees and dimensions are at least one."""
         dims = {d for t in self.program.tensors for d in (*t.dims, *([t.picks] if t.picks else []))}
-        sizes = [s.size for s in self.world.sorts.values()] + [f"size.{d}" for d in sorted(dims)]
-        return tuple(
-            Order(name=f"{n.removeprefix('size.')} >= 1", left=symbol(n), relation=">=", right=constant(1))
-            for n in sizes
-            if isinstance(n, str)
-        )
+        names = [s.size for s in self.world.sorts.values() if isinstance(s.size, str)] + [f"size.{d}" for d in sorted(dims)]
+        said = {n: f"{n.removeprefix('size.')} >= 1" for n in names}
+        return tuple(Order(name=said[n], left=symbol(n), relation=">=", right=constant(1)) for n in names)
 
 
 def fitting(values: Iterable[Value], place: Place | None) -> tuple[dict[str, Cuts], Turns, bool]:
