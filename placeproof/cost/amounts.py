@@ -137,19 +137,19 @@ class Amounts:
 
     # Elements.
 
-    def bytes(self, value: Value) -> sympy.Expr:
-        """Bytes of a value on one device (for the part that it is)."""
+    def bytes(self, value: Value, *, mean: bool = False) -> sympy.Expr:
+        """Bytes of a value on one device (for the part that it is): the most of all stages, or their ``mean``."""
         totals: dict[str, sympy.Expr] = {}
         for piece in value.pieces:
             width = value.width(piece)
-            totals[width] = totals.get(width, self.one * 0) + self._elements(value, piece)
+            totals[width] = totals.get(width, self.one * 0) + self._elements(value, piece, mean)
         return sum((symbol(width) * total for width, total in totals.items()), self.one * 0)
 
     def payload(self, value: Value, axes: tuple[str, ...]) -> sympy.Expr:
         """Bytes of the tensor that a collective over these axis factors works on: not split over them."""
-        return self.bytes(replace(value, pieces=tuple(p.laid(axes, Layout.REPLICATE) for p in value.pieces)))
+        return self.bytes(replace(value, pieces=tuple(p.laid(axes, Layout.REPLICATE) for p in value.pieces)), mean=True)
 
-    def _elements(self, value: Value, piece: Piece) -> sympy.Expr:
+    def _elements(self, value: Value, piece: Piece, mean: bool) -> sympy.Expr:
         split = piece.axes(Layout.SHARD)
         if value.kind is Kind.SCALAR:
             return self.one
@@ -158,7 +158,17 @@ class Amounts:
         if value.kind is Kind.SAVED:
             return self._saved(value, piece) / self.devices(tuple(a for a in split if a not in self._batch_factors | set(self._layer_axes)))
         whole = self._group(piece.group)
+        tied = next((g.tied for g in self.program.groups if g.name == piece.group and g.tied in split), None)
+        if tied is not None:  # the first and the last stage have it whole
+            split = tuple(a for a in split if a != tied)
+            whole = whole * self._ends(tied) if mean else whole
         return self.part(self._part(whole, value), self._without_layers(split, value.part))
+
+    def _ends(self, axis: str) -> sympy.Expr:
+        """The share of stages that are the first or the last one."""
+        import sympy
+
+        return sympy.Min(2, self.degree(axis)) / self.degree(axis)
 
     def _without_layers(self, split: tuple[str, ...], part: str | None) -> tuple[str, ...]:
         """A unit or a layer lies in one stage: stages do not divide it."""
