@@ -219,10 +219,11 @@ class Amounts:
         found = self.times(number)
         return sympy.Min(found, self.count("microbatches")) if found.is_Integer and found > 1 else found
 
-    def spread(self, count: Count, size: Callable[[str | None, Index | None], sympy.Expr], *, first: bool) -> sympy.Expr | None:
+    def spread(self, count: Count, size: Callable[[str | None, Index | None], sympy.Expr], *, first: bool | None) -> sympy.Expr | None:
         """What so many smallest parts have: ``size(None, None)`` is that of all parts, ``size(domain, None)`` that of one.
 
-        ``first``: they are parts of the first unit. None where the number is no sum of wholes, units and smallest parts.
+        ``first``: they are parts of the first unit (None: of that and others). The result is None where the number is no sum of wholes,
+        units and smallest parts.
         """
         import sympy
 
@@ -233,7 +234,7 @@ class Amounts:
         deep = 1 if parts.inner_domain else 0  # whether a unit is one smallest part
         everywhere, units = (left.get((0, n, deep), none) / parts.sub for n in (1, 0))
         each, few = (left.get((0, n, 0), none) if deep else none for n in (1, 0))
-        whole, apart = size(None, None), self.root_apart
+        whole, apart = size(None, None), self.root_apart and first is not None
         root = size("units", Index(var=None)) if apart else none
         if first and apart:
             found = units * root

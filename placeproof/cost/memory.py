@@ -61,7 +61,7 @@ def memory(found: Trace, amounts: Amounts, runs: tuple[Unrolled, ...]) -> Memory
 
     moments = moments_of(runs, found, amounts, lambda life: passes(life) and not life.value.host)
     activations, step = _activations(moments, found, amounts)
-    transient = largest([*(m.total() - activations for m in moments.points), *([amounts.one * 0] if activations != 0 else [])])
+    transient = largest(m.total() - activations for m in moments.points)
     on_host = moments_of(runs, found, amounts, lambda life: passes(life) and life.value.host)
     host_kept = on_host.most.get(ACTIVATIONS, amounts.one * 0)
     host_transient = largest([*(m.total() - host_kept for m in on_host.points), amounts.one * 0])

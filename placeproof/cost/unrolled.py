@@ -24,8 +24,8 @@ from placeproof.semantics.values import Kind, Trace, Value, placed_value
 #: A value as a device has it, and of which parts; None is nothing at all.
 Held: TypeAlias = tuple[Value, int] | None
 
-#: How often something is sent: by its value, the extent of its part, and whether that is of the first unit.
-Sent: TypeAlias = dict[tuple[Value, Count, bool], Count]
+#: How often something is sent: by its value, the extent of its part, and whether that is of the first unit (None: also).
+Sent: TypeAlias = dict[tuple[Value, Count, bool | None], Count]
 
 _NUMBER = Value(kind=Kind.SCALAR)
 #: The end of what has not ended.
@@ -335,7 +335,7 @@ class Unrolled:
         times = ONE
         for frame in self._frames:
             times = times * frame.times
-        first = bool(bits) and not bits & ~self.parts.first_unit
+        first = None if bits & self.parts.first_unit and bits & ~self.parts.first_unit else bool(bits & self.parts.first_unit)
         key = (settled(value), self.parts.extent(bits, bits), first)
         sent = self.sent.setdefault(id(call), {})
         sent[key] = sent[key] + times if key in sent else times
