@@ -278,10 +278,12 @@ _ROWS = (
         code="PP310",
         title="costs that are not derived",
         meaning="A program that declares tensors is one block of a model: it can be proved; its memory and traffic are not derived. "
-        "Nor is it derived how many devices take branches on an axis and on its sub-groups, unless their degrees are given.",
+        "Nor is it derived how many devices take branches on an axis and on its sub-groups, unless their degrees are given; what a "
+        "collective sends whose devices hold other widths or layouts; what it costs to read parts of a buffer together that lie in "
+        "different ways; and what branches cost that make more than 256 kinds of devices.",
         kind="program",
         example="mesh(tp)\ntensor(x, tokens, hidden)\nreturns(x)\n",
-        remedy="`placeproof prove FILE`.",
+        remedy="`placeproof prove FILE`; or what the message says.",
     ),
     Code(
         code="PP401",

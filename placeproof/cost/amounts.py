@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from placeproof.collectives import Layout
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.mesh import degree_symbol
-from placeproof.core.program import Binary, Call, Expr, For, If, Number, Program, Ref, statements, walked
+from placeproof.core.program import Binary, Call, Expr, For, If, Index, Number, Program, Ref, statements
 from placeproof.core.program.ops import COMPARE
 from placeproof.core.program.wellformed import least_degrees, rank_bound
 from placeproof.core.strategy import INNER, OUTER
 from placeproof.core.symbols import symbol
+from placeproof.cost.parts import Count, Parts
 from placeproof.cost.ranks import count, count_between, ranks
 from placeproof.cost.uneven import fraction
 from placeproof.semantics.values import Kind, Piece, Value
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 #: The most ranks that are looked at one by one.
 MOST_LOOKED_AT = 100_000
+_UNITS = Count((((0, 1, 0), 1),))
 
 
 @dataclass(frozen=True)
@@ -135,19 +137,19 @@ class Amounts:
 
     # Elements.
 
-    def bytes(self, value: Value) -> sympy.Expr:
-        """Bytes of a value on one device (for the part that it is)."""
-        width = symbol(value.elements_width)
-        total = self.one * 0
+    def bytes(self, value: Value, *, mean: bool = False) -> sympy.Expr:
+        """Bytes of a value on one device (for the part that it is): the most of all stages, or their ``mean``."""
+        totals: dict[str, sympy.Expr] = {}
         for piece in value.pieces:
-            total = total + self._elements(value, piece)
-        return width * total
+            width = value.width(piece)
+            totals[width] = totals.get(width, self.one * 0) + self._elements(value, piece, mean)
+        return sum((symbol(width) * total for width, total in totals.items()), self.one * 0)
 
     def payload(self, value: Value, axes: tuple[str, ...]) -> sympy.Expr:
         """Bytes of the tensor that a collective over these axis factors works on: not split over them."""
-        return self.bytes(replace(value, pieces=tuple(p.laid(axes, Layout.REPLICATE) for p in value.pieces)))
+        return self.bytes(replace(value, pieces=tuple(p.laid(axes, Layout.REPLICATE) for p in value.pieces)), mean=True)
 
-    def _elements(self, value: Value, piece: Piece) -> sympy.Expr:
+    def _elements(self, value: Value, piece: Piece, mean: bool) -> sympy.Expr:
         split = piece.axes(Layout.SHARD)
         if value.kind is Kind.SCALAR:
             return self.one
@@ -156,7 +158,17 @@ class Amounts:
         if value.kind is Kind.SAVED:
             return self._saved(value, piece) / self.devices(tuple(a for a in split if a not in self._batch_factors | set(self._layer_axes)))
         whole = self._group(piece.group)
+        tied = next((g.tied for g in self.program.groups if g.name == piece.group and g.tied in split), None)
+        if tied is not None:  # the first and the last stage have it whole
+            split = tuple(a for a in split if a != tied)
+            whole = whole * self._ends(tied) if mean else whole
         return self.part(self._part(whole, value), self._without_layers(split, value.part))
+
+    def _ends(self, axis: str) -> sympy.Expr:
+        """The share of stages that are the first or the last one."""
+        import sympy
+
+        return sympy.Min(2, self.degree(axis)) / self.degree(axis)
 
     def _without_layers(self, split: tuple[str, ...], part: str | None) -> tuple[str, ...]:
         """A unit or a layer lies in one stage: stages do not divide it."""
@@ -181,11 +193,59 @@ class Amounts:
         """Whether the program computes its first unit apart from the others."""
         return any(isinstance(s, For) and s.start for s in statements(self.program.body))
 
-    def passes(self, loops: tuple[For, ...]) -> sympy.Expr:
-        """Iterations of the innermost of some nested loops on one device: over all units, over the first, or over the others."""
-        every = self.count(loops[-1].domain)
-        first = every / self.count("units")
-        return {"all": every, "first": first, "rest": every - first}[walked(loops)]
+    # What loops repeat.
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The parts that loops walk over."""
+        return Parts(self.program)
+
+    def times(self, count: Count) -> sympy.Expr:
+        """A number of things."""
+        units = self.count("units") if self.parts.units_used else self.one
+        inner = self.count(self.parts.inner_domain) / units if self.parts.inner_domain else self.one
+        found = self.one * 0
+        for powers, n in count.terms:
+            term = self.one * n
+            for number, power in zip((self.count("microbatches"), units, inner), powers, strict=True):
+                term = term * number**power
+            found = found + term
+        return found
+
+    def batches(self, number: Count) -> sympy.Expr:
+        """A number of micro-batches: never more than there are."""
+        import sympy
+
+        found = self.times(number)
+        return sympy.Min(found, self.count("microbatches")) if found.is_Integer and found > 1 else found
+
+    def spread(self, count: Count, size: Callable[[str | None, Index | None], sympy.Expr], *, first: bool | None) -> sympy.Expr | None:
+        """What so many smallest parts have: ``size(None, None)`` is that of all parts, ``size(domain, None)`` that of one.
+
+        ``first``: they are parts of the first unit (None: of that and others). The result is None where the number is no sum of wholes,
+        units and smallest parts.
+        """
+        import sympy
+
+        left = {powers: sympy.Rational(n) for powers, n in count.terms}
+        if any(m or units > 1 or inner > 1 for m, units, inner in left):
+            return None
+        parts, none = self.parts, self.one * 0
+        deep = 1 if parts.inner_domain else 0  # whether a unit is one smallest part
+        everywhere, units = (left.get((0, n, deep), none) / parts.sub for n in (1, 0))
+        each, few = (left.get((0, n, 0), none) if deep else none for n in (1, 0))
+        whole, apart = size(None, None), self.root_apart and first is not None
+        root = size("units", Index(var=None)) if apart else none
+        if first and apart:
+            found = units * root
+        else:
+            whole = whole - root
+            if parts.units.middle is None:
+                everywhere, units = divmod(units, len(parts.units.weights) - apart or 1)
+            elif apart:
+                units = units + everywhere
+            found = everywhere * whole + (units * size("units", None) if units else none)
+        return found + ((each * self.times(_UNITS) + few) * size(parts.finest, None) if each or few else none)
 
     @cached_property
     def unit(self) -> sympy.Expr:

@@ -17,12 +17,14 @@ from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import SymbolInfo
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.closed import limit, tidy
+from placeproof.cost.devices import kinds
 from placeproof.cost.host import asked
 from placeproof.cost.memory import Memory, memory
 from placeproof.cost.moments import ACTIVATIONS
 from placeproof.cost.step import Step
 from placeproof.cost.traffic import Traffic, traffic
 from placeproof.cost.uneven import Shards, described, fitted, named, require_parts, require_uneven
+from placeproof.cost.unrolled import Unrolled
 from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.scheduled import schedule_of
@@ -227,11 +229,12 @@ def derive(subject: Strategy | Program, *, groups: bool = False, uneven: tuple[s
     found = trace(resolve(program))
     require_uneven(found, uneven)
     amounts = Amounts(found.program, groups, uneven)
+    runs = tuple(Unrolled(found, amounts.parts, holds) for holds in kinds(found.program, amounts))
     return Derivation(
         name=strategy.name if strategy else program.name,
         strategy=strategy,
         found=found,
         amounts=amounts,
-        costs=memory(found, amounts),
-        messages=traffic(found, amounts),
+        costs=memory(found, amounts, runs),
+        messages=traffic(found, amounts, runs),
     )

@@ -6,6 +6,7 @@ size where two of them are alive at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,10 @@ from placeproof.core.program import Program
 from placeproof.core.states import MODEL_STATES
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.closed import largest
-from placeproof.cost.moments import ACTIVATIONS, Buffer, Moment, buffers_of, moments_of, stored
+from placeproof.cost.moments import ACTIVATIONS, Moment, Moments, in_flight, moments_of, passing
 from placeproof.cost.step import Step
 from placeproof.cost.uneven import fraction
-from placeproof.semantics.liveness import liveness
+from placeproof.cost.unrolled import Life, Unrolled
 from placeproof.semantics.values import Kind, Trace, placed_value
 
 if TYPE_CHECKING:
@@ -48,24 +49,27 @@ class Memory:
         return self.model_states() + self.activations + self.transient
 
 
-def memory(found: Trace, amounts: Amounts) -> Memory:
-    """Interpret a traced program as memory."""
-    held, host, steps = _held(found, amounts)
-    buffers = buffers_of(found, amounts, set(_persistent(found).values()))
-    live = liveness(found.program, frozenset(b.name for b in buffers.values()))
-    device = {label: b for label, b in buffers.items() if not b.whole.host}
-    on_host = {label: b for label, b in buffers.items() if b.whole.host}
-    activations, step = _activations(device, amounts)
-    moments = moments_of(live, device, found, amounts)
-    transient = largest([*(m.total() - activations for m in moments), amounts.one * 0])
-    host_kept, _ = _activations({label: b for label, b in on_host.items() if b.name == ACTIVATIONS}, amounts)
-    host_moments = moments_of(live, on_host, found, amounts)
-    host_transient = largest([*(m.total() - host_kept for m in host_moments), amounts.one * 0])
+def memory(found: Trace, amounts: Amounts, runs: tuple[Unrolled, ...]) -> Memory:
+    """Interpret the runs of a program as memory."""
+    playing = _persistent(found)
+    held, host, steps = _held(found, amounts, playing, runs)
+
+    def passes(life: Life) -> bool:
+        kept = life.by_parts or life.batch is not None or life.name == ACTIVATIONS  # A counts the stream between blocks
+        kind = life.value.kind
+        return life.name not in playing.values() and kind is not Kind.SCALAR and (kind is not Kind.STREAM or kept)
+
+    moments = moments_of(runs, found, amounts, lambda life: passes(life) and not life.value.host)
+    activations, step = _activations(moments, found, amounts)
+    transient = largest(m.total() - activations for m in moments.points)
+    on_host = moments_of(runs, found, amounts, lambda life: passes(life) and life.value.host)
+    host_kept = on_host.most.get(ACTIVATIONS, amounts.one * 0)
+    host_transient = largest([*(m.total() - host_kept for m in on_host.points), amounts.one * 0])
     return Memory(
         held=held,
         activations=activations,
         transient=transient,
-        moments=_decisive(moments, transient, activations),
+        moments=_decisive(moments.points, transient, activations),
         host=host + host_kept,
         host_transient=host_transient,
         steps=(*steps, *step),
@@ -82,26 +86,38 @@ def _persistent(found: Trace) -> dict[str, str]:
     return playing
 
 
-def _held(found: Trace, amounts: Amounts) -> tuple[dict[str, sympy.Expr], sympy.Expr, tuple[Step, ...]]:
+def _held(
+    found: Trace, amounts: Amounts, playing: Mapping[str, str], runs: tuple[Unrolled, ...]
+) -> tuple[dict[str, sympy.Expr], sympy.Expr, tuple[Step, ...]]:
     zero = amounts.one * 0
     held = {state.name: zero for state in MODEL_STATES}
     host, steps = zero, []
-    for state, name in _persistent(found).items():
-        if state == name:
-            value, why = placed_value(found.program, state), _placement_text(found.program, state, amounts.uneven)
-        else:
-            local = stored(found, name)
-            if local is None:
+    for state, name in playing.items():
+        written = state == "gradients"
+        for on_host in (False, True):
+            placed = placed_value(found.program, state)
+            amount = amounts.bytes(placed) if placed.host is on_host and state == name else zero
+            if written:
+                amount = largest([*([amount] if amount != 0 else []), *_most(name, on_host, found, amounts, runs)])
+            if amount == 0:
                 continue
-            value, why = local, f"`{name}` is what the update reads as gradients"
-        amount = amounts.bytes(value)
-        where = "host memory" if value.host else "each device"
-        steps.append(Step(rule=f"{state} held all step", expression=amount, why=f"{why}; in {where}" if value.host else why))
-        if value.host:
-            host = host + amount
-        else:
-            held[state] = amount
+            why = (
+                _placement_text(found.program, state, amounts.uneven)
+                if state == name
+                else f"`{name}` is what the update reads as gradients"
+            )
+            steps.append(Step(rule=f"{state} held all step", expression=amount, why=f"{why}; in host memory" if on_host else why))
+            if on_host:
+                host = host + amount
+            else:
+                held[state] = amount
     return held, host, tuple(steps)
+
+
+def _most(name: str, on_host: bool, found: Trace, amounts: Amounts, runs: tuple[Unrolled, ...]) -> list[sympy.Expr]:
+    """What a buffer that is held all step holds at its points: whatever was written last."""
+    moments = moments_of(runs, found, amounts, lambda life: life.name == name and life.value.host is on_host, lasting=True)
+    return [m.total() for m in moments.points]
 
 
 def _placement_text(program: Program, state: str, uneven: tuple[str, ...]) -> str:
@@ -123,24 +139,26 @@ def _share(mode: Mode, axis: str, uneven: tuple[str, ...]) -> str:
     return f"{text} on the host" if mode.fetches else text
 
 
-def _activations(buffers: dict[str, Buffer], amounts: Amounts) -> tuple[sympy.Expr, tuple[Step, ...]]:
+def _activations(moments: Moments, found: Trace, amounts: Amounts) -> tuple[sympy.Expr, tuple[Step, ...]]:
     """What forward keeps for backward: the state of that name, or the first buffer that plays it."""
-    saved = [b.name for b in buffers.values() if b.whole.kind is Kind.SAVED and b.within is None]
-    name = ACTIVATIONS if any(b.name == ACTIVATIONS for b in buffers.values()) else next(iter(saved), None)
-    kept = [b for b in buffers.values() if b.name == name]
-    amount = amounts.one * 0
-    for buffer in kept:
-        amount = amount + buffer.extent(amounts) * buffer.copies
-    if not kept:
-        return amount, ()
-    times = "" if kept[0].copies == 1 else f", for {kept[0].copies} micro-batches in flight"
-    what = "each layer's input" if kept[0].whole.kind is Kind.STREAM else "what forward keeps"
+    writes: dict[str, Kind] = {}
+    for access in found.accesses:
+        if access.write:
+            writes.setdefault(access.name, access.value.kind)
+    saved = [n for n in writes if writes[n] is Kind.SAVED and not passing([a for a in found.accesses if a.name == n])]
+    name = next((n for n in (ACTIVATIONS, *saved) if n in moments.most), None)
+    if name is None:
+        return amounts.one * 0, ()
+    amount = moments.most[name]
+    copies = in_flight(name, found, amounts)
+    times = "" if copies == 1 else f", for {copies} micro-batches in flight"
+    what = "each layer's input" if writes[name] is Kind.STREAM else "what forward keeps"
     return amount, (Step(rule="activations kept for backward", expression=amount, why=f"{what}{times}"),)
 
 
-def _decisive(moments: list[Moment], transient: sympy.Expr, base: sympy.Expr) -> tuple[Moment, ...]:
+def _decisive(moments: tuple[Moment, ...], transient: sympy.Expr, base: sympy.Expr) -> tuple[Moment, ...]:
     """The points at which the peak lies for some admissible values."""
     import sympy
 
     candidates = set(transient.args) if isinstance(transient, sympy.Max) else {transient}
-    return tuple(m for m in moments if m.total() - base in candidates) or tuple(moments[:1])
+    return tuple(m for m in moments if m.total() - base in candidates) or moments[:1]

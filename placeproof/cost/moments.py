@@ -1,19 +1,22 @@
-"""Program points and what is alive at them, exactly: which buffers, and how much of those that loops fill or empty.
+"""Program points and what is alive at them: which buffers, and how much of those that loops fill or empty.
 
-A buffer that a loop writes part by part grows with each iteration, and one that a loop reads part by part shrinks. Where one
-grows while another shrinks, what is alive is linear between the first and the last iteration, so that these two decide.
+A step is written out for each kind of device (:mod:`placeproof.cost.unrolled`). A buffer that a loop writes part by part grows with each
+iteration, and one that a loop reads part by part shrinks: what is alive is linear between the first and the last iterations, which decide.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypeAlias
 
-from placeproof.core.program import Assign, For, Index, Stmt, render_head, statements, walked
+from placeproof.core.program import Stmt, render_head, statements
 from placeproof.cost.amounts import Amounts
-from placeproof.semantics.liveness import Liveness, Point
+from placeproof.cost.parts import NONE, ONE, Count
+from placeproof.cost.unrolled import Life, Unrolled, settled
 from placeproof.semantics.values import Access, Kind, Trace, Value
 
 if TYPE_CHECKING:
@@ -21,14 +24,19 @@ if TYPE_CHECKING:
 
 ACTIVATIONS = "activations"
 
+#: What is counted together: a buffer, its name with its group, a value, and whether it is of the first unit.
+Key: TypeAlias = tuple[str, str, Value, bool]
+#: How much there is of each, by micro-batch.
+Amount: TypeAlias = dict[Key, dict[int | None, Count]]
+_Vector: TypeAlias = dict[Key, tuple[int, ...]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alive:
-    """A buffer at one point: its bytes there, and whether that is all that it ever is."""
+    """A buffer at one point: its name, with its group where groups are written apart, and its bytes there."""
 
     name: str
     bytes: sympy.Expr
-    whole: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,229 +62,201 @@ class Moment:
 
         return sympy.Add(*(one.bytes for one in self.alive))
 
-    def within(self, other: Moment) -> bool:
-        """Whether all that is alive here is alive there, in no smaller an amount."""
-        there = {one.name: one for one in other.alive}
-        return all(one.name in there and (there[one.name].whole or there[one.name].bytes == one.bytes) for one in self.alive)
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """The points at which most can be alive of some buffers, and the most that there ever is of each buffer."""
+
+    points: tuple[Moment, ...]
+    most: Mapping[str, sympy.Expr]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Buffer:
-    """A buffer that does not live all step: its whole value, how it is indexed, and whether each micro-batch has one.
+def moments_of(
+    runs: Iterable[Unrolled], found: Trace, amounts: Amounts, chosen: Callable[[Life], bool], *, lasting: bool = False
+) -> Moments:
+    """Where most can be alive; a point with no more of any buffer than another, or than a mean of two others, decides nothing.
 
-    ``over``: of which units it holds something: "all", the "first", which is computed apart, or the "rest".
+    ``lasting``: they live until they are overwritten.
     """
-
-    name: str
-    label: str
-    whole: Value
-    indexed: str | None
-    within: For | None
-    copies: sympy.Expr
-    accesses: tuple[Access, ...]
-    over: str = "all"
-
-    def first(self, amounts: Amounts) -> sympy.Expr:
-        """Bytes of the first unit's parts of it, for one micro-batch."""
-        return amounts.bytes(replace(self.whole, part="units", index=Index(var=None)))
-
-    def extent(self, amounts: Amounts, part: str | None = None) -> sympy.Expr:
-        """Bytes of all parts of it, for one micro-batch; or of one iteration's part."""
-        value = self.whole
-        if part is not None:
-            value = replace(value, part=part)
-        elif self.indexed is not None and self.within is not None:
-            value = replace(value, part=self.within.domain)
-        amount = amounts.bytes(value)
-        if self.over != "all" and value.part is None:
-            amount = self.first(amounts) if self.over == "first" else amount - self.first(amounts)
-        if value.kind is Kind.STREAM and self.indexed is not None and value.part != self.indexed:
-            amount = amount * amounts.count(self.indexed) / (amounts.count(value.part) if value.part is not None else 1)
-        return amount
-
-
-def stored(found: Trace, name: str) -> Value | None:
-    """A buffer as a whole, with every group that is ever written; None when nothing writes it."""
-    writes = [a for a in found.accesses if a.name == name and a.write]
-    if not writes:
-        return None
-    value = writes[0].value
-    for access in writes[1:]:
-        for piece in access.value.pieces:
-            if piece.group and all(p.group != piece.group for p in value.pieces):
-                value = replace(value, pieces=(*value.pieces, piece))
-    indexed = any(a.indexed for a in writes)
-    named = value.index if not indexed and value.index is not None and value.index.var is None else None
-    return replace(value, part=None if indexed else value.part, index=named)
-
-
-def buffers_of(found: Trace, amounts: Amounts, lasting: set[str]) -> dict[str, Buffer]:
-    """Every buffer that lives for a part of the step and takes room; each group of a buffer is one of its own."""
-    buffers: dict[str, Buffer] = {}
-    for name in dict.fromkeys(a.name for a in found.accesses):
-        value = stored(found, name)
-        if name in lasting or value is None or value.kind is Kind.SCALAR:
+    order = {id(s): n for n, s in enumerate(statements(found.program.body))}
+    points = [point for run in runs for point in _points(run, chosen, lasting)]
+    sizes = _Sizes(amounts)
+    kept: list[tuple[Stmt, list[Life], _Vector]] = []
+    seen: set[frozenset[int]] = set()
+    for stmt, alive in sorted(points, key=lambda p: order[id(p[0])]):
+        same = frozenset(map(id, alive))
+        if same in seen:
             continue
-        if value.kind is Kind.STREAM and name != ACTIVATIONS:
-            continue  # A counts the stream between blocks
-        accesses = [a for a in found.accesses if a.name == name]
-        for label, group in _groups(name, value, accesses):
-            own = [a for a in accesses if group is None or a.group in (None, group)]
-            buffers[label] = Buffer(
-                name=name,
-                label=label,
-                whole=value if group is None else value.group(group),
-                indexed=next((a.indexed for a in own if a.write and a.indexed), None),
-                within=_private(own),
-                copies=_copies(value, own, found, amounts),
-                accesses=tuple(own),
-                over=_over(own),
-            )
-    return buffers
+        seen.add(same)
+        own = sizes.of(alive)
+        if not any(_within(own, other) for *_, other in kept):
+            kept = [one for one in kept if not _within(one[2], own)] + [(stmt, alive, own)]
+    kept = [one for one in kept if not any(_between(one[2], a[2], b[2]) for a, b in itertools.combinations(kept, 2) if one not in (a, b))]
+    return _described(kept, found, amounts)
 
 
-def _over(accesses: list[Access]) -> str:
-    """Of which units the parts that are written of a buffer are."""
-    found = {walked(a.loops) for a in accesses if a.write and a.indexed}
-    return found.pop() if len(found) == 1 else "all"
+def _described(kept: list[tuple[Stmt, list[Life], _Vector]], found: Trace, amounts: Amounts) -> Moments:
+    """The points with bytes: those of other micro-batches in flight are added, each with all that it ever has of a buffer."""
+    phases = _phases(found)
+    totals = [_totals(_amount(alive, amounts), amounts) for _, alive, _ in kept]
+    written = [(a.name, a.name if a.group is None else f"{a.name}.{a.group}") for a in found.accesses]
+    labels = list(dict.fromkeys(key for key in (*written, *(key for total in totals for key in total))))
+    copies = {name: in_flight(name, found, amounts) for name, _ in labels}
+    most: dict[str, tuple[int, sympy.Expr]] = {}
+    for (*_, sizes), total in zip(kept, totals, strict=True):
+        for (_, label), amount in total.items():
+            size = sum(own[-1] for key, own in sizes.items() if key[1] == label)
+            most[label] = max(most.get(label, (-1, amount)), (size, amount), key=lambda one: one[0])
+    moments = []
+    for (stmt, *_), total in zip(kept, totals, strict=True):
+        alive = []
+        for name, label in labels:
+            if (name, label) in total:
+                own, every = total[name, label], most[label][1]
+                alive.append(Alive(name=label, bytes=every * copies[name] if own == every else every * (copies[name] - 1) + own))
+        moments.append(Moment(stmt=stmt, phase=phases[id(stmt)], alive=tuple(alive)))
+    ever: dict[str, sympy.Expr] = {}
+    for name, label in dict.fromkeys(key for total in totals for key in total):
+        ever[name] = ever.get(name, amounts.one * 0) + most[label][1] * copies[name]
+    return Moments(tuple(moments), ever)
 
 
-def _groups(name: str, value: Value, accesses: list[Access]) -> list[tuple[str, str | None]]:
-    """The parts of a buffer with lives of their own: its groups, where they are written apart."""
-    apart = any(a.group for a in accesses if a.write)
-    return [(f"{name}.{p.group}", p.group) for p in value.pieces] if apart and len(value.pieces) > 1 else [(name, None)]
+class _Sizes:
+    """Amounts at some numbers of micro-batches, units and layers, in smallest parts: they are linear in each."""
+
+    def __init__(self, amounts: Amounts) -> None:
+        self.amounts = amounts
+        few = amounts.parts.program.count("microbatches") or 20
+        self.samples = tuple(itertools.product((few, 400) if amounts.parts.kept else (few,), (20, 400), (20, 400)))
+        self.known: dict[int, list[tuple[Key, tuple[int, ...]]]] = {}
+
+    def of(self, alive: Iterable[Life]) -> _Vector:
+        """How much there is of each."""
+        found: _Vector = {}
+        for life in alive:
+            if id(life) not in self.known:
+                counted = ((key, _total({life.batch: count}, self.amounts)) for key, count in _parts(life, self.amounts))
+                self.known[id(life)] = [(key, tuple(map(total.at, self.samples))) for key, total in counted]
+            for key, sizes in self.known[id(life)]:
+                found[key] = tuple(map(operator.add, found[key], sizes)) if key in found else sizes
+        return found
 
 
-def _private(accesses: list[Access]) -> For | None:
-    """The innermost loop over parts of the model that a buffer never leaves."""
-    common = accesses[0].loops
-    for access in accesses[1:]:
-        shared = 0
-        while shared < min(len(common), len(access.loops)) and common[shared] is access.loops[shared]:
-            shared += 1
-        common = common[:shared]
-    inside = [loop for loop in common if loop.domain != "microbatches"]
-    return inside[-1] if inside and accesses[0].write else None
+def _within(own: _Vector, other: _Vector) -> bool:
+    return all(key in other and all(map(operator.le, size, other[key])) for key, size in own.items())
 
 
-def _copies(value: Value, accesses: list[Access], found: Trace, amounts: Amounts) -> sympy.Expr:
+def _between(own: _Vector, one: _Vector, other: _Vector) -> bool:
+    """Whether something is a mean of two others, or less, so that it never decides: at each sample."""
+    none = (0,) * len(next(iter({**own, **one, **other}.values()), ()))
+    for sample in range(len(none)):
+        low, high = Fraction(0), Fraction(1)  # how much of the one
+        for key in {**own, **one, **other}:
+            size, a, b = (v.get(key, none)[sample] for v in (own, one, other))
+            if a == b and size > a:
+                return False
+            if a > b:
+                low = max(low, Fraction(size - b, a - b))
+            elif a < b:
+                high = min(high, Fraction(size - b, a - b))
+        if low > high:
+            return False
+    return True
+
+
+def _total(own: Mapping[int | None, Count], amounts: Amounts) -> Count:
+    total = NONE
+    for batch, count in own.items():
+        total = total + (count if batch is None else count * amounts.parts.batches.weights[batch])
+    return total
+
+
+def _points(run: Unrolled, chosen: Callable[[Life], bool], lasting: bool) -> Iterator[tuple[Stmt, list[Life]]]:
+    """What is alive at each point of a run."""
+    lives = sorted((life for life in run.lives if chosen(life)), key=lambda life: life.start, reverse=True)
+    alive: list[Life] = []
+    for point in run.points:
+        begun = []
+        while lives and lives[-1].start <= point.time:
+            begun.append(lives.pop())
+        alive = [life for life in (*alive, *begun) if (life.closed if lasting else life.end) >= point.time]
+        yield point.stmt, alive
+
+
+def _parts(life: Life, amounts: Amounts) -> Iterator[tuple[tuple[str, str, Value, bool], Count]]:
+    """What a life is counted as."""
+    label = life.name if life.group is None else f"{life.name}.{life.group}"
+    value = settled(life.value)
+    first = amounts.parts.first_unit if amounts.root_apart else 0
+    for bits in dict.fromkeys((life.bits & first, life.bits & ~first)) if life.bits else (0,):
+        if bits or not life.bits:
+            count = amounts.parts.count(bits) if life.by_parts else amounts.parts.extent(bits, life.written)
+            count = life.stands if value.kind is Kind.STREAM else count
+            yield (life.name, label, value, bool(bits & first)), count
+
+
+def _amount(alive: Iterable[Life], amounts: Amounts) -> Amount:
+    found: Amount = {}
+    for life in alive:
+        for key, count in _parts(life, amounts):
+            own = found.setdefault(key, {})
+            own[life.batch] = own.get(life.batch, NONE) + count
+    return found
+
+
+def _totals(amount: Amount, amounts: Amounts) -> dict[tuple[str, str], sympy.Expr]:
+    """Bytes, by buffer and name."""
+    totals: dict[tuple[str, str], sympy.Expr] = {}
+    for (name, label, value, first), own in amount.items():
+        totals[name, label] = totals.get((name, label), amounts.one * 0) + _bytes(value, first, own, amounts)
+    return totals
+
+
+def _bytes(value: Value, first: bool, own: Mapping[int | None, Count], amounts: Amounts) -> sympy.Expr:
+    batches: dict[Count, Count] = {}
+    for batch, count in own.items():
+        batches[count] = batches.get(count, NONE) + (ONE if batch is None else amounts.parts.batches.weights[batch])
+    total = amounts.one * 0
+    for count, number in batches.items():
+        if value.kind is Kind.STREAM:
+            each = amounts.times(count) * amounts.bytes(value)
+        else:
+            spread = amounts.spread(count, lambda part, index: amounts.bytes(replace(value, part=part, index=index)), first=first)
+            assert spread is not None
+            each = spread
+        total = total + each * amounts.batches(number)
+    return total
+
+
+def _phases(found: Trace) -> dict[int, str]:
+    """The phase of each statement, by its ``id``: that of its operations, or of those before it."""
+    own = {id(e.stmt): e.phase for e in found.events}
+    phases, phase = {}, "forward"
+    for stmt in statements(found.program.body):
+        phase = phases[id(stmt)] = own.get(id(stmt), phase)
+    return phases
+
+
+def in_flight(name: str, found: Trace, amounts: Amounts) -> sympy.Expr:
     """How many micro-batches have such a buffer at once: what is kept from forward to backward, while in flight."""
+    accesses = [a for a in found.accesses if a.name == name]
     turn = next((e for e in found.events if e.phase == "backward"), None)
-    per_batch = value.kind in (Kind.SAVED, Kind.STREAM)
-    spans = turn is not None and accesses[0].at < _at(found, turn.stmt) < accesses[-1].at + 1
-    loop = next((lp for lp in accesses[0].loops if lp.in_flight is not None), None)
+    written = next((a.value.kind for a in accesses if a.write), None)
+    per_batch = written in (Kind.SAVED, Kind.STREAM) and name not in amounts.parts.kept
+    spans = turn is not None and bool(accesses) and accesses[0].at < _at(found, turn.stmt) < accesses[-1].at + 1
+    loop = next((lp for a in accesses[:1] for lp in a.loops if lp.in_flight is not None), None)
     if not (per_batch and spans and loop is not None and loop.in_flight is not None):
         return amounts.one
     return amounts.scalar(loop.in_flight)
 
 
 def _at(found: Trace, stmt: Stmt) -> int:
-    for position, other in enumerate(statements(found.program.body), start=1):
-        if other is stmt:
-            return position
-    return 0
+    return next((n for n, other in enumerate(statements(found.program.body), start=1) if other is stmt), 0)
 
 
-def moments_of(live: Liveness, buffers: dict[str, Buffer], found: Trace, amounts: Amounts) -> list[Moment]:
-    """The points at which most can be alive: a point whose buffers all live, in no smaller amount, at another decides nothing."""
-    places = {id(stmt): at for at, stmt in enumerate(statements(found.program.body), start=1)}
-    phases = {id(e.stmt): e.phase for e in found.events}
-    kept: list[Moment] = []
-    phase = "forward"
-    for point in live.points:
-        phase = phases.get(id(point.stmt), phase)
-        states = [_State(b, point, live, places[id(point.stmt)]) for b in buffers.values() if b.name in point.alive]
-        for last in _variants(states):
-            moment = Moment(stmt=point.stmt, phase=phase, alive=tuple(s.alive(last, amounts) for s in states))
-            if any(moment.within(other) for other in kept):
-                continue
-            kept = [other for other in kept if not other.within(moment)] + [moment]
-    return kept
-
-
-def _variants(states: list[_State]) -> Iterator[frozenset[int]]:
-    """The loops that are at their last iteration, the others being at their first: both, where buffers grow and shrink."""
-    choices: dict[int, set[bool]] = {}
-    for state in states:
-        for loop in state.levels:
-            choices.setdefault(id(loop), set()).add(state.fills)
-    for chosen in itertools.product(*choices.values()):
-        yield frozenset(loop for loop, last in zip(choices, chosen, strict=True) if last)
-
-
-class _State:
-    """A buffer at a point: the loops that fill or empty it there, and whether its part of this iteration counts."""
-
-    def __init__(self, buffer: Buffer, point: Point, live: Liveness, at: int) -> None:
-        self.buffer = buffer
-        self.over = walked(point.loops) if buffer.over == "all" and buffer.within is None else "all"
-        self.levels = _levels(buffer, point)
-        self.fills = self.empties = self.counts = False
-        if not self.levels:
-            return
-        outer, inner = self.levels[0], self.levels[-1]
-        before, after = _apart(buffer, outer) if self.over == "rest" else (False, False)
-        self.fills = (before or buffer.name not in live.entering[id(outer)]) and _writes(outer, buffer.name)
-        self.empties = not self.fills and (after or buffer.name not in live.leaving[id(outer)])
-        inside = [a for a in buffer.accesses if any(loop is inner for loop in a.loops)]
-        if self.fills:
-            self.counts = at >= min((a.at for a in inside if a.write), default=at)
-        else:  # what an iteration reads of a buffer lives to its end, unless it is freed before
-            freed = [a.at for a in inside if a.freed]
-            over = max(freed or [a.at for a in inside], default=at)
-            ahead = all(a.offset for a in inside)  # the part of this iteration was read in the one before
-            self.counts = not ahead and (at <= over or (inner.domain == buffer.indexed and not freed))
-        if not (self.fills or self.empties):
-            self.levels = ()
-
-    def alive(self, last: frozenset[int], amounts: Amounts) -> Alive:
-        """What is alive of the buffer when these loops are at their last iteration."""
-        buffer, whole = self.buffer, self.buffer.extent(amounts)
-        full = self.counts and all((id(loop) in last) == self.fills for loop in self.levels)
-        if not self.levels or (full and self.over != "first"):
-            return Alive(name=buffer.label, bytes=whole * buffer.copies, whole=True)
-        first = amounts.one * 0 if self.over == "all" else buffer.first(amounts)
-        size = {"all": whole, "first": first, "rest": whole - first}[self.over]  # the first unit fills first, and empties last
-        if full:
-            return Alive(name=buffer.label, bytes=whole * (buffer.copies - 1) + size, whole=False)
-        sizes = [size, *(buffer.extent(amounts, loop.domain) for loop in self.levels)]
-        done = amounts.one * 0
-        for number, loop in enumerate(self.levels):
-            if id(loop) in last:
-                done = done + sizes[number] - sizes[number + 1]
-        part = sizes[-1] if self.counts == self.fills else amounts.one * 0
-        begun, begins = (first, whole) if self.over == "rest" else (amounts.one * 0, size)
-        amount = begun + done + part if self.fills else begins - done - part
-        return Alive(name=buffer.label, bytes=whole * (buffer.copies - 1) + amount, whole=False)
-
-
-def _apart(buffer: Buffer, outer: For) -> tuple[bool, bool]:
-    """Whether all that is done to a buffer before a loop, and after it, is done to its first unit alone."""
-    inside = [a.at for a in buffer.accesses if any(loop is outer for loop in a.loops)]
-    if not inside:
-        return False, False
-    before = [a for a in buffer.accesses if a.at < min(inside)]
-    after = [a for a in buffer.accesses if a.at > max(inside)]
-    return all(_of_the_first(a) for a in before), all(_of_the_first(a) for a in after)
-
-
-def _of_the_first(access: Access) -> bool:
-    named = access.value.index is not None and access.value.index.var is None and access.value.index.offset == 0
-    return named or walked(access.loops) == "first"
-
-
-def _levels(buffer: Buffer, point: Point) -> tuple[For, ...]:
-    """The loops around a point over whose iterations the buffer's parts are spread, outermost first."""
-    if buffer.indexed is None:
-        return ()
-    loops = [loop for loop in point.loops if loop.domain != "microbatches"]
-    if buffer.within is not None:
-        inside = [n for n, loop in enumerate(loops) if loop is buffer.within]
-        loops = loops[inside[0] + 1 :] if inside else []
-    touched = [loop for loop in loops if any(loop is other for a in buffer.accesses if a.indexed for other in a.loops)]
-    domains = [loop.domain for loop in touched]
-    return tuple(touched[: domains.index(buffer.indexed) + 1] if buffer.indexed in domains else touched)
-
-
-def _writes(loop: For, name: str) -> bool:
-    return any(isinstance(s, Assign) and any(t.name == name for t in s.targets) for s in statements(loop.body))
+def passing(accesses: list[Access]) -> bool:
+    """Whether a buffer never leaves a loop over parts of the model."""
+    common = accesses[0].loops
+    for access in accesses[1:]:
+        common = tuple(a for a, b in zip(common, access.loops, strict=False) if a is b)
+    return accesses[0].write and any(loop.domain != "microbatches" for loop in common)

@@ -6,14 +6,17 @@ a pipeline), the figure is the mean over the axis.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.program import Expr, For, Index, Stmt, render_expression, render_head, walked
+from placeproof.core.program import For, Index, Stmt, render_expression, render_head
 from placeproof.cost.amounts import Amounts
+from placeproof.cost.shares import hops, shares
 from placeproof.cost.step import Step
 from placeproof.cost.uneven import STATES, rule, sent
+from placeproof.cost.unrolled import Sent, Unrolled
 from placeproof.semantics.values import Event, Kind, Trace, Value
 
 if TYPE_CHECKING:
@@ -76,15 +79,15 @@ def _sum(terms: object) -> sympy.Expr:
     return sympy.Add(*terms)  # type: ignore[misc]
 
 
-def traffic(found: Trace, amounts: Amounts) -> Traffic:
-    """Interpret a traced program as traffic."""
+def traffic(found: Trace, amounts: Amounts, runs: tuple[Unrolled, ...]) -> Traffic:
+    """Interpret the runs of a program as traffic."""
     messages: list[Message] = []
     host: list[Message] = []
     for event in found.events:
         if event.call.op in COLLECTIVES and event.call.op != "recv":
-            messages.append(_message(event, amounts))
+            messages += _messages(event, amounts, runs)
         elif event.call.op in _HOST:
-            host.append(_copy(event, amounts))
+            host += _messages(event, amounts, runs)
     keep = [m for m in messages if m.total != 0]
     return Traffic(messages=tuple(_merged(keep)), host=tuple(_merged([m for m in host if m.total != 0])))
 
@@ -101,93 +104,71 @@ def _merged(messages: list[Message]) -> list[Message]:
     return list(merged.values())
 
 
-def _partition(event: Event) -> tuple[For, ...]:
-    return tuple(loop for loop in event.loops if loop.domain != "microbatches")
+def _messages(event: Event, amounts: Amounts, runs: tuple[Unrolled, ...]) -> Iterator[Message]:
+    """What an operation sends: for all devices that come to it together, unless they do not send the same."""
+    for often, share in shares(event, amounts, runs):
+        for value, amount, count in _repeated(event, often, amounts):
+            yield _message(event, value, amount, count * share, amounts)
 
 
-def _message(event: Event, amounts: Amounts) -> Message:
-    program = amounts.program
-    operand = event.operands[0]
-    axes = program.factors(*event.call.axes)
-    local = event.call.op == "all_to_all"
-    n = amounts.devices(event.call.axes)
-    row = COLLECTIVES[event.call.op]
-
-    uneven = amounts.uneven if operand.kind in STATES else ()
-
-    def of(value: Value) -> sympy.Expr:
-        size = amounts.bytes(value) if local else amounts.payload(value, axes)
-        if event.call.op == "tied_reduce":
-            import sympy
-
-            return size * 2 / n * sympy.Min(1, n - 1)
-        return sent(row, event.call.axes, n, size, uneven)
-
-    amount, count = _repeated(event, operand, of, amounts)
-    via = event.call.option("via")
-    text = rule(row, event.call.axes, uneven)
-    text = text if via in (None, "ring") else f"{via} exchange: {text.partition(':')[2].strip()}"
-    steps = (
-        Step(rule=text, expression=amount, why=f"n = {n}; {_why(event, operand)}"),
-        Step(rule="repetition", expression=count, why=_times(event)),
-    )
+def _message(event: Event, value: Value, amount: sympy.Expr, count: sympy.Expr, amounts: Amounts) -> Message:
+    why = f"n = {amounts.devices(event.call.axes)}; {_why(event, event.operands[0])}"
+    text = "host copy: s"
+    if event.call.op in _HOST:
+        why = _why(event, event.operands[0])
+    else:
+        row, via = COLLECTIVES[event.call.op], event.call.option("via")
+        text = rule(row, event.call.axes, amounts.uneven if value.kind in STATES else ())
+        text = text if via in (None, "ring") else f"{via} exchange: {text.partition(':')[2].strip()}"
     return Message(
         collective=event.call.op,
-        state=_STATE[operand.kind],
+        state=_STATE[value.kind],
         axes=event.call.axes,
         phase=event.phase,
         bytes=amount,
         count=count,
         stmt=event.stmt,
-        steps=steps,
+        steps=(Step(rule=text, expression=amount, why=why), Step(rule="repetition", expression=count, why=_times(event))),
     )
 
 
-def _copy(event: Event, amounts: Amounts) -> Message:
-    operand = event.operands[0]
-    amount, count = _repeated(event, operand, amounts.bytes, amounts)
-    steps = (
-        Step(rule="host copy: s", expression=amount, why=_why(event, operand)),
-        Step(rule="repetition", expression=count, why=_times(event)),
-    )
-    return Message(
-        collective=event.call.op,
-        state=_STATE[operand.kind],
-        axes=(),
-        phase=event.phase,
-        bytes=amount,
-        count=count,
-        stmt=event.stmt,
-        steps=steps,
-    )
+def _size(event: Event, value: Value, amounts: Amounts) -> sympy.Expr:
+    """Bytes that a device sends of a value."""
+    if event.call.op in _HOST:
+        return amounts.bytes(value)
+    n = amounts.devices(event.call.axes)
+    local = event.call.op == "all_to_all"
+    size = amounts.bytes(value) if local else amounts.payload(value, amounts.program.factors(*event.call.axes))
+    if event.call.op == "tied_reduce":
+        import sympy
+
+        return size * 2 / n * sympy.Min(1, n - 1)
+    return sent(COLLECTIVES[event.call.op], event.call.axes, n, size, amounts.uneven if value.kind in STATES else ())
 
 
-def _repeated(event: Event, operand: Value, sent: object, amounts: Amounts) -> tuple[sympy.Expr, sympy.Expr]:
+def _repeated(event: Event, often: Sent, amounts: Amounts) -> Iterator[tuple[Value, sympy.Expr, sympy.Expr]]:
     """Bytes a time and times a step. What is sent part by part is counted as one pass over the whole."""
-    assert callable(sent)
-    count = amounts.count("microbatches") if any(loop.domain == "microbatches" for loop in event.loops) else amounts.one
-    hops = _hops(event)
-    count = count * amounts.share((b, t) for b, t in event.branches if hops is None or b.axis not in event.call.axes)
-    if hops is not None:
-        count = count * amounts.scalar(hops) / amounts.devices(event.call.axes)
-    loops = _partition(event)
-    if operand.index is not None and operand.index.var is None:
-        return sent(operand), count
-    if not loops:
-        return sent(operand), count
-    if operand.part == loops[-1].domain and operand.kind is not Kind.STREAM:
-        whole = sent(replace(operand, part=None))
-        if (over := walked(loops)) != "all":
-            first = sent(replace(operand, part="units", index=Index(var=None)))
-            whole = first if over == "first" else whole - first
-        shifted = operand.index is not None and operand.index.offset != 0
-        return (whole - sent(operand) if shifted else whole), count
-    return sent(operand), count * amounts.passes(loops)
+    passes: dict[sympy.Expr, tuple[Value, sympy.Expr]] = {}
+    for (value, extent, first), number in often.items():
+
+        def size(part: str | None, index: Index | None, value: Value = value) -> sympy.Expr:
+            return _size(event, replace(value, part=part, index=index), amounts)
+
+        outer, inner = number.by_batches()
+        amount = amounts.spread(inner * extent, size, first=first) if extent.terms else None
+        if amount is not None:
+            count = amounts.times(outer)
+            before = passes.get(count, (value, amounts.one * 0))[1]
+            passes[count] = (value, before + amount)
+        else:
+            each = amounts.spread(extent, size, first=first)
+            assert each is not None
+            yield value, each if extent.terms else size(None, None), amounts.times(number)
+    yield from ((value, amount, count) for count, (value, amount) in passes.items())
 
 
-def _hops(event: Event) -> Expr | None:
-    """How often, over all devices, something is handed on for each micro-batch; None where the branches around it say so."""
-    return next((loop.hops for loop in event.loops if loop.hops is not None), None) if event.call.op == "send" else None
+def _partition(event: Event) -> tuple[For, ...]:
+    return tuple(loop for loop in event.loops if loop.domain != "microbatches")
 
 
 def _why(event: Event, operand: Value) -> str:
@@ -203,8 +184,8 @@ def _times(event: Event) -> str:
     parts = ["once for each micro-batch" for loop in event.loops if loop.domain == "microbatches"]
     if _partition(event) and event.operands[0].part is None:
         parts.append(f"once for each of a device's {_partition(event)[-1].domain}")
-    if (hops := _hops(event)) is not None:
-        parts.append(f"{render_expression(hops)} times over all devices: a schedule hands it on so often")
+    if (often := hops(event)) is not None:
+        parts.append(f"{render_expression(often)} times over all devices: a schedule hands it on so often")
         return " and ".join(parts)
     parts += [f"by the devices with {'' if t else 'not '}rank({b.axis}) {b.op} {render_expression(b.bound)}" for b, t in event.branches]
     return " and ".join(parts) or "once a step"

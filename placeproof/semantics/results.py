@@ -35,9 +35,9 @@ def result_of(call: Call, operands: tuple[Value, ...], program: Program) -> Valu
             return replace(first, kind=Kind.PARAMETERS)
         case "quantize" | "cast":
             width = call.args[1]
-            return replace(first, width=width.name if isinstance(width, Ref) else "")
+            return first.wide(width.name if isinstance(width, Ref) else "")
         case "dequantize":
-            return replace(first, width="")
+            return first.wide("")
         case "to_host" | "to_device":
             return replace(first, host=call.op == "to_host")
         case "elementwise":
@@ -53,7 +53,7 @@ def plain_stream(program: Program) -> Value:
 
 def _computed(w: Value, x: Value, program: Program) -> Value:
     """A block's output: a partial sum over axes that split its matrices."""
-    out = replace(x, kind=Kind.STREAM, part=None, index=None, width="")
+    out = replace(x, kind=Kind.STREAM, part=None, index=None).wide("")
     for axis in program.axes:
         if axis.splits.compute and axis.splits.name != "layers" and Layout.SHARD in w.on(axis.name):
             out = out.laid((axis.name,), Layout.PARTIAL)
@@ -63,7 +63,7 @@ def _computed(w: Value, x: Value, program: Program) -> Value:
 def _gradient(w: Value, dx: Value, program: Program) -> Value:
     """The parameters' gradient: a partial sum over axes whose devices see different samples or parts of a sequence."""
     pieces = tuple(_gradient_piece(piece, dx, program) for piece in w.pieces)
-    return Value(kind=Kind.GRADIENTS, pieces=pieces, part=w.part, index=w.index)
+    return Value(kind=Kind.GRADIENTS, pieces=pieces, part=w.part, index=w.index).wide("")
 
 
 def _gradient_piece(w: Piece, dx: Value, program: Program) -> Piece:
@@ -89,7 +89,7 @@ def _output(saved: Value, program: Program) -> Value:
 def _update(parameters: Value, optimizer: Value, gradients: Value) -> Value:
     """New parameters, valid where both the optimizer state and the gradient are owned."""
     pieces = tuple(_owned_piece(piece, (optimizer, gradients)) for piece in parameters.pieces)
-    return replace(parameters, kind=Kind.PARAMETERS, pieces=pieces, width="", host=optimizer.host)
+    return replace(parameters, kind=Kind.PARAMETERS, pieces=pieces, host=optimizer.host).wide("")
 
 
 def _owned_piece(piece: Piece, owners: tuple[Value, ...]) -> Piece:
@@ -97,3 +97,37 @@ def _owned_piece(piece: Piece, owners: tuple[Value, ...]) -> Piece:
         match = next((p for p in owner.pieces if p.group == piece.group), owner.pieces[0])
         piece = piece.laid(match.axes(Layout.SHARD), Layout.SHARD)
     return piece
+
+
+def second_of(call: Call, operands: tuple[Value, ...], result: Value, target: Ref, program: Program) -> Value:
+    """The value of the second target of an operation with two."""
+    match call.op, operands:
+        case "forward", (w, *x):
+            return _saved(w, x[0] if x else result, target, program)
+        case "backward", _:
+            return operands[2] if len(operands) > 2 else Value(kind=Kind.STREAM)
+        case (("update" | "update_with"), (_, optimizer, *_)):
+            return optimizer
+    return result
+
+
+def sum_of(left: Value, right: Value) -> Value:
+    """A sum of tensors: partial where one of them is, group by group."""
+    if left.kind is Kind.SCALAR:
+        return right
+    if right.kind is Kind.SCALAR:
+        return left
+    pieces = []
+    for piece in left.pieces:
+        others = [p for p in right.pieces if p.group == piece.group] or right.pieces
+        pieces.append(piece.laid(tuple(a for p in others for a in p.axes(Layout.PARTIAL)), Layout.PARTIAL))
+    return replace(left, pieces=tuple(pieces))
+
+
+def _saved(w: Value, x: Value, target: Ref, program: Program) -> Value:
+    """What forward keeps: split with the computation inside a parallel region, as its input outside one."""
+    piece = Piece(group=target.group or "").laid(x.pieces[0].axes(Layout.SHARD), Layout.SHARD)
+    for axis in program.axes:
+        if axis.splits.compute and Layout.SHARD in w.on(axis.name):
+            piece = piece.laid((axis.name,), Layout.SHARD)
+    return Value(kind=Kind.SAVED, pieces=(piece,), part=w.part)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from placeproof.collectives import Layout
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Index, Number, Program, Ref, Resolved, Stmt, statements, walked
+from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Index, Number, Ref, Resolved, Stmt, statements, walked
 from placeproof.core.program.ops import DOMAINS
 from placeproof.core.states import STATES
-from placeproof.semantics.results import result_of
-from placeproof.semantics.values import Access, Event, Kind, Piece, Trace, Value, placed_value
+from placeproof.semantics.results import result_of, second_of, sum_of
+from placeproof.semantics.values import Access, Event, Kind, Trace, Value, placed_value
 
 _SCALAR = Value(kind=Kind.SCALAR)
 _TURN = ("loss", "backward", "backward_input", "backward_weight")
@@ -77,21 +76,11 @@ class _Walk:
     def _assign(self, stmt: Assign) -> None:
         value = self._eval(stmt.value)
         for position, target in enumerate(stmt.targets):
-            one = value if position == 0 or not isinstance(stmt.value, Call) else self._second(self.trace.events[-1], target)
+            one = value
+            if position and isinstance(stmt.value, Call):
+                one = second_of(stmt.value, self.trace.events[-1].operands, value, target, self.program)
             self._note(target, one, write=True, accumulate=stmt.accumulate)
             self._store(target, one)
-
-    def _second(self, event: Event, target: Ref) -> Value:
-        """The value of the second target of an operation with two."""
-        assert event.result is not None
-        match event.call.op, event.operands:
-            case "forward", (w, *x):
-                return _saved(w, x[0] if x else event.result, target, self.program)
-            case "backward", operands:
-                return operands[2] if len(operands) > 2 else Value(kind=Kind.STREAM)
-            case (("update" | "update_with"), (_, optimizer, *_)):
-                return optimizer
-        return event.result
 
     def _store(self, target: Ref, value: Value) -> None:
         if target.index is not None:
@@ -176,7 +165,7 @@ class _Walk:
             case Binary():
                 left, right = self._eval(expr.left), self._eval(expr.right)
                 self.trace.arithmetic.append((expr, left, right))
-                return _sum(left, right)
+                return sum_of(left, right)
             case Call():
                 return self._call(expr)
 
@@ -202,23 +191,3 @@ class _Walk:
             )
         )
         return result
-
-
-def _sum(left: Value, right: Value) -> Value:
-    """A sum of tensors is partial where one of them is."""
-    if left.kind is Kind.SCALAR:
-        return right
-    if right.kind is Kind.SCALAR:
-        return left
-    for piece in right.pieces:
-        left = left.laid(piece.axes(Layout.PARTIAL), Layout.PARTIAL)
-    return left
-
-
-def _saved(w: Value, x: Value, target: Ref, program: Program) -> Value:
-    """What forward keeps: split with the computation inside a parallel region, as its input outside one."""
-    piece = Piece(group=target.group or "").laid(x.pieces[0].axes(Layout.SHARD), Layout.SHARD)
-    for axis in program.axes:
-        if axis.splits.compute and Layout.SHARD in w.on(axis.name):
-            piece = piece.laid((axis.name,), Layout.SHARD)
-    return Value(kind=Kind.SAVED, pieces=(piece,), part=w.part)

@@ -37,10 +37,14 @@ WIDTHS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """One group of a value, and the axis factors on which it is not a full copy. ``group`` is empty where there are none."""
+    """One group of a value, and the axis factors on which it is not a full copy. ``group`` is empty where there are none.
+
+    ``width``: the symbol of its bytes an element where that is not the one of the value's kind.
+    """
 
     group: str = ""
     layout: tuple[tuple[str, Layout], ...] = ()
+    width: str = ""
 
     def on(self, axis: str) -> Layout:
         """The layout on an axis factor."""
@@ -51,7 +55,7 @@ class Piece:
         kept = {a: v for a, v in self.layout if a not in axes}
         if layout is not Layout.REPLICATE:
             kept |= dict.fromkeys(axes, layout)
-        return Piece(group=self.group, layout=tuple(sorted(kept.items(), key=lambda item: item[0])))
+        return replace(self, layout=tuple(sorted(kept.items(), key=lambda item: item[0])))
 
     def axes(self, layout: Layout) -> tuple[str, ...]:
         """The axis factors on which it lies so."""
@@ -63,15 +67,13 @@ class Value:
     """One value.
 
     ``pieces``: its groups, each with its layout. ``part``: the domain of which it is one iteration's part, or None for
-    the whole. ``index``: how that part was named. ``host``: it lies in host memory. ``width``: the symbol of its bytes an
-    element where that is not its kind's own.
+    the whole. ``index``: how that part was named. ``host``: it lies in host memory.
     """
 
     kind: Kind
     pieces: tuple[Piece, ...] = (Piece(),)
     part: str | None = None
     index: Index | None = None
-    width: str = ""
     host: bool = False
 
     def on(self, axis: str) -> tuple[Layout, ...]:
@@ -89,14 +91,18 @@ class Value:
 
     def with_group(self, name: str, other: Value) -> Value:
         """The value with one group's piece taken from another value."""
-        taken = tuple(replace(p, group=name) for p in other.pieces[:1])
+        own = "" if other.kind is self.kind else WIDTHS[other.kind]
+        taken = tuple(replace(p, group=name, width=p.width or own) for p in other.pieces[:1])
         kept = tuple(p for p in self.pieces if p.group not in (name, ""))
         return replace(self, pieces=tuple(sorted((*kept, *taken), key=lambda p: p.group)))
 
-    @property
-    def elements_width(self) -> str:
-        """The symbol of its bytes an element."""
-        return self.width or WIDTHS[self.kind]
+    def wide(self, width: str) -> Value:
+        """The same value with so many bytes an element; without a symbol, with those of its kind."""
+        return replace(self, pieces=tuple(replace(p, width=width) for p in self.pieces))
+
+    def width(self, piece: Piece) -> str:
+        """The symbol of a piece's bytes an element."""
+        return piece.width or WIDTHS[self.kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -568,6 +568,14 @@ def _no_division_by_zero(program: Program, problems: Problems) -> None:
             problems.add("PP303", "this divides by zero", place=expr.place, help="divide by something else")
 
 
+def _some_in_flight(program: Program, problems: Problems) -> None:
+    for loop in (s for s in statements(program.body) if isinstance(s, For) and s.in_flight is not None):
+        number = constant(loop.in_flight) if loop.in_flight is not None else None
+        if number is not None and number < 1:
+            message = f"{number} micro-batches cannot be in flight: a device has one at least"
+            problems.add("PP303", message, place=loop.place, help="for example `in_flight=min(microbatches, pp)`")
+
+
 def _one_limit(program: Program, problems: Problems) -> None:
     """The reference clips to the limit that the program names."""
     if dict(program.reference).get("clip") != "global_norm":
@@ -590,6 +598,7 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP304", demands="operations are called as the table says", check=_as_in_table),
     Rule(code="PP303", demands="exponents are numbers, and small", check=_small_powers),
     Rule(code="PP303", demands="nothing is divided by zero", check=_no_division_by_zero),
+    Rule(code="PP303", demands="at least one micro-batch is in flight", check=_some_in_flight),
     Rule(code="PP304", demands="the limit to which the reference clips is one number", check=_one_limit),
     Rule(code="PP304", demands="an operation has as many targets as results", check=_target_count),
     Rule(code="PP304", demands="only operations with one result stand inside an expression", check=_single_results_inside),

@@ -1,0 +1,92 @@
+"""The kinds of devices that the branches of a program make: on which of them each condition on a rank holds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.program import If, Program, render_expression, statements
+from placeproof.core.program.ops import COMPARE
+from placeproof.cost.amounts import Amounts
+
+if TYPE_CHECKING:
+    import sympy
+
+#: A condition on a rank: its axis, how it is compared, and with what.
+Condition: TypeAlias = tuple[str, str, str]
+#: By condition, whether it holds on these devices.
+Holds: TypeAlias = Mapping[Condition, bool]
+
+#: The most kinds of devices that are told apart, and the most ranks of an axis that are looked at one by one.
+MOST_KINDS, MOST_RANKS = 256, 4096
+
+
+def condition(stmt: If) -> Condition:
+    """The condition of a branch."""
+    return stmt.axis, stmt.op, render_expression(stmt.bound)
+
+
+def branches(program: Program) -> dict[Condition, If]:
+    """The conditions of a program, each with a branch that has it."""
+    return {condition(s): s for s in reversed(list(statements(program.body))) if isinstance(s, If)}
+
+
+def kinds(program: Program, amounts: Amounts) -> tuple[Holds, ...]:
+    """The kinds of devices of which there are some, at some degrees above 1.
+
+    Raises InputError where they are more than :data:`MOST_KINDS`.
+    """
+    found = branches(program)
+    if not found:
+        return ({},)
+    seen: dict[tuple[bool, ...], None] = {}
+    for numbers in _numbers(found, program, amounts):
+        by_axis = [list(_along(axis.name, found, program, amounts, numbers)) for axis in program.axes]
+        for outcomes in itertools.product(*by_axis):
+            holds = {c: yes for outcome in outcomes for c, yes in outcome}
+            seen.setdefault(tuple(holds[c] for c in found))
+            if len(seen) > MOST_KINDS:
+                message = f"the branches of `{program.name}` make more than {MOST_KINDS} kinds of devices: their costs are not derived"
+                place = next(iter(found.values())).place
+                raise InputError([Diagnostic(code="PP310", message=message, place=place, help="merge branches with the same condition")])
+    return tuple(dict(zip(found, outcome, strict=True)) for outcome in seen)
+
+
+def _numbers(found: Mapping[Condition, If], program: Program, amounts: Amounts) -> Iterator[dict[sympy.Symbol, int]]:
+    """Numbers for what is open in degrees and bounds: some equal ones, and some of which one is larger."""
+    bounds = [amounts.scalar(s.bound) for s in found.values()]
+    degrees = [amounts.degree(f) for a in program.axes for f in (a.name, *a.factors)]
+    open_ones = sorted({s for expr in (*bounds, *degrees) for s in expr.free_symbols}, key=str)
+    beyond = [int(b) + 2 for b in bounds if b.is_number and b > 2]
+    for size in (3, 2, 4, 12, *(max(b, 2) for b in beyond)):
+        alike = dict.fromkeys(open_ones, size)
+        yield alike
+        for one in open_ones if len(open_ones) > 1 else ():
+            yield {**alike, one: 4 * size}
+            yield {**dict.fromkeys(open_ones, 1), one: size + 1}
+
+
+def _along(
+    axis: str, found: Mapping[Condition, If], program: Program, amounts: Amounts, numbers: Mapping[sympy.Symbol, int]
+) -> Iterator[tuple[tuple[Condition, bool], ...]]:
+    """What holds on the ranks of an axis: each combination once."""
+    own = program.axis(axis)
+    assert own is not None
+    mine = {c: s for c, s in found.items() if program.axis(s.axis) is own}
+    bounds = {c: amounts.scalar(s.bound).subs(numbers) for c, s in mine.items()}
+    size, inner = (amounts.degree(f).subs(numbers) for f in (own.name, own.inner_name))
+    if not (size.is_Integer and inner.is_Integer):
+        return
+    looked = range(int(size))
+    if size > MOST_RANKS:
+        near = {int(b) + d for b in bounds.values() for d in (-1, 0, 1)}
+        looked = sorted(r for r in {0, int(size) - 1, *near} if 0 <= r < size)  # type: ignore[assignment]
+    seen = set()
+    for rank in looked:
+        at = {own.name: rank, own.outer_name: rank // int(inner), own.inner_name: rank % int(inner)}
+        outcome = tuple((c, bool(COMPARE[s.op](at[s.axis], bounds[c]))) for c, s in mine.items())
+        if outcome not in seen:
+            seen.add(outcome)
+            yield outcome
