@@ -1,8 +1,9 @@
 """Verdicts about programs that people write, and about programs drawn at random, against truths that share nothing with the prover.
 
-`data/people_programs.json`, `data/layered_programs.json` of programs that pass activations from part to part, and
-`data/unusual_programs.json` of blocks and of what is seldom used together hold programs that somebody wrote from the manual without
-a look at the code, each with its truth, worked out by hand: `open` is what the manual leaves open, `illegal` what it refuses.
+`data/people_programs.json`, `data/layered_programs.json` of programs that pass activations from part to part, `data/unusual_programs.json`
+of blocks and of what is seldom used together, and `data/system_programs.json` of what frameworks do, as their engineers would write it
+down, hold programs that somebody wrote from the manual without a look at the code, each with its truth, worked out by hand: `open` is what
+the manual leaves open, `illegal` what it refuses.
 `manual_interpreter.py` runs a program as the manual says, device by device and element by element; it was written from the manual alone.
 `nightly/manual.py` compares many more.
 """
@@ -30,6 +31,7 @@ DATA = Path(__file__, "../data").resolve()
 PEOPLE: dict[str, dict[str, str]] = json.loads((DATA / "people_programs.json").read_text())
 LAYERED: dict[str, dict[str, str]] = json.loads((DATA / "layered_programs.json").read_text())
 UNUSUAL: dict[str, dict[str, str]] = json.loads((DATA / "unusual_programs.json").read_text())
+SYSTEMS: dict[str, dict[str, str]] = json.loads((DATA / "system_programs.json").read_text())
 
 
 def verdict(text: str) -> str:
@@ -62,6 +64,14 @@ def test_a_verdict_about_an_unusual_program_is_right(name: str) -> None:
     found = verdict(one["text"])
     assert found != {"right": "refuted", "wrong": "proved", "illegal": "proved"}.get(one["truth"]), (one["text"], one["why"])
     count(f"unusual programs that are {one['truth']}", found)
+
+
+@pytest.mark.parametrize("name", list(SYSTEMS)[:: 1 if NIGHTLY else 3])
+def test_a_verdict_about_a_step_of_a_real_system_is_right(name: str) -> None:
+    one = SYSTEMS[name]
+    found = verdict(one["text"])
+    assert found != {"right": "refuted", "wrong": "proved"}.get(one["truth"]), (one["text"], one["why"])
+    count(f"steps of real systems that are {one['truth']}", found)
 
 
 def compared(text: str) -> tuple[str, bool | None]:

@@ -134,7 +134,7 @@ def _with(program: Resolved, state: str, modes: Mapping[str, Mapping[str, Mode]]
     """The program with a state placed: by group, the axes on which it is no full copy; in one line where all groups are alike."""
     alike = all(of == next(iter(modes.values())) for of in modes.values())
     lines = {None: next(iter(modes.values()), {})} if alike else modes
-    whole = {group: tuple((a.name, of.get(a.name, REPLICATED)) for a in program.axes) for group, of in lines.items()}
+    whole = {group: tuple(({a.name: REPLICATED for a in program.axes} | dict(of)).items()) for group, of in lines.items()}
     return replace(program, placed=(*program.placed, *(Placed(state=state, group=g, modes=of) for g, of in whole.items())))
 
 
@@ -154,12 +154,13 @@ def _gathered(found: Trace) -> tuple[str, ...]:
 
 
 def _owned(found: Trace) -> dict[str, tuple[str, ...]]:
-    """By group, the axes along which the gradient lies in parts when the update reads it."""
+    """By group, the axes, or factors of one, along which the gradient lies in parts when the update reads it."""
     event, program = _update_event(found), found.program
     if event is None or len(event.operands) < 3 or event.operands[2].kind is not Kind.GRADIENTS:
         return {g.name: () for g in program.groups}
     owned = {}
     for group in (g.name for g in program.groups):
         (piece, *_) = event.operands[2].group(group).pieces
-        owned[group] = tuple(a.name for a in program.axes if all(piece.on(f) is Layout.SHARD for f in a.factors))
+        on = {a.name: tuple(f for f in a.factors if piece.on(f) is Layout.SHARD) for a in program.axes}
+        owned[group] = tuple(n for a in program.axes for n in ((a.name,) if on[a.name] == a.factors else on[a.name]))
     return owned

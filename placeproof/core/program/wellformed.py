@@ -170,7 +170,8 @@ def _options_as_in_table(call: Call, problems: Problems) -> None:
     root = call.option("root")
     if root is not None and root != "owner" and not root.isdigit():
         problems.add("PP304", "`root` is the number of a device along the axes, or `owner`", place=call.place, help="for example root=0")
-    if not (call.option("draw") or "0").isdecimal():
+    draw = call.option("draw")
+    if draw is not None and not draw.isdecimal():
         problems.add("PP304", "`draw` is the number of a `random` in the text", place=call.place, help="the first one: draw=0")
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeAlias
 
 from placeproof.core.program import If
 from placeproof.core.program.wellformed import rank_bound
 from placeproof.prove.terms import ONE, ZERO, Fn, Index, Poly, Sort, choose, same
 from placeproof.semantics.encode.context import Context
-from placeproof.semantics.encode.values import Saved, Value, both
+from placeproof.semantics.encode.values import Batched, Saved, Value, Whole, both
 from placeproof.semantics.encode.world import World
 
 #: Two index terms, and whether the branch is taken where they are equal.
@@ -83,4 +84,7 @@ def joined(ctx: Context, where: Condition, then: Value, other: Value) -> Value:
         then, other = other, then
     if isinstance(then, Saved) and then == other:
         return then
+    if isinstance(then, Batched) and isinstance(other, Batched) and (then.loop, then.variable) == (other.loop, other.variable):
+        each = joined(ctx, where, *((then.value, other.value) if positive else (other.value, then.value)))
+        return replace(then, value=each) if isinstance(each, Whole) else ctx.unknown_stream()
     return both(then, other, lambda a, b: choose(guard, a, b)) or ctx.unknown_stream()

@@ -10,7 +10,24 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from placeproof.core.strategy import NORM
-from placeproof.prove.terms import ONE, App, Fn, Index, Mono, Poly, Var, app, by_cases, product, same, substitute, substitute_index, total
+from placeproof.prove.terms import (
+    ONE,
+    ZERO,
+    App,
+    Fn,
+    Index,
+    Mono,
+    Poly,
+    Var,
+    app,
+    by_cases,
+    product,
+    same,
+    substitute,
+    substitute_index,
+    total,
+)
+from placeproof.prove.terms.nodes import Atom, Greatest, Sym
 from placeproof.semantics.encode.context import CONSISTENCY, Context
 from placeproof.semantics.encode.values import Piece, Saved, Stream, Tensor
 from placeproof.semantics.encode.world import CHANNEL, CHANNEL_AT, E_BLOCK, E_ENTRY, E_SLICE, TOKEN_AT, World
@@ -263,6 +280,43 @@ def _of_all_senders(world: World, group: str, body: Poly) -> Poly:
 
 
 # Elementwise functions.
+
+
+def not_finite(body: Poly) -> Poly:
+    """Whether a number is not finite: a factor that is finite, and not zero, changes nothing of that."""
+    return by_cases(lambda p: app("not finite", _without_scale(p)), body)
+
+
+def _without_scale(body: Poly) -> Poly:
+    """A term without what all of it is multiplied by: numbers, degrees, the factor of clipping."""
+    terms = [(dict(m.factors), m.guards, c) for m, c in body.terms]
+    least = {a: min(own.get(a, 0) for own, *_ in terms) for factors, *_ in terms for a in factors if _finite(a)}
+    plain: dict[Mono, Fraction] = {}
+    for own, guards, c in terms:
+        plain[Mono({a: own.get(a, 0) - least.get(a, 0) for a in {**own, **least}}, guards)] = c
+    _, first = Poly(plain).terms[0] if plain else (None, Fraction(1))
+    return Poly({m: c / first for m, c in plain.items()})
+
+
+def _finite(atom: Atom) -> bool:
+    return (atom.name == "m" or atom.name.startswith("N")) if isinstance(atom, Sym) else isinstance(atom, App) and atom.name == "clip"
+
+
+def largest(*polys: Poly) -> Poly:
+    """The greatest of some numbers. Of flags, which are 0 or 1, that is one besides 0."""
+    every: dict[Poly, None] = {}
+    for one in polys:
+        inner = application(one, "max")
+        every |= dict.fromkeys(one_of for one_of in (inner.args if inner is not None else (one,)) if isinstance(one_of, Poly))
+    if len(every) > 1 and all(p == ZERO or _is_flag(p) for p in every):
+        every.pop(ZERO, None)
+    return next(iter(every)) if len(every) == 1 else app("max", *sorted(every))
+
+
+def _is_flag(body: Poly) -> bool:
+    atom = body.alone[0].factors[0][0] if body.alone is not None and len(body.alone[0].factors) == 1 else None
+    inside = atom.body if isinstance(atom, Greatest) else body
+    return application(inside, "not finite") is not None
 
 
 def elementwise(name: str, *polys: Poly) -> Poly:

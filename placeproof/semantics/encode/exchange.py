@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from placeproof.core.program import Call
 from placeproof.prove.terms import Index, Poly, Var, choose, constant, greatest, inverse, product, same, substitute, total
+from placeproof.semantics.encode.compute import application, largest
 from placeproof.semantics.encode.context import Context, NoMeaningError
 from placeproof.semantics.encode.values import Piece, Scalar, Stream, Tensor, Whole
 from placeproof.semantics.encode.world import World
@@ -45,7 +46,8 @@ def combined(world: World, call: Call, body: Poly) -> Poly:
     op = call.choice("op")
     variables = coordinates(world, call)
     if op == "max":
-        return greatest(variables, body)
+        several = application(body, "max")
+        return largest(*(greatest(variables, p) for p in (several.args if several is not None else (body,)) if isinstance(p, Poly)))
     summed = total(variables, body)
     if op == "mean":
         return product(summed, *(inverse(world.size(f)) for f in world.factors(call.axes)))

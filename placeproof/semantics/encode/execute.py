@@ -37,6 +37,8 @@ class Walk:
         self.reference = Reference(ctx.world)
         self.env: Env = {}
         self.mixed: set[str] = set()
+        #: Axis factors along which what a loop carries is equal on all devices.
+        self.alike: dict[str, frozenset[str]] = {}
         self.kept = self.program.kept_by_batch
         self.whole = Region(domain="stage", index=ctx.world.stage)
         for state in ("parameters", "optimizer", "gradients"):
@@ -129,7 +131,9 @@ class Walk:
         missing = isinstance(before, Tensor) and target.group is not None and target.group not in before.pieces
         if before is None or missing or (target.name in self.kept and not batches.known(self, target, scope)):
             first = self.ctx.batch is not None or (self.ctx.loops and target.index is None)
-            held = placeholder(self, target.name, value) if first and target.name not in self.kept else None
+            own = [v for _, v in scope.to(target.index.var)] if target.index is not None else []  # each walks its parts once
+            loops = tuple(v for v in self.ctx.loops if v not in own or v.sort == self.world.batch)
+            held = placeholder(self, target.name, value, loops) if first and target.name not in self.kept else None
             if held is None:
                 return value
             self.ctx.from_zero.add(target.name)  # what nothing has written yet counts as zero when the first iteration adds to it

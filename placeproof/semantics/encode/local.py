@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from placeproof.core.program import Call, Ref
-from placeproof.prove.terms import ZERO, Index, Poly, Var, app, choose, each_case, greatest, product, same, substitute, total
+from placeproof.prove.terms import ZERO, Index, Poly, Var, app, by_cases, choose, each_case, greatest, product, same, substitute, total
 from placeproof.semantics.encode import compute
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError
 from placeproof.semantics.encode.exchange import own_part
@@ -131,8 +131,10 @@ def _elementwise(walk: Walk, call: Call, operands: list[Any], results: int) -> V
 def _function(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     """A function of numbers; min and max do not care for the order of their operands."""
     bodies = [o.body for o in operands]
+    if call.op == "max":
+        return Scalar(body=by_cases(compute.largest, *sorted(bodies)))
     name = {"clip_factor": "clip"}.get(call.op, call.op)
-    return Scalar(body=compute.elementwise(name, *(sorted(bodies) if name in ("min", "max") else bodies)))
+    return Scalar(body=compute.elementwise(name, *(sorted(bodies) if name == "min" else bodies)))
 
 
 def _square_norm(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
@@ -157,9 +159,9 @@ def _found_inf(walk: Walk, call: Call, operands: list[Any], results: int) -> Val
     for group, piece in operands[0].pieces.items():
         held = _held_elements(walk, operands[0], group)
         guards = held.terms[0][0].guards
-        inside = compute.elementwise("not finite", _where(piece.body, held))
+        inside = compute.not_finite(_where(piece.body, held))
         flags.append(greatest(walk.world.element(group), inside, guards))
-    return Scalar(body=flags[0] if len(flags) == 1 else app("max", *sorted(flags)))
+    return Scalar(body=compute.largest(*flags))
 
 
 def _where(body: Poly, held: Poly) -> Poly:
@@ -183,6 +185,12 @@ def _master(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
 
 def _copied(walk: Walk, group: str, plain: Poly) -> Poly:
     """The copy in a number of the optimizer state: known of the reference's, and arbitrary of every other."""
+    for kind in ("", " of a matrix"):  # what an update has written, it has written to both
+        if (new := compute.application(plain, f"new optimizer{kind}")) is not None:
+            return app(f"new parameters{kind}", *new.args)
+    if (skipped := compute.application(plain, "unless")) is not None:
+        flag, *either = (p for p in skipped.args if isinstance(p, Poly))
+        return app("unless", flag, *(_copied(walk, group, p) for p in either))
     atom = compute.application(plain, f"omega.{group}")
     if atom is None:
         return app(f"master of omega.{group}", plain)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from placeproof.core.program import For, statements
 from placeproof.core.program.ir import calls, references
-from placeproof.prove.terms import ONE, ZERO, Fn, Index, Poly, Var, app, fn, product, rewritten, same, substitute, total
+from placeproof.prove.terms import ONE, ZERO, Fn, Index, Poly, Var, app, fn, greatest, product, rewritten, same, substitute, total
 from placeproof.semantics.encode.buffers import filled_ahead, own, targets
-from placeproof.semantics.encode.compute import on_holder
+from placeproof.semantics.encode.compute import application, largest, on_holder
 from placeproof.semantics.encode.context import Mark
 from placeproof.semantics.encode.scope import Scope, domain_of, edge, loop_variable, shifted
 from placeproof.semantics.encode.values import Batched, Handle, Parts, Region, Scalar, Stream, Tensor, Value
@@ -55,30 +55,33 @@ def _mixed(loop: For, known: Collection[str]) -> set[str]:
 # Over micro-batches.
 
 
-def placeholder(walk: Walk, name: str, value: Value, *inner: Var) -> Value | None:
-    """What a buffer holds at the beginning of an iteration, as an unknown with a name of its own. ``inner``: the variable of a loop that is
-    about to begin."""
+def placeholder(walk: Walk, name: str, value: Value, loops: tuple[Var, ...]) -> Value | None:
+    """What a buffer holds at the beginning of an iteration of these loops, as an unknown with a name of its own."""
     if not isinstance(value, Tensor | Stream | Scalar):
         return None
-    return walk.ctx.termwise(value, lambda _, group, at: _carried(walk, name, group, (*inner, *at)))
+    return walk.ctx.termwise(value, lambda _, group, at: _carried(walk, name, group, (*loops, *at)))
 
 
 def _carried(walk: Walk, name: str, group: str, at: tuple[Index, ...]) -> Poly:
-    return app(f"carried {name}.{group}" if group else f"carried {name}", *walk.world.coordinates, *walk.ctx.loops, *at)
+    alike = walk.alike.get(name, ())
+    devices = (walk.world.rank(f, 0) if f in alike else c for f, c in walk.world.here.items())
+    return app(f"carried {name}.{group}" if group else f"carried {name}", *devices, *at)
 
 
 def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
     variable = loop_variable(walk.world, stmt)
-    before = dict(walk.env)
-    for name in _written(stmt):
-        if name in before and not isinstance(before[name], Batched):
-            walk.env.pop(name)
-            if (held := placeholder(walk, name, before[name], variable)) is not None:
-                walk.env[name] = held
-    outer = walk.ctx.batch
+    before, mark, outer = dict(walk.env), walk.ctx.mark(), walk.ctx.batch
     walk.ctx.batch = variable
-    mark = walk.ctx.mark()
-    _iteration(walk, stmt, variable, scope)
+    _any_iteration(walk, stmt, variable, scope)
+    if _simple(stmt) and (alike := _equal_copies(walk, before)):  # taken to be equal on some devices when an iteration begins, too
+        unequal = walk.alike
+        walk.alike = {**unequal, **alike}
+        lost, kept = walk.env, walk.ctx.rewound(mark)
+        walk.env = dict(before)
+        _any_iteration(walk, stmt, variable, scope)
+        if any(any(f in _coordinates_of(walk, walk.env[n]) for f in factors) for n, factors in alike.items()):
+            walk.env, walk.alike = lost, unequal
+            walk.ctx.rewound(kept)
     through, ends = _Through(variable=variable, last=walk.world.batch_at(0 if stmt.reverse else -1)), dict(walk.env)
     for name, value in ends.items():
         if isinstance(value, Batched) and value.loop == stmt.var:
@@ -90,7 +93,49 @@ def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
         walk.env[name] = walk.env[name] if same_as is None else walk.env[same_as]
     if through.lost:
         _fixed(walk, stmt, variable, scope, before, mark)
-    walk.ctx.batch = outer
+    walk.ctx.batch, walk.alike = outer, {n: f for n, f in walk.alike.items() if n not in _written(stmt)}
+
+
+def _any_iteration(walk: Walk, stmt: For, variable: Var, scope: Scope) -> None:
+    """An iteration over micro-batches that begins with what nobody knows of what the loop writes."""
+    for name in _written(stmt):
+        if name in walk.env and not isinstance(walk.env[name], Batched):
+            held = placeholder(walk, name, walk.env.pop(name), (*walk.ctx.loops, variable))
+            walk.env |= {} if held is None else {name: held}
+    _iteration(walk, stmt, variable, scope)
+
+
+def _equal_copies(walk: Walk, before: Mapping[str, Value]) -> dict[str, frozenset[str]]:
+    """The factors along which what a loop carries is equal on all devices, before it and after an iteration; where that is of use."""
+    found = {}
+    for name, value in walk.env.items():
+        held = before.get(name)
+        begins = name in walk.ctx.from_zero if held is None else held is not value and type(held) is type(value)
+        if (
+            begins
+            and isinstance(value, Tensor | Stream | Scalar)
+            and any(f"carried {name}" in b.key and len(b.terms) > 1 for b in _bodies(value))
+        ):
+            told = _coordinates_of(walk, value) | (set() if held is None else _coordinates_of(walk, held))
+            found[name] = frozenset(f for f, c in walk.world.here.items() if isinstance(c, Var) and f not in told)
+    return {n: factors for n, factors in found.items() if factors}
+
+
+def _bodies(value: Value) -> list[Poly]:
+    return (
+        [p.body for p in value.pieces.values()] if isinstance(value, Tensor) else [value.body] if isinstance(value, Stream | Scalar) else []
+    )
+
+
+def _coordinates_of(walk: Walk, value: Value) -> set[str]:
+    """The factors whose coordinate a value tells."""
+    free = frozenset[str]().union(*(b.free for b in _bodies(value)))
+    return {f for f, c in walk.world.here.items() if isinstance(c, Var) and c.name in free}
+
+
+def _simple(stmt: For) -> bool:
+    """Whether a loop's body may be walked again: nothing is sent, or started, in it."""
+    return not any(c.op in ("send", "recv", "start") for s in statements(stmt.body) for c in calls(s))
 
 
 def _iteration(walk: Walk, stmt: For, variable: Var, scope: Scope) -> None:
@@ -102,7 +147,7 @@ def _iteration(walk: Walk, stmt: For, variable: Var, scope: Scope) -> None:
 def _fixed(walk: Walk, stmt: For, variable: Var, scope: Scope, before: Mapping[str, Value], mark: Mark) -> None:
     """A loop of one iteration or more of which any two, one after the other, leave what one leaves: so do all. Else all stays as it is."""
     written = {t for s in statements(stmt.body) for t in targets(s)}
-    if any(t.index is not None for t in written) or any(c.op in ("send", "recv", "start") for s in statements(stmt.body) for c in calls(s)):
+    if any(t.index is not None for t in written) or not _simple(stmt):
         return
     lost, kept = walk.env, walk.ctx.rewound(mark)
     walk.env = dict(before)
@@ -127,6 +172,11 @@ class _Through:
     left: Index | None = None
     lost: bool = False
 
+    @property
+    def everything(self) -> bool:
+        """Whether it walks over all that its variable may be."""
+        return self.among == ONE and self.left is None
+
     def sum(self, added: Poly) -> Poly:
         """The sum of what each iteration adds."""
         each = product(self.among, added)
@@ -140,10 +190,14 @@ def _after(walk: Walk, name: str, before: Value | None, value: Value, through: _
 
     def whole(body: Poly, group: str, at: tuple[Index, ...]) -> Poly:
         start = _start(walk, before, group)
-        carried = _carried(walk, name, group, (through.variable, *at))
+        carried = _carried(walk, name, group, (*walk.ctx.loops, through.variable, *at))
         added = body - carried
         if "carried " not in added.key:
             return start + through.sum(added)
+        among = application(body, "max")
+        others = [p for p in among.args if isinstance(p, Poly) and p != carried] if among is not None else []
+        if among is not None and len(others) < len(among.args) and through.everything and not any("carried " in p.key for p in others):
+            return largest(start, *(greatest([through.variable], p) for p in others))
         if "carried " not in body.key and through.last is not None:
             return substitute(body, {through.variable.name: through.last})
         through.lost = True
@@ -202,7 +256,7 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
         walk.env = {n: walk.ctx.unknown_tensor(v) if n in walk.mixed and isinstance(v, Tensor) else v for n, v in before.items()}
         for name in unknown & set(before):
             walk.env.pop(name)
-            if (held := placeholder(walk, name, before[name], variable)) is not None:
+            if (held := placeholder(walk, name, before[name], (*walk.ctx.loops, variable))) is not None:
                 walk.env[name] = held
         for name, invariant in carried.items():
             walk.env[name] = invariant.at_start

@@ -10,7 +10,7 @@ from placeproof.core.strategy import NORM
 from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, constant, greatest, inverse, lam, product, total
 from placeproof.prove.terms.algebra import of_atom, sum_of
 from placeproof.prove.terms.nodes import App, Atom, Mono
-from placeproof.semantics.encode.compute import input_part, pass_gradient, weight_gradient
+from placeproof.semantics.encode.compute import input_part, largest, not_finite, pass_gradient, weight_gradient
 from placeproof.semantics.encode.world import E_BLOCK, E_SLICE, World
 
 
@@ -77,8 +77,7 @@ class Reference:
 
     def not_finite(self) -> Poly:
         """The flag of the loss scaler: some element of the gradient is not finite."""
-        flags = [greatest(self.world.element(g), app("not finite", self.gradient(g))) for g in self.world.groups]
-        return flags[0] if len(flags) == 1 else app("max", *sorted(flags))
+        return largest(*(greatest(self.world.element(g), not_finite(self.gradient(g))) for g in self.world.groups))
 
     def updated(self, state: str, group: str) -> Poly:
         """A state's element after the step."""

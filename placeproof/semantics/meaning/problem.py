@@ -81,8 +81,10 @@ class Problem:
         return self._drawn([1, 2, 3], f"tokens of {self._of(sample, step)}")
 
     def overflows(self, element: Element, step: int) -> bool:
-        """Whether the gradient of an element is not finite in a step."""
-        return random.Random(f"{self.seed}:overflow {element} {step}").random() < 0.3
+        """Whether the gradient of an element is not finite in a step: of none, of one, or of several."""
+        drawn = random.Random(f"{self.seed}:overflow {step}")
+        how_many, one = drawn.randrange(3), drawn.choice(self.layout.elements)
+        return element == one if how_many == 1 else how_many == 2 and random.Random(f"{self.seed}:overflow {element} {step}").random() < 0.3
 
     @property
     def coupled(self) -> bool:
