@@ -37,6 +37,8 @@ class Walk:
         self.reference = Reference(ctx.world)
         self.env: Env = {}
         self.mixed: set[str] = set()
+        #: What an iteration leaves for the next one alone.
+        self.ahead: set[str] = set()
         #: Axis factors along which what a loop carries is equal on all devices.
         self.alike: dict[str, frozenset[str]] = {}
         self.kept = self.program.kept_by_batch
@@ -113,7 +115,7 @@ class Walk:
             return new
         loop, variable = found
         if isinstance(value, Tensor) and value.region.index == shifted(variable, index.offset):  # no real part's, at the end
-            return new if handle is not None else self.ctx.unknown_tensor(value)
+            return new if handle is not None or target.name in self.ahead else self.ctx.unknown_tensor(value)
         if index.offset == -1 and loop.start == 1 and not loop.within:
             return new
         before = self.env.get(target.name)

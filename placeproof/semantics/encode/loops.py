@@ -8,11 +8,11 @@ two iterations what it is after one, whichever they are, it stays so. Everything
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from placeproof.core.program import For, statements
+from placeproof.core.program import Assign, For, statements
 from placeproof.core.program.ir import calls, references
 from placeproof.prove.terms import ONE, ZERO, Fn, Index, Poly, Var, app, fn, greatest, product, rewritten, same, substitute, total
 from placeproof.semantics.encode.buffers import filled_ahead, own, targets
@@ -248,7 +248,8 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
     before, mark = dict(walk.env), walk.ctx.mark()
     written = _written(stmt)
     outer, walk.mixed = walk.mixed, walk.mixed | _mixed(stmt, before)
-    carried = {n: i for n in written if n in before and (i := _invariant(walk, before[n], stmt, around, variable)) is not None}
+    walk.ahead = _left_for_next(stmt)
+    carried = {n: i for n in written if n in before and (i := _invariant(walk, n, before[n], stmt, around, variable)) is not None}
     unknown = {n for n, whole in written.items() if whole and n not in carried}
     ahead: dict[str, Tensor] | None = None
     while True:
@@ -276,7 +277,7 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
             del carried[name]
             if written[name]:
                 unknown.add(name)
-    walk.mixed = outer
+    walk.mixed, walk.ahead = outer, set()
     through = _through(walk, stmt, around, variable)
     for name, value in list(walk.env.items()):
         if name in carried:
@@ -312,7 +313,7 @@ def _parts_after(value: Parts, stmt: For, through: _Through) -> Parts:
     return Parts(by_key={k: (loop, v if k in own else v.replaced(last)) for k, (loop, v) in value.by_key.items()})
 
 
-def _invariant(walk: Walk, value: Value, stmt: For, around: Region, variable: Var) -> _Invariant | None:
+def _invariant(walk: Walk, name: str, value: Value, stmt: For, around: Region, variable: Var) -> _Invariant | None:
     world = walk.world
     first, last = world.start(around.domain, around.index), world.end(around.domain, around.index)
     begin, end = world.start(stmt.domain, variable), world.end(stmt.domain, variable)
@@ -324,17 +325,31 @@ def _invariant(walk: Walk, value: Value, stmt: For, around: Region, variable: Va
         case Stream() if first.key in value.body.key:
             return _Invariant(*(replace(value, body=rewritten(value.body, first, at)) for at in (begin, end, last)))
         case Handle(result=Tensor() as result) if not stmt.start:
-            return _next_part(value, result, stmt, around, variable)
+            return _next_part(result, lambda r: replace(value, result=r), stmt, around, variable)
+        case Tensor() if name in _left_for_next(stmt):
+            return _next_part(value, lambda r: r, stmt, around, variable)
     return None
 
 
-def _next_part(handle: Handle, result: Tensor, stmt: For, around: Region, variable: Var) -> _Invariant | None:
-    """A collective started one part ahead: before the loop for the first part, in each iteration for the next."""
-    first = Region(domain=stmt.domain, index=edge(-1 if stmt.reverse else 0, around, variable.sort))
+def _left_for_next(loop: For) -> set[str]:
+    """The buffers that an iteration writes with the part of the next one, and then leaves alone."""
+    found: set[str] = set()
+    for stmt in loop.body if not loop.start and loop.domain == "units" and loop.within is None else ():
+        found -= {r.name for s in statements((stmt,)) for r in references(s)}
+        if isinstance(stmt, Assign) and not stmt.accumulate and all(t.index is None and t.group is None for t in stmt.targets):
+            ahead = {r.index.offset for r in references(stmt) if r.index is not None and r.index.var == loop.var}
+            found |= {t.name for t in stmt.targets if len(stmt.targets) == 1} if ahead == {-1 if loop.reverse else 1} else set()
+    return found
+
+
+def _next_part(result: Tensor, made: Callable[[Tensor], Value], stmt: For, around: Region, variable: Var) -> _Invariant | None:
+    """What is gathered, or started, one part ahead: before the loop for the first part, in each iteration for the next. The last iteration
+    has no next one, and leaves its own."""
+    first, last = (Region(domain=stmt.domain, index=edge(n, around, variable.sort)) for n in ((-1, 0) if stmt.reverse else (0, -1)))
     if result.region != first:
         return None
     here, following = (Region(domain=stmt.domain, index=shifted(variable, n)) for n in (0, -1 if stmt.reverse else 1))
-    return _Invariant(*(replace(handle, result=replace(result, region=r)) for r in (here, following, following)))
+    return _Invariant(*(made(replace(result, region=r)) for r in (here, following, last)))
 
 
 def _agrees(walk: Walk, value: Value, expected: Value) -> bool:
@@ -343,6 +358,8 @@ def _agrees(walk: Walk, value: Value, expected: Value) -> bool:
         case Stream(), Stream() if value.held == expected.held:
             left, right = on_holder(walk.ctx, value), on_holder(walk.ctx, expected)
             return left == right or walk.reference.unfolded(left) == walk.reference.unfolded(right)
+        case Tensor(), Tensor():
+            return value == expected
         case Handle(), Handle():
             same_region = isinstance(value.result, Tensor) and isinstance(expected.result, Tensor) and value.result == expected.result
             return same_region and value.raced == expected.raced
