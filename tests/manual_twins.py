@@ -13,7 +13,9 @@ import re
 UNITS = (
     "a[u] = scale(G[u], s)", "a[u + 1] = scale(G[u + 1], s)", "a[u - 1] = scale(G[u - 1], s)", "a[u] = copy(G[u])", "a[u] += G[u]",
     "a[u] = a[u] + G[u]", "a[u] = scale(a[u], s)", "a[u] = scale(a[u], 2)", "s = s + 1", "s = s * 2", "s += square_norm(G[u])",
-    "s = square_norm(G[u])", "s = square_norm(a[u])", "a = scale(a, 2)", "a[0] = copy(G[0])", "zero(a[u])", "a[u] = G[u] - a[u]",
+    "s = square_norm(G[u])", "s = square_norm(a[u])", "a = scale(a, 2)", "e[u] = scale(G[u], s)", "e[u + 1] = scale(G[u + 1], s)",
+    "e[u - 1] = scale(G[u - 1], s)", "a[u] = e[u]", "a[u + 1] = e[u + 1]", "a[u - 1] = e[u - 1]", "e = scale(G, s)", "a[u] += e[u]",
+    "a[0] = copy(G[0])", "zero(a[u])", "a[u] = G[u] - a[u]",
 )  # fmt: skip
 
 #: Lines of a loop over micro-batches: `k` is kept for each of them.
@@ -74,16 +76,18 @@ class _Twins:
                 body[at] = body[at].replace("[u]", r.choice(("[u + 1]", "[u - 1]")))
             elif after:
                 after[r.randrange(len(after))] = r.choice(AFTER_UNITS if self.units else AFTER_BATCHES)
+        if "reversed(micro" in head:
+            body = [line.replace("k[i - 1]", "k[i + 1]") for line in body]
         return head, body, after
 
     def text(self) -> str:
         r = self.random
         one = self.way()
         other = self.otherwise(*one)
-        names = {"a": "b", "s": "t", "k": "l", "q": "p"}
+        names = {"a": "b", "s": "t", "k": "l", "q": "p", "e": "f"}
 
         def called(line: str) -> str:
-            return re.sub(r"\b[askq]\b", lambda m: names[m.group()], line)
+            return re.sub(r"\b[askqe]\b", lambda m: names[m.group()], line)
 
         lines = ["mesh(dp)"]
         start = ["a = scale(G, {})", "s = 1"] if self.units else ["a = scale(backward(parameters, i), {})", "s = 1"]
@@ -91,7 +95,11 @@ class _Twins:
             lines.append("G = all_reduce(backward(parameters), dp, op=mean)")
             first = r.choice((0, 1, 2))
             lines += [start[0].format(first), start[1]]
-            lines += [called(start[0].format(first)), called(start[1])]
+            lines += [
+                called(start[0].format(first)),
+                called(start[1]),
+                *(("e = scale(G, 3)", "f = scale(G, 3)") if r.random() < 0.7 else ()),
+            ]
         else:
             lines += ["for i in microbatches:", "    G += backward(parameters, i)", "G = scale(all_reduce(G, dp), 1 / (dp * microbatches))"]
             lines += ["a = scale(G, 0)", "s = 1", "b = scale(G, 0)", "t = 1"]

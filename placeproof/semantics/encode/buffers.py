@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from placeproof.core.program import Assign, Do, For, Ref, Stmt, statements, walked
+from placeproof.core.program import Assign, Do, For, Ref, Stmt, reads, statements, walked
 from placeproof.core.program.ir import references
 from placeproof.prove.terms import Poly, Var, choose, fn, same, substitute, under
 from placeproof.semantics.encode.context import NoMeaningError
@@ -27,27 +27,32 @@ def targets(stmt: Stmt) -> tuple[Ref, ...]:
 def own(loop: For, ref: Ref) -> bool:
     """Whether a reference names the part of a loop's iteration, or a part of that part: what no other iteration names so.
 
-    The part of another iteration (``g[u + 1]``) is this one's own where the loop touches the buffer nowhere else, or only reads its
-    iteration's part, which an earlier one filled (:func:`filled_ahead`).
+    The part of another iteration (``g[u + 1]``) is this one's own where the loop touches the buffer nowhere else, or only reads
+    parts that were filled before (:func:`filled_before`).
     """
     if ref.index is None:
         return False
     if ref.index.offset:
         plain = loop.domain == "units" and loop.within is None and not loop.start and ref.index.var == loop.var
         alone = {r.index for s in statements(loop.body) for r in references(s) if r.name == ref.name} == {ref.index}
-        return plain and abs(ref.index.offset) == 1 and (alone or filled_ahead(loop, ref.name))
+        return plain and abs(ref.index.offset) == 1 and (alone or filled_before(loop, ref.name))
     return ref.index.var in {loop.var, *(s.var for s in statements(loop.body) if isinstance(s, For))}
 
 
-def filled_ahead(loop: For, name: str) -> bool:
-    """Whether each iteration writes a buffer's part for the next one, and otherwise only reads its own, or lets go of it."""
+def filled_before(loop: For, name: str) -> bool:
+    """Whether each iteration writes one part of a buffer once, its own or the next one's, and what it reads of it was written before: by an
+    earlier iteration, or by its own first statement about the buffer."""
     if loop.domain != "units" or loop.within is not None or loop.start:
         return False
-    read_or_written = {r.index for s in statements(loop.body) for r in references(s) if r.name == name}
-    (ahead,) = written if len(written := {t.index for s in statements(loop.body) for t in targets(s) if t.name == name}) == 1 else (None,)
-    if ahead is None or (ahead.var, ahead.offset) != (loop.var, -1 if loop.reverse else 1):
-        return False
-    return read_or_written == {ahead, replace(ahead, offset=0)}
+    about = [s for s in loop.body if any(r.name == name for inner in statements((s,)) for r in references(inner))]
+    parts = [(r.index.var, r.index.offset) if r.index else None for s in statements(loop.body) for r in references(s) if r.name == name]
+    written = [(t.index.var, t.index.offset) if t.index else None for s in statements(loop.body) for t in targets(s) if t.name == name]
+    step = -1 if loop.reverse else 1
+    if written == [(loop.var, step)]:
+        return set(parts) == {(loop.var, step), (loop.var, 0)}
+    first = about[0] if about else None
+    alone = isinstance(first, Assign) and not first.accumulate and all(r.name != name for r in reads(first))
+    return written == [(loop.var, 0)] and set(parts) <= {(loop.var, 0), (loop.var, -step)} and alone and parts.count((loop.var, -step)) > 0
 
 
 def merged(walk: Walk, target: Ref, value: Tensor, before: Value | None, scope: Scope) -> Tensor:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from placeproof.core.program import Assign, For, statements
 from placeproof.core.program.ir import calls, references
 from placeproof.prove.terms import ONE, ZERO, Fn, Index, Poly, Var, app, fn, greatest, product, rewritten, same, substitute, total
-from placeproof.semantics.encode.buffers import filled_ahead, own, targets
+from placeproof.semantics.encode.buffers import filled_before, own, targets
 from placeproof.semantics.encode.compute import application, largest, on_holder
 from placeproof.semantics.encode.context import Mark
 from placeproof.semantics.encode.scope import Scope, domain_of, edge, loop_variable, shifted
@@ -265,7 +265,7 @@ def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
         _iteration(walk, stmt, variable, scope)
         if ahead is None:
             ahead = {
-                n: v for n, v in walk.env.items() if isinstance(v, Tensor) and n not in carried and n in written and filled_ahead(stmt, n)
+                n: v for n, v in walk.env.items() if isinstance(v, Tensor) and n not in carried and n in written and filled_before(stmt, n)
             }
             if ahead:  # what an earlier iteration wrote is now known
                 continue
