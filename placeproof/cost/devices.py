@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from placeproof.core.diagnostics import Diagnostic, InputError
@@ -75,11 +77,11 @@ def _along(
     own = program.axis(axis)
     assert own is not None
     mine = {c: s for c, s in found.items() if program.axis(s.axis) is own}
-    bounds = {c: amounts.scalar(s.bound).subs(numbers) for c, s in mine.items()}
-    size, inner = (amounts.degree(f).subs(numbers) for f in (own.name, own.inner_name))
-    if not (size.is_Integer and inner.is_Integer):
+    size, inner = (_at(amounts.degree(f), numbers) for f in (own.name, own.inner_name))
+    if size.denominator != 1 or inner.denominator != 1:
         return
-    looked = range(int(size))
+    bounds = {c: _at(amounts.scalar(s.bound), numbers) for c, s in mine.items()}
+    looked = range(int(size) if mine else 1)
     if size > MOST_RANKS:
         near = {int(b) + d for b in bounds.values() for d in (-1, 0, 1)}
         looked = sorted(r for r in {0, int(size) - 1, *near} if 0 <= r < size)  # type: ignore[assignment]
@@ -90,3 +92,15 @@ def _along(
         if outcome not in seen:
             seen.add(outcome)
             yield outcome
+
+
+def _at(expr: sympy.Expr, numbers: Mapping[sympy.Symbol, int]) -> Fraction:
+    """The value of a bound or a degree. It is asked for often, and SymPy's own substitution takes long."""
+    if expr.is_Symbol:
+        return Fraction(numbers[expr])
+    if expr.is_Rational:
+        return Fraction(int(expr.p), int(expr.q))
+    args = [_at(a, numbers) for a in expr.args]
+    if expr.is_Add or expr.is_Mul:
+        return sum(args, Fraction(0)) if expr.is_Add else math.prod(args, start=Fraction(1))
+    return Fraction(args[0] ** args[1]) if expr.is_Pow else (min if expr.func.__name__ == "Min" else max)(args)

@@ -175,12 +175,12 @@ def _points(run: Unrolled, chosen: Callable[[Life], bool], lasting: bool) -> Ite
     """What is alive at each point of a run."""
     lives = sorted((life for life in run.lives if chosen(life)), key=lambda life: life.start, reverse=True)
     alive: list[Life] = []
-    for point in run.points:
+    for stmt, time in run.points:
         begun = []
-        while lives and lives[-1].start <= point.time:
+        while lives and lives[-1].start <= time:
             begun.append(lives.pop())
-        alive = [life for life in (*alive, *begun) if (life.closed if lasting else life.end) >= point.time]
-        yield point.stmt, alive
+        alive = [life for life in (*alive, *begun) if (life.closed if lasting else life.end) >= time]
+        yield stmt, alive
 
 
 def _parts(life: Life, amounts: Amounts) -> Iterator[tuple[tuple[str, str, Value, bool], Count]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from placeproof.core.program import For, Index, Program, statements
 from placeproof.core.program.ir import FIRST_UNIT, references
@@ -27,6 +27,7 @@ class Count:
     def __add__(self, other: Count) -> Count:
         return _count((*self.terms, *other.terms))
 
+    @lru_cache(maxsize=4096)  # noqa: B019 -- they are few, and equal ones are the same
     def __mul__(self, other: Count) -> Count:
         return _count(tuple(((a + d, b + e, c + f), n * k) for (a, b, c), n in self.terms for (d, e, f), k in other.terms))
 
@@ -144,7 +145,8 @@ class Parts:
         return tuple(itertools.product(range(len(self.units.weights)), range(len(self.inner.weights)), range(self.sub)))
 
     @cached_property
-    def _every(self) -> dict[str, tuple[tuple[Part, int], ...]]:
+    def in_order(self) -> dict[str, tuple[tuple[Part, int], ...]]:
+        """By domain, its parts in order, each with its smallest parts."""
         units, inner = range(len(self.units.weights)), range(len(self.inner.weights))
         layers = [Part(u, i) for u in units for i in inner]
         blocks = [Part(p.unit, p.inner, b) for p in layers for b in range(self.sub)] if self.layered else layers
@@ -155,7 +157,7 @@ class Parts:
         """The parts of a domain within another part, in order."""
         if (domain, around) not in self._walks:
             bits = self.bits(around)
-            self._walks[domain, around] = [part for part, own in self._every[domain] if own & bits]
+            self._walks[domain, around] = [part for part, own in self.in_order[domain] if own & bits]
         return self._walks[domain, around]
 
     def times(self, part: Part, around: Part) -> Count:
@@ -182,7 +184,7 @@ class Parts:
         if (bits, written) not in self._extents:
             around = Part()
             for domain in ("units", "layers"):
-                around = next((part for part, own in self._every[domain] if not written & ~own), around)
+                around = next((part for part, own in self.in_order[domain] if not written & ~own), around)
             self._extents[bits, written] = self._within(bits, around)
         return self._extents[bits, written]
 
