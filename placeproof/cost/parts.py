@@ -7,6 +7,7 @@ alike: what is counted then comes out as a polynomial in that number. Where a pr
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -46,7 +47,12 @@ class Count:
         return sum(n * int(numbers[0] ** a * numbers[1] ** b * numbers[2] ** c) for (a, b, c), n in self.terms)
 
 
-def _count(terms: tuple[tuple[Powers, int], ...]) -> Count:
+def total(counts: Iterable[Count]) -> Count:
+    """The sum."""
+    return _count(term for count in counts for term in count.terms)
+
+
+def _count(terms: Iterable[tuple[Powers, int]]) -> Count:
     found: dict[Powers, int] = {}
     for powers, n in terms:
         found[powers] = found.get(powers, 0) + n
@@ -189,11 +195,7 @@ class Parts:
         return self._extents[bits, written]
 
     def _within(self, bits: int, around: Part) -> Count:
-        found = NONE
-        for unit, inner, block in self._smallest:
-            if bits >> self._place(unit, inner, block) & 1:
-                found = found + self.times(Part(unit, inner), around)
-        return found
+        return total(self.times(Part(u, i), around) for u, i, b in self._smallest if bits >> self._place(u, i, b) & 1)
 
 
 def _reach(index: Index) -> int:

@@ -19,7 +19,7 @@ from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Ref
 from placeproof.core.program.ir import FIRST_UNIT, references
 from placeproof.core.states import STATES
 from placeproof.cost.devices import Condition, Holds, condition
-from placeproof.cost.parts import NONE, ONE, Count, Part, Parts
+from placeproof.cost.parts import ONE, Count, Part, Parts, total
 from placeproof.semantics.results import result_of, second_of, sum_of
 from placeproof.semantics.values import Kind, Piece, Trace, Value, placed_value
 
@@ -71,13 +71,12 @@ class _Frame:
 
 class _Spot(NamedTuple):
     """What a reference always means: in which domain it names a part, whether that is not a micro-batch, or one of a buffer that is kept
-    for each, and how many there are; the reference to all groups; and itself, so that no other gets its ``id``."""
+    for each, and how many there are; and itself, so that no other gets its ``id``."""
 
     domain: str | None
     by_parts: bool
     by_batch: bool
     among: int
-    whole: Ref
     itself: Ref
 
 
@@ -117,6 +116,7 @@ class Known:
         self.written, self.apart = {t.name for t in written}, {t.name for t in written if t.group is not None}
         self.passes: dict[object, _Pass] = {}
         self._domains = {s.var: s.domain for s in statements(found.program.body) if isinstance(s, For)}
+        self.conditions = {id(s): condition(s) for s in statements(found.program.body) if isinstance(s, If)}
         self._spots: dict[int, _Spot] = {}
         self._mentions: dict[int, _Mentions] = {}
         self._walks: dict[tuple[int, Part], list[tuple[int, Part, None, Count, bool]]] = {}
@@ -158,7 +158,7 @@ class Known:
             by_parts = domain not in (None, "microbatches")
             among = len(self.parts.in_order[domain]) if domain is not None and by_parts else len(self.parts.batches.weights)
             by_batch = domain == "microbatches" and ref.name in self.parts.kept
-            self._spots[id(ref)] = _Spot(domain, by_parts, by_batch, among, replace(ref, group=None), ref)
+            self._spots[id(ref)] = _Spot(domain, by_parts, by_batch, among, ref)
         return self._spots[id(ref)]
 
     def mentions(self, loop: For) -> _Mentions:
@@ -167,7 +167,7 @@ class Known:
             inside = tuple(statements(loop.body))
             refs = [r for s in inside for r in references(s)]
             names, variables = tuple(dict.fromkeys(r.name for r in refs)), frozenset(r.index.var for r in refs if r.index is not None)
-            self._mentions[id(loop)] = _Mentions(names, variables, tuple(condition(s) for s in inside if isinstance(s, If)))
+            self._mentions[id(loop)] = _Mentions(names, variables, tuple(self.conditions[id(s)] for s in inside if isinstance(s, If)))
         return self._mentions[id(loop)]
 
     def walked(self, loop: For, around: Part) -> list[tuple[int, Part, None, Count, bool]]:
@@ -191,7 +191,7 @@ class Unrolled:
         self._open: dict[str, list[Life]] = {}
         self._filled: dict[str, list[For]] = {}
         self._frames: list[_Frame] = []
-        self._times = ONE
+        self._times, self._between = ONE, False
         for state in ("parameters", "optimizer", "gradients"):
             self._open_life(Ref(name=state), known.placed(state), self.parts.everything)
         self._body(self.program.body)
@@ -199,12 +199,15 @@ class Unrolled:
     @cached_property
     def sent(self) -> dict[int, Sent]:
         """What each operation has sent, by the call's ``id``."""
-        found: dict[int, Sent] = {}
-        root = self.parts.first_unit
-        for (call, _, bits, times), (value, number) in self._sent.items():
+        root, extents = self.parts.first_unit, self.parts.extent
+        often: dict[tuple[int, int, Count, bool | None], tuple[Value, list[Count]]] = {}
+        for (call, _, bits, times), (held, number) in self._sent.items():
             first = None if bits & root and bits & ~root else bool(bits & root)
-            key, sent = (settled(value), self.parts.extent(bits, bits), first), found.setdefault(call, {})
-            sent[key] = sent.get(key, NONE) + times * Count((((0, 0, 0), number),))
+            value = self.known.value(settled, held)
+            often.setdefault((call, id(value), extents(bits, bits), first), (value, []))[1].extend((times,) * number)
+        found: dict[int, Sent] = {}
+        for (call, _, extent, first), (value, each) in often.items():
+            found.setdefault(call, {})[value, extent, first] = total(each)
         return found
 
     @cached_property
@@ -224,7 +227,7 @@ class Unrolled:
                 case For():
                     self._loop(stmt)
                 case If():
-                    self._body(stmt.then if self.taken[condition(stmt)] else stmt.orelse)
+                    self._body(stmt.then if self.taken[self.known.conditions[id(stmt)]] else stmt.orelse)
                 case _:
                     self._plain(stmt)
 
@@ -238,7 +241,8 @@ class Unrolled:
         key = (
             id(stmt),
             tuple(self.taken[c] for c in conditions),
-            tuple((f.between, f.number if f.stmt.var in variables else None) for f in self._frames),
+            self._between,
+            tuple(f.number if f.stmt.var in variables else None for f in self._frames),
             tuple(tuple(map(id, self._filled.get(name, ()))) for name in names),
             tuple(
                 (x.name, x.group, x.batch, id(x.value), x.bits, x.by_parts, x.end == self.time, x.closed == self.time, x.closed == _OPEN)
@@ -296,18 +300,18 @@ class Unrolled:
         self.time += done.took
 
     def _iterate(self, stmt: For) -> None:
-        times = self._times
+        times, between = self._times, self._between
         around = next((f.part for f in reversed(self._frames) if f.stmt.var == stmt.within), Part())
         around = Part(unit=0) if stmt.within == FIRST_UNIT else around
         frames = self._batches(stmt) if stmt.domain == "microbatches" else [_Frame(stmt, *at) for at in self.known.walked(stmt, around)]
         for frame in reversed(frames) if stmt.reverse else frames:
             self._frames.append(frame)
-            self._times = times * frame.times
+            self._times, self._between = times * frame.times, between or frame.between
             self._body(stmt.body)
             self._frames.pop()
             for life in frame.read:  # what an iteration reads of a buffer lives to its end
                 life.end = self.time if life.closed == _OPEN else life.end
-        self._times = times
+        self._times, self._between = times, between
 
     def _batches(self, stmt: For) -> list[_Frame]:
         level = self.parts.batches
@@ -317,7 +321,7 @@ class Unrolled:
         if not all(self._exists(ref) for ref in self.program.elsewhere.get(id(stmt), ())):
             return
         self.time += 1
-        if not any(frame.between for frame in self._frames):
+        if not self._between:
             self.points.append((stmt, self.time))
         if isinstance(stmt, Assign):
             self._assign(stmt)
@@ -353,11 +357,11 @@ class Unrolled:
 
     def _accumulate(self, target: Ref, held: tuple[Value, int]) -> None:
         bits = self._bits(target) if self.known.spot(target).by_parts else held[1]
-        there = self._at(target, bits or None)
+        there = self._at(target, bits or None, target.group)
         if held[0].kind is Kind.SCALAR and there:
             bits = 0
+        self._touch(there, target)
         for life in there:
-            self._touch(life, target)
             if life.value.kind is Kind.SCALAR:
                 self._close(life, self.time - 1)
             else:
@@ -393,20 +397,18 @@ class Unrolled:
         life.end, life.closed = min(life.end, end), end
         self._open[life.name].remove(life)
 
-    def _at(self, ref: Ref, bits: int | None) -> list[Life]:
-        """What lives of a buffer, as far as a reference is about it."""
-        batch, group, found = self._batch(ref), ref.group, self._open.get(ref.name, ())
-        return [
-            life
-            for life in found
-            if (bits is None or life.bits & bits or not life.bits)
-            and (group is None or life.group is None or life.group == group)
-            and (batch is None or life.batch is None or life.batch == batch)
-        ]
+    def _at(self, ref: Ref, bits: int | None, group: str | None) -> list[Life]:
+        """What lives of a buffer (or of one group), as far as a reference is about it."""
+        found = [x for x in self._open.get(ref.name, ()) if bits is None or x.bits & bits or not x.bits]
+        if found and group is not None:
+            found = [x for x in found if x.group is None or x.group == group]
+        if found and (batch := self._batch(ref)) is not None:
+            found = [x for x in found if x.batch is None or x.batch == batch]
+        return found
 
     def _part_of(self, ref: Ref, bits: int | None) -> list[Life]:
         """As :meth:`_at`, with what lies beyond those parts cut off as lives of their own."""
-        found = self._at(ref, bits)
+        found = self._at(ref, bits, ref.group)
         for life in found:
             if bits is not None and life.bits & ~bits:
                 rest = replace(life, bits=life.bits & ~bits)
@@ -417,12 +419,12 @@ class Unrolled:
                     frame.read += [rest] if any(life is other for other in frame.read) else []
         return found
 
-    def _touch(self, life: Life, ref: Ref) -> None:
-        life.end = max(life.end, self.time)
-        if life.by_parts and ref.index is not None:
-            domain = self.known.spot(ref).domain
-            frame = next((f for f in reversed(self._frames) if f.stmt.domain == domain), None)
-            if frame is not None:
+    def _touch(self, lives: list[Life], ref: Ref) -> None:
+        domain = self.known.spot(ref).domain if lives and ref.index is not None else None
+        frame = next((f for f in reversed(self._frames) if f.stmt.domain == domain), None) if domain is not None else None
+        for life in lives:
+            life.end = self.time
+            if frame is not None and life.by_parts:
                 frame.read.append(life)
 
     # What references mean.
@@ -461,14 +463,18 @@ class Unrolled:
 
     # Values.
 
-    def _found(self, ref: Ref) -> Held:
-        """What a reference gives, without reading it."""
-        if ref.name not in self.known.written and ref.name not in STATES:
+    def _found(self, ref: Ref, *, read: bool = False) -> Held:
+        """What a reference gives; ``read``: it is read, all groups of it, as a buffer lives with all of them."""
+        none = ref.name in self.known.written and ref.name not in STATES
+        if not none and ref.name not in STATES:
             return _NUMBER, 0
         bits = self._bits(ref)
-        lives = self._at(ref, bits)
+        lives = self._at(ref, bits, None)
+        if read:
+            self._touch(lives, ref)
+        if ref.group is not None:
+            lives = [life for life in lives if life.group is None or life.group == ref.group]
         if not lives:
-            none = ref.name in self.known.written and ref.name not in STATES
             return None if none else (self.known.placed(ref.name), bits)
         value, own = self.known.value(_merged, ref, *(life.value for life in lives)), 0
         for life in lives:
@@ -480,10 +486,7 @@ class Unrolled:
         """The value of an expression."""
         match expr:
             case Ref():
-                if expr.name in self._open:
-                    for life in self._at(self.known.spot(expr).whole, self._bits(expr)):  # a buffer lives with all its groups
-                        self._touch(life, expr)
-                return self._found(expr)
+                return self._found(expr, read=True)
             case Binary():
                 left, right = self._value(expr.left), self._value(expr.right)
                 if left is None or right is None:
@@ -502,7 +505,7 @@ class Unrolled:
             return None
         held = [h or (_NUMBER, 0) for h in operands]
         if call.op == "wait" and isinstance(call.args[0], Ref):
-            for life in self._at(call.args[0], self._bits(call.args[0])):  # its buffer is the result's from now on
+            for life in self._at(call.args[0], self._bits(call.args[0]), call.args[0].group):  # its buffer is the result's from now on
                 life.end = life.closed = self.time - 1
         if held and (call.op in COLLECTIVES or call.op in ("to_host", "to_device")):
             self._count(id(call), held[0][0], id(held[0][0]), held[0][1], self._times, 1)
