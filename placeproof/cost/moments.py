@@ -137,13 +137,13 @@ class _Sizes:
         self.known: list[tuple[Life, _Vector]] = []
         self.keys: list[str] = []  # the name that each has with its group
         self._keys: dict[Key, int] = {}
+        self._samples: dict[tuple[int | None, Count], tuple[int, ...]] = {}
 
     def number(self, alike: tuple[object, ...], life: Life) -> int:
         """The number of a life, by what is counted of it."""
         if alike not in self.numbers:
             self.numbers[alike] = len(self.known)
-            counted = ((key, _total({life.batch: count}, self.amounts)) for key, count in _parts(life, self.amounts))
-            self.known.append((life, {self._key(key): tuple(map(total.at, self.samples)) for key, total in counted}))
+            self.known.append((life, {self._key(key): self._sampled(life.batch, count) for key, count in _parts(life, self.amounts)}))
         return self.numbers[alike]
 
     def _key(self, key: Key) -> int:
@@ -151,6 +151,11 @@ class _Sizes:
             self._keys[key] = len(self.keys)
             self.keys.append(key[1])
         return self._keys[key]
+
+    def _sampled(self, batch: int | None, count: Count) -> tuple[int, ...]:
+        if (batch, count) not in self._samples:
+            self._samples[batch, count] = tuple(map(_total({batch: count}, self.amounts).at, self.samples))
+        return self._samples[batch, count]
 
     def counts(self, number: int) -> bool:
         """Whether such a life is more than nothing."""

@@ -137,14 +137,12 @@ class Parts:
     def bits(self, part: Part) -> int:
         """The smallest parts of a part."""
         if part not in self._bits:
-            chosen = (
-                (u, i, b) for u, i, b in self._smallest if part.unit in (None, u) and part.inner in (None, i) and part.block in (None, b)
+            self._bits[part] = sum(
+                1 << n
+                for n, (u, i, b) in enumerate(self._smallest)
+                if part.unit in (None, u) and part.inner in (None, i) and part.block in (None, b)
             )
-            self._bits[part] = sum(1 << self._place(*one) for one in chosen)
         return self._bits[part]
-
-    def _place(self, unit: int, inner: int, block: int) -> int:
-        return (unit * len(self.inner.weights) + inner) * self.sub + block
 
     @cached_property
     def _smallest(self) -> tuple[tuple[int, int, int], ...]:
@@ -195,7 +193,7 @@ class Parts:
         return self._extents[bits, written]
 
     def _within(self, bits: int, around: Part) -> Count:
-        return total(self.times(Part(u, i), around) for u, i, b in self._smallest if bits >> self._place(u, i, b) & 1)
+        return total(self.times(Part(u, i), around) for n, (u, i, _) in enumerate(self._smallest) if bits >> n & 1)
 
 
 def _reach(index: Index) -> int:

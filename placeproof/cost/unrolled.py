@@ -7,6 +7,7 @@ the same again: that is copied (:class:`_Pass`) instead of run.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -71,13 +72,12 @@ class _Frame:
 
 class _Spot(NamedTuple):
     """What a reference always means: in which domain it names a part, whether that is not a micro-batch, or one of a buffer that is kept
-    for each, and how many there are; and itself, so that no other gets its ``id``."""
+    for each, and how many there are."""
 
     domain: str | None
     by_parts: bool
     by_batch: bool
     among: int
-    itself: Ref
 
 
 class _Mentions(NamedTuple):
@@ -117,7 +117,9 @@ class Known:
         self.passes: dict[object, _Pass] = {}
         self._domains = {s.var: s.domain for s in statements(found.program.body) if isinstance(s, For)}
         self.conditions = {id(s): condition(s) for s in statements(found.program.body) if isinstance(s, If)}
-        self._spots: dict[int, _Spot] = {}
+        self.states = tuple(Ref(name=name) for name in ("parameters", "optimizer", "gradients"))
+        refs = itertools.chain(self.states, *map(references, statements(found.program.body)))
+        self.spots = {id(ref): self._spot(ref) for ref in refs}
         self._mentions: dict[int, _Mentions] = {}
         self._walks: dict[tuple[int, Part], list[tuple[int, Part, None, Count, bool]]] = {}
         self._values: dict[Value, Value] = {}
@@ -149,17 +151,13 @@ class Known:
     def _second(self, call: Call, target: Ref, result: Value, *operands: Value) -> Value:
         return second_of(call, operands, result, target, self.program)
 
-    def spot(self, ref: Ref) -> _Spot:
-        """What a reference always means."""
-        if id(ref) not in self._spots:
-            domain = None
-            if ref.index is not None:
-                domain = self._domains.get(ref.index.var or "", "microbatches" if ref.name in self.parts.kept else "units")
-            by_parts = domain not in (None, "microbatches")
-            among = len(self.parts.in_order[domain]) if domain is not None and by_parts else len(self.parts.batches.weights)
-            by_batch = domain == "microbatches" and ref.name in self.parts.kept
-            self._spots[id(ref)] = _Spot(domain, by_parts, by_batch, among, ref)
-        return self._spots[id(ref)]
+    def _spot(self, ref: Ref) -> _Spot:
+        domain = None
+        if ref.index is not None:
+            domain = self._domains.get(ref.index.var or "", "microbatches" if ref.name in self.parts.kept else "units")
+        by_parts = domain not in (None, "microbatches")
+        among = len(self.parts.in_order[domain]) if domain is not None and by_parts else len(self.parts.batches.weights)
+        return _Spot(domain, by_parts, domain == "microbatches" and ref.name in self.parts.kept, among)
 
     def mentions(self, loop: For) -> _Mentions:
         """What a loop's body speaks of."""
@@ -192,8 +190,8 @@ class Unrolled:
         self._filled: dict[str, list[For]] = {}
         self._frames: list[_Frame] = []
         self._times, self._between = ONE, False
-        for state in ("parameters", "optimizer", "gradients"):
-            self._open_life(Ref(name=state), known.placed(state), self.parts.everything)
+        for ref in known.states:
+            self._open_life(ref, known.placed(ref.name), self.parts.everything)
         self._body(self.program.body)
 
     @cached_property
@@ -356,7 +354,7 @@ class Unrolled:
             self._write(stmt.targets[1], (second, given[0][1]))
 
     def _accumulate(self, target: Ref, held: tuple[Value, int]) -> None:
-        bits = self._bits(target) if self.known.spot(target).by_parts else held[1]
+        bits = self._bits(target) if self.known.spots[id(target)].by_parts else held[1]
         there = self._at(target, bits or None, target.group)
         if held[0].kind is Kind.SCALAR and there:
             bits = 0
@@ -373,8 +371,8 @@ class Unrolled:
     # Buffers.
 
     def _write(self, target: Ref, held: tuple[Value, int]) -> None:
-        bits = self._bits(target) if self.known.spot(target).by_parts else held[1]
-        for life in self._part_of(target, bits if self.known.spot(target).by_parts else None):
+        bits = self._bits(target) if self.known.spots[id(target)].by_parts else held[1]
+        for life in self._part_of(target, bits if self.known.spots[id(target)].by_parts else None):
             self._close(life, self.time - 1)
         self._open_life(target, held[0], bits)
 
@@ -384,7 +382,7 @@ class Unrolled:
             groups = [(target.group, self.known.value(Value.group, value, target.group))]
         elif target.name in self.known.apart:
             groups = [(piece.group, self.known.value(_alone, value, piece)) for piece in value.pieces]
-        by_parts = self.known.spot(target).by_parts
+        by_parts = self.known.spots[id(target)].by_parts
         if by_parts:
             self._filled[target.name] = [f.stmt for f in self._frames if f.batch is None]
         stands = self.parts.times(self._part(target)[0], Part()) if by_parts else ONE
@@ -420,7 +418,7 @@ class Unrolled:
         return found
 
     def _touch(self, lives: list[Life], ref: Ref) -> None:
-        domain = self.known.spot(ref).domain if lives and ref.index is not None else None
+        domain = self.known.spots[id(ref)].domain if lives and ref.index is not None else None
         frame = next((f for f in reversed(self._frames) if f.stmt.domain == domain), None) if domain is not None else None
         for life in lives:
             life.end = self.time
@@ -430,7 +428,7 @@ class Unrolled:
     # What references mean.
 
     def _batch(self, ref: Ref) -> int | None:
-        return self._number(ref) if ref.index is not None and self.known.spot(ref).by_batch else None
+        return self._number(ref) if ref.index is not None and self.known.spots[id(ref)].by_batch else None
 
     def _number(self, ref: Ref) -> int:
         """Which part it names, of all in order."""
@@ -439,14 +437,14 @@ class Unrolled:
         for frame in reversed(self._frames):
             if frame.stmt.var == index.var:
                 return frame.number + index.offset
-        return index.offset if index.offset >= 0 else self.known.spot(ref).among + index.offset
+        return index.offset if index.offset >= 0 else self.known.spots[id(ref)].among + index.offset
 
     def _exists(self, ref: Ref) -> bool:
-        return ref.index is None or 0 <= self._number(ref) < self.known.spot(ref).among
+        return ref.index is None or 0 <= self._number(ref) < self.known.spots[id(ref)].among
 
     def _part(self, ref: Ref) -> tuple[Part, int]:
         """A part, and the smallest parts that it has."""
-        if ref.index is not None and (spot := self.known.spot(ref)).by_parts and spot.domain is not None:
+        if ref.index is not None and (spot := self.known.spots[id(ref)]).by_parts and spot.domain is not None:
             return self.parts.in_order[spot.domain][self._number(ref)]
         part = self._filled_part(ref) if ref.name in self._filled else None
         return (part, self.parts.bits(part)) if part is not None else (Part(), self.parts.everything)
