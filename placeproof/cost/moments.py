@@ -81,13 +81,13 @@ def moments_of(
 
     ``lasting``: they live until they are overwritten.
     """
-    order = {id(s): n for n, s in enumerate(statements(found.program.body))}
     sizes = _Sizes(amounts)
-    first: dict[frozenset[tuple[int, int]], tuple[tuple[int, int, int], Stmt]] = {}
-    for n, run in enumerate(runs):
-        for alive, points in _stretches(run, chosen, lasting, sizes):
-            place, stmt = min(((order[id(s)], n, time), s) for s, time in points)
-            first[alive] = min(first.get(alive, (place, stmt)), (place, stmt))
+    first: dict[frozenset[tuple[int, int]], tuple[int, Stmt]] = {}
+    for run in runs:
+        for alive, place, stmt in _stretches(run, chosen, lasting, sizes):
+            if alive not in first or place < first[alive][0]:
+                first.pop(alive, None)
+                first[alive] = place, stmt
     kept: list[tuple[Stmt, list[Life], _Vector]] = []
     for alive, (_, stmt) in sorted(first.items(), key=lambda one: one[1][0]):
         own = sizes.of(alive)
@@ -206,8 +206,11 @@ def _total(own: Mapping[int | None, Count], amounts: Amounts) -> Count:
 
 def _stretches(
     run: Unrolled, chosen: Callable[[Life], bool], lasting: bool, sizes: _Sizes
-) -> Iterator[tuple[frozenset[tuple[int, int]], list[tuple[Stmt, int]]]]:
-    """What is alive at the points of a run, without those next to which there is more: how many lives of each number."""
+) -> Iterator[tuple[frozenset[tuple[int, int]], int, Stmt]]:
+    """What is alive at the points of a run, without those next to which there is more: how many lives of each number.
+
+    Of points with the same alive, one: that of the first statement of the program, by its place there.
+    """
     times = [time for _, time in run.points]
     begun: dict[int, list[int]] = {}
     ended: dict[int, list[int]] = {}
@@ -226,7 +229,8 @@ def _stretches(
         more_before = at not in begun and any(map(sizes.counts, ended.get(at, ())))
         more_after = until not in ended and any(map(sizes.counts, begun.get(until, ())))
         if not more_before and not more_after:
-            yield frozenset((+alive).items()), run.points[at:until]
+            point = min(range(at, until), key=run.places.__getitem__)
+            yield frozenset((+alive).items()), run.places[point], run.points[point][0]
 
 
 def _parts(life: Life, amounts: Amounts) -> Iterator[tuple[tuple[str, str, Value, bool], Count]]:

@@ -209,6 +209,12 @@ class Unrolled:
         return found
 
     @cached_property
+    def places(self) -> list[int]:
+        """Of each point, the place of its statement in the program."""
+        place = {id(s): n for n, s in enumerate(statements(self.program.body))}
+        return [place[id(stmt)] for stmt, _ in self.points]
+
+    @cached_property
     def alike(self) -> dict[tuple[object, ...], tuple[Life, list[Life]]]:
         """Lives by all but when they are: one, and all."""
         found: dict[tuple[object, ...], tuple[Life, list[Life]]] = {}
