@@ -24,7 +24,7 @@ from placeproof.cost.moments import ACTIVATIONS
 from placeproof.cost.step import Step
 from placeproof.cost.traffic import Traffic, traffic
 from placeproof.cost.uneven import Shards, described, fitted, named, require_parts, require_uneven
-from placeproof.cost.unrolled import Unrolled
+from placeproof.cost.unrolled import Known, Unrolled
 from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.scheduled import schedule_of
@@ -229,7 +229,8 @@ def derive(subject: Strategy | Program, *, groups: bool = False, uneven: tuple[s
     found = trace(resolve(program))
     require_uneven(found, uneven)
     amounts = Amounts(found.program, groups, uneven)
-    runs = tuple(Unrolled(found, amounts.parts, holds) for holds in kinds(found.program, amounts))
+    known = Known(found, amounts.parts)
+    runs = tuple(Unrolled(known, holds) for holds in kinds(found.program, amounts))
     return Derivation(
         name=strategy.name if strategy else program.name,
         strategy=strategy,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.mesh import Axis
 from placeproof.core.program import If, Program, render_expression, statements
 from placeproof.core.program.ops import COMPARE
 from placeproof.cost.amounts import Amounts
@@ -41,9 +44,11 @@ def kinds(program: Program, amounts: Amounts) -> tuple[Holds, ...]:
     found = branches(program)
     if not found:
         return ({},)
+    bounds = {c: amounts.scalar(s.bound) for c, s in found.items()}
+    degrees = {f: amounts.degree(f) for a in program.axes for f in (a.name, a.inner_name, *a.factors)}
     seen: dict[tuple[bool, ...], None] = {}
-    for numbers in _numbers(found, program, amounts):
-        by_axis = [list(_along(axis.name, found, program, amounts, numbers)) for axis in program.axes]
+    for numbers in _numbers(bounds, degrees):
+        by_axis = [list(_along(axis, program, bounds, degrees, numbers)) for axis in program.axes]
         for outcomes in itertools.product(*by_axis):
             holds = {c: yes for outcome in outcomes for c, yes in outcome}
             seen.setdefault(tuple(holds[c] for c in found))
@@ -54,12 +59,10 @@ def kinds(program: Program, amounts: Amounts) -> tuple[Holds, ...]:
     return tuple(dict(zip(found, outcome, strict=True)) for outcome in seen)
 
 
-def _numbers(found: Mapping[Condition, If], program: Program, amounts: Amounts) -> Iterator[dict[sympy.Symbol, int]]:
+def _numbers(bounds: Mapping[Condition, sympy.Expr], degrees: Mapping[str, sympy.Expr]) -> Iterator[dict[sympy.Symbol, int]]:
     """Numbers for what is open in degrees and bounds: some equal ones, and some of which one is larger."""
-    bounds = [amounts.scalar(s.bound) for s in found.values()]
-    degrees = [amounts.degree(f) for a in program.axes for f in (a.name, *a.factors)]
-    open_ones = sorted({s for expr in (*bounds, *degrees) for s in expr.free_symbols}, key=str)
-    beyond = [int(b) + 2 for b in bounds if b.is_number and b > 2]
+    open_ones = sorted({s for expr in (*bounds.values(), *degrees.values()) for s in expr.free_symbols}, key=str)
+    beyond = [int(b) + 2 for b in bounds.values() if b.is_number and b > 2]
     for size in (3, 2, 4, 12, *(max(b, 2) for b in beyond)):
         alike = dict.fromkeys(open_ones, size)
         yield alike
@@ -69,24 +72,38 @@ def _numbers(found: Mapping[Condition, If], program: Program, amounts: Amounts) 
 
 
 def _along(
-    axis: str, found: Mapping[Condition, If], program: Program, amounts: Amounts, numbers: Mapping[sympy.Symbol, int]
+    own: Axis,
+    program: Program,
+    every: Mapping[Condition, sympy.Expr],
+    degrees: Mapping[str, sympy.Expr],
+    numbers: Mapping[sympy.Symbol, int],
 ) -> Iterator[tuple[tuple[Condition, bool], ...]]:
     """What holds on the ranks of an axis: each combination once."""
-    own = program.axis(axis)
-    assert own is not None
-    mine = {c: s for c, s in found.items() if program.axis(s.axis) is own}
-    bounds = {c: amounts.scalar(s.bound).subs(numbers) for c, s in mine.items()}
-    size, inner = (amounts.degree(f).subs(numbers) for f in (own.name, own.inner_name))
-    if not (size.is_Integer and inner.is_Integer):
+    size, inner = (_at(degrees[f], numbers) for f in (own.name, own.inner_name))
+    if size.denominator != 1 or inner.denominator != 1:
         return
-    looked = range(int(size))
+    mine = [c for c in every if program.axis(c[0]) is own]
+    bounds = {c: _at(every[c], numbers) for c in mine}
+    looked = range(int(size) if mine else 1)
     if size > MOST_RANKS:
         near = {int(b) + d for b in bounds.values() for d in (-1, 0, 1)}
         looked = sorted(r for r in {0, int(size) - 1, *near} if 0 <= r < size)  # type: ignore[assignment]
     seen = set()
     for rank in looked:
         at = {own.name: rank, own.outer_name: rank // int(inner), own.inner_name: rank % int(inner)}
-        outcome = tuple((c, bool(COMPARE[s.op](at[s.axis], bounds[c]))) for c, s in mine.items())
+        outcome = tuple((c, bool(COMPARE[c[1]](at[c[0]], bounds[c]))) for c in mine)
         if outcome not in seen:
             seen.add(outcome)
             yield outcome
+
+
+def _at(expr: sympy.Expr, numbers: Mapping[sympy.Symbol, int]) -> Fraction:
+    """The value of a bound or a degree. It is asked for often, and SymPy's own substitution takes long."""
+    if expr.is_Symbol:
+        return Fraction(numbers[expr])
+    if expr.is_Rational:
+        return Fraction(int(expr.p), int(expr.q))
+    args = [_at(a, numbers) for a in expr.args]
+    if expr.is_Add or expr.is_Mul:
+        return sum(args, Fraction(0)) if expr.is_Add else math.prod(args, start=Fraction(1))
+    return Fraction(args[0] ** args[1]) if expr.is_Pow else (min if expr.func.__name__ == "Min" else max)(args)

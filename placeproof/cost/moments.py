@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import operator
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -28,7 +30,8 @@ ACTIVATIONS = "activations"
 Key: TypeAlias = tuple[str, str, Value, bool]
 #: How much there is of each, by micro-batch.
 Amount: TypeAlias = dict[Key, dict[int | None, Count]]
-_Vector: TypeAlias = dict[Key, tuple[int, ...]]
+#: The same by the key's number, at each sample.
+_Vector: TypeAlias = dict[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,34 +81,33 @@ def moments_of(
 
     ``lasting``: they live until they are overwritten.
     """
-    order = {id(s): n for n, s in enumerate(statements(found.program.body))}
-    points = [point for run in runs for point in _points(run, chosen, lasting)]
     sizes = _Sizes(amounts)
+    first: dict[frozenset[tuple[int, int]], tuple[int, Stmt]] = {}
+    for run in runs:
+        for alive, place, stmt in _stretches(run, chosen, lasting, sizes):
+            if alive not in first or place < first[alive][0]:
+                first.pop(alive, None)
+                first[alive] = place, stmt
     kept: list[tuple[Stmt, list[Life], _Vector]] = []
-    seen: set[frozenset[int]] = set()
-    for stmt, alive in sorted(points, key=lambda p: order[id(p[0])]):
-        same = frozenset(map(id, alive))
-        if same in seen:
-            continue
-        seen.add(same)
+    for alive, (_, stmt) in sorted(first.items(), key=lambda one: one[1][0]):
         own = sizes.of(alive)
         if not any(_within(own, other) for *_, other in kept):
-            kept = [one for one in kept if not _within(one[2], own)] + [(stmt, alive, own)]
+            kept = [one for one in kept if not _within(one[2], own)] + [(stmt, sizes.lives(alive), own)]
     kept = [one for one in kept if not any(_between(one[2], a[2], b[2]) for a, b in itertools.combinations(kept, 2) if one not in (a, b))]
-    return _described(kept, found, amounts)
+    return _described(kept, found, amounts, sizes)
 
 
-def _described(kept: list[tuple[Stmt, list[Life], _Vector]], found: Trace, amounts: Amounts) -> Moments:
+def _described(kept: list[tuple[Stmt, list[Life], _Vector]], found: Trace, amounts: Amounts, sizes: _Sizes) -> Moments:
     """The points with bytes: those of other micro-batches in flight are added, each with all that it ever has of a buffer."""
     phases = _phases(found)
     totals = [_totals(_amount(alive, amounts), amounts) for _, alive, _ in kept]
     written = [(a.name, a.name if a.group is None else f"{a.name}.{a.group}") for a in found.accesses]
     labels = list(dict.fromkeys(key for key in (*written, *(key for total in totals for key in total))))
-    copies = {name: in_flight(name, found, amounts) for name, _ in labels}
+    copies = {name: in_flight(name, found, amounts) for name in dict.fromkeys(name for total in totals for name, _ in total)}
     most: dict[str, tuple[int, sympy.Expr]] = {}
-    for (*_, sizes), total in zip(kept, totals, strict=True):
+    for (*_, vector), total in zip(kept, totals, strict=True):
         for (_, label), amount in total.items():
-            size = sum(own[-1] for key, own in sizes.items() if key[1] == label)
+            size = sum(own[-1] for key, own in vector.items() if sizes.keys[key] == label)
             most[label] = max(most.get(label, (-1, amount)), (size, amount), key=lambda one: one[0])
     moments = []
     for (stmt, *_), total in zip(kept, totals, strict=True):
@@ -122,23 +124,54 @@ def _described(kept: list[tuple[Stmt, list[Life], _Vector]], found: Trace, amoun
 
 
 class _Sizes:
-    """Amounts at some numbers of micro-batches, units and layers, in smallest parts: they are linear in each."""
+    """Amounts at some numbers of micro-batches, units and layers, in smallest parts: they are linear in each.
+
+    Lives that are counted alike have one number, and what is alive at a point is how many there are of each.
+    """
 
     def __init__(self, amounts: Amounts) -> None:
         self.amounts = amounts
         few = amounts.parts.program.count("microbatches") or 20
         self.samples = tuple(itertools.product((few, 400) if amounts.parts.kept else (few,), (20, 400), (20, 400)))
-        self.known: dict[int, list[tuple[Key, tuple[int, ...]]]] = {}
+        self.numbers: dict[tuple[object, ...], int] = {}
+        self.known: list[tuple[Life, _Vector]] = []
+        self.keys: list[str] = []  # the name that each has with its group
+        self._keys: dict[Key, int] = {}
+        self._samples: dict[tuple[int | None, Count], tuple[int, ...]] = {}
 
-    def of(self, alive: Iterable[Life]) -> _Vector:
+    def number(self, alike: tuple[object, ...], life: Life) -> int:
+        """The number of a life, by what is counted of it."""
+        if alike not in self.numbers:
+            self.numbers[alike] = len(self.known)
+            self.known.append((life, {self._key(key): self._sampled(life.batch, count) for key, count in _parts(life, self.amounts)}))
+        return self.numbers[alike]
+
+    def _key(self, key: Key) -> int:
+        if key not in self._keys:
+            self._keys[key] = len(self.keys)
+            self.keys.append(key[1])
+        return self._keys[key]
+
+    def _sampled(self, batch: int | None, count: Count) -> tuple[int, ...]:
+        if (batch, count) not in self._samples:
+            self._samples[batch, count] = tuple(map(_total({batch: count}, self.amounts).at, self.samples))
+        return self._samples[batch, count]
+
+    def counts(self, number: int) -> bool:
+        """Whether such a life is more than nothing."""
+        return any(map(all, self.known[number][1].values()))
+
+    def lives(self, alive: Iterable[tuple[int, int]]) -> list[Life]:
+        """Lives of which so many are alive."""
+        return [self.known[number][0] for number, times in sorted(alive) for _ in range(times)]
+
+    def of(self, alive: Iterable[tuple[int, int]]) -> _Vector:
         """How much there is of each."""
         found: _Vector = {}
-        for life in alive:
-            if id(life) not in self.known:
-                counted = ((key, _total({life.batch: count}, self.amounts)) for key, count in _parts(life, self.amounts))
-                self.known[id(life)] = [(key, tuple(map(total.at, self.samples))) for key, total in counted]
-            for key, sizes in self.known[id(life)]:
-                found[key] = tuple(map(operator.add, found[key], sizes)) if key in found else sizes
+        for number, times in sorted(alive):
+            for key, sizes in self.known[number][1].items():
+                more = sizes if times == 1 else tuple(size * times for size in sizes)
+                found[key] = tuple(map(operator.add, found[key], more)) if key in found else more
         return found
 
 
@@ -171,16 +204,33 @@ def _total(own: Mapping[int | None, Count], amounts: Amounts) -> Count:
     return total
 
 
-def _points(run: Unrolled, chosen: Callable[[Life], bool], lasting: bool) -> Iterator[tuple[Stmt, list[Life]]]:
-    """What is alive at each point of a run."""
-    lives = sorted((life for life in run.lives if chosen(life)), key=lambda life: life.start, reverse=True)
-    alive: list[Life] = []
-    for point in run.points:
-        begun = []
-        while lives and lives[-1].start <= point.time:
-            begun.append(lives.pop())
-        alive = [life for life in (*alive, *begun) if (life.closed if lasting else life.end) >= point.time]
-        yield point.stmt, alive
+def _stretches(
+    run: Unrolled, chosen: Callable[[Life], bool], lasting: bool, sizes: _Sizes
+) -> Iterator[tuple[frozenset[tuple[int, int]], int, Stmt]]:
+    """What is alive at the points of a run, without those next to which there is more: how many lives of each number.
+
+    Of points with the same alive, one: that of the first statement of the program, by its place there.
+    """
+    times = [time for _, time in run.points]
+    begun: dict[int, list[int]] = {}
+    ended: dict[int, list[int]] = {}
+    for alike, (one, lives) in run.alike.items():
+        if chosen(one):
+            number = sizes.number(alike, one)
+            for life in lives:
+                begin, end = bisect_left(times, life.start), bisect_right(times, life.closed if lasting else life.end)
+                if begin < end:
+                    begun.setdefault(begin, []).append(number)
+                    ended.setdefault(end, []).append(number)
+    alive: Counter[int] = Counter()
+    for at, until in itertools.pairwise(sorted({0, len(times), *begun, *ended})):
+        alive.update(begun.get(at, ()))
+        alive.subtract(ended.get(at, ()))
+        more_before = at not in begun and any(map(sizes.counts, ended.get(at, ())))
+        more_after = until not in ended and any(map(sizes.counts, begun.get(until, ())))
+        if not more_before and not more_after:
+            point = min(range(at, until), key=run.places.__getitem__)
+            yield frozenset((+alive).items()), run.places[point], run.points[point][0]
 
 
 def _parts(life: Life, amounts: Amounts) -> Iterator[tuple[tuple[str, str, Value, bool], Count]]:

@@ -7,9 +7,10 @@ alike: what is counted then comes out as a polynomial in that number. Where a pr
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from placeproof.core.program import For, Index, Program, statements
 from placeproof.core.program.ir import FIRST_UNIT, references
@@ -27,6 +28,7 @@ class Count:
     def __add__(self, other: Count) -> Count:
         return _count((*self.terms, *other.terms))
 
+    @lru_cache(maxsize=4096)  # noqa: B019 -- they are few, and equal ones are the same
     def __mul__(self, other: Count) -> Count:
         return _count(tuple(((a + d, b + e, c + f), n * k) for (a, b, c), n in self.terms for (d, e, f), k in other.terms))
 
@@ -45,7 +47,12 @@ class Count:
         return sum(n * int(numbers[0] ** a * numbers[1] ** b * numbers[2] ** c) for (a, b, c), n in self.terms)
 
 
-def _count(terms: tuple[tuple[Powers, int], ...]) -> Count:
+def total(counts: Iterable[Count]) -> Count:
+    """The sum."""
+    return _count(term for count in counts for term in count.terms)
+
+
+def _count(terms: Iterable[tuple[Powers, int]]) -> Count:
     found: dict[Powers, int] = {}
     for powers, n in terms:
         found[powers] = found.get(powers, 0) + n
@@ -130,21 +137,20 @@ class Parts:
     def bits(self, part: Part) -> int:
         """The smallest parts of a part."""
         if part not in self._bits:
-            chosen = (
-                (u, i, b) for u, i, b in self._smallest if part.unit in (None, u) and part.inner in (None, i) and part.block in (None, b)
+            self._bits[part] = sum(
+                1 << n
+                for n, (u, i, b) in enumerate(self._smallest)
+                if part.unit in (None, u) and part.inner in (None, i) and part.block in (None, b)
             )
-            self._bits[part] = sum(1 << self._place(*one) for one in chosen)
         return self._bits[part]
-
-    def _place(self, unit: int, inner: int, block: int) -> int:
-        return (unit * len(self.inner.weights) + inner) * self.sub + block
 
     @cached_property
     def _smallest(self) -> tuple[tuple[int, int, int], ...]:
         return tuple(itertools.product(range(len(self.units.weights)), range(len(self.inner.weights)), range(self.sub)))
 
     @cached_property
-    def _every(self) -> dict[str, tuple[tuple[Part, int], ...]]:
+    def in_order(self) -> dict[str, tuple[tuple[Part, int], ...]]:
+        """By domain, its parts in order, each with its smallest parts."""
         units, inner = range(len(self.units.weights)), range(len(self.inner.weights))
         layers = [Part(u, i) for u in units for i in inner]
         blocks = [Part(p.unit, p.inner, b) for p in layers for b in range(self.sub)] if self.layered else layers
@@ -155,7 +161,7 @@ class Parts:
         """The parts of a domain within another part, in order."""
         if (domain, around) not in self._walks:
             bits = self.bits(around)
-            self._walks[domain, around] = [part for part, own in self._every[domain] if own & bits]
+            self._walks[domain, around] = [part for part, own in self.in_order[domain] if own & bits]
         return self._walks[domain, around]
 
     def times(self, part: Part, around: Part) -> Count:
@@ -182,16 +188,12 @@ class Parts:
         if (bits, written) not in self._extents:
             around = Part()
             for domain in ("units", "layers"):
-                around = next((part for part, own in self._every[domain] if not written & ~own), around)
+                around = next((part for part, own in self.in_order[domain] if not written & ~own), around)
             self._extents[bits, written] = self._within(bits, around)
         return self._extents[bits, written]
 
     def _within(self, bits: int, around: Part) -> Count:
-        found = NONE
-        for unit, inner, block in self._smallest:
-            if bits >> self._place(unit, inner, block) & 1:
-                found = found + self.times(Part(unit, inner), around)
-        return found
+        return total(self.times(Part(u, i), around) for n, (u, i, _) in enumerate(self._smallest) if bits >> n & 1)
 
 
 def _reach(index: Index) -> int:
