@@ -200,7 +200,7 @@ class Arrays:
         if wrong.any():
             why = f"a part of `{dim}` meets all of it; `part` cuts, and `all_gather` makes whole"
             apart = bool(a.cuts.get(dim)) is bool(b.cuts.get(dim))
-            raise FaultError("shapes do not fit: " + (f"operands have other parts of `{dim}`" if apart else why), wrong)
+            raise FaultError("shapes do not fit: " + (f"parts of `{dim}` have different lengths" if apart else why), wrong)
         longest = max(v.places[dim].longest for v in (a, b))
         return self._longer(a, dim, longest), self._longer(b, dim, longest)
 
