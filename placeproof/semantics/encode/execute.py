@@ -20,7 +20,22 @@ from placeproof.semantics.encode.loops import loop, placeholder
 from placeproof.semantics.encode.messages import Messages
 from placeproof.semantics.encode.reference import Reference
 from placeproof.semantics.encode.scope import Scope, edge, loop_variable, shifted
-from placeproof.semantics.encode.values import Apart, Batch, Handle, Pair, Parts, Piece, Region, Scalar, Stream, Tensor, Value, Whole, both
+from placeproof.semantics.encode.values import (
+    Apart,
+    Batch,
+    Handle,
+    Pair,
+    Parts,
+    Piece,
+    Region,
+    Scalar,
+    Stream,
+    Tensor,
+    Value,
+    Whole,
+    bodies,
+    both,
+)
 from placeproof.semantics.encode.world import World
 
 Env = dict[str, Value]
@@ -411,8 +426,7 @@ class Walk:
         if call.op not in ("broadcast", "all_gather") or not isinstance(value, Tensor | Stream | Scalar):
             return
         names = {v.name for v in coordinates(self.world, call)}
-        bodies = [p.body for p in value.pieces.values()] if isinstance(value, Tensor) else [value.body]
-        if names and not any(body.free & names for body in bodies):
+        if names and not any(body.free & names for body in bodies(value)):
             axes = ", ".join(call.axes)
             self.ctx.warnings.append((f"`{call.op}` over {axes} copies what is equal on all its devices: it is redundant", call.place))
 

@@ -8,7 +8,7 @@ two iterations what it is after one, whichever they are, it stays so. Everything
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from placeproof.semantics.encode.buffers import filled_before, own, targets
 from placeproof.semantics.encode.compute import application, largest, on_holder
 from placeproof.semantics.encode.context import Mark
 from placeproof.semantics.encode.scope import Scope, domain_of, edge, loop_variable, shifted
-from placeproof.semantics.encode.values import Batched, Handle, Parts, Region, Scalar, Stream, Tensor, Value
+from placeproof.semantics.encode.values import Batched, Handle, Parts, Region, Scalar, Stream, Tensor, Value, bodies
 from placeproof.semantics.encode.world import POSITION, World
 
 if TYPE_CHECKING:
@@ -98,11 +98,15 @@ def _over_batches(walk: Walk, stmt: For, scope: Scope) -> None:
 
 def _any_iteration(walk: Walk, stmt: For, variable: Var, scope: Scope) -> None:
     """An iteration over micro-batches that begins with what nobody knows of what the loop writes."""
-    for name in _written(stmt):
-        if name in walk.env and not isinstance(walk.env[name], Batched):
-            held = placeholder(walk, name, walk.env.pop(name), (*walk.ctx.loops, variable))
-            walk.env |= {} if held is None else {name: held}
+    _forget(walk, [n for n in _written(stmt) if not isinstance(walk.env.get(n), Batched)], variable)
     _iteration(walk, stmt, variable, scope)
+
+
+def _forget(walk: Walk, names: Iterable[str], variable: Var) -> None:
+    """Of these buffers nobody knows what they hold when an iteration begins."""
+    for name in names:
+        held = placeholder(walk, name, walk.env.pop(name), (*walk.ctx.loops, variable)) if name in walk.env else None
+        walk.env |= {} if held is None else {name: held}
 
 
 def _equal_copies(walk: Walk, before: Mapping[str, Value]) -> dict[str, frozenset[str]]:
@@ -111,25 +115,15 @@ def _equal_copies(walk: Walk, before: Mapping[str, Value]) -> dict[str, frozense
     for name, value in walk.env.items():
         held = before.get(name)
         begins = name in walk.ctx.from_zero if held is None else held is not value and type(held) is type(value)
-        if (
-            begins
-            and isinstance(value, Tensor | Stream | Scalar)
-            and any(f"carried {name}" in b.key and len(b.terms) > 1 for b in _bodies(value))
-        ):
-            told = _coordinates_of(walk, value) | (set() if held is None else _coordinates_of(walk, held))
+        if begins and any(f"carried {name}" in b.key and len(b.terms) > 1 for b in bodies(value)):
+            told = _coordinates_of(walk, value) | _coordinates_of(walk, held)
             found[name] = frozenset(f for f, c in walk.world.here.items() if isinstance(c, Var) and f not in told)
     return {n: factors for n, factors in found.items() if factors}
 
 
-def _bodies(value: Value) -> list[Poly]:
-    return (
-        [p.body for p in value.pieces.values()] if isinstance(value, Tensor) else [value.body] if isinstance(value, Stream | Scalar) else []
-    )
-
-
-def _coordinates_of(walk: Walk, value: Value) -> set[str]:
+def _coordinates_of(walk: Walk, value: Value | None) -> set[str]:
     """The factors whose coordinate a value tells."""
-    free = frozenset[str]().union(*(b.free for b in _bodies(value)))
+    free = frozenset[str]().union(*(b.free for b in bodies(value)))
     return {f for f, c in walk.world.here.items() if isinstance(c, Var) and c.name in free}
 
 
@@ -243,55 +237,61 @@ class _Invariant:
 
 
 def _over_parts(walk: Walk, stmt: For, scope: Scope) -> None:
-    variable = loop_variable(walk.world, stmt)
-    around = walk.around(stmt, scope)
-    before, mark = dict(walk.env), walk.ctx.mark()
-    written = _written(stmt)
-    outer, walk.mixed = walk.mixed, walk.mixed | _mixed(stmt, before)
-    walk.ahead = _left_for_next(stmt)
-    carried = {n: i for n in written if n in before and (i := _invariant(walk, n, before[n], stmt, around, variable)) is not None}
+    variable, around = loop_variable(walk.world, stmt), walk.around(stmt, scope)
+    before, mark, written = dict(walk.env), walk.ctx.mark(), _written(stmt)
+    outer = walk.mixed, walk.ahead
+    walk.mixed, left = walk.mixed | _mixed(stmt, before), _left_for_next(stmt)
+    own_values = {n: v for n, v in before.items() if n in written and (n in left or not isinstance(v, Tensor))}
+    carried = {n: i for n, v in own_values.items() if (i := _invariant(walk, v, stmt, around, variable)) is not None}
     unknown = {n for n, whole in written.items() if whole and n not in carried}
-    ahead: dict[str, Tensor] | None = None
-    while True:
+
+    def any_part(ahead: Mapping[str, Tensor]) -> None:
         walk.ctx.rewound(mark)
         walk.env = {n: walk.ctx.unknown_tensor(v) if n in walk.mixed and isinstance(v, Tensor) else v for n, v in before.items()}
-        for name in unknown & set(before):
-            walk.env.pop(name)
-            if (held := placeholder(walk, name, before[name], (*walk.ctx.loops, variable))) is not None:
-                walk.env[name] = held
-        for name, invariant in carried.items():
-            walk.env[name] = invariant.at_start
-        walk.env |= ahead or {}
+        _forget(walk, unknown, variable)
+        walk.env |= {n: invariant.at_start for n, invariant in carried.items()} | dict(ahead)
+        walk.ahead = left & set(carried)
         _iteration(walk, stmt, variable, scope)
-        if ahead is None:
-            ahead = {
-                n: v for n, v in walk.env.items() if isinstance(v, Tensor) and n not in carried and n in written and filled_before(stmt, n)
-            }
-            if ahead:  # what an earlier iteration wrote is now known
-                continue
-        walk.env |= {n: walk.ctx.unknown_tensor(v) for n, v in ahead.items() if walk.env.get(n) != v}
+
+    while True:
+        _filled(walk, any_part, [n for n in written if n not in carried and filled_before(stmt, n)])
         broken = [n for n, i in carried.items() if n in walk.env and not _agrees(walk, walk.env[n], i.at_end)]
         if not broken:
             break
-        for name in broken:
-            del carried[name]
-            if written[name]:
-                unknown.add(name)
-    walk.mixed, walk.ahead = outer, set()
+        carried = {n: i for n, i in carried.items() if n not in broken}
+        unknown |= {n for n in broken if written[n]}
+    walk.mixed, walk.ahead = outer
     through = _through(walk, stmt, around, variable)
     for name, value in list(walk.env.items()):
         if name in carried:
             walk.env[name] = carried[name].after
-        elif isinstance(value, Parts):
+            continue
+        if isinstance(value, Parts):
             walk.env[name] = _parts_after(value, stmt, through)
         elif name in unknown:
-            value = walk.env[name] = _after(walk, name, before.get(name), value, through)  # noqa: PLW2901
-        if isinstance(value, Tensor) and variable.name in value.region.index.free and name not in carried:
-            filled = value.region == Region(domain=stmt.domain, index=variable) and written.get(name) is False and stmt.start == 0
-            # it holds one part alone, unless each iteration filled its own
-            walk.env[name] = replace(value, region=around) if filled and name not in walk.mixed else walk.ctx.unknown_tensor(value)
+            walk.env[name] = _after(walk, name, before.get(name), value, through)
+        after = walk.env[name]
+        if isinstance(after, Tensor) and variable.name in after.region.index.free:  # one part alone, unless each iteration filled its own
+            filled = after.region == Region(domain=stmt.domain, index=variable) and written.get(name) is False and not stmt.start
+            walk.env[name] = replace(after, region=around) if filled and name not in walk.mixed else walk.ctx.unknown_tensor(after)
     if through.lost and through.last is not None and stmt.within is None:
         _fixed(walk, stmt, variable, scope, before, mark)
+
+
+def _filled(walk: Walk, any_part: Callable[[Mapping[str, Tensor]], None], names: Iterable[str]) -> None:
+    """An iteration that reads of these buffers what an earlier one wrote: found by one that does not know it, unless the second one writes
+    something else."""
+    any_part({})
+    ahead = {n: v for n in names if isinstance(v := walk.env.get(n), Tensor)}
+    unsure: set[str] = set()
+    while ahead:
+        any_part(ahead)
+        other = {n for n in ahead.keys() - unsure if walk.env.get(n) != ahead[n]}
+        ahead |= {n: walk.ctx.unknown_tensor(ahead[n]) for n in other}
+        unsure |= other
+        if not other:
+            walk.env |= {n: ahead[n] for n in unsure}
+            return
 
 
 def _through(walk: Walk, stmt: For, around: Region, variable: Var) -> _Through:
@@ -313,7 +313,7 @@ def _parts_after(value: Parts, stmt: For, through: _Through) -> Parts:
     return Parts(by_key={k: (loop, v if k in own else v.replaced(last)) for k, (loop, v) in value.by_key.items()})
 
 
-def _invariant(walk: Walk, name: str, value: Value, stmt: For, around: Region, variable: Var) -> _Invariant | None:
+def _invariant(walk: Walk, value: Value, stmt: For, around: Region, variable: Var) -> _Invariant | None:
     world = walk.world
     first, last = world.start(around.domain, around.index), world.end(around.domain, around.index)
     begin, end = world.start(stmt.domain, variable), world.end(stmt.domain, variable)
@@ -326,7 +326,7 @@ def _invariant(walk: Walk, name: str, value: Value, stmt: For, around: Region, v
             return _Invariant(*(replace(value, body=rewritten(value.body, first, at)) for at in (begin, end, last)))
         case Handle(result=Tensor() as result) if not stmt.start:
             return _next_part(result, lambda r: replace(value, result=r), stmt, around, variable)
-        case Tensor() if name in _left_for_next(stmt):
+        case Tensor():
             return _next_part(value, lambda r: r, stmt, around, variable)
     return None
 

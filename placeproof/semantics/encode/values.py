@@ -182,6 +182,13 @@ Value: TypeAlias = Whole | Parts | Handle | Apart | Batched
 Pair: TypeAlias = tuple[Value, Value]
 
 
+def bodies(value: Value | None) -> list[Poly]:
+    """The terms of a tensor, a stream or a number; none of anything else."""
+    if isinstance(value, Tensor):
+        return [p.body for p in value.pieces.values()]
+    return [value.body] if isinstance(value, Stream | Scalar) else []
+
+
 def both(left: Value, right: Value, make: Callable[[Poly, Poly], Poly]) -> Tensor | Stream | Scalar | None:
     """Two values put together term by term; None where they are not of one shape."""
     match left, right:
