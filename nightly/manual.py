@@ -22,7 +22,8 @@ from tally import tally  # noqa: E402
 
 from placeproof.core.diagnostics import InputError  # noqa: E402
 from placeproof.core.program import read  # noqa: E402
-from placeproof.semantics.verdict import judge  # noqa: E402
+from placeproof.semantics.meaning.setup import Fault  # noqa: E402
+from placeproof.semantics.verdict import Judged, judge  # noqa: E402
 
 
 def one(text: str) -> tuple[str, str, str]:
@@ -38,10 +39,16 @@ def one(text: str) -> tuple[str, str, str]:
     said = {True: "right", False: "wrong", None: "not spoken of"}[truth]
     if judged.word == "proved" and truth is False:
         return said, judged.word, "false accept"
-    races = "start(" in text  # an operand that is overwritten in flight is wrong here, and nothing to the interpreter
-    if judged.word == "refuted" and truth is True and not races and not at_the_witness(judged):
+    lenient = "start(" in text or _unwritten(judged)
+    if judged.word == "refuted" and truth is True and not lenient and not at_the_witness(judged):
         return said, judged.word, "false refusal"
     return said, judged.word, ""
+
+
+def _unwritten(judged: Judged) -> bool:
+    """Whether something is read that nothing has written: like an operand that is overwritten in flight, nothing to the interpreter unless
+    it is made use of."""
+    return isinstance(judged.found.what, Fault) and "nothing has written it" in judged.found.what.why
 
 
 def main() -> int:

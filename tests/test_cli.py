@@ -20,7 +20,18 @@ from placeproof.core.symbols import SYMBOLS
 from placeproof.models import load
 from placeproof.strategies import names, template
 
-MEMORY = {"parameters", "optimizer", "gradients", "activations", "model_states", "transient", "peak", "host", "host_asked"}
+MEMORY = {
+    "parameters",
+    "optimizer",
+    "gradients",
+    "activations",
+    "model_states",
+    "transient",
+    "peak",
+    "host",
+    "host_asked",
+    "host_transient",
+}
 EVENT = {"collective", "state", "axes", "phase", "bytes", "count"}
 
 

@@ -42,6 +42,7 @@ def pairs(subject: str) -> list[tuple[str, sympy.Expr, sympy.Expr]]:
     d = placeproof.derive(subject, groups="tp" in subject)
     raw = {**d.costs.held, "activations": d.costs.activations, "model_states": d.costs.model_states()}
     raw |= {"transient": d.costs.transient, "peak": d.costs.peak(), "host": d.costs.host, "host_asked": asked(d.costs.host)}
+    raw["host_transient"] = d.costs.host_transient
     assert raw.keys() == d.memory.keys()
     listed = [(key, d.memory[key], raw[key]) for key in raw]
     listed += [("sent", d.sent, d.messages.sent()), ("host link", d.host_link, d.messages.host_link())]

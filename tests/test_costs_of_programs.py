@@ -62,6 +62,20 @@ BY_HAND = {
         f"mesh(dp)\nG = backward(parameters)\nt = copy(G)\nz = copy(G)\nfree(t)\n{UPDATE}",
         {"transient": "2*P*b_g"},
     ),
+    "what a collective in flight sends lives until the wait": (
+        "mesh(dp)\ng = backward(parameters)\nh = start(all_reduce(g, dp, op=mean))\nt = copy(parameters)\nz = copy(t)\n"
+        f"G = wait(h)\n{UPDATE}",
+        {"transient": "2*P*b_g + 2*P*b_theta"},
+    ),
+    "what many collectives in flight send": (
+        "mesh(dp)\nfor u in reversed(units):\n    g[u] = backward(parameters[u])\n    h[u] = start(all_reduce(g[u], dp, op=mean))\n"
+        f"for u in units:\n    G[u] = wait(h[u])\n{UPDATE}",
+        {"transient": "2*P*b_g"},
+    ),
+    "what passes through host memory": (
+        f"mesh()\ng = backward(parameters)\nh = to_host(g)\nG = to_device(h)\n{UPDATE}",
+        {"host": "0", "host_transient": "P*b_g"},
+    ),
     "micro-batches that are kept": (
         f"mesh(dp)\nfor i in microbatches:\n    g[i] = backward(parameters, i)\nfor i in microbatches:\n    G += g[i]\n{UPDATE}",
         {"transient": "P*b_g*m", "sent": "0"},

@@ -84,7 +84,7 @@ def test_a_step_that_stops_is_refuted_and_the_line_is_named() -> None:
     judged = judge(program("wrong", "a_part_that_nothing_wrote"))
     assert isinstance(judged.found, Found)
     assert isinstance(judged.found.what, Fault)
-    assert judged.found.what.words == "line 5: shapes do not fit: nothing is at 'h'"
+    assert judged.found.what.words == "line 5: `h` is read, but nothing has written it"
 
 
 NORMS_OF_A_TIED_GROUP = """\

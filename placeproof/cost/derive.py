@@ -34,7 +34,7 @@ from placeproof.semantics.values import Kind, Trace, Value
 if TYPE_CHECKING:
     import sympy
 
-MEMORY_KEYS = (*(s.name for s in MODEL_STATES), ACTIVATIONS, "model_states", "transient", "peak", "host", "host_asked")
+MEMORY_KEYS = (*(s.name for s in MODEL_STATES), ACTIVATIONS, "model_states", "transient", "peak", "host", "host_asked", "host_transient")
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,11 @@ class Derivation:
     @cached_property
     def memory(self) -> dict[str, sympy.Expr]:
         """Closed forms of memory by key: the states, ``activations``, ``model_states``, ``transient``, ``peak``, ``host``,
-        ``host_asked`` (:func:`placeproof.cost.host.asked`)."""
+        ``host_asked`` (:func:`placeproof.cost.host.asked`), ``host_transient``: what passes through host memory."""
         raw = {**self.costs.held, ACTIVATIONS: self.costs.activations, "model_states": self.costs.model_states()}
         forms = {key: tidy(value) for key, value in raw.items()}
         forms |= {"transient": tidy(self.costs.transient), "host": tidy(self.costs.host), "host_asked": tidy(asked(self.costs.host))}
+        forms["host_transient"] = tidy(self.costs.host_transient)
         forms["peak"] = forms["model_states"] + forms[ACTIVATIONS] + forms["transient"]
         return {key: forms[key] for key in MEMORY_KEYS}
 

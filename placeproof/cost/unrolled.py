@@ -41,7 +41,8 @@ _OPEN = sys.maxsize
 class Life:
     """What one write put into a buffer, or what is left of it: of which group, micro-batch and parts, and from when until when it lives.
 
-    ``written``: the parts as they were written. ``stands``: for how many such writes, of parts that are alike.
+    ``written``: the parts as they were written. ``stands``: for how many such writes, of parts that are alike. ``sends``: what a collective
+    in flight sends, of which this is the handle.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Life:
     start: int
     end: int
     closed: int = _OPEN
+    sends: tuple[Life, ...] = ()
 
 
 @dataclass(slots=True)
@@ -98,6 +100,7 @@ class _Pass(NamedTuple):
     #: Of each life that there was before: its value, and its new ends, where they are others.
     before: tuple[tuple[Value, int | None, int | None], ...]
     own: tuple[Life, ...]
+    sends: dict[int, tuple[int, ...]]
     open: tuple[tuple[str, tuple[int, ...]], ...]
     filled: tuple[tuple[str, list[For]], ...]
     read: tuple[tuple[int, ...], ...]
@@ -114,6 +117,9 @@ class Known:
         self.received = _received(found)
         written = tuple(assigned(found.program.body))
         self.written, self.apart = {t.name for t in written}, {t.name for t in written if t.group is not None}
+        self.started = {
+            s.targets[0].name: [ref.name for ref in _sent_by(s.value)] for s in statements(found.program.body) if isinstance(s, Assign)
+        }
         self.passes: dict[object, _Pass] = {}
         self._domains = {s.var: s.domain for s in statements(found.program.body) if isinstance(s, For)}
         self.conditions = {id(s): condition(s) for s in statements(found.program.body) if isinstance(s, If)}
@@ -164,8 +170,10 @@ class Known:
         if id(loop) not in self._mentions:
             inside = tuple(statements(loop.body))
             refs = [r for s in inside for r in references(s)]
-            names, variables = tuple(dict.fromkeys(r.name for r in refs)), frozenset(r.index.var for r in refs if r.index is not None)
-            self._mentions[id(loop)] = _Mentions(names, variables, tuple(self.conditions[id(s)] for s in inside if isinstance(s, If)))
+            names = dict.fromkeys(n for r in refs for n in (r.name, *self.started.get(r.name, ())))
+            variables = frozenset(r.index.var for r in refs if r.index is not None)
+            conditions = tuple(self.conditions[id(s)] for s in inside if isinstance(s, If))
+            self._mentions[id(loop)] = _Mentions(tuple(names), variables, conditions)
         return self._mentions[id(loop)]
 
     def walked(self, loop: For, around: Part) -> list[tuple[int, Part, None, Count, bool]]:
@@ -242,6 +250,7 @@ class Unrolled:
             return
         names, variables, conditions = self.known.mentions(stmt)
         before = [life for name in names for life in self._open.get(name, ())]
+        at = {id(life): n for n, life in enumerate(before)}
         key = (
             id(stmt),
             tuple(self.taken[c] for c in conditions),
@@ -252,6 +261,7 @@ class Unrolled:
                 (x.name, x.group, x.batch, id(x.value), x.bits, x.by_parts, x.end == self.time, x.closed == self.time, x.closed == _OPEN)
                 for x in before
             ),
+            tuple((n, tuple(at.get(id(y)) for y in x.sends)) for n, x in enumerate(before) if x.sends),
         )
         sent, times = self._sent, self._times
         if key in self.known.passes:
@@ -282,6 +292,7 @@ class Unrolled:
                 for x, (end, closed) in zip(before, ends, strict=True)
             ),
             own=tuple(_later(life, 0) for life in own),
+            sends={number[id(life)]: tuple(number[id(x)] for x in life.sends if id(x) in number) for life in own if life.sends},
             open=tuple((name, tuple(number[id(life)] for life in self._open[name])) for name in names if name in self._open),
             filled=tuple((name, self._filled[name]) for name in names if name in self._filled),
             read=tuple(tuple(number[id(life)] for life in f.read[n:]) for f, n in zip(self._frames, read, strict=True)),
@@ -295,6 +306,8 @@ class Unrolled:
             life.closed = life.closed if closed is None else closed + shift
         own = [_later(life, shift) for life in done.own]
         every = (*before, *own)
+        for at, numbers in done.sends.items():
+            every[at].sends = tuple(every[n] for n in numbers)
         self.lives += own
         self.points += [(stmt, time + shift) for stmt, time in done.points]
         self._open.update((name, [every[n] for n in numbers]) for name, numbers in done.open)
@@ -353,7 +366,8 @@ class Unrolled:
         if stmt.accumulate:
             self._accumulate(stmt.targets[0], held)
             return
-        self._write(stmt.targets[0], held)
+        sends = [life for ref in _sent_by(stmt.value) for life in self._at(ref, self._bits(ref), ref.group)]
+        self._write(stmt.targets[0], held, tuple(sends))
         if len(stmt.targets) > 1 and isinstance(stmt.value, Call):
             given = [h or (_NUMBER, 0) for h in operands]
             second = self.known.second(stmt.value, stmt.targets[1], held[0], *(v for v, _ in given))
@@ -376,13 +390,13 @@ class Unrolled:
 
     # Buffers.
 
-    def _write(self, target: Ref, held: tuple[Value, int]) -> None:
+    def _write(self, target: Ref, held: tuple[Value, int], sends: tuple[Life, ...] = ()) -> None:
         bits = self._bits(target) if self.known.spots[id(target)].by_parts else held[1]
         for life in self._part_of(target, bits if self.known.spots[id(target)].by_parts else None):
             self._close(life, self.time - 1)
-        self._open_life(target, held[0], bits)
+        self._open_life(target, held[0], bits, sends)
 
-    def _open_life(self, target: Ref, value: Value, bits: int) -> None:
+    def _open_life(self, target: Ref, value: Value, bits: int, sends: tuple[Life, ...] = ()) -> None:
         groups: list[tuple[str | None, Value]] = [(None, value)]
         if target.group is not None:
             groups = [(target.group, self.known.value(Value.group, value, target.group))]
@@ -393,7 +407,7 @@ class Unrolled:
             self._filled[target.name] = [f.stmt for f in self._frames if f.batch is None]
         stands = self.parts.times(self._part(target)[0], Part()) if by_parts else ONE
         for group, own in groups:
-            life = Life(target.name, group, self._batch(target), own, bits, bits, by_parts, stands, self.time, self.time)
+            life = Life(target.name, group, self._batch(target), own, bits, bits, by_parts, stands, self.time, self.time, sends=sends)
             self._open.setdefault(target.name, []).append(life)
             self.lives.append(life)
 
@@ -511,6 +525,7 @@ class Unrolled:
         if call.op == "wait" and isinstance(call.args[0], Ref):
             for life in self._at(call.args[0], self._bits(call.args[0]), call.args[0].group):  # its buffer is the result's from now on
                 life.end = life.closed = self.time - 1
+                self._touch([x for x in life.sends if x.closed == _OPEN], call.args[0])
         if held and (call.op in COLLECTIVES or call.op in ("to_host", "to_device")):
             self._count(id(call), held[0][0], id(held[0][0]), held[0][1], self._times, 1)
         value = self.known.result(call, *(v for v, _ in held))
@@ -537,6 +552,12 @@ def _later(life: Life, by: int) -> Life:
         life.end + by,
         closed,
     )
+
+
+def _sent_by(expr: Expr) -> list[Ref]:
+    """What a collective sends that is only started: it is alive until the wait. What is computed for it in that line has no name."""
+    started = expr.args[0] if isinstance(expr, Call) and expr.op == "start" else None
+    return [arg for arg in started.args if isinstance(arg, Ref)] if isinstance(started, Call) else []
 
 
 def _alone(value: Value, piece: Piece) -> Value:

@@ -21,7 +21,7 @@ from placeproof.measure.replay_wire import packed, unpacked
 from placeproof.semantics.meaning.layout import in_words
 from placeproof.semantics.meaning.place import Meeting, Message, Place, axes_together
 from placeproof.semantics.meaning.recorded import known
-from placeproof.semantics.meaning.run import Truth
+from placeproof.semantics.meaning.run import Truth, unwritten
 from placeproof.semantics.meaning.values import MisfitError
 from placeproof.semantics.meaning.world import World
 
@@ -105,7 +105,7 @@ def _understood() -> Iterator[None]:
     try:
         yield
     except KeyError as missing:
-        raise NothingThereError(f"shapes do not fit: nothing is at {missing}") from missing
+        raise NothingThereError(unwritten(missing)) from missing
     except MisfitError as why:
         raise NothingThereError(f"shapes do not fit: {why}") from why
     except (TypeError, AttributeError) as error:

@@ -29,6 +29,7 @@ LABELS = {
     "peak": "peak",
     "host": "host memory",
     "host_asked": "host, asked for",
+    "host_transient": "host, in passing",
 }
 
 
@@ -71,7 +72,7 @@ def _mesh(d: Derivation, shards: Shards | None) -> list[str]:
 
 def _told(d: Derivation) -> dict[str, sympy.Expr]:
     """Closed forms of memory that are told: host memory where some is used, and what is asked for where that is more."""
-    hidden = {"host": d.memory["host"] == 0, "host_asked": d.memory["host_asked"] == d.memory["host"]}
+    hidden = {key: d.memory[key] == 0 for key in ("host", "host_transient")} | {"host_asked": d.memory["host_asked"] == d.memory["host"]}
     return {key: expr for key, expr in d.memory.items() if not hidden.get(key)}
 
 
@@ -85,8 +86,6 @@ def _memory(d: Derivation) -> list[str]:
         if key == "transient" and d.costs.moments and d.memory[key] != 0:
             note = "what the peak adds"
         rows.append((label, str(d.memory[key]), note))
-    if d.costs.host_transient != 0:
-        rows.append(("host, in passing", str(tidy(d.costs.host_transient)), ""))
     rows.append(("undivided", str(d.undivided), "model states if one device held everything"))
     lines = _table("memory per device, bytes", rows)
     places = dict.fromkeys(f"  the peak lies at line {m.line}, {m.phase}: {m.text()}" for m in d.costs.moments)

@@ -168,7 +168,7 @@ def _step(places: list[Place], number: int) -> Fault | None:
                 del running[index]
                 continue
             except KeyError as missing:
-                return Fault(f"shapes do not fit: nothing is at {missing}", (places[index].here,), places[index].line)
+                return Fault(unwritten(missing), (places[index].here,), places[index].line)
             except MisfitError as why:
                 return Fault(f"shapes do not fit: {why}", (places[index].here,), places[index].line)
             if isinstance(request, Message) and request.sends:
@@ -188,6 +188,13 @@ def _step(places: list[Place], number: int) -> Fault | None:
     if any(mail.values()):
         return Fault("a device sends what none receives", tuple(left[0][1].here for left in mail.values() if left))
     return None
+
+
+def unwritten(missing: KeyError) -> str:
+    """What happens where a buffer is read that is not there."""
+    (key,) = missing.args
+    name = f"{key[0]}[{key[1]}]" if isinstance(key, tuple) else key
+    return f"`{name}` is read, but nothing has written it"
 
 
 def _meet(places: list[Place], waiting: dict[int, Meeting | Message], answers: dict[int, Any]) -> Fault | None:
