@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 import sympy
+from hypothesis import given
+from hypothesis import strategies as st
 
 from placeproof import derive
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import For, If, Stmt, read
-from placeproof.core.program.wellformed import rank_bound
+from placeproof.core.program import For, If, Stmt, parse, read, statements
+from placeproof.core.program.ranks import covers, rank_bound
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
 from placeproof.semantics.meaning.run import Run
@@ -206,3 +208,34 @@ def _holds(condition: str, rank: int, numbers: dict[str, int]) -> bool:
 def test_branches_on_sub_groups_without_a_number_are_refused() -> None:
     with pytest.raises(InputError, match="sub-groups"):
         _times("dp, tp", "inner(dp=N_node)\n", "dp) > 0", "dp_inner) == 0")
+
+
+BOUNDS = [str(k) for k in range(6)] + ["dp", *(f"dp - {k}" for k in range(1, 5)), "dp + 1"]
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from(sorted(OPERATORS)), st.sampled_from(BOUNDS)), min_size=1, max_size=2), min_size=2, max_size=4
+    )
+)
+def test_what_sides_of_branches_cover_is_what_a_count_of_the_ranks_says(sides: list[list[tuple[str, str]]]) -> None:
+    """The first is where something is read, the others are where it is written: on every rank of up to 20 devices."""
+    program = read("mesh(dp)\ng = all_reduce(backward(parameters), dp, op=mean)\n" + UPDATED)
+    paths = []
+    for side in sides:
+        text = "mesh(dp)\ng = backward(parameters)\n" + "".join(f"if rank(dp) {op} {end}:\n    pass\n" for op, end in side)
+        found = [s for s in statements(parse(text + UPDATED).body) if isinstance(s, If)]
+        paths.append(frozenset(((s.axis, s.op, s.bound), True) for s in found))
+
+    def takes(side: list[tuple[str, str]], rank: int, dp: int) -> bool:
+        return all(OPERATORS[op](rank, eval(end, {"dp": dp})) for op, end in side)
+
+    counted = all(any(takes(side, r, n) for side in sides[1:]) for n in range(1, 21) for r in range(n) if takes(sides[0], r, n))
+    assert covers(paths[1:], paths[0], program) is counted
+
+
+@pytest.mark.parametrize("other", ["rank(dp) > 1", "rank(dp) == dp - 1", "rank(pp) > 0", "rank(dp) > units"])
+def test_what_some_devices_alone_have_written_is_not_read_by_all(other: str) -> None:
+    head = "mesh(dp, pp)\ng = all_reduce(backward(parameters), dp, op=mean)\n"
+    with pytest.raises(InputError, match="`n` is read here by devices on which nothing wrote it"):
+        read(head + f"if rank(dp) == 0:\n    n = 1\nif {other}:\n    n = 1\ng = scale(g, n)\n" + UPDATED)

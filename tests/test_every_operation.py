@@ -16,7 +16,8 @@ from verdict_counts import count
 from placeproof.core.diagnostics import InputError
 from placeproof.core.program import read
 from placeproof.core.program.ops import OPS, Axes, Op
-from placeproof.core.program.wellformed import TENSOR_OPS, least_degrees
+from placeproof.core.program.ranks import least_degrees
+from placeproof.core.program.wellformed import TENSOR_OPS
 from placeproof.cost.derive import derive
 from placeproof.semantics.verdict import judge
 

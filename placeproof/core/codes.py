@@ -245,7 +245,7 @@ _ROWS = (
     Code(
         code="PP306",
         title="a name that cannot be read or written here",
-        meaning="Nothing wrote what is read, it was freed, or the name belongs to the language.",
+        meaning="Nothing wrote what is read, or not on all devices that read it, it was freed, or the name belongs to the language.",
         kind="program",
         example="mesh(dp)\ng = all_reduce(grads, dp)\n",
         remedy="Assign before reading, on every path; free last.",

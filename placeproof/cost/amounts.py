@@ -12,7 +12,7 @@ from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.mesh import degree_symbol
 from placeproof.core.program import Binary, Call, Expr, For, If, Index, Number, Program, Ref, statements
 from placeproof.core.program.ops import COMPARE
-from placeproof.core.program.wellformed import least_degrees, rank_bound
+from placeproof.core.program.ranks import least_degrees, rank_bound
 from placeproof.core.strategy import INNER, OUTER
 from placeproof.core.symbols import symbol
 from placeproof.cost.parts import Count, Parts

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from placeproof.core.mesh import Axis
 from placeproof.core.program import Number, Resolved, statements
 from placeproof.core.program.ir import evaluated
-from placeproof.core.program.wellformed import least_degrees
+from placeproof.core.program.ranks import least_degrees
 from placeproof.semantics.encode import Line
 from placeproof.semantics.encode.world import Range
 from placeproof.semantics.linewise import compared

@@ -23,6 +23,7 @@ from placeproof.core.program.ir import (
     statements,
 )
 from placeproof.core.program.ops import DOMAINS, OPS
+from placeproof.core.program.ranks import Path, covers
 from placeproof.core.states import STATES
 from placeproof.core.symbols import info
 
@@ -36,15 +37,16 @@ Least = Mapping[str, int]
 @dataclass(slots=True)
 class _Known:
     """What is known of buffers at one point of the program. ``written``: how many units or blocks there have to be for the write to happen:
-    with one, ``for u in units[1:]`` has no iteration, and a statement about ``h[u + 1]`` does nothing. ``freed``: buffers, or one group
-    of one."""
+    with one, ``for u in units[1:]`` has no iteration, and a statement about ``h[u + 1]`` does nothing. ``sides``: the same of what some
+    sides of branches write. ``freed``: buffers, or one group of one."""
 
     written: dict[str, Least]
+    sides: dict[str, dict[Path, Least]] = field(default_factory=dict)
     freed: dict[_Buffer, Place | None] = field(default_factory=dict)
     started: dict[str, Place | None] = field(default_factory=dict)
 
     def copy(self) -> _Known:
-        return _Known(dict(self.written), dict(self.freed), dict(self.started))
+        return _Known(dict(self.written), {n: dict(sides) for n, sides in self.sides.items()}, dict(self.freed), dict(self.started))
 
     def freed_of(self, ref: Ref) -> list[_Buffer]:
         """What was freed of all that a reference speaks of."""
@@ -64,7 +66,8 @@ def check_flow(program: Program, problems: Problems) -> None:
 
 class _Flow:
     def __init__(self, program: Program, problems: Problems) -> None:
-        self.problems = problems
+        self.program, self.problems = program, problems
+        self.path: Path = frozenset()
         self.waited: set[str] = set()
         passing = {p.state for p in program.placed for _, mode in p.modes if mode.transient}
         self.lasting = set(STATES) - passing - {"activations"}
@@ -158,11 +161,19 @@ class _Flow:
 
     def _branch(self, stmt: If, known: _Known, loops: tuple[str, ...]) -> None:
         self.read(stmt.bound, known, loops)
-        before = known.copy()
-        other = known.copy()
-        self.body(stmt.then, known, loops)
-        self.body(stmt.orelse, other, loops)
+        before, other, around = known.copy(), known.copy(), self.path
+        ends = []
+        for body, side, taken in ((stmt.then, known, True), (stmt.orelse, other, False)):
+            self.path = around | {((stmt.axis, stmt.op, stmt.bound), taken)}
+            self.body(body, side, loops)
+            ends.append((self.path, side))
+        self.path = around
         both = {n: _both(least, other.written[n]) for n, least in known.written.items() if n in other.written}
+        for path, side in ends:
+            for name in side.written.keys() - both.keys():
+                known.sides.setdefault(name, {})[path] = side.written[name]
+        for name, sides in other.sides.items():
+            known.sides[name] = sides | known.sides.get(name, {})
         known.written = {**both, **before.written}
         known.freed.update(other.freed)
         known.started.update(other.started)
@@ -225,19 +236,28 @@ class _Flow:
                 place=ref.place,
                 help=f"read it as `wait({ref.name})`",
             )
-        elif ref.name not in known.written and (ref.name in self.assigned or not _is_symbol(ref.name)):
+        elif self._is_written(ref, known) or (ref.name not in self.assigned and _is_symbol(ref.name)):
+            self._there(ref, known)
+        elif ref.name in known.sides:
+            message = f"`{ref.name}` is read here by devices on which nothing wrote it"
+            self.problems.add("PP306", message, place=ref.place, help="one side of a branch wrote it: assign it on the other devices, too")
+        else:
             self.problems.add(
                 "PP306",
                 f"`{ref.name}` is read, but nothing wrote it",
                 place=ref.place,
                 help=suggestion(ref.name, known.written.keys() | self.constants | set(OPS)) or "assign it first on every path",
             )
-        else:
-            self._there(ref, known)
+
+    def _is_written(self, ref: Ref, known: _Known) -> bool:
+        return ref.name in known.written or (ref.name in known.sides and covers(known.sides[ref.name], self.path, self.program))
 
     def _there(self, ref: Ref, known: _Known) -> None:
         """That what is read was written for as few parts as there may be where it is read."""
-        if not _within(least := known.written.get(ref.name, {}), self.least):
+        least = known.written.get(ref.name)
+        for one in known.sides.get(ref.name, {}).values() if least is None else ():
+            least = _both(least or {}, one)
+        if not _within(least := least or {}, self.least):
             domain, n = next((d, n) for d, n in least.items() if n > self.least.get(d, 1))
             self.problems.add(
                 "PP306",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from placeproof.core.bounds import MOST_EXPONENT
-from placeproof.core.diagnostics import Place, Problems, suggestion
+from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.program.flow import check_flow
 from placeproof.core.program.ir import (
     FIRST_UNIT,
@@ -23,7 +23,6 @@ from placeproof.core.program.ir import (
     Expr,
     For,
     If,
-    Number,
     Program,
     Ref,
     Stmt,
@@ -36,6 +35,7 @@ from placeproof.core.program.ir import (
     statements,
 )
 from placeproof.core.program.ops import DOMAINS, OPS, RESERVED, ROUNDS, Axes
+from placeproof.core.program.ranks import check_ranks
 from placeproof.core.states import STATES
 from placeproof.core.strategy import NORM
 
@@ -287,106 +287,6 @@ def _no_collective_apart(program: Program, problems: Problems) -> None:
     walk(program.body, frozenset())
 
 
-def _value(expr: Expr, axis: str, program: Program) -> tuple[Fraction, Fraction] | None:
-    """A number that is compared with a rank along an axis, as (k, n): k plus n times the axis's degree, where that is not given. None where
-    it depends on something else."""
-    match expr:
-        case Number(value=value):
-            return value, Fraction(0)
-        case Ref(name=name, group=None, index=None):
-            named = next((a for a in program.axes if a.name == name), None)
-            if named is not None and named.degree is not None:
-                return Fraction(named.degree), Fraction(0)
-            return (Fraction(0), Fraction(1)) if name == axis else None
-        case Binary(op=op, left=left, right=right):
-            one, other = _value(left, axis, program), _value(right, axis, program)
-            return None if one is None or other is None else _combined(op, one, other)
-    return None
-
-
-def _combined(op: str, one: tuple[Fraction, Fraction], other: tuple[Fraction, Fraction]) -> tuple[Fraction, Fraction] | None:
-    if op in "+-":
-        sign = 1 if op == "+" else -1
-        return one[0] + sign * other[0], one[1] + sign * other[1]
-    if op == "*" and not (one[1] and other[1]):
-        return one[0] * other[0], one[0] * other[1] + one[1] * other[0]
-    if op == "/" and other[0] and not other[1]:
-        return one[0] / other[0], one[1] / other[0]
-    return None
-
-
-def rank_bound(stmt: If, program: Program) -> tuple[int, int] | None:
-    """What a rank is compared with, as (k, n): the whole number k + n * N, where n is 0 or 1 and N the axis's degree, unless that is given.
-    None for anything else."""
-    found = _value(stmt.bound, stmt.axis, program)
-    if found is None or any(x.denominator != 1 for x in found) or found[1] not in (0, 1):
-        return None
-    return int(found[0]), int(found[1])
-
-
-def least_degrees(program: Program) -> dict[str, int]:
-    """How many devices an axis has at least, of which one is named: as a root, or by a rank that is compared for equality."""
-    least: dict[str, int] = {}
-
-    def named(axis: str, count: int) -> None:
-        least[axis] = max(least.get(axis, 1), count)
-
-    for stmt in statements(program.body):
-        if isinstance(stmt, If) and stmt.op in ("==", "!=") and (bound := rank_bound(stmt, program)) is not None:
-            k, n = bound
-            named(stmt.axis, -k if n else k + 1)
-        for call in calls(stmt):
-            root = call.option("root") or ""
-            if root.isdigit() and len(call.axes) == 1:
-                named(call.axes[0], int(root) + 1)
-    return least
-
-
-def _ranks_exist(program: Program, problems: Problems) -> None:
-    degrees = {name: _degree(program, name) for name in axis_names(program)}
-    for stmt in statements(program.body):
-        if isinstance(stmt, If) and stmt.axis in degrees:
-            _rank_exists(stmt, degrees[stmt.axis], program, problems)
-        for call in calls(stmt):
-            root, axis = call.option("root") or "", call.axes[0] if len(call.axes) == 1 else ""
-            degree = degrees.get(axis)
-            if root.isdigit() and degree is not None and int(root) >= degree:
-                _no_device(axis, degree, root, call.place, problems)
-
-
-def _degree(program: Program, name: str) -> int | None:
-    """The degree of an axis or of one of its factors, where it is given."""
-    axis = program.axis(name)
-    if axis is None or name == axis.name or axis.inner is None:
-        return None if axis is None else axis.degree
-    if not isinstance(axis.inner, int):
-        return None
-    return axis.inner if name == axis.inner_name else None if axis.degree is None else axis.degree // axis.inner
-
-
-def _rank_exists(stmt: If, degree: int | None, program: Program, problems: Problems) -> None:
-    value = _value(stmt.bound, stmt.axis, program)
-    if value is None:
-        return
-    k, n = value
-    if n == 0 and k.denominator != 1:
-        problems.add("PP305", "a rank is a whole number, and this is none", place=stmt.place, help="devices count from 0")
-    elif stmt.op in ("==", "!="):
-        if n == 0 and (k < 0 or (degree is not None and k >= degree)):
-            _no_device(stmt.axis, degree, str(k), stmt.place, problems)
-        elif n == 1 and k >= 0:
-            problems.add("PP305", f"no device along `{stmt.axis}` has this rank", place=stmt.place, help=f"the last is `{stmt.axis} - 1`")
-
-
-def _no_device(axis: str, degree: int | None, number: str, place: Place | None, problems: Problems) -> None:
-    what = (
-        f"no device along `{axis}` is number {number}"
-        if degree is None
-        else f"axis `{axis}` has {degree} devices, and none is number {number}"
-    )
-    problems.add("PP305", what, place=place, help="devices count from 0")
-
-
 def _sub_groups_divide(program: Program, problems: Problems) -> None:
     for axis in program.axes:
         if isinstance(axis.inner, int) and axis.degree is not None and axis.degree % axis.inner:
@@ -607,7 +507,7 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP305", demands="groups are declared", check=_known_groups),
     Rule(code="PP305", demands="a block that is computed group by group begins with its norms", check=_blocks_begin_with_norms, whole=True),
     Rule(code="PP306", demands="sizes use defined symbols", check=_symbols_known),
-    Rule(code="PP305", demands="devices that are named exist", check=_ranks_exist),
+    Rule(code="PP305", demands="devices that are named exist", check=check_ranks),
     Rule(code="PP303", demands="sub-groups divide their axis", check=_sub_groups_divide),
     Rule(code="PP304", demands="a step has no operations of programs over tensors", check=_of_this_kind),
     Rule(code="PP307", demands="operations on samples say which micro-batch, if there are some", check=_batches_are_named, whole=True),

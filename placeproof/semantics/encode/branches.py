@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from placeproof.core.program import If
-from placeproof.core.program.wellformed import rank_bound
+from placeproof.core.program.ranks import rank_bound
 from placeproof.prove.terms import ONE, ZERO, Fn, Index, Poly, Sort, choose, same
 from placeproof.semantics.encode.context import Context
 from placeproof.semantics.encode.values import Batched, Saved, Value, Whole, both
