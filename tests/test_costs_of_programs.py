@@ -72,6 +72,11 @@ BY_HAND = {
         f"for u in units:\n    G[u] = wait(h[u])\n{UPDATE}",
         {"transient": "2*P*b_g"},
     ),
+    "a group of another kind has that kind's width": (
+        "mesh()\ngroup(matrix, P - P_norm)\ngroup(norm, P_norm)\nG = backward(parameters)\nt = copy(parameters)\nt.norm = copy(G.norm)\n"
+        f"z = copy(t)\n{UPDATE}",
+        {"transient": "P*b_theta + (P - P_norm)*b_theta + P_norm*b_g"},
+    ),
     "what passes through host memory": (
         f"mesh()\ng = backward(parameters)\nh = to_host(g)\nG = to_device(h)\n{UPDATE}",
         {"host": "0", "host_transient": "P*b_g"},

@@ -126,6 +126,10 @@ PROGRAMS = {
         f"mesh(dp)\n{PLAIN.replace('G =', 'g =')}if rank(dp) == 0:\n    G = copy(g)\nG += scale(g, 0)\n",
         "refuted",
     ),
+    "parameters of all stages": (
+        f'mesh(dp, pp)\nplace(parameters, pp="S")\nplace(optimizer, pp="S")\nw = all_gather(parameters, pp)\n{PLAIN}',
+        "PP309",
+    ),
     "a rank below the first": (RANK.format(degree="", test="== -1", then="pass", other="zero(G)"), "PP305"),
     "a rank behind the last": (RANK.format(degree="=4", test="== 2 + 3", then="pass", other="zero(G)"), "PP305"),
     "a rank that is no whole number": (RANK.format(degree="", test="== 1 / 2", then="pass", other="zero(G)"), "PP305"),
