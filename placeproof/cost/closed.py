@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -75,8 +76,8 @@ def _limit_of_parts(expr: sympy.Expr, name: str) -> sympy.Expr:
 
 
 def never_less(a: sympy.Expr, b: sympy.Expr) -> bool:
-    """Whether ``a >= b`` for all admissible values, by a certificate: with every bound shifted to zero (N = 1 + N',
-    P = U + P'), all coefficients of the difference are non-negative. False means only that the certificate fails."""
+    """Whether ``a >= b`` for all admissible values, by a certificate: with every bound shifted to zero (N = 1 + N', P = U + P', or
+    P = P_norm + P_expert + P'), all coefficients of the difference are non-negative. False means only that the certificate fails."""
     import sympy
 
     difference = sympy.together(unbounded(a - b))
@@ -88,19 +89,29 @@ def never_less(a: sympy.Expr, b: sympy.Expr) -> bool:
     return all(_non_negative(part) for part in (numerator, denominator))
 
 
+#: What is counted in something else, and never twice.
+_APART = ("P_norm", "P_expert"), ("A_seq", "A_expert")
+
+
 def _non_negative(expr: sympy.Expr) -> bool:
+    """For one of the ways to shift what bounds several symbols."""
     import sympy
 
     shifts: dict[sympy.Symbol, sympy.Expr] = {}
-    for free in expr.free_symbols:
-        row = described(str(free))
-        shift = sympy.Symbol(f"{free}_")
+    bounds: dict[str, dict[tuple[str, ...], sympy.Expr]] = {}
+    for free in sorted(expr.free_symbols, key=str):
+        row, name = described(str(free)), str(free)
         if row.domain is Domain.COUNT:
-            shifts[free] = 1 + shift
+            shifts[free] = 1 + sympy.Symbol(f"{name}_")
         if row.at_most is not None and symbol(row.at_most) in expr.free_symbols:
-            shifts[symbol(row.at_most)] = free + sympy.Symbol(f"{row.at_most}_")
-    shifted = sympy.expand(expr.xreplace(shifts))
-    return all(c >= 0 for c in shifted.as_coefficients_dict().values())
+            parts = next((apart for apart in _APART if name in apart), (name,))
+            ways = bounds.setdefault(row.at_most, {})
+            ways[parts] = ways.get(parts, 0) + free
+    for chosen in itertools.product(*(ways.values() for ways in bounds.values())):
+        least = {symbol(name): low + sympy.Symbol(f"{name}_") for name, low in zip(bounds, chosen, strict=True)}
+        if all(c >= 0 for c in sympy.expand(expr.xreplace(shifts | least)).as_coefficients_dict().values()):
+            return True
+    return False
 
 
 def largest(candidates: Iterable[sympy.Expr]) -> sympy.Expr:
