@@ -21,13 +21,15 @@ from placeproof.prove.terms import (
     Var,
     app,
     by_cases,
+    greatest,
     product,
     same,
     substitute,
     substitute_index,
     total,
 )
-from placeproof.prove.terms.nodes import Atom, Greatest, Sym
+from placeproof.prove.terms.algebra import fresh, of_atom
+from placeproof.prove.terms.nodes import Atom, Greatest, Sum, Sym
 from placeproof.semantics.encode.context import CONSISTENCY, Context
 from placeproof.semantics.encode.values import Piece, Saved, Stream, Tensor
 from placeproof.semantics.encode.world import CHANNEL, CHANNEL_AT, E_BLOCK, E_ENTRY, E_SLICE, TOKEN_AT, World
@@ -311,6 +313,29 @@ def largest(*polys: Poly) -> Poly:
     if len(every) > 1 and all(p == ZERO or _is_flag(p) for p in every):
         every.pop(ZERO, None)
     return next(iter(every)) if len(every) == 1 else app("max", *sorted(every))
+
+
+def raised(body: Poly) -> Poly:
+    """Whether a number of flags is more than 0, where they are added up, or a mean: that is their greatest. Else the number itself."""
+    found = [_raised(mono) if c > 0 else None for mono, c in body.terms]
+    flags = [flag for flag in found if flag is not None]
+    return largest(*flags) if flags and len(flags) == len(found) else body
+
+
+def _raised(mono: Mono) -> Poly | None:
+    """The greatest of what a term adds up; None where it is no number of flags."""
+    counted = [(a, n) for a, n in mono.factors if not (isinstance(a, Sym) and _finite(a))]
+    if len(counted) != 1 or counted[0][1] != 1 or mono.guards:
+        return None
+    ((atom, _),) = counted
+    if isinstance(atom, Sum):
+        variables, names = fresh(atom.binders)
+        inside = _raised(Mono(dict(atom.body.factors), frozenset()))
+        guards = frozenset((substitute_index(a, names), substitute_index(b, names)) for a, b in atom.body.guards)
+        return None if inside is None else greatest(variables, substitute(inside, names), guards)
+    flag = of_atom(atom) if isinstance(atom, App | Greatest) else ZERO
+    several = application(flag, "max")
+    return flag if all(isinstance(p, Poly) and _is_flag(p) for p in (several.args if several is not None else (flag,))) else None
 
 
 def _is_flag(body: Poly) -> bool:

@@ -221,7 +221,7 @@ def _update(walk: Walk, call: Call, operands: list[Any], results: int) -> Pair:
     ctx = walk.ctx
     parameters, optimizer, gradients = operands[:3]
     number = next((o.body for o in operands[3:] if isinstance(o, Scalar)), None)
-    skip, norms = (number, None) if call.op == "update" else (None, number)
+    skip, norms = (number and compute.raised(number), None) if call.op == "update" else (None, number)
     if not parameters.region == optimizer.region == gradients.region:
         return ctx.unknown_tensor(parameters), ctx.unknown_tensor(optimizer)
     if skip is not None:

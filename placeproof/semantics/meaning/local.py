@@ -74,7 +74,7 @@ def _update(place: Place, call: Call, operands: list[Any]) -> tuple[Part, Part]:
     norms = expect(Norms, rest[0]) if call.op == "update_with" else None
     theta, new = optimizer.step(place.world, columns, (parameters.data[..., 0], omega.data, g.data[..., 0]), there, g.have, norms)
     if call.op == "update" and rest:
-        there = there & ~(numeric(place.world, rest[0]) != place.world.field.of(0))[..., None]
+        there = there & ~np.asarray(numeric(place.world, rest[0]) != place.world.field.of(0))[..., None]
     kept = np.where(there[..., None], new, omega.data)
     back = kept if state.columns is columns else omega.with_(kept, omega.have).on(state.columns).data
     return replace(parameters, data=np.where(there, theta, parameters.data[..., 0])[..., None]), replace(state, data=back)
