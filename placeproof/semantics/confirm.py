@@ -185,6 +185,3 @@ def _fits(program: Resolved, setup: Setup) -> bool:
     sizes = layout.sizes.factors
     devices, apart = prod(sizes.values()), prod(sizes[f] for f in layout.factors(apart_axes(program, layout)))
     return devices <= MOST_DEVICES and apart <= MOST_APART
-
-
-__all__ = ["Confirmed", "DisagreementError", "NotRun", "confirm_by_runs", "denied", "meshes"]

@@ -242,13 +242,11 @@ class _Numbers:
 
     def atom(self, atom: Atom, points: Points) -> Array:
         """One factor."""
-        key = atom.key if atom.free <= self._here else ""
-        if key not in self.known or not key:
-            found = self._atom(atom, points)
-            if not key:
-                return found
-            self.known[key] = found
-        return self.known[key]
+        if not atom.free <= self._here:
+            return self._atom(atom, points)
+        if atom.key not in self.known:
+            self.known[atom.key] = self._atom(atom, points)
+        return self.known[atom.key]
 
     def _atom(self, atom: Atom, points: Points) -> Array:
         match atom:

@@ -7,7 +7,7 @@ stages) they are *apart*: each coordinate runs by itself, and its arrays have le
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -114,9 +114,10 @@ class World:
         """The dimensions of some factors."""
         return tuple(self.dim[f] for f in factors)
 
-    def places(self) -> list[dict[str, int]]:
-        """All coordinates along the factors that are apart."""
-        return [dict(zip(self.apart, at, strict=True)) for at in itertools.product(*(range(self.sizes[f]) for f in self.apart))]
+    def places(self, factors: tuple[str, ...] | None = None) -> list[dict[str, int]]:
+        """All coordinates along some factors; along those that are apart, unless others are named."""
+        factors = self.apart if factors is None else factors
+        return [dict(zip(factors, at, strict=True)) for at in itertools.product(*(range(self.sizes[f]) for f in factors))]
 
     @remembered
     def columns(self, numbers: tuple[int, ...]) -> Columns:
@@ -191,16 +192,12 @@ class World:
             return Fraction(known[name])
         return Fraction(2 + int.from_bytes(name.encode(), "big") % 9973)
 
-    def _devices(self) -> Iterator[dict[str, int]]:
-        """The coordinates of each."""
-        yield from (dict(zip(self.factors, at, strict=True)) for at in np.ndindex(*self.sizes.values()))
-
     def keys(self, draw: str, batch: int | None, step: int) -> Array:
         """A random key for each device. ``batch``: the micro-batch in which it is drawn; None outside of all, where there are several."""
         batch = 0 if self.layout.sizes.microbatches == 1 else batch
         name = (draw, batch, step)
         if name not in self._drawn:
-            self._drawn[name] = self._any((self.problem.key(*name, at) for at in self._devices()), tuple(self.sizes.values()))
+            self._drawn[name] = self._any((self.problem.key(*name, at) for at in self.places(self.factors)), tuple(self.sizes.values()))
         return self._drawn[name]
 
     def overflows(self, step: int) -> Array:
@@ -216,7 +213,7 @@ class World:
     def _copies(self) -> Array:
         """The parameters that each device begins with, where they may differ: ``[coordinates..., element]``."""
         shape = (*self.sizes.values(), len(self.elements))
-        found = self._any((self.problem.initial(e, at) for at in self._devices() for e in self.elements), shape)
+        found = self._any((self.problem.initial(e, at) for at in self.places(self.factors) for e in self.elements), shape)
         found[(0,) * len(self.factors)] = self.first
         return found
 
