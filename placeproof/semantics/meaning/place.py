@@ -213,7 +213,7 @@ class Place:
         return scope.parts[stmt.within][2]
 
     def _parts(self, domain: str, blocks: tuple[int, ...]) -> list[tuple[int, ...]]:
-        units = len(self._blocks) // self.layout.sizes.units_per_stage
+        units = len(self._blocks) // self.layout.setup.units_per_stage
         each = {"blocks": 1, "layers": self.layout.blocks_per_layer, "units": units}[domain]
         return [blocks[i : i + each] for i in range(0, len(blocks), each)]
 

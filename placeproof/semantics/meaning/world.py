@@ -96,7 +96,7 @@ class World:
         self.layout: Layout = problem.layout
         self.by_batch = program.kept_by_batch
         self.random = Random(seed)
-        self.sizes = self.layout.sizes.factors
+        self.sizes = self.layout.sizes
         self.factors = tuple(self.sizes)
         self.dim = {f: n for n, f in enumerate(self.factors)}
         self.elements: list[Element] = self.layout.elements
@@ -156,7 +156,7 @@ class World:
     def drawn(self, name: Any, one: Callable[[tuple[int, ...]], list[Any]], shape: tuple[int, ...]) -> Array:
         """Numbers of each sample: ``[coordinates..., micro-batch, *shape]``, of length 1 along factors whose devices share samples."""
         if name not in self._drawn:
-            own, batches = self.layout.sample_factors, self.layout.sizes.microbatches
+            own, batches = self.layout.sample_factors, self.layout.setup.microbatches
             lengths = tuple(self.sizes[f] if f in own else 1 for f in self.factors)
             values = (v for at in np.ndindex(*lengths) for i in range(batches) for v in one((*(at[self.dim[f]] for f in own), i)))
             self._drawn[name] = self._any(values, (*lengths, batches, *shape))
@@ -176,7 +176,7 @@ class World:
         """Token counts, statistics or masks: ``[..., micro-batch]``."""
         if what == "mask":  # the key of the sample's coordinates
             at = tuple(slice(None) if f in self.layout.sample_factors else slice(0, 1) for f in self.factors)
-            batches = range(self.layout.sizes.microbatches)
+            batches = range(self.layout.setup.microbatches)
             return np.stack([self.keys(self.layout.masked_by, i, step)[at] for i in batches], axis=-1)
         rule = self.problem.tokens if what == "tokens" else self.problem.statistic
         found = self.drawn((what, step), lambda sample: [rule(sample, step)], ())
@@ -185,7 +185,7 @@ class World:
 
     def symbol(self, name: str) -> Fraction:
         """The value of a symbol of the notation: of a degree, or any number."""
-        known = {"N": prod(self.sizes.values()), "m": self.layout.sizes.microbatches, **{f"N_{f}": n for f, n in self.sizes.items()}}
+        known = {"N": prod(self.sizes.values()), "m": self.layout.setup.microbatches, **{f"N_{f}": n for f, n in self.sizes.items()}}
         known |= {f"N_{a.name}": prod(self.sizes[f] for f in self.layout.factors((a.name,))) for a in self.program.axes}
         known |= {a.inner: self.sizes[a.inner_name] for a in self.program.axes if isinstance(a.inner, str)}
         if name in known:
@@ -194,7 +194,7 @@ class World:
 
     def keys(self, draw: str, batch: int | None, step: int) -> Array:
         """A random key for each device. ``batch``: the micro-batch in which it is drawn; None outside of all, where there are several."""
-        batch = 0 if self.layout.sizes.microbatches == 1 else batch
+        batch = 0 if self.layout.setup.microbatches == 1 else batch
         name = (draw, batch, step)
         if name not in self._drawn:
             self._drawn[name] = self._any((self.problem.key(*name, at) for at in self.places(self.factors)), tuple(self.sizes.values()))
