@@ -22,12 +22,12 @@ import pytest
 from placeproof.core.program import Call, read
 from placeproof.core.program.ops import COLLECTIVES, OPS
 from placeproof.semantics.meaning import Setup
+from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.numbers import Field
 from placeproof.semantics.meaning.place import Meeting, Place
 from placeproof.semantics.meaning.problem import Problem
 from placeproof.semantics.meaning.recorded import IrrationalError, Nothing
 from placeproof.semantics.meaning.run import met
-from placeproof.semantics.meaning.setup import layout_of
 from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Norms, Part, Saved, Stream
 from placeproof.semantics.meaning.world import World
 from placeproof.semantics.resolve import resolve
@@ -87,7 +87,7 @@ def calls(axes: tuple[str, ...]) -> Iterator[Call]:
 
 def world_of(case: Case) -> World:
     program = resolve(read(case.header + case.body))
-    layout = layout_of(program, Setup(degrees=case.degrees))
+    layout = Layout(program, Setup(degrees=case.degrees))
     return World(program, Problem(layout=layout, seed=1), Field(exact=True), 1)
 
 

@@ -17,13 +17,13 @@ from placeproof.semantics.catalogue import compositions
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Difference, Fault, Setup
 from placeproof.semantics.meaning.collectives import OnArrays
+from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.mesh import Mesh
 from placeproof.semantics.meaning.numbers import PRIME, Field
 from placeproof.semantics.meaning.problem import Problem, full_name
 from placeproof.semantics.meaning.recorded import PLAIN, Recorded, Root, plain, root
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.meaning.script import inputs, script
-from placeproof.semantics.meaning.setup import layout_of
 from placeproof.semantics.meaning.values import NoMeaningError, Part
 from placeproof.semantics.meaning.world import World
 from placeproof.semantics.resolve import resolve
@@ -211,7 +211,7 @@ PROGRAM = f"mesh(dp, tp)\nplace(parameters, dp='S*')\n{ALONE.replace('backward(p
 def mesh() -> Mesh:
     program = resolve(read(PROGRAM))
     setup = Setup(degrees={"dp": 3, "tp": 2}, exact=False, layers_per_stage=2)
-    return Mesh(World(program, Problem(layout=layout_of(program, setup), seed=1), Field(exact=False), 1), {})
+    return Mesh(World(program, Problem(layout=Layout(program, setup), seed=1), Field(exact=False), 1), {})
 
 
 @pytest.mark.parametrize("axes", [("dp",), ("tp",), ("dp", "tp")])
@@ -310,13 +310,13 @@ def test_the_name_of_a_number_says_what_else_it_is_drawn_for(key: tuple[object, 
 def test_elements_are_dealt_out_among_the_devices_of_all_axes() -> None:
     placed = 'mesh(dp, cp)\nplace(parameters, dp="S*", cp="S*")\nplace(optimizer, dp="S", cp="S")\n'
     step = "G = reduce_scatter(backward(all_gather(parameters, dp, cp)), dp, cp)\nG = scale(G, 1 / (dp * cp))\n"
-    layout = layout_of(resolve(read(placed + step + TAIL)), Setup(degrees={"dp": 3, "cp": 3}, layers_per_stage=9))
+    layout = Layout(resolve(read(placed + step + TAIL)), Setup(degrees={"dp": 3, "cp": 3}, layers_per_stage=9))
     owners = set(zip(layout.owners("dp").tolist(), layout.owners("cp").tolist(), strict=True))
     assert owners == {(dp, cp) for dp in range(3) for cp in range(3)}
 
 
 def test_a_device_has_columns_of_a_matrix_that_stand_beside_one_another() -> None:
-    layout = layout_of(resolve(lower(parse_strategy("tp"))), Setup(degrees={"tp": 2}))
+    layout = Layout(resolve(lower(parse_strategy("tp"))), Setup(degrees={"tp": 2}))
     every = zip(layout.elements, layout.owners("tp").tolist(), strict=True)
     owners = {e[3]: owner for e, owner in every if e[0] == 0 and e[1] == "W1"}
     assert [owners[column] for column in sorted(owners)] == sorted(owners.values())

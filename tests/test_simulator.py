@@ -13,10 +13,10 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.program import Call, read, render
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
+from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.local import compute
 from placeproof.semantics.meaning.problem import Problem
 from placeproof.semantics.meaning.run import Run
-from placeproof.semantics.meaning.setup import layout_of
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.search import Found, Searched, search, setups
 from placeproof.semantics.verdict import judge
@@ -218,7 +218,7 @@ def test_no_run_is_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_for_people_begins_with_small_numbers(small: bool, numbers: set[int]) -> None:
     program = lower(parse_strategy("tp"))
     setup = Setup(degrees={"tp": 2}, small=small)
-    layout = layout_of(program, setup)
+    layout = Layout(program, setup)
     problem = Problem(layout=layout, seed=1, small=small)
     assert {problem.initial(e) for e in layout.elements} == numbers
     assert {v for at in range(9) for v in problem.sample((at,), 0, "input").values()} == numbers

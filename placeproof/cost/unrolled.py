@@ -515,8 +515,7 @@ class Unrolled:
         return _NUMBER, 0
 
     def _operands(self, call: Call) -> list[Held]:
-        args = call.args[:1] if call.op in ("quantize", "cast") else call.args[1 if call.op == "elementwise" else 0 :]
-        return [self._value(a) for a in args]
+        return [self._value(a) for a in call.operands]
 
     def _call(self, call: Call, operands: list[Held]) -> Held:
         if operands and operands[0] is None:

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from placeproof.measure.replay_file import Counterexample
-from placeproof.semantics.meaning.layout import TIED, Element, Layout, Sizes
+from placeproof.semantics.meaning.layout import TIED, Element, Layout
 from placeproof.semantics.meaning.numbers import Array, Field
 from placeproof.semantics.meaning.place import Place
 from placeproof.semantics.meaning.problem import Problem, full_name, overflow_name
 from placeproof.semantics.meaning.remembered import remembered
 from placeproof.semantics.meaning.run import Truth
+from placeproof.semantics.meaning.setup import Setup
 from placeproof.semantics.meaning.world import World
 
 #: A table, an element, and what there is of it: of an optimizer's state, two numbers.
@@ -27,11 +28,23 @@ class MissingNumberError(Exception):
     """The run needs something that the file does not hold."""
 
 
+def setup_of(found: Counterexample) -> Setup:
+    """What was run of a training step."""
+    return Setup(
+        degrees=dict(found.degrees),
+        microbatches=found.microbatches,
+        layers_per_stage=found.sizes["layers per stage"],
+        units_per_stage=found.sizes["units per stage"],
+        seed=found.seed,
+        small=found.flags.get("small", False),
+        without=found.without,
+    )
+
+
 def world_of(found: Counterexample) -> World:
     """What all processes know. Raises MissingNumberError for a file of another model than the program's."""
-    per, units = found.sizes["layers per stage"], found.sizes["units per stage"]
-    layout = _Layout(found.program, Sizes(found.factors, per, units, found.microbatches), found)
-    if set(layout.elements) != set(Layout(layout.program, layout.sizes).elements):
+    layout = _Layout(found.program, setup_of(found), found)
+    if set(layout.elements) != set(Layout(layout.program, layout.setup).elements):
         raise MissingNumberError("the elements of the file are not those of the program's model")
     return World(found.program, _Problem(layout, found.seed, found.without, found=found), Field(exact=True), found.seed)
 

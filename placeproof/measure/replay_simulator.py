@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from placeproof.measure.replay_file import Counterexample, Shown
+from placeproof.measure.replay_model import setup_of
 from placeproof.semantics import meaning, tensors
 from placeproof.semantics.meaning.layout import in_words
 from placeproof.semantics.meaning.recorded import plain
@@ -13,21 +14,11 @@ from placeproof.semantics.meaning.script import shown_pair
 def simulated(found: Counterexample) -> Shown:
     """Run the program in fractions on every device of the mesh, and compare with one device. What the simulator says now is in words like
     those of the file."""
-    degrees, flags = dict(found.degrees), found.flags
     what: meaning.Difference | tensors.Difference | meaning.Fault | None
     if found.kind == "step":
-        setup = meaning.Setup(
-            degrees=degrees,
-            microbatches=found.microbatches,
-            layers_per_stage=found.sizes["layers per stage"],
-            units_per_stage=found.sizes["units per stage"],
-            seed=found.seed,
-            small=flags.get("small", False),
-            without=found.without,
-        )
-        what = run(found.program, setup)
+        what = run(found.program, setup_of(found))
     else:
-        of_block = tensors.Setup(degrees=degrees, sizes=dict(found.sizes), seed=found.seed, fine=flags.get("fine", False))
+        of_block = tensors.Setup(degrees=dict(found.degrees), sizes=dict(found.sizes), seed=found.seed, fine=found.flags.get("fine", False))
         what = tensors.simulate(found.program, of_block)
     match what:
         case meaning.Difference():

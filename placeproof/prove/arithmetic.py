@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 #: where an application is at a known distance from the start.
 ROUNDS = 2
 MORE = 6
+#: Functions of SymPy, by their names: how the one of two that is chosen compares with the other, and what others are.
+_ORDERS = {"Max": ">=", "Min": "<="}
+_FUNCTIONS = {
+    "KroneckerDelta": "(ite (= {0} {1}) 1.0 0.0)",
+    "floor": "(to_real (to_int {0}))",
+    "ceiling": "(- (to_real (to_int (- {0}))))",
+    "sign": "(ite (> {0} 0.0) 1.0 (ite (< {0} 0.0) (- 1.0) 0.0))",
+    "Abs": "(ite (>= {0} 0.0) {0} (- {0}))",
+}
 
 
 def outside(expr: sympy.Expr) -> sympy.Expr | None:
@@ -29,12 +38,11 @@ def outside(expr: sympy.Expr) -> sympy.Expr | None:
     import sympy
     from sympy.core.function import AppliedUndef
 
-    named = (sympy.Max, sympy.Min, sympy.floor, sympy.ceiling, sympy.sign, sympy.Abs, sympy.KroneckerDelta, AppliedUndef)
-    for part in sympy.preorder_traversal(expr):
-        power = part.is_Pow and part.exp.is_Integer
-        if not (part.is_Symbol or part.is_Rational or part.is_Add or part.is_Mul or power or isinstance(part, named)):
-            return part
-    return None
+    def said(part: sympy.Expr) -> bool:
+        named = isinstance(part, AppliedUndef) or part.func.__name__ in (*_ORDERS, *_FUNCTIONS)
+        return part.is_Symbol or part.is_Rational or part.is_Add or part.is_Mul or (part.is_Pow and part.exp.is_Integer) or named
+
+    return next((part for part in sympy.preorder_traversal(expr) if not said(part)), None)
 
 
 @lru_cache(maxsize=64)
@@ -128,26 +136,17 @@ class _Script(Script):
         return self._function(expr)
 
     def _function(self, expr: sympy.Expr) -> str:
-        import sympy
         from sympy.core.function import AppliedUndef
 
+        name = expr.func.__name__
         if isinstance(expr, AppliedUndef):
-            name = self.declare(expr.func.__name__, ["Real"] * len(expr.args))
-            return f"({name} {' '.join(self.term(a) for a in expr.args)})"
-        if isinstance(expr, sympy.Max | sympy.Min):
-            op = ">=" if isinstance(expr, sympy.Max) else "<="
-            return reduce(lambda a, b: f"(ite ({op} {a} {b}) {a} {b})", sorted(self.term(a) for a in expr.args))
-        if isinstance(expr, sympy.KroneckerDelta):
-            left, right = (self.term(a) for a in expr.args[:2])
-            return f"(ite (= {left} {right}) 1.0 0.0)"
-        if not isinstance(expr, sympy.floor | sympy.ceiling | sympy.sign | sympy.Abs):
+            declared = self.declare(name, ["Real"] * len(expr.args))
+            return f"({declared} {' '.join(self.term(a) for a in expr.args)})"
+        if name in _ORDERS:
+            return reduce(lambda a, b: f"(ite ({_ORDERS[name]} {a} {b}) {a} {b})", sorted(self.term(a) for a in expr.args))
+        if name not in _FUNCTIONS:
             raise ValueError(f"outside arithmetic: {expr}")
-        inside = self.term(expr.args[0])
-        if isinstance(expr, sympy.floor | sympy.ceiling):
-            return f"(to_real (to_int {inside}))" if isinstance(expr, sympy.floor) else f"(- (to_real (to_int (- {inside}))))"
-        if isinstance(expr, sympy.sign):
-            return f"(ite (> {inside} 0.0) 1.0 (ite (< {inside} 0.0) (- 1.0) 0.0))"
-        return f"(ite (>= {inside} 0.0) {inside} (- {inside}))"
+        return _FUNCTIONS[name].format(*(self.term(a) for a in expr.args[:2]))
 
 
 def _false(relation: Relation) -> bool:

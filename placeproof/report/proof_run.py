@@ -22,7 +22,6 @@ from placeproof.semantics.meaning.problem import Problem, full_name, overflow_na
 from placeproof.semantics.meaning.recorded import known
 from placeproof.semantics.meaning.run import Run
 from placeproof.semantics.meaning.script import shown_pair
-from placeproof.semantics.meaning.setup import layout_of
 from placeproof.semantics.tensors.arrays import Held
 from placeproof.semantics.tensors.setup import FaultError
 from placeproof.semantics.tensors.simulate import machine, spot
@@ -48,7 +47,7 @@ class _Noted(Problem):
 
 def of_step(program: Resolved, setup: Setup, what: Difference | Fault) -> dict[str, Any]:
     """The run of a training step's counterexample, up to the step that differs."""
-    layout = layout_of(program, setup)
+    layout = Layout(program, setup)
     problem = _Noted(layout=layout, seed=setup.seed, without=setup.without, small=setup.small)
     both = Run(program, replace(setup, exact=True, record=False), problem)
     wanted = what.step + 1 if isinstance(what, Difference) else setup.steps
@@ -96,8 +95,8 @@ def _draw_all(problem: Problem, samples: Iterable[tuple[int, ...]], steps: int, 
         if problem.coupled:
             problem.statistic(sample, step)
     draws = dict.fromkeys([problem.layout.masked_by, *(c.choice("draw") for c in called if c.op == "random")])
-    batches = [*range(problem.layout.sizes.microbatches), None]
-    sizes = problem.layout.sizes.factors if any(c.op == "random" for c in called) else {}
+    batches = [*range(problem.layout.setup.microbatches), None]
+    sizes = problem.layout.sizes if any(c.op == "random" for c in called) else {}
     for draw, batch, step in itertools.product(draws, batches, range(steps)) if sizes else ():
         for at in itertools.product(*map(range, sizes.values())):
             problem.key(draw, batch, step, dict(zip(sizes, at, strict=True)))
@@ -111,7 +110,7 @@ def _shown(what: Difference) -> str:
 
 
 def _samples(layout: Layout, setup: Setup) -> tuple[tuple[int, ...], ...]:
-    places = itertools.product(*(range(layout.sizes.factors[f]) for f in layout.sample_factors))
+    places = itertools.product(*(range(layout.sizes[f]) for f in layout.sample_factors))
     return tuple((*at, i) for at in places for i in range(setup.microbatches))
 
 
@@ -119,7 +118,7 @@ def _owners(program: Resolved, layout: Layout) -> Iterable[dict[str, Any]]:
     """For each factor of the mesh, each order of parts and, where weights are tied, each stage: the owner of every element."""
     orders = {c.choice("order") for s in statements(program.body) for c in calls(s) if c.op == "part"}
     stages = range(layout.stage_count) if layout.tied_elements else range(1)
-    for factor, order, stage in itertools.product(layout.sizes.factors, sorted(orders | {"blocked"}), stages):
+    for factor, order, stage in itertools.product(layout.sizes, sorted(orders | {"blocked"}), stages):
         of = " ".join(map(str, layout.owners(factor, stage, order)))
         yield {"along": factor, "order": order, "stage": stage, "of": of}
 

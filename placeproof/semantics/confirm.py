@@ -19,9 +19,10 @@ from placeproof.core.program.ranks import least_degrees
 from placeproof.semantics.encode import Line
 from placeproof.semantics.encode.world import Range
 from placeproof.semantics.linewise import compared
+from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.run import NoMeaningError, Run
 from placeproof.semantics.meaning.script import what_differs
-from placeproof.semantics.meaning.setup import Fault, Setup, layout_of
+from placeproof.semantics.meaning.setup import Fault, Setup
 from placeproof.semantics.meaning.world import apart_axes
 from placeproof.semantics.search import Found, allowed, batches_of, degrees_by, degrees_of, describe, entries_of, shapes_of
 
@@ -181,10 +182,7 @@ def _numbers(program: Resolved) -> list[int]:
 
 def _fits(program: Resolved, setup: Setup) -> bool:
     """Whether a mesh is small enough to be run."""
-    layout = layout_of(program, setup)
-    sizes = layout.sizes.factors
+    layout = Layout(program, setup)
+    sizes = layout.sizes
     devices, apart = prod(sizes.values()), prod(sizes[f] for f in layout.factors(apart_axes(program, layout)))
     return devices <= MOST_DEVICES and apart <= MOST_APART
-
-
-__all__ = ["Confirmed", "DisagreementError", "NotRun", "confirm_by_runs", "denied", "meshes"]

@@ -24,7 +24,7 @@ from placeproof.semantics.confirm import denied
 from placeproof.semantics.encode.world import Range
 from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.run import NoMeaningError, run
-from placeproof.semantics.meaning.setup import Setup, layout_of
+from placeproof.semantics.meaning.setup import Setup
 from placeproof.semantics.search import Found, allowed, batches_of, degrees_by, describe, shapes_of
 from placeproof.semantics.verdict import Judged
 
@@ -366,8 +366,8 @@ def _spread(program: Resolved, setup: Setup, walk: _Walk) -> Setup:
     """A run in which each block has elements in all places that a coefficient may tell apart."""
     for entries in (2, 8, 32, 128):
         spread = replace(setup, entries=entries)
-        layout = layout_of(program, spread)
-        if prod(layout.sizes.factors.values()) > MOST_DEVICES or layout.network:
+        layout = Layout(program, spread)
+        if prod(layout.sizes.values()) > MOST_DEVICES or layout.network:
             break
         if _everywhere(layout, walk):
             return spread
@@ -378,7 +378,7 @@ def _spread(program: Resolved, setup: Setup, walk: _Walk) -> Setup:
 
 def _everywhere(layout: Layout, walk: _Walk) -> bool:
     """Whether along all factors together elements of each group in each block lie at each rank that is named, and at two others."""
-    sizes = {f: n for f, n in layout.sizes.factors.items() if f in walk.owned}
+    sizes = {f: n for f, n in layout.sizes.items() if f in walk.owned}
     named = {f: {n % size for n in walk.ranks[f] if n < size} for f, size in sizes.items()}
     others = {f: min(2, size - len(named[f])) for f, size in sizes.items()}
     wanted = set(itertools.product(*([*named[f], *(["other"] if others[f] else [])] for f in sizes)))

@@ -138,7 +138,7 @@ def _wrong(found: _Gradient) -> tuple[_Gradient, str]:
     names = list(dict.fromkeys(groups[wrong]))
     of = "" if len(names) == len(set(groups)) else " of " + " and ".join(f"`{n}`" for n in names)
     at = np.isin(groups, names)
-    each = layout.blocks_per_layer * layout.sizes.layers_per_stage // layout.sizes.units_per_stage
+    each = layout.blocks_per_layer * layout.setup.layers_per_stage // layout.setup.units_per_stage
     units, count = np.array([e[0] // each for e in elements]), len(layout.blocks) // each
     bad = frozenset(units[wrong])
     named = {frozenset(range(1, count)): " in all units but the first", frozenset(range(count - 1)): " in all units but the last"}

@@ -176,7 +176,7 @@ class _Numbers:
 
     def _unit(self, name: str, of: Array) -> Array:
         """The number of a unit among those of all stages: that of a block, or one of a stage by its place there."""
-        each = self.layout.sizes.units_per_stage
+        each = self.layout.setup.units_per_stage
         if name == "units of":
             return of * each * self.layout.stage_count // len(self.layout.blocks)
         place = {"first part of": "0", "last part of": "-1"}.get(name) or name.removeprefix("part ").removesuffix(" of")
@@ -208,9 +208,9 @@ class _Numbers:
         """How many points the sorts have that a run numbers."""
         layout, stages = self.layout, self.layout.stage_count
         found = {"microbatch": self.place.batches, "block": len(layout.blocks), "stage": stages}
-        found["units"] = layout.sizes.units_per_stage * stages
+        found["units"] = layout.setup.units_per_stage * stages
         if not layout.network and not any(layout.slice_axes(g) for g in self._numbers):
-            found["entry"] = layout.sizes.entries
+            found["entry"] = layout.setup.entries
         return {**found, **self.world.sizes}
 
     def _size(self, sort: str) -> int:
@@ -242,18 +242,16 @@ class _Numbers:
 
     def atom(self, atom: Atom, points: Points) -> Array:
         """One factor."""
-        key = atom.key if atom.free <= self._here else ""
-        if key not in self.known or not key:
-            found = self._atom(atom, points)
-            if not key:
-                return found
-            self.known[key] = found
-        return self.known[key]
+        if not atom.free <= self._here:
+            return self._atom(atom, points)
+        if atom.key not in self.known:
+            self.known[atom.key] = self._atom(atom, points)
+        return self.known[atom.key]
 
     def _atom(self, atom: Atom, points: Points) -> Array:
         match atom:
             case Sym():
-                known = {"tokens each": 1, "number of units": self.layout.sizes.units_per_stage}
+                known = {"tokens each": 1, "number of units": self.layout.setup.units_per_stage}
                 return np.array(self.f.of(known[atom.name] if atom.name in known else self.world.symbol(atom.name)))
             case Paren():
                 return self.poly(atom.inside, points)

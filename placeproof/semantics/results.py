@@ -53,11 +53,8 @@ def plain_stream(program: Program) -> Value:
 
 def _computed(w: Value, x: Value, program: Program) -> Value:
     """A block's output: a partial sum over axes that split its matrices."""
-    out = replace(x, kind=Kind.STREAM, part=None, index=None).wide("")
-    for axis in program.axes:
-        if axis.splits.compute and axis.splits.name != "layers" and Layout.SHARD in w.on(axis.name):
-            out = out.laid((axis.name,), Layout.PARTIAL)
-    return out
+    split = tuple(a.name for a in program.axes if a.splits.compute and a.splits.name != "layers" and Layout.SHARD in w.on(a.name))
+    return replace(x, kind=Kind.STREAM, part=None, index=None).wide("").laid(split, Layout.PARTIAL)
 
 
 def _gradient(w: Value, dx: Value, program: Program) -> Value:
@@ -68,14 +65,9 @@ def _gradient(w: Value, dx: Value, program: Program) -> Value:
 
 def _gradient_piece(w: Piece, dx: Value, program: Program) -> Piece:
     own = {g.experts for g in program.groups if g.name == w.group}  # a device has its own experts' gradient, whole
-    for axis in program.axes:
-        if axis.name in own:
-            continue
-        for factor in axis.factors:
-            split_stream = axis.splits.name == "hidden" and Layout.SHARD in dx.on(factor)
-            if axis.splits.samples or (split_stream and w.on(factor) is not Layout.SHARD):
-                w = w.laid((factor,), Layout.PARTIAL)
-    return w
+    factors = [(axis.splits, f) for axis in program.axes if axis.name not in own for f in axis.factors]
+    split = [f for of, f in factors if of.name == "hidden" and Layout.SHARD in dx.on(f) and w.on(f) is not Layout.SHARD]
+    return w.laid((*(f for of, f in factors if of.samples), *split), Layout.PARTIAL)
 
 
 def _output(saved: Value, program: Program) -> Value:
@@ -126,8 +118,5 @@ def sum_of(left: Value, right: Value) -> Value:
 
 def _saved(w: Value, x: Value, target: Ref, program: Program) -> Value:
     """What forward keeps: split with the computation inside a parallel region, as its input outside one."""
-    piece = Piece(group=target.group or "").laid(x.pieces[0].axes(Layout.SHARD), Layout.SHARD)
-    for axis in program.axes:
-        if axis.splits.compute and Layout.SHARD in w.on(axis.name):
-            piece = piece.laid((axis.name,), Layout.SHARD)
-    return Value(kind=Kind.SAVED, pieces=(piece,), part=w.part)
+    split = (*x.pieces[0].axes(Layout.SHARD), *(a.name for a in program.axes if a.splits.compute and Layout.SHARD in w.on(a.name)))
+    return Value(kind=Kind.SAVED, pieces=(Piece(group=target.group or "").laid(split, Layout.SHARD),), part=w.part)

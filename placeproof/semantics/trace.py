@@ -115,10 +115,7 @@ class _Walk:
     def _domain(self, ref: Ref) -> str | None:
         if ref.index is None:
             return None
-        for loop in reversed(self.loops):
-            if loop.var == ref.index.var:
-                return loop.domain
-        return "units"
+        return next((loop.domain for loop in reversed(self.loops) if loop.var == ref.index.var), "units")
 
     def _lookup(self, ref: Ref) -> Value:
         value = self._whole(ref)
@@ -170,9 +167,7 @@ class _Walk:
                 return self._call(expr)
 
     def _call(self, call: Call) -> Value:
-        skip = 1 if call.op == "elementwise" else 0
-        args = call.args[:1] if call.op in ("quantize", "cast") else call.args[skip:]
-        operands = tuple(self._eval(a) for a in args)
+        operands = tuple(self._eval(a) for a in call.operands)
         if call.op in _TURN and self.phase == "forward":
             self.phase = "backward"
         if call.op in ("update", "update_with"):

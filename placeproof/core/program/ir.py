@@ -70,6 +70,13 @@ class Call:
         return value
 
     @property
+    def operands(self) -> tuple[Expr, ...]:
+        """The arguments that are values: neither the name of a function nor a width."""
+        if self.op in ("cast", "quantize"):
+            return self.args[:1]
+        return self.args[1:] if self.op in ("elementwise", "slope") else self.args
+
+    @property
     def steps(self) -> int:
         """How far along its axis a message goes, or comes from."""
         return int(self.choice("to" if self.op == "send" else "source"))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from placeproof.semantics.meaning.mesh import Mesh, owned
+from placeproof.semantics.meaning.mesh import Mesh, owned, size
 from placeproof.semantics.meaning.network import Weights
 from placeproof.semantics.meaning.numbers import Array, Field
 from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Part, Saved, Stream, expect
@@ -201,15 +200,13 @@ def _shares(mesh: Mesh) -> Array:
     found = []
     for element in world.elements:
         group = world.layout.group(world.layout.group_of(element))
+        number, those = np.array(0), [0]
         if group.tied:
-            ends = 0, world.sizes[group.tied] - 1
-            found.append([np.broadcast_to(at[group.tied] == end, shape) for end in ends])
+            number, those = at[group.tied], [0, world.sizes[group.tied] - 1]
         elif group.partial:
             along = world.layout.factors((group.partial,))
-            number = mesh.place(along)
-            found.append([np.broadcast_to(number == i, shape) for i in range(prod(world.sizes[f] for f in along))])
-        else:
-            found.append([np.ones(shape, dtype=bool)])
+            number, those = mesh.place(along), [*range(size(world, along))]
+        found.append([np.broadcast_to(number == n, shape) for n in those])
     most = max(map(len, found))
     none: Array = np.zeros(shape, dtype=bool)
     return np.stack([np.stack([*f, *([none] * (most - len(f)))], axis=-1) for f in found], axis=-2)

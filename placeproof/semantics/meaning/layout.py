@@ -15,6 +15,7 @@ from placeproof.core.program.facts import ProgramFacts
 from placeproof.core.strategy import NORM
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.remembered import remembered
+from placeproof.semantics.meaning.setup import Setup, factors_of
 
 #: (block, part, row, column): an element of the parameters. The part is a matrix of the network, or a group.
 Element: TypeAlias = tuple[int, str, int, int]
@@ -34,17 +35,6 @@ def in_words(element: Element) -> str:
     """An element's name for people."""
     block, part, row, column = element
     return f"{part}[{row}, {column}]" + ("" if block < 0 else f" of block {block}")
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How large the mesh and the model are."""
-
-    factors: dict[str, int]
-    layers_per_stage: int
-    units_per_stage: int
-    microbatches: int
-    entries: int = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +59,12 @@ class Layout(ProgramFacts):
     """
 
     program: Resolved
-    sizes: Sizes
+    setup: Setup
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """How many devices there are along each axis factor."""
+        return {f: n for axis in self.program.axes for f, n in factors_of(axis, self.setup).items()}
 
     @cached_property
     def experts(self) -> str | None:
@@ -86,13 +81,13 @@ class Layout(ProgramFacts):
 
     def stage_blocks(self, stage: int) -> tuple[int, ...]:
         """The blocks of a pipeline stage."""
-        per = self.blocks_per_layer * self.sizes.layers_per_stage
+        per = self.blocks_per_layer * self.setup.layers_per_stage
         return tuple(range(stage * per, (stage + 1) * per))
 
     @cached_property
     def stage_count(self) -> int:
         """The number of pipeline stages."""
-        return self.sizes.factors[self.stages] if self.stages else 1
+        return self.sizes[self.stages] if self.stages else 1
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
@@ -171,7 +166,7 @@ class Layout(ProgramFacts):
             return found
         found = []
         for group in (g.name for g in self.program.groups if not g.tied):
-            entries = 1 if self.slice_axes(group) else self.sizes.entries
+            entries = 1 if self.slice_axes(group) else self.setup.entries
             found += [(block, group, j, i) for j in range(self.slices(group)) for i in range(entries)]
         return found
 
@@ -210,15 +205,15 @@ class Layout(ProgramFacts):
         """The coordinate that owns each element along a factor, as a device of a stage sees it; -1: all own it. Slices go in ranges, other
         elements one by one, so that shares are uneven where degrees do not divide. Copies of tied weights lie in partitions of their own.
         """
-        axis, of, size = self.axis_of(factor), self.table, self.sizes.factors[factor]
+        axis, of, size = self.axis_of(factor), self.table, self.sizes[factor]
         if axis.splits.name == "layers":
-            return of.block // (self.blocks_per_layer * self.sizes.layers_per_stage)
-        before = itertools.takewhile(lambda f: f != factor, self.sizes.factors)
-        row = prod(self.sizes.factors[f] for f in before if f != self.hidden)
+            return of.block // (self.blocks_per_layer * self.setup.layers_per_stage)
+        before = itertools.takewhile(lambda f: f != factor, self.sizes)
+        row = prod(self.sizes[f] for f in before if f != self.hidden)
         number = of.number + stage * (of.block == TIED) + (order != "blocked")
         copied = self.network and factor == self.hidden
         found = np.zeros_like(number) if copied else number // row % size
-        inner = prod(self.sizes.factors[f] for f in axis.factors[axis.factors.index(factor) + 1 :])
+        inner = prod(self.sizes[f] for f in axis.factors[axis.factors.index(factor) + 1 :])
         for at, name in enumerate(of.names):
             if axis.name in self.slice_axes(name):
                 mine = of.group == at
@@ -241,11 +236,11 @@ class Layout(ProgramFacts):
         return _column(element) - self.columns[self.group_of(element)].start
 
     def _degree(self, axis: str) -> int:
-        return prod(self.sizes.factors[factor] for factor in self.factors((axis,)))
+        return prod(self.sizes[factor] for factor in self.factors((axis,)))
 
     def _number(self, element: Element) -> int:
         block, part, row, column = element
         if self.network and block != TIED:
             return ((block * 3 + ("n", "W1", "W2").index(part)) * 4 + row) * 4 + column
         names = [g.name for g in self.program.groups]
-        return (((block + 1) * len(names) + names.index(part)) * 2 + row) * self.sizes.entries + column
+        return (((block + 1) * len(names) + names.index(part)) * 2 + row) * self.setup.entries + column

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -31,11 +31,8 @@ class Field:
     """Arithmetic on arrays. ``exact``: in fractions."""
 
     exact: bool
-
-    @property
-    def modulus(self) -> Any:
-        """What residues are modulo."""
-        return PRIME
+    #: What residues are modulo.
+    modulus: ClassVar[Any] = PRIME
 
     def of(self, value: Fraction | Recorded | int) -> Any:
         """One number. Raises ZeroDivisionError where its denominator is zero modulo the prime."""

@@ -213,7 +213,7 @@ class Place:
         return scope.parts[stmt.within][2]
 
     def _parts(self, domain: str, blocks: tuple[int, ...]) -> list[tuple[int, ...]]:
-        units = len(self._blocks) // self.layout.sizes.units_per_stage
+        units = len(self._blocks) // self.layout.setup.units_per_stage
         each = {"blocks": 1, "layers": self.layout.blocks_per_layer, "units": units}[domain]
         return [blocks[i : i + each] for i in range(0, len(blocks), each)]
 
@@ -334,24 +334,19 @@ class Place:
         if call.op == "start":
             inner = call.args[0]
             assert isinstance(inner, Call)
-            # what is computed is computed now; a buffer is read while the collective runs
-            if inner.args and not isinstance(inner.args[0], Ref):
-                return Handle(inner, scope, (yield from self.eval(inner.args[0], scope)))
-            return Handle(inner, scope, seen=(yield from self.eval(inner.args[0], scope)) if inner.args else None)
+            return Handle(inner, scope, (yield from self.eval(inner.args[0], scope)) if inner.args else None)
         if call.op == "wait":
             handle = yield from self.eval(call.args[0], scope)
             if not isinstance(handle, Handle):
                 raise MisfitError("what is waited for is no handle")
-            if handle.value is not None:
-                return (yield self._meeting(handle.call, handle.value))
-            if isinstance(handle.seen, Part):
-                return (yield self._meeting(handle.call, (yield from self._unchanged(handle))))
-            return (yield from self.eval(handle.call, handle.scope))
-        if call.op in ("elementwise", "quantize", "cast"):
-            position = 1 if call.op == "elementwise" else 0
-            return local.compute(self, call, [(yield from self.eval(call.args[position], scope))], results)
+            inner, value = handle.call, handle.value
+            if not inner.args or isinstance(inner.args[0], Ref):  # what is computed was computed then; a buffer is read while it runs
+                if not isinstance(value, Part):
+                    return (yield from self.eval(inner, handle.scope))
+                value = yield from self._unchanged(handle)
+            return (yield self._meeting(inner, value))
         operands = []
-        for arg in call.args:
+        for arg in call.operands:
             operands.append((yield from self.eval(arg, scope)))
         if call.op in ("send", "recv"):
             message = self._message(call, operands)
@@ -371,7 +366,7 @@ class Place:
     def _unchanged(self, handle: Handle) -> Waits:
         """What a started collective sends; what was written since, and what was there before, may both be read, so that it is neither."""
         now = yield from self.eval(handle.call.args[0], handle.scope)
-        same = isinstance(now, Part) and now.columns is handle.seen.columns and np.array_equal(now.data, handle.seen.data)
+        same = isinstance(now, Part) and now.columns is handle.value.columns and np.array_equal(now.data, handle.value.data)
         return now if same or not isinstance(now, Part) else now.with_(now.data, np.zeros_like(now.have))
 
     def _message(self, call: Call, operands: list[Any]) -> Message | None:

@@ -59,7 +59,7 @@ class Problem:
     @property
     def tokens_of_a_sample(self) -> int:
         """Tokens of a sample in the network: one for each device that may hold some."""
-        return self.layout.sizes.factors[self.layout.hidden] if self.layout.hidden else 1
+        return self.layout.sizes[self.layout.hidden] if self.layout.hidden else 1
 
     def initial(self, element: Element, at: Coordinates | None = None) -> Number:
         """A parameter before the first step, on the device at some coordinates (None: on the first)."""

@@ -11,12 +11,13 @@ from placeproof.core.program import Call, Resolved
 from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.collectives import OnArrays
 from placeproof.semantics.meaning.layers import Experts, Layers, flat_pass, own_gradients
+from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.mesh import Mesh, at_place, stacked
 from placeproof.semantics.meaning.numbers import Array, Field
 from placeproof.semantics.meaning.place import Meeting, Message, Place
 from placeproof.semantics.meaning.problem import Problem
 from placeproof.semantics.meaning.recorded import HERE, Recorded, known, unheld
-from placeproof.semantics.meaning.setup import Difference, Fault, Setup, layout_of
+from placeproof.semantics.meaning.setup import Difference, Fault, Setup
 from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Part, Stream
 from placeproof.semantics.meaning.world import World
 
@@ -38,7 +39,7 @@ class Run:
         recorded: dict[str, Recorded] | None = {} if setup.record else None
         if program.not_spoken_of is not None:
             raise NoMeaningError(program.not_spoken_of[0])
-        layout = layout_of(program, setup)
+        layout = Layout(program, setup)
         drawn = problem or Problem(layout=layout, seed=setup.seed, without=setup.without, recorded=recorded, small=setup.small)
         world = World(program, drawn, Field(setup.exact), setup.seed)
         self.places = [Place(world, here, setup.microbatches) for here in world.places()]

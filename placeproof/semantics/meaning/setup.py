@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from placeproof.core.mesh import Axis
-from placeproof.core.program import Resolved
-from placeproof.semantics.meaning.layout import Element, Layout, Sizes
+
+if TYPE_CHECKING:
+    from placeproof.semantics.meaning.layout import Element
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,3 @@ def factors_of(axis: Axis, setup: Setup) -> dict[str, int]:
     if size % inner:
         raise ValueError(f"sub-groups of {inner} do not divide axis {axis.name} of {size}")
     return {axis.outer_name: size // inner, axis.inner_name: inner}
-
-
-def layout_of(program: Resolved, setup: Setup) -> Layout:
-    """Where the elements of a run's model lie."""
-    factors = {f: n for a in program.axes for f, n in factors_of(a, setup).items()}
-    return Layout(program, Sizes(factors, setup.layers_per_stage, setup.units_per_stage, setup.microbatches, setup.entries))

@@ -134,13 +134,12 @@ class Saved:
 
 @dataclass(frozen=True, eq=False)
 class Handle:
-    """A collective that was started. A buffer that it sends may be read until it is waited for; ``value``: what was computed for it;
-    ``seen``: what a buffer that it sends held then."""
+    """A collective that was started. A buffer that it sends may be read until it is waited for; ``value``: what was computed for it, or
+    what the buffer held then."""
 
     call: Call
     scope: Scope
-    value: Any = None
-    seen: Any = None
+    value: Any
 
 
 @dataclass

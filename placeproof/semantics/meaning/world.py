@@ -7,7 +7,7 @@ stages) they are *apart*: each coordinate runs by itself, and its arrays have le
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -96,7 +96,7 @@ class World:
         self.layout: Layout = problem.layout
         self.by_batch = program.kept_by_batch
         self.random = Random(seed)
-        self.sizes = self.layout.sizes.factors
+        self.sizes = self.layout.sizes
         self.factors = tuple(self.sizes)
         self.dim = {f: n for n, f in enumerate(self.factors)}
         self.elements: list[Element] = self.layout.elements
@@ -114,9 +114,10 @@ class World:
         """The dimensions of some factors."""
         return tuple(self.dim[f] for f in factors)
 
-    def places(self) -> list[dict[str, int]]:
-        """All coordinates along the factors that are apart."""
-        return [dict(zip(self.apart, at, strict=True)) for at in itertools.product(*(range(self.sizes[f]) for f in self.apart))]
+    def places(self, factors: tuple[str, ...] | None = None) -> list[dict[str, int]]:
+        """All coordinates along some factors; along those that are apart, unless others are named."""
+        factors = self.apart if factors is None else factors
+        return [dict(zip(factors, at, strict=True)) for at in itertools.product(*(range(self.sizes[f]) for f in factors))]
 
     @remembered
     def columns(self, numbers: tuple[int, ...]) -> Columns:
@@ -155,7 +156,7 @@ class World:
     def drawn(self, name: Any, one: Callable[[tuple[int, ...]], list[Any]], shape: tuple[int, ...]) -> Array:
         """Numbers of each sample: ``[coordinates..., micro-batch, *shape]``, of length 1 along factors whose devices share samples."""
         if name not in self._drawn:
-            own, batches = self.layout.sample_factors, self.layout.sizes.microbatches
+            own, batches = self.layout.sample_factors, self.layout.setup.microbatches
             lengths = tuple(self.sizes[f] if f in own else 1 for f in self.factors)
             values = (v for at in np.ndindex(*lengths) for i in range(batches) for v in one((*(at[self.dim[f]] for f in own), i)))
             self._drawn[name] = self._any(values, (*lengths, batches, *shape))
@@ -175,7 +176,7 @@ class World:
         """Token counts, statistics or masks: ``[..., micro-batch]``."""
         if what == "mask":  # the key of the sample's coordinates
             at = tuple(slice(None) if f in self.layout.sample_factors else slice(0, 1) for f in self.factors)
-            batches = range(self.layout.sizes.microbatches)
+            batches = range(self.layout.setup.microbatches)
             return np.stack([self.keys(self.layout.masked_by, i, step)[at] for i in batches], axis=-1)
         rule = self.problem.tokens if what == "tokens" else self.problem.statistic
         found = self.drawn((what, step), lambda sample: [rule(sample, step)], ())
@@ -184,23 +185,19 @@ class World:
 
     def symbol(self, name: str) -> Fraction:
         """The value of a symbol of the notation: of a degree, or any number."""
-        known = {"N": prod(self.sizes.values()), "m": self.layout.sizes.microbatches, **{f"N_{f}": n for f, n in self.sizes.items()}}
+        known = {"N": prod(self.sizes.values()), "m": self.layout.setup.microbatches, **{f"N_{f}": n for f, n in self.sizes.items()}}
         known |= {f"N_{a.name}": prod(self.sizes[f] for f in self.layout.factors((a.name,))) for a in self.program.axes}
         known |= {a.inner: self.sizes[a.inner_name] for a in self.program.axes if isinstance(a.inner, str)}
         if name in known:
             return Fraction(known[name])
         return Fraction(2 + int.from_bytes(name.encode(), "big") % 9973)
 
-    def _devices(self) -> Iterator[dict[str, int]]:
-        """The coordinates of each."""
-        yield from (dict(zip(self.factors, at, strict=True)) for at in np.ndindex(*self.sizes.values()))
-
     def keys(self, draw: str, batch: int | None, step: int) -> Array:
         """A random key for each device. ``batch``: the micro-batch in which it is drawn; None outside of all, where there are several."""
-        batch = 0 if self.layout.sizes.microbatches == 1 else batch
+        batch = 0 if self.layout.setup.microbatches == 1 else batch
         name = (draw, batch, step)
         if name not in self._drawn:
-            self._drawn[name] = self._any((self.problem.key(*name, at) for at in self._devices()), tuple(self.sizes.values()))
+            self._drawn[name] = self._any((self.problem.key(*name, at) for at in self.places(self.factors)), tuple(self.sizes.values()))
         return self._drawn[name]
 
     def overflows(self, step: int) -> Array:
@@ -216,7 +213,7 @@ class World:
     def _copies(self) -> Array:
         """The parameters that each device begins with, where they may differ: ``[coordinates..., element]``."""
         shape = (*self.sizes.values(), len(self.elements))
-        found = self._any((self.problem.initial(e, at) for at in self._devices() for e in self.elements), shape)
+        found = self._any((self.problem.initial(e, at) for at in self.places(self.factors) for e in self.elements), shape)
         found[(0,) * len(self.factors)] = self.first
         return found
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache
 from math import log2
 from random import Random
 from typing import Any, ClassVar, TypeAlias
@@ -102,11 +102,7 @@ class Residues(Tensors):
     exact: bool = False
     extra: ClassVar[int] = 1
     nested: ClassVar[bool] = False
-
-    @cached_property
-    def modulus(self) -> Array:
-        """The primes."""
-        return np.array(PAIR, dtype=np.int64)
+    modulus: ClassVar[Array] = np.array(PAIR, dtype=np.int64)
 
     def of(self, value: Any) -> Array:
         """The residues of a fraction."""
