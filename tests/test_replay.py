@@ -30,6 +30,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.program import Program, read
 from placeproof.measure.replay import BY_AUTOGRAD
 from placeproof.measure.replay_file import number, parse
+from placeproof.measure.replay_model import world_of
 from placeproof.measure.replay_simulator import simulated
 from placeproof.report.proof_data import judgement
 from placeproof.semantics.catalogue import not_equivalent, read_not_equivalent
@@ -532,6 +533,18 @@ def test_the_run_is_as_the_schema_says(name: str) -> None:
     damaged = data_of(name)
     del damaged["counterexample"]["run"]["numbers"]
     assert list(Draft202012Validator(SCHEMA).iter_errors(damaged))
+
+
+def test_a_mesh_whose_devices_are_named_has_an_element_for_each() -> None:
+    program = read(
+        'mesh(dp)\nplace(parameters, dp="R")\nplace(optimizer, dp="S")\nplace(gradients, dp="S")\n'
+        "gradients = reduce_scatter(backward(parameters), dp, op=mean)\nif rank(dp) == 3:\n    gradients = scale(gradients, 2)\n"
+        "parameters, optimizer = update(parameters, optimizer, gradients)\nparameters = all_gather(parameters, dp)\n"
+    )
+    found = parse(json.dumps(judgement("doubled by the fourth", judge(program))))
+    assert dict(found.degrees) == {"dp": 4}
+    assert simulated(found).agrees(found)
+    assert len(world_of(found).layout.elements) == len(found.elements)
 
 
 @pytest.mark.parametrize("name", ["B02", "B117", "B77", "asynchronous_sgd", "attention: all_reduce of dxk", "norm: all_gather of full"])

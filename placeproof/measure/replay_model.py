@@ -35,6 +35,7 @@ def setup_of(found: Counterexample) -> Setup:
         microbatches=found.microbatches,
         layers_per_stage=found.sizes["layers per stage"],
         units_per_stage=found.sizes["units per stage"],
+        entries=max([2, *(1 + entry for *_, entry in found.elements)]),
         seed=found.seed,
         small=found.flags.get("small", False),
         without=found.without,
