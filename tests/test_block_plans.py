@@ -86,6 +86,14 @@ def test_a_gathered_tensor_is_gathered_once_in_each_phase() -> None:
         assert gathers == [f"{name} = all_gather(x, tp)" for name in names]
 
 
+@pytest.mark.parametrize(("change", "again"), [("", True), ("v = v * x\n", False), ("free(v)\n", False)])
+def test_what_is_made_of_gathered_tokens_is_made_again_while_they_can_be(change: str, again: bool) -> None:
+    """Not when what it was made of is another by then, or freed."""
+    text = "v = x * 3\nkk = contract(hot(same), v, over=tokens)\ny = contract(x, kk, over=hidden)\n" + change + "returns(y)\n"
+    text += "returns(contract(contract(dy, kk, over=hidden), kk, over=keys))\nreturns(dy, gradient_of=x, by=x, at=dy)\n"
+    assert ("kk_again = contract(hot(same), v_full_2, over=tokens)" in body(text, CP)) is again
+
+
 def test_a_greatest_value_is_reduced_at_once() -> None:
     lines = body("m = largest(contract(x, w1, over=hidden), over=ffn)\nreturns(m)\n", TP)
     assert lines[0] == "m = all_reduce(largest(contract(x, w1, over=hidden), over=ffn), tp, op=max)"

@@ -134,6 +134,18 @@ def test_the_first_unit_is_held_to_the_same() -> None:
     assert {(d.part, d.left, d.right) for d in found if d.group == "all, first unit"} == {("reduced", "nothing", "dp")}
 
 
+def test_what_is_summed_for_the_norm_counts_and_not_what_is_handed_on() -> None:
+    clipped = (
+        "mesh(dp, tp)\nreference(clip=global_norm)\ng = all_reduce(backward(parameters), dp, op=mean)\nn = square_norm(g)\n"
+        "{again}g = scale(g, clip_factor(sqrt({norm})))\nparameters, optimizer = update(parameters, optimizer, g)\n"
+    )
+    once = program(clipped.format(again="", norm="n"))
+    handed_on = program(clipped.format(again="k = broadcast(n, tp)\n", norm="k"))
+    summed = program(clipped.format(again="k = all_reduce(n, tp)\n", norm="k"))
+    assert refine(once, handed_on).word == "refines"
+    assert [(d.part, d.left, d.right) for d in differences(once, summed)] == [("norm", "nothing", "tp")]
+
+
 def test_the_norm_that_clips_is_compared() -> None:
     right, wrong = recorded("clip"), recorded("wrong_clip_local")
     assert differences(right, right) == ()

@@ -41,6 +41,13 @@ STATISTIC = "mesh(dp)\nreference(statistics=batch)\ns = all_reduce(statistics(pa
 STATISTIC += "G = scale(all_reduce(G, dp), 1 / dp)\n"
 HANDLE = "mesh(dp)\ng = backward(parameters)\n{started}{between}G = wait(h)\n"
 
+NORMS = (
+    "mesh(dp)\nplace(parameters)\nplace(optimizer, dp='S')\nreference(optimizer=tensor_norm)\n"
+    "G = reduce_scatter(backward(parameters), dp, op=mean)\nif rank(dp) == 0:\n    n = tensor_norms(parameters, optimizer, G)\nelse:\n"
+    "    n = tensor_norms(parameters, optimizer, {other})\nn = all_reduce(n, dp)\n"
+    "parameters, optimizer = update_with(parameters, optimizer, G, n)\nparameters = all_gather(parameters, dp)\n"
+)
+
 PIPELINE = """\
 mesh(pp)
 place(parameters, pp="S")
@@ -153,6 +160,11 @@ PROGRAMS = {
     "a group that is placed apart, and updated in part": (GROUPS.format(norm='place(parameters.norm, dp="R")\n') + SHARDED, "refuted"),
     "sub-groups that do not divide": (f"mesh(dp=4)\ninner(dp=3)\n{PLAIN}", "PP303"),
     "a mean of the sum that is taken again for each micro-batch": (AGAIN.format(change="all_reduce(G, dp, op=mean)"), "proved"),
+    "a mean that is taken again for each micro-batch, of what begins with a zero of another kind": (
+        "mesh(dp)\nG = scale(parameters, 0)\nfor i in microbatches:\n    G += backward(parameters, i)\n    G = all_reduce(G, dp, op=mean)\n"
+        "G = scale(G, 1 / microbatches)\n",
+        "proved",
+    ),
     "a sum that is taken again for each micro-batch": (AGAIN.format(change="all_reduce(G, dp)"), "refuted"),
     "a half for each micro-batch": (AGAIN.format(change="scale(all_reduce(G, dp, op=mean), 1 / 2)"), "refuted"),
     "each part by the one before": (PARTS.format(apart="0", index="u + 1"), "proved"),
@@ -307,6 +319,8 @@ PROGRAMS = {
     "two axes of one name": (f"mesh(dp, dp)\n{PLAIN}", "PP305"),
     "all but the last, and the second": (TWO.format(walk="microbatches", read="g[i - 1]", more="G += g[1]\n"), "refuted"),
     "all but the last two, and the first": (TWO.format(walk="microbatches", read="g[i - 2]", more="G += g[0]\n"), "refuted"),
+    "norms of tensors that branches write": (NORMS.format(other="G"), "unknown"),
+    "norms of tensors that branches write, of another gradient": (NORMS.format(other="scale(G, 2)"), "refuted"),
     "the last but one, and the last": (
         TWO.format(walk="microbatches", read="g[i - 1]", more="G += g[-1]\n").replace("    G +=", "    G ="),
         "refuted",
@@ -316,7 +330,7 @@ PROGRAMS = {
 
 def ending(text: str) -> str:
     """A program with its update."""
-    return text if "update(" in text else text + UPDATE
+    return text if "update(" in text or "update_with(" in text else text + UPDATE
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
