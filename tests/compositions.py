@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, If, Program, Stmt, calls, statements
-from placeproof.core.program.ops import OPS
+from placeproof.program import Assign, Binary, Call, Do, Expr, For, If, Program, Stmt, calls, statements
+from placeproof.program.ops import OPS
 from placeproof.semantics import catalogue
 from placeproof.semantics.lower import lower
 from placeproof.strategies import names, parse_strategy

@@ -29,8 +29,8 @@ from manual_tensors import (
     together,
 )
 
-from placeproof.core.program import Program
-from placeproof.core.program.ir import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt, Tensor, statements
+from placeproof.program import Program
+from placeproof.program.ir import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt, Tensor, statements
 
 STEP = 1e-40
 COMPARE = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placeproof.core.program import Program
-from placeproof.core.program.ir import calls, statements
+from placeproof.program import Program
+from placeproof.program.ir import calls, statements
 
 Device = tuple[int, ...]
 #: Of each axis that cuts a dimension: how many devices away the owner is.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from placeproof.core.program import Call, Expr, For, If, Program, Ref, Stmt, assigned, statements
-from placeproof.core.program.ir import rewritten, with_expressions
 from placeproof.core.states import STATES
+from placeproof.program import Call, Expr, For, If, Program, Ref, Stmt, assigned, statements
+from placeproof.program.ir import rewritten, with_expressions
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from placeproof.cli.main import run
-from placeproof.core.program import Program
 from placeproof.models import load, presets
+from placeproof.program import Program
 from placeproof.semantics.catalogue import compositions, variants
 
 HERE = Path(__file__).parent

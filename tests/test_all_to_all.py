@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import Program, read, render
 from placeproof.cost.tensors import exchanges, kept
+from placeproof.program import Program, read, render
 from placeproof.report.proof_data import judgement
 from placeproof.semantics.tensors import Setup
 from placeproof.semantics.tensors.simulate import machine

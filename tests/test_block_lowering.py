@@ -18,11 +18,11 @@ from block_programs import random_block
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placeproof.core.program import POSITIONS, Assign, Call, Do, Program, Ref, Stmt, read, render, render_head
-from placeproof.core.program.ir import calls
-from placeproof.core.program.ops import OPS
 from placeproof.cost.tensor_shapes import Held, lines
 from placeproof.cost.tensors import exchanges, kept
+from placeproof.program import POSITIONS, Assign, Call, Do, Program, Ref, Stmt, read, render, render_head
+from placeproof.program.ir import calls
+from placeproof.program.ops import OPS
 from placeproof.semantics.blocks import (
     Plan,
     combined,

@@ -6,11 +6,11 @@ import pytest
 from gpt_blocks import LAYER, block, differs
 
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import read, render
 from placeproof.cost.chain import chained
 from placeproof.cost.layer import Layer, layer
 from placeproof.cost.recompute import between
 from placeproof.cost.tensors import kept
+from placeproof.program import read, render
 from placeproof.semantics.verdict import judge_tensors
 
 PLANS = ("", "tp", "sp")

@@ -14,10 +14,10 @@ import sympy
 import placeproof
 from placeproof.cli.listing import KINDS
 from placeproof.cli.main import run
-from placeproof.core.program import read
 from placeproof.core.strategy import NEUTRAL
 from placeproof.core.symbols import SYMBOLS
 from placeproof.models import load
+from placeproof.program import read
 from placeproof.strategies import names, template
 
 MEMORY = {

@@ -13,9 +13,9 @@ from unrolling import Costs, Sizes, unroll
 
 import placeproof
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import Assign, Call, For, Program, read, statements
 from placeproof.core.symbols import BASE_UNITS, info, symbol
 from placeproof.cost.derive import Derivation, derive, evaluate
+from placeproof.program import Assign, Call, For, Program, read, statements
 from placeproof.strategies import parse_strategy
 
 DATA = [

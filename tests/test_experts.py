@@ -13,15 +13,15 @@ import sympy
 from published import Row, rows
 from test_prove_against_brute_force import agree, differs, edits
 
-from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import Program, check, parse, read, render
 from placeproof.core.symbols import symbol
 from placeproof.cost.derive import derive
 from placeproof.cost.model import derive_model
 from placeproof.cost.model.checks import require_fit
 from placeproof.cost.model.parts import parts, plan_of
 from placeproof.models import load
+from placeproof.program import Program, check, parse, read, render
+from placeproof.program.assumptions import ASSUMPTIONS
 from placeproof.semantics.blocks import lower_block
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Fault, Setup

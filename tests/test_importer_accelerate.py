@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.core.diagnostics import InputError
 from placeproof.core.precision import PRECISIONS
 from placeproof.importers.accelerate_fields import FIELDS
 from placeproof.importers.imported import Imported, Role
 from placeproof.importers.systems import read_config
+from placeproof.program.assumptions import ASSUMPTIONS
 from placeproof.semantics.lower import lower
 from placeproof.semantics.verdict import judge
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from placeproof.cli.main import run
-from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.core.diagnostics import InputError
 from placeproof.core.precision import PRECISIONS
 from placeproof.importers import Imported, Role, read_config
 from placeproof.importers.megatron_fields import FIELDS
+from placeproof.program.assumptions import ASSUMPTIONS
 from placeproof.semantics.lower import lower
 from placeproof.semantics.verdict import judge
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from compositions import compositions
 
-from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import Program, read
+from placeproof.program import Program, read
+from placeproof.program.assumptions import ASSUMPTIONS
 from placeproof.prove.terms import ONE
 from placeproof.semantics.confirm import DisagreementError, meshes
 from placeproof.semantics.encode import Line, encode

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import placeproof
 from placeproof.collectives import COLLECTIVES
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import read
 from placeproof.core.symbols import symbol
 from placeproof.cost.layer import layer
 from placeproof.cost.model import ModelDerivation, derive_model
@@ -23,6 +22,7 @@ from placeproof.cost.model.checks import require_fit
 from placeproof.cost.model.derivation import WIDTHS as WIDTHS_OF_VALUES
 from placeproof.cost.model.parts import Part
 from placeproof.models import load
+from placeproof.program import read
 from placeproof.strategies import parse_strategy
 
 WIDTHS = {"b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2}

@@ -10,8 +10,8 @@ import pytest
 from renaming import renamings
 
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import Program, read, render
 from placeproof.cost.derive import derive
+from placeproof.program import Program, read, render
 from placeproof.semantics.catalogue import compositions, not_equivalent, read_not_equivalent, variants
 from placeproof.semantics.verdict import judge
 

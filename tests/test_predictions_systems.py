@@ -17,13 +17,13 @@ from recorded_systems import CASES, SEEDS, about, rows
 
 from placeproof.core.diagnostics import InputError
 from placeproof.core.exchange import Exchange
-from placeproof.core.program import read
 from placeproof.core.shapes import Shapes, Unit, Weight
 from placeproof.cost.exact import deepspeed, megatron
 from placeproof.cost.exact.flat import buffers, filled, passed, slices
 from placeproof.cost.exact.reuse import Limits, gathers
 from placeproof.measure.systems import predicted
 from placeproof.profiles.profile import profile
+from placeproof.program import read
 from placeproof.semantics.lower import lower
 from placeproof.semantics.verdict import judge, judge_tensors
 from placeproof.strategies import parse_strategy

@@ -16,10 +16,10 @@ from block_oracle import collectives_taken_away, swapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placeproof.core.program import POSITIONS, Assign, Program, read
-from placeproof.core.program.ir import calls
-from placeproof.core.program.ops import OPS
 from placeproof.cost.tensors import Kept, exchanges, kept, kept_bytes
+from placeproof.program import POSITIONS, Assign, Program, read
+from placeproof.program.ir import calls
+from placeproof.program.ops import OPS
 from placeproof.semantics.search import Searched
 from placeproof.semantics.tensors import Found, NotComputedError, Setup, encode_tensors, search, simulate
 from placeproof.semantics.verdict import judge_tensors

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 import placeproof
 from placeproof.blocks import BLOCKS
 from placeproof.blocks import text as block_text
-from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.core.diagnostics import InputError
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis, axis_order
 from placeproof.core.modes import MODES
-from placeproof.core.program import (
+from placeproof.program import (
     Assign,
     Binary,
     Call,
@@ -35,10 +34,11 @@ from placeproof.core.program import (
     read,
     render,
 )
-from placeproof.core.program.header import REFERENCE
-from placeproof.core.program.ir import Tensor
-from placeproof.core.program.ops import DOMAINS, OPS, Axes
-from placeproof.core.program.parse import MAX_LINES
+from placeproof.program.assumptions import ASSUMPTIONS
+from placeproof.program.header import REFERENCE
+from placeproof.program.ir import Tensor
+from placeproof.program.ops import DOMAINS, OPS, Axes
+from placeproof.program.parse import MAX_LINES
 from placeproof.semantics.lower import lower
 from placeproof.strategies import names, parse_strategy
 

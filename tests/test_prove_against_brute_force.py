@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from verdict_counts import count
 
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import Assign, Call, For, If, Program, Stmt, check, read, statements
-from placeproof.core.program.ir import calls
-from placeproof.core.program.ops import OPS
+from placeproof.program import Assign, Call, For, If, Program, Stmt, check, read, statements
+from placeproof.program.ir import calls
+from placeproof.program.ops import OPS
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.resolve import resolve

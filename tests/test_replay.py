@@ -27,11 +27,11 @@ from replaying import Data, anything, assert_reproduced, replayed
 from placeproof.cli import replay as cli
 from placeproof.cli.main import run as command
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import Program, read
 from placeproof.measure.replay import BY_AUTOGRAD
 from placeproof.measure.replay_file import number, parse
 from placeproof.measure.replay_model import world_of
 from placeproof.measure.replay_simulator import simulated
+from placeproof.program import Program, read
 from placeproof.report.proof_data import judgement
 from placeproof.semantics.catalogue import not_equivalent, read_not_equivalent
 from placeproof.semantics.lower import lower

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from test_tensor_costs import HEAD, held
 
-from placeproof.core.program import read
 from placeproof.cost.tensor_shapes import lines
 from placeproof.cost.tensors import exchanges, kept
+from placeproof.program import read
 
 #: Lines of forward, lines of backward, and the names of what lives between them.
 LIVES: dict[str, tuple[str, str, list[str]]] = {

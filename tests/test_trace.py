@@ -14,10 +14,10 @@ from trace_steps import HEAD, STEPS
 
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import read
 from placeproof.measure.trace_axes import grid
 from placeproof.measure.trace_factor import recognise, written
 from placeproof.measure.trace_nodes import Node, Nodes
+from placeproof.program import read
 from placeproof.semantics.verdict import judge
 
 SCRIPTS = Path(__file__).parent / "scripts"

@@ -26,7 +26,6 @@ from placeproof.collectives.patterns import pairwise, ring_all_gather, ring_redu
 from placeproof.collectives.rounds import Round
 from placeproof.core.diagnostics import InputError
 from placeproof.core.mesh import degree_symbol
-from placeproof.core.program import read
 from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import symbol
 from placeproof.cost.closed import largest, tidy
@@ -35,6 +34,7 @@ from placeproof.cost.model import derive_model
 from placeproof.cost.model.fractions import fitted_strategy, uneven_stages
 from placeproof.cost.uneven import Shards, described, following, fraction, read_shards, sent
 from placeproof.models import load
+from placeproof.program import read
 from placeproof.strategies import parse_strategy
 
 DOCS = Path(__file__).parent.parent / "docs" / "reference"

@@ -7,9 +7,9 @@ from functools import lru_cache
 from pipe_tables import block, code, formula, plain, table, value
 from sources_page import cited
 
-from placeproof.core.program import render
 from placeproof.core.states import STATES
 from placeproof.cost.derive import Derivation, derive
+from placeproof.program import render
 from placeproof.report.text import LABELS
 from placeproof.strategies import Template, names, parse_strategy, template
 

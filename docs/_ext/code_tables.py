@@ -14,13 +14,13 @@ from placeproof.core.formula import MOST_CHARACTERS, MOST_LEVELS
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS
 from placeproof.core.modes import MODES
 from placeproof.core.precision import DEFAULT_PRECISION, PRECISIONS
-from placeproof.core.program.ops import LOOPS, OPS, RESERVED
-from placeproof.core.program.parse import MAX_LINES
-from placeproof.core.program.wellformed import RULES
 from placeproof.core.shapes import MOST_LAYERS
 from placeproof.core.states import STATES
 from placeproof.core.strategy import NEUTRAL, SCHEDULE_FIELDS
 from placeproof.core.symbols import SYMBOLS, Dimension, SymbolInfo, info
+from placeproof.program.ops import LOOPS, OPS, RESERVED
+from placeproof.program.parse import MAX_LINES
+from placeproof.program.wellformed import RULES
 from placeproof.semantics.usable import RULES as USABILITY
 
 

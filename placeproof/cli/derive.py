@@ -251,8 +251,8 @@ def _of_strategy(asked: _Asked, expression: str | None, found: list[Imported | N
 def _program(expression: str) -> str:
     """The step program alone, also of a strategy whose costs it does not tell."""
     from placeproof.cli.common import read_subject
-    from placeproof.core.program import Program, render
     from placeproof.cost.derive import derive
+    from placeproof.program import Program, render
     from placeproof.semantics.lower import lower
 
     subject = read_subject(expression)
@@ -296,7 +296,7 @@ def _with_degree(derived: Derivation, axis: str) -> str:
 
 def _rendered(derived: Derivation, numbers: Numbers, shards: Shards | None, chosen: list[str], read: dict[str, Any]) -> str:
     if "--program" in chosen:
-        from placeproof.core.program import render
+        from placeproof.program import render
 
         return render(derived.program)
     if "--json" in chosen:

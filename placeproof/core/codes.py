@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from placeproof.core.code import Code
-from placeproof.core.real_codes import ROWS as _REAL
+from dataclasses import dataclass
 
-__all__ = ["CODES", "Code"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """One error code. ``example`` is an input of the kind named (``strategy``, ``file``, ``program``, ``set``)."""
+
+    code: str
+    title: str
+    meaning: str
+    kind: str
+    example: str
+    remedy: str
+
 
 _ROWS = (
     Code(
@@ -397,6 +407,30 @@ def positive(n: Degree):
         example="derive zero3 --world 64",
         remedy="Give the degree in the strategy: `zero3(64)`.",
     ),
+    Code(
+        code="PP601",
+        title="this cannot be run on real processes here",
+        meaning="PyTorch is not installed, the system cannot fork, there are too many processes, or no such backend.",
+        kind="command",
+        example="replay counterexample.json --backend nccl",
+        remedy='`pip install "placeproof[torch]"`; give a backend and a number of processes that the message names.',
+    ),
+    Code(
+        code="PP602",
+        title="no counterexample to replay",
+        meaning="A replay needs the JSON of a program that was refuted, as `placeproof prove SUBJECT --json` prints it.",
+        kind="command",
+        example="replay nowhere.json --backend simulator",
+        remedy="Save what `placeproof prove SUBJECT --json` prints, whole, and give the path of that file.",
+    ),
+    Code(
+        code="PP603",
+        title="a step that cannot be recorded",
+        meaning="What a script does has no words in a step program, its ranks do not agree, or PyTorch is not there to run it.",
+        kind="command",
+        example="trace record train.py --backend nccl",
+        remedy="Do as the message says, or write the step as a program by hand and prove that.",
+    ),
 )
 
-CODES: dict[str, Code] = {row.code: row for row in (*_ROWS, *_REAL)}
+CODES: dict[str, Code] = {row.code: row for row in _ROWS}

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from placeproof.collectives import Layout
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.mesh import degree_symbol
-from placeproof.core.program import Binary, Call, Expr, For, If, Index, Number, Program, Ref, statements
-from placeproof.core.program.ops import COMPARE
-from placeproof.core.program.ranks import least_degrees, rank_bound
 from placeproof.core.strategy import INNER, OUTER
 from placeproof.core.symbols import symbol
 from placeproof.cost.parts import Count, Parts
 from placeproof.cost.ranks import count, count_between, ranks
 from placeproof.cost.uneven import fraction
+from placeproof.program import Binary, Call, Expr, For, If, Index, Number, Program, Ref, statements
+from placeproof.program.ops import COMPARE
+from placeproof.program.ranks import least_degrees, rank_bound
 from placeproof.semantics.values import Kind, Piece, Value
 
 if TYPE_CHECKING:

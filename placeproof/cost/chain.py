@@ -16,10 +16,10 @@ from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import Axis
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
-from placeproof.core.program.ir import Tensor, adjoints
 from placeproof.cost.recompute import renamed
 from placeproof.cost.tensor_shapes import Held, Line, inputs, lines
+from placeproof.program import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
+from placeproof.program.ir import Tensor, adjoints
 
 __all__ = ["INPUT", "Origin", "chained"]
 

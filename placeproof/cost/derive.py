@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from placeproof.core.diagnostics import Problems
 from placeproof.core.mesh import degree_symbol
-from placeproof.core.program import Program
 from placeproof.core.states import MODEL_STATES
 from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import SymbolInfo
@@ -25,6 +24,7 @@ from placeproof.cost.step import Step
 from placeproof.cost.traffic import Traffic, traffic
 from placeproof.cost.uneven import Shards, described, fitted, named, require_parts, require_uneven
 from placeproof.cost.unrolled import Known, Unrolled
+from placeproof.program import Program
 from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.scheduled import schedule_of

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.mesh import Axis
-from placeproof.core.program import If, Program, render_expression, statements
-from placeproof.core.program.ops import COMPARE
 from placeproof.cost.amounts import Amounts
+from placeproof.program import If, Program, render_expression, statements
+from placeproof.program.ops import COMPARE
 
 if TYPE_CHECKING:
     import sympy

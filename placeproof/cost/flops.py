@@ -32,11 +32,11 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from placeproof.core.diagnostics import Diagnostic
-from placeproof.core.program import POSITIONS, Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
-from placeproof.core.program.ir import adjoints
-from placeproof.core.program.ops import COLLECTIVES
 from placeproof.cost.tensor_shapes import Held, Line, lines
 from placeproof.cost.tensors import Amount, SizeError, Splits, elements
+from placeproof.program import POSITIONS, Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
+from placeproof.program.ir import adjoints
+from placeproof.program.ops import COLLECTIVES
 
 __all__ = ["Operation", "Work", "amount", "element_operations", "flops", "matrices", "operations", "storage", "weights"]
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 
 from placeproof.core.diagnostics import Diagnostic, InputError, suggestion
 from placeproof.core.exchange import Exchange
-from placeproof.core.program import POSITIONS, Program
-from placeproof.core.program.ops import COLLECTIVES
 from placeproof.cost.chain import Origin, chained
 from placeproof.cost.flops import Work, amount, element_operations, flops, matrices, operations, storage, weights
 from placeproof.cost.recompute import AGAIN, computed_again, made_in_forward, recompute
 from placeproof.cost.tensor_shapes import Held, inputs
 from placeproof.cost.tensors import INDEX_BYTES, Amount, Splits, exchanges, kept
+from placeproof.program import POSITIONS, Program
+from placeproof.program.ops import COLLECTIVES
 
 __all__ = ["Layer", "Row", "Stored", "layer"]
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from placeproof.core.modes import Mode, Share
-from placeproof.core.program import Program
 from placeproof.core.states import MODEL_STATES
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.closed import largest
@@ -19,6 +18,7 @@ from placeproof.cost.moments import ACTIVATIONS, Moment, Moments, in_flight, mom
 from placeproof.cost.step import Step
 from placeproof.cost.uneven import fraction
 from placeproof.cost.unrolled import Life, Unrolled
+from placeproof.program import Program
 from placeproof.semantics.values import Kind, Trace, placed_value
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
-from placeproof.core.program import Stmt, render_head, statements
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.parts import NONE, ONE, Count
 from placeproof.cost.unrolled import Life, Unrolled, settled
+from placeproof.program import Stmt, render_head, statements
 from placeproof.semantics.values import Access, Kind, Trace, Value
 
 if TYPE_CHECKING:

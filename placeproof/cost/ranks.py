@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from placeproof.core.program import If
+from placeproof.program import If
 
 if TYPE_CHECKING:
     import sympy

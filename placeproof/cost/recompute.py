@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
-from placeproof.core.program import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
-from placeproof.core.program.ir import adjoints, with_draws, with_names
 from placeproof.cost.tensor_shapes import Held, Line, lines
+from placeproof.program import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
+from placeproof.program.ir import adjoints, with_draws, with_names
 
 __all__ = ["AGAIN", "between", "computed_again", "made_in_forward", "recompute", "renamed"]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from placeproof.core.diagnostics import Diagnostic, InputError
-from placeproof.core.program import Expr, If
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.devices import Condition, branches, condition
 from placeproof.cost.unrolled import Sent, Unrolled
+from placeproof.program import Expr, If
 from placeproof.semantics.values import Event
 
 if TYPE_CHECKING:

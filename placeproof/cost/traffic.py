@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.program import For, Index, Stmt, render_expression, render_head
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.shares import hops, shares
 from placeproof.cost.step import Step
 from placeproof.cost.uneven import STATES, rule, sent
 from placeproof.cost.unrolled import Sent, Unrolled
+from placeproof.program import For, Index, Stmt, render_expression, render_head
 from placeproof.semantics.values import Event, Kind, Trace, Value
 
 if TYPE_CHECKING:

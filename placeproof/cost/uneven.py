@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from placeproof.collectives import COLLECTIVES, Collective
 from placeproof.core.diagnostics import Place, Problems
 from placeproof.core.mesh import Axis
-from placeproof.core.program import If, Program, statements
 from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import PURE, SYMBOLS, Domain, SymbolInfo, info, symbol
+from placeproof.program import If, Program, statements
 from placeproof.semantics.values import Event, Kind, Trace
 
 if TYPE_CHECKING:

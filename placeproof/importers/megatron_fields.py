@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placeproof.importers.fields import Field, field
 from placeproof.importers.imported import Role
-from placeproof.importers.megatron_fields2 import NO_MATTER
+from placeproof.importers.megatron_harmless import NO_MATTER
 
 _DTYPES = ("fp32", "fp16", "bf16", "fp8")
 _OLD = "no version since 2020 takes it"

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.core.program import Call, calls, statements
-from placeproof.core.program.ir import Tensor
-from placeproof.core.program.ir import returned as program_returns
-from placeproof.core.program.ops import OPS
 from placeproof.measure.replay import DERIVATIVE
 from placeproof.measure.replay_file import Counterexample, Named
 from placeproof.measure.replay_mesh import Mesh, NothingThereError, NotHomeError, NotReplayedError
 from placeproof.measure.replay_wire import Wire
+from placeproof.program import Call, calls, statements
+from placeproof.program.ir import Tensor
+from placeproof.program.ir import returned as program_returns
+from placeproof.program.ops import OPS
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.recorded import known
 from placeproof.semantics.tensors.arrays import Arrays, Held

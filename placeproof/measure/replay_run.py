@@ -8,8 +8,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from placeproof.core.program import calls, statements
-from placeproof.core.program.ops import OPS
 from placeproof.measure import replay_blocks as blocks
 from placeproof.measure.replay import Held
 from placeproof.measure.replay_exchange import Exchange
@@ -18,6 +16,8 @@ from placeproof.measure.replay_mesh import Mesh, NothingThereError, NotReplayedE
 from placeproof.measure.replay_model import Row, of_device, of_truth, world_of
 from placeproof.measure.replay_reference import Reference
 from placeproof.measure.replay_wire import packed, unpacked
+from placeproof.program import calls, statements
+from placeproof.program.ops import OPS
 from placeproof.semantics.meaning.layout import in_words
 from placeproof.semantics.meaning.place import Meeting, Message, Place, axes_together
 from placeproof.semantics.meaning.recorded import known

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from placeproof.core.program import Call
 from placeproof.measure.replay_mesh import Group, Mesh, in_bytes
+from placeproof.program import Call
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.recorded import NOTHING, IrrationalError, Nothing, Root
 from placeproof.semantics.meaning.world import Columns, World

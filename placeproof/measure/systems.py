@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from random import Random
 
 from placeproof.core.exchange import Exchange
-from placeproof.core.program import Program
 from placeproof.core.shapes import Shapes, transformer
 from placeproof.cost.exact import deepspeed, megatron
 from placeproof.cost.exact.options import Value
 from placeproof.measure.random import random_stack
+from placeproof.program import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

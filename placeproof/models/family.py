@@ -9,11 +9,11 @@ from importlib.resources import files
 from pathlib import Path
 
 from placeproof.core.diagnostics import InputError
-from placeproof.core.program import Program
 from placeproof.core.symbols import SYMBOLS
 from placeproof.models.expressions import Expression
 from placeproof.models.programs import block_file, block_program, blocks, weights
 from placeproof.models.tables import Table
+from placeproof.program import Program
 
 #: Groups of parameters that a weight may be in.
 GROUPS = ("matrix", "norm", "embedding", "expert", "router")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from placeproof.core.program import render
 from placeproof.cost.closed import tidy
 from placeproof.cost.conventions import conventions
 from placeproof.cost.derive import Derivation, evaluate
@@ -12,6 +11,7 @@ from placeproof.cost.step import Step
 from placeproof.cost.traffic import Message
 from placeproof.cost.uneven import NOTES, Shards
 from placeproof.cost.values import Numbers
+from placeproof.program import render
 from placeproof.report import uneven
 from placeproof.report.compare import plain
 

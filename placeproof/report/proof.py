@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from placeproof.core.assumptions import ASSUMPTIONS
 from placeproof.core.diagnostics import Place
-from placeproof.core.program import Resolved
+from placeproof.program import Resolved
+from placeproof.program.assumptions import ASSUMPTIONS
 from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
 from placeproof.semantics import tensors

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from placeproof.core.program import Resolved, calls, render, statements
 from placeproof.measure.replay_file import number
 from placeproof.measure.replay_model import Row, of_device, of_truth
+from placeproof.program import Resolved, calls, render, statements
 from placeproof.semantics import tensors
 from placeproof.semantics.meaning import Difference, Fault, Setup
 from placeproof.semantics.meaning.layout import Element, Layout, in_words

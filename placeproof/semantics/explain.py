@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.core.program import Assign, Ref, Resolved, Stmt, calls, statements
-from placeproof.core.program.ir import expressions, references
-from placeproof.core.program.ranks import least_degrees
+from placeproof.program import Assign, Ref, Resolved, Stmt, calls, statements
+from placeproof.program.ir import expressions, references
+from placeproof.program.ranks import least_degrees
 from placeproof.semantics.meaning.run import NoMeaningError, Run
 from placeproof.semantics.meaning.setup import Setup
 from placeproof.semantics.meaning.values import Part

@@ -15,9 +15,9 @@ from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis
 from placeproof.core.modes import MODES
 from placeproof.core.places import toml_fault, toml_place
-from placeproof.core.program.ops import RESERVED
 from placeproof.core.states import STATES
 from placeproof.core.strategy import EXPERT, INNER, MATRIX, NORM, OUTER, SCHEDULE_FIELDS, Entry, Schedule
+from placeproof.program.ops import RESERVED
 from placeproof.strategies.template import Option, Template
 
 _TOP = {"name", "title", "summary", "source", "family", "aliases", "approximates", "positional"}

@@ -10,9 +10,9 @@ from typing import TypeAlias
 from placeproof.core.bounds import A_COUNT, is_count
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import Axis, axis_order
-from placeproof.core.program.ops import RESERVED
 from placeproof.core.states import STATES
 from placeproof.core.strategy import NEUTRAL, Entry, Schedule, Strategy, compose
+from placeproof.program.ops import RESERVED
 
 Value: TypeAlias = bool | int | str
 

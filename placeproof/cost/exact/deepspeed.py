@@ -14,7 +14,6 @@ from functools import cached_property
 
 from placeproof.core.diagnostics import Problems
 from placeproof.core.exchange import Exchange
-from placeproof.core.program import Program
 from placeproof.core.shapes import Shapes, Unit, Weight
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact.flat import filled, passed, slices, up
@@ -26,6 +25,7 @@ from placeproof.cost.exact.reuse import Coordinator, Limits, gathers
 from placeproof.cost.exact.setting import BYTES, Setting, settled
 from placeproof.cost.exact.uses import Use, once, walked
 from placeproof.profiles.profile import Implementation, profile
+from placeproof.program import Program
 from placeproof.strategies import parse_strategy
 
 PROFILE = "deepspeed-0.19"

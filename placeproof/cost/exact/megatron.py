@@ -12,7 +12,6 @@ from functools import reduce
 from math import prod
 
 from placeproof.core.exchange import Exchange
-from placeproof.core.program import Program
 from placeproof.core.shapes import Shapes, Unit, Weight, transformer
 from placeproof.cost.exact.flat import buffers
 from placeproof.cost.exact.options import Value, defaults
@@ -20,6 +19,7 @@ from placeproof.cost.exact.predict import with_degrees
 from placeproof.cost.exact.setting import BYTES, Setting, settled
 from placeproof.cost.exact.uses import Uses, once, walked
 from placeproof.profiles.profile import Implementation, profile
+from placeproof.program import Program
 from placeproof.strategies import parse_strategy
 
 PROFILE = "megatron-core"

@@ -8,7 +8,6 @@ from functools import reduce
 
 from placeproof.core.exchange import Exchange
 from placeproof.core.mesh import Axis
-from placeproof.core.program import Program
 from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact.held import allocated, held
@@ -16,6 +15,7 @@ from placeproof.cost.exact.options import Value, check_options
 from placeproof.cost.exact.setting import Setting, check_beside, check_degrees, check_shapes
 from placeproof.cost.exact.walk import Walk
 from placeproof.profiles.profile import Implementation
+from placeproof.program import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

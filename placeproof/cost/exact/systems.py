@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from placeproof.core.diagnostics import Problems
 from placeproof.core.exchange import Exchange
-from placeproof.core.program import Program
 from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact import deepspeed, megatron
 from placeproof.cost.exact.options import Value
 from placeproof.profiles.profile import Implementation
+from placeproof.program import Program
 
 #: What :func:`told` says: the exchanges, bytes by state, and the programs.
 Told = tuple[tuple[Exchange, ...], Mapping[str, int], Mapping[str, Program]]

@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.program import For, If, Stmt
 from placeproof.core.states import PARAMETERS
 from placeproof.core.strategy import EXPERT, Strategy
 from placeproof.cost.derive import Derivation, derive
 from placeproof.cost.uneven import sent
+from placeproof.program import For, If, Stmt
 from placeproof.semantics.lower.facts import Facts
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from typing import Literal
 
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.exchange import Exchange
-from placeproof.core.program import POSITIONS
 from placeproof.core.states import ACTIVATIONS
 from placeproof.core.strategy import EXPERT, OUTER, Strategy
 from placeproof.cost.chain import INPUT
@@ -24,6 +23,7 @@ from placeproof.cost.model.recomputation import Recompute, chosen, recomputed
 from placeproof.cost.tensors import Amount, BlockExchange, Splits, exchanges
 from placeproof.models import Block, Model, Segment
 from placeproof.models.expressions import Expression
+from placeproof.program import POSITIONS
 from placeproof.semantics.blocks import Plan, combined, context_parallel, expert_parallel, lower_block, tensor_parallel
 from placeproof.semantics.lower.facts import Facts
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems, suggestion
-from placeproof.core.program import Assign
-from placeproof.core.program.ir import Tensor
 from placeproof.core.strategy import Strategy
 from placeproof.cost.layer import Layer
 from placeproof.cost.recompute import made_in_forward
 from placeproof.cost.tensor_shapes import lines
 from placeproof.models import Segment
 from placeproof.models.programs import output
+from placeproof.program import Assign
+from placeproof.program.ir import Tensor
 
 #: Words of :data:`RECOMPUTE` with ``+`` between them.
 Recompute: TypeAlias = str

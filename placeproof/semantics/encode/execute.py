@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt
-from placeproof.core.program.ir import Index as PartIndex
-from placeproof.core.program.ir import expressions
-from placeproof.core.program.ops import DOMAINS, OPS
 from placeproof.core.symbols import info
+from placeproof.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt
+from placeproof.program.ir import Index as PartIndex
+from placeproof.program.ir import expressions
+from placeproof.program.ops import DOMAINS, OPS
 from placeproof.prove.terms import ZERO, Poly, Var, constant, fn, inverse, power, product, size, symbol
 from placeproof.semantics.encode import batches
 from placeproof.semantics.encode.branches import Condition, condition, joined

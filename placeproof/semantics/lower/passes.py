@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from placeproof.core.program import FIRST_UNIT, Expr, Ref, Stmt
 from placeproof.core.states import GRADIENTS, PARAMETERS
 from placeproof.core.strategy import EXPERT, INNER, MATRIX, NORM, OUTER
+from placeproof.program import FIRST_UNIT, Expr, Ref, Stmt
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.write import branch, call, do, end, infix, let, loop, num, of, ref
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.core.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, assigned
-from placeproof.core.program.ops import COMPARE, DOMAINS, OPS
 from placeproof.core.states import STATES
+from placeproof.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, assigned
+from placeproof.program.ops import COMPARE, DOMAINS, OPS
 from placeproof.semantics.meaning import local
 from placeproof.semantics.meaning.mesh import Mesh, size
 from placeproof.semantics.meaning.recorded import HERE, known

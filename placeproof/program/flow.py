@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placeproof.core.diagnostics import Place, Problems, suggestion
-from placeproof.core.program.ir import (
+from placeproof.core.states import STATES
+from placeproof.core.symbols import info
+from placeproof.program.ir import (
     Assign,
     Binary,
     Call,
@@ -22,10 +24,8 @@ from placeproof.core.program.ir import (
     references,
     statements,
 )
-from placeproof.core.program.ops import DOMAINS, OPS
-from placeproof.core.program.ranks import Path, covers
-from placeproof.core.states import STATES
-from placeproof.core.symbols import info
+from placeproof.program.ops import DOMAINS, OPS
+from placeproof.program.ranks import Path, covers
 
 #: A name, and the group of it that is spoken of, if one is.
 _Buffer = tuple[str, str | None]

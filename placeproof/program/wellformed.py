@@ -13,8 +13,10 @@ from fractions import Fraction
 
 from placeproof.core.bounds import MOST_EXPONENT
 from placeproof.core.diagnostics import Problems, suggestion
-from placeproof.core.program.flow import check_flow
-from placeproof.core.program.ir import (
+from placeproof.core.states import STATES
+from placeproof.core.strategy import NORM
+from placeproof.program.flow import check_flow
+from placeproof.program.ir import (
     FIRST_UNIT,
     Assign,
     Binary,
@@ -34,10 +36,8 @@ from placeproof.core.program.ir import (
     reads,
     statements,
 )
-from placeproof.core.program.ops import DOMAINS, OPS, RESERVED, ROUNDS, Axes
-from placeproof.core.program.ranks import check_ranks
-from placeproof.core.states import STATES
-from placeproof.core.strategy import NORM
+from placeproof.program.ops import DOMAINS, OPS, RESERVED, ROUNDS, Axes
+from placeproof.program.ranks import check_ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Step programs: the intermediate representation, its text form, and its well-formedness."""
 
-from placeproof.core.program.ir import (
+from placeproof.program.ir import (
     DEFAULT_GROUP,
     FIRST_UNIT,
     POSITIONS,
@@ -28,11 +28,11 @@ from placeproof.core.program.ir import (
     statements,
     walked,
 )
-from placeproof.core.program.parse import parse, read
-from placeproof.core.program.printer import expression as render_expression
-from placeproof.core.program.printer import head as render_head
-from placeproof.core.program.printer import render
-from placeproof.core.program.wellformed import check
+from placeproof.program.parse import parse, read
+from placeproof.program.printer import expression as render_expression
+from placeproof.program.printer import head as render_head
+from placeproof.program.printer import render
+from placeproof.program.wellformed import check
 
 __all__ = [
     "DEFAULT_GROUP",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 
 from placeproof.core.mesh import Axis
-from placeproof.core.program.ir import For, Group, Ref, Resolved, calls, statements
 from placeproof.core.strategy import NORM
+from placeproof.program.ir import For, Group, Ref, Resolved, calls, statements
 
 
 class ProgramFacts:
