@@ -7,7 +7,7 @@ import sys
 import time
 
 import placeproof
-from placeproof.program import Program
+from placeproof.programs import Program
 from placeproof.semantics.catalogue import BLOCKS, compositions, read_block
 from placeproof.semantics.verdict import judge
 

@@ -275,7 +275,7 @@ def _certificate(rng: random.Random) -> Case:
 
 @cache
 def _proved() -> str:
-    from placeproof.program import read
+    from placeproof.programs import read
     from placeproof.semantics.certificate import certificate
     from placeproof.semantics.encode import Options
     from placeproof.semantics.resolve import resolve
@@ -286,7 +286,7 @@ def _proved() -> str:
 
 @cache
 def _refuted() -> str:
-    from placeproof.program import read
+    from placeproof.programs import read
     from placeproof.report.proof_data import judgement
     from placeproof.semantics.verdict import judge
 

@@ -21,7 +21,7 @@ from manual_wild import wild  # noqa: E402
 from tally import tally  # noqa: E402
 
 from placeproof.core.diagnostics import InputError  # noqa: E402
-from placeproof.program import read  # noqa: E402
+from placeproof.programs import read  # noqa: E402
 from placeproof.semantics.meaning.setup import Fault  # noqa: E402
 from placeproof.semantics.verdict import Judged, judge  # noqa: E402
 

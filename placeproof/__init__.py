@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from placeproof.core.strategy import Strategy
     from placeproof.cost.derive import Derivation
-    from placeproof.program import Program
+    from placeproof.programs import Program
     from placeproof.semantics.verdict import Judged
     from placeproof.strategies import Template
 
@@ -55,7 +55,7 @@ def define(name: str, **tables: Any) -> Template:
 
 def program(text: str, *, source: str = "<program>") -> Program:
     """The step program of a text. Raises InputError."""
-    from placeproof.program import read
+    from placeproof.programs import read
 
     return read(text, source=source)
 
@@ -82,12 +82,12 @@ def derive(subject: str | Strategy | Template | Program, *, groups: bool = False
 def judge(subject: str | Strategy | Template | Program, *, without: Iterable[str] = ()) -> Judged:
     """Whether a strategy (an expression, a strategy or a catalogue entry) or a step program trains what one device trains.
 
-    ``without``: names of assumptions that are not made (:data:`placeproof.program.assumptions.ASSUMPTIONS`). The answer's ``word`` is
+    ``without``: names of assumptions that are not made (:data:`placeproof.programs.assumptions.ASSUMPTIONS`). The answer's ``word`` is
     ``proved``, ``refuted`` or ``unknown``; ``settled`` are its obligations, ``found`` the run that refutes it.
 
     Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
     """
-    from placeproof.program import Program
+    from placeproof.programs import Program
     from placeproof.semantics.lower import lower
     from placeproof.semantics.verdict import judge as judge_program
     from placeproof.strategies import Template, parse_strategy

@@ -16,8 +16,8 @@ import numpy as np
 from manual_blocks import Run
 from manual_tensors import UndecidedError, WrongError, draw_mesh
 
-from placeproof.program import Program, read, render
-from placeproof.program.ir import Assign, Binary, Call, Do, Expr, For, Number, Ref, Stmt, expressions, own_expressions, statements
+from placeproof.programs import Program, read, render
+from placeproof.programs.ir import Assign, Binary, Call, Do, Expr, For, Number, Ref, Stmt, expressions, own_expressions, statements
 
 Change = Callable[[random.Random, Program, Expr], "Expr | None"]
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "shift", "broadcast", "part")

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from placeproof.blocks import text
 from placeproof.core.diagnostics import InputError
-from placeproof.program import Assign, Binary, Call, Do, Expr, For, Program, Stmt, check, read
-from placeproof.program.ir import Ref, calls, expressions, own_expressions, statements
-from placeproof.program.ops import OPS
+from placeproof.programs import Assign, Binary, Call, Do, Expr, For, Program, Stmt, check, read
+from placeproof.programs.ir import Ref, calls, expressions, own_expressions, statements
+from placeproof.programs.ops import OPS
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.tensors.execute import Run
 from placeproof.semantics.tensors.values import Space, Value

@@ -9,7 +9,7 @@ from importlib.resources import files
 from block_programs import random_block
 
 from placeproof.core.diagnostics import InputError
-from placeproof.program import Program, read
+from placeproof.programs import Program, read
 from placeproof.semantics.blocks import Plan, combined, context_parallel, data_parallel, expert_parallel, lower_block, tensor_parallel
 
 RING_SUM = """\

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from placeproof.program import Assign, Binary, Call, Do, Expr, For, If, Program, Stmt, calls, statements
-from placeproof.program.ops import OPS
+from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Program, Stmt, calls, statements
+from placeproof.programs.ops import OPS
 from placeproof.semantics import catalogue
 from placeproof.semantics.lower import lower
 from placeproof.strategies import names, parse_strategy

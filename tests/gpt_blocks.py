@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from placeproof.program import Program, read
+from placeproof.programs import Program, read
 from placeproof.semantics.tensors import NotComputedError, Setup, simulate
 
 FOLDER = files("placeproof") / "models" / "blocks"

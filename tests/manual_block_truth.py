@@ -10,8 +10,8 @@ from manual_blocks import STEP, Run
 from manual_tensors import Everywhere, Mesh, T, UndecidedError, WrongError, draw_mesh, spread
 
 from placeproof.core.diagnostics import InputError
-from placeproof.program import Program, read
-from placeproof.program.ir import Call, Do, statements
+from placeproof.programs import Program, read
+from placeproof.programs.ir import Call, Do, statements
 from placeproof.semantics.verdict import Judged, judge
 
 RIGHT, WRONG, UNDECIDED = "right", "wrong", "undecided"

@@ -29,8 +29,8 @@ from manual_tensors import (
     together,
 )
 
-from placeproof.program import Program
-from placeproof.program.ir import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt, Tensor, statements
+from placeproof.programs import Program
+from placeproof.programs.ir import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt, Tensor, statements
 
 STEP = 1e-40
 COMPARE = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}

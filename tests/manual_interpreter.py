@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from placeproof.core.mesh import Axis
-from placeproof.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt, read
+from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt, read
 from placeproof.semantics.resolve import resolve
 
 #: A prime that is 7 modulo 8 and of which 2, 3, 5, 7, 11, 13 are squares: so square roots of products are products of square roots.

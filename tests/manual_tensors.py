@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placeproof.program import Program
-from placeproof.program.ir import calls, statements
+from placeproof.programs import Program
+from placeproof.programs.ir import calls, statements
 
 Device = tuple[int, ...]
 #: Of each axis that cuts a dimension: how many devices away the owner is.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from manual_interpreter import UnsupportedError, differs
 
-from placeproof.program import Program
+from placeproof.programs import Program
 from placeproof.semantics.verdict import Judged
 
 #: Degrees of the first and of the other axes, micro-batches and units.

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from placeproof.core.states import STATES
-from placeproof.program import Call, Expr, For, If, Program, Ref, Stmt, assigned, statements
-from placeproof.program.ir import rewritten, with_expressions
+from placeproof.programs import Call, Expr, For, If, Program, Ref, Stmt, assigned, statements
+from placeproof.programs.ir import rewritten, with_expressions
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from placeproof.measure.replay import Replayed, replay
 from placeproof.measure.replay_file import parse
-from placeproof.program import Program
+from placeproof.programs import Program
 from placeproof.report.proof_run import of_block, of_step
 from placeproof.semantics import tensors
 from placeproof.semantics.meaning import Difference, Fault, Setup

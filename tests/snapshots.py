@@ -17,7 +17,7 @@ from typing import Any
 
 from placeproof.cli.main import run
 from placeproof.models import load, presets
-from placeproof.program import Program
+from placeproof.programs import Program
 from placeproof.semantics.catalogue import compositions, variants
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from placeproof.core.diagnostics import InputError
 from placeproof.cost.tensors import exchanges, kept
-from placeproof.program import Program, read, render
+from placeproof.programs import Program, read, render
 from placeproof.report.proof_data import judgement
 from placeproof.semantics.tensors import Setup
 from placeproof.semantics.tensors.simulate import machine

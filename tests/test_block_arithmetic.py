@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from placeproof.blocks import text
-from placeproof.program import Call, read
+from placeproof.programs import Call, read
 from placeproof.semantics.search import Searched
 from placeproof.semantics.tensors import Found, search
 from placeproof.semantics.tensors.arrays import Arrays

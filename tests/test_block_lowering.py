@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from placeproof.cost.tensor_shapes import Held, lines
 from placeproof.cost.tensors import exchanges, kept
-from placeproof.program import POSITIONS, Assign, Call, Do, Program, Ref, Stmt, read, render, render_head
-from placeproof.program.ir import calls
-from placeproof.program.ops import OPS
+from placeproof.programs import POSITIONS, Assign, Call, Do, Program, Ref, Stmt, read, render, render_head
+from placeproof.programs.ir import calls
+from placeproof.programs.ops import OPS
 from placeproof.semantics.blocks import (
     Plan,
     combined,

@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 
 from placeproof.core.diagnostics import InputError
-from placeproof.program import Program, read, render
+from placeproof.programs import Program, read, render
 from placeproof.semantics.blocks import (
     Plan,
     PlanAxis,

@@ -17,7 +17,7 @@ from replaying import anything_of_tensors
 
 from placeproof.blocks import BLOCKS
 from placeproof.cli.main import run as command
-from placeproof.program import Program, Resolved, parse, read
+from placeproof.programs import Program, Resolved, parse, read
 from placeproof.report.proof_data import judgement
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.resolve import resolve

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from verdict_counts import count
 
 from placeproof.blocks import BLOCKS, text
-from placeproof.program import Program, read
+from placeproof.programs import Program, read
 from placeproof.prove import settle
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.search import Searched

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from placeproof import derive
 from placeproof.core.diagnostics import InputError
-from placeproof.program import For, If, Stmt, parse, read, statements
-from placeproof.program.ranks import covers, rank_bound
+from placeproof.programs import For, If, Stmt, parse, read, statements
+from placeproof.programs.ranks import covers, rank_bound
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
 from placeproof.semantics.meaning.run import Run

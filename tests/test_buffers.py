@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placeproof.collectives import Layout
-from placeproof.program import read
+from placeproof.programs import read
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.trace import trace
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from placeproof.program import Program, read
+from placeproof.programs import Program, read
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.search import Found
 from placeproof.semantics.verdict import judge

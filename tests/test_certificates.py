@@ -21,7 +21,7 @@ import pytest
 from block_seeds import CAPACITY, MEANS, RING_SUM, SPLIT_KEYS, TWO_RINGS, ULYSSES
 
 from placeproof.cli.main import run
-from placeproof.program import read
+from placeproof.programs import read
 from placeproof.semantics import certificate as semantics_certificate
 from placeproof.semantics.catalogue import BLOCKS
 from placeproof.semantics.certificate import again, certificate

@@ -10,7 +10,7 @@ from placeproof.cost.chain import chained
 from placeproof.cost.layer import Layer, layer
 from placeproof.cost.recompute import between
 from placeproof.cost.tensors import kept
-from placeproof.program import read, render
+from placeproof.programs import read, render
 from placeproof.semantics.verdict import judge_tensors
 
 PLANS = ("", "tp", "sp")

@@ -17,7 +17,7 @@ from placeproof.cli.main import run
 from placeproof.core.strategy import NEUTRAL
 from placeproof.core.symbols import SYMBOLS
 from placeproof.models import load
-from placeproof.program import read
+from placeproof.programs import read
 from placeproof.strategies import names, template
 
 MEMORY = {

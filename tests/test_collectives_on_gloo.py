@@ -1,6 +1,6 @@
 """Each collective with each of its options, on operands of every kind and layout: what gloo does is what its definition says.
 
-The calls are generated from `placeproof/program/ops.py`. The definitions are `placeproof/semantics/meaning/collectives.py`: one array
+The calls are generated from `placeproof/programs/ops.py`. The definitions are `placeproof/semantics/meaning/collectives.py`: one array
 over all devices of a group. On gloo there is a process for each device, which has its own numbers alone.
 """
 
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placeproof.program import Call, read
-from placeproof.program.ops import COLLECTIVES, OPS
+from placeproof.programs import Call, read
+from placeproof.programs.ops import COLLECTIVES, OPS
 from placeproof.semantics.meaning import Setup
 from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.numbers import Field

@@ -15,7 +15,7 @@ import placeproof
 from placeproof.core.diagnostics import InputError
 from placeproof.core.symbols import BASE_UNITS, info, symbol
 from placeproof.cost.derive import Derivation, derive, evaluate
-from placeproof.program import Assign, Call, For, Program, read, statements
+from placeproof.programs import Assign, Call, For, Program, read, statements
 from placeproof.strategies import parse_strategy
 
 DATA = [

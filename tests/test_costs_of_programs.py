@@ -18,7 +18,7 @@ import sympy
 from placeproof.core.diagnostics import InputError
 from placeproof.core.symbols import symbol
 from placeproof.cost.derive import Derivation, derive, evaluate
-from placeproof.program import read
+from placeproof.programs import read
 
 COSTED: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "costed_programs.json").read_text())
 UPDATE = "parameters, optimizer = update(parameters, optimizer, G)\n"

@@ -7,7 +7,7 @@ import pytest
 
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
-from placeproof.program import Resolved, read
+from placeproof.programs import Resolved, read
 from placeproof.semantics.cutoff import Covered, NotCovered, cutoff
 from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve

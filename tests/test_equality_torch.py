@@ -25,7 +25,7 @@ from script_mistakes import UPDATE, WRONG
 from placeproof import judge
 from placeproof.core.diagnostics import InputError
 from placeproof.measure.equality import Compared, compare, compare_all
-from placeproof.program import read
+from placeproof.programs import read
 
 SCRIPTS = Path(__file__).parent / "scripts"
 PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "mistakes.md"

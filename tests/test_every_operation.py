@@ -1,6 +1,6 @@
 """Every operation of the table, with every option, on operands of every kind: used or refused by each interpretation, and never a crash.
 
-The programs are generated from `placeproof/program/ops.py`. What the prover says of each is compared with the interpreter that was
+The programs are generated from `placeproof/programs/ops.py`. What the prover says of each is compared with the interpreter that was
 written from the manual alone, where that speaks of it.
 """
 
@@ -15,10 +15,10 @@ from verdict_counts import count
 
 from placeproof.core.diagnostics import InputError
 from placeproof.cost.derive import derive
-from placeproof.program import read
-from placeproof.program.ops import OPS, Axes, Op
-from placeproof.program.ranks import least_degrees
-from placeproof.program.wellformed import TENSOR_OPS
+from placeproof.programs import read
+from placeproof.programs.ops import OPS, Axes, Op
+from placeproof.programs.ranks import least_degrees
+from placeproof.programs.wellformed import TENSOR_OPS
 from placeproof.semantics.verdict import judge
 
 #: A kind of value -> a buffer that holds one.

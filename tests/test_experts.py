@@ -20,8 +20,8 @@ from placeproof.cost.model import derive_model
 from placeproof.cost.model.checks import require_fit
 from placeproof.cost.model.parts import parts, plan_of
 from placeproof.models import load
-from placeproof.program import Program, check, parse, read, render
-from placeproof.program.assumptions import ASSUMPTIONS
+from placeproof.programs import Program, check, parse, read, render
+from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.semantics.blocks import lower_block
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Fault, Setup

@@ -18,7 +18,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.cost.flops import Work, amount, element_operations, flops, matrices, operations, weights
 from placeproof.cost.layer import Layer, layer
 from placeproof.cost.tensors import SizeError
-from placeproof.program import Program, read
+from placeproof.programs import Program, read
 
 b, s, h, a, L, V, B = sympy.symbols("b s h a L V B")
 GPT = {"batch": b, "tokens": s, "keys": s, "hidden": h, "heads": a, "width": h / a, "ffn": 4 * h, "vocab": V}

@@ -12,7 +12,7 @@ from placeproof.core.symbols import symbol
 from placeproof.cost.closed import largest, limit
 from placeproof.cost.conventions import conventions
 from placeproof.cost.values import read_numbers
-from placeproof.program import read
+from placeproof.programs import read
 from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.trace import trace
@@ -280,7 +280,7 @@ def test_the_peak_names_its_point() -> None:
     (moment,) = d.costs.moments
     assert moment.text() == "x, activations[u] = forward(w, x)"
     assert moment.line is not None
-    assert placeproof.program.render(d.program).splitlines()[moment.line - 1].strip() == moment.text()
+    assert placeproof.programs.render(d.program).splitlines()[moment.line - 1].strip() == moment.text()
     assert {one.name: str(one.bytes) for one in moment.alive} == {"w": "U*b_theta", "activations": "A*b_a"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gpt_blocks import LAYER, block, differs, text
 
-from placeproof.program import read
+from placeproof.programs import read
 from placeproof.semantics.verdict import judge_tensors
 
 PLANS = ("", "tp", "sp")

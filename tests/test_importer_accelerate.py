@@ -15,7 +15,7 @@ from placeproof.core.precision import PRECISIONS
 from placeproof.importers.accelerate_fields import FIELDS
 from placeproof.importers.imported import Imported, Role
 from placeproof.importers.systems import read_config
-from placeproof.program.assumptions import ASSUMPTIONS
+from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.semantics.lower import lower
 from placeproof.semantics.verdict import judge
 

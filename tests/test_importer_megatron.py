@@ -14,7 +14,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.precision import PRECISIONS
 from placeproof.importers import Imported, Role, read_config
 from placeproof.importers.megatron_fields import FIELDS
-from placeproof.program.assumptions import ASSUMPTIONS
+from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.semantics.lower import lower
 from placeproof.semantics.verdict import judge
 

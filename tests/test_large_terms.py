@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from placeproof.program import read
+from placeproof.programs import read
 from placeproof.prove.terms import Poly, Sort, Var, algebra, app, greatest, inverse, limit, product, same, total
 from placeproof.semantics.verdict import Judged, judge
 

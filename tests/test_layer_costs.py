@@ -22,7 +22,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.cost.layer import Layer, layer
 from placeproof.cost.recompute import between
 from placeproof.cost.tensors import kept
-from placeproof.program import Program, read
+from placeproof.programs import Program, read
 from placeproof.semantics.blocks import lower_block, tensor_parallel
 
 b, s, h, a, t, L = sympy.symbols("b s h a t L")

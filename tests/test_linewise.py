@@ -11,8 +11,8 @@ import pytest
 from compositions import compositions
 
 from placeproof.core.diagnostics import InputError
-from placeproof.program import Program, read
-from placeproof.program.assumptions import ASSUMPTIONS
+from placeproof.programs import Program, read
+from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.prove.terms import ONE
 from placeproof.semantics.confirm import DisagreementError, meshes
 from placeproof.semantics.encode import Line, encode

@@ -13,7 +13,7 @@ from compositions import compositions, mutants, mutated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placeproof.program import Do, For, If, Program, read, statements
+from placeproof.programs import Do, For, If, Program, read, statements
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Difference, Fault, Setup
 from placeproof.semantics.meaning.run import run

@@ -23,7 +23,7 @@ from manual_wild import wild
 from verdict_counts import count
 
 from placeproof.core.diagnostics import InputError
-from placeproof.program import read
+from placeproof.programs import read
 from placeproof.semantics.verdict import judge
 
 NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"

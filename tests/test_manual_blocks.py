@@ -16,7 +16,7 @@ from block_seeds import every, folder
 from manual_block_truth import RIGHT, UNDECIDED, WRONG, compared, truth
 from verdict_counts import count
 
-from placeproof.program import read, render
+from placeproof.programs import read, render
 
 NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
 #: Blocks that are judged in no time.

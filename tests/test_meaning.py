@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from placeproof.core.diagnostics import InputError
-from placeproof.program import Call, Program, read, render
+from placeproof.programs import Call, Program, read, render
 from placeproof.semantics.catalogue import compositions
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Difference, Fault, Setup

@@ -12,8 +12,8 @@ from placeproof.cost import tensor_shapes
 from placeproof.cost.tensors import kept
 from placeproof.models.family import families, family
 from placeproof.models.programs import block_program, blocks, output, rows_reached, weights, without
-from placeproof.program import Program, parse, read, render
-from placeproof.program.ir import calls
+from placeproof.programs import Program, parse, read, render
+from placeproof.programs.ir import calls
 from placeproof.semantics.tensors import Difference, NotComputedError, Setup, simulate
 from placeproof.semantics.verdict import judge_tensors
 

@@ -22,7 +22,7 @@ from placeproof.cost.model.checks import require_fit
 from placeproof.cost.model.derivation import WIDTHS as WIDTHS_OF_VALUES
 from placeproof.cost.model.parts import Part
 from placeproof.models import load
-from placeproof.program import read
+from placeproof.programs import read
 from placeproof.strategies import parse_strategy
 
 WIDTHS = {"b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2}

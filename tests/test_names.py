@@ -11,7 +11,7 @@ from renaming import renamings
 
 from placeproof.core.diagnostics import InputError
 from placeproof.cost.derive import derive
-from placeproof.program import Program, read, render
+from placeproof.programs import Program, read, render
 from placeproof.semantics.catalogue import compositions, not_equivalent, read_not_equivalent, variants
 from placeproof.semantics.verdict import judge
 

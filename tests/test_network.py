@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placeproof.program import read
+from placeproof.programs import read
 from placeproof.semantics.meaning import Setup, optimizer
 from placeproof.semantics.meaning.layout import CHANNELS
 from placeproof.semantics.meaning.local import compute
@@ -110,7 +110,7 @@ def test_the_gradient_of_the_loss_is_its_derivative() -> None:
 
 
 def read_call(op: str) -> Any:
-    from placeproof.program import Call
+    from placeproof.programs import Call
 
     return Call(op=op)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_prove_against_brute_force import LONG, agree, differs
 
 from placeproof.core.diagnostics import InputError
-from placeproof.program import read, render
+from placeproof.programs import read, render
 from placeproof.semantics.lower import lower
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy

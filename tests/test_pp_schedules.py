@@ -16,7 +16,7 @@ from placeproof.cost.model import derive_model
 from placeproof.cost.model.derivation import ModelDerivation
 from placeproof.cost.model.time import _by_stage
 from placeproof.models import load
-from placeproof.program import read, render
+from placeproof.programs import read, render
 from placeproof.semantics.lower import lower
 from placeproof.semantics.lower.flight import said
 from placeproof.semantics.meaning import Setup

@@ -23,7 +23,7 @@ from placeproof.cost.exact.flat import buffers, filled, passed, slices
 from placeproof.cost.exact.reuse import Limits, gathers
 from placeproof.measure.systems import predicted
 from placeproof.profiles.profile import profile
-from placeproof.program import read
+from placeproof.programs import read
 from placeproof.semantics.lower import lower
 from placeproof.semantics.verdict import judge, judge_tensors
 from placeproof.strategies import parse_strategy

@@ -281,7 +281,7 @@ def test_exit_codes_of_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(("word", "code"), [("proved", 0), ("refuted", 1), ("unknown", 3)])
 def test_exit_codes_of_the_catalogue(word: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """What should be proved is, is refuted, or is unknown."""
-    from placeproof.program import read
+    from placeproof.programs import read
     from placeproof.report import proof_catalogue
 
     for name, none in (("variants", lambda: ()), ("not_equivalent", lambda: ()), ("BLOCKS", ())):

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placeproof.cost.tensors import Kept, exchanges, kept, kept_bytes
-from placeproof.program import POSITIONS, Assign, Program, read
-from placeproof.program.ir import calls
-from placeproof.program.ops import OPS
+from placeproof.programs import POSITIONS, Assign, Program, read
+from placeproof.programs.ir import calls
+from placeproof.programs.ops import OPS
 from placeproof.semantics.search import Searched
 from placeproof.semantics.tensors import Found, NotComputedError, Setup, encode_tensors, search, simulate
 from placeproof.semantics.verdict import judge_tensors

@@ -14,7 +14,7 @@ from placeproof.blocks import text as block_text
 from placeproof.core.diagnostics import InputError
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis, axis_order
 from placeproof.core.modes import MODES
-from placeproof.program import (
+from placeproof.programs import (
     Assign,
     Binary,
     Call,
@@ -34,11 +34,11 @@ from placeproof.program import (
     read,
     render,
 )
-from placeproof.program.assumptions import ASSUMPTIONS
-from placeproof.program.header import REFERENCE
-from placeproof.program.ir import Tensor
-from placeproof.program.ops import DOMAINS, OPS, Axes
-from placeproof.program.parse import MAX_LINES
+from placeproof.programs.assumptions import ASSUMPTIONS
+from placeproof.programs.header import REFERENCE
+from placeproof.programs.ir import Tensor
+from placeproof.programs.ops import DOMAINS, OPS, Axes
+from placeproof.programs.parse import MAX_LINES
 from placeproof.semantics.lower import lower
 from placeproof.strategies import names, parse_strategy
 

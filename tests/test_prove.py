@@ -10,7 +10,7 @@ import pytest
 from compositions import compositions, mutants, mutated
 
 import placeproof
-from placeproof.program import Program, read
+from placeproof.programs import Program, read
 from placeproof.prove import Equation, Order, Proved, Refuted, Unknown, confirm, settle
 from placeproof.prove.kernel import ask
 from placeproof.prove.smtlib import satisfiable

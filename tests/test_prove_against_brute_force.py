@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from verdict_counts import count
 
 from placeproof.core.diagnostics import InputError
-from placeproof.program import Assign, Call, For, If, Program, Stmt, check, read, statements
-from placeproof.program.ir import calls
-from placeproof.program.ops import OPS
+from placeproof.programs import Assign, Call, For, If, Program, Stmt, check, read, statements
+from placeproof.programs.ir import calls
+from placeproof.programs.ops import OPS
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.resolve import resolve

@@ -16,8 +16,8 @@ import pytest
 
 from placeproof.blocks import BLOCKS
 from placeproof.cli.main import run
-from placeproof.program import Program, read
-from placeproof.program.assumptions import ASSUMPTIONS
+from placeproof.programs import Program, read
+from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.prove import kernel
 from placeproof.prove.solvers import scripts
 from placeproof.prove.solvers.scripts import SOLVERS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from placeproof.program import Program, read
+from placeproof.programs import Program, read
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.resolve import resolve

@@ -15,7 +15,7 @@ from placeproof.cost.flops import Work, element_operations, flops, operations
 from placeproof.cost.layer import layer
 from placeproof.cost.recompute import between, computed_again, made_in_forward, recompute
 from placeproof.cost.tensors import exchanges, kept
-from placeproof.program import Assign, Call, Program, Ref, check, expressions, parse, read, render
+from placeproof.programs import Assign, Call, Program, Ref, check, expressions, parse, read, render
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.verdict import judge_tensors
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from placeproof.cli.main import run
-from placeproof.program import Program, read
+from placeproof.programs import Program, read
 from placeproof.semantics.lower import lower
 from placeproof.semantics.refine import Product, differences, refine
 from placeproof.strategies import parse_strategy

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from placeproof.core.diagnostics import InputError
-from placeproof.program import read
+from placeproof.programs import read
 from placeproof.report.diagnostics import render
 from placeproof.semantics.lower import lower
 from placeproof.semantics.ranges import read_ranges

@@ -31,7 +31,7 @@ from placeproof.measure.replay import BY_AUTOGRAD
 from placeproof.measure.replay_file import number, parse
 from placeproof.measure.replay_model import world_of
 from placeproof.measure.replay_simulator import simulated
-from placeproof.program import Program, read
+from placeproof.programs import Program, read
 from placeproof.report.proof_data import judgement
 from placeproof.semantics.catalogue import not_equivalent, read_not_equivalent
 from placeproof.semantics.lower import lower

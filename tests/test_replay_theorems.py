@@ -16,7 +16,7 @@ from replaying import Data, anything, anything_of_tensors, assert_reproduced, re
 
 from placeproof.blocks import text
 from placeproof.cli.main import run as command
-from placeproof.program import Program, read
+from placeproof.programs import Program, read
 from placeproof.report.proof_data import judgement
 from placeproof.semantics import tensors
 from placeproof.semantics.meaning import Setup

@@ -14,8 +14,8 @@ import placeproof
 from placeproof.blocks import BLOCKS
 from placeproof.core.diagnostics import InputError
 from placeproof.cost.derive import derive
-from placeproof.program import Call, For, Program, calls, read, render, statements
-from placeproof.program.ops import OPS
+from placeproof.programs import Call, For, Program, calls, read, render, statements
+from placeproof.programs.ops import OPS
 from placeproof.semantics.catalogue import compositions, read_block, variants
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.verdict import judge

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from placeproof.blocks import text
 from placeproof.core.diagnostics import InputError
 from placeproof.cost.tensors import exchanges, kept
-from placeproof.program import Program, read, render
+from placeproof.programs import Program, read, render
 from placeproof.prove import Proved, settle
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.tensors import Found, Setup, search

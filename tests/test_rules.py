@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from placeproof.core.diagnostics import InputError
-from placeproof.program import Program, read
+from placeproof.programs import Program, read
 from placeproof.semantics.catalogue import Rule, rules
 from placeproof.semantics.lower import lower
 from placeproof.semantics.verdict import judge

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from placeproof.core.diagnostics import InputError
-from placeproof.program import Call, read, render
+from placeproof.programs import Call, read, render
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
 from placeproof.semantics.meaning.layout import Layout

@@ -17,7 +17,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.exchange import Exchange
 from placeproof.cost.tensor_shapes import lines
 from placeproof.cost.tensors import BlockExchange, Kept, SizeError, elements, exchanges, kept, kept_bytes
-from placeproof.program import Assign, Call, For, Program, read
+from placeproof.programs import Assign, Call, For, Program, read
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.tensors import NotComputedError, Setup
 from placeproof.semantics.tensors.arrays import Arrays, Held

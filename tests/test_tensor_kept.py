@@ -7,7 +7,7 @@ from test_tensor_costs import HEAD, held
 
 from placeproof.cost.tensor_shapes import lines
 from placeproof.cost.tensors import exchanges, kept
-from placeproof.program import read
+from placeproof.programs import read
 
 #: Lines of forward, lines of backward, and the names of what lives between them.
 LIVES: dict[str, tuple[str, str, list[str]]] = {

@@ -17,7 +17,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.measure.trace_axes import grid
 from placeproof.measure.trace_factor import recognise, written
 from placeproof.measure.trace_nodes import Node, Nodes
-from placeproof.program import read
+from placeproof.programs import read
 from placeproof.semantics.verdict import judge
 
 SCRIPTS = Path(__file__).parent / "scripts"

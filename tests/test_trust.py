@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from placeproof.core.diagnostics import InputError
-from placeproof.program import read, render
+from placeproof.programs import read, render
 from placeproof.semantics import confirm
 from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, meshes
 from placeproof.semantics.explain import explain

@@ -34,7 +34,7 @@ from placeproof.cost.model import derive_model
 from placeproof.cost.model.fractions import fitted_strategy, uneven_stages
 from placeproof.cost.uneven import Shards, described, following, fraction, read_shards, sent
 from placeproof.models import load
-from placeproof.program import read
+from placeproof.programs import read
 from placeproof.strategies import parse_strategy
 
 DOCS = Path(__file__).parent.parent / "docs" / "reference"

@@ -13,8 +13,8 @@ from fractions import Fraction
 from typing import Any
 
 from placeproof.collectives.patterns import pairwise, ring_all_gather, ring_reduce_scatter
-from placeproof.program import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
-from placeproof.program.ops import OPS
+from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt
+from placeproof.programs.ops import OPS
 
 #: (block, group, owner on each axis factor)
 Element = tuple[int, str, tuple[int, ...]]

@@ -9,7 +9,7 @@ from sources_page import cited
 
 from placeproof.core.states import STATES
 from placeproof.cost.derive import Derivation, derive
-from placeproof.program import render
+from placeproof.programs import render
 from placeproof.report.text import LABELS
 from placeproof.strategies import Template, names, parse_strategy, template
 

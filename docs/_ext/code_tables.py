@@ -18,9 +18,9 @@ from placeproof.core.shapes import MOST_LAYERS
 from placeproof.core.states import STATES
 from placeproof.core.strategy import NEUTRAL, SCHEDULE_FIELDS
 from placeproof.core.symbols import SYMBOLS, Dimension, SymbolInfo, info
-from placeproof.program.ops import LOOPS, OPS, RESERVED
-from placeproof.program.parse import MAX_LINES
-from placeproof.program.wellformed import RULES
+from placeproof.programs.ops import LOOPS, OPS, RESERVED
+from placeproof.programs.parse import MAX_LINES
+from placeproof.programs.wellformed import RULES
 from placeproof.semantics.usable import RULES as USABILITY
 
 

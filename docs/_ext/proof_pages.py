@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pipe_tables import block, code, plain, table
 
-from placeproof.program.assumptions import ASSUMPTIONS
-from placeproof.program.header import REFERENCE
+from placeproof.programs.assumptions import ASSUMPTIONS
+from placeproof.programs.header import REFERENCE
 from placeproof.semantics.catalogue import about, not_equivalent, read_not_equivalent
 from placeproof.semantics.verdict import judge
 

@@ -13,7 +13,7 @@ from placeproof.core.files import read_text, write_text
 if TYPE_CHECKING:
     from placeproof.core.strategy import Strategy
     from placeproof.cost.derive import Derivation
-    from placeproof.program import Program
+    from placeproof.programs import Program
 
 EXIT_BAD_INPUT = 2
 EXIT_BUG = 70
@@ -70,6 +70,6 @@ def write_picture(path: Path, text: str) -> None:
 
 def read_program(path: str) -> Program:
     """Read a step program from a file."""
-    from placeproof.program import read
+    from placeproof.programs import read
 
     return read(read_text(path, code="PP110", help="give the path of a readable step program"), source=path)

@@ -252,7 +252,7 @@ def _program(expression: str) -> str:
     """The step program alone, also of a strategy whose costs it does not tell."""
     from placeproof.cli.common import read_subject
     from placeproof.cost.derive import derive
-    from placeproof.program import Program, render
+    from placeproof.programs import Program, render
     from placeproof.semantics.lower import lower
 
     subject = read_subject(expression)
@@ -296,7 +296,7 @@ def _with_degree(derived: Derivation, axis: str) -> str:
 
 def _rendered(derived: Derivation, numbers: Numbers, shards: Shards | None, chosen: list[str], read: dict[str, Any]) -> str:
     if "--program" in chosen:
-        from placeproof.program import render
+        from placeproof.programs import render
 
         return render(derived.program)
     if "--json" in chosen:

@@ -44,7 +44,7 @@ def _strategy(name: str) -> list[str] | None:
 
 
 def _assumption(name: str) -> list[str] | None:
-    from placeproof.program.assumptions import ASSUMPTIONS
+    from placeproof.programs.assumptions import ASSUMPTIONS
 
     one = ASSUMPTIONS.get(name)
     if one is None:
@@ -152,7 +152,7 @@ def _collective(name: str) -> list[str] | None:
 
 
 def _operation(name: str) -> list[str] | None:
-    from placeproof.program.ops import OPS
+    from placeproof.programs.ops import OPS
 
     op = OPS.get(name)
     return None if op is None else [f"operation {op.signature()}", "", op.doc]

@@ -64,7 +64,7 @@ def _added_up(row: Row) -> tuple[str, ...]:
 
 
 def _operations() -> Rows:
-    from placeproof.program.ops import OPS
+    from placeproof.programs.ops import OPS
 
     return [(op.signature(), op.doc) for op in OPS.values()]
 
@@ -76,7 +76,7 @@ def _errors() -> Rows:
 
 
 def _assumptions() -> Rows:
-    from placeproof.program.assumptions import ASSUMPTIONS
+    from placeproof.programs.assumptions import ASSUMPTIONS
 
     return [(a.name, a.without, a.says) for a in ASSUMPTIONS.values()]
 

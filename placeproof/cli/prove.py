@@ -16,7 +16,7 @@ from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.files import make_folder, write_text
 
 if TYPE_CHECKING:
-    from placeproof.program import Program
+    from placeproof.programs import Program
     from placeproof.prove import Budget
     from placeproof.semantics.verdict import Judged
 
@@ -170,7 +170,7 @@ def _program(subject: str) -> Program:
 
 
 def _assumptions(names: list[str]) -> frozenset[str]:
-    from placeproof.program.assumptions import ASSUMPTIONS, always_made
+    from placeproof.programs.assumptions import ASSUMPTIONS, always_made
 
     problems = Problems()
     for name in names:

@@ -15,9 +15,9 @@ from placeproof.core.symbols import symbol
 from placeproof.cost.parts import Count, Parts
 from placeproof.cost.ranks import count, count_between, ranks
 from placeproof.cost.uneven import fraction
-from placeproof.program import Binary, Call, Expr, For, If, Index, Number, Program, Ref, statements
-from placeproof.program.ops import COMPARE
-from placeproof.program.ranks import least_degrees, rank_bound
+from placeproof.programs import Binary, Call, Expr, For, If, Index, Number, Program, Ref, statements
+from placeproof.programs.ops import COMPARE
+from placeproof.programs.ranks import least_degrees, rank_bound
 from placeproof.semantics.values import Kind, Piece, Value
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import Axis
 from placeproof.cost.recompute import renamed
 from placeproof.cost.tensor_shapes import Held, Line, inputs, lines
-from placeproof.program import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
-from placeproof.program.ir import Tensor, adjoints
+from placeproof.programs import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
+from placeproof.programs.ir import Tensor, adjoints
 
 __all__ = ["INPUT", "Origin", "chained"]
 

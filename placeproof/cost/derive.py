@@ -24,7 +24,7 @@ from placeproof.cost.step import Step
 from placeproof.cost.traffic import Traffic, traffic
 from placeproof.cost.uneven import Shards, described, fitted, named, require_parts, require_uneven
 from placeproof.cost.unrolled import Known, Unrolled
-from placeproof.program import Program
+from placeproof.programs import Program
 from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.scheduled import schedule_of

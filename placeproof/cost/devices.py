@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.mesh import Axis
 from placeproof.cost.amounts import Amounts
-from placeproof.program import If, Program, render_expression, statements
-from placeproof.program.ops import COMPARE
+from placeproof.programs import If, Program, render_expression, statements
+from placeproof.programs.ops import COMPARE
 
 if TYPE_CHECKING:
     import sympy

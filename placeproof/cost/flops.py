@@ -34,9 +34,9 @@ from typing import Literal, TypeAlias
 from placeproof.core.diagnostics import Diagnostic
 from placeproof.cost.tensor_shapes import Held, Line, lines
 from placeproof.cost.tensors import Amount, SizeError, Splits, elements
-from placeproof.program import POSITIONS, Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
-from placeproof.program.ir import adjoints
-from placeproof.program.ops import COLLECTIVES
+from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
+from placeproof.programs.ir import adjoints
+from placeproof.programs.ops import COLLECTIVES
 
 __all__ = ["Operation", "Work", "amount", "element_operations", "flops", "matrices", "operations", "storage", "weights"]
 

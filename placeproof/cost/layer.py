@@ -20,8 +20,8 @@ from placeproof.cost.flops import Work, amount, element_operations, flops, matri
 from placeproof.cost.recompute import AGAIN, computed_again, made_in_forward, recompute
 from placeproof.cost.tensor_shapes import Held, inputs
 from placeproof.cost.tensors import INDEX_BYTES, Amount, Splits, exchanges, kept
-from placeproof.program import POSITIONS, Program
-from placeproof.program.ops import COLLECTIVES
+from placeproof.programs import POSITIONS, Program
+from placeproof.programs.ops import COLLECTIVES
 
 __all__ = ["Layer", "Row", "Stored", "layer"]
 

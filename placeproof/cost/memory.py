@@ -18,7 +18,7 @@ from placeproof.cost.moments import ACTIVATIONS, Moment, Moments, in_flight, mom
 from placeproof.cost.step import Step
 from placeproof.cost.uneven import fraction
 from placeproof.cost.unrolled import Life, Unrolled
-from placeproof.program import Program
+from placeproof.programs import Program
 from placeproof.semantics.values import Kind, Trace, placed_value
 
 if TYPE_CHECKING:

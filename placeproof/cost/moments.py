@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.parts import NONE, ONE, Count
 from placeproof.cost.unrolled import Life, Unrolled, settled
-from placeproof.program import Stmt, render_head, statements
+from placeproof.programs import Stmt, render_head, statements
 from placeproof.semantics.values import Access, Kind, Trace, Value
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
-from placeproof.program import For, Index, Program, statements
-from placeproof.program.ir import FIRST_UNIT, references
+from placeproof.programs import For, Index, Program, statements
+from placeproof.programs.ir import FIRST_UNIT, references
 
 #: Exponents of the number of micro-batches, of units, and of layers (or blocks) in a unit.
 Powers = tuple[int, int, int]

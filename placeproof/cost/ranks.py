@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from placeproof.program import If
+from placeproof.programs import If
 
 if TYPE_CHECKING:
     import sympy

@@ -18,8 +18,8 @@ from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.cost.tensor_shapes import Held, Line, lines
-from placeproof.program import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
-from placeproof.program.ir import adjoints, with_draws, with_names
+from placeproof.programs import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
+from placeproof.programs.ir import adjoints, with_draws, with_names
 
 __all__ = ["AGAIN", "between", "computed_again", "made_in_forward", "recompute", "renamed"]
 

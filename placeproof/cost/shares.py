@@ -9,7 +9,7 @@ from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.cost.amounts import Amounts
 from placeproof.cost.devices import Condition, branches, condition
 from placeproof.cost.unrolled import Sent, Unrolled
-from placeproof.program import Expr, If
+from placeproof.programs import Expr, If
 from placeproof.semantics.values import Event
 
 if TYPE_CHECKING:

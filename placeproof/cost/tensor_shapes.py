@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
-from placeproof.program import POSITIONS, Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
-from placeproof.program.ir import Tensor, adjoints
-from placeproof.program.ops import COLLECTIVES, ROUNDS
+from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
+from placeproof.programs.ir import Tensor, adjoints
+from placeproof.programs.ops import COLLECTIVES, ROUNDS
 
 #: Dimensions that are split -> the axes that split them, the outermost first.
 Split = Mapping[str, tuple[str, ...]]

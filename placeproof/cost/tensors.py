@@ -11,7 +11,7 @@ A device's values have named dimensions, of which axes split some (:mod:`.tensor
   reads it, too, both say so, though there is one storage.
 
 Weights are not kept by a block: they are there anyway. Which tensors are weights follows from dimensions alone: a tensor without one
-of :data:`placeproof.program.POSITIONS` belongs to the model, and so does what is computed from such tensors alone (a gathered
+of :data:`placeproof.programs.POSITIONS` belongs to the model, and so does what is computed from such tensors alone (a gathered
 weight, a size).
 
 Amounts are polynomials in the sizes of the dimensions, divided by degrees. They are worked out with whatever numbers are given: whole
@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.exchange import Exchange
 from placeproof.cost.tensor_shapes import Held, Line, Sent, lines
-from placeproof.program import Assign, Program
+from placeproof.programs import Assign, Program
 
 __all__ = ["INDEX_BYTES", "BlockExchange", "Kept", "SizeError", "elements", "exchanges", "kept", "kept_bytes"]
 

@@ -16,7 +16,7 @@ from placeproof.cost.shares import hops, shares
 from placeproof.cost.step import Step
 from placeproof.cost.uneven import STATES, rule, sent
 from placeproof.cost.unrolled import Sent, Unrolled
-from placeproof.program import For, Index, Stmt, render_expression, render_head
+from placeproof.programs import For, Index, Stmt, render_expression, render_head
 from placeproof.semantics.values import Event, Kind, Trace, Value
 
 if TYPE_CHECKING:

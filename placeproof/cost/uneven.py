@@ -24,7 +24,7 @@ from placeproof.core.diagnostics import Place, Problems
 from placeproof.core.mesh import Axis
 from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import PURE, SYMBOLS, Domain, SymbolInfo, info, symbol
-from placeproof.program import If, Program, statements
+from placeproof.programs import If, Program, statements
 from placeproof.semantics.values import Event, Kind, Trace
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.states import STATES
 from placeproof.cost.devices import Condition, Holds, condition
 from placeproof.cost.parts import ONE, Count, Part, Parts, total
-from placeproof.program import Assign, Binary, Call, Do, Expr, For, If, Ref, Stmt, assigned, statements
-from placeproof.program.ir import FIRST_UNIT, references
+from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Ref, Stmt, assigned, statements
+from placeproof.programs.ir import FIRST_UNIT, references
 from placeproof.semantics.results import result_of, second_of, sum_of
 from placeproof.semantics.values import Kind, Piece, Trace, Value, placed_value
 

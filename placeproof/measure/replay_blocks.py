@@ -16,10 +16,10 @@ from placeproof.measure.replay import DERIVATIVE
 from placeproof.measure.replay_file import Counterexample, Named
 from placeproof.measure.replay_mesh import Mesh, NothingThereError, NotHomeError, NotReplayedError
 from placeproof.measure.replay_wire import Wire
-from placeproof.program import Call, calls, statements
-from placeproof.program.ir import Tensor
-from placeproof.program.ir import returned as program_returns
-from placeproof.program.ops import OPS
+from placeproof.programs import Call, calls, statements
+from placeproof.programs.ir import Tensor
+from placeproof.programs.ir import returned as program_returns
+from placeproof.programs.ops import OPS
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.recorded import known
 from placeproof.semantics.tensors.arrays import Arrays, Held

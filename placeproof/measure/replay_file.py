@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems
 from placeproof.core.files import read_standard_input, read_text
-from placeproof.program import Resolved
-from placeproof.program import parse as parse_program
-from placeproof.program.wellformed import check_into
+from placeproof.programs import Resolved
+from placeproof.programs import parse as parse_program
+from placeproof.programs.wellformed import check_into
 from placeproof.semantics.meaning.layout import TIED, Element
 from placeproof.semantics.resolve import resolve
 

@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from placeproof.program import Call
-from placeproof.program.ops import OPS
+from placeproof.programs import Call
+from placeproof.programs.ops import OPS
 
 T = TypeVar("T")
 Coordinates = Mapping[str, int]

@@ -16,8 +16,8 @@ from placeproof.measure.replay_mesh import Mesh, NothingThereError, NotReplayedE
 from placeproof.measure.replay_model import Row, of_device, of_truth, world_of
 from placeproof.measure.replay_reference import Reference
 from placeproof.measure.replay_wire import packed, unpacked
-from placeproof.program import calls, statements
-from placeproof.program.ops import OPS
+from placeproof.programs import calls, statements
+from placeproof.programs.ops import OPS
 from placeproof.semantics.meaning.layout import in_words
 from placeproof.semantics.meaning.place import Meeting, Message, Place, axes_together
 from placeproof.semantics.meaning.recorded import known

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from placeproof.measure.replay_mesh import Group, Mesh, in_bytes
-from placeproof.program import Call
+from placeproof.programs import Call
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.recorded import NOTHING, IrrationalError, Nothing, Root
 from placeproof.semantics.meaning.world import Columns, World

@@ -14,7 +14,7 @@ from placeproof.core.shapes import Shapes, transformer
 from placeproof.cost.exact import deepspeed, megatron
 from placeproof.cost.exact.options import Value
 from placeproof.measure.random import random_stack
-from placeproof.program import Program
+from placeproof.programs import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from placeproof.core.symbols import SYMBOLS
 from placeproof.models.expressions import Expression
 from placeproof.models.programs import block_file, block_program, blocks, weights
 from placeproof.models.tables import Table
-from placeproof.program import Program
+from placeproof.programs import Program
 
 #: Groups of parameters that a weight may be in.
 GROUPS = ("matrix", "norm", "embedding", "expert", "router")

@@ -12,8 +12,8 @@ from placeproof.core.symbols import SYMBOLS, Domain, symbol
 from placeproof.models.expressions import Amount, Expression
 from placeproof.models.family import GROUPS, Choice, Family
 from placeproof.models.programs import rows_reached, weights, without
-from placeproof.program import Program
-from placeproof.program.ir import Tensor
+from placeproof.programs import Program
+from placeproof.programs.ir import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from placeproof.core import files as texts
 from placeproof.core.diagnostics import Diagnostic, InputError
-from placeproof.program import POSITIONS, Assign, Binary, Call, Do, Expr, Program, Ref, Stmt, parse, read, reads
-from placeproof.program.ir import Tensor, calls
+from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, Program, Ref, Stmt, parse, read, reads
+from placeproof.programs.ir import Tensor, calls
 
 #: What a block gives: the new stream, or what the next block reads as ``n``.
 OUTPUTS = ("y", "n")

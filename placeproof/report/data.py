@@ -11,7 +11,7 @@ from placeproof.cost.step import Step
 from placeproof.cost.traffic import Message
 from placeproof.cost.uneven import NOTES, Shards
 from placeproof.cost.values import Numbers
-from placeproof.program import render
+from placeproof.programs import render
 from placeproof.report import uneven
 from placeproof.report.compare import plain
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from placeproof.core.diagnostics import Place
-from placeproof.program import Resolved
-from placeproof.program.assumptions import ASSUMPTIONS
+from placeproof.programs import Resolved
+from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
 from placeproof.semantics import tensors

@@ -14,7 +14,7 @@ from typing import Any
 
 from placeproof.measure.replay_file import number
 from placeproof.measure.replay_model import Row, of_device, of_truth
-from placeproof.program import Resolved, calls, render, statements
+from placeproof.programs import Resolved, calls, render, statements
 from placeproof.semantics import tensors
 from placeproof.semantics.meaning import Difference, Fault, Setup
 from placeproof.semantics.meaning.layout import Element, Layout, in_words

@@ -53,7 +53,7 @@ def described(theorem: Theorem) -> Described:
     how, program = "", ""
     where: dict[str, sympy.Expr] = {}
     if isinstance(statement, Trains):
-        from placeproof.program import render
+        from placeproof.programs import render
 
         states: tuple[str, ...] = (f"{statement.subject} trains what one device trains",)
         given: tuple[str, ...] = (*statement.assuming, *statement.for_all)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from placeproof.program import Program, read
+from placeproof.programs import Program, read
 from placeproof.rules.formula import Facts
 from placeproof.semantics.catalogue import BLOCKS, not_equivalent, read_block, read_not_equivalent
 from placeproof.semantics.lower import lower

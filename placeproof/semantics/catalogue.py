@@ -12,7 +12,7 @@ from pathlib import Path
 from placeproof.blocks import BLOCKS
 from placeproof.blocks import text as block_text
 from placeproof.core.diagnostics import InputError
-from placeproof.program import Program, read
+from placeproof.programs import Program, read
 from placeproof.schedules import load
 from placeproof.semantics.lower import lower
 from placeproof.strategies import names, parse_strategy, template

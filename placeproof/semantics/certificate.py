@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from placeproof.program import Resolved, read, render
+from placeproof.programs import Resolved, read, render
 from placeproof.prove.claims import Equal, Given, Order
 from placeproof.prove.terms import Index, Sym, Var, substitute
 from placeproof.prove.terms.recording import Record, recording

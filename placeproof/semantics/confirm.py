@@ -13,9 +13,9 @@ from math import prod
 from typing import TypeAlias
 
 from placeproof.core.mesh import Axis
-from placeproof.program import Number, Resolved, statements
-from placeproof.program.ir import evaluated
-from placeproof.program.ranks import least_degrees
+from placeproof.programs import Number, Resolved, statements
+from placeproof.programs.ir import evaluated
+from placeproof.programs.ranks import least_degrees
 from placeproof.semantics.encode import Line
 from placeproof.semantics.encode.world import Range
 from placeproof.semantics.linewise import compared

@@ -18,8 +18,8 @@ from math import prod
 from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place
-from placeproof.program import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, evaluated, expressions, statements
-from placeproof.program.ranks import least_degrees
+from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, evaluated, expressions, statements
+from placeproof.programs.ranks import least_degrees
 from placeproof.semantics.confirm import denied
 from placeproof.semantics.encode.world import Range
 from placeproof.semantics.meaning.layout import Layout

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.program import Assign, Ref, Resolved, Stmt, calls, statements
-from placeproof.program.ir import expressions, references
-from placeproof.program.ranks import least_degrees
+from placeproof.programs import Assign, Ref, Resolved, Stmt, calls, statements
+from placeproof.programs.ir import expressions, references
+from placeproof.programs.ranks import least_degrees
 from placeproof.semantics.meaning.run import NoMeaningError, Run
 from placeproof.semantics.meaning.setup import Setup
 from placeproof.semantics.meaning.values import Part

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import chain
 
 from placeproof.core.diagnostics import Place, Problems
-from placeproof.program import Program
-from placeproof.program.ops import OPS
+from placeproof.programs import Program
+from placeproof.programs.ops import OPS
 from placeproof.semantics.values import Event, Kind, Trace
 
 _P, _O, _G, _S = Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS, Kind.SCALAR

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from placeproof.core.diagnostics import Problems, suggestion
-from placeproof.program import Program
+from placeproof.programs import Program
 from placeproof.prove.kernel import ask
 from placeproof.prove.smtlib import satisfiable
 from placeproof.semantics.encode.world import Range, World

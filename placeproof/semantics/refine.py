@@ -14,8 +14,8 @@ from itertools import product
 from typing import Literal, TypeAlias
 
 from placeproof.core.diagnostics import Place
-from placeproof.program import Assign, Binary, Call, Expr, Number, Program, Ref, expressions, render_expression, statements, walked
-from placeproof.program.ops import DOMAINS
+from placeproof.programs import Assign, Binary, Call, Expr, Number, Program, Ref, expressions, render_expression, statements, walked
+from placeproof.programs.ops import DOMAINS
 from placeproof.prove import Budget
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.trace import trace

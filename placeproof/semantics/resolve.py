@@ -8,8 +8,8 @@ from itertools import count
 
 from placeproof.collectives import Layout
 from placeproof.core.modes import GATHERED, REPLICATED, SHARDED, Mode
-from placeproof.program import Binary, Call, Expr, For, Placed, Program, Ref, Resolved, Stmt, calls, statements
-from placeproof.program.ir import references, with_draws, with_expressions
+from placeproof.programs import Binary, Call, Expr, For, Placed, Program, Ref, Resolved, Stmt, calls, statements
+from placeproof.programs.ir import references, with_draws, with_expressions
 from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Event, Kind, Trace
@@ -19,7 +19,7 @@ _OWNED = (Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS)
 
 
 def resolve(program: Program) -> Resolved:
-    """The program with everything said (:class:`placeproof.program.Resolved`).
+    """The program with everything said (:class:`placeproof.programs.Resolved`).
 
     Raises :class:`InputError` for every operation that gets a value of a kind that it does not take.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placeproof.collectives import Layout
-from placeproof.program import Call, Program, Ref
+from placeproof.programs import Call, Program, Ref
 from placeproof.semantics.values import Kind, Piece, Value
 
 _NUMBERS = ("statistics", "tensor_norms", "tokens", "square_norm", "sqrt", "clip_factor", "found_inf", "rescale", "random", "min", "max")

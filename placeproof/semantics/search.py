@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from placeproof.core.mesh import Axis
-from placeproof.program import FIRST_UNIT, For, Resolved, assigned, calls, reads, statements
-from placeproof.program.ranks import least_degrees
+from placeproof.programs import FIRST_UNIT, For, Resolved, assigned, calls, reads, statements
+from placeproof.programs.ranks import least_degrees
 from placeproof.semantics.encode.world import Range, World
 from placeproof.semantics.meaning.recorded import IrrationalError
 from placeproof.semantics.meaning.run import NoMeaningError, run

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placeproof.core.states import STATES
-from placeproof.program import Assign, Binary, Call, Do, Expr, For, If, Index, Number, Ref, Resolved, Stmt, statements, walked
-from placeproof.program.ops import DOMAINS
+from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Index, Number, Ref, Resolved, Stmt, statements, walked
+from placeproof.programs.ops import DOMAINS
 from placeproof.semantics.results import result_of, second_of, sum_of
 from placeproof.semantics.values import Access, Event, Kind, Trace, Value, placed_value
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from placeproof.collectives import Layout
-from placeproof.program import Binary, Call, For, If, Index, Program, Resolved, Stmt
+from placeproof.programs import Binary, Call, For, If, Index, Program, Resolved, Stmt
 
 
 class Kind(Enum):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from placeproof.core.diagnostics import Place
-from placeproof.program import Program, Resolved
+from placeproof.programs import Program, Resolved
 from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
 from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, denied
 from placeproof.semantics.encode import INVARIANT, Line, NoMeaningError, Obligation, Options, encode

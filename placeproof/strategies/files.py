@@ -17,7 +17,7 @@ from placeproof.core.modes import MODES
 from placeproof.core.places import toml_fault, toml_place
 from placeproof.core.states import STATES
 from placeproof.core.strategy import EXPERT, INNER, MATRIX, NORM, OUTER, SCHEDULE_FIELDS, Entry, Schedule
-from placeproof.program.ops import RESERVED
+from placeproof.programs.ops import RESERVED
 from placeproof.strategies.template import Option, Template
 
 _TOP = {"name", "title", "summary", "source", "family", "aliases", "approximates", "positional"}

@@ -12,7 +12,7 @@ from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import Axis, axis_order
 from placeproof.core.states import STATES
 from placeproof.core.strategy import NEUTRAL, Entry, Schedule, Strategy, compose
-from placeproof.program.ops import RESERVED
+from placeproof.programs.ops import RESERVED
 
 Value: TypeAlias = bool | int | str
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from placeproof.program.assumptions import ASSUMPTIONS
+from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.prove import Budget, Proved
 from placeproof.prove.kernel import ask
 from placeproof.prove.smtlib import queries

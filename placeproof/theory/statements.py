@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from placeproof.core.bounds import brief
-from placeproof.program.assumptions import ASSUMPTIONS
+from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.theory.language import Function, Goal, Number, StatementError, Term, integral, term
 
 if TYPE_CHECKING:
     import sympy
 
     from placeproof.core.strategy import Strategy
-    from placeproof.program import Program
+    from placeproof.programs import Program
     from placeproof.prove import Implication, Relation
     from placeproof.strategies import Template
     from placeproof.theory.theorem import Theorem
@@ -132,7 +132,7 @@ def trains(subject: str | Strategy | Template | Program, *, assuming: Iterable[s
 def read_subject(subject: Any) -> tuple[str, Program]:
     """A subject's name and its step program. Raises InputError."""
     from placeproof.core.strategy import Strategy
-    from placeproof.program import Program, read
+    from placeproof.programs import Program, read
     from placeproof.semantics.catalogue import BLOCKS, not_equivalent, read_block, read_not_equivalent
     from placeproof.semantics.lower import lower
     from placeproof.strategies import Template, parse_strategy
@@ -159,7 +159,7 @@ def without_call(subject: str | Strategy | Template | Program, op: str, number: 
     """
     import ast
 
-    from placeproof.program import read, render
+    from placeproof.programs import read, render
 
     name, program = read_subject(subject)
     tree = ast.parse(render(program))
@@ -182,7 +182,7 @@ def edited(subject: str | Strategy | Template | Program, old: str, new: str, num
 
     Raises StatementError if the text does not occur as often, InputError if the result is no program.
     """
-    from placeproof.program import read, render
+    from placeproof.programs import read, render
 
     name, program = read_subject(subject)
     parts = render(program).split(old)

@@ -25,7 +25,7 @@ from placeproof.cost.exact.reuse import Coordinator, Limits, gathers
 from placeproof.cost.exact.setting import BYTES, Setting, settled
 from placeproof.cost.exact.uses import Use, once, walked
 from placeproof.profiles.profile import Implementation, profile
-from placeproof.program import Program
+from placeproof.programs import Program
 from placeproof.strategies import parse_strategy
 
 PROFILE = "deepspeed-0.19"

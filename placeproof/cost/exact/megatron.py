@@ -19,7 +19,7 @@ from placeproof.cost.exact.predict import with_degrees
 from placeproof.cost.exact.setting import BYTES, Setting, settled
 from placeproof.cost.exact.uses import Uses, once, walked
 from placeproof.profiles.profile import Implementation, profile
-from placeproof.program import Program
+from placeproof.programs import Program
 from placeproof.strategies import parse_strategy
 
 PROFILE = "megatron-core"

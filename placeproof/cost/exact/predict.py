@@ -15,7 +15,7 @@ from placeproof.cost.exact.options import Value, check_options
 from placeproof.cost.exact.setting import Setting, check_beside, check_degrees, check_shapes
 from placeproof.cost.exact.walk import Walk
 from placeproof.profiles.profile import Implementation
-from placeproof.program import Program
+from placeproof.programs import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from placeproof.core.shapes import BUFFER_TYPES, Shapes, Unit, Weight
 from placeproof.core.strategy import EXPERT, Strategy
 from placeproof.cost.exact.options import BROADCAST, OPTIONS, Value, amounts, taken
 from placeproof.profiles.profile import Implementation
-from placeproof.program import For, Program, statements
+from placeproof.programs import For, Program, statements
 from placeproof.schedules import Layout, load
 from placeproof.semantics.lower import lower
 

@@ -12,7 +12,7 @@ from placeproof.core.strategy import Strategy
 from placeproof.cost.exact import deepspeed, megatron
 from placeproof.cost.exact.options import Value
 from placeproof.profiles.profile import Implementation
-from placeproof.program import Program
+from placeproof.programs import Program
 
 #: What :func:`told` says: the exchanges, bytes by state, and the programs.
 Told = tuple[tuple[Exchange, ...], Mapping[str, int], Mapping[str, Program]]

@@ -15,8 +15,8 @@ from placeproof.core.strategy import MATRIX, NORM
 from placeproof.cost.exact.cuts import buckets, dealt, local_shape, padded
 from placeproof.cost.exact.setting import Setting
 from placeproof.cost.tensors import BlockExchange, exchanges
-from placeproof.program import FIRST_UNIT, POSITIONS, Binary, Call, Expr, For, If, Number, Program, Ref, Stmt, calls, read, statements
-from placeproof.program.ops import COMPARE
+from placeproof.programs import FIRST_UNIT, POSITIONS, Binary, Call, Expr, For, If, Number, Program, Ref, Stmt, calls, read, statements
+from placeproof.programs.ops import COMPARE
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Event, Kind

@@ -16,7 +16,7 @@ from placeproof.core.states import PARAMETERS
 from placeproof.core.strategy import EXPERT, Strategy
 from placeproof.cost.derive import Derivation, derive
 from placeproof.cost.uneven import sent
-from placeproof.program import For, If, Stmt
+from placeproof.programs import For, If, Stmt
 from placeproof.semantics.lower.facts import Facts
 
 if TYPE_CHECKING:

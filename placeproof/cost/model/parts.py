@@ -23,7 +23,7 @@ from placeproof.cost.model.recomputation import Recompute, chosen, recomputed
 from placeproof.cost.tensors import Amount, BlockExchange, Splits, exchanges
 from placeproof.models import Block, Model, Segment
 from placeproof.models.expressions import Expression
-from placeproof.program import POSITIONS
+from placeproof.programs import POSITIONS
 from placeproof.semantics.blocks import Plan, combined, context_parallel, expert_parallel, lower_block, tensor_parallel
 from placeproof.semantics.lower.facts import Facts
 

@@ -15,8 +15,8 @@ from placeproof.cost.recompute import made_in_forward
 from placeproof.cost.tensor_shapes import lines
 from placeproof.models import Segment
 from placeproof.models.programs import output
-from placeproof.program import Assign
-from placeproof.program.ir import Tensor
+from placeproof.programs import Assign
+from placeproof.programs.ir import Tensor
 
 #: Words of :data:`RECOMPUTE` with ``+`` between them.
 Recompute: TypeAlias = str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from placeproof.program import Assign, Call, Do, Expr, Ref, Stmt
+from placeproof.programs import Assign, Call, Do, Expr, Ref, Stmt
 from placeproof.semantics.blocks.layout import Layout, Step, steps, sums
 from placeproof.semantics.blocks.plan import PlanAxis
 

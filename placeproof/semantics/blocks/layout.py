@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from placeproof.program import Call, Expr
+from placeproof.programs import Call, Expr
 from placeproof.semantics.blocks.plan import PlanAxis
 
 #: Tokens that are attended to: `contract(hot(same), k, over=tokens)` calls the tokens of k so.

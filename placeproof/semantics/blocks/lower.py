@@ -24,8 +24,8 @@ from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import axis_order
-from placeproof.program import POSITIONS, Assign, Binary, Call, Do, Expr, Number, Program, Ref, Stmt, assigned, expressions, render
-from placeproof.program.ir import Tensor, adjoints, references, rewritten, with_expressions, with_names
+from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, Number, Program, Ref, Stmt, assigned, expressions, render
+from placeproof.programs.ir import Tensor, adjoints, references, rewritten, with_expressions, with_names
 from placeproof.semantics.blocks.align import Together, aligned, merged, reduced, summed
 from placeproof.semantics.blocks.buffers import Buffers, Made, free_name
 from placeproof.semantics.blocks.layout import PARTIAL, Layout, State

@@ -14,7 +14,7 @@ from typing import Literal
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis, axis_order
-from placeproof.program.ops import RESERVED
+from placeproof.programs.ops import RESERVED
 
 #: Dimensions of a transformer's weights that tensor parallelism splits: of a weight the first that it has.
 HIDDEN = ("kv_heads", "heads", "ffn", "expert_ffn", "shared_ffn", "vocab")

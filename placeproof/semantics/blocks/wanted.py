@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from placeproof.program import Do, Program, Ref, assigned, reads
-from placeproof.program.ir import adjoints, returned
+from placeproof.programs import Do, Program, Ref, assigned, reads
+from placeproof.programs.ir import adjoints, returned
 from placeproof.semantics.blocks.layout import Layout
 
 

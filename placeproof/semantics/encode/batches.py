@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from placeproof.program import Assign, Expr, Ref, expressions, statements
-from placeproof.program.ir import references, rewritten
+from placeproof.programs import Assign, Expr, Ref, expressions, statements
+from placeproof.programs.ir import references, rewritten
 from placeproof.prove.terms import Var, product, same
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.scope import Scope

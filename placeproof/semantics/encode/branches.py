@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeAlias
 
-from placeproof.program import If
-from placeproof.program.ranks import rank_bound
+from placeproof.programs import If
+from placeproof.programs.ranks import rank_bound
 from placeproof.prove.terms import ONE, ZERO, Fn, Index, Poly, Sort, choose, same
 from placeproof.semantics.encode.context import Context
 from placeproof.semantics.encode.values import Batched, Saved, Value, Whole, both

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from placeproof.program import Assign, Do, For, Ref, Stmt, reads, statements, walked
-from placeproof.program.ir import references
+from placeproof.programs import Assign, Do, For, Ref, Stmt, reads, statements, walked
+from placeproof.programs.ir import references
 from placeproof.prove.terms import Poly, Var, choose, fn, same, substitute, under
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.scope import Scope

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place
-from placeproof.program import Call, Stmt
+from placeproof.programs import Call, Stmt
 from placeproof.prove import Equal, Equation, Given, Order
 from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, choose, product, same, substitute, substitute_index, total
 from placeproof.prove.terms.limit import TOO_LARGE, WHY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from placeproof.program import Call
+from placeproof.programs import Call
 from placeproof.prove.terms import Index, Poly, Var, choose, constant, greatest, inverse, product, same, substitute, total
 from placeproof.semantics.encode.compute import application, largest
 from placeproof.semantics.encode.context import Context, NoMeaningError

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placeproof.core.symbols import info
-from placeproof.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt
-from placeproof.program.ir import Index as PartIndex
-from placeproof.program.ir import expressions
-from placeproof.program.ops import DOMAINS, OPS
+from placeproof.programs import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt
+from placeproof.programs.ir import Index as PartIndex
+from placeproof.programs.ir import expressions
+from placeproof.programs.ops import DOMAINS, OPS
 from placeproof.prove.terms import ZERO, Poly, Var, constant, fn, inverse, power, product, size, symbol
 from placeproof.semantics.encode import batches
 from placeproof.semantics.encode.branches import Condition, condition, joined

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from placeproof.program import Call, Ref
+from placeproof.programs import Call, Ref
 from placeproof.prove.terms import ZERO, Index, Poly, Var, app, by_cases, choose, each_case, greatest, product, same, substitute, total
 from placeproof.semantics.encode import compute
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError

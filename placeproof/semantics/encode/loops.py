@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from placeproof.program import Assign, For, statements
-from placeproof.program.ir import calls, references
+from placeproof.programs import Assign, For, statements
+from placeproof.programs.ir import calls, references
 from placeproof.prove.terms import ONE, ZERO, Fn, Index, Poly, Var, app, fn, greatest, product, rewritten, same, substitute, total
 from placeproof.semantics.encode.buffers import filled_before, own, targets
 from placeproof.semantics.encode.compute import application, largest, on_holder

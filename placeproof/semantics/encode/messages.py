@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from placeproof.program import Call
+from placeproof.programs import Call
 from placeproof.prove.terms import ONE, Poly, Var, choose, product, same, substitute
 from placeproof.semantics.encode.compute import coefficient, sample_read
 from placeproof.semantics.encode.context import Context

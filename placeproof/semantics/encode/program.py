@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from placeproof.core.diagnostics import Place
-from placeproof.program import Assign, Resolved, Stmt, statements
+from placeproof.programs import Assign, Resolved, Stmt, statements
 from placeproof.prove import Given
 from placeproof.prove.terms import Poly, substitute
 from placeproof.prove.terms.limit import limited

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placeproof.program import FIRST_UNIT, For
+from placeproof.programs import FIRST_UNIT, For
 from placeproof.prove.terms import Fn, Index, Sort, Var, fn
 from placeproof.semantics.encode.values import Region
 from placeproof.semantics.encode.world import BLOCK, FIRST_PART, LAST_PART, World

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self, TypeAlias
 
-from placeproof.program import For, Ref
+from placeproof.programs import For, Ref
 from placeproof.prove.terms import Fn, Index, Poly, Var, substitute, substitute_index
 
 Map = Callable[[Poly], Poly]

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from placeproof.core.mesh import Axis, degree_symbol
-from placeproof.program import For, Resolved, statements
-from placeproof.program.facts import ProgramFacts
-from placeproof.program.ops import COMPARE
+from placeproof.programs import For, Resolved, statements
+from placeproof.programs.facts import ProgramFacts
+from placeproof.programs.ops import COMPARE
 from placeproof.prove import Order
 from placeproof.prove.terms import Fn, Index, Poly, Sort, Var, app, constant, fn, point, product, same, size, symbol
 

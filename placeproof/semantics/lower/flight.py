@@ -15,7 +15,7 @@ from functools import reduce
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.mesh import SPLITS, Axis, axis_order
 from placeproof.core.strategy import Strategy
-from placeproof.program import Binary, Expr, Number
+from placeproof.programs import Binary, Expr, Number
 from placeproof.schedules import Schedule, form
 from placeproof.semantics.lower.write import call, num, ref
 from placeproof.semantics.scheduled import chunks_of, schedule_of

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from placeproof.core.states import GRADIENTS, PARAMETERS
 from placeproof.core.strategy import EXPERT, INNER, MATRIX, NORM, OUTER
-from placeproof.program import FIRST_UNIT, Expr, Ref, Stmt
+from placeproof.programs import FIRST_UNIT, Expr, Ref, Stmt
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.write import branch, call, do, end, infix, let, loop, num, of, ref
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS
 from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, Strategy
-from placeproof.program import DEFAULT_GROUP, Expr, For, Group, Placed, Program, Ref, Stmt, read, render
+from placeproof.programs import DEFAULT_GROUP, Expr, For, Group, Placed, Program, Ref, Stmt, read, render
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.flight import flow, one_copy_each
 from placeproof.semantics.lower.passes import Passes
@@ -18,7 +18,7 @@ from placeproof.semantics.usable import require_usable
 def lower(strategy: Strategy) -> Program:
     """The step program of a strategy: the cheapest correct sequence of collectives for its placement.
 
-    The program is the text that :func:`placeproof.program.render` prints, read again, so that each statement knows
+    The program is the text that :func:`placeproof.programs.render` prints, read again, so that each statement knows
     its line. Raises :class:`InputError` when no device could use the placement.
     """
     require_usable(strategy)

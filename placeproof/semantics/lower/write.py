@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
 
-from placeproof.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Index, Number, Ref, Stmt
+from placeproof.programs import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Index, Number, Ref, Stmt
 
 
 def num(value: int) -> Number:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.program import Call
+from placeproof.programs import Call
 from placeproof.semantics.meaning.mesh import Mesh, Owners, owned
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.values import NoMeaningError, Norms, Part, Saved, Stream

@@ -11,8 +11,8 @@ from typing import TypeAlias
 import numpy as np
 
 from placeproof.core.strategy import NORM
-from placeproof.program import Resolved
-from placeproof.program.facts import ProgramFacts
+from placeproof.programs import Resolved
+from placeproof.programs.facts import ProgramFacts
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.remembered import remembered
 from placeproof.semantics.meaning.setup import Setup, factors_of

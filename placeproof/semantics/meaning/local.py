@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placeproof.program import Call
+from placeproof.programs import Call
 from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.layers import Layers
 from placeproof.semantics.meaning.numbers import GREATER, SMALLER, Array

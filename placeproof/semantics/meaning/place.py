@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from placeproof.core.states import STATES
-from placeproof.program import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, assigned
-from placeproof.program.ops import COMPARE, DOMAINS, OPS
+from placeproof.programs import FIRST_UNIT, Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, assigned
+from placeproof.programs.ops import COMPARE, DOMAINS, OPS
 from placeproof.semantics.meaning import local
 from placeproof.semantics.meaning.mesh import Mesh, size
 from placeproof.semantics.meaning.recorded import HERE, known

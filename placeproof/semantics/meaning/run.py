@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.program import Call, Resolved
+from placeproof.programs import Call, Resolved
 from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.collectives import OnArrays
 from placeproof.semantics.meaning.layers import Experts, Layers, flat_pass, own_gradients

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
-from placeproof.program import Resolved
+from placeproof.programs import Resolved
 from placeproof.semantics.meaning.layout import in_words
 from placeproof.semantics.meaning.recorded import Plain, Recorded, plain
 from placeproof.semantics.meaning.run import run

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from placeproof.program import Call
+from placeproof.programs import Call
 from placeproof.semantics.meaning.layout import Element
 from placeproof.semantics.meaning.numbers import OPERATORS, Array
 from placeproof.semantics.meaning.recorded import PLAIN

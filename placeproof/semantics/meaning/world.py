@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.program import If, Resolved, calls, statements
+from placeproof.programs import If, Resolved, calls, statements
 from placeproof.semantics.meaning.layout import CHANNELS, TIED, Element, Layout
 from placeproof.semantics.meaning.numbers import Array, Field, residues
 from placeproof.semantics.meaning.problem import Problem

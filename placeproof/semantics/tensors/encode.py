@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placeproof.core.diagnostics import Place
-from placeproof.program import Resolved
+from placeproof.programs import Resolved
 from placeproof.prove import Equal, Equation, Given, Order
 from placeproof.prove.terms import ZERO, Poly, Var, power, product, symbol
 from placeproof.prove.terms.limit import limited

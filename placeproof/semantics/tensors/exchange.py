@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from placeproof.program import Call
+from placeproof.programs import Call
 from placeproof.prove.terms import Index, Poly, Var, choose, fn, point, product, rewritten, same, substitute, substitute_index
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.exchange import combined, coordinates

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from placeproof.program import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt
-from placeproof.program.ir import Tensor, statements
-from placeproof.program.ops import COMPARE
+from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Stmt
+from placeproof.programs.ir import Tensor, statements
+from placeproof.programs.ops import COMPARE
 from placeproof.prove.terms import Poly, app, by_cases, choose, constant, fn, same
 from placeproof.prove.terms.nodes import Sort
 from placeproof.semantics.encode.branches import Condition, condition

@@ -19,7 +19,7 @@ from math import prod
 
 import numpy as np
 
-from placeproof.program import Call
+from placeproof.programs import Call
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.tensors.arrays import Arrays, Held
 from placeproof.semantics.tensors.setup import FaultError, NotComputedError

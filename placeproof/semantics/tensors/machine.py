@@ -10,9 +10,9 @@ from random import Random
 
 import numpy as np
 
-from placeproof.program import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, assigned, statements
-from placeproof.program.ir import Tensor
-from placeproof.program.ops import COMPARE, OPS
+from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, assigned, statements
+from placeproof.programs.ir import Tensor
+from placeproof.programs.ops import COMPARE, OPS
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.recorded import HERE, PLAIN
 from placeproof.semantics.tensors.arrays import Arrays, Held

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from placeproof.program import Assign, Call, For, Ref, Stmt, assigned, calls, reads, statements
+from placeproof.programs import Assign, Call, For, Ref, Stmt, assigned, calls, reads, statements
 from placeproof.prove.terms import ONE, Index, Poly, Var, app, by_cases, inverse, product, substitute, total
 from placeproof.prove.terms.nodes import Mono
 from placeproof.semantics.encode.context import NoMeaningError

@@ -15,8 +15,8 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
-from placeproof.program import POSITIONS, Call, Resolved, calls, statements
-from placeproof.program.ir import Tensor
+from placeproof.programs import POSITIONS, Call, Resolved, calls, statements
+from placeproof.programs.ir import Tensor
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.recorded import Recorded, known, unheld
 from placeproof.semantics.meaning.script import begun, written

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place
-from placeproof.program import Resolved
+from placeproof.programs import Resolved
 from placeproof.prove import Order
 from placeproof.prove.terms import Index, Poly, Sort, Var, app, constant, fn, symbol, total
 from placeproof.semantics.encode.context import NoMeaningError

@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place, Problems
-from placeproof.program.ir import Binary, Expr, If, Number, Program, Ref, calls, statements
-from placeproof.program.ops import COMPARE
+from placeproof.programs.ir import Binary, Expr, If, Number, Program, Ref, calls, statements
+from placeproof.programs.ops import COMPARE
 
 #: A condition on a rank: its axis, how it is compared, and with what.
 Condition: TypeAlias = tuple[str, str, Expr]

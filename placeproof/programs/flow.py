@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.states import STATES
 from placeproof.core.symbols import info
-from placeproof.program.ir import (
+from placeproof.programs.ir import (
     Assign,
     Binary,
     Call,
@@ -24,8 +24,8 @@ from placeproof.program.ir import (
     references,
     statements,
 )
-from placeproof.program.ops import DOMAINS, OPS
-from placeproof.program.ranks import Path, covers
+from placeproof.programs.ops import DOMAINS, OPS
+from placeproof.programs.ranks import Path, covers
 
 #: A name, and the group of it that is spoken of, if one is.
 _Buffer = tuple[str, str | None]

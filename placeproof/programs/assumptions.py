@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from placeproof.program.ir import Program
+    from placeproof.programs.ir import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

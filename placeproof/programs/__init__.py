@@ -1,6 +1,6 @@
 """Step programs: the intermediate representation, its text form, and its well-formedness."""
 
-from placeproof.program.ir import (
+from placeproof.programs.ir import (
     DEFAULT_GROUP,
     FIRST_UNIT,
     POSITIONS,
@@ -28,11 +28,11 @@ from placeproof.program.ir import (
     statements,
     walked,
 )
-from placeproof.program.parse import parse, read
-from placeproof.program.printer import expression as render_expression
-from placeproof.program.printer import head as render_head
-from placeproof.program.printer import render
-from placeproof.program.wellformed import check
+from placeproof.programs.parse import parse, read
+from placeproof.programs.printer import expression as render_expression
+from placeproof.programs.printer import head as render_head
+from placeproof.programs.printer import render
+from placeproof.programs.wellformed import check
 
 __all__ = [
     "DEFAULT_GROUP",

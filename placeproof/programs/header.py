@@ -13,9 +13,9 @@ from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis, axis_order
 from placeproof.core.modes import MODES, Mode
 from placeproof.core.states import STATES
-from placeproof.program.assumptions import ASSUMPTIONS, always_made
-from placeproof.program.ir import DEFAULT_GROUP, Expr, Group, Placed, Program, Ref, Stmt, Tensor
-from placeproof.program.ops import DOMAINS
+from placeproof.programs.assumptions import ASSUMPTIONS, always_made
+from placeproof.programs.ir import DEFAULT_GROUP, Expr, Group, Placed, Program, Ref, Stmt, Tensor
+from placeproof.programs.ops import DOMAINS
 
 #: What a single device's step may do beyond a plain one: option -> allowed values, the first being what is usual.
 REFERENCE: dict[str, tuple[str, ...]] = {

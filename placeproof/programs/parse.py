@@ -11,8 +11,8 @@ from fractions import Fraction
 from placeproof.core.bounds import too_long, within
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.formula import MOST_LEVELS, is_too_deep
-from placeproof.program.header import Header, read_header
-from placeproof.program.ir import (
+from placeproof.programs.header import Header, read_header
+from placeproof.programs.ir import (
     FIRST_UNIT,
     Assign,
     Binary,
@@ -27,8 +27,8 @@ from placeproof.program.ir import (
     Ref,
     Stmt,
 )
-from placeproof.program.ops import HEADER, LOOPS, OPS, Axes, Op
-from placeproof.program.wellformed import check_into
+from placeproof.programs.ops import HEADER, LOOPS, OPS, Axes, Op
+from placeproof.programs.wellformed import check_into
 
 #: Longer inputs are refused: nobody wrote them by hand, and a recording has loops to fold.
 MAX_LINES = 5_000

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from placeproof.core.diagnostics import Place
 from placeproof.core.mesh import Axis
 from placeproof.core.modes import Mode
-from placeproof.program.ops import DEFAULTS
+from placeproof.programs.ops import DEFAULTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +198,7 @@ class Placed:
 class Program:
     """A whole step program. ``unit`` is the number of parameters in the largest unit, where it is fixed.
 
-    ``reference`` says what the single device does beyond a plain step (:data:`placeproof.program.header.REFERENCE`), and
+    ``reference`` says what the single device does beyond a plain step (:data:`placeproof.programs.header.REFERENCE`), and
     ``without`` names assumptions that are not made. A program over ``tensors`` is one block of a model, forward and backward: it has
     no states.
     """

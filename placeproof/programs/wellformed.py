@@ -15,8 +15,8 @@ from placeproof.core.bounds import MOST_EXPONENT
 from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.states import STATES
 from placeproof.core.strategy import NORM
-from placeproof.program.flow import check_flow
-from placeproof.program.ir import (
+from placeproof.programs.flow import check_flow
+from placeproof.programs.ir import (
     FIRST_UNIT,
     Assign,
     Binary,
@@ -36,8 +36,8 @@ from placeproof.program.ir import (
     reads,
     statements,
 )
-from placeproof.program.ops import DOMAINS, OPS, RESERVED, ROUNDS, Axes
-from placeproof.program.ranks import check_ranks
+from placeproof.programs.ops import DOMAINS, OPS, RESERVED, ROUNDS, Axes
+from placeproof.programs.ranks import check_ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

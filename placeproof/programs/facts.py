@@ -6,7 +6,7 @@ from functools import cached_property
 
 from placeproof.core.mesh import Axis
 from placeproof.core.strategy import NORM
-from placeproof.program.ir import For, Group, Ref, Resolved, calls, statements
+from placeproof.programs.ir import For, Group, Ref, Resolved, calls, statements
 
 
 class ProgramFacts:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import assert_never
 
 from placeproof.core.mesh import USUAL_SPLITS
-from placeproof.program.ir import (
+from placeproof.programs.ir import (
     DEFAULT_GROUP,
     Assign,
     Binary,
