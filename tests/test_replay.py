@@ -566,7 +566,7 @@ def test_a_replay_shares_no_code_with_the_encoding_and_its_reference_none_with_t
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in getattr(node, "names", ())]
             if isinstance(node, ast.Import | ast.ImportFrom):
-                allowed = ("placeproof.core.", "placeproof.measure", meaning, "placeproof.semantics.resolve")
+                allowed = ("placeproof.core.", "placeproof.programs", "placeproof.measure", meaning, "placeproof.semantics.resolve")
                 allowed += ("placeproof.semantics.tensors.",) if path.name == "replay_blocks.py" else ()
                 assert all(n.startswith(allowed) for n in names if n.startswith("placeproof")), (path.name, names)
                 assert f"{meaning}collectives" not in names, path.name
