@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable
 from fractions import Fraction
@@ -21,6 +22,9 @@ _TRIES = 3
 #: How many times its budget a query may wait for.
 _MOST_WAITING = 8
 
+#: Seconds in which Z3 lets go of a query that nobody wants any more.
+_SECONDS_TO_LET_GO = 1
+
 
 def ask_z3(script: str, milliseconds: int, seed: int = 0) -> str:
     """``sat``, ``unsat`` or ``unknown`` from Z3 within the budget."""
@@ -32,26 +36,49 @@ def _settled(script: str, milliseconds: int, seed: int) -> tuple[str, z3.Solver]
     with as much more time as it was kept waiting."""
     on_the_wall = milliseconds
     for _ in range(_TRIES):
-        clock, own = time.perf_counter(), time.thread_time()
-        answer, solver = _z3(script, on_the_wall, seed)
-        waited, computed = 1e3 * (time.perf_counter() - clock), 1e3 * (time.thread_time() - own)
+        clock = time.perf_counter()
+        answer, solver, seconds = _z3(script, on_the_wall, seed)
+        waited, computed = 1e3 * (time.perf_counter() - clock), 1e3 * seconds
         if answer != "unknown" or waited < on_the_wall or computed > 0.8 * milliseconds:
             break
         on_the_wall = round(milliseconds * min(waited / max(computed, 1), _MOST_WAITING))
     return answer, solver
 
 
-def _z3(script: str, milliseconds: int, seed: int) -> tuple[str, z3.Solver]:
+def _z3(script: str, milliseconds: int, seed: int) -> tuple[str, z3.Solver, float]:
+    """Z3's answer, Z3, and the seconds that it computed.
+
+    It computes on a thread of its own, deaf to Ctrl-C: Z3's own handler takes the signal, at times without a trace in its answer, while
+    Python hears nothing until a call into C has ended."""
     import z3
 
     solver = z3.Solver()
     solver.set("timeout", milliseconds)
     solver.set("random_seed", seed)
-    solver.from_string(script)
-    answer = str(solver.check())
-    if answer == "unknown" and solver.reason_unknown() == "interrupted from keyboard":  # Z3 takes the signal, and Python sees none
-        raise KeyboardInterrupt
-    return answer, solver
+    solver.set("ctrl_c", False)
+    outcome: list[tuple[str, float] | Exception] = []
+    done = threading.Event()
+
+    def solve() -> None:
+        try:
+            solver.from_string(script)
+            outcome.append((str(solver.check()), time.thread_time()))
+        except Exception as error:
+            outcome.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=solve, daemon=True).start()
+    try:
+        done.wait()
+    except BaseException:
+        solver.interrupt()
+        done.wait(_SECONDS_TO_LET_GO)  # two threads may not use Z3 at once, and a notebook goes on
+        raise
+    (answer,) = outcome
+    if isinstance(answer, Exception):
+        raise answer
+    return answer[0], solver, answer[1]
 
 
 def model(script: str, milliseconds: int) -> dict[str, Fraction] | None:
