@@ -179,7 +179,7 @@ def _warm() -> None:
     import placeproof.cost.exact
     import placeproof.cost.model
     import placeproof.importers
-    import placeproof.measure.replay_file
+    import placeproof.measure.replay.file
     import placeproof.report.text
     import placeproof.semantics.refine
     import placeproof.semantics.verdict

@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from recorded_systems import CASES, PATH, SEEDS, row  # noqa: E402
 
-from placeproof.measure.systems import SystemCase, SystemMeasured, predicted  # noqa: E402
+from placeproof.measure.systems.cases import SystemCase, SystemMeasured, predicted  # noqa: E402
 
 #: Cases that one set of processes runs, one after the other.
 CHUNK = 16
@@ -33,9 +33,9 @@ def measured(system: str, seeds: Iterable[int]) -> dict[int, tuple[SystemCase, S
     warnings.simplefilter("ignore")
     measure: Callable[[list[SystemCase]], list[SystemMeasured]]
     if system == "deepspeed":
-        from placeproof.measure.deepspeed import measure
+        from placeproof.measure.systems.deepspeed import measure
     else:
-        from placeproof.measure.megatron import measure
+        from placeproof.measure.systems.megatron import measure
     cases = {seed: CASES[system](seed) for seed in seeds}
     found = {}
     for mesh in {tuple(c.mesh.items()) for c in cases.values()}:

@@ -11,7 +11,7 @@ from typing import Any
 
 from placeproof.core.exchange import tally
 from placeproof.measure.measured import Measured
-from placeproof.measure.random import Case, random_case
+from placeproof.measure.training.random import Case, random_case
 
 PATH = Path(__file__).parent / "data" / "measured.json"
 SEEDS = range(10_000, 10_150)
@@ -33,7 +33,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    from placeproof.measure.run import measure
+    from placeproof.measure.training.run import measure
 
     recorded = []
     for seed in SEEDS:

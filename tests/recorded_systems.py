@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from placeproof.measure.systems import SystemCase, SystemMeasured, deepspeed_case, megatron_case
+from placeproof.measure.systems.cases import SystemCase, SystemMeasured, deepspeed_case, megatron_case
 
 PATH = Path(__file__).parent / "data" / "measured_systems.json"
 CASES: Mapping[str, Callable[[int], SystemCase]] = {"deepspeed": deepspeed_case, "megatron": megatron_case}

@@ -6,8 +6,8 @@ import json
 from fractions import Fraction
 from typing import Any
 
-from placeproof.measure.replay import Replayed, replay
-from placeproof.measure.replay_file import parse
+from placeproof.measure.replay.file import parse
+from placeproof.measure.replay.launch import Replayed, replay
 from placeproof.programs import Program
 from placeproof.report.proof_run import of_block, of_step
 from placeproof.semantics import tensors

@@ -177,8 +177,8 @@ returns(y)
 
 
 def replayed(text: str) -> Any:
-    from placeproof.measure.replay import replay
-    from placeproof.measure.replay_file import parse
+    from placeproof.measure.replay.file import parse
+    from placeproof.measure.replay.launch import replay
 
     judged = judge(program(text))
     assert judged.word == "refuted"

@@ -169,8 +169,8 @@ def defined(places: list[Place], asked: list[Meeting], members: list[int], rank:
 
 def differences(name: str, rank: int) -> tuple[Counter[str], list[str]]:
     """How many exchanges of each kind had a result, and which were not as they are defined: on one process."""
-    from placeproof.measure.replay_exchange import Exchange
-    from placeproof.measure.replay_mesh import Mesh
+    from placeproof.measure.replay.exchange import Exchange
+    from placeproof.measure.replay.mesh import Mesh
 
     world = world_of(MESHES[name])
     sets = [frozenset(world.layout.factors(axes)) for axes in MESHES[name].axes]
@@ -209,7 +209,7 @@ def test_gloo_does_what_is_defined(name: str) -> None:
 
 
 def test_messages_of_several_kinds_arrive_as_they_were() -> None:
-    from placeproof.measure.replay_wire import packed, unpacked
+    from placeproof.measure.replay.wire import packed, unpacked
 
     case = MESHES["slices and tokens"]
     world = world_of(case)

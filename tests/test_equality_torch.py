@@ -24,7 +24,8 @@ from script_mistakes import UPDATE, WRONG
 
 from placeproof import judge
 from placeproof.core.diagnostics import InputError
-from placeproof.measure.equality import Compared, compare, compare_all
+from placeproof.measure.compared import Compared
+from placeproof.measure.equality import compare, compare_all
 from placeproof.programs import read
 
 SCRIPTS = Path(__file__).parent / "scripts"

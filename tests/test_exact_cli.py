@@ -18,8 +18,8 @@ from placeproof.core.shapes import transformer
 from placeproof.cost.exact.choose import chosen, explained, realised_text
 from placeproof.cost.exact.options import taken
 from placeproof.cost.exact.predict import predict
-from placeproof.measure.random import random_case
-from placeproof.measure.subjects import SUBJECTS, check, find, is_decoder, settle
+from placeproof.measure.training.random import random_case
+from placeproof.measure.training.subjects import SUBJECTS, check, find, is_decoder, settle
 from placeproof.profiles.profile import profile
 from placeproof.strategies import parse_strategy
 
@@ -268,7 +268,7 @@ def test_what_cannot_be_measured_says_why(arguments: list[str], says: str, capsy
 
 
 def test_a_system_runs_some_strategies_alone() -> None:
-    from placeproof.measure.system_run import _deepspeed, _megatron
+    from placeproof.measure.systems.run import _deepspeed, _megatron
 
     shapes = random_case(1).shapes
     with pytest.raises(InputError, match="one stage on `dp`"):

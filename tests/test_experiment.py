@@ -21,10 +21,10 @@ from leftovers import no_process_left
 
 from placeproof.cli.main import run
 from placeproof.core.shapes import Shapes, transformer
-from placeproof.measure import experiment_sizes as sizes
-from placeproof.measure.experiment_sizes import Bench, memory, traffic
-from placeproof.measure.experiments import Experiment, Line
-from placeproof.measure.predicted import predicted
+from placeproof.measure.experiments import sizes
+from placeproof.measure.experiments.catalogue import Experiment, Line
+from placeproof.measure.experiments.sizes import Bench, memory, traffic
+from placeproof.measure.training.predicted import predicted
 from placeproof.report import experiment as report
 from placeproof.report import picture
 from placeproof.report.picture import Bar, Panel, Row, svg
@@ -303,7 +303,7 @@ def test_one_byte_is_noticed(bench: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_importing_the_experiments_needs_no_torch() -> None:
     code = (
-        "import sys; import placeproof.cli.experiment, placeproof.measure.experiments, placeproof.report.experiment; "
+        "import sys; import placeproof.cli.experiment, placeproof.measure.experiments.catalogue, placeproof.report.experiment; "
         "sys.exit('torch' in sys.modules or 'sympy' in sys.modules)"
     )
     assert importlib.util.find_spec("placeproof") is not None

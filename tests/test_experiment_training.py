@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from leftovers import no_process_left
 
 from placeproof.cli.main import run
-from placeproof.measure import experiments
-from placeproof.measure.experiments import Experiment, Line
+from placeproof.measure.experiments import catalogue as experiments
+from placeproof.measure.experiments.catalogue import Experiment, Line
 from placeproof.report import experiment as report
 
 PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "experiments.md"
@@ -104,8 +104,8 @@ def in_fractions(tensor: Any) -> Any:
 def test_the_ten_steps_are_exact() -> None:
     """One process ends with what fractions say, and every step adds a few bits to the longest sum."""
     need_torch()
-    from placeproof.measure.experiment_nets import REGIMES
-    from placeproof.measure.experiment_training import SEED, STEPS, _alone
+    from placeproof.measure.experiments.nets import REGIMES
+    from placeproof.measure.experiments.training import SEED, STEPS, _alone
 
     regime = REGIMES["exact"]
     model, (x, y) = regime.begin(SEED)
@@ -124,7 +124,7 @@ def test_the_ten_steps_are_exact() -> None:
 
 def only(monkeypatch: pytest.MonkeyPatch, wrap: Callable[..., Any]) -> Experiment:
     """The experiment with two devices, fsdp2 as it is, and another DistributedDataParallel."""
-    from placeproof.measure import experiment_training as training
+    from placeproof.measure.experiments import training
 
     monkeypatch.setattr(training, "WAYS", tuple(way for way in training.WAYS if way.world == 2 and way.name != "tp"))
     monkeypatch.setitem(training.WRAPS, "ddp", wrap)
@@ -160,7 +160,7 @@ def test_a_process_that_fails_is_a_line_that_does_not_hold(monkeypatch: pytest.M
 @given(st.lists(st.integers(-(2**40), 2**40).map(lambda n: n * 2.0**-7), min_size=1, max_size=6))
 def test_a_grain_divides_all_numbers_and_its_double_does_not(values: list[float]) -> None:
     torch = need_torch()
-    from placeproof.measure.experiment_exact import grain
+    from placeproof.measure.experiments.exact import grain
 
     found = grain(torch.tensor(values, dtype=torch.float64))
     if found is None:
@@ -177,7 +177,7 @@ def test_a_grain_divides_all_numbers_and_its_double_does_not(values: list[float]
 )
 def test_bits_of_a_sum(left: list[float], right: list[float], bits: int) -> None:
     torch = need_torch()
-    from placeproof.measure.experiment_exact import Exactness
+    from placeproof.measure.experiments.exact import Exactness
 
     a, b = torch.tensor([left], dtype=torch.float64), torch.tensor([right], dtype=torch.float64)
     with Exactness() as found:
@@ -190,7 +190,7 @@ def test_bits_of_a_sum(left: list[float], right: list[float], bits: int) -> None
 )
 def test_up_to_53_bits_no_order_rounds(values: list[float], random: Any) -> None:
     torch = need_torch()
-    from placeproof.measure.experiment_exact import Exactness
+    from placeproof.measure.experiments.exact import Exactness
 
     x = torch.tensor(values, dtype=torch.float64)
     with Exactness() as found:
@@ -205,7 +205,7 @@ def test_up_to_53_bits_no_order_rounds(values: list[float], random: Any) -> None
 
 def test_what_is_not_known_to_be_exact_is_refused() -> None:
     torch = need_torch()
-    from placeproof.measure.experiment_exact import Exactness
+    from placeproof.measure.experiments.exact import Exactness
 
     x = torch.ones(3, dtype=torch.float64)
     for wrong in (x.exp, lambda: x / 3, x.mean, lambda: x * 2.0**-600):

@@ -20,17 +20,17 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.exchange import Exchange, tally
 from placeproof.core.shapes import Shapes, Unit, Weight, transformer
 from placeproof.measure.measured import Measured
-from placeproof.measure.random import random_case
-from placeproof.measure.subjects import SUBJECTS, find, settle
+from placeproof.measure.training.random import random_case
+from placeproof.measure.training.subjects import SUBJECTS, find, settle
 from placeproof.strategies import parse_strategy
 
 torch = pytest.importorskip("torch", reason="torch is not installed: real steps cannot be measured")
 
-from placeproof.measure import models, steps  # noqa: E402
 from placeproof.measure.memory import Kept  # noqa: E402
 from placeproof.measure.recorder import Recorder, axes_of_groups  # noqa: E402
-from placeproof.measure.run import measure, measure_all  # noqa: E402
-from placeproof.measure.wrap import WRAPS  # noqa: E402
+from placeproof.measure.training import models, steps  # noqa: E402
+from placeproof.measure.training.run import measure, measure_all  # noqa: E402
+from placeproof.measure.training.wrap import WRAPS  # noqa: E402
 
 #: 24,736 parameters: 20,608 in two layers, 4,128 in the root; a stream of B T d = 2,048 elements.
 TINY = transformer(layers=2, hidden=32, heads=4, ffn=64, vocab=64, batch=4, tokens=16)
@@ -545,7 +545,7 @@ def test_without_torch_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_recorded_measurements_are_read_without_torch() -> None:
-    modules = ", ".join(f"placeproof.measure.{name}" for name in ("measured", "random", "run", "subjects"))
+    modules = ", ".join(f"placeproof.measure.{name}" for name in ("measured", "training.random", "training.run", "training.subjects"))
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -590,7 +590,7 @@ def test_options_are_settled() -> None:
 def test_exit_codes(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """0 where what is measured is what was predicted, and 1 where a byte differs."""
     from placeproof.cli.main import run
-    from placeproof.measure import run as runs
+    from placeproof.measure.training import run as runs
 
     assert run(["measure", *arguments]) == 0
     assert "differ" not in capsys.readouterr().out

@@ -9,13 +9,13 @@ import pytest
 from placeproof.core.diagnostics import InputError
 from placeproof.core.exchange import tally
 from placeproof.core.shapes import Shapes, transformer
-from placeproof.measure.predicted import differences, predicted
+from placeproof.measure.training.predicted import differences, predicted
 
 pytest.importorskip("torch", reason="torch is not installed: real steps cannot be measured")
 
 from test_measure_torch import SMALL, stack
 
-from placeproof.measure.run import measure, measure_all
+from placeproof.measure.training.run import measure, measure_all
 
 #: Fewer rows than devices, one row, one element, rows that no degree divides, three dimensions.
 ODD = stack(((1,), (2, 3)), ((5, 7, 2), (1, 9)), ((3,), (13, 2), (4, 4)), dims=(("batch", 1), ("tokens", 2), ("hidden", 3)))

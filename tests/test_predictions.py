@@ -25,9 +25,9 @@ from placeproof.cost.exact.cuts import buckets, dealt, own, padded
 from placeproof.cost.exact.options import OPTIONS
 from placeproof.cost.exact.predict import predict
 from placeproof.importers import read_shapes
-from placeproof.measure.predicted import differences, predicted
-from placeproof.measure.random import random_case
-from placeproof.measure.subjects import SUBJECTS
+from placeproof.measure.training.predicted import differences, predicted
+from placeproof.measure.training.random import random_case
+from placeproof.measure.training.subjects import SUBJECTS
 from placeproof.profiles.profile import names, profile
 from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
@@ -96,7 +96,7 @@ def test_the_steady_step_is_the_first_that_later_ones_are_predicted_to_repeat(na
 @needs_torch
 @pytest.mark.parametrize("name", ["ddp", "zero_redundancy", "fsdp1", "fsdp2", "gpipe", "interleaved", "dualpipev"])
 def test_the_steady_step_is_the_first_that_later_ones_repeat(name: str) -> None:
-    from placeproof.measure.run import measure
+    from placeproof.measure.training.run import measure
 
     assert first_repeated(lambda step: list(measure(**of_step(name), options={"step": step}).exchanges)) == SUBJECTS[name].steady
 
@@ -109,7 +109,7 @@ def test_every_implementation_was_recorded() -> None:
 @needs_torch
 @pytest.mark.parametrize("first", range(0, 300, CHUNK))
 def test_measured_now_is_predicted(first: int) -> None:
-    from placeproof.measure.run import measure
+    from placeproof.measure.training.run import measure
 
     for seed in range(first, first + CHUNK):
         case = random_case(seed)
@@ -122,7 +122,7 @@ def test_measured_now_is_predicted(first: int) -> None:
 @needs_torch
 @pytest.mark.parametrize("data", [128, 512])
 def test_seventy_billion_parameters(data: int) -> None:
-    from placeproof.measure.run import measure
+    from placeproof.measure.training.run import measure
 
     shapes = transformer(layers=80, hidden=8192, heads=64, kv_heads=8, ffn=28672, vocab=32000, batch=1, tokens=4096)
     mesh = {"dp": data, "tp": 8}

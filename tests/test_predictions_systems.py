@@ -21,7 +21,7 @@ from placeproof.core.shapes import Shapes, Unit, Weight
 from placeproof.cost.exact import deepspeed, megatron
 from placeproof.cost.exact.flat import buffers, filled, passed, slices
 from placeproof.cost.exact.reuse import Limits, gathers
-from placeproof.measure.systems import predicted
+from placeproof.measure.systems.cases import predicted
 from placeproof.profiles.profile import profile
 from placeproof.programs import read
 from placeproof.semantics.lower import lower

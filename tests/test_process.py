@@ -309,8 +309,8 @@ def test_exit_codes_of_a_replay(word: str, code: int, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(replay, "find_spec", lambda _: object())
     monkeypatch.setattr(replay, "_read", lambda _: object())
-    monkeypatch.setattr("placeproof.measure.replay.replay", lambda *_, **__: SimpleNamespace(word=word))
-    monkeypatch.setattr("placeproof.measure.replay_text.text", lambda one: one.word + "\n")
+    monkeypatch.setattr("placeproof.measure.replay.launch.replay", lambda *_, **__: SimpleNamespace(word=word))
+    monkeypatch.setattr("placeproof.measure.replay.text.text", lambda one: one.word + "\n")
     assert run(["replay", "any.json"]) == code
     assert capsys.readouterr().out == f"{word}\n"
 
@@ -319,7 +319,9 @@ def test_exit_codes_of_a_replay(word: str, code: int, monkeypatch: pytest.Monkey
 def test_exit_codes_of_an_experiment(holds: bool, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from types import SimpleNamespace
 
-    monkeypatch.setattr("placeproof.measure.experiments.experiments", lambda _: [SimpleNamespace(holds=True), SimpleNamespace(holds=holds)])
+    monkeypatch.setattr(
+        "placeproof.measure.experiments.catalogue.experiments", lambda _: [SimpleNamespace(holds=True), SimpleNamespace(holds=holds)]
+    )
     monkeypatch.setattr("importlib.metadata.version", lambda _: "0")
     monkeypatch.setattr("placeproof.report.experiment.text", lambda *_: "told\n")
     assert run(["experiment", "memory"]) == code

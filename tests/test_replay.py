@@ -27,10 +27,10 @@ from replaying import Data, anything, assert_reproduced, replayed
 from placeproof.cli import replay as cli
 from placeproof.cli.main import run as command
 from placeproof.core.diagnostics import InputError
-from placeproof.measure.replay import BY_AUTOGRAD
-from placeproof.measure.replay_file import number, parse
-from placeproof.measure.replay_model import world_of
-from placeproof.measure.replay_simulator import simulated
+from placeproof.measure.replay.file import number, parse
+from placeproof.measure.replay.launch import BY_AUTOGRAD
+from placeproof.measure.replay.model import world_of
+from placeproof.measure.replay.simulator import simulated
 from placeproof.programs import Program, read
 from placeproof.report.proof_data import judgement
 from placeproof.semantics.catalogue import not_equivalent, read_not_equivalent
@@ -40,7 +40,7 @@ from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
-replay_run = importlib.import_module("placeproof.measure.replay_run")
+process = importlib.import_module("placeproof.measure.replay.process")
 
 HERE = Path(__file__).parent
 SCHEMA = json.loads((HERE.parent / "docs" / "reference" / "prove.schema.json").read_text(encoding="utf-8"))
@@ -309,7 +309,7 @@ def test_one_wrong_number_is_named_with_its_process(capsys: pytest.CaptureFixtur
 
 def test_a_formula_of_the_gradient_that_autograd_denies_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processes, the simulator and the file agree; a loss with another gradient does not."""
-    reference = importlib.import_module("placeproof.measure.replay_reference").Reference
+    reference = importlib.import_module("placeproof.measure.replay.reference").Reference
     honest = reference._of_flat
     monkeypatch.setattr(reference, "_of_flat", lambda self, theta, *rest: honest(self, theta, *rest) + theta[0] / 4)
     one = replayed(json.loads(wrong_sum()))
@@ -399,7 +399,7 @@ def test_a_run_that_does_not_end_has_the_keys_that_are_drawn_where_it_goes_on() 
 
 
 def test_a_process_that_dies_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = replay_run.held
+    honest = process.ended
 
     def dies(found: Any, rank: int, *rest: Any) -> Any:
         if rank == 1:
@@ -411,11 +411,11 @@ def test_a_process_that_dies_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> N
             raise ValueError("out of order")
         return honest(found, rank, *rest)
 
-    monkeypatch.setattr(replay_run, "held", dies)
+    monkeypatch.setattr(process, "ended", dies)
     dead = replayed(json.loads(wrong_sum()), waits=2)
     assert dead.word == "crashed"
     assert dead.why.splitlines()[0] == "rank 1 died by SIGABRT"
-    monkeypatch.setattr(replay_run, "held", fails)
+    monkeypatch.setattr(process, "ended", fails)
     failed = replayed(json.loads(wrong_sum()), waits=2)
     assert failed.word == "crashed"
     assert failed.why.splitlines()[0] == "rank 1 failed: ValueError: out of order"
@@ -560,17 +560,17 @@ def test_the_simulator_says_the_same_again(name: str) -> None:
 def test_a_replay_shares_no_code_with_the_encoding_and_its_reference_none_with_the_simulator() -> None:
     """Processes run the simulator's local operations, with exchanges of their own; autograd knows where elements are, and no formula."""
     meaning = "placeproof.semantics.meaning."
-    for path in (HERE.parent / "placeproof" / "measure").glob("replay*.py"):
-        if path.name in ("replay_simulator.py", "replay_text.py"):
+    for path in (HERE.parent / "placeproof" / "measure" / "replay").glob("*.py"):
+        if path.name in ("simulator.py", "text.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in getattr(node, "names", ())]
             if isinstance(node, ast.Import | ast.ImportFrom):
                 allowed = ("placeproof.core.", "placeproof.programs", "placeproof.measure", meaning, "placeproof.semantics.resolve")
-                allowed += ("placeproof.semantics.tensors.",) if path.name == "replay_blocks.py" else ()
+                allowed += ("placeproof.semantics.tensors.",) if path.name == "blocks.py" else ()
                 assert all(n.startswith(allowed) for n in names if n.startswith("placeproof")), (path.name, names)
                 assert f"{meaning}collectives" not in names, path.name
-                if path.name == "replay_reference.py":
+                if path.name == "reference.py":
                     known = {f"{meaning}layout", f"{meaning}world"}
                     assert known >= {n for n in names if n.startswith(meaning)}, names
 

@@ -14,9 +14,9 @@ from trace_steps import HEAD, STEPS
 
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
-from placeproof.measure.trace_axes import grid
-from placeproof.measure.trace_factor import recognise, written
-from placeproof.measure.trace_nodes import Node, Nodes
+from placeproof.measure.record.axes import grid
+from placeproof.measure.record.factor import recognise, written
+from placeproof.measure.record.nodes import Node, Nodes
 from placeproof.programs import read
 from placeproof.semantics.verdict import judge
 
@@ -122,7 +122,7 @@ def test_terms_are_stored_once_and_norms_are_flat() -> None:
 
 def recorded(tmp_path: Path, body: str, **options: object) -> str:
     """What is recorded of a script with this ``train``."""
-    from placeproof.measure.trace import trace
+    from placeproof.measure.record.record import trace
 
     script = tmp_path / "script.py"
     script.write_text(HEAD + "\ndef train():\n" + textwrap.indent(textwrap.dedent(body), "    "))
@@ -137,7 +137,7 @@ def _torch() -> None:
 @pytest.mark.usefixtures("_torch")
 @pytest.mark.parametrize("name", RECORDED)
 def test_recording_again_gives_the_same(name: str) -> None:
-    from placeproof.measure.trace import trace
+    from placeproof.measure.record.record import trace
 
     assert trace(SCRIPTS / f"{name}.py").text == (TRACES / f"{name}.step").read_text()
 
@@ -145,7 +145,7 @@ def test_recording_again_gives_the_same(name: str) -> None:
 @pytest.mark.usefixtures("_torch")
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_said_is_refused(name: str) -> None:
-    from placeproof.measure.trace import trace
+    from placeproof.measure.record.record import trace
 
     with pytest.raises(InputError) as refused:
         trace(SCRIPTS / f"{name}.py")
@@ -166,7 +166,7 @@ def test_small_steps(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_torch")
 def test_blocks_that_do_not_all_exchange_are_refused(tmp_path: Path) -> None:
-    from placeproof.measure.trace import trace
+    from placeproof.measure.record.record import trace
 
     text = (SCRIPTS / "tp_by_hand.py").read_text()
     (tmp_path / "common.py").write_text((SCRIPTS / "common.py").read_text())
@@ -199,7 +199,7 @@ def test_a_later_step_is_recorded_by_itself(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_torch")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork processes")
 def test_real_processes_do_the_same_as_the_fake_ones() -> None:
-    from placeproof.measure.trace import trace
+    from placeproof.measure.record.record import trace
 
     for name in ("all_reduce_by_hand", "zero1_by_hand"):
         assert trace(SCRIPTS / f"{name}.py", backend="gloo").text == (TRACES / f"{name}.step").read_text()
@@ -208,7 +208,7 @@ def test_real_processes_do_the_same_as_the_fake_ones() -> None:
 @pytest.mark.usefixtures("_torch")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork processes")
 def test_an_exchange_that_is_not_whole_is_seen_on_real_processes(tmp_path: Path) -> None:
-    from placeproof.measure.trace import trace
+    from placeproof.measure.record.record import trace
 
     text = (SCRIPTS / "tp_by_hand.py").read_text()
     (tmp_path / "common.py").write_text((SCRIPTS / "common.py").read_text())
@@ -238,7 +238,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_torch")
 def test_the_page_shows_what_is_recorded(tmp_path: Path) -> None:
-    from placeproof.measure.trace import trace
+    from placeproof.measure.record.record import trace
 
     page = (Path(__file__).parent.parent / "docs" / "how-to" / "traces.md").read_text()
     shown = dict(re.findall(r"<!-- file: (\S+) -->\n```python\n(.*?)```", page, re.DOTALL))

@@ -19,7 +19,7 @@ def command(
 
     Ends with 0 if every measurement is as predicted, 1 if one is not.
     """
-    from placeproof.measure.experiments import experiments, names
+    from placeproof.measure.experiments.catalogue import experiments, names
 
     path = picture_path(plot)
     made = experiments(names() if name == "all" else (name,))

@@ -13,7 +13,7 @@ from placeproof.core.diagnostics import InputError, Problems
 
 if TYPE_CHECKING:
     from placeproof.core.strategy import Strategy
-    from placeproof.measure.subjects import Subject
+    from placeproof.measure.training.subjects import Subject
 
 #: A model that is small enough for real tensors, where none is given; it has more layers where there are more stages.
 DEFAULT = "transformer(layers={layers}, hidden=32, heads=4, ffn=64, vocab=64, batch=4, tokens=16)"
@@ -41,9 +41,9 @@ def command(
 
     Ends with 0 if prediction and measurement are equal, 1 if they are not.
     """
-    from placeproof.measure.predicted import PROFILE, differences, predicted
-    from placeproof.measure.run import measure
-    from placeproof.measure.system_run import SYSTEMS
+    from placeproof.measure.systems.run import SYSTEMS
+    from placeproof.measure.training.predicted import PROFILE, differences, predicted
+    from placeproof.measure.training.run import measure
     from placeproof.report import measured as report
     from placeproof.strategies import parse_strategy
 
@@ -85,8 +85,8 @@ def command(
 
 def _of_system(profile: str, strategy: Strategy, shapes: str, given: list[str], options: list[str], *, json_: bool) -> int:
     """The same for a whole system."""
-    from placeproof.measure.predicted import differences
-    from placeproof.measure.system_run import run_system
+    from placeproof.measure.systems.run import run_system
+    from placeproof.measure.training.predicted import differences
     from placeproof.report import measured as report
 
     told, measured = run_system(profile, strategy, shapes_of(shapes), mesh_of(strategy, given), options_of(options))
@@ -101,8 +101,8 @@ def _of_system(profile: str, strategy: Strategy, shapes: str, given: list[str], 
 def _subject(strategy: Strategy, wanted: tuple[str, ...]) -> Subject:
     """What can be measured of the implementations of a strategy. Raises InputError."""
     from placeproof.cost.exact.choose import chosen
-    from placeproof.measure.predicted import PROFILE
-    from placeproof.measure.subjects import SUBJECTS
+    from placeproof.measure.training.predicted import PROFILE
+    from placeproof.measure.training.subjects import SUBJECTS
     from placeproof.profiles.profile import profile
 
     names = [one.name for one in chosen(profile(PROFILE), strategy, wanted)]
@@ -121,7 +121,7 @@ def _subject(strategy: Strategy, wanted: tuple[str, ...]) -> Subject:
 
 def _layers(subject: Subject, mesh: Mapping[str, int], options: Mapping[str, Any]) -> int:
     """Layers of the default model: two, or one for each stage of a pipeline. Raises InputError for options that it does not take."""
-    from placeproof.measure.subjects import settle
+    from placeproof.measure.training.subjects import settle
 
     return max(2, subject.stages(mesh, settle(subject, mesh, options))) if subject.schedule else 2
 
@@ -129,8 +129,8 @@ def _layers(subject: Subject, mesh: Mapping[str, int], options: Mapping[str, Any
 def _runs(strategy: Strategy) -> str:
     """A command that measures a part of a strategy, or something else where no part can be measured by itself."""
     from placeproof.cost.exact.choose import chosen
-    from placeproof.measure.predicted import PROFILE
-    from placeproof.measure.subjects import SUBJECTS
+    from placeproof.measure.training.predicted import PROFILE
+    from placeproof.measure.training.subjects import SUBJECTS
     from placeproof.profiles.profile import profile
     from placeproof.strategies import parse_strategy
 

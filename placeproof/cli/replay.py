@@ -12,7 +12,7 @@ import typer
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:
-    from placeproof.measure.replay_file import Counterexample
+    from placeproof.measure.replay.file import Counterexample
 
 BACKENDS = ("gloo", "simulator")
 EXIT_CODES = {"reproduced": 0, "differs": 1, "crashed": 1, "timed out": 1, "not replayed": 3}
@@ -43,14 +43,14 @@ def command(
 
 
 def _read(file: str) -> Counterexample:
-    from placeproof.measure.replay_file import load, load_standard_input
+    from placeproof.measure.replay.file import load, load_standard_input
 
     return load_standard_input() if file == "-" else load(Path(file))
 
 
 def _on_processes(found: Counterexample, timeout: float | None, json_: bool) -> int:
-    from placeproof.measure import replay_text as shown
-    from placeproof.measure.replay import replay
+    from placeproof.measure.replay import text as shown
+    from placeproof.measure.replay.launch import replay
 
     one = replay(found, waits=timeout)
     typer.echo(json.dumps(shown.data(one), indent=2) if json_ else shown.text(one), nl=json_)
@@ -58,8 +58,8 @@ def _on_processes(found: Counterexample, timeout: float | None, json_: bool) -> 
 
 
 def _simulated(found: Counterexample, json_: bool) -> int:
-    from placeproof.measure import replay_text as shown
-    from placeproof.measure.replay_simulator import simulated
+    from placeproof.measure.replay import text as shown
+    from placeproof.measure.replay.simulator import simulated
 
     again = simulated(found)
     if json_:

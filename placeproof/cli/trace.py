@@ -41,7 +41,7 @@ def command(
         problems.add("PP603", f"there is no backend `{backend}` here", help="`fake` or `gloo`")
     splits = dict(_pair(one, problems) for one in axis or [])
     problems.raise_if_any()
-    from placeproof.measure.trace import trace
+    from placeproof.measure.record.record import trace
 
     traced = trace(script, world=world, backend=backend, step=steps, splits=splits)
     if output is None:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from placeproof.core.diagnostics import Problems
-from placeproof.measure.equality import Compared, Rank, Word
+from placeproof.measure.compared import Compared, Rank, Word
 from placeproof.measure.processes import Outcome, message, run
 
 #: By name; empty where a rank has none.

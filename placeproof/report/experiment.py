@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from placeproof.measure.experiments import UNITS, Experiment, Line
+from placeproof.measure.experiments.catalogue import UNITS, Experiment, Line
 from placeproof.report.picture import Bar, Panel, Row, svg
 
 SCHEMA = "placeproof.experiment/1"

@@ -10,7 +10,7 @@ from placeproof.cost.exact.predict import Predicted
 
 if TYPE_CHECKING:
     from placeproof.measure.measured import Measured
-    from placeproof.measure.predicted import Differences
+    from placeproof.measure.training.predicted import Differences
 
 SCHEMA = "placeproof.measure/1"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from placeproof.measure.replay_file import number
+from placeproof.measure.replay.file import number
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.report.proof_run import of_block, of_step
 from placeproof.semantics import tensors

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from placeproof.measure.replay_file import number
-from placeproof.measure.replay_model import Row, of_device, of_truth
+from placeproof.measure.replay.file import number
+from placeproof.measure.replay.model import Row, of_device, of_truth
 from placeproof.programs import Resolved, calls, render, statements
 from placeproof.semantics import tensors
 from placeproof.semantics.meaning import Difference, Fault, Setup

@@ -1,0 +1,1 @@
+"""Experiments that check the theory of parameter placement on real PyTorch."""

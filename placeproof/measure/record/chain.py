@@ -1,0 +1,168 @@
+"""What happened to a gradient between backward and the update: what each micro-batch's went through, then what their sum did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from placeproof.core.diagnostics import Problems
+from placeproof.measure.record.nodes import COLLECTIVES, Node, Nodes
+
+Axes = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A collective, or a scaling by ``factor``. The lines of the script do not take part in equality."""
+
+    kind: str
+    axes: Axes = ()
+    op: str = ""
+    factor: Fraction = Fraction(1)
+    lines: tuple[int, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """Clipping by a norm. ``over``: for each parameter that is in the norm, the axes over which squares are summed."""
+
+    over: tuple[tuple[int, Axes], ...]
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """``inner``: steps of each of ``turns`` passes' gradient, or, if ``rolling``, of the sum after each pass; ``outer``: of the sum; then
+    clipping."""
+
+    inner: tuple[Step, ...]
+    outer: tuple[Step, ...]
+    turns: int
+    rolling: bool = False
+    clip: Clip | None = None
+
+    def axes(self, kind: str) -> Axes:
+        """The axes of all collectives of a kind."""
+        return tuple(dict.fromkeys(a for s in (*self.inner, *self.outer) if s.kind == kind for a in s.axes))
+
+
+class UnreadableError(Exception):
+    """A chain that cannot be said: what was done, and the line of the script."""
+
+    def __init__(self, text: str, line: int) -> None:
+        super().__init__(text)
+        self.text, self.line = text, line
+
+
+def read_chain(nodes: Nodes, number: int, axes: Callable[[str], Axes]) -> Chain:
+    """The chain that ends in a term. Raises UnreadableError."""
+    node = nodes[number]
+    if node.kind == "clipped":
+        chain = read_chain(nodes, node.of[0], axes)
+        return Chain(chain.inner, chain.outer, chain.turns, chain.rolling, _clip(nodes, node, axes))
+    outer, node = _linear(nodes, nodes[number], axes)
+    if node.kind == "pass":
+        return Chain(outer, (), 1)
+    if node.kind != "add":
+        raise UnreadableError(node.text or _WORDS.get(node.kind, f"`{node.kind}`"), node.line)
+    parts = [_linear(nodes, nodes[n], axes) for n in node.of]
+    if all(end.kind == "pass" for _, end in parts):
+        if len({steps for steps, _ in parts}) != 1:
+            raise UnreadableError("gradients of micro-batches go different ways and are added up", node.line)
+        turns = [end.turn for _, end in parts]
+        if len(set(turns)) != len(turns):
+            raise UnreadableError("a gradient is added to itself", node.line)
+        return Chain(parts[0][0], outer, len(turns))
+    return _rolling(nodes, node, outer, axes)
+
+
+#: What a chain may not end in, in words.
+_WORDS = {
+    "nothing": "the update reads something that is not followed",
+    "zero": "the update reads zeros",
+    "clipped": "gradients are clipped before they are reduced or added up",
+}
+
+
+def _rolling(nodes: Nodes, node: Node, outer: tuple[Step, ...], axes: Callable[[str], Axes]) -> Chain:
+    """What was reduced already is reduced again with the next micro-batch's."""
+    turns, inner = 1, None
+    while node.kind == "add":
+        steps, below = _linear(nodes, nodes[node.of[0]], axes)
+        inner = steps if inner is None else inner
+        if len(node.of) != 2 or nodes[node.of[1]].kind != "pass" or steps != inner or outer[: len(steps)] != steps:
+            raise UnreadableError("gradients of micro-batches go different ways and are added up", node.line)
+        turns, node = turns + 1, below
+    if node.kind != "pass":
+        raise UnreadableError(node.text or _WORDS.get(node.kind, f"`{node.kind}`"), node.line)
+    return Chain(inner or (), outer[len(inner or ()) :], turns, rolling=True)
+
+
+def flattened(chain: Chain, sizes: Mapping[str, int]) -> Chain:
+    """A mean over ranks of what is equal on all of them is itself: then each micro-batch's gradient alone is averaged."""
+    mean = Fraction(1)
+    for step in chain.inner:
+        mean *= step.factor
+        for axis in step.axes:
+            mean *= Fraction(1) if step.op == "mean" else sizes[axis]
+    known = all(a in sizes for s in chain.inner for a in s.axes) and all(s.kind in ("scale", "all_reduce") for s in chain.inner)
+    return replace(chain, rolling=False) if chain.rolling and known and mean == 1 else chain
+
+
+def _linear(nodes: Nodes, node: Node, axes: Callable[[str], Axes]) -> tuple[tuple[Step, ...], Node]:
+    """The steps down to what is not linear any more, in the order in which they were done; scalings are taken together at the end."""
+    steps: list[Step] = []
+    factor, lines = Fraction(1), []
+    while node.kind == "scale" or node.kind in COLLECTIVES:
+        if node.kind == "scale":
+            factor *= node.factor
+            lines.append(node.line)
+        elif node.op not in ("sum", "mean") or node.kind not in ("all_reduce", "reduce_scatter"):
+            raise UnreadableError(f"`{node.kind}` of gradients{f' with {node.op}' if node.op else ''}", node.line)
+        else:
+            spans = tuple(a for k in node.axes for a in axes(k))
+            steps.append(Step(node.kind, spans, node.op, lines=(node.line,)))
+        node = nodes[node.of[0]]
+    steps.reverse()
+    if factor != 1:
+        steps.append(Step("scale", factor=factor, lines=tuple(n for n in lines if n)))
+    return tuple(steps), node
+
+
+def _clip(nodes: Nodes, node: Node, axes: Callable[[str], Axes]) -> Clip:
+    gradient, factor = node.of
+    over: dict[int, Axes] = {}
+    clip = nodes[factor]
+    for number, spans in _squares(nodes, clip.of[0], (), axes):
+        for state in nodes.states(number):
+            over[state] = spans
+    if not nodes.states(gradient) <= set(over):
+        raise UnreadableError("a gradient is clipped by a norm that leaves it out", node.line)
+    return Clip(tuple(sorted(over.items())), node.line)
+
+
+def _squares(nodes: Nodes, number: int, spans: Axes, axes: Callable[[str], Axes]) -> list[tuple[int, Axes]]:
+    node = nodes[number]
+    if node.kind in ("norm", "sum_squares"):
+        return [one for n in node.of for one in (_squares(nodes, n, spans, axes) if nodes.is_norm(n) else [(n, spans)])]
+    if node.kind == "all_reduce" and node.op == "sum" and nodes.is_norm(number):
+        return _squares(nodes, node.of[0], (*spans, *(a for k in node.axes for a in axes(k))), axes)
+    raise UnreadableError(
+        f"a norm that is not a root of a sum of squares (`{node.kind}`{' with ' + node.op if node.op else ''})", node.line
+    )
+
+
+def refuse(script: str, source: tuple[str, ...], found: list[tuple[str, int]]) -> None:
+    """Raise InputError for what a step program cannot say, with the lines of the script."""
+    from placeproof.core.diagnostics import Place
+
+    problems = Problems()
+    for text, line in found:
+        place = (
+            Place(source=script, line=line, column=1, text=source[line - 1], length=len(source[line - 1]))
+            if 0 < line <= len(source)
+            else None
+        )
+        problems.add("PP603", text, place=place, help="what was seen is not dropped: write this step as a program by hand")
+    problems.raise_if_any()

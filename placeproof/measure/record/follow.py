@@ -1,0 +1,387 @@
+"""Follows what happens to gradients and parameters through every operation that PyTorch dispatches, from backward to the update."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.tensor import DTensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from placeproof.measure.record.arithmetic import Arithmetic
+from placeproof.measure.record.exchange import Exchanged, carry, read_exchange
+from placeproof.measure.record.nodes import NOTHING, ZERO, Node
+from placeproof.measure.record.recording import Recording, Seen, State
+from placeproof.measure.record.shadow import MOVES, Shadows, local, mapped
+from placeproof.measure.recorder import NAMESPACES
+
+_STATISTICS = frozenset(("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm", "batch_norm"))
+
+
+class Follower:
+    """What is known of a run so far, and what is done at each of its events. An axis is called by its ranks until all are known."""
+
+    def __init__(self, recording: Recording, script: Path, step: int) -> None:
+        self.recording, self.nodes = recording, recording.nodes
+        self.shadows = Shadows(self.nodes)
+        self.script, self.step = str(script), step
+        self.arithmetic = Arithmetic(self.nodes, self.shadows, self._by_hand)
+        self.phase, self.optimizing, self.done, self.frozen = "setup", 0, 0, False
+        self.leaves: dict[int, Tensor] = {}
+        self.owned: dict[int, Tensor] = {}
+        self.read: dict[int, frozenset[int]] = {}
+        self.awaited: set[tuple[int, int, int]] = set()
+
+    def line(self) -> int:
+        """The line of the script that is being run; 0 for none."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename == self.script:
+                return frame.f_lineno
+            frame = frame.f_back  # type: ignore[assignment]
+        return 0
+
+    # Parameters.
+
+    def parameter(self, tensor: Tensor, name: str = "") -> None:
+        """From now on, this tensor is a parameter, unless it is made of some already."""
+        with _disable_current_modes():
+            here = local(tensor)
+            if self.frozen or here.is_meta or (self.shadows.known(here) and self.shadows.terms(here)):
+                return
+            index = len(self.recording.states)
+            self.recording.states.append(State(name=name or f"parameter {index}", numel=here.numel(), digest=digest(here)))
+            self.shadows.write(here, self.nodes.add(Node(kind="param", index=index)))
+
+    def rename(self, tensor: Tensor, name: str) -> None:
+        """Give a parameter the name that the whole model has for it."""
+        terms = self.shadows.terms(local(tensor))
+        for n in terms:
+            if len(terms) == 1 and self.nodes[n].kind == "param":
+                self.recording.states[self.nodes[n].index].name = name
+
+    def leaf(self, tensor: Tensor) -> None:
+        """Forward reads a tensor of which a gradient will be made."""
+        if self.phase in ("update", "after") and not self.optimizing:
+            self._next_step()
+        if self.frozen:
+            return
+        first = id(tensor) not in self.leaves
+        if first:
+            self.parameter(tensor)
+            self.leaves[id(tensor)] = tensor
+            tensor.register_hook(lambda gradient: self._made(tensor, gradient))
+            _first(tensor._backward_hooks)
+        self.phase = "forward" if self.phase != "backward" else self.phase
+        with _disable_current_modes():
+            terms = self.shadows.terms(local(tensor))
+        states = frozenset[int]().union(*(self.nodes.states(n) for n in terms))
+        self._use(tensor, terms, states)
+        self.read[id(tensor)] = states
+        self.recording.events.append(Seen(kind="use", phase=self.phase, states=states, turn=len(self.recording.turns), line=self.line()))
+
+    def begin(self) -> None:
+        """The model is run for the first time: what was read of parameters before was read to build it."""
+        self.recording.events[:] = [e for e in self.recording.events if e.kind != "use"]
+        for state in self.recording.states:
+            state.used, state.gathered = "", False
+
+    def _use(self, tensor: Tensor, terms: tuple[int, ...], states: frozenset[int]) -> None:
+        here = local(tensor)
+        gathered = any(self.nodes.holds(n, "all_gather") for n in terms)
+        split = _split(tensor)
+        for index in states:
+            state = self.recording.states[index]
+            state.gathered |= gathered
+            state.part = here.numel() if len(states) == 1 else state.numel
+            if split is not None:
+                state.split = split
+            if not state.used and not gathered:
+                state.used = digest(here)
+
+    def _made(self, tensor: Tensor, gradient: Tensor) -> None:
+        """A gradient of a parameter was made."""
+        if self.frozen:
+            return
+        with _disable_current_modes():
+            turn = len(self.recording.turns) - 1
+            terms = self.shadows.read(local(tensor))
+            numbers = mapped(lambda n: self._passed(n, turn), terms)
+            self.shadows.write(local(gradient), numbers.reshape(local(gradient).shape))
+            states = frozenset[int]().union(*(self.nodes.states(int(n)) for n in terms.unique()))
+            self.recording.events.append(Seen(kind="pass", phase="backward", states=states, turn=turn, line=self.line()))
+
+    def _passed(self, number: int, turn: int) -> int:
+        states = self.nodes.states(number)
+        return self.nodes.add(Node(kind="pass", index=min(states), turn=turn)) if states else NOTHING
+
+    # The update.
+
+    def before_update(self, parameters: Sequence[Tensor]) -> None:
+        """An optimizer begins its step: what gradients are now is what the update reads."""
+        self.optimizing += 1
+        if self.frozen or not self.recording.turns:
+            return
+        self.phase = "update"
+        with _disable_current_modes():
+            for p in parameters:
+                self.owned[id(p)] = p
+                if p.grad is not None:
+                    self._reads(p, p.grad)
+
+    def _reads(self, p: Tensor, gradient: Tensor) -> None:
+        terms, read = self.shadows.read(local(p)).reshape(-1), self.shadows.read(local(gradient)).reshape(-1)
+        partial = _partial(gradient)
+        if terms.numel() != read.numel():
+            return
+        for pair in torch.unique(torch.stack([terms, read]), dim=1).T:
+            of, term = int(pair[0]), int(pair[1])
+            if of > ZERO:
+                self._by_hand(of, self.nodes.exchanged(term, Node(kind="all_reduce", axes=partial, op="sum")) if partial else term)
+
+    def _by_hand(self, parameter: int, term: int) -> None:
+        """A parameter is updated with a gradient."""
+        for index in self.nodes.states(parameter):
+            before = self.recording.updates.get(index, ())
+            if term not in before and not self.nodes.holds(parameter, "updated"):
+                self.recording.updates[index] = (*before, term)
+        self.phase = "update" if self.optimizing else "after"
+
+    def after_update(self) -> None:
+        """An optimizer has ended its step."""
+        self.optimizing -= 1
+        if not self.optimizing and self.recording.updates:
+            self.phase = "after"
+
+    def _next_step(self) -> None:
+        """Forward begins again: the step that was asked for is over, or another one begins."""
+        self.done += 1
+        if self.done >= self.step:
+            self.end()
+            return
+        with _disable_current_modes():
+            self.shadows.forget()
+        self.recording.events = [e for e in self.recording.events if e.phase == "setup"]
+        self.recording.turns, self.recording.statistics = [], []
+        self.recording.updates, self.phase = {}, "forward"
+
+    def end(self) -> None:
+        """The step is over: what parameters are now is what it leaves."""
+        if self.frozen:
+            return
+        self.frozen = True
+        with _disable_current_modes():
+            self._keep()
+
+    def _keep(self) -> None:
+        kept = [t for t in self.leaves.values() if not self._gathers(t)] + list(self.owned.values())
+        for tensor in kept:
+            read = self.shadows.read(local(tensor))
+            states = self.read.get(id(tensor), frozenset())
+            if len(states) == 1 and dist.get_backend() != "fake":
+                self.recording.states[min(states)].left = digest(local(tensor))
+            if len(states) == 1 and (read <= ZERO).any():
+                self.recording.final[min(states)] = (NOTHING,)
+            for number in (int(n) for n in read.unique() if n > ZERO):
+                for index in self.nodes.states(number):
+                    self._ends(index, number, tensor)
+
+    def _ends(self, index: int, number: int, tensor: Tensor) -> None:
+        before = self.recording.final.get(index, ())
+        if not before or (id(tensor) in self.leaves and number not in before):
+            self.recording.final[index] = (*before, number)
+
+    def _gathers(self, tensor: Tensor) -> bool:
+        """Whether a leaf is what was gathered for one use: its parameter is kept elsewhere."""
+        return id(tensor) not in self.owned and all(self.nodes.holds(n, "param") for n in self.shadows.terms(local(tensor)))
+
+    # Operations.
+
+    def operation(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
+        """Follow one operation, after it was done."""
+        if self.frozen:
+            return
+        if func.namespace in NAMESPACES:
+            done = read_exchange(func, args, kwargs, out)
+            if done is not None:
+                self._exchange(done)
+            return
+        name = func._schema.name.rpartition("::")[2]
+        if name in _STATISTICS and any(a is True for a in args):
+            self.recording.statistics.append(self.line())
+        if name in MOVES or name.startswith("_foreach_copy"):
+            if self._any(args) or self._any(tuple(kwargs.values())):
+                self._move(func, args, kwargs, out)
+        elif self.optimizing:
+            self._written(func, args, "update")
+        elif self._any(args) or (isinstance(out, Tensor) and name.startswith(("zero", "new_zero"))):
+            self._arithmetic(name, func, args, kwargs, out)
+
+    def _arithmetic(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
+        if self.phase == "setup":
+            self._written(func, args, "setup")
+            return
+        if func.is_view or name in ("detach", "_unsafe_view", "_reshape_alias", "resize", "resize_", "_local_scalar_dense"):
+            return
+        self.arithmetic.line, self.arithmetic.counts = self.line(), {self.recording.world, len(self.recording.turns)}
+        if self.arithmetic.follow(name, args, kwargs, out):
+            return
+        own = tuple(n for t in _flat(args) for n in self.shadows.terms(t) if n > ZERO and not self.nodes.is_parameter(n))
+        made = self.nodes.unknown(own, f"`{name}`", self.line()) if own and self.phase != "backward" else NOTHING
+        for tensor in _flat((out,)) if own or self._any((out,)) else ():
+            if not self._parameters_only(tensor):
+                self.shadows.write(tensor, made)
+
+    def _parameters_only(self, tensor: Tensor) -> bool:
+        terms = self.shadows.terms(tensor)
+        return bool(terms) and all(self.nodes.is_parameter(n) for n in terms)
+
+    def _any(self, values: tuple[Any, ...]) -> bool:
+        return any(self.shadows.known(t) for t in _flat(values))
+
+    def _move(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
+        into = args[0] if func._schema.name.endswith("::copy_") else None
+        if into is not None and self.phase == "setup" and self._parameters_only(into) and not self.shadows.terms(args[1]):
+            self._rehash(into)
+            return
+        if into is not None and self.awaited and _place(into) in self.awaited and not self.shadows.terms(args[1]):
+            self.awaited.discard(_place(into))  # gloo sums everything in a buffer of its own, and copies a part of it when it is waited for
+            return
+        self.shadows.moved(func, args, kwargs, out)
+
+    def _written(self, func: Any, args: tuple[Any, ...], phase: str) -> None:
+        """A parameter was written: initialised in the set-up, or updated by an optimizer."""
+        written = [a for a, s in zip(args, func._schema.arguments, strict=False) if s.alias_info is not None and s.alias_info.is_write]
+        for tensor in _flat(tuple(written)):
+            if self._parameters_only(tensor) and phase == "setup":
+                self._rehash(tensor)
+            elif self._parameters_only(tensor):
+                self.shadows.write(tensor, mapped(self._new, self.shadows.read(tensor)))
+
+    def _new(self, number: int) -> int:
+        return self.nodes.add(Node(kind="updated", index=min(self.nodes.states(number)))) if number > ZERO else number
+
+    def _rehash(self, tensor: Tensor) -> None:
+        for n in self.shadows.terms(tensor):
+            state = self.recording.states[min(self.nodes.states(n))]
+            state.digest = digest(tensor)
+
+    def _exchange(self, done: Exchanged) -> None:
+        terms = {n for t in done.reads for n in self.shadows.terms(t) if n > ZERO}
+        states = frozenset[int]().union(*(self.nodes.states(n) for n in terms))
+        line, counted = self.line(), done.writes if done.kind == "scatter" else done.reads
+        setup = self.phase == "setup"
+        if setup and done.kind in ("broadcast", "scatter"):
+            for index in states:
+                self.recording.states[index].synced.append(done.ranks)
+        self.recording.events.append(
+            Seen(
+                kind=done.kind,
+                phase=self.phase,
+                states=states,
+                group=done.ranks,
+                op=done.op,
+                numel=sum(t.numel() for t in counted),
+                dtype=str(counted[0].dtype).removeprefix("torch.") if counted else "",
+                root=done.root,
+                line=line,
+                turn=len(self.recording.turns),
+                updated=any(self.nodes.holds(n, "updated") for n in terms),
+            )
+        )
+        if done.kind == "reduce_scatter" and dist.get_backend() == "gloo":
+            self.awaited |= {_place(t) for t in done.writes}
+        carry(done, self.shadows, (key(done.ranks),), setup=setup, line=line)
+
+
+class Dispatched(TorchDispatchMode):
+    """Shows the follower every operation on plain tensors."""
+
+    def __init__(self, follower: Follower) -> None:
+        super().__init__()
+        self.follower = follower
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run the operation, and follow it."""
+        if any(issubclass(t, (DTensor, AsyncCollectiveTensor)) for t in types):
+            return NotImplemented  # it comes back as operations on local tensors
+        out = func(*args, **(kwargs or {}))
+        self.follower.operation(func, args, kwargs or {}, out)
+        return out
+
+
+class Called(TorchFunctionMode):
+    """Shows the follower every tensor that a function of torch reads and that gets a gradient."""
+
+    def __init__(self, follower: Follower) -> None:
+        super().__init__()
+        self.follower = follower
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Call the function, and note the leaves of a result that autograd will differentiate."""
+        out = func(*args, **(kwargs or {}))
+        if torch.is_grad_enabled() and any(t.grad_fn is not None for t in _flat((out,))):
+            for tensor in _flat((*args, *(kwargs or {}).values())):
+                if isinstance(tensor, nn.Parameter) and tensor.requires_grad and tensor.is_leaf:
+                    self.follower.leaf(tensor)
+        return out
+
+
+def _flat(values: Sequence[Any]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += _flat(value)
+    return found
+
+
+def digest(tensor: Tensor) -> str:
+    """What tells the values of two tensors apart."""
+    with _disable_current_modes(), torch.no_grad():
+        whole = tensor.detach().contiguous().cpu()
+        return hashlib.sha256(str(tuple(whole.shape)).encode() + bytes(whole.view(-1).view(torch.uint8).tolist())).hexdigest()[:16]
+
+
+def _place(tensor: Tensor) -> tuple[int, int, int]:
+    """Where a tensor's numbers are, and how many."""
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), tensor.numel()
+
+
+def _first(hooks: Any) -> None:
+    """Let the hook that was registered last run before all others: theirs change gradients, which is followed like anything else."""
+    *others, own = list(hooks.items())
+    hooks.clear()  # autograd runs hooks in the order in which they were put in, whatever an OrderedDict is told
+    hooks.update([own, *others])
+
+
+def key(ranks: Sequence[int]) -> str:
+    """What a process group is called in terms: its ranks."""
+    return ",".join(str(r) for r in ranks)
+
+
+def _groups(tensor: DTensor, kind: str) -> tuple[str, ...]:
+    mesh = tensor.device_mesh
+    which = [i for i, p in enumerate(tensor.placements) if getattr(p, f"is_{kind}")() and mesh.size(i) > 1]
+    return tuple(key(dist.get_process_group_ranks(mesh.get_group(i))) for i in which)
+
+
+def _split(tensor: Tensor) -> tuple[str, ...] | None:
+    """Over which groups a distributed tensor is split; None for any other tensor."""
+    return _groups(tensor, "shard") if isinstance(tensor, DTensor) else None
+
+
+def _partial(tensor: Tensor) -> tuple[str, ...]:
+    """Over which groups a distributed tensor is a sum that is still to be made."""
+    return _groups(tensor, "partial") if isinstance(tensor, DTensor) else ()

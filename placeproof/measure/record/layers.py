@@ -1,0 +1,84 @@
+"""What layers that are split over an axis exchange: in forward where a block ends, in backward where one begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from placeproof.measure.record.axes import Grid
+from placeproof.measure.record.chain import Axes, refuse
+from placeproof.measure.record.recording import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """``forward`` and ``backward``: whether blocks exchange there at all; ``sequence``: by gathering and reducing to parts, so that what is
+    between blocks is split too. ``lines``: of the script, for both."""
+
+    axis: str
+    forward: bool
+    backward: bool
+    sequence: bool
+    lines: tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Block:
+    """Parameters between two exchanges of forward: what is used before those that are split, and those."""
+
+    before: set[int]
+    split: set[int]
+
+
+def read_layers(one: Recording, grid: Grid, hidden: Axes, split: Mapping[int, Axes]) -> Layers:
+    """The exchanges within layers. Raises InputError where blocks do not do all the same."""
+    if len(hidden) != 1:
+        refuse(one.script, one.source, [(f"the axes {', '.join(hidden)} split layers: one can be said", 0)])
+    axis = hidden[0]
+    inside = [e for e in one.events if e.group and e.phase in ("forward", "backward") and e.turn <= 1 and grid.axes(e.group) == (axis,)]
+    inside = [e for e in inside if e.kind in ("all_reduce", "reduce_scatter", "all_gather")]
+    sequence = any(e.kind == "reduce_scatter" for e in inside)
+    ends = "reduce_scatter" if sequence else "all_reduce"
+    forward = [e for e in inside if e.phase == "forward" and e.kind == ends and e.turn == 0]
+    backward = [e for e in inside if e.phase == "backward" and e.kind == ends]
+    blocks = _blocks(one, [id(e) for e in forward], split)
+    back = _begins(one, blocks, [id(e) for e in backward])
+    if len(set(back)) > 1:
+        refuse(one.script, one.source, [("some blocks exchange in backward and some do not", backward[0].line)])
+    if backward and back and not any(back):
+        refuse(one.script, one.source, [("what is exchanged in backward stands where no block begins", backward[0].line)])
+    lines = (forward[0].line if forward else 0, backward[0].line if backward else 0)
+    return Layers(axis, bool(forward), bool(back) and back[0], sequence, lines)
+
+
+def _blocks(one: Recording, ends: list[int], split: Mapping[int, Axes]) -> list[_Block]:
+    """The blocks of the first micro-batch, in the order of forward. Without any exchange, each run of parameters that are split is one."""
+    blocks = [_Block(set(), set())]
+    for event in one.events:
+        if event.turn > 0:
+            break
+        if id(event) in ends or (not ends and event.kind == "use" and blocks[-1].split and not event.states & set(split)):
+            blocks.append(_Block(set(), set()))
+        if event.kind == "use":
+            own = event.states & set(split)
+            blocks[-1].split |= own
+            if not blocks[-1].split:
+                blocks[-1].before |= event.states
+    found = [b for b in blocks if b.split]
+    sizes = [sorted(one.states[i].part for i in b.split) for b in found]
+    if any(a == sorted(b * 2) for a in sizes for b in sizes):
+        refuse(one.script, one.source, [("some blocks end with an exchange and some do not", 0)])
+    return found
+
+
+def _begins(one: Recording, blocks: list[_Block], exchanges: list[int]) -> list[bool]:
+    """For each block that needs one: whether there is an exchange in backward between its own gradients and those of what comes before."""
+    order = [e for e in one.events if (e.kind == "pass" and e.turn == 0) or id(e) in exchanges]
+    found = []
+    for number, block in enumerate(blocks):
+        earlier = block.before.union(*(b.split | b.before for b in blocks[:number]))
+        first = next((i for i, e in enumerate(order) if e.states & block.split and e.kind == "pass"), None)
+        last = next((i for i, e in enumerate(order) if e.kind == "pass" and e.states & earlier and first is not None and i > first), None)
+        if first is not None and last is not None:
+            found.append(any(id(e) in exchanges for e in order[first:last]))
+    return found

@@ -1,0 +1,302 @@
+"""What a step does, read off what its ranks were seen to do: placements, gathers, chains of gradients, exchanges within layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from placeproof.core.mesh import USUAL_SPLITS
+from placeproof.measure.record.axes import Grid, ranks_of
+from placeproof.measure.record.chain import Axes, Chain, UnreadableError, flattened, read_chain, refuse
+from placeproof.measure.record.layers import Layers, read_layers
+from placeproof.measure.record.recording import Recording, Seen, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """What a parameter is after the step: its update, or that gathered, or sent by a rank (a number, or `owner`)."""
+
+    kind: str = "updated"
+    axes: Axes = ()
+    root: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """Parameters that are treated alike. ``split``: axes that split them while they are computed with. ``lines``: of the passes."""
+
+    name: str
+    states: frozenset[int]
+    chain: Chain
+    split: Axes = ()
+    final: Final = Final()
+
+
+@dataclass(frozen=True, slots=True)
+class Gathers:
+    """How parameters are gathered. ``axes``: for forward; ``again``: for backward, empty where they are kept; ``root``: one unit is kept;
+    ``units``: there are several; ``once``: before the first micro-batch only. Lines of the script for forward and backward."""
+
+    axes: Axes = ()
+    again: Axes = ()
+    root: bool = False
+    units: bool = False
+    once: bool = False
+    lines: tuple[int, int] = (0, 0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """The step. ``splits``: what each axis splits. ``unequal``: ranks begin with different parameters, ``sent``: and get those of a
+    rank before the step, at this line. ``uneven``: they have different numbers of samples; ``same``: axes on which all have the same
+    samples. ``total``: elements and samples of all ranks together."""
+
+    grid: Grid
+    splits: dict[str, str]
+    parts: list[Part]
+    gathers: Gathers
+    turn: Turn
+    turns: int
+    layers: Layers | None = None
+    statistics: int = 0
+    unequal: bool = False
+    sent: tuple[Axes, int, int] | None = None
+    uneven: bool = False
+    same: Axes = ()
+    total: tuple[int, int] = (0, 0)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[str, str]) -> Plan:
+    """The step that ranks were seen to do; rank 0 is followed, the others are compared with it. ``given``: what axes split, by name.
+
+    Raises InputError for whatever cannot be said.
+    """
+    one = recordings[0]
+    unread = [(f"this loss is not understood: {t.text}", t.line) for t in one.turns if t.text]
+    unread += [
+        (f"the exchange `{e.kind}` cannot be said", e.line) for e in one.events if e.kind in ("send", "recv", "all_to_all", "gather")
+    ]
+    refuse(one.script, one.source, unread[:8])
+    if not one.updates:
+        refuse(one.script, one.source, [("nothing was trained: no optimizer read a gradient", 0)])
+    split = _split(recordings, grid)
+    splits = _splits(grid, split, given)
+    if grid.made and list(splits.values()) == ["hidden"] and "dp" in grid.sizes:
+        return read_plan(recordings, Grid({"tp": one.world}, made=True), given)
+    parts = _parts(recordings, grid, split)
+    uneven = len({(t.count, t.rows) for r in recordings.values() for t in r.turns}) > 1
+    plan = Plan(grid=grid, splits=splits, parts=parts, gathers=_gathers(one, grid), turn=one.turns[0], turns=len(one.turns), uneven=uneven)
+    plan.statistics = one.statistics[0] if one.statistics else 0
+    hidden = tuple(a for a, what in splits.items() if what == "hidden")
+    plan.layers = read_layers(one, grid, hidden, split) if hidden else None
+    if plan.layers and plan.layers.forward and plan.layers.backward:
+        _copies(recordings, split)
+    for other in recordings.values():
+        _alike(one, other, grid)
+    _beginning(plan, recordings, split)
+    _samples(plan, recordings)
+    _complete(plan, one)
+    return plan
+
+
+def _copies(recordings: Mapping[int, Recording], split: Mapping[int, Axes]) -> None:
+    """Where real processes ran and blocks exchange, what all ranks have is the same on all of them; else an exchange is not whole."""
+    one = recordings[0]
+    ends = {i: {r.states[i].left for r in recordings.values() if i < len(r.states)} for i in one.updates if i not in split}
+    lost = [one.states[i].name for i, digests in ends.items() if len(digests) > 1]
+    text = "`{}` ends differently on ranks that share a computation: not all that a block has to exchange is exchanged"
+    refuse(one.script, one.source, [(text.format(name), 0) for name in lost[:8]])
+
+
+def _complete(plan: Plan, one: Recording) -> None:
+    """Micro-batches of all chains are those that were seen."""
+    wrong = [p for p in plan.parts if p.chain.turns != plan.turns]
+    if wrong:
+        text = f"the update reads the gradients of {wrong[0].chain.turns} of {plan.turns} backward passes"
+        refuse(one.script, one.source, [(text, one.turns[-1].line)])
+    if any((t.factor, t.summed) != (plan.turn.factor, plan.turn.summed) for t in one.turns):
+        refuse(one.script, one.source, [("the losses of the micro-batches are scaled differently", one.turns[-1].line)])
+
+
+def _split(recordings: Mapping[int, Recording], grid: Grid) -> dict[int, Axes]:
+    """Over which axes each parameter is split where forward reads it: as its layout says, or as its values differ."""
+    one = recordings[0]
+    found: dict[int, Axes] = {}
+    for index, state in enumerate(one.states):
+        if state.split is not None:
+            found[index] = tuple(a for k in state.split for a in grid.axes(ranks_of(k)))
+            continue
+        if state.gathered or state.part >= state.numel:
+            continue
+        others = {a: recordings.get(grid.neighbour(a)) for a, n in grid.sizes.items() if n > 1}
+        found[index] = tuple(a for a, r in others.items() if r is not None and r.states[index].used != state.used)
+    return {i: axes for i, axes in found.items() if axes}
+
+
+def _splits(grid: Grid, split: Mapping[int, Axes], given: Mapping[str, str]) -> dict[str, str]:
+    hidden = {a for axes in split.values() for a in axes}
+    found = {}
+    for axis in grid.sizes:
+        usual = USUAL_SPLITS.get(axis, "batch")
+        found[axis] = given.get(axis) or ("hidden" if axis in hidden else "batch" if usual in ("hidden", "layers", "experts") else usual)
+    return found
+
+
+def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, Axes]) -> list[Part]:
+    """Parameters by what is done to them, the largest part first."""
+    one = recordings[0]
+    found: dict[tuple[object, ...], Part] = {}
+    unread = []
+    for index, terms in sorted(one.updates.items()):
+        try:
+            chains = {flattened(read_chain(one.nodes, n, lambda k: grid.axes(ranks_of(k))), grid.sizes) for n in terms}
+            if any(one.nodes.gradient_of(n) != {index} for n in terms):
+                raise UnreadableError(f"`{one.states[index].name}` is updated with the gradient of another parameter", 0)
+        except UnreadableError as error:
+            unread.append((f"what happens to gradients before the update cannot be said: {error.text}", error.line))
+            continue
+        if len(chains) != 1:
+            unread.append((f"parts of `{one.states[index].name}` are updated differently", 0))
+            continue
+        if not all(one.nodes.is_parameter(n) for n in one.final.get(index, ())):
+            unread.append((f"what happens to `{one.states[index].name}` after the update cannot be said", 0))
+            continue
+        chain, final = chains.pop(), _final(one, index, grid)
+        key = (chain.inner, chain.outer, chain.turns, chain.rolling, chain.clip is None, split.get(index, ()), final.kind, final.axes)
+        if key in found:
+            part = found[key]
+            part.states |= {index}
+            part.final = final if final.root == "owner" else part.final
+        else:
+            found[key] = Part(name="", states=frozenset((index,)), chain=chain, split=split.get(index, ()), final=final)
+    refuse(one.script, one.source, list(dict.fromkeys(unread))[:8])
+    _all_updated(recordings)
+    return sorted(found.values(), key=lambda p: (-len(p.split), -len(p.states), min(p.states)))
+
+
+def _alike(one: Recording, other: Recording, grid: Grid) -> None:
+    """Raise InputError where another rank does something else with the same parameter's gradient, or with its losses."""
+    mine, theirs = _by_name(one, grid), _by_name(other, grid)
+    lost = [name for name in mine if name in theirs and mine[name] != theirs[name]]
+    found = [(f"rank {other.rank} does something else with the gradient of `{name}` than rank 0", 0) for name in lost[:8]]
+    if [(t.factor, t.summed) for t in one.turns] != [(t.factor, t.summed) for t in other.turns]:
+        found.append((f"rank {other.rank} scales its losses in another way than rank 0, or has another number of them", one.turns[-1].line))
+    refuse(one.script, one.source, found)
+
+
+def _by_name(one: Recording, grid: Grid) -> dict[str, frozenset[object]]:
+    """What is done to the gradient of each parameter, without saying which parameters a norm is of: ranks may hold different ones."""
+    found: dict[str, frozenset[object]] = {}
+    for index, terms in one.updates.items():
+        with suppress(UnreadableError):
+            chains = [read_chain(one.nodes, n, lambda k: grid.axes(ranks_of(k))) for n in terms]
+            norms = [frozenset(axes for _, axes in c.clip.over) if c.clip else None for c in chains]
+            found[one.states[index].name] = frozenset((replace(c, clip=None), n) for c, n in zip(chains, norms, strict=True))
+    return found
+
+
+def _all_updated(recordings: Mapping[int, Recording]) -> None:
+    one = recordings[0]
+    trained = {i for e in one.events if e.kind == "pass" for i in e.states}
+    updated = {i for r in recordings.values() for i in (*r.updates, *r.final)}
+    if len(recordings) == one.world:
+        lost = [one.states[i].name for i in sorted(trained - updated)]
+        refuse(one.script, one.source, [(f"`{name}` gets a gradient and is never updated", 0) for name in lost[:8]])
+
+
+def _final(one: Recording, index: int, grid: Grid) -> Final:
+    """What is left of a parameter: the last thing that was done to it."""
+    terms = [one.nodes[n] for n in one.final.get(index, ())]
+    if one.states[index].gathered or not terms:
+        return Final()
+    moved = [t for t in terms if t.kind in ("all_gather", "broadcast")]
+    if not moved:
+        return Final()
+    axes = tuple(a for k in moved[0].axes for a in grid.axes(ranks_of(k)))
+    if moved[0].kind == "all_gather":
+        return Final("all_gather", axes)
+    own = all(one.nodes.holds(n, "updated") for n in moved[0].of)
+    return Final("broadcast", axes, "owner" if not own else str(moved[0].root))
+
+
+def _gathers(one: Recording, grid: Grid) -> Gathers:
+    """What is gathered for forward and for backward of the first micro-batch, and whether the others do the same."""
+    seen = [e for e in one.events if e.kind == "all_gather" and e.states and not e.updated and e.phase in ("forward", "backward")]
+    seen = [e for e in seen if any(one.states[i].gathered for i in e.states)]
+    if not seen:
+        return Gathers()
+    turns = [_of_turn(seen, i) for i in range(len(one.turns))]
+    first, later = turns[0], turns[1:]
+    once = bool(later) and not any(f or b for f, b in later)
+    if later and not once and any([e.states for e in f] != [e.states for e in first[0]] or len(b) != len(first[1]) for f, b in later):
+        refuse(one.script, one.source, [("micro-batches gather differently", seen[-1].line)])
+    forward, backward = first
+    sets, again = {e.states for e in forward}, {e.states for e in backward}
+    if len(sets) != len(forward) or not again <= sets or (again and len(sets - again) > 1):
+        refuse(one.script, one.source, [("units are gathered in an order that no loop over units has", forward[-1].line)])
+    return Gathers(
+        axes=_same_axes(one, grid, forward),
+        again=_same_axes(one, grid, backward),
+        root=bool(again) and len(sets - again) == 1,
+        units=len(sets) > 1,
+        once=once,
+        lines=(forward[0].line, backward[0].line if backward else 0),
+    )
+
+
+def _of_turn(seen: list[Seen], turn: int) -> tuple[list[Seen], list[Seen]]:
+    """The gathers for forward and for backward of a micro-batch. Passes are counted when backward begins."""
+    return (
+        [e for e in seen if e.phase == "forward" and e.turn == turn],
+        [e for e in seen if e.phase == "backward" and e.turn == turn + 1],
+    )
+
+
+def _same_axes(one: Recording, grid: Grid, events: list[Seen]) -> Axes:
+    axes = {grid.axes(e.group) for e in events}
+    if len(axes) > 1:
+        refuse(one.script, one.source, [("units are gathered over different axes", events[-1].line)])
+    return axes.pop() if axes else ()
+
+
+def _beginning(plan: Plan, recordings: Mapping[int, Recording], split: Mapping[int, Axes]) -> None:
+    """Whether ranks begin with the same parameters, and what is done about it."""
+    one = recordings[0]
+    trained = [i for p in plan.parts for i in p.states]
+    differ = [
+        i for i in trained if len({r.states[i].digest for r in recordings.values()}) > 1 and not (i in split and not one.states[i].synced)
+    ]
+    plan.unequal = bool(differ)
+    sent = [i for i in differ if one.states[i].synced]
+    if sent and len(sent) == len(differ):
+        event = next(e for e in one.events if e.kind in ("broadcast", "scatter") and e.phase == "setup" and e.states & set(sent))
+        plan.sent = (plan.grid.axes(event.group), event.root, event.line)
+    elif sent:
+        refuse(one.script, one.source, [("some parameters that differ between ranks are sent to all, and others are not", 0)])
+
+
+def _samples(plan: Plan, recordings: Mapping[int, Recording]) -> None:
+    """Which axes see the same samples, and how many all see together."""
+    one, same = recordings[0], []
+    apart = []
+    for axis, size in plan.grid.sizes.items():
+        other = recordings.get(plan.grid.neighbour(axis))
+        if size < 2 or other is None or one.inputs in ("", "none"):
+            continue
+        equal = other.inputs == one.inputs
+        if plan.splits[axis] in ("batch", "sequence") and equal:
+            same.append(axis)
+        elif plan.splits[axis] == "hidden" and not equal:
+            apart.append((f"the ranks of `{axis}` share a computation, and get different samples", one.turns[0].line))
+    refuse(one.script, one.source, apart)
+    plan.same = tuple(same)
+    shared = 1
+    for axis, size in plan.grid.sizes.items():
+        shared *= size if plan.splits[axis] not in ("batch", "sequence") else 1
+    whole = [r.turns for r in recordings.values()]
+    if len(recordings) == one.world:
+        plan.total = (sum(t.count for ts in whole for t in ts) // shared, sum(t.rows for ts in whole for t in ts) // shared)
+    else:
+        plan.total = (sum(t.count for t in one.turns) * one.world // shared, sum(t.rows for t in one.turns) * one.world // shared)

@@ -1,0 +1,184 @@
+"""Records one training step of a script and writes it as a step program.
+
+The script runs as it is; what it computes with the gradients of its parameters, and what it exchanges, is followed value by value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from placeproof.core.diagnostics import InputError, Place, Problems
+from placeproof.core.files import read_text
+from placeproof.core.mesh import SPLITS
+from placeproof.measure.record.axes import Grid, grid
+from placeproof.measure.record.chain import refuse
+from placeproof.measure.record.plan import read_plan
+from placeproof.measure.record.recording import Recording, Seen
+from placeproof.measure.record.write import write
+
+#: Up to how many ranks all are run under the fake backend; of more, rank 0 and its neighbour on each axis.
+_ALL_RANKS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A step program, and what to know about how it came about."""
+
+    text: str
+    ranks: tuple[int, ...]
+    world: int
+    notes: tuple[str, ...]
+
+
+def trace(
+    script: Path, *, world: int | None = None, backend: str = "fake", step: int = 1, splits: Mapping[str, str] | None = None
+) -> Traced:
+    """The step program of a script's step, from 1.
+
+    Raises InputError for a script that cannot be run, ranks that do not agree, and a step that no program can say.
+    """
+    text = read_text(script, code="PP110", help="give the path of a training script")
+    count = _world(text) if world is None else world
+    _check(count, splits or {})
+    recordings = _forked(script, count, step) if backend == "gloo" else _faked(script, count, step)
+    one = recordings[0]
+    shape = _shape(one)
+    _agree(recordings)
+    unknown = sorted(set(splits or {}) - set(shape.sizes))
+    problems = Problems()
+    for axis in unknown:
+        problems.add("PP603", f"the script has no mesh axis `{axis}`", help=f"its axes are {', '.join(shape.sizes)}")
+    problems.raise_if_any()
+    plan = read_plan(recordings, shape, splits or {})
+    names = list(plan.grid.sizes)
+    if shape.made:
+        plan.notes.append(f"The script names no axes: {', '.join(names)} {'is' if len(names) == 1 else 'are'} ours.")
+    return Traced(text=write(plan, one), ranks=tuple(sorted(recordings)), world=count, notes=tuple(plan.notes))
+
+
+def _shape(one: Recording) -> Grid:
+    return grid(one.mesh, {e.group for e in one.events if e.group}, one.world)
+
+
+def _world(text: str) -> int:
+    """The script's own ``WORLD``, or two."""
+    found = re.search(r"^WORLD\s*=\s*(\d{1,9})\b", text, re.MULTILINE)
+    return int(found[1]) if found else 2
+
+
+def _check(world: int, splits: Mapping[str, str]) -> None:
+    problems = Problems()
+    if world < 1:
+        problems.add("PP603", f"{world} ranks cannot be recorded", help="give at least one")
+    for axis, what in splits.items():
+        if what not in ("batch", "sequence", "hidden"):
+            known = ", ".join(n for n in SPLITS if n in ("batch", "sequence", "hidden"))
+            problems.add("PP603", f"`{axis}` cannot be said to split `{what}` here", help=f"one of {known}")
+    problems.raise_if_any()
+
+
+def _faked(script: Path, world: int, step: int) -> dict[int, Recording]:
+    alone = _session().alone
+
+    def one(rank: int) -> Recording:
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                found: Recording = alone(script.resolve(), rank, world, step)
+                return found
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            _failed(script, rank, error)
+            raise AssertionError("unreachable") from error
+
+    recordings = {0: one(0)}
+    shape = _shape(recordings[0])
+    others = range(1, world) if world <= _ALL_RANKS else sorted({shape.neighbour(a) for a, n in shape.sizes.items() if n > 1})
+    return recordings | {rank: one(rank) for rank in others}
+
+
+def _session() -> ModuleType:
+    """What imports torch, all of it; parts of it warn of themselves when they are imported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module("placeproof.measure.record.session")
+
+
+def _failed(script: Path, rank: int, error: BaseException) -> None:
+    """The script raised an exception: shown where it stood."""
+    import traceback
+
+    own = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == script.resolve()]
+    place = (
+        Place(source=script.name, line=own[-1].lineno or 1, column=1, text=own[-1].line or "", length=len(own[-1].line or ""))
+        if own
+        else None
+    )
+    problems = Problems()
+    told = str(error).strip().splitlines()
+    if any("distributed/pipelining" in f.filename for f in traceback.extract_tb(error.__traceback__)):
+        text = "a pipeline cannot be recorded: what its stages send and receive is not followed"
+        problems.add("PP603", text, place=place, help="prove the strategy, such as `pp * dp`, or a step program written by hand")
+        problems.raise_if_any()
+    problems.add(
+        "PP603",
+        f"rank {rank} of the script failed: {type(error).__name__}: {told[0] if told else ''}",
+        place=place,
+        help="the fake backend hands out data that nobody sent; `--backend gloo` runs real processes",
+    )
+    problems.raise_if_any()
+
+
+def _forked(script: Path, world: int, step: int) -> dict[int, Recording]:
+    from placeproof.measure.processes import message, run
+
+    path, among_others = script.resolve(), _session().among_others
+
+    def one(rank: int, count: int, directory: Path) -> Recording:
+        found: Recording = among_others(path, rank, count, step)
+        return found
+
+    outcomes = run(world, one)
+    problems = Problems()
+    if any(o.kind != "ok" for o in outcomes):
+        problems.add("PP603", f"the ranks did not end well: {message(outcomes)}", help="a step that does not end cannot be recorded")
+    problems.raise_if_any()
+    return {o.rank: o.value for o in outcomes if o.value is not None}
+
+
+def _agree(recordings: Mapping[int, Recording]) -> None:
+    """Raise InputError at the first collective that the ranks of a group do not enter alike: the n-th of one rank meets the n-th of all."""
+    one = recordings[0]
+    for rank, other in recordings.items():
+        own = _met(one, rank)
+        for number, (a, b) in enumerate(zip(own, _met(other, 0), strict=False), start=1):
+            about = one.about(a), other.about(b)
+            if a.signature() != b.signature() or about[0] != about[1]:
+                what = _differs(a, b, *about)
+                refuse(one.script, one.source, [(f"ranks 0 and {rank} do not do the same in collective {number}: {what}", a.line)])
+        if len(own) != (count := len(_met(other, 0))):
+            more, where = (0, own[count:]) if len(own) > count else (rank, _met(other, 0)[len(own) :])
+            text = f"rank {more} enters {abs(len(own) - count)} collectives more than rank {rank - more}: first `{where[0].kind}`"
+            refuse(one.script, one.source, [(text, where[0].line)])
+
+
+def _met(recording: Recording, rank: int) -> list[Seen]:
+    """The collectives that two ranks enter together."""
+    return [e for e in recording.events if e.group and rank in e.group and e.kind not in ("send", "recv")]
+
+
+def _differs(a: Seen, b: Seen, here: frozenset[str], there: frozenset[str]) -> str:
+    if (a.kind, a.op) != (b.kind, b.op):
+        return f"`{a.kind}`{' ' + a.op if a.op else ''} meets `{b.kind}`{' ' + b.op if b.op else ''}"
+    if a.numel != b.numel or a.dtype != b.dtype:
+        return f"`{a.kind}` of {a.numel} {a.dtype} meets one of {b.numel} {b.dtype}"
+    own, others = (min(x - y, default="others") for x, y in ((here, there), (there, here)))
+    return f"`{a.kind}` of `{own}` meets one of `{others}`" if here != there else f"`{a.kind}` with another root"

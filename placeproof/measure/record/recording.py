@@ -1,0 +1,95 @@
+"""What one rank's step was seen to do: data, without torch, which can be sent between processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from placeproof.measure.record.nodes import Nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One thing that happened. ``kind``: a collective, "pass" (a gradient was made) or "use" (forward read a parameter).
+
+    ``phase``: "setup", "forward", "backward", "update" or "after". ``states``: the parameters that it is about, by number; none where it
+    is about anything else. ``numel``: elements that a rank gives. ``root``: a rank of the world. ``group``: ranks of the process group.
+    """
+
+    kind: str
+    phase: str
+    states: frozenset[int] = frozenset()
+    group: tuple[int, ...] = ()
+    op: str = ""
+    numel: int = 0
+    dtype: str = ""
+    root: int = -1
+    line: int = 0
+    turn: int = 0
+    updated: bool = False
+
+    def signature(self) -> tuple[object, ...]:
+        """What all ranks of a group have to agree on, but for the parameters that it is about."""
+        return self.kind, len(self.group), self.op, self.numel, self.dtype, self.root
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One backward pass. ``factor``: of its loss, relative to what is reduced; ``summed``: that is a sum and not a mean; ``count``: of how
+    many elements, in ``rows`` samples. ``text``: why the loss could not be read, empty where it could. ``line``: of the script.
+    """
+
+    factor: Fraction
+    summed: bool
+    count: int
+    rows: int
+    line: int
+    text: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """One parameter, of ``numel`` elements, of which forward read ``part``.
+
+    ``digest``: of its values before the step; ``used``: of what forward read of it; ``left``: of its values after the step, where real
+    processes ran. ``split``: the groups over which a distributed tensor is split where forward reads it, None for any other tensor.
+    ``gathered``: forward read what was gathered. ``synced``: it was sent to all before the step, over these groups.
+    """
+
+    name: str
+    numel: int
+    digest: str = ""
+    used: str = ""
+    part: int = 0
+    split: tuple[str, ...] | None = None
+    gathered: bool = False
+    left: str = ""
+    synced: list[tuple[int, ...]] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class Recording:
+    """What one rank's step did.
+
+    ``updates``: for each parameter, the terms of the gradients with which it was updated; ``final``: those of its values after the step.
+    ``mesh``: axes with their sizes. ``statistics``: lines at which layers used statistics of the batch. ``inputs``: a digest of what the
+    model was given.
+    """
+
+    rank: int
+    world: int
+    script: str
+    source: tuple[str, ...]
+    nodes: Nodes
+    states: list[State] = field(default_factory=list)
+    events: list[Seen] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    updates: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    final: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    mesh: dict[str, int] = field(default_factory=dict)
+    statistics: list[int] = field(default_factory=list)
+    inputs: str = ""
+
+    def about(self, event: Seen) -> frozenset[str]:
+        """The names of the parameters that all ranks have to reduce, or send, together; none of other collectives."""
+        return frozenset(self.states[i].name for i in event.states) if event.kind in ("all_reduce", "broadcast") else frozenset()

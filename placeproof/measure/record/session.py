@@ -1,0 +1,201 @@
+"""Runs a training script as one rank, with everything in place that lets its step be followed, and takes it away again."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+import torch.distributed.fsdp  # what a script imports while it is followed would be followed
+import torch.distributed.optim
+import torch.distributed.tensor.parallel
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.modules import module as modules
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import optimizer as optimizers
+
+from placeproof.measure.record.follow import Called, Dispatched, Follower, digest
+from placeproof.measure.record.loss import read_loss
+from placeproof.measure.record.nodes import Nodes
+from placeproof.measure.record.recording import Recording
+from placeproof.measure.training.session import undisturbed
+
+#: What every new process begins with (torch==2.13.0: c10::detail, default_rng_seed_val).
+_SEED = 67280421310721
+
+
+def alone(script: Path, rank: int, world: int, step: int) -> Recording:
+    """Follow one rank without the others: collectives of the fake backend return at once, with whatever data."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend
+
+    with undisturbed(), _environment(script, rank, world):
+        dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
+        try:
+            return _followed(script, rank, world, step, fake=True)
+        finally:
+            dist.destroy_process_group()
+
+
+def among_others(script: Path, rank: int, world: int, step: int) -> Recording:
+    """Follow this rank of the process group that exists, while all others do the same."""
+    with undisturbed(), _environment(script, rank, world):
+        return _followed(script, rank, world, step, fake=False)
+
+
+def _followed(script: Path, rank: int, world: int, step: int, *, fake: bool) -> Recording:
+    source = tuple(script.read_text(encoding="utf-8").splitlines())
+    recording = Recording(rank=rank, world=world, script=script.name, source=source, nodes=Nodes())
+    follower = Follower(recording, script, step)
+    torch.manual_seed(_SEED)
+    with ExitStack() as stack:
+        for change in (_groups(recording), _hooks(follower), _backward(follower), _parallel(fake=fake)):
+            stack.enter_context(change)
+        stack.enter_context(Called(follower))
+        stack.enter_context(Dispatched(follower))
+        _run(script)
+        follower.end()
+    return recording
+
+
+def _run(script: Path) -> None:
+    """The script's ``train()`` if it has one, or all of it as the main program."""
+    text = script.read_text(encoding="utf-8")
+    if "def train(" in text:
+        runpy.run_path(str(script), run_name="__placeproof__")["train"]()
+    else:
+        runpy.run_path(str(script), run_name="__main__")
+
+
+@contextmanager
+def _environment(script: Path, rank: int, world: int) -> Iterator[None]:
+    """What a launcher would set, and a path on which the script finds its own modules; those are forgotten afterwards."""
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+    settings = {k: str(v) for k, v in names.items()} | {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    before, path, arguments = dict(sys.modules), list(sys.path), sys.argv
+    sys.path.insert(0, str(script.parent))
+    sys.argv = [str(script)]
+    try:
+        with mock.patch.dict(os.environ, settings):
+            yield
+    finally:
+        sys.path[:], sys.argv = path, arguments
+        for name in set(sys.modules) - set(before):
+            where = getattr(sys.modules[name], "__file__", None)
+            if where and Path(where).parent == script.parent:
+                del sys.modules[name]
+
+
+@contextmanager
+def _groups(recording: Recording) -> Iterator[None]:
+    """The process group is there already; the first mesh that covers all ranks names the axes."""
+    original = DeviceMesh.__init__
+
+    def init(self: DeviceMesh, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        names = getattr(self, "_mesh_dim_names", None) or tuple(f"g{i}" for i in range(self.ndim))
+        sizes = tuple(self.shape)
+        if not recording.mesh and prod(sizes) == recording.world and len(names) == len(sizes):
+            recording.mesh.update(zip(names, sizes, strict=True))
+
+    def nothing(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    with (
+        mock.patch.object(DeviceMesh, "__init__", init),
+        mock.patch.object(dist, "init_process_group", nothing),
+        mock.patch.object(dist, "destroy_process_group", nothing),
+    ):
+        yield
+
+
+@contextmanager
+def _hooks(follower: Follower) -> Iterator[None]:
+    """Parameters are known from when a module has them, and updates from when an optimizer begins one."""
+
+    def registered(module: nn.Module, name: str, parameter: Tensor | None) -> None:
+        if parameter is not None and follower.phase == "setup":
+            follower.parameter(parameter)
+
+    def forward(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if follower.phase in ("setup", "between"):
+            follower.phase = "forward"  # before what a wrapper gathers for the module
+        if not follower.recording.inputs:
+            follower.begin()
+            tensors = [t for t in inputs if isinstance(t, Tensor)]
+            follower.recording.inputs = "".join(digest(t) for t in tensors) or "none"
+            for name, parameter in module.named_parameters():
+                follower.rename(parameter, name.removeprefix("module."))
+
+    def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        follower.before_update([p for group in optimizer.param_groups for p in group["params"]])
+
+    def after(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        follower.after_update()
+
+    handles = (
+        modules.register_module_parameter_registration_hook(registered),
+        modules.register_module_forward_pre_hook(forward),
+        optimizers.register_optimizer_step_pre_hook(before),
+        optimizers.register_optimizer_step_post_hook(after),
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _backward(follower: Follower) -> Iterator[None]:
+    """Backward passes are counted, and their losses read."""
+    original = torch.autograd.backward
+
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        first = tensors if isinstance(tensors, Tensor) else next(iter(tensors))
+        if not follower.frozen and follower.phase != "backward":
+            follower.recording.turns.append(read_loss(first, follower.line()))
+            follower.phase = "backward"
+        original(tensors, *args, **kwargs)
+        follower.phase = "between" if follower.phase == "backward" else follower.phase
+
+    with mock.patch.object(torch.autograd, "backward", backward):
+        yield
+
+
+@contextmanager
+def _parallel(*, fake: bool) -> Iterator[None]:
+    """DistributedDataParallel's reducer cannot wait for the fake backend: a hook does what it does by itself, unless there is one."""
+    forward = DistributedDataParallel.forward
+
+    def hooked(self: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
+        if fake and not self._comm_hooks:
+            self.register_comm_hook(self.process_group, _reducer())
+        return forward(self, *args, **kwargs)
+
+    with mock.patch.object(DistributedDataParallel, "forward", hooked):
+        yield
+
+
+def _reducer() -> Callable[[Any, Any], Any]:
+    def reduce(group, bucket):  # type: ignore[no-untyped-def]  # annotations of a hook are compared with types
+        dist.all_reduce(bucket.buffer().div_(group.size()), group=group)
+        done: Any = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    return reduce
+
+
+def summary(recording: Recording) -> Mapping[str, int]:
+    """How often each kind of event was seen."""
+    kinds = [e.kind for e in recording.events]
+    return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}

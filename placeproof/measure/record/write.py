@@ -1,0 +1,304 @@
+"""A recorded step as a step program, whose comments say which lines of the script did what."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from placeproof.core.mesh import USUAL_SPLITS
+from placeproof.measure.record.chain import Chain, Clip, Step, refuse
+from placeproof.measure.record.factor import recognise, written
+from placeproof.measure.record.plan import Part, Plan
+from placeproof.measure.record.recording import Recording
+
+
+def write(plan: Plan, one: Recording) -> str:
+    """The program as text."""
+    return _Writer(plan, one).text()
+
+
+class _Writer:
+    def __init__(self, plan: Plan, one: Recording) -> None:
+        self.plan, self.one = plan, one
+        self.lines: list[str] = []
+        self.depth = 0
+        self.said = ""
+        #: Gradients are computed whole, or unit by unit, or block by block.
+        self.whole = plan.layers is None and (plan.gathers.once or not plan.gathers.units)
+        self.g = "gradients"
+        names = ("matrix", "norm") if plan.layers else ("most", "rest")
+        if len(plan.parts) > 2:
+            refuse(one.script, one.source, [(f"parameters are treated in {len(plan.parts)} ways: two groups can be said", 0)])
+        for part, name in zip(plan.parts, names, strict=False):
+            part.name = name if len(plan.parts) > 1 or plan.layers else ""
+        if plan.layers and len(plan.parts) == 1:
+            refuse(one.script, one.source, [("all parameters are split over the same axis: blocks with norms can be said", 0)])
+
+    # Small things.
+
+    def add(self, text: str, line: int = 0) -> None:
+        """A statement, after a comment that says where in the script it comes from."""
+        self.note(line)
+        self.lines.append("    " * self.depth + text)
+
+    def note(self, *lines: int) -> None:
+        """Comments that say where in the script something comes from."""
+        for line in sorted(set(lines)):
+            if 0 < line <= len(self.one.source):
+                said = f"# {self.one.script}:{line}  {self.one.source[line - 1].strip()}"
+                if said != self.said:
+                    self.lines.append("    " * self.depth + said)
+                self.said = said
+
+    def quantities(self) -> dict[str, int]:
+        """What factors are made of."""
+        sizes = dict(self.plan.grid.sizes)
+        return sizes if self.plan.turns == 1 else {**sizes, "microbatches": self.plan.turns}
+
+    def factor(self, value: Fraction, prefer: tuple[str, ...]) -> str:
+        """A scaling in the program's words: as a product of what the step counts, or as the number that it is."""
+        known = self.quantities()
+        return recognise(value, known, tuple(p for p in prefer if p in known)) or written(value)
+
+    def applied(self, steps: tuple[Step, ...], expr: str, chain: Chain) -> str:
+        """The steps of a chain around an expression."""
+        for step in steps:
+            if step.kind == "scale":
+                axes = (*chain.axes("all_reduce"), *chain.axes("reduce_scatter"))
+                expr = f"scale({expr}, {self._chain_factor(step.factor, axes)})"
+            else:
+                expr = f"{step.kind}({expr}, {', '.join(step.axes)}{', op=mean' if step.op == 'mean' else ''})"
+        return expr
+
+    def _chain_factor(self, value: Fraction, axes: tuple[str, ...]) -> str:
+        if self.summed():
+            rest = self._counted(value, self.plan.total)
+            if rest is not None:
+                shown = self.factor(rest, axes)
+                return f"{shown if rest == 1 else f'({shown})'} / n"
+        return self.factor(value, (*axes, "microbatches", *self.plan.grid.sizes))
+
+    def summed(self) -> bool:
+        """Whether a pass gives the gradient of a sum, and not of a mean."""
+        turn = self.plan.turn
+        return turn.summed and self._mean_factor() is None
+
+    def _mean_factor(self) -> Fraction | None:
+        """The factor between a sum that is divided by its own number of elements, or of samples, and a mean; None if it is not."""
+        turn = self.plan.turn
+        return self._counted(turn.factor, (turn.count, turn.rows)) if turn.summed and turn.factor != 1 else None
+
+    def _counted(self, factor: Fraction, counts: tuple[int, int]) -> Fraction | None:
+        """What is left of a factor that divides by a number of elements, or of samples; None where it divides by neither."""
+        left = [factor * count for count in counts]
+        known = [f for f in left if f <= 1 and recognise(f, self.quantities(), ()) is not None]
+        return max(known, default=None)
+
+    def passed(self, expr: str, index: str = "") -> str:
+        """A pass's gradient as autograd gives it, from that of the mean loss."""
+        turn = self.plan.turn
+        value = turn.factor
+        if turn.summed:
+            mean = self._mean_factor()
+            if mean is None:
+                expr = f"scale({expr}, tokens({index}))"
+            else:
+                value = mean
+        return expr if value == 1 else f"scale({expr}, {self.factor(value, ('microbatches', *self.plan.grid.sizes))})"
+
+    # The program.
+
+    def text(self) -> str:
+        """Head, body and end."""
+        self._head()
+        self._begin()
+        if self.whole:
+            self._whole()
+        else:
+            self._by_units()
+        self._end()
+        return "\n".join(self.lines) + "\n"
+
+    def _head(self) -> None:
+        plan, one = self.plan, self.one
+        ranks = " * ".join(f"{n}={s}" for n, s in plan.grid.sizes.items())
+        loops = f", {plan.turns} micro-batches" if plan.turns > 1 else ""
+        self.add(f"# Recorded from {one.script}: one step of rank 0 of {one.world} ({ranks}{loops}).")
+        for note in plan.notes:
+            self.add(f"# {note}")
+        self.add(f"mesh({', '.join(plan.grid.sizes)})")
+        usual = {a: w for a, w in plan.splits.items() if USUAL_SPLITS.get(a) != w}
+        if usual:
+            self.add(f"splits({', '.join(f'{a}={chr(34)}{w}{chr(34)}' for a, w in usual.items())})")
+        for axis, size in plan.grid.inner.items():
+            self.add(f"inner({axis}={size})")
+        options = {"statistics": "batch"} if plan.statistics else {}
+        options |= {"clip": "global_norm"} if any(p.chain.clip for p in plan.parts) else {}
+        if options:
+            self.add(f"reference({', '.join(f'{k}={v}' for k, v in options.items())})")
+        without = [n for n, said in (("equal-initial-states", plan.unequal), ("equal-token-counts", plan.uneven or self.summed())) if said]
+        if without:
+            self.add(f"without({', '.join(f'{chr(34)}{n}{chr(34)}' for n in without)})")
+        if len(plan.parts) > 1:
+            self.add(f"group({plan.parts[0].name}, P - P_norm)")
+            self.add(f"group({plan.parts[1].name}, P_norm)")
+        self._places()
+
+    def _places(self) -> None:
+        for state in ("parameters", "optimizer", "gradients"):
+            for part in self.plan.parts:
+                modes = ", ".join(f'{a}="{self._mode(state, part, a)}"' for a in self.plan.grid.sizes)
+                self.add(f"place({state}{'.' + part.name if part.name else ''}, {modes})")
+        if self.plan.layers and self.plan.layers.sequence:
+            self.add(f'place(activations, {self.plan.layers.axis}="S")')
+
+    def _mode(self, state: str, part: Part, axis: str) -> str:
+        mixed = self.plan.unequal and not self.plan.sent
+        if axis in part.split:
+            return "S"
+        gathered = axis in self.plan.gathers.axes
+        if state == "parameters":
+            return "S*" if gathered and not mixed else "R"
+        owned = part.final.root == "owner" and state == "optimizer" and axis in part.final.axes
+        scattered = axis in part.chain.axes("reduce_scatter")
+        return "S" if (gathered and state == "optimizer") or scattered or owned else "R"
+
+    def _begin(self) -> None:
+        plan = self.plan
+        if plan.sent:
+            axes, root, line = plan.sent
+            self.add(f"parameters = broadcast(parameters, {', '.join(axes)}, root={root})", line)
+        elif plan.unequal and plan.gathers.axes:
+            axes_ = ", ".join(plan.gathers.axes)
+            self.add("# Each rank draws parameters of its own and keeps its shard of these.")
+            self.add(f"parameters = all_gather(part(parameters, {axes_}), {axes_})")
+        if self.summed():
+            batch = [a for a, w in plan.splits.items() if w in ("batch", "sequence")]
+            if plan.turns > 1:
+                refuse(
+                    self.one.script,
+                    self.one.source,
+                    [("sums of micro-batches' losses are not said here: divide each loss", plan.turn.line)],
+                )
+            self.add(f"n = all_reduce(tokens(), {', '.join(batch)})" if batch else "n = tokens()")
+
+    def _whole(self) -> None:
+        """Whole passes, of parameters that are gathered at once."""
+        plan, gathers = self.plan, self.plan.gathers
+        mixed = plan.unequal and not plan.sent
+        w = "parameters"
+        if gathers.axes and not mixed and (plan.turns == 1 or gathers.once):
+            w = "w"
+            self.add(f"w = all_gather(parameters, {', '.join(gathers.axes)})", gathers.lines[0])
+        if plan.turns == 1:
+            self._one_pass(w)
+            return
+        self.add(f"zero({self.g})")
+        self.add("for i in microbatches:")
+        self.depth += 1
+        if gathers.axes and not mixed and not gathers.once:
+            w = "w"
+            self.add(f"w = all_gather(parameters, {', '.join(gathers.axes)})", gathers.lines[0])
+        self._each_part("+=", self._gradient(w, "i"))
+        if plan.parts[0].chain.rolling:
+            self._steps("inner")
+        self.depth -= 1
+
+    def _one_pass(self, w: str) -> None:
+        self._each_part("=", self._gradient(w, ""))
+
+    def _gradient(self, w: str, index: str) -> str:
+        """The gradient of a whole pass, perhaps of samples that are all the same, or with statistics of the batch."""
+        plan = self.plan
+        if plan.same:
+            self.add("# These ranks were given the same samples.")
+            self.add(f"x = broadcast(data({index}), {', '.join(plan.same)}, root=0)", plan.turn.line)
+            self.add(f"x, activations = forward({w}, x)")
+            self.add("dx = loss(x)")
+            return self.passed(f"backward({w}, activations, dx)", index)
+        if plan.statistics:
+            self.add(f"s = statistics({w}{', ' + index if index else ''})", plan.statistics)
+            return self.passed(f"backward_with({w}, {index or 0}, s)", index)
+        return self.passed(f"backward({w}{', ' + index if index else ''})", index)
+
+    def _each_part(self, sign: str, expr: str) -> None:
+        parts = self.plan.parts
+        if len(parts) == 1:
+            self._produced(parts[0], f"{self.g} {sign} ", expr)
+            return
+        self.add(f"passed = {expr}", self.plan.turn.line)
+        for part in parts:
+            self._produced(part, f"{self.g}.{part.name} {sign} ", f"passed.{part.name}")
+
+    def _produced(self, part: Part, head: str, expr: str) -> None:
+        """A micro-batch's gradient, with what is done to it."""
+        chain = part.chain
+        self.note(*(n for s in chain.inner for n in s.lines if not chain.rolling))
+        self.add(head + (expr if chain.rolling else self.applied(chain.inner, expr, chain)), self.plan.turn.line)
+
+    # Unit by unit.
+
+    def _by_units(self) -> None:
+        if self.plan.same or self.plan.statistics:
+            refuse(
+                self.one.script,
+                self.one.source,
+                [("statistics, or equal samples, of a step unit by unit are not said here", self.plan.turn.line)],
+            )
+        from placeproof.measure.record.units import body
+
+        if self.plan.turns == 1:
+            body(self, "")
+            return
+        self.add(f"zero({self.g})")
+        self.add("for i in microbatches:")
+        self.depth += 1
+        body(self, "i")
+        self.depth -= 1
+
+    # After the passes.
+
+    def _steps(self, which: str) -> None:
+        """What is done to the gradients of all micro-batches so far."""
+        for part in self.plan.parts:
+            target = self.g + (f".{part.name}" if part.name else "")
+            for step in part.chain.outer if which == "outer" else part.chain.inner:
+                self.add(f"{target} = {self.applied((step,), target, part.chain)}", min(step.lines, default=0))
+
+    def _end(self) -> None:
+        plan = self.plan
+        self._steps("outer")
+        clips = [p for p in plan.parts if p.chain.clip]
+        if clips:
+            self._clip([(p, p.chain.clip) for p in clips if p.chain.clip is not None])
+        self.add(f"parameters, optimizer = update(parameters, optimizer, {self.g})")
+        mixed = plan.unequal and not plan.sent
+        for part in plan.parts:
+            target = "parameters" + (f".{part.name}" if part.name else "")
+            if mixed and plan.gathers.axes:
+                self.add(f"{target} = all_gather({target}, {', '.join(plan.gathers.axes)})")
+            elif part.final.kind == "all_gather":
+                self.add(f"{target} = all_gather({target}, {', '.join(part.final.axes)})", self._line("all_gather"))
+            elif part.final.kind == "broadcast":
+                self.add(f"{target} = broadcast({target}, {', '.join(part.final.axes)}, root={part.final.root})", self._line("broadcast"))
+
+    def _line(self, kind: str) -> int:
+        return next((e.line for e in self.one.events if e.kind == kind and e.phase in ("update", "after")), 0)
+
+    def _clip(self, clips: list[tuple[Part, Clip]]) -> None:
+        """The norm of all gradients, and the factor by which those are scaled that were clipped."""
+        over = dict(clips[0][1].over)
+        terms = []
+        for part in self.plan.parts:
+            spans = {over.get(i) for i in part.states}
+            if len(spans) != 1:
+                refuse(
+                    self.one.script, self.one.source, [("the norm leaves out some gradients, or sums them differently", clips[0][1].line)]
+                )
+            axes = spans.pop()
+            if axes is not None:
+                term = f"square_norm({self.g}{'.' + part.name if part.name else ''})"
+                terms.append(f"all_reduce({term}, {', '.join(axes)})" if axes else term)
+        self.add(f"factor = clip_factor(sqrt({' + '.join(terms)}))", clips[0][1].line)
+        for part, _ in clips:
+            target = self.g + (f".{part.name}" if part.name else "")
+            self.add(f"{target} = scale({target}, factor)")

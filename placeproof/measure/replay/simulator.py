@@ -1,0 +1,29 @@
+"""A counterexample replayed by the simulator that found it: no process, no torch, and the same two numbers again."""
+
+from __future__ import annotations
+
+from placeproof.measure.replay.file import Counterexample, Shown
+from placeproof.measure.replay.model import setup_of
+from placeproof.semantics import meaning, tensors
+from placeproof.semantics.meaning.layout import in_words
+from placeproof.semantics.meaning.recorded import plain
+from placeproof.semantics.meaning.run import run
+from placeproof.semantics.meaning.script import shown_pair
+
+
+def simulated(found: Counterexample) -> Shown:
+    """Run the program in fractions on every device of the mesh, and compare with one device. What the simulator says now is in words like
+    those of the file."""
+    what: meaning.Difference | tensors.Difference | meaning.Fault | None
+    if found.kind == "step":
+        what = run(found.program, setup_of(found))
+    else:
+        of_block = tensors.Setup(degrees=dict(found.degrees), sizes=dict(found.sizes), seed=found.seed, fine=found.flags.get("fine", False))
+        what = tensors.simulate(found.program, of_block)
+    match what:
+        case meaning.Difference():
+            expected, actual = (what.expected, None) if what.actual is None else map(plain, shown_pair(what))
+            return Shown(device=what.device, element=in_words(what.element), expected=expected, actual=actual)
+        case tensors.Difference():
+            return Shown(device=what.device, element=what.element, expected=what.expected, actual=what.actual)
+    return Shown(why=None if what is None else what.why)

@@ -1,0 +1,195 @@
+"""A replay as text for people, and as JSON data (schema ``placeproof.replay/1``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from placeproof.measure.replay.ended import DERIVATIVE
+from placeproof.measure.replay.file import LONG, Counterexample, Shown, bits, number
+from placeproof.measure.replay.launch import Replayed, Wrong
+
+SCHEMA = "placeproof.replay/1"
+#: The most wrong numbers that are shown as text, and the most digits of one.
+_MOST_WRONG = 8
+_MOST_DIGITS = 44
+_BUG = "help: the proof and this run cannot both be right: this is a bug of placeproof; please report it with the file"
+
+
+def text(one: Replayed) -> str:
+    """What was predicted beside what each process got, and the verdict."""
+    found = one.found
+    lines = [_head(found, processes(found.world))]
+    if found.ends is None:
+        lines += [f"predicted: the run does not end ({found.shown.why})", *_said(one)]
+    elif one.word in ("reproduced", "differs"):
+        lines += [*_shown(one), *_arithmetics(one)]
+    else:
+        lines += _said(one)
+    lines += [f"  {_in_words(wrong)}" for wrong in one.wrong[:_MOST_WRONG]]
+    return "\n".join([*lines, *_verdict(one)]) + "\n"
+
+
+def processes(count: int) -> str:
+    """A number of processes in words."""
+    return f"{count} process" if count == 1 else f"{count} processes"
+
+
+def _head(found: Counterexample, where: str) -> str:
+    sizes = {"micro-batches": found.microbatches} if found.kind == "step" else found.sizes
+    return f"{found.subject} on {where}: {', '.join(part for part in (_numbers(found.degrees), _numbers(sizes)) if part)}"
+
+
+def _numbers(numbers: Mapping[str, int]) -> str:
+    """Degrees, coordinates, or sizes in words."""
+    return ", ".join(f"{name} = {n}" for name, n in numbers.items())
+
+
+def _said(one: Replayed) -> list[str]:
+    return [f"  {line}" for line in one.why.splitlines()]
+
+
+def _shown(one: Replayed) -> Iterator[str]:
+    """The number that the counterexample shows, on every device."""
+    found, (table, element) = one.found, _shown_number(one.found)
+    reference = found.reference.get(DERIVATIVE, found.reference.get(table, {})).get(element)
+    yield f"{table}, {element}: one device computes {_told(reference)}"
+    rows = [("rank", "device", "predicted", "got")]
+    rows += [(str(rank), _numbers(at), _told(predicted), _told(got)) for rank, (at, predicted, got) in enumerate(_devices(one))]
+    yield from _aligned(rows)
+    if len({row[3] for row in rows[1:] if row[3] != "nothing"}) > 1:
+        yield "  the processes do not agree"
+
+
+def _shown_number(found: Counterexample) -> tuple[str, str]:
+    """The table and the element that the counterexample shows, as the tables of the run name them."""
+    element = found.shown.element or ""
+    if found.kind == "block":
+        element = "[" + ", ".join(sorted(element.split(", "))) + "]" if element else "[]"
+    return found.shown.table or "", element
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _devices(one: Replayed) -> Iterator[tuple[Mapping[str, int], Fraction | None, Fraction | None]]:
+    """Each device, by rank, with what was predicted of the number that is shown, and what it got."""
+    table, element = _shown_number(one.found)
+    for end, outcome in zip(one.found.ends or (), one.outcomes, strict=True):
+        got = {} if outcome.value is None else outcome.value.tables.get(table, {})
+        yield end.device, end.tables.get(table, {}).get(element), got.get(element)
+
+
+def _told(value: Fraction | None) -> str:
+    if value is None:
+        return "nothing"
+    if bits(value) > LONG:
+        return f"a number of {abs(value.numerator).bit_length()} bits over one of {value.denominator.bit_length()}"
+    shown = str(value)
+    return shown if len(shown) <= _MOST_DIGITS else f"{shown[:20]}... ({len(shown)} characters)"
+
+
+def _arithmetics(one: Replayed) -> list[str]:
+    said = f"computed in {' and in '.join(one.arithmetics)}"
+    return [f"{said}; {one.rounds}" if one.rounds else said]
+
+
+def _in_words(wrong: Wrong) -> str:
+    who = "one device" if wrong.rank is None else f"rank {wrong.rank}"
+    return f"{who}: {wrong.table}, {wrong.element}: predicted {_told(wrong.predicted)}, got {_told(wrong.got)}"
+
+
+def _verdict(one: Replayed) -> list[str]:
+    on = f"on {processes(one.found.world)}"
+    match one.word:
+        case "reproduced":
+            if one.found.ends is None:
+                return [f"reproduced {on}: the run does not end"]
+            return [f"reproduced bit for bit {on}: {one.compared} numbers"]
+        case "differs":
+            if one.found.ends is None:
+                return [f"differs {on}: the run ends otherwise than was predicted", _BUG]
+            return [f"differs {on}: {len(one.wrong)} of {one.compared} numbers", _BUG]
+        case "crashed":
+            return [f"crashed {on}: a process ended before the step did", _BUG]
+        case "timed out":
+            return [f"timed out {on}: an exchange did not come about, and the proof says that it does", _BUG]
+    return [f"not replayed {on}: this program does what a replay gives no meaning"]
+
+
+# As data.
+
+
+def data(one: Replayed) -> dict[str, Any]:
+    """The replay on processes as JSON data."""
+    found = one.found
+    return {
+        "schema": SCHEMA,
+        "subject": found.subject,
+        "backend": "gloo",
+        "verdict": one.word,
+        "degrees": dict(found.degrees),
+        "processes": found.world,
+        "numbers": one.compared,
+        "arithmetics": list(one.arithmetics),
+        "rounds": one.rounds,
+        "shown": _shown_data(one),
+        "ranks": [{"rank": o.rank, "ended": o.kind, "error": o.error} for o in one.outcomes],
+        "wrong": [
+            {"rank": w.rank, "table": w.table, "element": w.element, "predicted": _text(w.predicted), "got": _text(w.got)}
+            for w in one.wrong
+        ],
+        "why": one.why,
+    }
+
+
+def _shown_data(one: Replayed) -> dict[str, Any] | None:
+    found = one.found
+    if found.ends is None or one.word not in ("reproduced", "differs"):
+        return None
+    table, element = _shown_number(found)
+    values = [{"device": dict(at), "predicted": _text(predicted), "got": _text(got)} for at, predicted, got in _devices(one)]
+    return {"table": table, "element": element, "expected": _text(found.shown.expected), "devices": values}
+
+
+def _text(value: Fraction | None) -> str | None:
+    return None if value is None else number(value)
+
+
+# By the simulator.
+
+
+def text_of_simulation(found: Counterexample, again: Shown) -> str:
+    """What the simulator says, beside what the file does."""
+    lines = [_head(found, "the simulator")]
+    lines += _aligned([("", "the file", "the simulator"), *_pairs(found, again)])
+    lines += ["reproduced by the simulator"] if again.agrees(found) else ["differs: the simulator says something else", _BUG]
+    return "\n".join(lines) + "\n"
+
+
+def _pairs(found: Counterexample, again: Shown) -> list[tuple[str, str, str]]:
+    if found.shown.why is not None:
+        return [("what happens", found.shown.why, again.why or "it ends")]
+    shown = found.shown
+    return [
+        ("device", _numbers(shown.device or {}) or "the device", _numbers(again.device or {}) or "the device"),
+        ("element", shown.element or "the number", again.element or "the number"),
+        ("expected", _told(shown.expected), _told(again.expected)),
+        ("actual", _told(shown.actual), _told(again.actual)),
+    ]
+
+
+def data_of_simulation(found: Counterexample, again: Shown) -> dict[str, Any]:
+    """The simulator's replay as JSON data."""
+    return {
+        "schema": SCHEMA,
+        "subject": found.subject,
+        "backend": "simulator",
+        "verdict": "reproduced" if again.agrees(found) else "differs",
+        "degrees": dict(found.degrees),
+        "file": {name: before for name, before, _ in _pairs(found, again)},
+        "simulator": {name: now for name, _, now in _pairs(found, again)},
+    }

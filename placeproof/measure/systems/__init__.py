@@ -1,0 +1,1 @@
+"""Training steps of DeepSpeed and Megatron-LM, run by real processes."""
