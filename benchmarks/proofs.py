@@ -9,7 +9,7 @@ import time
 import placeproof
 from placeproof.programs import Program
 from placeproof.semantics.catalogue import BLOCKS, compositions, read_block
-from placeproof.semantics.verdict import judge
+from placeproof.semantics.judge.verdict import judge
 
 MEDIAN, WORST = 0.050, 2.0
 

@@ -181,8 +181,8 @@ def _warm() -> None:
     import placeproof.importers
     import placeproof.measure.replay.file
     import placeproof.report.text
-    import placeproof.semantics.refine
-    import placeproof.semantics.verdict
+    import placeproof.semantics.judge.refine
+    import placeproof.semantics.judge.verdict
     import placeproof.theory.load
     import placeproof.theory.runner  # noqa: F401
 

@@ -276,8 +276,8 @@ def _certificate(rng: random.Random) -> Case:
 @cache
 def _proved() -> str:
     from placeproof.programs import read
-    from placeproof.semantics.certificate import certificate
     from placeproof.semantics.encode import Options
+    from placeproof.semantics.judge.certificate import certificate
     from placeproof.semantics.resolve import resolve
 
     text = "mesh(dp)\nG = all_reduce(backward(parameters), dp, op=mean)\nparameters, optimizer = update(parameters, optimizer, G)\n"
@@ -287,8 +287,8 @@ def _proved() -> str:
 @cache
 def _refuted() -> str:
     from placeproof.programs import read
-    from placeproof.report.proof_data import judgement
-    from placeproof.semantics.verdict import judge
+    from placeproof.report.proof.data import judgement
+    from placeproof.semantics.judge.verdict import judge
 
     text = "mesh(dp)\ngradients = all_reduce(backward(parameters), dp)\nparameters, optimizer = update(parameters, optimizer, gradients)\n"
     return json.dumps(judgement("a.step", judge(read(text))))

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from placeproof.core.diagnostics import InputError  # noqa: E402
 from placeproof.importers import read_shapes  # noqa: E402
-from placeproof.importers.huggingface_fields import FAMILIES, REQUIRED, Setting  # noqa: E402
+from placeproof.importers.huggingface.fields import FAMILIES, REQUIRED, Setting  # noqa: E402
 
 #: Bytes of DistributedDataParallel's buckets for small models.
 CAP = 1000

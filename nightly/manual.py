@@ -22,8 +22,8 @@ from tally import tally  # noqa: E402
 
 from placeproof.core.diagnostics import InputError  # noqa: E402
 from placeproof.programs import read  # noqa: E402
+from placeproof.semantics.judge.verdict import Judged, judge  # noqa: E402
 from placeproof.semantics.meaning.setup import Fault  # noqa: E402
-from placeproof.semantics.verdict import Judged, judge  # noqa: E402
 
 
 def one(text: str) -> tuple[str, str, str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from placeproof.core.strategy import Strategy
     from placeproof.cost.derive import Derivation
     from placeproof.programs import Program
-    from placeproof.semantics.verdict import Judged
+    from placeproof.semantics.judge.verdict import Judged
     from placeproof.strategies import Template
 
 __version__ = "0.1.0"
@@ -88,8 +88,8 @@ def judge(subject: str | Strategy | Template | Program, *, without: Iterable[str
     Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
     """
     from placeproof.programs import Program
+    from placeproof.semantics.judge.verdict import judge as judge_program
     from placeproof.semantics.lower import lower
-    from placeproof.semantics.verdict import judge as judge_program
     from placeproof.strategies import Template, parse_strategy
 
     if isinstance(subject, str):

@@ -122,7 +122,7 @@ returns(all_reduce(broadcast(total(bias, over=hidden), tp), tp, op=mean))
 returns(all_reduce(total(dy, over=batch), dp) * 1, gradient_of=y, by=bias, at=dy)
 """
 SMALL = {"ring sum": RING_SUM, "two rings": TWO_RINGS, "ulysses": ULYSSES, "capacity": CAPACITY, "split keys": SPLIT_KEYS, "means": MEANS}
-FOLDERS = ("blocks", "models/blocks", "profiles/megatron", "profiles/torch", "rules/programs")
+FOLDERS = ("blocks", "models/blocks", "profiles/megatron", "profiles/torch", "framework_rules/programs")
 TP, SP, CP, DP = tensor_parallel(), tensor_parallel(sequence=True), context_parallel(), data_parallel()
 PLANS: dict[str, Plan] = {
     "tp": TP,

@@ -12,7 +12,7 @@ from manual_tensors import Everywhere, Mesh, T, UndecidedError, WrongError, draw
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import Program, read
 from placeproof.programs.ir import Call, Do, statements
-from placeproof.semantics.verdict import Judged, judge
+from placeproof.semantics.judge.verdict import Judged, judge
 
 RIGHT, WRONG, UNDECIDED = "right", "wrong", "undecided"
 #: Degrees of the axes, in the order of the header, that are tried.

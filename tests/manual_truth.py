@@ -5,7 +5,7 @@ from __future__ import annotations
 from manual_interpreter import UnsupportedError, differs
 
 from placeproof.programs import Program
-from placeproof.semantics.verdict import Judged
+from placeproof.semantics.judge.verdict import Judged
 
 #: Degrees of the first and of the other axes, micro-batches and units.
 RUNS = ((1, 2, 1, 1), (2, 2, 2, 2), (3, 1, 3, 3), (4, 2, 1, 2), (2, 3, 3, 1))

@@ -14,7 +14,7 @@ from published import Row, rows
 
 from placeproof import schedules
 from placeproof.core.symbols import symbol
-from placeproof.cost.flops import Work
+from placeproof.cost.blocks.flops import Work
 from placeproof.cost.model import ModelDerivation, derive_model
 from placeproof.cost.model.parts import Part
 from placeproof.models import load

@@ -11,7 +11,7 @@ from published_rows import formula, layers, model, most_kept, same
 
 import placeproof
 from placeproof.core.symbols import symbol
-from placeproof.cost.layer import layer
+from placeproof.cost.blocks.layer import layer
 from placeproof.cost.model import ModelDerivation, derive_model
 from placeproof.models import load
 from placeproof.semantics.blocks import Plan, PlanAxis, lower_block

@@ -28,10 +28,10 @@ from published_rows_states import derived
 
 from placeproof.core.precision import PRECISIONS
 from placeproof.core.symbols import symbol
-from placeproof.cost.flops import Work, operations
+from placeproof.cost.blocks.flops import Work, operations
+from placeproof.cost.blocks.recompute import between
 from placeproof.cost.model import derive_model
 from placeproof.cost.model.time import ModelTime, utilisation
-from placeproof.cost.recompute import between
 from placeproof.models import load
 from placeproof.strategies import parse_strategy
 

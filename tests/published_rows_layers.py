@@ -13,10 +13,10 @@ from published_rows import FIGURES, HALF, exact, floating, formula, kept, layers
 
 from placeproof.core.exchange import Exchange
 from placeproof.core.symbols import symbol
-from placeproof.cost.layer import layer
+from placeproof.cost.blocks.layer import layer
+from placeproof.cost.blocks.recompute import made_in_forward
 from placeproof.cost.model import derive_model
 from placeproof.cost.model.derivation import WIDTHS
-from placeproof.cost.recompute import made_in_forward
 from placeproof.models import load
 from placeproof.semantics.blocks import combined, lower_block, tensor_parallel
 from placeproof.strategies import parse_strategy

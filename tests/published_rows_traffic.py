@@ -13,8 +13,8 @@ from published_rows_states import GIGA, derived, states, volume
 
 from placeproof.core.exchange import Exchange
 from placeproof.core.symbols import symbol
+from placeproof.cost.blocks.layer import layer
 from placeproof.cost.closed import limit
-from placeproof.cost.layer import layer
 from placeproof.cost.model import ModelDerivation
 from placeproof.cost.model.sent import Sent
 from placeproof.models import load

@@ -9,7 +9,7 @@ from typing import Any
 from placeproof.measure.replay.file import parse
 from placeproof.measure.replay.launch import Replayed, replay
 from placeproof.programs import Program
-from placeproof.report.proof_run import of_block, of_step
+from placeproof.report.proof.run import of_block, of_step
 from placeproof.semantics import tensors
 from placeproof.semantics.meaning import Difference, Fault, Setup
 from placeproof.semantics.meaning.run import run

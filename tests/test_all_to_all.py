@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placeproof.core.diagnostics import InputError
-from placeproof.cost.tensors import exchanges, kept
+from placeproof.cost.blocks.tensors import exchanges, kept
 from placeproof.programs import Program, read, render
-from placeproof.report.proof_data import judgement
+from placeproof.report.proof.data import judgement
+from placeproof.semantics.judge.verdict import judge, judge_tensors
 from placeproof.semantics.tensors import Setup
 from placeproof.semantics.tensors.simulate import machine
-from placeproof.semantics.verdict import judge, judge_tensors
 
 HEAD = """\
 mesh(cp, tp)

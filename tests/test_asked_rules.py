@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from placeproof.core.diagnostics import InputError
+from placeproof.framework_rules import of_system, rules
 from placeproof.importers import read_config
-from placeproof.importers.accelerate_facts import SAYS as ACCELERATE
+from placeproof.importers.accelerate.facts import SAYS as ACCELERATE
 from placeproof.importers.asked import Known, Says
-from placeproof.importers.deepspeed_facts import SAYS as DEEPSPEED
-from placeproof.importers.megatron_facts import PASSED_OVER
-from placeproof.importers.megatron_facts import SAYS as MEGATRON
-from placeproof.importers.torchtitan_facts import SAYS as TORCHTITAN
-from placeproof.rules import of_system, rules
+from placeproof.importers.deepspeed.facts import SAYS as DEEPSPEED
+from placeproof.importers.megatron.facts import PASSED_OVER
+from placeproof.importers.megatron.facts import SAYS as MEGATRON
+from placeproof.importers.torchtitan.facts import SAYS as TORCHTITAN
 
 CONFIGS = Path(__file__).parent / "configs"
 SAID: dict[str, dict[str, Says]] = {"accelerate": ACCELERATE, "deepspeed": DEEPSPEED, "megatron": MEGATRON, "torchtitan": TORCHTITAN}
@@ -74,7 +74,7 @@ def test_what_is_told_of_a_rule_speaks_of_its_facts_and_of_settings_that_there_a
     assert known.system in (system, "pytorch")
     speaks = {name for text in (says.message, says.help) for _, name, _, _ in Formatter().parse(text) if name}
     assert speaks <= set(known.formula.names)
-    fields = {f.name for f in importlib.import_module(f"placeproof.importers.{system}_fields").FIELDS}
+    fields = {f.name for f in importlib.import_module(f"placeproof.importers.{system}.fields").FIELDS}
     assert set(says.at) <= fields
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from placeproof.blocks import text
 from placeproof.programs import Call, read
-from placeproof.semantics.search import Searched
+from placeproof.semantics.judge.verdict import judge_tensors
+from placeproof.semantics.searched import Searched
 from placeproof.semantics.tensors import Found, search
 from placeproof.semantics.tensors.arrays import Arrays
 from placeproof.semantics.tensors.groups import Groups
 from placeproof.semantics.tensors.numbers import Fractions
 from placeproof.semantics.tensors.setup import FaultError
 from placeproof.semantics.tensors.simulate import _cut
-from placeproof.semantics.verdict import judge_tensors
 
 HEAD = "mesh(tp)\ntensor(x, tokens, hidden)\ntensor(b, hidden)\ntensor(dy, tokens, hidden)\n"
 #: What is computed, its derivative at `dy`, by what, and a wrong derivative.

@@ -18,8 +18,8 @@ from block_programs import random_block
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placeproof.cost.tensor_shapes import Held, lines
-from placeproof.cost.tensors import exchanges, kept
+from placeproof.cost.blocks.shapes import Held, lines
+from placeproof.cost.blocks.tensors import exchanges, kept
 from placeproof.programs import POSITIONS, Assign, Call, Do, Program, Ref, Stmt, read, render, render_head
 from placeproof.programs.ir import calls
 from placeproof.programs.ops import OPS
@@ -33,9 +33,9 @@ from placeproof.semantics.blocks import (
     tensor_parallel,
 )
 from placeproof.semantics.blocks.lower import renamed
+from placeproof.semantics.judge.verdict import judge_tensors
 from placeproof.semantics.tensors import NotComputedError, Setup, simulate
 from placeproof.semantics.tensors.simulate import setups
-from placeproof.semantics.verdict import judge_tensors
 
 NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
 ROOT = files("placeproof")

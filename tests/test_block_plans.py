@@ -19,8 +19,8 @@ from placeproof.semantics.blocks import (
     lower_block,
     tensor_parallel,
 )
+from placeproof.semantics.judge.verdict import judge_tensors
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.verdict import judge_tensors
 
 TP, SP, CP = tensor_parallel(), tensor_parallel(sequence=True), context_parallel()
 

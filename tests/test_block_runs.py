@@ -18,7 +18,8 @@ from replaying import anything_of_tensors
 from placeproof.blocks import BLOCKS
 from placeproof.cli.main import run as command
 from placeproof.programs import Program, Resolved, parse, read
-from placeproof.report.proof_data import judgement
+from placeproof.report.proof.data import judgement
+from placeproof.semantics.judge.verdict import judge_tensors
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.tensors import Difference, Found, Setup, script, search, simulate
@@ -27,7 +28,6 @@ from placeproof.semantics.tensors.machine import Machine
 from placeproof.semantics.tensors.numbers import PAIR, Fractions, Residues
 from placeproof.semantics.tensors.setup import NotComputedError
 from placeproof.semantics.tensors.simulate import machine, ran, setups
-from placeproof.semantics.verdict import judge_tensors
 
 HEAD = "mesh(tp)\ntensor(x, tokens, hidden)\ntensor(w, hidden, ffn, tp=ffn)\ntensor(v, ffn, hidden, tp=ffn)\ntensor(dy, tokens, hidden)\n"
 

@@ -13,10 +13,10 @@ from verdict_counts import count
 from placeproof.blocks import BLOCKS, text
 from placeproof.programs import Program, read
 from placeproof.prove import settle
+from placeproof.semantics.judge.verdict import judge_tensors
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.search import Searched
+from placeproof.semantics.searched import Searched
 from placeproof.semantics.tensors import Found, encode_tensors, search
-from placeproof.semantics.verdict import judge_tensors
 
 #: How many random edits are tried.
 MANY = 1_000 if os.environ.get("PLACEPROOF_PROFILE") == "nightly" else 40

@@ -15,12 +15,12 @@ from placeproof import derive
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import For, If, Stmt, parse, read, statements
 from placeproof.programs.ranks import covers, rank_bound
+from placeproof.semantics.judge.search import Found, search
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
 from placeproof.semantics.meaning.run import Run
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.search import Found, search
-from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
 OPERATORS = {

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from placeproof.programs import Program, read
+from placeproof.semantics.judge.search import Found
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.meaning.run import run
-from placeproof.semantics.search import Found
-from placeproof.semantics.verdict import judge
 
 HERE = Path(__file__).parent
 BUGS = {b["id"]: b for b in json.loads((HERE / "data" / "bugs.json").read_text(encoding="utf-8"))}
@@ -63,8 +63,8 @@ def test_the_bug_is_refuted_for_its_reason(bug: str) -> None:
 def test_the_correct_program_trains_in_the_simulator(bug: str) -> None:
     from itertools import islice
 
+    from placeproof.semantics.judge.search import setups
     from placeproof.semantics.resolve import resolve
-    from placeproof.semantics.search import setups
 
     correct = resolve(program(f"{bug}.correct"))
     for setup in islice(setups(correct, frozenset(correct.without)), 12):

@@ -22,13 +22,13 @@ from block_seeds import CAPACITY, MEANS, RING_SUM, SPLIT_KEYS, TWO_RINGS, ULYSSE
 
 from placeproof.cli.main import run
 from placeproof.programs import read
-from placeproof.semantics import certificate as semantics_certificate
 from placeproof.semantics.catalogue import BLOCKS
-from placeproof.semantics.certificate import again, certificate
 from placeproof.semantics.encode import Options
+from placeproof.semantics.judge import certificate as semantics_certificate
+from placeproof.semantics.judge.certificate import again, certificate
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.verdict import judge
 from placeproof.strategies import names, parse_strategy
 from placeproof.verify import RejectedError, left_open, verify
 from placeproof.verify.read import Reader

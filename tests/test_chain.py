@@ -6,12 +6,12 @@ import pytest
 from gpt_blocks import LAYER, block, differs
 
 from placeproof.core.diagnostics import InputError
-from placeproof.cost.chain import chained
-from placeproof.cost.layer import Layer, layer
-from placeproof.cost.recompute import between
-from placeproof.cost.tensors import kept
+from placeproof.cost.blocks.chain import chained
+from placeproof.cost.blocks.layer import Layer, layer
+from placeproof.cost.blocks.recompute import between
+from placeproof.cost.blocks.tensors import kept
 from placeproof.programs import read, render
-from placeproof.semantics.verdict import judge_tensors
+from placeproof.semantics.judge.verdict import judge_tensors
 
 PLANS = ("", "tp", "sp")
 

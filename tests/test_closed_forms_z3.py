@@ -12,7 +12,7 @@ import sympy
 import placeproof
 from placeproof.core.symbols import Domain, info, symbol
 from placeproof.cost.closed import never_less
-from placeproof.cost.host import asked
+from placeproof.cost.step.host import asked
 from placeproof.prove import Budget, Claim, Named, Proved, Refuted, Relation, Unknown, decide
 from placeproof.strategies import names
 

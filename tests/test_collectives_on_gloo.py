@@ -1,7 +1,7 @@
 """Each collective with each of its options, on operands of every kind and layout: what gloo does is what its definition says.
 
-The calls are generated from `placeproof/programs/ops.py`. The definitions are `placeproof/semantics/meaning/collectives.py`: one array
-over all devices of a group. On gloo there is a process for each device, which has its own numbers alone.
+The calls are generated from `placeproof/programs/ops.py`. The definitions are `placeproof/semantics/meaning/devices/collectives.py`: one
+array over all devices of a group. On gloo there is a process for each device, which has its own numbers alone.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import pytest
 from placeproof.programs import Call, read
 from placeproof.programs.ops import COLLECTIVES, OPS
 from placeproof.semantics.meaning import Setup
+from placeproof.semantics.meaning.devices.place import Meeting, Place
 from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.numbers import Field
-from placeproof.semantics.meaning.place import Meeting, Place
 from placeproof.semantics.meaning.problem import Problem
 from placeproof.semantics.meaning.recorded import IrrationalError, Nothing
 from placeproof.semantics.meaning.run import met

@@ -8,10 +8,10 @@ import pytest
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import Resolved, read
-from placeproof.semantics.cutoff import Covered, NotCovered, cutoff
+from placeproof.semantics.judge.cutoff import Covered, NotCovered, cutoff
+from placeproof.semantics.judge.search import Found
 from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.search import Found
 from placeproof.strategies import parse_strategy
 
 PEOPLE = json.loads((Path(__file__).parent / "data" / "people_programs.json").read_text())

@@ -19,7 +19,7 @@ from placeproof.programs import read
 from placeproof.programs.ops import OPS, Axes, Op
 from placeproof.programs.ranks import least_degrees
 from placeproof.programs.wellformed import TENSOR_OPS
-from placeproof.semantics.verdict import judge
+from placeproof.semantics.judge.verdict import judge
 
 #: A kind of value -> a buffer that holds one.
 KINDS = {

@@ -22,12 +22,12 @@ from leftovers import no_process_left
 from placeproof.cli.main import run
 from placeproof.core.shapes import Shapes, transformer
 from placeproof.measure.experiments import sizes
-from placeproof.measure.experiments.catalogue import Experiment, Line
+from placeproof.measure.experiments.experiment import Experiment, Line
 from placeproof.measure.experiments.sizes import Bench, memory, traffic
 from placeproof.measure.training.predicted import predicted
 from placeproof.report import experiment as report
-from placeproof.report import picture
-from placeproof.report.picture import Bar, Panel, Row, svg
+from placeproof.report.pictures import bars as picture
+from placeproof.report.pictures.bars import Bar, Panel, Row, svg
 
 #: As the large model of the experiments, but of one layer.
 LARGE = transformer(layers=1, hidden=2048, heads=32, kv_heads=4, ffn=5632, vocab=32000, batch=1, tokens=8)

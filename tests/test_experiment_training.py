@@ -16,7 +16,7 @@ from leftovers import no_process_left
 
 from placeproof.cli.main import run
 from placeproof.measure.experiments import catalogue as experiments
-from placeproof.measure.experiments.catalogue import Experiment, Line
+from placeproof.measure.experiments.experiment import Experiment, Line
 from placeproof.report import experiment as report
 
 PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "experiments.md"

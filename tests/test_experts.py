@@ -23,11 +23,11 @@ from placeproof.models import load
 from placeproof.programs import Program, check, parse, read, render
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.semantics.blocks import lower_block
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Fault, Setup
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
 STRATEGIES = [
@@ -170,7 +170,7 @@ def test_all_devices_of_the_experts_take_part() -> None:
 
 
 def test_copies_may_branch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("placeproof.semantics.search.SECONDS", 2)
+    monkeypatch.setattr("placeproof.semantics.judge.search.SECONDS", 2)
     text = "    x, activations[u] = forward(w, x)\n"
     alone = "    if rank(dp) == 0:\n        x, activations[u] = forward(w, x)\n    else:\n        x, activations[u] = forward(w, x)\n"
     mutant = changed("fsdp * ep", (text, alone))

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from published import as_printed, rows
 
 from placeproof.core.diagnostics import InputError
-from placeproof.cost.flops import Work, amount, element_operations, flops, matrices, operations, weights
-from placeproof.cost.layer import Layer, layer
-from placeproof.cost.tensors import SizeError
+from placeproof.cost.blocks.flops import Work, amount, element_operations, flops, matrices, operations, weights
+from placeproof.cost.blocks.layer import Layer, layer
+from placeproof.cost.blocks.tensors import SizeError
 from placeproof.programs import Program, read
 
 b, s, h, a, L, V, B = sympy.symbols("b s h a L V B")

@@ -9,8 +9,8 @@ from fractions import Fraction
 import pytest
 
 from placeproof.core.formula import ARITHMETIC, MOST_CHARACTERS, MOST_LEVELS, NUMBERS, ForeignError, Language, parse
+from placeproof.framework_rules.formula import read_formula
 from placeproof.models.expressions import expression
-from placeproof.rules.formula import read_formula
 from placeproof.schedules.expression import read
 
 READERS: dict[str, Callable[[str], object]] = {"rules": read_formula, "schedules": lambda text: read(text, ("p",)), "models": expression}

@@ -6,7 +6,7 @@ import pytest
 from gpt_blocks import LAYER, block, differs, text
 
 from placeproof.programs import read
-from placeproof.semantics.verdict import judge_tensors
+from placeproof.semantics.judge.verdict import judge_tensors
 
 PLANS = ("", "tp", "sp")
 

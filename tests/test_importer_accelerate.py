@@ -12,12 +12,12 @@ import yaml
 
 from placeproof.core.diagnostics import InputError
 from placeproof.core.precision import PRECISIONS
-from placeproof.importers.accelerate_fields import FIELDS
+from placeproof.importers.accelerate.fields import FIELDS
 from placeproof.importers.imported import Imported, Role
 from placeproof.importers.systems import read_config
 from placeproof.programs.assumptions import ASSUMPTIONS
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
-from placeproof.semantics.verdict import judge
 
 HERE = Path(__file__).parent / "configs" / "accelerate"
 GOOD: dict[str, dict[str, Any]] = json.loads((HERE / "expected.json").read_text())

@@ -12,7 +12,7 @@ import pytest
 from placeproof.core.diagnostics import InputError
 from placeproof.core.precision import PRECISIONS
 from placeproof.core.symbols import symbol
-from placeproof.importers.deepspeed_fields import FIELDS, REMOVED
+from placeproof.importers.deepspeed.fields import FIELDS, REMOVED
 from placeproof.importers.imported import Role
 from placeproof.importers.systems import read_config
 from placeproof.semantics.lower import lower

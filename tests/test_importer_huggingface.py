@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from placeproof.core.diagnostics import InputError
 from placeproof.core.shapes import BUFFER_TYPES, Shapes, Unit, Weight, transformer
 from placeproof.importers import import_shapes, read_config, read_shapes, render_shapes
-from placeproof.importers.huggingface_fields import FAMILIES
+from placeproof.importers.huggingface.fields import FAMILIES
 from placeproof.importers.imported import Role
 from placeproof.importers.shapes import parse_shapes
 

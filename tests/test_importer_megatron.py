@@ -13,10 +13,10 @@ from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
 from placeproof.core.precision import PRECISIONS
 from placeproof.importers import Imported, Role, read_config
-from placeproof.importers.megatron_fields import FIELDS
+from placeproof.importers.megatron.fields import FIELDS
 from placeproof.programs.assumptions import ASSUMPTIONS
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
-from placeproof.semantics.verdict import judge
 
 CONFIGS = Path(__file__).parent / "configs" / "megatron"
 GOOD: dict[str, Any] = json.loads((CONFIGS / "expected.json").read_text())

@@ -11,9 +11,9 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.precision import PRECISIONS
 from placeproof.importers.imported import Imported, Role
 from placeproof.importers.systems import read_config
-from placeproof.importers.torchtitan_fields import FIELDS, OLD_NAMES
+from placeproof.importers.torchtitan.fields import FIELDS, OLD_NAMES
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
-from placeproof.semantics.verdict import judge
 
 FOLDER = Path(__file__).parent / "configs" / "torchtitan"
 GOOD = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from placeproof.core.diagnostics import MOST, InputError, Problems
 from placeproof.core.places import toml_place
 from placeproof.importers import Role, read_config, recognised
-from placeproof.importers.accelerate_fields import FIELDS as ACCELERATE
-from placeproof.importers.deepspeed_fields import FIELDS as DEEPSPEED
+from placeproof.importers.accelerate.fields import FIELDS as ACCELERATE
+from placeproof.importers.deepspeed.fields import FIELDS as DEEPSPEED
 from placeproof.importers.document import Document, read_document
 from placeproof.importers.fields import Reader, field
 from placeproof.importers.imported import expression
-from placeproof.importers.megatron_fields import FIELDS as MEGATRON
+from placeproof.importers.megatron.fields import FIELDS as MEGATRON
 from placeproof.importers.shapes import parse_shapes
-from placeproof.importers.torchtitan_fields import FIELDS as TORCHTITAN
+from placeproof.importers.torchtitan.fields import FIELDS as TORCHTITAN
 
 LEAVES = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5) | st.just('{"[,:]}"')
 TREES = st.dictionaries(

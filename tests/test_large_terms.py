@@ -11,7 +11,7 @@ import pytest
 
 from placeproof.programs import read
 from placeproof.prove.terms import Poly, Sort, Var, algebra, app, greatest, inverse, limit, product, same, total
-from placeproof.semantics.verdict import Judged, judge
+from placeproof.semantics.judge.verdict import Judged, judge
 
 POINTS = Sort("a", "N_a")
 Edges = list[tuple[int, int]]

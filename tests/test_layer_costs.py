@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from published import as_printed, rows
 
 from placeproof.core.diagnostics import InputError
-from placeproof.cost.layer import Layer, layer
-from placeproof.cost.recompute import between
-from placeproof.cost.tensors import kept
+from placeproof.cost.blocks.layer import Layer, layer
+from placeproof.cost.blocks.recompute import between
+from placeproof.cost.blocks.tensors import kept
 from placeproof.programs import Program, read
 from placeproof.semantics.blocks import lower_block, tensor_parallel
 

@@ -14,14 +14,14 @@ from placeproof.core.diagnostics import InputError
 from placeproof.programs import Program, read
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.prove.terms import ONE
-from placeproof.semantics.confirm import DisagreementError, meshes
 from placeproof.semantics.encode import Line, encode
 from placeproof.semantics.encode.values import Scalar, Tensor
-from placeproof.semantics.linewise import Differs, compared
+from placeproof.semantics.judge.confirm import DisagreementError, meshes
+from placeproof.semantics.judge.linewise import Differs, compared
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning.run import Run
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
 PEOPLE = json.loads((Path(__file__).parent / "data" / "people_programs.json").read_text())

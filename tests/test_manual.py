@@ -24,7 +24,7 @@ from verdict_counts import count
 
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import read
-from placeproof.semantics.verdict import judge
+from placeproof.semantics.judge.verdict import judge
 
 NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
 DATA = Path(__file__, "../data").resolve()

@@ -23,17 +23,17 @@ NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
 QUICK = [name for name in every() if "attention" not in name and "moe" not in name and "norm" not in name]
 
 
-@pytest.mark.parametrize("name", [n for n in every() if not n.startswith("rules")][:: 1 if NIGHTLY else 4])
+@pytest.mark.parametrize("name", [n for n in every() if not n.startswith("framework_rules")][:: 1 if NIGHTLY else 4])
 def test_every_program_is_right_by_the_manual(name: str) -> None:
     said, why = truth(every()[name], seeds=(0,))
     assert said == RIGHT, why
 
 
 def test_some_programs_of_rules_are_wrong() -> None:
-    found = {name: truth(every()[name], seeds=(0,))[0] for name in folder("rules/programs")}
+    found = {name: truth(every()[name], seeds=(0,))[0] for name in folder("framework_rules/programs")}
     assert set(found.values()) == {RIGHT, WRONG}
-    assert found["rules/programs/tensor_group.step"] == RIGHT
-    assert found["rules/programs/tensor_group_too_wide.step"] == WRONG
+    assert found["framework_rules/programs/tensor_group.step"] == RIGHT
+    assert found["framework_rules/programs/tensor_group_too_wide.step"] == WRONG
 
 
 @pytest.mark.parametrize("seed", range(100 if NIGHTLY else 5))

@@ -14,11 +14,12 @@ import pytest
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import Call, Program, read, render
 from placeproof.semantics.catalogue import compositions
+from placeproof.semantics.judge.search import setups
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Difference, Fault, Setup
-from placeproof.semantics.meaning.collectives import OnArrays
+from placeproof.semantics.meaning.devices.collectives import OnArrays
+from placeproof.semantics.meaning.devices.mesh import Mesh
 from placeproof.semantics.meaning.layout import Layout
-from placeproof.semantics.meaning.mesh import Mesh
 from placeproof.semantics.meaning.numbers import PRIME, Field
 from placeproof.semantics.meaning.problem import Problem, full_name
 from placeproof.semantics.meaning.recorded import PLAIN, Recorded, Root, plain, root
@@ -27,7 +28,6 @@ from placeproof.semantics.meaning.script import inputs, script
 from placeproof.semantics.meaning.values import NoMeaningError, Part
 from placeproof.semantics.meaning.world import World
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.search import setups
 from placeproof.strategies import parse_strategy
 
 HEAD = "mesh(dp)\n"

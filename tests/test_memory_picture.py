@@ -12,8 +12,8 @@ import pytest
 from placeproof.cli.main import run
 from placeproof.cost.model import derive_model
 from placeproof.models import load
-from placeproof.report import picture
-from placeproof.report.memory_picture import MOST_PASSES, PASSES, SERIES, memory_picture, stacks
+from placeproof.report.pictures import bars as picture
+from placeproof.report.pictures.memory import MOST_PASSES, PASSES, SERIES, memory_picture, stacks
 from placeproof.schedules import load as schedule
 from placeproof.schedules import simulate
 from placeproof.strategies import parse_strategy

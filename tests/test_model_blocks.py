@@ -8,14 +8,14 @@ from importlib.resources import files
 
 import pytest
 
-from placeproof.cost import tensor_shapes
-from placeproof.cost.tensors import kept
+from placeproof.cost.blocks import shapes as tensor_shapes
+from placeproof.cost.blocks.tensors import kept
 from placeproof.models.family import families, family
 from placeproof.models.programs import block_program, blocks, output, rows_reached, weights, without
 from placeproof.programs import Program, parse, read, render
 from placeproof.programs.ir import calls
+from placeproof.semantics.judge.verdict import judge_tensors
 from placeproof.semantics.tensors import Difference, NotComputedError, Setup, simulate
-from placeproof.semantics.verdict import judge_tensors
 
 FOLDER = files("placeproof.models") / "blocks"
 #: What is kept from forward to backward, beside weights.

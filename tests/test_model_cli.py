@@ -20,7 +20,7 @@ from placeproof.cost.model import derive_model
 from placeproof.cost.model.comparison import ModelComparison
 from placeproof.cost.values import read_numbers
 from placeproof.models import load, presets
-from placeproof.report.model import model_data
+from placeproof.report.models.text import model_data
 from placeproof.strategies import parse_strategy
 
 HERE = Path(__file__).parent

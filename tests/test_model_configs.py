@@ -15,7 +15,7 @@ from input_problems import problems
 from placeproof import models
 from placeproof.core.symbols import symbol
 from placeproof.importers import import_shapes, read_shapes
-from placeproof.importers.huggingface_fields import FAMILIES
+from placeproof.importers.huggingface.fields import FAMILIES
 from placeproof.importers.models import KINDS, model_from_config, parse_model_config
 from placeproof.importers.shapes import parse_shapes
 from placeproof.models import Model, load

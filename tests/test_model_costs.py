@@ -15,7 +15,7 @@ import placeproof
 from placeproof.collectives import COLLECTIVES
 from placeproof.core.diagnostics import InputError
 from placeproof.core.symbols import symbol
-from placeproof.cost.layer import layer
+from placeproof.cost.blocks.layer import layer
 from placeproof.cost.model import ModelDerivation, derive_model
 from placeproof.cost.model.base import Base, without_axis
 from placeproof.cost.model.checks import require_fit

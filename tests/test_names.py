@@ -13,7 +13,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.cost.derive import derive
 from placeproof.programs import Program, read, render
 from placeproof.semantics.catalogue import compositions, not_equivalent, read_not_equivalent, variants
-from placeproof.semantics.verdict import judge
+from placeproof.semantics.judge.verdict import judge
 
 PEOPLE = json.loads((Path(__file__).parent / "data" / "people_programs.json").read_text())
 STRATEGIES = [(name, found) for name, found in (*compositions(2), *variants()) if isinstance(found, Program)]

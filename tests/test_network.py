@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from placeproof.programs import read
 from placeproof.semantics.meaning import Setup, optimizer
+from placeproof.semantics.meaning.devices.local import compute
+from placeproof.semantics.meaning.devices.network import Weights
 from placeproof.semantics.meaning.layout import CHANNELS
-from placeproof.semantics.meaning.local import compute
-from placeproof.semantics.meaning.network import Weights
 from placeproof.semantics.meaning.numbers import Field
 from placeproof.semantics.meaning.run import Run
 from placeproof.semantics.resolve import resolve

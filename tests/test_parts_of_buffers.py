@@ -15,8 +15,8 @@ from test_prove_against_brute_force import LONG, agree, differs
 
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import read, render
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
-from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
 HEAD = 'mesh(dp)\nplace(parameters, dp="S*")\nplace(optimizer, dp="S")\nplace(gradients, dp="S")\n'

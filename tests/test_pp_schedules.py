@@ -17,11 +17,11 @@ from placeproof.cost.model.derivation import ModelDerivation
 from placeproof.cost.model.time import _by_stage
 from placeproof.models import load
 from placeproof.programs import read, render
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 from placeproof.semantics.lower.flight import said
 from placeproof.semantics.meaning import Setup
 from placeproof.semantics.meaning.run import run
-from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
 #: Every schedule, and chunks where it leaves them open.

@@ -29,7 +29,7 @@ from placeproof.measure.training.predicted import differences, predicted
 from placeproof.measure.training.random import random_case
 from placeproof.measure.training.subjects import SUBJECTS
 from placeproof.profiles.profile import names, profile
-from placeproof.semantics.verdict import judge
+from placeproof.semantics.judge.verdict import judge
 from placeproof.strategies import parse_strategy
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed: recorded measurements only")

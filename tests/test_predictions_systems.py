@@ -24,8 +24,8 @@ from placeproof.cost.exact.reuse import Limits, gathers
 from placeproof.measure.systems.cases import predicted
 from placeproof.profiles.profile import profile
 from placeproof.programs import read
+from placeproof.semantics.judge.verdict import judge, judge_tensors
 from placeproof.semantics.lower import lower
-from placeproof.semantics.verdict import judge, judge_tensors
 from placeproof.strategies import parse_strategy
 
 

@@ -282,7 +282,7 @@ def test_exit_codes_of_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_exit_codes_of_the_catalogue(word: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """What should be proved is, is refuted, or is unknown."""
     from placeproof.programs import read
-    from placeproof.report import proof_catalogue
+    from placeproof.report.proof import catalogue as proof_catalogue
 
     for name, none in (("variants", lambda: ()), ("not_equivalent", lambda: ()), ("BLOCKS", ())):
         monkeypatch.setattr(proof_catalogue, name, none)

@@ -16,13 +16,13 @@ from block_oracle import collectives_taken_away, swapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placeproof.cost.tensors import Kept, exchanges, kept, kept_bytes
+from placeproof.cost.blocks.tensors import Kept, exchanges, kept, kept_bytes
 from placeproof.programs import POSITIONS, Assign, Program, read
 from placeproof.programs.ir import calls
 from placeproof.programs.ops import OPS
-from placeproof.semantics.search import Searched
+from placeproof.semantics.judge.verdict import judge_tensors
+from placeproof.semantics.searched import Searched
 from placeproof.semantics.tensors import Found, NotComputedError, Setup, encode_tensors, search, simulate
-from placeproof.semantics.verdict import judge_tensors
 
 FOLDER = files("placeproof") / "profiles" / "torch"
 PARTS = ("norm", "attention", "feed_forward", "embedding", "head")

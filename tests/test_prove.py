@@ -19,8 +19,8 @@ from placeproof.semantics.catalogue import apart
 from placeproof.semantics.encode import encode
 from placeproof.semantics.encode.reference import Reference
 from placeproof.semantics.encode.world import World
+from placeproof.semantics.judge.verdict import judge, judge_tensors
 from placeproof.semantics.lower import lower
-from placeproof.semantics.verdict import judge, judge_tensors
 from placeproof.strategies import names, parse_strategy, template
 
 

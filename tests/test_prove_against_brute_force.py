@@ -20,11 +20,11 @@ from placeproof.core.diagnostics import InputError
 from placeproof.programs import Assign, Call, For, If, Program, Stmt, check, read, statements
 from placeproof.programs.ir import calls
 from placeproof.programs.ops import OPS
+from placeproof.semantics.judge.search import SEEDS, setups
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.search import SEEDS, setups
-from placeproof.semantics.verdict import judge
 from placeproof.strategies import names, parse_strategy
 
 LONG = 3_000 if os.environ.get("PLACEPROOF_PROFILE") == "nightly" else None

@@ -23,7 +23,7 @@ from placeproof.prove.solvers import scripts
 from placeproof.prove.solvers.scripts import SOLVERS
 from placeproof.semantics import catalogue
 from placeproof.semantics.catalogue import about, not_equivalent, read_not_equivalent
-from placeproof.semantics.verdict import judge
+from placeproof.semantics.judge.verdict import judge
 
 HERE = Path(__file__).parent
 SCHEMA = json.loads((HERE.parent / "docs" / "reference" / "prove.schema.json").read_text(encoding="utf-8"))
@@ -238,7 +238,7 @@ def test_a_second_opinion_on_the_whole_catalogue(capsys: pytest.CaptureFixture[s
 
 def test_a_time_out_is_no_proof(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(kernel, "ask", lambda query, *_: "sat" if query.expected == "sat" else "unknown")
-    monkeypatch.setattr("placeproof.semantics.search.SECONDS", 0.2)
+    monkeypatch.setattr("placeproof.semantics.judge.search.SECONDS", 0.2)
     found = data(capsys, "ddp", "--budget", "7", code=3)
     assert found["verdict"] == "unknown"
     assert "z3 gave no answer in 7 ms" in found["why"]
@@ -282,7 +282,7 @@ def test_the_whole_catalogue(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert all(isinstance(program, Program) for text, program in parts["variants"] if "zero_r" not in text)
     for name, some in parts.items():
         assert len(some) > 10
-        monkeypatch.setattr(f"placeproof.report.proof_catalogue.{name}", lambda some=some: some)
+        monkeypatch.setattr(f"placeproof.report.proof.catalogue.{name}", lambda some=some: some)
     text = output(capsys, "prove", "--catalogue")
     last = text.splitlines()[-1]
     assert ": " in last

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from placeproof.programs import Program, read
+from placeproof.semantics.judge.search import Found, setups
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.search import Found, setups
-from placeproof.semantics.verdict import judge
 
 HERE = Path(__file__).parent / "programs"
 

@@ -62,7 +62,7 @@ _PACKAGE = Path(placeproof.__file__).parent
 #: Functions that derive: of a block on a mesh, of a model's blocks, of a schedule, of the rounds of a collective.
 _DERIVING = {
     ("semantics/blocks/lower.py", "lower_block"),
-    ("cost/layer.py", "layer"),
+    ("cost/blocks/layer.py", "layer"),
     ("models/model.py", "per_segment"),
     ("models/model.py", "parameters"),
     ("models/model.py", "dims"),

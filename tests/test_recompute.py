@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placeproof.core.diagnostics import InputError
-from placeproof.cost.flops import Work, element_operations, flops, operations
-from placeproof.cost.layer import layer
-from placeproof.cost.recompute import between, computed_again, made_in_forward, recompute
-from placeproof.cost.tensors import exchanges, kept
+from placeproof.cost.blocks.flops import Work, element_operations, flops, operations
+from placeproof.cost.blocks.layer import layer
+from placeproof.cost.blocks.recompute import between, computed_again, made_in_forward, recompute
+from placeproof.cost.blocks.tensors import exchanges, kept
 from placeproof.programs import Assign, Call, Program, Ref, check, expressions, parse, read, render
+from placeproof.semantics.judge.verdict import judge_tensors
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.verdict import judge_tensors
 
 SIZES = {"batch": 2, "tokens": 6, "keys": 6, "hidden": 12, "heads": 4, "width": 3, "ffn": 20}
 DEGREES = {"tp": 2}

@@ -9,8 +9,8 @@ import pytest
 
 from placeproof.cli.main import run
 from placeproof.programs import Program, read
+from placeproof.semantics.judge.refine import Product, differences, refine
 from placeproof.semantics.lower import lower
-from placeproof.semantics.refine import Product, differences, refine
 from placeproof.strategies import parse_strategy
 
 SCRIPTS = Path(__file__).parent / "scripts"

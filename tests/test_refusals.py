@@ -14,9 +14,9 @@ import pytest
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import read
 from placeproof.report.diagnostics import render
+from placeproof.semantics.judge.ranges import read_ranges
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
-from placeproof.semantics.ranges import read_ranges
-from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 from placeproof.strategies.files import read_file
 

@@ -32,11 +32,11 @@ from placeproof.measure.replay.launch import BY_AUTOGRAD
 from placeproof.measure.replay.model import world_of
 from placeproof.measure.replay.simulator import simulated
 from placeproof.programs import Program, read
-from placeproof.report.proof_data import judgement
+from placeproof.report.proof.data import judgement
 from placeproof.semantics.catalogue import not_equivalent, read_not_equivalent
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
-from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")

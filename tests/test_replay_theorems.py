@@ -17,10 +17,10 @@ from replaying import Data, anything, anything_of_tensors, assert_reproduced, re
 from placeproof.blocks import text
 from placeproof.cli.main import run as command
 from placeproof.programs import Program, read
-from placeproof.report.proof_data import judgement
+from placeproof.report.proof.data import judgement
 from placeproof.semantics import tensors
+from placeproof.semantics.judge.verdict import Judged
 from placeproof.semantics.meaning import Setup
-from placeproof.semantics.verdict import Judged
 from placeproof.theory.load import load, suite
 from placeproof.theory.program_checks import Programs
 from placeproof.theory.statements import Trains

@@ -17,8 +17,8 @@ from placeproof.cost.derive import derive
 from placeproof.programs import Call, For, Program, calls, read, render, statements
 from placeproof.programs.ops import OPS
 from placeproof.semantics.catalogue import compositions, read_block, variants
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.verdict import judge
 
 PEOPLE = json.loads((Path(__file__).parent / "data" / "people_programs.json").read_text())
 STRATEGIES = {name: found for name, found in (*compositions(2), *variants()) if isinstance(found, Program)}

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from placeproof.blocks import text
 from placeproof.core.diagnostics import InputError
-from placeproof.cost.tensors import exchanges, kept
+from placeproof.cost.blocks.tensors import exchanges, kept
 from placeproof.programs import Program, read, render
 from placeproof.prove import Proved, settle
 from placeproof.semantics.encode.context import NoMeaningError
+from placeproof.semantics.judge.verdict import judge_tensors
 from placeproof.semantics.tensors import Found, Setup, search
 from placeproof.semantics.tensors.encode import encode_tensors
 from placeproof.semantics.tensors.simulate import ran
-from placeproof.semantics.verdict import judge_tensors
 
 RING = block("ring_attention")
 

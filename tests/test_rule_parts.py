@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placeproof.core.diagnostics import InputError
-from placeproof.rules.balance import busiest, contiguous, zigzag
-from placeproof.rules.formula import FormulaError, pp_groups, read_formula
-from placeproof.rules.functions import sent, traffic
-from placeproof.rules.layouts import each, enough, even, exactly, fills, levels, pieces, shared
-from placeproof.rules.orders import idle, interleaved, one_f_one_b, share, stages_on, v_shaped, zero_bubble
+from placeproof.framework_rules.balance import busiest, contiguous, zigzag
+from placeproof.framework_rules.formula import FormulaError, pp_groups, read_formula
+from placeproof.framework_rules.functions import sent, traffic
+from placeproof.framework_rules.layouts import each, enough, even, exactly, fills, levels, pieces, shared
+from placeproof.framework_rules.orders import idle, interleaved, one_f_one_b, share, stages_on, v_shaped, zero_bubble
 
 # Layouts, orders and cuts against what is written down elsewhere.
 

@@ -7,8 +7,8 @@ import pytest
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import Program, read
 from placeproof.semantics.catalogue import Rule, rules
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
-from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
 HOLDS = [(rule, text) for rule in rules().values() for text in rule.holds]

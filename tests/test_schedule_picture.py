@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from placeproof.report.schedule_picture import svg
+from placeproof.report.pictures.schedule import svg
 from placeproof.schedules import Times, Timetable, load, names, simulate
 
 SVG = "{http://www.w3.org/2000/svg}"

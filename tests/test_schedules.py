@@ -14,7 +14,7 @@ import pytest
 from published import Row, rows
 
 from placeproof import schedules
-from placeproof.rules import orders as slot_orders
+from placeproof.framework_rules import orders as slot_orders
 from placeproof.schedules import Kind, Layout, Pass, Schedule, Times, Timetable, load, simulate
 from placeproof.schedules.expression import read
 

@@ -11,15 +11,16 @@ import pytest
 
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import Call, read, render
+from placeproof.semantics.judge.search import Found, search, setups
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
+from placeproof.semantics.meaning.devices.local import compute
 from placeproof.semantics.meaning.layout import Layout
-from placeproof.semantics.meaning.local import compute
 from placeproof.semantics.meaning.problem import Problem
 from placeproof.semantics.meaning.run import Run
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.search import Found, Searched, search, setups
-from placeproof.semantics.verdict import judge
+from placeproof.semantics.searched import Searched
 from placeproof.strategies import parse_strategy
 
 UPDATE = "parameters, optimizer = update(parameters, optimizer, g)\n"
@@ -208,7 +209,7 @@ def test_sub_groups_have_up_to_three_devices_and_there_are_up_to_three_of_them()
 def test_no_run_is_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was looked for is counted in runs: each draws other numbers, or has another mesh."""
     made: list[Setup] = []
-    monkeypatch.setattr("placeproof.semantics.search.run", lambda _, setup: made.append(setup))
+    monkeypatch.setattr("placeproof.semantics.judge.search.run", lambda _, setup: made.append(setup))
     ran = search(lower(parse_strategy("hsdp * accumulate")))
     assert isinstance(ran, Searched)
     assert ran.runs == len(made) == len({repr(s) for s in made}) > len({s.seed for s in made}) > 1

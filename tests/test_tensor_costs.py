@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from placeproof.blocks import BLOCKS
 from placeproof.core.diagnostics import InputError
 from placeproof.core.exchange import Exchange
-from placeproof.cost.tensor_shapes import lines
-from placeproof.cost.tensors import BlockExchange, Kept, SizeError, elements, exchanges, kept, kept_bytes
+from placeproof.cost.blocks.shapes import lines
+from placeproof.cost.blocks.tensors import BlockExchange, Kept, SizeError, elements, exchanges, kept, kept_bytes
 from placeproof.programs import Assign, Call, For, Program, read
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.tensors import NotComputedError, Setup

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from test_tensor_costs import HEAD, held
 
-from placeproof.cost.tensor_shapes import lines
-from placeproof.cost.tensors import exchanges, kept
+from placeproof.cost.blocks.shapes import lines
+from placeproof.cost.blocks.tensors import exchanges, kept
 from placeproof.programs import read
 
 #: Lines of forward, lines of backward, and the names of what lives between them.

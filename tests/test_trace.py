@@ -18,7 +18,7 @@ from placeproof.measure.record.axes import grid
 from placeproof.measure.record.factor import recognise, written
 from placeproof.measure.record.nodes import Node, Nodes
 from placeproof.programs import read
-from placeproof.semantics.verdict import judge
+from placeproof.semantics.judge.verdict import judge
 
 SCRIPTS = Path(__file__).parent / "scripts"
 TRACES = Path(__file__).parent / "traces"

@@ -7,14 +7,14 @@ import pytest
 
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import read, render
-from placeproof.semantics import confirm
-from placeproof.semantics.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, meshes
-from placeproof.semantics.explain import explain
+from placeproof.semantics.judge import confirm
+from placeproof.semantics.judge.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, meshes
+from placeproof.semantics.judge.explain import explain
+from placeproof.semantics.judge.search import Found
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.search import Found
 from placeproof.semantics.tensors.encode import encode_tensors
-from placeproof.semantics.verdict import judge
 from placeproof.strategies import parse_strategy
 
 UPDATE = "parameters, optimizer = update(parameters, optimizer, G)\n"
@@ -448,13 +448,13 @@ def test_a_proof_that_a_run_denies_is_no_proof(monkeypatch: pytest.MonkeyPatch) 
     wrong = resolve(read(f"mesh(dp)\nG = all_reduce(backward(parameters), dp)\n{UPDATE}"))
     denied = confirm_by_runs(wrong)
     assert isinstance(denied, Found)
-    monkeypatch.setattr("placeproof.semantics.verdict.confirm_by_runs", lambda *_: denied)
+    monkeypatch.setattr("placeproof.semantics.judge.verdict.confirm_by_runs", lambda *_: denied)
     with pytest.raises(DisagreementError, match="a run with N_dp = 2, m = 1 denies it"):
         judge(read(f"mesh(dp)\n{PLAIN}{UPDATE}"))
 
 
 def test_a_proof_that_nothing_could_confirm_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("placeproof.semantics.verdict.confirm_by_runs", lambda *_: NotRun(why="there is no mesh"))
+    monkeypatch.setattr("placeproof.semantics.judge.verdict.confirm_by_runs", lambda *_: NotRun(why="there is no mesh"))
     judged = judge(read(f"mesh(dp)\n{PLAIN}{UPDATE}"))
     assert (judged.word, judged.why) == ("unknown", "every obligation is proved, and no run could confirm it: there is no mesh")
 

@@ -14,14 +14,14 @@ import pytest
 
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
-from placeproof.rules import SYSTEMS, Kind, Rule, broken, of_system, rules
-from placeproof.rules.domains import grid
-from placeproof.rules.evidence import Agreement, Compared, Found, Verdict, complaints, examine
-from placeproof.rules.formula import Fact, read_formula
-from placeproof.rules.questions import asked, questions
-from placeproof.rules.subjects import read_subject
+from placeproof.framework_rules import SYSTEMS, Kind, Rule, broken, of_system, rules
+from placeproof.framework_rules.domains import grid
+from placeproof.framework_rules.evidence import Agreement, Compared, Found, Verdict, complaints, examine
+from placeproof.framework_rules.formula import Fact, read_formula
+from placeproof.framework_rules.questions import asked, questions
+from placeproof.framework_rules.subjects import read_subject
+from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.meaning.run import run as run_program
-from placeproof.semantics.verdict import judge
 
 DATA = Path(__file__).parent / "data"
 COLLECTED = {r["id"]: r for r in json.loads((DATA / "wild_rules.json").read_text(encoding="utf-8"))}
@@ -264,7 +264,7 @@ def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_only_whole_numbers_without_a_gap_are_a_range(values: tuple[object, ...], shown: str) -> None:
     """What a rule was tried on is said as it is."""
-    from placeproof.report.rules import _ranges
+    from placeproof.report.framework_rules import _ranges
 
     agreement = next(one for rule in rules().values() for one in examine(rule) if isinstance(one, Agreement))
     assert _ranges(replace(agreement, line=replace(agreement.line, domains={"fact": values}))) == f"fact {shown}"
@@ -272,7 +272,7 @@ def test_only_whole_numbers_without_a_gap_are_a_range(values: tuple[object, ...]
 
 @pytest.mark.parametrize("name", rules())
 def test_every_rule_can_be_explained(name: str) -> None:
-    from placeproof.report.rules import text
+    from placeproof.report.framework_rules import text
 
     lines = list(text(rules()[name]))
     assert lines[0] == f"rule {name} of {rules()[name].title}: {rules()[name].kind.value}"

@@ -103,7 +103,7 @@ class Disagreement:
 
 def compared(grid: Grid, verdicts: str) -> tuple[Disagreement, ...]:
     """Where verdicts and formulas differ: it is accepted and a formula is broken, or refused for a rule whose formula holds."""
-    from placeproof.rules import rules
+    from placeproof.framework_rules import rules
 
     asked = {rule: rules()[rule].formula for rule in grid.rules}
     found = []

@@ -1,7 +1,7 @@
 """The rules for maxima that the prover trusts.
 
 A sort with n points is the numbers 0 to n - 1, and a term over it is an arbitrary function of them. A maximum needs a point: sorts have
-one or more. ``placeproof/prove/terms/extrema.py`` uses the rules without asking a solver.
+one or more. ``placeproof/prove/terms/algebra.py`` uses the rules without asking a solver.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pipe_tables import block, code, plain, table
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.programs.header import REFERENCE
 from placeproof.semantics.catalogue import about, not_equivalent, read_not_equivalent
-from placeproof.semantics.verdict import judge
+from placeproof.semantics.judge.verdict import judge
 
 
 def assumptions() -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pipe_tables import code, formula, plain, table
 
-from placeproof.report.rules import facts, witness
-from placeproof.rules import MEANINGS, SYSTEMS, Kind, Rule, of_system, rules
-from placeproof.rules.evidence import Compared, Verdict, agreement, examine
-from placeproof.rules.questions import Question, questions
+from placeproof.framework_rules import MEANINGS, SYSTEMS, Kind, Rule, of_system, rules
+from placeproof.framework_rules.evidence import Compared, Verdict, agreement, examine
+from placeproof.framework_rules.questions import Question, questions
+from placeproof.report.framework_rules import facts, witness
 
 _RECORD = Path(__file__).parent.parent.parent / "tests" / "data" / "validator_grid.json"
 

@@ -152,7 +152,7 @@ def exact(
     from placeproof.cost.exact.choose import chosen, explained, realised_text
     from placeproof.cost.exact.setting import degrees
     from placeproof.profiles.profile import profile as read_profile
-    from placeproof.report import exact as report
+    from placeproof.report.models import exact as report
     from placeproof.semantics.lower import lower
     from placeproof.strategies import parse_strategy
 
@@ -225,7 +225,7 @@ def compare_profiles(
     from placeproof.cost.exact.options import check_options, taken
     from placeproof.cost.exact.setting import degrees
     from placeproof.profiles.profile import profile as read_profile
-    from placeproof.report import exact as report
+    from placeproof.report.models import exact as report
     from placeproof.strategies import parse_strategy
 
     problems = Problems()
@@ -268,7 +268,7 @@ def _closed_forms(
     from placeproof.cost.compare import Comparison, known
     from placeproof.cost.values import read_numbers
     from placeproof.report import compare as report
-    from placeproof.report.exact import named
+    from placeproof.report.models.exact import named
 
     numbers = read_numbers(given, precision)
     comparison = Comparison(tuple(derive_all(list(dict.fromkeys(texts.values())))), known(numbers))

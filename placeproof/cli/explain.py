@@ -86,12 +86,12 @@ def _rule(name: str) -> list[str] | None:
 
 
 def _framework_rule(name: str) -> list[str] | None:
-    from placeproof.rules import rules
+    from placeproof.framework_rules import rules
 
     rule = rules().get(name.lower())
     if rule is None:
         return None
-    from placeproof.report.rules import text
+    from placeproof.report.framework_rules import text
 
     return list(text(rule))
 

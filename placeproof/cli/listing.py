@@ -12,7 +12,7 @@ import typer
 from placeproof.core.diagnostics import Problems, suggestion
 
 if TYPE_CHECKING:
-    from placeproof.rules import Rule
+    from placeproof.framework_rules import Rule
 
 SCHEMA = "placeproof.list/1"
 #: Texts, whole numbers, tuples of texts, None; the first is a name.
@@ -100,14 +100,14 @@ def _blocks() -> Rows:
 
 def _rules() -> Rows:
     """Rules of composition, which are ours, and after them those that training frameworks enforce."""
-    from placeproof.rules import rules as enforced
+    from placeproof.framework_rules import rules as enforced
     from placeproof.semantics.catalogue import rules
 
     return [*((r.name, "composition", r.says) for r in rules().values()), *map(_enforced, enforced().values())]
 
 
 def _rules_of(system: str) -> Rows:
-    from placeproof.rules import of_system
+    from placeproof.framework_rules import of_system
 
     return [_enforced(r) for r in of_system(system)]
 

@@ -306,7 +306,7 @@ def timed(d: ModelDerivation, numbers: Numbers, run: Run) -> tuple[Numbers, Step
 
 def rendered(d: ModelDerivation, numbers: Numbers, run: Run, read: dict[str, Any], *, json_: bool) -> str:
     """As text or as JSON, which ``read`` is added to; with a picture written, if one is wanted. Raises InputError as :func:`timed`."""
-    from placeproof.report.model import model_data, model_text
+    from placeproof.report.models.text import model_data, model_text
 
     numbers, step = timed(d, numbers, run)
     if run.picture is not None:
@@ -321,21 +321,21 @@ def rendered(d: ModelDerivation, numbers: Numbers, run: Run, read: dict[str, Any
 
 def _time_text(d: ModelDerivation, step: StepTime) -> str:
     from placeproof.cost.model.time import ModelTime
-    from placeproof.report.time import time_text
+    from placeproof.report.models.time import time_text
 
     return time_text(ModelTime(d=d, overlap=step.overlap), step)
 
 
 def _time_data(d: ModelDerivation, step: StepTime) -> dict[str, object]:
     from placeproof.cost.model.time import ModelTime
-    from placeproof.report.time import time_data
+    from placeproof.report.models.time import time_data
 
     return time_data(ModelTime(d=d, overlap=step.overlap), step)
 
 
 def _picture(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> str:
     from placeproof.cost.model.time import timeline, work_timeline
-    from placeproof.report.memory_picture import memory_picture, stacks
+    from placeproof.report.pictures.memory import memory_picture, stacks
 
     table = work_timeline(d, numbers.values) if step is None else timeline(step)
     memory = None if step is None else step.price.cluster.device.memory

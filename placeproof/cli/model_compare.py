@@ -32,7 +32,7 @@ def compared(
     problem, those in ``problems`` among them, each with the strategy that it is of."""
     from placeproof.cost.model.comparison import ModelComparison
     from placeproof.cost.values import read_numbers
-    from placeproof.report.model_compare import comparison_data, comparison_text
+    from placeproof.report.models.compare import comparison_data, comparison_text
 
     given, precision = asked
     with problems.collecting():

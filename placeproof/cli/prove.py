@@ -18,7 +18,7 @@ from placeproof.core.files import make_folder, write_text
 if TYPE_CHECKING:
     from placeproof.programs import Program
     from placeproof.prove import Budget
-    from placeproof.semantics.verdict import Judged
+    from placeproof.semantics.judge.verdict import Judged
 
 EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 3}
 _SUBJECT = (
@@ -80,8 +80,8 @@ def command(
 
     Ends with 0 if proved, 1 if refuted, 3 if neither could be shown within the budget.
     """
-    from placeproof.semantics.ranges import read_ranges
-    from placeproof.semantics.verdict import judge
+    from placeproof.semantics.judge.ranges import read_ranges
+    from placeproof.semantics.judge.verdict import judge
 
     dropped = _assumptions(without or [])
     if catalogue or subject is None:
@@ -123,16 +123,16 @@ def _opinion(name: str | None, judged: Judged, budget: int) -> dict[str, Any]:
     if name != "cutoff":
         problems.add("PP207", f"there is no second opinion `{name}`", help="`cvc5`, or `cutoff`")
     problems.raise_if_any()
-    from placeproof.report.cutoff import data
-    from placeproof.semantics.cutoff import cutoff_of
+    from placeproof.report.proof.cutoff import data
+    from placeproof.semantics.judge.cutoff import cutoff_of
 
     return {"cutoff": data(cutoff_of(judged))}
 
 
 def _held_against(subject: str, against: str, budget: Budget, *, json_: bool) -> int:
     """Whether one step does what another one does; 0 also where it does something else that is proved as well."""
-    from placeproof.report.refinement import data, refinement
-    from placeproof.semantics.refine import refine
+    from placeproof.report.proof.refinement import data, refinement
+    from placeproof.semantics.judge.refine import refine
 
     found = refine(_program(subject), _program(against), budget=budget)
     typer.echo(json.dumps(data(subject, against, found), indent=2) if json_ else refinement(subject, against, found), nl=json_)
@@ -142,13 +142,13 @@ def _held_against(subject: str, against: str, budget: Budget, *, json_: bool) ->
 def _print(subject: str, judged: Judged, opinion: dict[str, Any], read: dict[str, Any], *, json_: bool) -> None:
     """The judgement, and what the other solver or argument says of it if that was asked for."""
     if json_:
-        from placeproof.report.proof_data import judgement as data
+        from placeproof.report.proof.data import judgement as data
 
         typer.echo(json.dumps(data(subject, judged) | read | opinion, indent=2))
         return
-    from placeproof.report.cutoff import shown as by_runs
-    from placeproof.report.proof import judgement as text
-    from placeproof.report.proof import second_opinion as shown
+    from placeproof.report.proof.cutoff import shown as by_runs
+    from placeproof.report.proof.text import judgement as text
+    from placeproof.report.proof.text import second_opinion as shown
 
     said = shown(opinion["second_opinion"]) if "second_opinion" in opinion else by_runs(opinion["cutoff"]) if "cutoff" in opinion else ""
     typer.echo(text(subject, judged) + said, nl=False)
@@ -191,7 +191,7 @@ def _all(subject: str | None, catalogue: bool, json_: bool) -> int:
     elif subject is not None:
         problems.add("PP207", "`--catalogue` proves everything and takes no subject", help="leave one of the two out")
     problems.raise_if_any()
-    from placeproof.report.proof_catalogue import run
+    from placeproof.report.proof.catalogue import run
 
     return run(typer.echo, json_=json_)
 
@@ -231,8 +231,8 @@ def _write_queries(folder: Path, judged: Judged) -> None:
 
 def _write_certificate(path: Path, judged: Judged) -> None:
     """The certificate of what was proved; of anything else there is none, which is said."""
-    from placeproof.semantics.certificate import certificate
     from placeproof.semantics.encode import NoMeaningError
+    from placeproof.semantics.judge.certificate import certificate
 
     try:
         if judged.word != "proved":
@@ -246,8 +246,8 @@ def _write_certificate(path: Path, judged: Judged) -> None:
 
 def _write_script(path: Path, subject: str, judged: Judged) -> None:
     from placeproof.semantics import tensors
+    from placeproof.semantics.judge.search import Found
     from placeproof.semantics.meaning.script import script
-    from placeproof.semantics.search import Found
 
     title, text = f"{subject} is refuted" + (f": {judged.about.condition}, {judged.about.name}" if judged.about is not None else ""), None
     if isinstance(judged.found, Found):

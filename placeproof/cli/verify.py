@@ -61,8 +61,8 @@ def _read(file: str) -> dict[str, Any]:
 def _is_about_its_program(document: dict[str, Any]) -> bool:
     """Whether the claims are those of the program; what cannot be read is about none."""
     from placeproof.core.diagnostics import InputError
-    from placeproof.semantics.certificate import again
     from placeproof.semantics.encode import NoMeaningError
+    from placeproof.semantics.judge.certificate import again
 
     try:
         return again(document)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from placeproof.core.symbols import symbol
 from placeproof.cost.derive import Derivation
-from placeproof.cost.host import TOLD
+from placeproof.cost.step.host import TOLD
 from placeproof.programs import For, render_expression, statements
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.scheduled import schedule_of

@@ -14,16 +14,16 @@ from placeproof.core.mesh import degree_symbol
 from placeproof.core.states import MODEL_STATES
 from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import SymbolInfo
-from placeproof.cost.amounts import Amounts
 from placeproof.cost.closed import limit, tidy
-from placeproof.cost.devices import kinds
-from placeproof.cost.host import asked
-from placeproof.cost.memory import Memory, memory
-from placeproof.cost.moments import ACTIVATIONS
-from placeproof.cost.step import Step
-from placeproof.cost.traffic import Traffic, traffic
+from placeproof.cost.reason import Reason
+from placeproof.cost.step.amounts import Amounts
+from placeproof.cost.step.devices import kinds
+from placeproof.cost.step.host import asked
+from placeproof.cost.step.memory import Memory, memory
+from placeproof.cost.step.moments import ACTIVATIONS
+from placeproof.cost.step.traffic import Traffic, traffic
+from placeproof.cost.step.unrolled import Known, Unrolled
 from placeproof.cost.uneven import Shards, described, fitted, named, require_parts, require_uneven
-from placeproof.cost.unrolled import Known, Unrolled
 from placeproof.programs import Program
 from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
@@ -59,7 +59,7 @@ class Derivation:
     @cached_property
     def memory(self) -> dict[str, sympy.Expr]:
         """Closed forms of memory by key: the states, ``activations``, ``model_states``, ``transient``, ``peak``, ``host``,
-        ``host_asked`` (:func:`placeproof.cost.host.asked`), ``host_transient``: what passes through host memory."""
+        ``host_asked`` (:func:`placeproof.cost.step.host.asked`), ``host_transient``: what passes through host memory."""
         raw = {**self.costs.held, ACTIVATIONS: self.costs.activations, "model_states": self.costs.model_states()}
         forms = {key: tidy(value) for key, value in raw.items()}
         forms |= {"transient": tidy(self.costs.transient), "host": tidy(self.costs.host), "host_asked": tidy(asked(self.costs.host))}
@@ -138,15 +138,15 @@ class Derivation:
         raw = {"memory.model_states": self.costs.model_states(), "traffic.sent_per_device": self.messages.sent()}
         return {n: {k: limit(expr, n) for k, expr in raw.items() if expr.has(named(n))} for n in self.degrees}
 
-    def memory_steps(self) -> tuple[Step, ...]:
+    def memory_steps(self) -> tuple[Reason, ...]:
         """The derivation of memory."""
         peak = self.costs.moments
         moments = " or ".join(f"line {m.line}: `{m.text()}`" for m in peak)
         alive = ", ".join(f"{one.name} {tidy(one.bytes)}" for m in peak for one in m.alive)
-        step = Step(rule="peak: the most that is alive at once", expression=self.memory["peak"], why=f"{moments}; alive: {alive}")
+        step = Reason(rule="peak: the most that is alive at once", expression=self.memory["peak"], why=f"{moments}; alive: {alive}")
         return (*_tidied(self.costs.steps), *((step,) if peak else ()))
 
-    def traffic_steps(self) -> tuple[Step, ...]:
+    def traffic_steps(self) -> tuple[Reason, ...]:
         """The derivation of traffic."""
         return _tidied(step for m in (*self.messages.messages, *self.messages.host) for step in m.steps)
 
@@ -168,7 +168,7 @@ class Derivation:
         return function
 
 
-def _tidied(steps: Iterable[Step]) -> tuple[Step, ...]:
+def _tidied(steps: Iterable[Reason]) -> tuple[Reason, ...]:
     return tuple(replace(step, expression=tidy(step.expression)) for step in steps)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from placeproof.framework_rules import Broken, broken
+from placeproof.framework_rules.formula import Fact
 from placeproof.importers.fields import Reader
-from placeproof.rules import Broken, broken
-from placeproof.rules.formula import Fact
 
 
 class Refuse(Protocol):

@@ -13,9 +13,9 @@ from typing import Any
 
 from placeproof.core import files
 from placeproof.core.diagnostics import Problems
-from placeproof.importers import huggingface
 from placeproof.importers.document import Document, read_document
-from placeproof.importers.huggingface_fields import FAMILIES, REQUIRED
+from placeproof.importers.huggingface import reader as huggingface
+from placeproof.importers.huggingface.fields import FAMILIES, REQUIRED
 from placeproof.importers.systems import MODEL_TYPE
 from placeproof.models import Model
 from placeproof.models.expressions import expression

@@ -63,7 +63,7 @@ def parse_shapes(text: str, *, kind: str, source: str = "<shapes>") -> ImportedS
     problems = Problems()
     document = read_document(text, source, kind, problems)
     if MODEL_TYPE in document.data and kind == "json":
-        from placeproof.importers import huggingface
+        from placeproof.importers.huggingface import reader as huggingface
 
         return huggingface.read(document, problems)
     if "unit" not in document.data:

@@ -16,12 +16,12 @@ from placeproof.importers.imported import Imported
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """A framework. ``module``: its importer, with ``read(document, world, problems) -> Imported``. ``marks``: keys that give it away."""
+    """A framework, read by the ``read(document, world, problems) -> Imported`` of the module ``reader`` in its folder. ``marks``: keys that
+    give it away."""
 
     name: str
     title: str
     kind: str
-    module: str
     marks: tuple[str, ...]
 
 
@@ -32,18 +32,16 @@ SYSTEMS: dict[str, System] = {
             name="deepspeed",
             title="DeepSpeed",
             kind="hjson",
-            module="deepspeed",
             marks=("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
         ),
-        System(name="megatron", title="Megatron-LM", kind="arguments", module="megatron", marks=()),
+        System(name="megatron", title="Megatron-LM", kind="arguments", marks=()),
         System(
             name="torchtitan",
             title="torchtitan",
             kind="toml",
-            module="torchtitan",
             marks=("parallelism", "training", "activation_checkpoint"),
         ),
-        System(name="accelerate", title="Accelerate", kind="yaml", module="accelerate", marks=("distributed_type", "compute_environment")),
+        System(name="accelerate", title="Accelerate", kind="yaml", marks=("distributed_type", "compute_environment")),
     )
 }
 
@@ -89,7 +87,7 @@ def read_config(text: str, *, system: str | None = None, world: int | None = Non
     body, source, kind = _text(text.strip(), system, problems)
     document = read_document(body, source, kind, problems)
     chosen = SYSTEMS[system] if system is not None else _recognise(document, kind, problems)
-    module = importlib.import_module(f"placeproof.importers.{chosen.module}")
+    module = importlib.import_module(f"placeproof.importers.{chosen.name}.reader")
     imported: Imported = module.read(document, world, problems)
     problems.raise_if_any()
     return imported

@@ -10,7 +10,7 @@ from placeproof.cost.compare import Comparison, Crossover, Pair, widths
 from placeproof.cost.derive import evaluate
 from placeproof.cost.values import Numbers
 from placeproof.report.text import partly, table
-from placeproof.report.units import bytes_text, figure
+from placeproof.report.units import bytes_text, figure, plain
 
 LABELS = {
     "memory.model_states": "model states per device",
@@ -96,8 +96,3 @@ def _pair_json(p: Pair) -> dict[str, Any]:
 
 def _crossover_json(c: Crossover) -> dict[str, Any]:
     return {"variable": c.variable, "at": [str(r) for r in c.at], "verdict": c.verdict}
-
-
-def plain(value: Any) -> int | float:
-    """An exact number as JSON has it: an integer where it is one."""
-    return value.numerator if value.denominator == 1 else float(value)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from placeproof.cost.closed import tidy
 from placeproof.cost.conventions import conventions
 from placeproof.cost.derive import Derivation, evaluate
-from placeproof.cost.step import Step
-from placeproof.cost.traffic import Message
+from placeproof.cost.reason import Reason
+from placeproof.cost.step.traffic import Message
 from placeproof.cost.uneven import NOTES, Shards
 from placeproof.cost.values import Numbers
 from placeproof.programs import render
 from placeproof.report import uneven
-from placeproof.report.compare import plain
+from placeproof.report.units import plain
 
 if TYPE_CHECKING:
     import sympy
@@ -61,7 +61,7 @@ def _event(m: Message) -> dict[str, Any]:
     }
 
 
-def _steps(steps: tuple[Step, ...]) -> list[dict[str, str]]:
+def _steps(steps: tuple[Reason, ...]) -> list[dict[str, str]]:
     return [{"rule": s.rule, "expression": str(s.expression), "why": s.why} for s in steps]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from placeproof.measure.experiments.catalogue import UNITS, Experiment, Line
-from placeproof.report.picture import Bar, Panel, Row, svg
+from placeproof.measure.experiments.experiment import UNITS, Experiment, Line
+from placeproof.report.pictures.bars import Bar, Panel, Row, svg
 
 SCHEMA = "placeproof.experiment/1"
 _SERIES = ("closed form", "predicted", "measured")

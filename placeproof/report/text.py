@@ -10,7 +10,7 @@ from placeproof.core.precision import DEFAULT_PRECISION, OPEN, PRECISIONS
 from placeproof.cost.closed import tidy
 from placeproof.cost.conventions import conventions
 from placeproof.cost.derive import Derivation, evaluate
-from placeproof.cost.step import Step
+from placeproof.cost.reason import Reason
 from placeproof.cost.uneven import NOTES, Shards, is_fraction
 from placeproof.cost.values import Numbers
 from placeproof.report import uneven
@@ -112,7 +112,7 @@ def _limits(d: Derivation) -> list[str]:
     return _table("in the limit", rows) if rows else []
 
 
-def _steps(title: str, steps: Iterable[Step]) -> list[str]:
+def _steps(title: str, steps: Iterable[Reason]) -> list[str]:
     lines = []
     for number, step in enumerate(steps, start=1):
         lines.append(f"  {number:>2}. {step.rule}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from placeproof.cost.derive import Derivation, evaluate
 from placeproof.cost.uneven import NOTES, Devices, Shards, following, fraction
 from placeproof.cost.values import Numbers
-from placeproof.report.units import bytes_text, figure
+from placeproof.report.units import bytes_text, figure, plain
 
 if TYPE_CHECKING:
     import sympy
@@ -149,8 +149,6 @@ def _greatest(rows: Sequence[Row]) -> list[str]:
 
 
 def _data(rows: Sequence[Row], shards: Shards) -> dict[str, Any]:
-    from placeproof.report.compare import plain  # it imports the text that has these numbers in it
-
     found = greatest(rows)
     most = None if found is None else {"key": found[0], **_at(found[1]), "value": plain(found[2])}
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 _DECIMAL = (("PB", 10**15), ("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _BINARY = {"PB": ("PiB", 2**50), "TB": ("TiB", 2**40), "GB": ("GiB", 2**30), "MB": ("MiB", 2**20), "kB": ("KiB", 2**10)}
@@ -30,3 +31,8 @@ def bytes_text(value: Fraction, *, giga: bool = True) -> str:
             binary, power = _BINARY[name]
             return f"{figure(value / size)} {name} ({figure(value / power)} {binary})"
     return f"{figure(value)} B"
+
+
+def plain(value: Any) -> int | float:
+    """An exact number as JSON has it: an integer where it is one."""
+    return value.numerator if value.denominator == 1 else float(value)

@@ -11,9 +11,10 @@ from placeproof.prove.kernel import ask
 from placeproof.prove.smtlib import queries
 from placeproof.prove.solvers.scripts import available
 from placeproof.semantics import tensors
-from placeproof.semantics.ranges import Range, read_ranges
-from placeproof.semantics.search import Searched, in_words, search
-from placeproof.semantics.verdict import Judged, judge
+from placeproof.semantics.judge.ranges import Range, read_ranges
+from placeproof.semantics.judge.search import search
+from placeproof.semantics.judge.verdict import Judged, judge
+from placeproof.semantics.searched import Searched, in_words
 from placeproof.theory.language import StatementError
 from placeproof.theory.outcome import Check
 from placeproof.theory.statements import Trains

@@ -20,9 +20,8 @@ from placeproof.cost.exact.flat import filled, passed, slices, up
 from placeproof.cost.exact.held import OPTIMIZERS
 from placeproof.cost.exact.modules import modules
 from placeproof.cost.exact.options import Value, defaults
-from placeproof.cost.exact.predict import with_degrees
 from placeproof.cost.exact.reuse import Coordinator, Limits, gathers
-from placeproof.cost.exact.setting import BYTES, Setting, settled
+from placeproof.cost.exact.setting import BYTES, Setting, settled, with_degrees
 from placeproof.cost.exact.uses import Use, once, walked
 from placeproof.profiles.profile import Implementation, profile
 from placeproof.programs import Program

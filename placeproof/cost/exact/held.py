@@ -6,10 +6,10 @@ from math import prod
 
 from placeproof.core.shapes import Unit, Weight
 from placeproof.core.states import GRADIENTS, OPTIMIZER, PARAMETERS, State
+from placeproof.cost.blocks.tensors import kept_bytes
 from placeproof.cost.exact.cuts import dealt, local_shape, own
 from placeproof.cost.exact.setting import Setting
 from placeproof.cost.exact.walk import block, sizes
-from placeproof.cost.tensors import kept_bytes
 
 #: Numbers that an optimizer keeps for each element, and bytes that it keeps for each tensor (a count of steps).
 OPTIMIZERS = {"adamw": (2, 4), "sgd": (0, 0)}

@@ -15,8 +15,7 @@ from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Shapes, Unit, Weight, transformer
 from placeproof.cost.exact.flat import buffers
 from placeproof.cost.exact.options import Value, defaults
-from placeproof.cost.exact.predict import with_degrees
-from placeproof.cost.exact.setting import BYTES, Setting, settled
+from placeproof.cost.exact.setting import BYTES, Setting, settled, with_degrees
 from placeproof.cost.exact.uses import Uses, once, walked
 from placeproof.profiles.profile import Implementation, profile
 from placeproof.programs import Program

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 
 from placeproof.core.exchange import Exchange
-from placeproof.core.mesh import Axis
 from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact.held import allocated, held
 from placeproof.cost.exact.options import Value, check_options
-from placeproof.cost.exact.setting import Setting, check_beside, check_degrees, check_shapes
+from placeproof.cost.exact.setting import Setting, check_beside, check_degrees, check_shapes, with_degrees
+from placeproof.cost.exact.systems import told
 from placeproof.cost.exact.walk import Walk
 from placeproof.profiles.profile import Implementation
 from placeproof.programs import Program
@@ -59,8 +59,6 @@ def predict(
     check_options(implementations, options or {})
     realised = reduce(lambda s, i: i.realise(s), implementations, with_degrees(strategy, mesh))
     if implementations and implementations[0].system:
-        from placeproof.cost.exact.systems import told
-
         exchanges, memory, programs = told(realised, implementations, shapes, mesh, options or {})
         every = tuple(programs.values())
         return Predicted(strategy=realised, program=every[0], exchanges=exchanges, memory=memory, programs=every)
@@ -71,12 +69,3 @@ def predict(
     return Predicted(
         strategy=realised, program=program, exchanges=found, memory=allocated(setting), programs=(program,), held=held(setting)
     )
-
-
-def with_degrees(strategy: Strategy, mesh: Mapping[str, int]) -> Strategy:
-    """The strategy with the mesh's degrees on its axes."""
-
-    def sized(axis: Axis) -> Axis:
-        return replace(axis, degree=mesh[axis.name])
-
-    return replace(strategy, axes=tuple(sized(a) for a in strategy.axes))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
 from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.mesh import Axis
 from placeproof.core.shapes import BUFFER_TYPES, Shapes, Unit, Weight
 from placeproof.core.strategy import EXPERT, Strategy
 from placeproof.cost.exact.options import BROADCAST, OPTIONS, Value, amounts, taken
@@ -310,3 +311,12 @@ def check_beside(implementations: tuple[Implementation, ...], parts: Iterable[st
         message = f"what `{first.name}` exchanges together with {' and '.join(f'`{n}`' for n in apart)} was not measured"
         problems.add("PP101", message, help="leave one out; `derive --profile` without `--shapes` has the closed forms of the composition")
     problems.raise_if_any()
+
+
+def with_degrees(strategy: Strategy, mesh: Mapping[str, int]) -> Strategy:
+    """The strategy with the mesh's degrees on its axes."""
+
+    def sized(axis: Axis) -> Axis:
+        return replace(axis, degree=mesh[axis.name])
+
+    return replace(strategy, axes=tuple(sized(a) for a in strategy.axes))

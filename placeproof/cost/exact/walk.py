@@ -12,9 +12,9 @@ from placeproof.collectives import COLLECTIVES, Layout
 from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Unit, Weight
 from placeproof.core.strategy import MATRIX, NORM
+from placeproof.cost.blocks.tensors import BlockExchange, exchanges
 from placeproof.cost.exact.cuts import buckets, dealt, local_shape, padded
 from placeproof.cost.exact.setting import Setting
-from placeproof.cost.tensors import BlockExchange, exchanges
 from placeproof.programs import FIRST_UNIT, POSITIONS, Binary, Call, Expr, For, If, Number, Program, Ref, Stmt, calls, read, statements
 from placeproof.programs.ops import COMPARE
 from placeproof.semantics.resolve import resolve

@@ -22,7 +22,7 @@ from placeproof.semantics.lower.facts import Facts
 if TYPE_CHECKING:
     import sympy
 
-    from placeproof.cost.traffic import Message
+    from placeproof.cost.step.traffic import Message
 
 
 def only_samples(strategy: Strategy) -> Strategy:

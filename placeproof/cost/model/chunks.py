@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import symbol
+from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.parts import Part
 from placeproof.cost.model.stages import Stage, stages
-from placeproof.cost.tensors import Amount
 from placeproof.schedules import Layout, Schedule, formula
 from placeproof.semantics.scheduled import chunks_of, schedule_of
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from placeproof.core.mesh import degree_symbol
 from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import symbol
+from placeproof.cost.blocks.flops import Work
+from placeproof.cost.blocks.layer import Row
+from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.derive import evaluate
-from placeproof.cost.flops import Work
-from placeproof.cost.host import asked
-from placeproof.cost.layer import Row
 from placeproof.cost.model.base import Base
 from placeproof.cost.model.chunks import Flow
 from placeproof.cost.model.compiled import compiled
@@ -26,7 +26,7 @@ from placeproof.cost.model.parts import At, Part, parts
 from placeproof.cost.model.recomputation import Recompute, chosen
 from placeproof.cost.model.sent import Sent, Share, sent_between_copies, sent_of_activations, summed_with_norms, synchronised
 from placeproof.cost.model.stages import Stage, pipeline_axis, require_something
-from placeproof.cost.tensors import Amount
+from placeproof.cost.step.host import asked
 from placeproof.models import Model
 from placeproof.models.family import GROUPS
 from placeproof.semantics.lower.facts import Facts
@@ -110,7 +110,7 @@ class StageCost:
 
     @property
     def host_asked(self) -> sympy.Expr:
-        """What DeepSpeed asks for it: :func:`placeproof.cost.host.asked`."""
+        """What DeepSpeed asks for it: :func:`placeproof.cost.step.host.asked`."""
         return asked(self.host)
 
     def traffic(self) -> dict[str, sympy.Expr]:
@@ -178,9 +178,9 @@ def derive_model(
     ``layers``: those of each pipeline stage, where they are not as many. ``widths``: bytes of elements of values that are not as wide as
     activations, by ``block.value`` or ``value``. ``recompute``: words of :data:`placeproof.cost.model.recomputation.RECOMPUTE` with ``+``
     between them, None for what the strategy says. ``fp8``: what layers keep for products of matrices that give gradients by weights, and
-    for nothing else, takes one byte an element (:meth:`placeproof.cost.layer.Layer.operands`). Raises InputError for a strategy that no
-    device could use, for a block that cannot be lowered onto its mesh, for a recomputation that is none or contradicts the strategy, and
-    for stages that cannot be.
+    for nothing else, takes one byte an element (:meth:`placeproof.cost.blocks.layer.Layer.operands`). Raises InputError for a strategy
+    that no device could use, for a block that cannot be lowered onto its mesh, for a recomputation that is none or contradicts the
+    strategy, and for stages that cannot be.
     """
     require_usable(strategy)
     base = Base(strategy)

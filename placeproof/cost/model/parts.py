@@ -16,11 +16,11 @@ from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.exchange import Exchange
 from placeproof.core.states import ACTIVATIONS
 from placeproof.core.strategy import EXPERT, OUTER, Strategy
-from placeproof.cost.chain import INPUT
-from placeproof.cost.flops import Work
-from placeproof.cost.layer import Layer, Row, Stored, layer
+from placeproof.cost.blocks.chain import INPUT
+from placeproof.cost.blocks.flops import Work
+from placeproof.cost.blocks.layer import Layer, Row, Stored, layer
+from placeproof.cost.blocks.tensors import Amount, BlockExchange, Splits, exchanges
 from placeproof.cost.model.recomputation import Recompute, chosen, recomputed
-from placeproof.cost.tensors import Amount, BlockExchange, Splits, exchanges
 from placeproof.models import Block, Model, Segment
 from placeproof.models.expressions import Expression
 from placeproof.programs import POSITIONS

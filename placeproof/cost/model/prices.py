@@ -20,9 +20,9 @@ from placeproof.core.diagnostics import Problems
 from placeproof.core.mesh import Axis
 from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import symbol
+from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.derivation import ModelDerivation
 from placeproof.cost.model.sent import Sent
-from placeproof.cost.tensors import Amount
 
 if TYPE_CHECKING:
     import sympy

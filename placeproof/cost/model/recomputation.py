@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems, suggestion
 from placeproof.core.strategy import Strategy
-from placeproof.cost.layer import Layer
-from placeproof.cost.recompute import made_in_forward
-from placeproof.cost.tensor_shapes import lines
+from placeproof.cost.blocks.layer import Layer
+from placeproof.cost.blocks.recompute import made_in_forward
+from placeproof.cost.blocks.shapes import lines
 from placeproof.models import Segment
 from placeproof.models.programs import output
 from placeproof.programs import Assign

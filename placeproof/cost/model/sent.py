@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from placeproof.collectives import COLLECTIVES
 from placeproof.core.strategy import EXPERT
 from placeproof.core.symbols import symbol
+from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.base import Base
 from placeproof.cost.model.parts import At, Part
 from placeproof.cost.model.stages import Stage
-from placeproof.cost.tensors import Amount
 from placeproof.semantics.lower.facts import Facts
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.strategy import Strategy
+from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.parts import Part
-from placeproof.cost.tensors import Amount
 
 #: Stages that are told one by one, at most: each takes some milliseconds.
 MOST = 512

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from placeproof.clusters import Cluster
 from placeproof.core.diagnostics import InputError, Problems, suggestion
 from placeproof.core.symbols import info, symbol
+from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_model
 from placeproof.cost.model.prices import Exact, Symbols, layout
 from placeproof.cost.model.sent import Sent
 from placeproof.cost.model.stages import pipeline_axis
-from placeproof.cost.tensors import Amount
 from placeproof.cost.values import how_to_set
 from placeproof.schedules import Times, Timetable, formula, load, simulate
 from placeproof.schedules import step as makespan

@@ -12,7 +12,7 @@ from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Shapes, transformer
 from placeproof.cost.closed import tidy
 from placeproof.cost.derive import derive, evaluate
-from placeproof.measure.experiments.catalogue import Experiment, Line, Unit, timed
+from placeproof.measure.experiments.experiment import Experiment, Line, Unit, timed
 from placeproof.measure.measured import Measured
 from placeproof.measure.training.predicted import predicted
 from placeproof.measure.training.run import measure, measure_all

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
-from placeproof.measure.experiments.catalogue import Experiment, Line, timed
 from placeproof.measure.experiments.exact import SIGNIFICAND, Exactness
+from placeproof.measure.experiments.experiment import Experiment, Line, timed
 from placeproof.measure.experiments.nets import DECODER, REGIMES, Batch, Regime
 from placeproof.measure.processes import Outcome, message, run
 from placeproof.measure.training.subjects import find, settle

@@ -1,4 +1,4 @@
-"""What a process's exchanges are on gloo. What they ought to be is said in :mod:`placeproof.semantics.meaning.collectives`."""
+"""What a process's exchanges are on gloo. What they ought to be is said in :mod:`placeproof.semantics.meaning.devices.collectives`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 
 from placeproof.measure.replay.mesh import Mesh
 from placeproof.measure.replay.wire import Wire, packed, unpacked
-from placeproof.semantics.meaning.exchange import Collective
-from placeproof.semantics.meaning.layers import Experts
-from placeproof.semantics.meaning.mesh import Owners, of_tensors, owned
-from placeproof.semantics.meaning.network import Gradients, Weights
+from placeproof.semantics.meaning.devices.exchange import Collective
+from placeproof.semantics.meaning.devices.layers import Experts
+from placeproof.semantics.meaning.devices.mesh import Owners, of_tensors, owned
+from placeproof.semantics.meaning.devices.network import Gradients, Weights
+from placeproof.semantics.meaning.devices.place import Meeting, Place
 from placeproof.semantics.meaning.numbers import Array
-from placeproof.semantics.meaning.place import Meeting, Place
 from placeproof.semantics.meaning.run import met
 from placeproof.semantics.meaning.values import MisfitError, Norms, Part, expect, numeric
 

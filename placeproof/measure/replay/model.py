@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from placeproof.measure.replay.file import Counterexample
+from placeproof.semantics.meaning.devices.place import Place
 from placeproof.semantics.meaning.layout import TIED, Element, Layout
 from placeproof.semantics.meaning.numbers import Array, Field
-from placeproof.semantics.meaning.place import Place
 from placeproof.semantics.meaning.problem import Problem, full_name, overflow_name
 from placeproof.semantics.meaning.remembered import remembered
 from placeproof.semantics.meaning.run import Truth

@@ -18,8 +18,8 @@ from placeproof.measure.replay.reference import Reference
 from placeproof.measure.replay.wire import packed, unpacked
 from placeproof.programs import calls, statements
 from placeproof.programs.ops import OPS
+from placeproof.semantics.meaning.devices.place import Meeting, Message, Place, axes_together
 from placeproof.semantics.meaning.layout import in_words
-from placeproof.semantics.meaning.place import Meeting, Message, Place, axes_together
 from placeproof.semantics.meaning.recorded import known
 from placeproof.semantics.meaning.run import Truth, unwritten
 from placeproof.semantics.meaning.values import MisfitError

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from placeproof.prove.terms import algebra, extrema, recording
-from placeproof.prove.terms.algebra import ONE, ZERO, constant, rewritten, same, size, substitute_index, symbol
+from placeproof.prove.terms import algebra, remembered
+from placeproof.prove.terms.addition import ONE, ZERO, constant, of_atom, same, size, sum_of, symbol
+from placeproof.prove.terms.algebra import rewritten, substitute_index
 from placeproof.prove.terms.nodes import App, Argument, Fn, Greatest, Guard, Index, Lam, Mono, Paren, Poly, Sort, Sum, Sym, Var, fn, point
 
 __all__ = [
@@ -53,56 +54,56 @@ __all__ = [
 
 def app(name: str, *args: Argument) -> Poly:
     """An uninterpreted function applied to arguments."""
-    result, r = algebra.of_atom(App(name, args)), recording.active
+    result, r = of_atom(App(name, args)), remembered.record
     return result if r is None else r.note(result, "apply", name, tuple(map(r.said, args)))
 
 
 def product(*polys: Poly) -> Poly:
     """The product of terms."""
-    result, r = algebra.product(*polys), recording.active
+    result, r = algebra.product(*polys), remembered.record
     return result if r is None else r.note(result, "times", *(r.said(p) for p in polys))
 
 
 def power(poly: Poly, exponent: int) -> Poly:
     """A whole power."""
-    result, r = algebra.power(poly, exponent), recording.active
+    result, r = algebra.power(poly, exponent), remembered.record
     return result if r is None else r.note(result, "power", r.said(poly), exponent)
 
 
 def inverse(poly: Poly) -> Poly:
     """One over a term. That it is not zero is for the caller to show. Raises ZeroDivisionError for zero itself."""
-    result, r = algebra.inverse(poly), recording.active
+    result, r = algebra.inverse(poly), remembered.record
     return result if r is None else r.note(result, "power", r.said(poly), -1)
 
 
 def total(binders: Iterable[Var], body: Poly) -> Poly:
     """The sum of a term over index variables, by the rules for sums."""
     over = tuple(binders)
-    result, r = algebra.total(over, body), recording.active
+    result, r = algebra.total(over, body), remembered.record
     return result if r is None else r.note(result, "sum", r.vars(over), r.said(body))
 
 
 def greatest(binders: Sequence[Var], body: Poly, guards: frozenset[Guard] = frozenset()) -> Poly:
     """The greatest value of a term over index variables, among the points where the guards hold."""
-    result, r = extrema.greatest(binders, body, guards), recording.active
+    result, r = algebra.greatest(binders, body, guards), remembered.record
     return result if r is None else r.note(result, "max", r.vars(binders), r.guards(guards), r.said(body))
 
 
 def lam(binders: Sequence[Var], body: Poly) -> Lam:
     """A function of index variables."""
-    result, r = algebra.lam(binders, body), recording.active
+    result, r = algebra.lam(binders, body), remembered.record
     return result if r is None else r.note(result, "function", r.vars(binders), r.said(body))
 
 
 def substitute(poly: Poly, meant: Mapping[str, Index]) -> Poly:
     """A term with index variables replaced by index terms."""
-    result, r = algebra.substitute(poly, meant), recording.active
+    result, r = algebra.substitute(poly, meant), remembered.record
     return result if r is None or result is poly else r.note(result, "let", r.pairs(meant), r.said(poly))
 
 
 def choose(where: Poly, then: Poly, otherwise: Poly) -> Poly:
     """``then`` where the guard ``where`` (1 or 0) holds, ``otherwise`` elsewhere."""
-    result, r = _chosen(where, then, otherwise), recording.active
+    result, r = _chosen(where, then, otherwise), remembered.record
     if r is None:
         return result
     guard, other = r.said(where), r.said(otherwise)
@@ -120,12 +121,12 @@ def under(body: Poly, where: Poly, *, holds: bool) -> Poly:
     (guard,) = mono.guards
     if not holds:
         return Poly({m: c for m, c in body.terms if guard not in m.guards})
-    return algebra.sum_of((Poly({Mono(dict(m.factors), m.guards - {guard}): Fraction(1)}), c) for m, c in body.terms)
+    return sum_of((Poly({Mono(dict(m.factors), m.guards - {guard}): Fraction(1)}), c) for m, c in body.terms)
 
 
 def by_cases(make: Callable[..., Poly], *polys: Poly) -> Poly:
     """``make`` of terms with guards, by :func:`each_case`. ``make`` says the same of every term."""
-    result, r = each_case(make, *polys), recording.active
+    result, r = each_case(make, *polys), remembered.record
     return result if r is None else r.note(result, "plus", r.said(make(*polys)))
 
 

@@ -18,52 +18,15 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from placeproof.prove.terms import recording
-from placeproof.prove.terms.nodes import App, Argument, Atom, Greatest, Index, Lam, Mono, Node, Paren, Poly, Sort, Sum, Sym, Var, fn, point
+from placeproof.prove.terms import remembered
+from placeproof.prove.terms.addition import ONE, ZERO, of_atom, same, scaled, size, sum_of
+from placeproof.prove.terms.nodes import App, Argument, Atom, Greatest, Guard, Index, Lam, Mono, Node, Paren, Poly, Sum, Sym, Var, fn, point
+from placeproof.prove.terms.order import placed
 
-_EMPTY = Mono({}, frozenset())
-ZERO = Poly({})
-ONE = Poly({_EMPTY: Fraction(1)})
-_fresh: Iterator[int] = itertools.count()
-
-
-def constant(value: Fraction | int) -> Poly:
-    """A rational number."""
-    return Poly({_EMPTY: Fraction(value)})
-
-
-def of_atom(atom: Atom, exponent: int = 1) -> Poly:
-    """An atom (to a power) as a term."""
-    return Poly({Mono({atom: exponent}, frozenset()): Fraction(1)})
-
-
-def symbol(name: str) -> Poly:
-    """A real constant."""
-    return of_atom(Sym(name))
-
-
-def size(sort: Sort) -> Poly:
-    """The number of points of a sort."""
-    return constant(sort.size) if isinstance(sort.size, int) else symbol(sort.size)
-
-
-# Guards.
-
-
-def _oriented(a: Index, b: Index) -> tuple[Index, Index]:
-    """A variable first, so that the guard can replace it; of two alike, the greater first."""
-    if isinstance(a, Var) is not isinstance(b, Var):
-        return (a, b) if isinstance(a, Var) else (b, a)
-    return (a, b) if a.key > b.key else (b, a)
-
-
-def same(a: Index, b: Index) -> Poly:
-    """1 where two index terms are equal, 0 elsewhere."""
-    if a.key == b.key:
-        return ONE
-    return Poly({Mono({}, frozenset((_oriented(a, b),))): Fraction(1)})
-
+if TYPE_CHECKING:
+    from placeproof.prove.terms.recording import Record
 
 # Products and powers.
 
@@ -103,21 +66,6 @@ def _settled(mono: Mono) -> Poly:
     return Poly({mono: Fraction(1)})
 
 
-def sum_of(parts: Iterable[tuple[Poly, Fraction]]) -> Poly:
-    """The sum of terms with rational factors."""
-    terms: dict[Mono, Fraction] = {}
-    for poly, factor in parts:
-        for mono, coefficient in poly.terms:
-            more = coefficient if factor == 1 else coefficient * factor
-            terms[mono] = terms[mono] + more if mono in terms else more
-    return Poly(terms)
-
-
-def scaled(poly: Poly, factor: Fraction) -> Poly:
-    """A rational multiple."""
-    return Poly({m: c * factor for m, c in poly.terms})
-
-
 def power(poly: Poly, exponent: int) -> Poly:
     """A whole power."""
     if exponent < 0:
@@ -142,7 +90,7 @@ def inverse(poly: Poly) -> Poly:
 
 def fresh(binders: Sequence[Var]) -> tuple[list[Var], dict[str, Index]]:
     """For each variable one that occurs nowhere else, and what they take the place of."""
-    variables = [Var(f"~{next(_fresh)}.{b.sort.name}", b.sort) for b in binders]
+    variables = [Var(f"~{next(remembered.numbers)}.{b.sort.name}", b.sort) for b in binders]
     return variables, {b.name: v for b, v in zip(binders, variables, strict=True)}
 
 
@@ -188,10 +136,10 @@ def _total_of(binders: tuple[Var, ...], mono: Mono) -> Poly:
     return _split(binders, mono)
 
 
-def _noted(rule: str, binders: Sequence[Var], mono: Mono, result: Poly, at: Callable[[recording.Record], object]) -> Poly:
+def _noted(rule: str, binders: Sequence[Var], mono: Mono, result: Poly, at: Callable[[Record], object]) -> Poly:
     """The result of a rule, which a record is told."""
-    if recording.active is not None:
-        recording.active.step(rule, binders, mono, at(recording.active), result)
+    if (record := remembered.record) is not None:
+        record.step(rule, binders, mono, at(record), result)
     return result
 
 
@@ -205,7 +153,7 @@ def _split(binders: tuple[Var, ...], mono: Mono) -> Poly:
     sums = product(*(_canonical_sum(own, body) for own, body in merged))
     result = product(Poly({before: Fraction(1)}), sums)
     counted = product(result, *(size(b.sort) for b in free))
-    if recording.active is not None:
+    if remembered.record is not None:
         inside = _part(mono, names, speaks=True)
         if len(merged) > 1:
             _noted("exchange", bound, inside, sums, lambda r: tuple((r.vars(own), r.mono(m)) for own, m in merged))
@@ -261,9 +209,7 @@ def _orders(binders: Sequence[Var], parts: Iterable[Poly]) -> Iterable[tuple[Var
     for binder in sorted(binders):
         groups.setdefault(binder.sort.name, []).append(binder)
     if math.prod(math.factorial(len(g)) for g in groups.values()) > _MOST_ORDERS:
-        from placeproof.prove.terms.order import placed
-
-        yield placed(binders, tuple(parts))
+        yield placed(binders, tuple(parts), substitute)
         return
     for choice in itertools.product(*(itertools.permutations(g) for g in groups.values())):
         yield tuple(itertools.chain.from_iterable(choice))
@@ -343,29 +289,13 @@ def substitute_argument(arg: Argument, meant: Mapping[str, Index]) -> Argument:
     return substitute_index(arg, meant)
 
 
-#: What substitutions into an atom gave, by the atom and what was replaced in it: blocks' programs ask the same again and again.
-_SUBSTITUTED: dict[tuple[str, tuple[tuple[str, str], ...]], Poly] = {}
-_MOST = 100_000
-
-
-def forget(names: Iterator[int] | None = None) -> Iterator[int]:
-    """Forget what substitutions gave, and number fresh variables from the beginning, or as ``names`` goes on; where they are now."""
-    global _fresh
-    _SUBSTITUTED.clear()
-    before, _fresh = _fresh, itertools.count() if names is None else names
-    return before
-
-
 def _atom_substituted(atom: Atom, meant: Mapping[str, Index]) -> Poly:
     if any(map(_is_value, meant)):  # these are asked once
         return _with_replaced(atom, meant)
     used = {name: new for name, new in meant.items() if name in atom.free}
     key = (atom.key, tuple((name, new.key) for name, new in used.items()))
-    if (known := _SUBSTITUTED.get(key)) is None:
-        if len(_SUBSTITUTED) >= _MOST:
-            _SUBSTITUTED.clear()
-        known = _SUBSTITUTED[key] = _with_replaced(atom, used)
-    return known
+    known = remembered.substituted.get(key)
+    return remembered.remember(key, _with_replaced(atom, used)) if known is None else known
 
 
 def _with_replaced(atom: Atom, meant: Mapping[str, Index]) -> Poly:
@@ -380,8 +310,58 @@ def _with_replaced(atom: Atom, meant: Mapping[str, Index]) -> Poly:
             variables, names = fresh(atom.binders)
             return total(variables, substitute(mono_substituted(atom.body, names), meant))
         case Greatest():
-            from placeproof.prove.terms.extrema import substituted_greatest
-
             return substituted_greatest(atom, meant)
         case Paren(inside=inside):
             return substitute(inside, meant)
+
+
+# Greatest values: nested ones are one, and a guard on an index that it fixes is the value there.
+
+
+def greatest(binders: Sequence[Var], body: Poly, guards: frozenset[Guard] = frozenset()) -> Poly:
+    """The greatest value of a term over index variables, among the points where the guards hold.
+
+    Rules: over no index it is the term; the greatest over x of the greatest over y is the greatest over both; an index
+    that a guard fixes takes that value. Nothing is pulled out of a maximum.
+    """
+    body, guards = at_points(binders, body), _replaced(guards, {b.name: point(b.sort) for b in binders if b.sort.single})
+    used = body.free.union(*(s.free for g in guards for s in g))
+    chosen = [b for b in binders if b.name in used and not b.sort.single]
+    nested = next((a for m, _ in body.terms for a, _ in m.factors if isinstance(a, Greatest)), None)
+    if chosen and nested is not None and body == of_atom(nested):
+        variables, inner, inside = opened_greatest(nested)
+        return greatest([*chosen, *variables], inside, guards | inner)
+    for guard in sorted(guards, key=lambda g: (g[0].key, g[1].key)):
+        for variable, meant in (guard, guard[::-1]):
+            if isinstance(variable, Var) and variable in chosen and variable.name not in meant.free:
+                one: dict[str, Index] = {variable.name: meant}
+                rest = [b for b in chosen if b != variable]
+                return greatest(rest, substitute(body, one), _replaced(guards - {guard}, one))
+    return _canonical_greatest(chosen, body, guards) if chosen or guards else body
+
+
+def _replaced(guards: frozenset[Guard], meant: Mapping[str, Index]) -> frozenset[Guard]:
+    return ordered((substitute_index(a, meant), substitute_index(b, meant)) for a, b in guards)
+
+
+def ordered(pairs: Iterable[tuple[Index, Index]]) -> frozenset[Guard]:
+    """Guards in the order of their sides that normal forms have, without those that always hold."""
+    return frozenset((a, b) if a.key > b.key else (b, a) for a, b in pairs if a.key != b.key)
+
+
+def opened_greatest(atom: Greatest) -> tuple[list[Var], frozenset[Guard], Poly]:
+    """A maximum's variables under new names, with its guards and its body in them."""
+    variables, names = fresh(atom.binders)
+    return variables, _replaced(atom.guards, names), substitute(atom.body, names)
+
+
+def _canonical_greatest(binders: Sequence[Var], body: Poly, guards: frozenset[Guard]) -> Poly:
+    parts = itertools.chain((Poly({m: c}) for m, c in body.terms), (same(*g) for g in guards))
+    named = renamings(binders, parts, max([body.height, *(s.height for g in guards for s in g)]))
+    return of_atom(min(Greatest(names, _replaced(guards, meant), substitute(body, meant)) for names, meant in named))
+
+
+def substituted_greatest(atom: Greatest, meant: Mapping[str, Index]) -> Poly:
+    """A maximum with free variables replaced."""
+    variables, guards, inside = opened_greatest(atom)
+    return greatest(variables, substitute(inside, meant), _replaced(guards, meant))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from placeproof.prove.terms.remembered import forget
+
 #: Characters, counted with each monomial and each term that is made, which itself counts as many: about a minute. No single one may be
 #: a fiftieth of that.
 MOST, EACH = 3_000_000_000, 500
@@ -31,8 +33,6 @@ def spend(characters: int) -> None:
 def limited() -> Iterator[None]:
     """As much may be written as for one program, with nothing remembered of others: whether it is too much depends on it alone."""
     global _left  # noqa: PLW0603
-    from placeproof.prove.terms.algebra import forget
-
     before, _left = _left, MOST
     forget()
     try:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-from placeproof.prove.terms import recording
+from placeproof.prove.terms import remembered
 from placeproof.prove.terms.limit import spend
 
 
@@ -219,11 +219,11 @@ class Poly(Node):
         terms = dict(self.terms)
         for mono, coefficient in other.terms:
             terms[mono] = terms.get(mono, Fraction(0)) + coefficient
-        r = recording.active
+        r = remembered.record
         return Poly(terms) if r is None else r.note(Poly(terms), "plus", r.said(self), r.said(other))
 
     def __neg__(self) -> Poly:
-        result, r = Poly({m: -c for m, c in self.terms}), recording.active
+        result, r = Poly({m: -c for m, c in self.terms}), remembered.record
         return result if r is None else r.note(result, "times", r.line("number", "-1"), r.said(self))
 
     def __sub__(self, other: Poly) -> Poly:

@@ -7,23 +7,24 @@ to the names of the variables: equal sums get equal names. That is all that is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from placeproof.prove.terms.algebra import substitute
 from placeproof.prove.terms.nodes import Index, Poly, Var
 
 _Colours = dict[Var, int]
+_Substitute = Callable[[Poly, Mapping[str, Index]], Poly]
 
 
-def placed(binders: Sequence[Var], parts: Sequence[Poly]) -> tuple[Var, ...]:
+def placed(binders: Sequence[Var], parts: Sequence[Poly], substitute: _Substitute) -> tuple[Var, ...]:
     """The variables in an order that their names do not matter for. ``parts``: what the body consists of, in any order."""
     sorts = sorted({v.sort.name for v in binders})
-    return _Search(binders, parts).best({v: sorts.index(v.sort.name) for v in binders})[1]
+    return _Search(binders, parts, substitute).best({v: sorts.index(v.sort.name) for v in binders})[1]
 
 
 class _Search:
-    def __init__(self, binders: Sequence[Var], parts: Sequence[Poly]) -> None:
+    def __init__(self, binders: Sequence[Var], parts: Sequence[Poly], substitute: _Substitute) -> None:
         self.parts = parts
+        self.substitute = substitute
         self.about = {v: [p for p in parts if v.name in p.free] for v in binders}
 
     def best(self, colours: _Colours, quick: bool = False) -> tuple[tuple[str, ...], tuple[Var, ...]]:
@@ -35,7 +36,7 @@ class _Search:
         alike = min((c for c in classes.values() if len(c) > 1), key=lambda c: (len(c), colours[c[0]]), default=None)
         if alike is None:
             order = tuple(sorted(colours, key=lambda v: colours[v]))
-            return _seen(self.parts, {v.name: Var(f"?{n}", v.sort) for n, v in enumerate(order)}), order
+            return self._seen(self.parts, {v.name: Var(f"?{n}", v.sort) for n, v in enumerate(order)}), order
         first, *rest = alike
         if all(self._exchanged(first, v) for v in rest):
             return self.best({v: (c + 1) * len(alike) - (alike.index(v) if v in alike else 0) for v, c in colours.items()}, quick)
@@ -49,7 +50,7 @@ class _Search:
         """Variables of one colour look alike from now on."""
         while True:
             names: dict[str, Index] = {v.name: Var(f"?{c}.", v.sort) for v, c in colours.items()}
-            looks = {v: (c, _seen(self.about[v], {**names, v.name: Var("?", v.sort)})) for v, c in colours.items()}
+            looks = {v: (c, self._seen(self.about[v], {**names, v.name: Var("?", v.sort)})) for v, c in colours.items()}
             places = {look: n for n, look in enumerate(sorted(set(looks.values())))}
             if len(places) == len(set(colours.values())):
                 return colours
@@ -58,15 +59,13 @@ class _Search:
     def _exchanged(self, a: Var, b: Var) -> bool:
         """Whether the body stays as it is if two variables change places."""
         both = {*self.about[a], *self.about[b]}
-        return _seen(both, {a.name: b, b.name: a}) == _seen(both, {})
+        return self._seen(both, {a.name: b, b.name: a}) == self._seen(both, {})
 
+    def _seen(self, parts: Iterable[Poly], names: Mapping[str, Index]) -> tuple[str, ...]:
+        return tuple(sorted(self._key(part, names) for part in parts))
 
-def _seen(parts: Iterable[Poly], names: Mapping[str, Index]) -> tuple[str, ...]:
-    return tuple(sorted(_key(part, names) for part in parts))
-
-
-def _key(part: Poly, names: Mapping[str, Index]) -> str:
-    try:
-        return substitute(part, names).key
-    except ZeroDivisionError:  # two that are called alike for now
-        return ""
+    def _key(self, part: Poly, names: Mapping[str, Index]) -> str:
+        try:
+            return self.substitute(part, names).key
+        except ZeroDivisionError:  # two that are called alike for now
+            return ""

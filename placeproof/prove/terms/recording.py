@@ -12,26 +12,21 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from placeproof.prove.terms import nodes
+from placeproof.prove.terms import nodes, remembered
 
 _Term = TypeVar("_Term", "nodes.Poly", "nodes.Lam")
-#: The record that is open.
-active: Record | None = None
 
 
 @contextmanager
 def recording() -> Iterator[Record]:
     """Open a record. Nothing that was remembered of earlier terms is used, so that every step is seen,
     and that the same terms are always called the same."""
-    global active  # noqa: PLW0603
-    from placeproof.prove.terms import algebra
-
-    before, names, active = active, algebra.forget(), Record()
+    before, names, remembered.record = remembered.record, remembered.forget(), (record := Record())
     try:
-        yield active
+        yield record
     finally:
-        active = before
-        algebra.forget(names)
+        remembered.record = before
+        remembered.forget(names)
 
 
 class Record:

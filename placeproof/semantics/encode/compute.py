@@ -28,7 +28,8 @@ from placeproof.prove.terms import (
     substitute_index,
     total,
 )
-from placeproof.prove.terms.algebra import fresh, of_atom
+from placeproof.prove.terms.addition import of_atom
+from placeproof.prove.terms.algebra import fresh
 from placeproof.prove.terms.nodes import Atom, Greatest, Sum, Sym
 from placeproof.semantics.encode.context import CONSISTENCY, Context
 from placeproof.semantics.encode.values import Piece, Saved, Stream, Tensor

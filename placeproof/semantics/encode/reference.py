@@ -8,7 +8,7 @@ from functools import cached_property
 
 from placeproof.core.strategy import NORM
 from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, constant, greatest, inverse, lam, product, total
-from placeproof.prove.terms.algebra import of_atom, sum_of
+from placeproof.prove.terms.addition import of_atom, sum_of
 from placeproof.prove.terms.nodes import App, Atom, Mono
 from placeproof.semantics.encode.compute import input_part, largest, not_finite, pass_gradient, weight_gradient
 from placeproof.semantics.encode.world import E_BLOCK, E_SLICE, World

@@ -9,12 +9,12 @@ import numpy as np
 
 from placeproof.programs import Call, Resolved
 from placeproof.semantics.meaning import optimizer
-from placeproof.semantics.meaning.collectives import OnArrays
-from placeproof.semantics.meaning.layers import Experts, Layers, flat_pass, own_gradients
+from placeproof.semantics.meaning.devices.collectives import OnArrays
+from placeproof.semantics.meaning.devices.layers import Experts, Layers, flat_pass, own_gradients
+from placeproof.semantics.meaning.devices.mesh import Mesh, at_place, stacked
+from placeproof.semantics.meaning.devices.place import Meeting, Message, Place
 from placeproof.semantics.meaning.layout import Layout
-from placeproof.semantics.meaning.mesh import Mesh, at_place, stacked
 from placeproof.semantics.meaning.numbers import Array, Field
-from placeproof.semantics.meaning.place import Meeting, Message, Place
 from placeproof.semantics.meaning.problem import Problem
 from placeproof.semantics.meaning.recorded import HERE, Recorded, known, unheld
 from placeproof.semantics.meaning.setup import Difference, Fault, Setup

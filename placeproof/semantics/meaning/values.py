@@ -16,7 +16,7 @@ from placeproof.semantics.meaning.recorded import PLAIN
 from placeproof.semantics.meaning.world import Columns, World
 
 if TYPE_CHECKING:
-    from placeproof.semantics.meaning.place import Scope
+    from placeproof.semantics.meaning.devices.place import Scope
 
 Value = TypeVar("Value")
 

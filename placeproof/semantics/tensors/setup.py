@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from placeproof.semantics.meaning import Fault
-from placeproof.semantics.search import in_words
+from placeproof.semantics.searched import in_words
 
 
 class NotComputedError(Exception):

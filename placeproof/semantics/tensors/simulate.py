@@ -20,7 +20,7 @@ from placeproof.programs.ir import Tensor
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.recorded import Recorded, known, unheld
 from placeproof.semantics.meaning.script import begun, written
-from placeproof.semantics.search import Searched
+from placeproof.semantics.searched import Searched
 from placeproof.semantics.tensors.arrays import Arrays
 from placeproof.semantics.tensors.machine import Machine, Output
 from placeproof.semantics.tensors.numbers import SHOWN, Fractions, Residues, require_short

@@ -1,0 +1,248 @@
+"""Programs of blocks put together: forward in order, then backward in reverse, with the gradients of what is passed on.
+
+A block reads the stream as ``x`` and what the norm before it gives as ``n``. Its ``returns`` without a gradient gives ``y``, the new
+stream, or ``n``. What no block before gives is an input of the chain, and so is the gradient that backward begins with. The gradient of
+a tensor that several blocks read is the sum of what they give for it.
+
+The gradients that the chain claims are those of its last block's result, so the whole program can be simulated, and proved where the
+prover has the time: it is a check on the chain rule that is trusted when blocks are proved one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from placeproof.core.diagnostics import Diagnostic, InputError, Place
+from placeproof.core.mesh import Axis
+from placeproof.cost.blocks.recompute import renamed
+from placeproof.cost.blocks.shapes import Held, Line, inputs, lines
+from placeproof.programs import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
+from placeproof.programs.ir import Tensor, adjoints
+
+__all__ = ["INPUT", "Origin", "chained"]
+
+#: What a block gives -> what the next ones read it as.
+_READ_AS = {"y": "x", "n": "n"}
+
+#: The block that an input of the chain is said to be of.
+INPUT = "input"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a value of a chain is from: the name of the block, its number from 1, and the block's own name for the value.
+
+    An input of the chain is of the block :data:`INPUT`, number 0.
+    """
+
+    block: str
+    number: int
+    name: str
+
+
+def chained(blocks: Sequence[Program], name: str = "layer") -> tuple[Program, dict[str, Origin]]:
+    """The program of a chain of blocks, and where each of its names is from.
+
+    Raises InputError for no block, and for a program that is none or does not give exactly ``y`` or ``n``; where a result is not read;
+    where a block reads a tensor in another layout than it is given in; and where meshes contradict one another.
+    """
+    if not blocks:
+        _refuse("PP309", "a chain has at least one block", None)
+    chain = _Chain([_Part(block, number) for number, block in enumerate(blocks, 1)])
+    program = replace(
+        blocks[0],
+        name=name,
+        axes=_axes(blocks),
+        body=(*chain.forward(), *chain.backward()),
+        tensors=tuple(chain.header.values()),
+        approximates=tuple(dict.fromkeys(a for b in blocks for a in b.approximates)),
+        without=tuple(dict.fromkeys(w for b in blocks for w in b.without)),
+    )
+    return read(render(program), source=name), chain.origins
+
+
+def _axes(blocks: Sequence[Program]) -> tuple[Axis, ...]:
+    found: dict[str, Axis] = {}
+    for block in blocks:
+        for axis in block.axes:
+            if found.setdefault(axis.name, axis) != axis:
+                _refuse("PP305", f"axis `{axis.name}` of `{block.name}` is not that of the blocks before", None)
+    return tuple(found.values())
+
+
+class _Part:
+    """One block of a chain. ``given``: what it gives; ``seed``: the gradient of it that comes in; ``called``: its names in the chain."""
+
+    def __init__(self, program: Program, number: int) -> None:
+        self.program, self.number = program, number
+        self.lines = lines(program)
+        for stmt in program.body:
+            if isinstance(stmt, For):
+                _refuse("PP309", "a block with rounds of a ring cannot be put into a chain", stmt.place)
+        self.tensors = {t.name: t for t in program.tensors}
+        self.given, self.result = self._gives()
+        self.seed = self._seed()
+        written = [line.stmt.targets[0].name for line in self.lines if isinstance(line.stmt, Assign)]
+        for wire in filter(self.read, _READ_AS.values()):
+            if wire in written:
+                place = self.tensors[wire].place
+                _refuse("PP309", f"`{program.name}` overwrites `{wire}`, which it reads", place, "give what it makes another name")
+        self.called = {n: f"{n}_{number}" for n in (*self.tensors, *written)}
+
+    def _gives(self) -> tuple[str, Held]:
+        """What the block gives, `y` or `n`."""
+        found = [(call, line.result) for line in self.lines if (call := _returned(line)) and not call.option("gradient_of")]
+        if len(found) != 1:
+            _refuse("PP309", f"`{self.program.name}` gives {len(found)} results, and a block of a chain gives one", None, "`returns(y)`")
+        (arg,) = found[0][0].args
+        if not isinstance(arg, Ref) or arg.name not in _READ_AS:
+            help = "call it `y` if it is the stream, and `n` if the next block reads it beside the stream"
+            _refuse("PP309", f"the result of `{self.program.name}` is neither `y` nor `n`", arg.place, help)
+        return arg.name, found[0][1]
+
+    def _seed(self) -> Tensor:
+        """The tensor of the header that backward begins with."""
+        seeds = adjoints(self.program)
+        for call in filter(None, map(_returned, self.lines)):
+            if call.option("gradient_of") not in (None, self.given):
+                _refuse("PP309", f"in a chain every gradient of `{self.program.name}` is one of `{self.given}`", call.place)
+        if len(seeds) != 1 or not seeds <= set(self.tensors):
+            help = f"declare it: `tensor(d{self.given}, ...)`"
+            _refuse("PP309", f"backward of `{self.program.name}` does not begin with one tensor of its header", None, help)
+        return self.tensors[next(iter(seeds))]
+
+    def read(self, wire: str) -> bool:
+        """Whether the block reads the stream, or what a norm gives."""
+        return wire in self.tensors and wire != self.seed.name
+
+    def statements(self, *, backward: bool) -> Iterator[tuple[Line, Assign | Do]]:
+        """The statements of one direction, results apart, and as they are called in the chain."""
+        for line in self.lines:
+            call = _returned(line)
+            if line.backward == backward and (call is None or call.option("gradient_of")):
+                stmt = renamed(line.stmt, self.called)
+                if isinstance(stmt, Assign):
+                    stmt = replace(stmt, targets=(Ref(name=self.called[stmt.targets[0].name]),))
+                yield line, stmt
+
+
+class _Chain:
+    """The chain while it is put together. ``wires``: what is read now as `x` and as `n`, with how it lies."""
+
+    def __init__(self, parts: Sequence[_Part]) -> None:
+        self.parts = parts
+        self.last = parts[-1]
+        self.header: dict[str, Tensor] = {}
+        self.origins: dict[str, Origin] = {}
+        self.gradients: dict[str, list[Expr]] = {}
+        self.makers: dict[str, _Part] = {}
+        wires: dict[str, tuple[str, Held]] = {}
+        self.last.called[self.last.seed.name] = self.last.seed.name
+        for part in parts:
+            self._declare(part, wires)
+            wires[_READ_AS[part.given]] = (part.called[part.given], part.result)
+            self.makers[part.called[part.given]] = part
+        self._input(self.last.seed, self.last.seed.name)
+
+    def _declare(self, part: _Part, wires: dict[str, tuple[str, Held]]) -> None:
+        """What a block reads from blocks before it, and what is its own."""
+        held = inputs(part.program)
+        for wire in filter(part.read, _READ_AS.values()):
+            if wire not in wires:
+                self._input(part.tensors[wire], wire)
+                wires[wire] = (wire, held[wire])
+            _same_layout(wires[wire][1], held[wire], f"`{wire}` of block {part.number}, `{part.program.name}`")
+            part.called[wire] = wires[wire][0]
+        for own, called in part.called.items():
+            if not (own in _READ_AS.values() and part.read(own)):
+                self.origins[called] = Origin(block=part.program.name, number=part.number, name=own)
+                if own in part.tensors and own != part.seed.name:
+                    self.header[called] = replace(part.tensors[own], name=called)
+
+    def _input(self, tensor: Tensor, name: str) -> None:
+        self.header[name] = replace(tensor, name=name)
+        self.origins[name] = Origin(block=INPUT, number=0, name=name)
+
+    def forward(self) -> Iterator[Stmt]:
+        """Forward of all blocks, and the chain's result."""
+        for part in self.parts:
+            yield from (stmt for _, stmt in part.statements(backward=False))
+        yield Do(call=Call(op="returns", args=(Ref(name=self.last.called[self.last.given]),)))
+
+    def backward(self) -> Iterator[Stmt]:
+        """Backward of all blocks in reverse, and the gradients by the chain's inputs."""
+        for part in reversed(self.parts):
+            if part is not self.last:
+                given = part.called[part.given]
+                if given not in self.gradients:
+                    _refuse("PP309", f"no block of the chain reads what block {part.number}, `{part.program.name}`, gives", None)
+                yield Assign(targets=(Ref(name=part.called[part.seed.name]),), value=_sum(self.gradients[given]))
+            yield from self._backward_of(part)
+        for wire in _READ_AS.values():
+            if wire in self.gradients:
+                yield self._claim(_sum(self.gradients[wire]), wire)
+
+    def _backward_of(self, part: _Part) -> Iterator[Stmt]:
+        begun = part is not self.last
+        for line, stmt in part.statements(backward=True):
+            found = self._claimed(part, line, stmt) if _returned(line) else (stmt,)
+            for one in found:
+                if not (begun or line.result.incoming):
+                    seed = part.seed.name
+                    yield Assign(targets=(Ref(name=f"{seed}_0"),), value=Ref(name=seed))  # so that what follows is backward here, too
+                begun = True
+                yield one
+
+    def _claimed(self, part: _Part, line: Line, stmt: Assign | Do) -> Iterator[Stmt]:
+        """What a block claims to be a gradient: added up where it is by what is passed on, a claim of the chain elsewhere."""
+        assert isinstance(stmt, Do)
+        by, (value,) = stmt.call.option("by") or "", stmt.call.args
+        if not (by in _READ_AS.values() and part.read(by)):
+            yield self._claim(value, part.called[by])
+            return
+        if maker := self.makers.get(part.called[by]):
+            what = f"the gradient by `{by}` of block {part.number}, `{part.program.name}`"
+            _same_layout(line.result, inputs(maker.program)[maker.seed.name], what)
+        if not isinstance(value, Ref):
+            name = _fresh(f"by_{by}", part.called)
+            called = part.called[name] = f"{name}_{part.number}"
+            self.origins[called] = Origin(block=part.program.name, number=part.number, name=name)
+            yield Assign(targets=(Ref(name=called),), value=value)
+            value = Ref(name=called)
+        self.gradients.setdefault(part.called[by], []).append(value)
+
+    def _claim(self, value: Expr, by: str) -> Stmt:
+        names = {"gradient_of": self.last.called[self.last.given], "by": by, "at": self.last.seed.name}
+        return Do(call=Call(op="returns", args=(value,), options=tuple(names.items())))
+
+
+def _returned(line: Line) -> Call | None:
+    stmt = line.stmt
+    return stmt.call if isinstance(stmt, Do) and stmt.call.op == "returns" else None
+
+
+def _sum(parts: Sequence[Expr]) -> Expr:
+    result = parts[0]
+    for part in parts[1:]:
+        result = Binary(op="+", left=result, right=part)
+    return result
+
+
+def _fresh(name: str, taken: Collection[str]) -> str:
+    return name if name not in taken else _fresh(f"{name}_", taken)
+
+
+def _same_layout(given: Held, read: Held, what: str) -> None:
+    if set(given.dims) != set(read.dims) or dict(given.split) != dict(read.split):
+        _refuse("PP309", f"{what} is given with {_laid(given)} and taken with {_laid(read)}", None, "let both blocks lay it out alike")
+
+
+def _laid(held: Held) -> str:
+    cut = [f"`{d}` split over {' and '.join(f'`{a}`' for a in axes)}" for d, axes in held.split.items()]
+    return ", ".join([*cut, *(f"`{d}`" for d in held.dims if d not in held.split)]) or "no dimension"
+
+
+def _refuse(code: str, message: str, place: Place | None, help: str | None = None) -> NoReturn:
+    raise InputError([Diagnostic(code=code, message=message, place=place, help=help)])

@@ -1,0 +1,1 @@
+"""What a strategy's training step holds and sends, derived from its program over states."""

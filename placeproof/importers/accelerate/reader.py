@@ -1,0 +1,375 @@
+"""Accelerate: the file that `accelerate config` writes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+from placeproof.core.diagnostics import Problems
+from placeproof.importers.accelerate import deepspeed as accelerate_deepspeed
+from placeproof.importers.accelerate.experts import check_experts, experts
+from placeproof.importers.accelerate.facts import SAYS, known
+from placeproof.importers.accelerate.fields import FIELDS, MULTI, OWNED, SHARDING, Run, without_empty
+from placeproof.importers.document import Document
+from placeproof.importers.fields import Reader
+from placeproof.importers.imported import Imported, Reading, Role, expression, over_axes
+
+_DS, _FSDP, _MG, _PC = "deepspeed_config.", "fsdp_config.fsdp_", "megatron_lm_config.megatron_lm_", "parallelism_config.parallelism_config_"
+#: What becomes of a model whose layers are no units, in each version of FSDP (accelerate==1.15.0:utils/fsdp_utils.py, fsdp2_prepare_model).
+_WHOLE = "the layers are no units: all of them are gathered at once, and stay so between forward and backward"
+_UNWRAPPED = (
+    _WHOLE,
+    f"{_WHOLE}; Accelerate cuts off the embedding and the head of a model of transformers, which here are part of the unit",
+)
+_HALVES = "16-bit weights and gradients, with an fp32 copy"
+_Parts = dict[str, dict[str, object]]
+
+
+def read(document: Document, world: int | None, problems: Problems) -> Imported:
+    """Read a configuration of Accelerate. ``world`` is the number of processes where the file leaves it open."""
+    document, empty = without_empty(document)
+    reader = Reader(document, FIELDS, problems)
+    run = Run(reader=reader, kind=_kind(reader, problems))
+    _count(run, world)
+    sizes = _sizes(run)
+    _check_machines(run)
+    _check_names(run)
+    if accelerate_deepspeed.named_file(run):
+        return _followed(run, document, empty, problems)
+    build = {"FSDP": _fsdp, "DEEPSPEED": accelerate_deepspeed.parts, "MEGATRON_LM": _megatron, "TP": _tensor}.get(run.kind, _plain)
+    parts = build(run, sizes)
+    tokens, attention = _tokens(run, sizes)
+    ep, whole = experts(run)
+    if tokens * ep == 1 and not set(parts) - {"accumulate", "checkpoint"}:
+        parts = {"ddp": {"dp": 1}, **parts}
+    _check_others(run)
+    known(run, sizes).ask("accelerate", run.refuse, SAYS)
+    precision = _precision(run)
+    return Imported(
+        system="accelerate",
+        source=document.source,
+        expression=expression(over_axes(parts, tokens=tokens, attention=attention, experts=ep, whole=whole)),
+        readings=_readings(run, empty),
+        precision=precision,
+        numbers=run.numbers,
+        without=("equal-token-counts",) if run.kind == "MEGATRON_LM" and run.get(_MG + "eod_mask_loss") else (),
+    )
+
+
+def _followed(run: Run, document: Document, empty: list[Reading], problems: Problems) -> Imported:
+    """What the file of DeepSpeed says that the configuration names, with the settings of both."""
+    _check_others(run)
+    found = accelerate_deepspeed.follow(run, document.source, problems)
+    if found is None:
+        return Imported(system="accelerate", source=document.source, expression="", readings=())
+    name = run.get(_DS + "deepspeed_config_file")
+    inner = tuple(replace(reading, name=f"{name}: {reading.name}") for reading in found.readings)
+    return replace(found, system="accelerate", source=document.source, readings=(*_readings(run, empty), *inner))
+
+
+def _readings(run: Run, empty: list[Reading]) -> tuple[Reading, ...]:
+    """Every setting in the order of the file, with what was found out about it."""
+
+    def seen(reading: Reading) -> Reading:
+        owner = OWNED.get(reading.name.partition(".")[0])
+        if owner is not None and run.kind != owner:
+            return reading.noted(Role.NO_MATTER, f"read with distributed_type {owner} alone", told=False)
+        return reading.noted(*run.marks.get(reading.name, (reading.role, reading.note, reading.told)))
+
+    def order(reading: Reading) -> tuple[int, int]:
+        return (reading.place.line, reading.place.column) if reading.place else (0, 0)
+
+    unsaid = [
+        Reading(name=name, value=run.get(name), role=Role.READ, note=f"not said; {note}", told=True) for name, note in run.unsaid.items()
+    ]
+    return (*sorted([*map(seen, run.reader.readings), *empty], key=order), *unsaid)
+
+
+def _kind(reader: Reader, problems: Problems) -> str:
+    if "distributed_type" not in reader.document.data:
+        first = next(iter(reader.document.data), "")
+        problems.add(
+            "PP504",
+            "no `distributed_type` is said, and Accelerate asks for one",
+            place=reader.document.place(first),
+            help="for example `distributed_type: FSDP`",
+        )
+    kind = reader.get("distributed_type")
+    if kind is False:
+        return "NO"
+    if kind == "MODEL_PARALLEL":
+        reader.refuse("distributed_type", "SageMaker's own library decides this split", "give the strategy itself, as `tp(tp=8)`")
+    return str(kind or "")
+
+
+def _count(run: Run, world: int | None) -> None:
+    """The processes in all, and the machines that share them."""
+    said = run.get("num_processes")
+    if said is not None and (said == 0 or said < -1):
+        run.refuse("num_processes", f"{said} processes cannot run", "at least 1, or -1 where the launcher says it", "PP503")
+        said = None
+    if said == -1:
+        run.mark("num_processes", "left to the launcher")
+        said = None
+    run.machines = run.get("num_machines")
+    if run.kind == "NO":
+        said = _single(run, said, world)
+    elif world is not None and said is not None and world != said:
+        run.refuse("num_processes", f"the file starts {said} processes, and {world} devices were given", "leave one of the two out")
+    run.world = said if said is not None else world
+
+
+def _check_machines(run: Run) -> None:
+    if run.world is not None and run.world % run.machines:
+        message = f"{run.world} processes are not divided evenly by {run.machines} machines"
+        run.refuse("num_machines", message, "Accelerate starts num_processes // num_machines on each, and would leave the rest out")
+
+
+def _check_names(run: Run) -> None:
+    """FSDP's settings may stand without their prefix, but not with and without it."""
+    for name in run.reader.found:
+        table, _, short = name.partition(".")
+        if table == "fsdp_config" and f"{table}.fsdp_{short}" in run.reader.found:
+            run.refuse(name, f"`{short}` and `fsdp_{short}` are one setting, said twice", "leave one of the two out", "PP502")
+
+
+def _single(run: Run, said: int | None, world: int | None) -> int:
+    """Without distribution one process is started, whatever the number says."""
+    if said is not None and said > 1:
+        run.refuse("num_processes", f"{said} processes, and `distributed_type` is NO: one is started", "`distributed_type: MULTI_GPU`")
+    elif world is not None and world > 1:
+        run.refuse("distributed_type", f"NO is one process, and {world} devices were given", "`distributed_type: MULTI_GPU`")
+    return 1
+
+
+def _sizes(run: Run) -> dict[str, int]:
+    """The sizes of `parallelism_config`, checked against each other and against the world; none said: an empty table."""
+    names = [f"{n}_size" for n in ("dp_replicate", "dp_shard", "cp", "sp", "tp")]
+    if not isinstance(run.reader.document.data.get("parallelism_config"), dict):
+        return {}
+    rep, shard, cp, sp, tp = (run.get(_PC + n) for n in names)
+    two = run.kind == "FSDP" and int(run.get(_FSDP + "version")) == 2
+    product = rep * shard * cp * sp * tp
+    said = [_PC + n for n in names if run.said(_PC + n)]
+    last = next((n for n in reversed(said) if run.get(n) > 1), said[-1] if said else "parallelism_config")
+    if product > 1 and not two and run.kind not in (*MULTI, "DEEPSPEED", ""):
+        run.refuse(last, "sizes of parallelism_config need FSDP 2, DeepSpeed or plain processes", "`fsdp_version: 2`, or leave them out")
+    if cp > 1 and sp > 1:
+        run.refuse(_PC + "cp_size", "context parallelism and Ulysses exclude one another", "leave cp_size or sp_size at 1")
+    copied = (tp > 1 or cp > 1) and rep > 1 and shard == 1  # which a rule refuses
+    if two and not copied and shard == 1 and cp == 1 and (run.world or product) != 1:
+        run.refuse(last, "FSDP 2 has nothing to shard over: dp_shard_size and cp_size are 1", "raise `dp_shard_size`")
+    if shard > 1 and tp > 1 and run.kind in MULTI:
+        run.refuse(_PC + "dp_shard_size", "beside tp_size nothing averages these gradients without FSDP 2", "`distributed_type: FSDP`")
+    if sp == 1 and product > 1 and run.world is not None and product != run.world:
+        run.uneven = True  # a rule says so
+    if run.world is None and sp == 1 and product > 1:
+        run.world = product
+    _split_sequence(run, cp, sp)
+    return dict(zip((_PC + n for n in names), (rep, shard, cp, sp, tp), strict=True))
+
+
+def _tokens(run: Run, sizes: dict[str, int]) -> tuple[int, str | None]:
+    """Over how many devices each sample is split, and how attention reaches the tokens of the others."""
+    if run.kind == "MEGATRON_LM":
+        return run.get(_MG + "context_parallel_size"), None
+    if (sp := sizes.get(_PC + "sp_size", 1)) > 1:
+        return sp, "ulysses"
+    return sizes.get(_PC + "cp_size", 1), None if run.get(_PC + "cp_comm_strategy") == "alltoall" else "gather"
+
+
+def _split_sequence(run: Run, cp: int, sp: int) -> None:
+    if cp > 1:
+        run.mark(_PC + "cp_size", f"splits each sample over {cp} devices, the axis cp; FSDP shards over them too")
+    if sp > 1:
+        run.mark(_PC + "sp_size", f"splits each sample over {sp} devices (Ulysses), the axis cp; ZeRO shards over them too")
+    if run.said(_PC + "sp_seq_length") and run.get(_PC + "sp_seq_length_is_variable") is False:
+        run.numbers["s"] = Fraction(run.get(_PC + "sp_seq_length"))
+        run.mark(_PC + "sp_seq_length", "tokens of a sample: s")
+
+
+def _axis(name: str, **degree: int | None) -> _Parts:
+    """A strategy with one axis; nothing where its degree is 1."""
+    return {} if 1 in degree.values() else {name: dict(degree)}
+
+
+def _data(name: str, dp: int | None, tokens: int) -> _Parts:
+    """Data parallelism; nothing over one device, unless it shards over those that samples are split over, too."""
+    return {name: {"dp": dp}} if tokens > 1 and name != "ddp" else _axis(name, dp=dp)
+
+
+def _plain(run: Run, sizes: dict[str, int]) -> _Parts:
+    """DistributedDataParallel over all processes, or tensor parallelism over all."""
+    if sizes.get(_PC + "dp_shard_size", 1) > 1:
+        run.mark(_PC + "dp_shard_size", "shards nothing without FSDP 2: these devices hold copies")
+    kept = {n: d for n, d in sizes.items() if n not in (_PC + "dp_replicate_size", _PC + "dp_shard_size")}
+    return {**_axis("ddp", dp=run.over(kept)), **_axis("tp", tp=sizes.get(_PC + "tp_size", 1))}
+
+
+def _tensor(run: Run, sizes: dict[str, int]) -> _Parts:
+    degree = run.get("tp_config.tp_size")
+    return {**_axis("ddp", dp=run.over({"tp_config.tp_size": degree})), **_axis("tp", tp=degree)}
+
+
+def _fsdp(run: Run, sizes: dict[str, int]) -> _Parts:
+    version = int(run.get(_FSDP + "version"))
+    strategy = _strategy_one(run) if version == 1 else _strategy_two(run)
+    options: dict[str, object] = {}
+    if strategy in ("SHARD_GRAD_OP", "HYBRID_SHARD_ZERO2"):
+        options["reshard_after_forward"] = False
+    policy = str(run.get(_FSDP + "auto_wrap_policy")).upper()
+    if policy == "NO_WRAP" or (policy == "SIZE_BASED_WRAP" and version == 1 and run.get(_FSDP + "min_num_params") == 0):
+        # PyTorch keeps the outermost unit gathered until backward, in both versions
+        options.update(reshard_after_forward=False, unit="model")
+        run.say(_FSDP + "auto_wrap_policy", _UNWRAPPED[version - 1])
+    if _prefetches(run, version):
+        options["prefetch"] = True
+    rep, shard = _groups(run, sizes, strategy)
+    offload = _FSDP + "offload_params"
+    if strategy == "NO_SHARD" or (shard == 1 and sizes.get(_PC + "cp_size", 1) == 1):
+        parts = _axis("ddp", dp=run.over({}) if strategy == "NO_SHARD" else rep)
+    elif run.get(offload) and rep == 1 and options.get("reshard_after_forward", True):
+        run.mark(offload, "shards, their optimizer state and its update lie on the host", Role.READ)
+        parts = {"zero_infinity": {"dp": shard}}
+    elif rep != 1:
+        parts = {"hsdp": {"rep": rep, "shard": shard, **options}}
+    else:
+        parts = {"fsdp": {"dp": shard, **options}}
+    return {**parts, **_axis("tp", tp=sizes.get(_PC + "tp_size", 1)), **_checkpoint(run, version)}
+
+
+def _groups(run: Run, sizes: dict[str, int], strategy: str) -> tuple[int, int | None]:
+    """Copies, and the devices that one copy is sharded over."""
+    if sizes and int(run.get(_FSDP + "version")) == 2:
+        return sizes[_PC + "dp_replicate_size"], sizes[_PC + "dp_shard_size"]
+    if strategy.startswith("HYBRID") and run.machines > 1:
+        run.mark("num_machines", f"HYBRID_SHARD: {run.machines} copies, each sharded over one machine")
+        return run.machines, None if run.world is None else max(run.world // run.machines, 1)
+    return 1, run.world
+
+
+def _strategy_one(run: Run) -> str:
+    """FSDP 1: `fsdp_sharding_strategy`, by name or number."""
+    name, other = _FSDP + "sharding_strategy", _FSDP + "reshard_after_forward"
+    said = str(run.get(name) if run.said(name) else SHARDING[0]).upper()
+    if said.isdigit() and 1 <= int(said) <= len(SHARDING):
+        said = SHARDING[int(said) - 1]
+    if said not in SHARDING:
+        run.refuse(name, f"`{run.get(name)}` is no sharding strategy", "one of " + ", ".join(SHARDING), "PP503")
+        return SHARDING[0]
+    if run.said(other):
+        # `accelerate launch` always hands on fsdp_sharding_strategy, FULL_SHARD where a file does not say it, and that goes first
+        run.mark(other, f"FSDP 1 does not read it: fsdp_sharding_strategy decides, {said} here", Role.NO_MATTER, told=True)
+    return said
+
+
+def _strategy_two(run: Run) -> str:
+    """FSDP 2: `fsdp_reshard_after_forward`, true or false."""
+    name = _FSDP + "reshard_after_forward"
+    said = run.get(name) if run.said(name) else True
+    for old in ("sharding_strategy", "backward_prefetch", "backward_prefetch_policy", "forward_prefetch"):
+        if run.said(_FSDP + old):
+            run.mark(_FSDP + old, "FSDP 2 does not read it", Role.NO_MATTER, told=True)
+    if not isinstance(said, bool):
+        run.refuse(name, f"FSDP 2 takes true or false, not {said!r}", "true: as FULL_SHARD; false: as SHARD_GRAD_OP")
+    if str(run.get(_FSDP + "state_dict_type")).upper() in ("LOCAL_STATE_DICT", "2"):
+        run.refuse(_FSDP + "state_dict_type", "FSDP 2 has no LOCAL_STATE_DICT", "`SHARDED_STATE_DICT`")
+    return "SHARD_GRAD_OP" if said is False else "FULL_SHARD"
+
+
+def _prefetches(run: Run, version: int) -> bool:
+    """Whether two units are alive at once: the next one is gathered while this one computes."""
+    if version == 2:
+        run.mark(_FSDP + "version", "fully_shard, which always gathers the next unit of backward early")
+        return True
+    backward = run.get(_FSDP + "backward_prefetch") or run.get(_FSDP + "backward_prefetch_policy")
+    return str(backward).upper() in ("BACKWARD_PRE", "1") or run.get(_FSDP + "forward_prefetch") is True
+
+
+def _checkpoint(run: Run, version: int) -> _Parts:
+    whole, offload = _FSDP + "activation_checkpointing", _FSDP + "activation_checkpointing_offload"
+    if run.get(offload) and not run.get(whole):
+        run.refuse(offload, "there are no kept inputs to offload", "`fsdp_activation_checkpointing: true`")
+    elif run.get(offload) and version == 1:
+        run.refuse(offload, "kept inputs are offloaded by FSDP 2 alone", "`fsdp_version: 2`")
+    if run.get(_FSDP + "cpu_ram_efficient_loading") and run.get(_FSDP + "sync_module_states") is False:
+        message = "the other processes would start with empty weights: fsdp_cpu_ram_efficient_loading needs it"
+        run.refuse(_FSDP + "sync_module_states", message, "`fsdp_sync_module_states: true`")
+    if not run.get(whole):
+        return {}
+    return {"checkpoint": {"checkpoints": "host"} if run.get(offload) else {}}
+
+
+def _megatron(run: Run, sizes: dict[str, int]) -> _Parts:
+    degrees = {_MG + n: run.get(_MG + n) for n in ("tp_degree", "pp_degree", "context_parallel_size")}
+    tp, pp, cp = degrees.values()
+    data, dp = "zero1" if run.get(_MG + "use_distributed_optimizer") else "ddp", check_experts(run, run.over(degrees))
+    parts = _data(data, dp, cp * experts(run)[0]) | _axis("tp", tp=tp)
+    if tp > 1 and run.get(_MG + "sequence_parallelism"):
+        parts["sp"] = {"tp": tp}
+    steps = run.get(_MG + "num_micro_batches")
+    if pp > 1:
+        parts["pp"] = {"pp": pp, "microbatches": steps}
+    elif steps is not None and steps > 1:
+        parts["accumulate"] = {"microbatches": steps}
+    if steps is not None:
+        run.numbers["m"] = Fraction(steps)
+    return {**parts, **_recompute(run)}
+
+
+def _recompute(run: Run) -> _Parts:
+    """Megatron's full recomputation, layer by layer: our checkpoint. Other forms are not."""
+    whole, method, layers = (_MG + "recompute_" + n for n in ("granularity", "method", "num_layers"))
+    if not any(run.said(name) for name in (whole, method, layers)):
+        return {}
+    if run.get(whole) == "selective":
+        run.mark(whole, "computes the attention of each layer again in backward", Role.NOT_MODELLED)
+        return {}
+    if run.get(method) == "block" or (run.get(layers) or 1) > 1:
+        run.mark(layers if run.said(layers) else method, "keeps the inputs of some layers alone", Role.NOT_MODELLED)
+        return {}
+    return {"checkpoint": {}}
+
+
+def _check_others(run: Run) -> None:
+    ids = run.get("gpu_ids")
+    if ids is not None and run.kind in MULTI and run.machines <= 1 and str(ids) not in ("all", "auto") and "," not in str(ids):
+        run.refuse("gpu_ids", f"one device is named, and {run.kind} needs two", "`gpu_ids: all`, or several with commas")
+    for clip in (_DS + "gradient_clipping", _MG + "gradient_clipping"):
+        if run.get(clip) == 0:
+            run.mark(clip, "nothing is scaled", Role.NO_MATTER)
+    if run.get("downcast_bf16") in (False, "no", "NO"):
+        run.mark("downcast_bf16", "the default", Role.NO_MATTER)
+
+
+def _precision(run: Run) -> str | None:
+    """The named precision, where what the system holds is one; the notes say what it holds."""
+    said = str(run.get("mixed_precision") or ("fp16" if run.get("fp16") else "")).lower()
+    name = "mixed_precision" if run.said("mixed_precision") else "fp16"
+    if not said:
+        return None
+    found, note = _widths(run, said)
+    if run.said(name):
+        other = run.kind == "DEEPSPEED" and note != _HALVES
+        run.mark(name, note, Role.NOT_MODELLED if said == "fp8" else Role.READ, told=found is None or other)
+    return found
+
+
+def _widths(run: Run, said: str) -> tuple[str | None, str]:
+    if said == "fp8":
+        return None, "multiplies in 8 bits"
+    if run.kind == "MEGATRON_LM":
+        if run.get(_MG + "use_precision_aware_optimizer"):
+            return None, "the widths of the optimizer state are not known"
+        return {"no": "fp32-adam"}.get(said, f"megatron-{said}"), "as Megatron-LM trains"
+    if run.kind == "DEEPSPEED":
+        name, why = accelerate_deepspeed.types(run, {"no": "fp32"}.get(said, said)).adam()
+        return name, why or ("all in fp32" if said == "no" else _HALVES)
+    if said == "no":
+        return "fp32-adam", "all in fp32, if the model is loaded so"
+    if run.kind == "FSDP":
+        held = "shards, gradients and Adam's state in fp32; gathered, computed and sent in 16 bits"
+        return None, f"{held}: `--precision fp32-adam` counts what is kept"
+    if run.kind in ("XLA", "TPU"):
+        return None, "XLA computes in bf16; what it keeps is its own matter"
+    return "fp32-adam", "weights, gradients and Adam's state stay fp32; layers compute in 16 bits, so activations take less"

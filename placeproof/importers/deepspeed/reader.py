@@ -1,0 +1,457 @@
+"""DeepSpeed's JSON file as a strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.importers.asked import Known
+from placeproof.importers.deepspeed.experts import check_experts, devices_note
+from placeproof.importers.deepspeed.facts import SAYS
+from placeproof.importers.deepspeed.fields import FIELDS, HARMLESS, PASSED_OVER, REMOVED, SWITCHES, WIDTHS
+from placeproof.importers.deepspeed.types import Types
+from placeproof.importers.document import Document, Path
+from placeproof.importers.fields import Field, Reader, field
+from placeproof.importers.imported import Imported, Reading, Role, expression, misplaced, over_axes
+
+_ZERO = "zero_optimization"
+_BATCH, _MICRO, _STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+_MASTERS = (
+    "fp16.fp16_master_weights_and_grads",
+    *(f"{table}.{name}" for table in ("bf16", "bfloat16") for name in ("bf16_master_weights_and_grads", "bf16_optimizer_states")),
+)
+#: Tables that DeepSpeed takes apart without asking whether they are null.
+_UNPACKED = (_ZERO, "fp16", "optimizer", "compile", "hybrid_engine")
+_COMPRESSING = ("onebitadam", "zerooneadam", "onebitlamb")
+_ROWWISE = ("lamb", "onebitlamb", "muon", "adafactor", "lbfgs")
+_TWO_MOMENTS = ("", "adam", "adamw", "muadam", "muadamw", "lamb")
+_SGD = ("sgd", "musgd")
+_OTHERS = ("adagrad", "lion", "adadelta", "adamax", "asgd", "nadam", "radam", "rmsprop", "rprop", "sparseadam")
+_OPTIMIZERS = (*_COMPRESSING, *_ROWWISE, *_TWO_MOMENTS[1:], *_SGD, *_OTHERS)
+#: Those that DeepSpeed builds for the host where the file says that the state lies there; Adam, or the program's own, come first.
+_ON_HOST = ("", "adam", "adamw", "adagrad", "lion")
+#: Those that DeepSpeed runs with ZeRO unasked.
+_TESTED = ("", "adam", "adamw", "adagrad", "lion", "muon")
+
+
+def read(document: Document, world: int | None, problems: Problems) -> Imported:
+    """Read a configuration of DeepSpeed. Problems are collected; with any, what is returned must not be used."""
+    config = _Config(Reader(document, (*FIELDS, *_forms(document.data)), problems, auto=True, passed_over=PASSED_OVER), world)
+    parts, precision = config.parts(), config.precision()
+    config.check()
+    config.known().ask("deepspeed", config.reader.refuse, SAYS)
+    numbers = {
+        "b": config.micro,
+        "m": config.steps if any(config.reader.said(n) for n in (_BATCH, _MICRO, _STEPS)) else None,
+        "V": config.get("vocabulary_size"),
+    }
+    return Imported(
+        system="deepspeed",
+        source=document.source,
+        expression=expression(over_axes(parts, tokens=config.sp, attention="ulysses", experts=config.ep, whole=config.whole)),
+        readings=tuple(config.readings()),
+        precision=precision,
+        numbers={name: Fraction(value) for name, value in numbers.items() if value is not None},
+        without=("elementwise-optimizer",) if config.optimizer in _ROWWISE else (),
+    )
+
+
+def otherwise(stage: int) -> str:
+    """In what DeepSpeed's stage differs from the one of the formulas, if no further setting tells it otherwise."""
+    if stage == 3:
+        text = "DeepSpeed keeps up to 1e9 parameters gathered, and the formulas none: more memory, and less traffic"
+    else:
+        text = "DeepSpeed all-reduces gradients where the formulas reduce-scatter them: twice the traffic of gradients"
+    return f"unless told otherwise {text}"
+
+
+def _forms(table: Mapping[str, Any], path: Path = ()) -> Iterator[Field]:
+    """Tables that a file may also write as true, false or null."""
+    for key, value in table.items():
+        name = ".".join(str(p) for p in (*path, key))
+        if name == _ZERO and isinstance(value, bool):
+            yield field(_ZERO, "bool", Role.READ, "an older form: ZeRO stage 1, or none")
+        elif value is None and name not in _UNPACKED and any(f.name.startswith(name + ".") for f in FIELDS):
+            yield field(name, "", Role.NO_MATTER, "nothing is said", None)
+        elif isinstance(value, dict):
+            yield from _forms(value, (*path, key))
+
+
+class _Config:
+    """The values of a file that depend on each other."""
+
+    def __init__(self, reader: Reader, world: int | None) -> None:
+        self.reader, self.world, self.get = reader, world, reader.get
+        self.notes: dict[str, tuple[Role | None, str, bool]] = {}
+        self.micro, self.steps, self.total = self.get(_MICRO), self.get(_STEPS), self.get(_BATCH)
+        self.optimizer = self._optimizer()
+        self.stage = self._stage()
+        self.weights = self._type()
+        self.tp, self.pp = self._tp(), self.get("pipeline.stages") or 1
+        self.dp = self._dp()
+        #: Devices that sequences are split over, where the strategy has them.
+        self.sp: int = self.get("sequence_parallel_size")
+        #: Devices that share experts, None where a trainer fills it in; and whether each is whole while other matrices are split.
+        self.ep: int | None = self.get("expert_parallel.autoep_size") if self.get("expert_parallel.enabled") else 1
+        self.whole = self.ep != 1 and self.tp != 1
+        self._batches()
+        #: Whether an update has several micro-batches, or may have.
+        self.split = self.pp > 1 or self.steps != 1
+
+    def note(self, name: str, text: str, role: Role | None = None, *, told: bool = False) -> None:
+        """Say what became of a setting, in place of the table's note."""
+        self.notes[name] = (role, text, told)
+
+    def auto(self, name: str) -> bool:
+        """Whether a trainer fills it in."""
+        return name in self.reader.found and self.reader.found[name] is None
+
+    # degrees and batch sizes
+
+    def _stage(self) -> int:
+        form, name = self.reader.found.get(_ZERO), self._stage_name()
+        if isinstance(form, bool):
+            self._note_stage(name, int(form))
+            return int(form)
+        if self.auto(name):
+            self.reader.refuse(name, "`auto` leaves the ZeRO stage to the launcher, and no strategy follows", "write 0, 1, 2 or 3")
+            return 0
+        stage: int = self.get(name)
+        if stage not in range(4):
+            self.reader.refuse(name, f"there is no ZeRO stage {stage}", "the stages are 0, 1, 2 and 3")
+            return 0
+        self._note_stage(name, stage)
+        return stage
+
+    def _stage_name(self) -> str:
+        """The setting that says the stage."""
+        return _ZERO if isinstance(self.reader.found.get(_ZERO), bool) else f"{_ZERO}.stage"
+
+    def _note_stage(self, name: str, stage: int) -> None:
+        """In what DeepSpeed's stage differs from that of the formulas, unless the file says otherwise."""
+        limits = [f"{_ZERO}.{prefix}{name}" for name in ("max_live_parameters", "max_reuse_distance") for prefix in ("", "stage3_")]
+        owners = self.get(f"{_ZERO}.use_multi_rank_bucket_allreduce") is False
+        alike = stage == 0 or (owners if stage < 3 else any(self.reader.found.get(limit) == 0 for limit in limits))
+        self.note(name, "the ZeRO stage" if alike else f"the ZeRO stage; {otherwise(stage)}", told=not alike)
+
+    def _tp(self) -> int | None:
+        """The tensor-parallel degree; None where a trainer fills it in."""
+        name = "tensor_parallel.autotp_size"
+        if self.auto(name):
+            return None
+        said: int = self.get(name)
+        for table in ("tp", "tensor_parallel"):
+            again = f"tensor_parallel.{table}.tp_size"
+            if said > 1 and self.get(again) not in (None, 1, said):
+                self.reader.refuse(again, f"{self.get(again)} devices here, and {said} in `autotp_size`", "give both the same degree")
+        if said > 1 and self.stage == 3:
+            self.note(name, "tensor-parallel degree; DeepSpeed documents it for ZeRO stages 0 to 2")
+        return max(said, 1)
+
+    def _dp(self) -> int | None:
+        """The data-parallel degree that the world or the file fixes."""
+        said: int | None = self.get("data_parallel_size")
+        others = {
+            "tensor_parallel.autotp_size": self.tp,
+            "pipeline.stages": self.pp,
+            "sequence_parallel_size": self.get("sequence_parallel_size"),
+        }
+        known: list[int] = [v for v in others.values() if v is not None]
+        if self.world is None or len(known) < len(others):
+            return said
+        dp, rest = divmod(self.world, prod(known))
+        if rest:
+            name = next(n for n, v in others.items() if v is not None and v > 1)
+            written = " * ".join(str(v) for v in known if v > 1)
+            self.reader.refuse(name, f"{written} does not divide {self.world} devices", "change a degree or the number of devices")
+            return None
+        if said is not None and said != dp:
+            message = f"{said} data-parallel devices here, and {self.world} devices leave {dp}"
+            self.reader.refuse("data_parallel_size", message, "leave it out, or change a degree")
+        return dp
+
+    def _batches(self) -> None:
+        """Infer what the rule ``train_batch_size = micro-batch * steps * dp`` leaves open, and check it."""
+        if self.total is not None and self.micro is not None and self.steps is not None:
+            if self.dp is None and self.total % (self.micro * self.steps):
+                message = f"{self.total} is no multiple of a micro-batch of {self.micro} times {self.steps} micro-batches"
+                self.reader.refuse(_BATCH, message, "leave one of the three out: it follows from the others")
+            elif self.dp is None and self.world is None:
+                self.dp = self.total // (self.micro * self.steps)
+            return
+        open_steps = self.auto(_STEPS) or (self._given(_BATCH) and self._given(_MICRO))
+        if self.steps is None and not open_steps:
+            self.steps = 1
+        if self.total is None or self.dp is None or (self.steps is None and self.micro is None):
+            return
+        by, rest = divmod(self.total, (self.micro or self.steps) * self.dp)
+        if rest or not by:
+            what = f"micro-batches of {self.micro}" if self.micro is not None else f"{self.steps} micro-batches an update"
+            message = f"{self.total} samples cannot be dealt to {self.dp} data-parallel devices in {what}"
+            self.reader.refuse(_BATCH, message, f"take a multiple of {(self.micro or self.steps) * self.dp}, or change the devices")
+        elif self.micro is None:
+            self.micro = None if self.auto(_MICRO) else by
+        else:
+            self.steps = by
+
+    def _given(self, name: str) -> bool:
+        return name in self.reader.found
+
+    # the strategy
+
+    def parts(self) -> dict[str, dict[str, object]]:
+        """The strategies with their arguments."""
+        found: dict[str, dict[str, object]] = {}
+        name, arguments = self._data()
+        if name == "zeropp" and self.sp > 1:
+            note = "sequences are split too (Ulysses): dp is divided by it and the axis left out, since ZeRO++ has no axis beside its nodes"
+            self.note("sequence_parallel_size", note, Role.NOT_MODELLED)
+            self.sp = 1
+        if self.ep != 1:
+            check_experts(self.reader, name, found=misplaced(self.ep, self.dp, tensor=self.tp, sequence=self.sp))
+            self.note("expert_parallel.autoep_size", *devices_note(whole=self.whole, sharded=name != "ddp"))
+        sharded = name != "ddp"
+        rest = self.tp != 1 or self.pp > 1 or (self.sp > 1 and not sharded)
+        dp = None if self.dp is None or self.ep is None else max(self.dp // self.ep, 1)
+        if dp != 1 or ((self.sp > 1 or self.ep != 1) and sharded) or name in ("zero_offload", "zero_infinity"):
+            found[name] = {"dp": dp, **arguments}
+        elif not rest and self.ep == 1:
+            found["ddp"] = {"dp": 1}
+        if self.tp != 1:
+            found["tp"] = {"tp": self.tp}
+        if self.pp > 1:
+            found["pp"] = {"pp": self.pp, "microbatches": self.steps}
+        elif self.auto("pipeline.stages"):
+            self.note("pipeline.stages", "the program's PipelineModule decides: no pipeline is read here", Role.NOT_MODELLED)
+        found |= self._checkpoints()
+        if self.split and self.pp == 1:
+            found["accumulate"] = {"microbatches": self.steps}
+        return found
+
+    def _data(self) -> tuple[str, dict[str, object]]:
+        optimizer, parameters = self._host("offload_optimizer", "cpu_offload"), self._host("offload_param", "cpu_offload_param")
+        if parameters and self.stage < 3:
+            self.note(parameters, "ignored by DeepSpeed below stage 3", Role.NO_MATTER, told=True)
+            parameters = None
+        plus = self._plus()
+        if self.stage == 2 and optimizer:
+            return "zero_offload", {}
+        if self.stage == 3 and optimizer and parameters and plus is None:
+            return "zero_infinity", {}
+        for name, what in ((optimizer, "the optimizer state"), (parameters, "the parameters")):
+            if name:
+                message = f"{what} on the host: no strategy here offloads just this; computed as if on the device"
+                self.note(name, message, Role.NOT_MODELLED)
+        if self.types().bf16_optimizer:
+            return "zero1", {"reduce": "all_reduce"}
+        return ("zeropp", plus) if plus is not None else (("ddp", "zero1", "zero2", "zero3")[self.stage], {})
+
+    def _host(self, table: str, older: str) -> str | None:
+        """The setting that puts something on the host, if one does."""
+        name = f"{_ZERO}.{table}.device"
+        if self.auto(name):
+            self.reader.refuse(name, "`auto` leaves to the launcher what lies on the host", "write `none`, `cpu` or `nvme`")
+        old = next((n for n in (f"{_ZERO}.{older}", f"{_ZERO}.{older}s") if n in self.reader.fields and self.get(n)), None)
+        if old is not None and self.reader.said(name):
+            self.reader.refuse(old, f"DeepSpeed takes `{old.split('.')[-1]}` or `{table}`, not both", f"keep `{table}`")
+        return name if self.get(name) in ("cpu", "nvme") else old
+
+    def _plus(self) -> dict[str, object] | None:
+        """The options of ZeRO++, None where it is not used."""
+        names = [f"{_ZERO}.zero_{n}" for n in ("hpz_partition_size", "quantized_weights", "quantized_gradients")]
+        group, weights, gradients = (self.get(n) for n in names)
+        used = {n for n, v in zip(names, (group and group > 1, weights, gradients), strict=True) if v}
+        if not used:
+            return None
+        if self.stage != 3:
+            for name in used:
+                self.note(name, "used by DeepSpeed at stage 3 alone", Role.NO_MATTER, told=True)
+            return None
+        node: object = True
+        if names[0] in used:
+            node = group if self.dp is None else min(group, self.dp)
+            if self.dp is not None and self.dp % min(group, self.dp):
+                message = f"groups of {group} devices do not divide {self.dp} data-parallel devices"
+                self.reader.refuse(names[0], message, "take a divisor: the devices of one node")
+        return {"node": node, "qwz": "b_qw" if weights else "b_theta", "qgz": "b_qg" if gradients else "b_g"}
+
+    def _checkpoints(self) -> dict[str, dict[str, object]]:
+        split, host = "activation_checkpointing.partition_activations", "activation_checkpointing.cpu_checkpointing"
+        interval = "pipeline.activation_checkpoint_interval"
+        arguments: dict[str, object] = {"checkpoints": "host"} if self.get(host) else {}
+        if self.get(split) and self.tp != 1:
+            return {"zero_r": arguments}
+        if self.get(split):
+            self.note(split, "checkpoints are split over a tensor axis, and this file has none", Role.NOT_MODELLED)
+        if self.get(interval) == 1:
+            return {"checkpoint": arguments}
+        if self.get(interval):
+            self.note(interval, "several layers to a checkpoint: less is kept and more recomputed", Role.NOT_MODELLED)
+        if self.get(host):
+            self.note(host, "checkpoints on the host; whether there are any stands in the program", Role.NOT_MODELLED)
+        return {}
+
+    # precision
+
+    def _optimizer(self) -> str:
+        name = "optimizer.type"
+        said: str = (self.get(name) or "").lower()
+        if said and said not in _OPTIMIZERS:
+            hint = suggestion(self.get(name), ("Adam", "AdamW", "Lamb", "Lion", "Muon", "SGD", "Adagrad", "OneBitAdam"))
+            message = f"`{self.get(name)}` is no optimizer of DeepSpeed or torch.optim"
+            self.reader.refuse(name, message, hint or "name an optimizer that DeepSpeed builds, or leave the table out", code="PP503")
+        elif said in _COMPRESSING:
+            self.note(name, "compresses what is exchanged: another step", Role.NOT_MODELLED)
+        elif said in _ROWWISE:
+            self.note(name, "an update that looks at whole matrices: not elementwise")
+        return said
+
+    def _type(self) -> str | None:
+        """The type of the weights; None where a trainer fills it in."""
+        bf16 = self._bf16_table() + ".enabled"
+        for name, width in (("fp16.enabled", "fp16"), (bf16, "bf16")):
+            if self.get(name):
+                return width
+        return None if self.auto("fp16.enabled") or self.auto(bf16) else "fp32"
+
+    def _bf16_table(self) -> str:
+        return "bf16" if self.reader.document.data.get("bf16") is not None else "bfloat16"
+
+    def _sums(self) -> str | None:
+        """The type in which gradients are added up; None where a trainer fills it in."""
+        name = "data_types.grad_accum_dtype"
+        return None if self.auto(name) else WIDTHS[self.get(name)] if self.get(name) else self.weights
+
+    def types(self) -> Types:
+        """What is held in which types, where the file says it."""
+        host = self._host("offload_optimizer", "cpu_offload") is not None
+        return Types(
+            weights=self.weights or "",
+            sums=self._sums() or "",
+            stage=self.stage,
+            pipeline=self.pp > 1,
+            host=host,
+            immediate=bool(self.get(f"{self._bf16_table()}.immediate_grad_update")),
+        )
+
+    def precision(self) -> str | None:
+        """The named precision that this is, None where none is."""
+        width, said, sums = self.weights, "data_types.param_dtype", self._sums()
+        if width is not None and self.get(said) and WIDTHS[self.get(said)] != width:
+            self.reader.refuse(said, f"weights are {width}, as `fp16` and `bf16` have it, and not {self.get(said)}", "leave it out")
+        casts = self.get("torch_autocast.enabled") or self.auto("torch_autocast.enabled")
+        if width is None or sums is None or casts or any(self.get(n) and self._on(n.split(".")[0]) for n in _MASTERS):
+            return None
+        if sums not in (width, "fp32"):
+            self.note("data_types.grad_accum_dtype", "type in which gradients are added up: no named precision has it", told=True)
+            return None
+        return self._plain(width) if self.optimizer not in _TWO_MOMENTS else self._adam(width)
+
+    def _plain(self, width: str) -> str | None:
+        """The precision of optimizers that keep other state than Adam."""
+        if self.optimizer in _SGD and width == "fp32":
+            return "sgd-momentum" if self.get("optimizer.params.momentum") else "sgd"
+        if self.optimizer not in (*_COMPRESSING, *_ROWWISE):
+            self.note("optimizer.type", "the update; no named precision has its state", told=True)
+        return None
+
+    def _adam(self, width: str) -> str | None:
+        name, why = self.types().adam()
+        if why and width == "fp32":
+            self.note(self._stage_name(), f"{self.notes[self._stage_name()][1]}; {why}", told=True)
+        elif why:
+            at = "fp16" if width == "fp16" else self._bf16_table()
+            self.note(f"{at}.enabled", f"weights and gradients in {width}; {why}", told=True)
+        return name
+
+    # what DeepSpeed refuses
+
+    def check(self) -> None:
+        """Settings that exclude each other, of which no rule speaks."""
+        for broken, name, message, help in self._others():
+            if broken and self._given(name):
+                self.reader.refuse(name, message, help)
+        for name, help in REMOVED.items():
+            if self._given(name):
+                self.reader.refuse(name, f"DeepSpeed 0.19.8 refuses a file with `{name.rpartition('.')[2]}`", help)
+
+    def _others(self) -> Iterator[tuple[bool, str, str, str]]:
+        """What is refused, at which setting, and a remedy."""
+        other = self.get("compile.deepcompile") or self._given(f"{_ZERO}.zenflow")
+        summed = self.get("gradient_allreduce_op") == "sum"
+        yield (summed and bool(other), "gradient_allreduce_op", "ZenFlow and DeepCompile average gradients", "take `mean`")
+        message = "gradients are added up and divided by nothing: right only if the program divides its loss by the tokens of all devices"
+        alone = summed and not other and self.stage < 3 and (self.dp != 1 or self.sp > 1)
+        yield (alone, "gradient_allreduce_op", message, "take `mean`, or write the step down, with its loss, and prove that")
+        for name in _MASTERS:
+            wrong = bool(self.get(name)) and self.stage == 0 and not name.endswith("optimizer_states")
+            yield (wrong, name, "this needs ZeRO", "take stage 1, 2 or 3")
+
+    def known(self) -> Known:
+        """The facts that rules of DeepSpeed ask for."""
+        found, table = Known(self.reader), self._bf16_table()
+        mean, scatters = self.get("gradient_allreduce_op") != "sum", f"{_ZERO}.reduce_scatter"
+        if self.get(f"{_ZERO}.stage") in range(4):  # else 0 stands in for it
+            found.put("zero", self.stage, f"{_ZERO}.stage")
+        found.put("pp", self.pp, "pipeline.stages")
+        found.put("sp_size", self.get("sequence_parallel_size"), "sequence_parallel_size")
+        if self.dp is not None:
+            for fact, name in (("gbs", _BATCH), ("mbs", _MICRO), ("gas", _STEPS), ("nmb", _STEPS)):
+                if fact != "nmb" or self.pp > 1:
+                    found.put(fact, self.get(name), name)
+            found.put("dp", self.dp, "data_parallel_size")
+        found.put("fp16", self.get("fp16.enabled"), "fp16.enabled")
+        found.put("bf16", self.get(f"{table}.enabled"), f"{table}.enabled")
+        found.put("weight_type", self.weights, "fp16.enabled", f"{table}.enabled")
+        found.put("grad_type", self._sums(), "data_types.grad_accum_dtype")
+        for fact, name in (("bf16_opt_states", "bf16_optimizer_states"), ("bf16_masters", "bf16_master_weights_and_grads")):
+            found.put(fact, bool(self.get(f"{table}.{name}")), f"{table}.{name}")
+        found.put("fp16_masters", bool(self.get(_MASTERS[0])), _MASTERS[0])
+        found.put("managed_ga", self.get("managed_gradient_accumulation"), "managed_gradient_accumulation")
+        found.put("grad_op", self.get("gradient_allreduce_op"), "gradient_allreduce_op")
+        found.put("compute_grad_norm", self.get(f"{_ZERO}.compute_grad_norm"), f"{_ZERO}.compute_grad_norm")
+        found.put("reduce_scatter", bool(self.get(scatters)) and mean, scatters)
+        found.put("scatters", bool(self.get(scatters)), scatters)
+        found.put("postscale", not self.get("prescale_gradients"), "prescale_gradients")
+        found.put("predivided", self.get("gradient_predivide_factor") not in (None, 1), "gradient_predivide_factor")
+        if self.stage in (1, 2):
+            found.put("ag_bucket", self.get(f"{_ZERO}.allgather_bucket_size"), f"{_ZERO}.allgather_bucket_size")
+        self._put_others(found)
+        return found
+
+    def _put_others(self, found: Known) -> None:
+        """Facts of experts, of what lies on the host, and of the optimizer."""
+        ratio, hpz, quantized = (f"{_ZERO}.{n}" for n in ("offload_optimizer.ratio", "zero_hpz_partition_size", "zero_quantized_gradients"))
+        found.put("autoep", bool(self.get("expert_parallel.enabled")), "expert_parallel.enabled")
+        found.put("hpz", self.get(hpz), hpz)
+        found.put("quantized_gradients", bool(self.get(quantized)), quantized)
+        host = self._host("offload_optimizer", "cpu_offload")
+        found.put("offloaded", host is not None, host or f"{_ZERO}.offload_optimizer.device")
+        found.put("offload_ratio_partial", (self.get(ratio) if self.get(ratio) is not None else 1) < 1, ratio)
+        found.put("host_opt", self.optimizer in _ON_HOST, "optimizer.type")
+        found.put("host_adam", self.optimizer in _ON_HOST[:3], "optimizer.type")
+        allowed = "zero_allow_untested_optimizer"
+        if self.optimizer in _OPTIMIZERS:
+            found.put("supported_opt", self.optimizer in _TESTED, "optimizer.type")
+            found.put("allow_untested", self.get(allowed), allowed)
+
+    # what became of each setting
+
+    def readings(self) -> Iterator[Reading]:
+        """The settings, with what the others made of them."""
+        for reading in self.reader.readings:
+            table, _, key = reading.name.partition(".")
+            role, note, told = self.notes.get(reading.name, (None, reading.note, reading.told))
+            if key and table in SWITCHES and key != "enabled" and not self._on(table):
+                role, note, told = Role.NO_MATTER, f"`{table}` is off", False
+            elif reading.value is not None and HARMLESS.get(reading.name, (None, ""))[0] == reading.value:
+                role, note = Role.NO_MATTER, HARMLESS[reading.name][1]
+            yield replace(reading, role=role or reading.role, note=note, told=told)
+
+    def _on(self, table: str) -> bool:
+        name = f"{table}.enabled"
+        return bool(self.reader.found[name] is not False if self._given(name) else SWITCHES[table])

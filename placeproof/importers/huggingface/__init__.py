@@ -1,0 +1,1 @@
+"""Configurations of models, as transformers writes them."""

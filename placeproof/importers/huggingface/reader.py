@@ -1,0 +1,264 @@
+"""A model's ``config.json`` of transformers, read as the shapes of its parameters.
+
+What decides shapes is in ``huggingface_fields``, the modules are in ``huggingface_models``. Settings that decide none are listed:
+transformers takes a setting of any name, so that a misspelt one cannot be told from the others.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.shapes import Shapes, Unit, Weight
+from placeproof.importers.document import Document
+from placeproof.importers.fields import KINDS, fits
+from placeproof.importers.huggingface.fields import FAMILIES, REQUIRED, Family, Setting
+from placeproof.importers.huggingface.models import Values
+from placeproof.importers.huggingface.use import buffers, used
+from placeproof.importers.imported import ImportedShapes, Reading, Role
+
+#: More layers than any model has; a slip of the hand must not fill the memory with units.
+MOST_LAYERS = 10_000
+#: Numbers that decide no shape, in all families that have them.
+_OTHER_NUMBERS = {
+    **dict.fromkeys(
+        ("max_position_embeddings", "n_positions", "sliding_window", "num_experts_per_tok", "original_max_position_embeddings"), "count"
+    ),
+    **dict.fromkeys(("rope_theta", "rotary_emb_base", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"), "positive"),
+    **dict.fromkeys(("initializer_range", "init_std", "router_aux_loss_coef"), "amount"),
+    **dict.fromkeys(
+        (
+            *(
+                "attention_dropout",
+                "hidden_dropout",
+                "resid_pdrop",
+                "embd_pdrop",
+                "attn_pdrop",
+                "dropout",
+                "layerdrop",
+                "classifier_dropout",
+            ),
+            *("summary_first_dropout", "rotary_pct", "partial_rotary_factor"),
+        ),
+        "fraction",
+    ),
+}
+_KINDS = {
+    "count": "a whole number of at least 1",
+    "whole": "a whole number of at least 0",
+    "flag": "true or false",
+    "numbers": "a list of whole numbers",
+}
+#: What the model is besides its parameters in training, or in the hands of other code.
+_OTHERWISE = {
+    "quantization_config": "saved weights are quantised, and have scales besides: shapes are those before that",
+    "num_nextn_predict_layers": "modules that predict further tokens: transformers builds the model without them",
+    "num_mtp_layers": "modules that predict further tokens: transformers builds the model without them",
+    "moe_layer_freq": "transformers does not read it: every layer after the first ones has experts",
+    "auto_map": "the model's own code may define it otherwise: shapes are those of transformers' class",
+}
+
+
+#: How many tokens a model was made for: a run may take fewer.
+_LIMITS = dict.fromkeys(
+    ("max_position_embeddings", "n_positions", "seq_length"), "the longest sequence: a limit, and not s, which a run says"
+)
+
+
+def read(document: Document, problems: Problems) -> ImportedShapes:
+    """What a configuration says of shapes. Raises InputError with every problem of the file."""
+    kind = document.data.get("model_type")
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    if family is None:
+        hint = suggestion(str(kind), FAMILIES) or "one of " + ", ".join(f"`{name}`" for name in sorted(FAMILIES))
+        place = document.place("model_type")
+        problems.add("PP501", f"the parameters of a model of type `{kind}` are not known", place=place, help=hint)
+    problems.raise_if_any()
+    assert family is not None
+    names = _names(document, family, problems)
+    values = _values(document, family, names, problems)
+    _check(document, family, names, values, problems)
+    problems.raise_if_any()
+    resolved = _resolved(family, values)
+    units = tuple(_units(family, resolved))
+    return ImportedShapes(
+        kind=str(kind),
+        source=document.source,
+        shapes=Shapes(
+            name=_title(str(kind), family, resolved),
+            units=units,
+            dims=_dims(family, resolved),
+            used=used(family, resolved, units),
+            buffers=buffers(document, family, resolved),
+        ),
+        readings=tuple(_readings(document, family)),
+    )
+
+
+def _names(document: Document, family: Family, problems: Problems) -> dict[str, str]:
+    """For each setting the name under which the file says it. A problem where it says two, with different values."""
+    found = {}
+    for setting in family.settings:
+        said = [name for name in (setting.name, *setting.aliases) if name in document.data]
+        for name in said[1:]:
+            if document.data[name] != document.data[said[0]]:
+                message = f"`{name}` and `{said[0]}` are one setting, and have two values"
+                problems.add("PP504", message, place=document.place(name), help="say it once")
+        found[setting.name] = said[0] if said else setting.name
+    return found
+
+
+def _values(document: Document, family: Family, names: dict[str, str], problems: Problems) -> dict[str, Any]:
+    """What is said or the default, by the first name; what is wrong is a problem and is left out."""
+    values: dict[str, Any] = {}
+    for setting in family.settings:
+        name = names[setting.name]
+        if name not in document.data:
+            if setting.default is REQUIRED:
+                _missing(document, family, setting, problems)
+            else:
+                values[setting.name] = setting.default
+        elif _fits(setting, document.data[name]):
+            values[setting.name] = document.data[name]
+        else:
+            expects = _KINDS[setting.kind] + (" or null" if setting.null else "")
+            message = f"`{name}` is {expects}, not {json.dumps(document.data[name])}"
+            problems.add("PP503", message, place=document.place(name), help=setting.note)
+    if values.get(family.layers, 0) > MOST_LAYERS:
+        name = names[family.layers]
+        problems.add("PP503", f"`{name}` is at most {MOST_LAYERS}", place=document.place(name), help="no model has so many layers")
+    return values
+
+
+def _missing(document: Document, family: Family, setting: Setting, problems: Problems) -> None:
+    known = {name for other in family.settings for name in (other.name, *other.aliases)}
+    near = difflib.get_close_matches(setting.name, [str(key) for key in document.data if key not in known], n=1, cutoff=0.85)
+    help = f"`{near[0]}` is no setting of it: is that misspelt?" if near else f"{setting.note}; transformers would silently take a default"
+    problems.add("PP503", f"`{setting.name}` is missing", place=document.place("model_type"), help=help)
+
+
+def _fits(setting: Setting, value: object) -> bool:
+    """Whether a value is of the setting's kind. A number is no text, and true is no 1: transformers checks types, too."""
+    if value is None:
+        return setting.null
+    if setting.kind == "flag":
+        return isinstance(value, bool)
+    if setting.kind == "numbers":
+        return isinstance(value, list) and all(type(item) is int for item in value)
+    return type(value) is int and value >= (1 if setting.kind == "count" else 0)
+
+
+def _check(document: Document, family: Family, names: dict[str, str], values: Values, problems: Problems) -> None:
+    """Sizes that contradict one another; only those that could be read."""
+
+    def refuse(name: str, message: str, help: str) -> None:
+        problems.add("PP504", message, place=document.place(names.get(name, name)), help=help)
+
+    hidden, heads, keys = values.get(family.hidden), values.get(family.heads), values.get("num_key_value_heads")
+    width, latent = values.get("head_dim"), "kv_lora_rank" in names
+    if hidden and heads and hidden % heads and not latent and (width is None or family.divides):
+        help = "change one of the two" + ("" if family.divides or "head_dim" not in names else ", or give `head_dim`")
+        refuse(family.heads, f"a hidden size of {hidden} is no multiple of {heads} attention heads", help)
+    if heads and keys and heads % keys:
+        refuse("num_key_value_heads", f"{heads} attention heads are no multiple of {keys} heads of keys and values", "choose a divisor")
+    turned = _turned(family, values)
+    if turned % 2 and not _partial(document):
+        said = family.rotary if family.rotary is not None and values.get(family.rotary) else family.heads
+        refuse(said, f"a head of width {turned} cannot be turned in pairs, as rotary positions do", "make it even")
+    layers = values.get(family.layers)
+    wrong = [n for n in values.get("mlp_only_layers") or () if layers and not 0 <= n < layers]
+    if wrong:
+        refuse("mlp_only_layers", f"there is no layer {wrong[0]}: there are {layers}, counted from 0", "leave it out")
+    _check_class(document, problems)
+    for name, kind in _OTHER_NUMBERS.items():
+        value = document.data.get(name)
+        if name not in names.values() and value is not None and (isinstance(value, str) or not fits(kind, value)):
+            problems.add("PP503", f"`{name}` is {KINDS[kind]}, not {value!r}", place=document.place(name), help="leave it out, or mend it")
+
+
+def _turned(family: Family, values: Values) -> int:
+    """The width that rotary positions turn; 0 where it does not follow."""
+    if family.rotary is None:
+        return 0
+    hidden, heads = values.get(family.hidden), values.get(family.heads)
+    given = values.get(family.rotary)
+    if given is None and family.rotary == "head_dim" and "head_dim" in values and hidden and heads and hidden % heads == 0:
+        return int(hidden // heads)
+    return int(given or 0)
+
+
+def _partial(document: Document) -> bool:
+    """Whether only a part of each head is turned."""
+    tables = (document.data, document.data.get("rope_parameters"), document.data.get("rope_scaling"))
+    return any(isinstance(table, dict) and "partial_rotary_factor" in table for table in tables)
+
+
+def _check_class(document: Document, problems: Problems) -> None:
+    said = document.data.get("architectures")
+    place = document.place("architectures")
+    if said is not None and not (isinstance(said, list) and all(isinstance(name, str) for name in said)):
+        problems.add(
+            "PP503", f"`architectures` is a list of texts, not {json.dumps(said)}", place=place, help="the classes that hold the weights"
+        )
+        return
+    other = [name for name in said or () if not name.endswith(("ForCausalLM", "LMHeadModel", "Model"))]
+    if other:
+        message = f"`{other[0]}` is no language model: its head has other shapes"
+        problems.add("PP504", message, place=place, help="only the shapes of language models are known; leave it out to have those")
+
+
+def _resolved(family: Family, values: Values) -> dict[str, Any]:
+    """The values with what null stands for."""
+    hidden, heads = values[family.hidden], values[family.heads]
+    stands = {
+        "num_key_value_heads": heads,
+        "head_dim": hidden // heads,
+        "mlp_only_layers": (),
+        "n_inner": 4 * hidden,
+        "word_embed_proj_dim": hidden,
+    }
+    found = {name: stands[name] if value is None and name in stands else value for name, value in values.items()}
+    return {"inner_size": 4 * hidden, **found}
+
+
+def _units(family: Family, values: Values) -> Iterator[Unit]:
+    """The root, then the layers in their order."""
+    yield Unit(name="root", weights=tuple(family.root(values)))
+    for number in range(values[family.layers]):
+        name = f"{family.prefix}{number}"
+        weights = (Weight(name=f"{name}.{w.name}", shape=w.shape, split=w.split) for w in family.layer(values, number))
+        yield Unit(name=name, weights=tuple(weights))
+
+
+def _title(kind: str, family: Family, values: Values) -> str:
+    return f"{kind}, {values[family.layers]} layers of {values[family.hidden]}"
+
+
+def _dims(family: Family, values: Values) -> tuple[tuple[str, int], ...]:
+    """Sizes by the names that programs of blocks use. Batch and tokens are no model's; latent attention has no one width of a head."""
+    heads = values[family.heads]
+    found = {"layers": values[family.layers], "hidden": values[family.hidden], "heads": heads}
+    if "kv_lora_rank" not in values:
+        width = values.get("head_dim", values[family.hidden] // heads)
+        found |= {"kv_heads": values.get("num_key_value_heads", heads), "width": width}
+    found |= {"ffn": values[family.inner], "vocab": values["vocab_size"]}
+    experts = next((values[n] for n in ("num_local_experts", "num_experts", "n_routed_experts") if n in values), 0)
+    if experts:
+        found |= {"experts": experts, "expert_ffn": values.get("moe_intermediate_size", values[family.inner])}
+    return tuple(found.items())
+
+
+def _readings(document: Document, family: Family) -> Iterator[Reading]:
+    """Each setting of the file once, and what became of it."""
+    known = {name: s.note for s in family.settings for name in (s.name, *s.aliases)}
+    known |= {"model_type": "which model it is", "architectures": "shapes are those of the causal language model"}
+    for name, value in document.data.items():
+        role, note = Role.NO_MATTER, _LIMITS.get(name, "not used for shapes")
+        if name in known:
+            role, note = Role.READ, known[name]
+        elif name in _OTHERWISE and value not in (None, 0, {}) and (name, value) != ("moe_layer_freq", 1):
+            role, note = Role.NOT_MODELLED, _OTHERWISE[name]
+        yield Reading(name=name, value=value, role=role, note=note, place=document.place(name))

@@ -1,0 +1,1 @@
+"""Judgements as text and as data."""

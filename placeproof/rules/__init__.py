@@ -1,5 +1,0 @@
-"""The rules that training frameworks enforce about configurations, each judged from the program that devices run."""
-
-from placeproof.rules.table import MEANINGS, SYSTEMS, Broken, Kind, Rule, broken, of_system, rules
-
-__all__ = ["MEANINGS", "SYSTEMS", "Broken", "Kind", "Rule", "broken", "of_system", "rules"]

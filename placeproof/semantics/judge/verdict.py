@@ -1,0 +1,208 @@
+"""Whether a program trains the reference's model: proved, refuted with a replayed counterexample, or unknown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from placeproof.core.diagnostics import Place
+from placeproof.programs import Program, Resolved
+from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
+from placeproof.semantics.encode import INVARIANT, Line, NoMeaningError, Obligation, Options, encode
+from placeproof.semantics.judge.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, denied
+from placeproof.semantics.judge.ranges import Range
+from placeproof.semantics.judge.search import Found, legible, search, stuck
+from placeproof.semantics.meaning import Fault
+from placeproof.semantics.meaning.run import run
+from placeproof.semantics.resolve import resolve
+from placeproof.semantics.searched import Searched
+from placeproof.semantics.tensors import Found as FoundInBlock
+from placeproof.semantics.tensors import encode_tensors
+from placeproof.semantics.tensors.simulate import ran, setups, simulate, smaller
+from placeproof.semantics.tensors.simulate import search as search_blocks
+from placeproof.semantics.tensors.values import Space
+
+Word = Literal["proved", "refuted", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """An obligation with its verdict, the solver that gave it and the seconds it took."""
+
+    obligation: Obligation
+    verdict: Proved | Refuted | Unknown
+    seconds: float
+
+    @property
+    def word(self) -> Word:
+        """The verdict in one word."""
+        if isinstance(self.verdict, Proved):
+            return "proved"
+        return "refuted" if isinstance(self.verdict, Refuted) else "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A program's verdict. ``found``: the run that refutes it; ``why``: why it is unknown; ``about``: the broken obligation;
+    ``confirmed``: the runs that ended as the proof says."""
+
+    program: Resolved
+    options: Options
+    word: Word
+    settled: tuple[Settled, ...] = ()
+    for_all: tuple[str, ...] = ()
+    warnings: tuple[tuple[str, Place | None], ...] = ()
+    about: Obligation | None = None
+    found: Found | FoundInBlock | None = None
+    why: str = ""
+    confirmed: Confirmed | None = None
+
+
+def judge(
+    program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), budget: Budget | None = None
+) -> Judged:
+    """Prove a program, or look for a run that refutes it. Proved is said only of what runs confirm, refuted only of a run that was computed
+    in fractions.
+
+    Raises InputError, and DisagreementError where a run denies what was proved.
+    """
+    resolved = resolve(program)
+    if resolved.tensors:
+        return judge_tensors(resolved, budget)
+    options = Options(without=without | frozenset(program.without), ranges=ranges)
+    try:
+        encoding = encode(resolved, options)
+    except NoMeaningError as missing:
+        return _by_search(_unsaid(resolved, options, missing))
+    settled = tuple(_settled(o, budget) for o in encoding.obligations)
+    open_ = [s for s in settled if s.word != "proved"]
+    for_all = tuple(g.name for g in encoding.given if not g.name.startswith("tokens each"))
+    judged = Judged(program=resolved, options=options, word="proved", settled=settled, for_all=for_all, warnings=encoding.warnings)
+    if not open_:
+        return _ends(judged, encoding.lines)
+    if all(s.word == "proved" for s in settled if s.obligation.condition == INVARIANT):
+        return _ends(replace(judged, warnings=(*judged.warnings, *(_harmless(s) for s in open_))))
+    first = min(open_, key=_tells_least)
+    assert isinstance(first.verdict, Unknown)
+    return _by_search(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why))
+
+
+def _unsaid(program: Resolved, options: Options, missing: NoMeaningError) -> Judged:
+    where = f", line {missing.place.line}" if missing.place else ""
+    return Judged(program=program, options=options, word="unknown", why=f"the proof cannot speak of this step: {missing}{where}")
+
+
+def _ends(judged: Judged, lines: tuple[Line, ...] = ()) -> Judged:
+    """A proof says what a step leaves where it ends; of messages, a small run has to show that it does."""
+    found = stuck(judged.program, without=judged.options.without, ranges=judged.options.ranges)
+    clear = None if found is None else legible(judged.program, found)
+    return _confirmed(judged, lines) if clear is None else replace(judged, word="refuted", found=clear)
+
+
+def _confirmed(judged: Judged, lines: tuple[Line, ...]) -> Judged:
+    """What the obligations say, if runs say so too. They say what a step leaves that ends, and reads what is there; that it does not, a run
+    says alone."""
+    found = confirm_by_runs(judged.program, judged.options.without, judged.options.ranges, lines)
+    if isinstance(found, NotRun):
+        return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {found.why}")
+    if isinstance(found, Found):
+        clear = legible(judged.program, found)
+        if clear is None or not (isinstance(clear.what, Fault) or clear.what.of_nothing):
+            raise denied(judged.program, found)
+        return replace(judged, word="refuted", found=clear)
+    return replace(judged, confirmed=found)
+
+
+def _tells_least(settled: Settled) -> tuple[bool, bool]:
+    """What is suspected to be false tells more than what is not decided; and more than a division that may be undefined, which
+    everything after it shares."""
+    verdict = settled.verdict
+    return not (isinstance(verdict, Unknown) and verdict.suspected), "every division is defined" in getattr(verdict, "why", "")
+
+
+def _harmless(settled: Settled) -> tuple[str, Place | None]:
+    """All states are right after the step; so what was read or computed otherwise on the way reaches none of them."""
+    one = settled.obligation
+    return f"it is not shown on every device that {one.name} ({one.condition}); no state that is kept depends on it", one.place
+
+
+def _settled(obligation: Obligation, budget: Budget | None) -> Settled:
+    """An obligation with its verdict."""
+    began = time.perf_counter()
+    verdict = settle(obligation.claim, budget)
+    return Settled(obligation=obligation, verdict=verdict, seconds=time.perf_counter() - began)
+
+
+def _by_search(judged: Judged) -> Judged:
+    """A suspicion is confirmed by a run, or it stays one."""
+    program, options = judged.program, judged.options
+    if program.tensors:
+        block = search_blocks(program)
+        if isinstance(block, Searched):
+            return replace(judged, why=f"{judged.why}; {block.words}")
+        return _with_run(judged, block, lambda: simulate(program, block.setup) == block.what)
+    result = search(program, without=options.without, ranges=options.ranges)
+    if not isinstance(result, Found):  # long thin meshes, too
+        denied = confirm_by_runs(program, options.without, options.ranges)
+        result = denied if isinstance(denied, Found) else result
+    if not isinstance(result, Found):
+        return replace(judged, why=f"{judged.why}; {result.words}")
+    found = legible(program, result)
+    if found is None:
+        return replace(judged, why=f"{judged.why}; a run in residues differed, and in fractions it did not")
+    return _with_run(judged, found, lambda: run(program, found.setup) == found.what)
+
+
+def _with_run(judged: Judged, found: Found | FoundInBlock, again: Callable[[], bool]) -> Judged:
+    """Refuted by a run, unless it does not confirm what is suspected of an obligation. ``again``: whether a second run ends so, too."""
+    about = judged.about
+    if about is None:
+        return replace(judged, word="refuted", found=found)
+    verdict = confirm(about.claim, found, again)
+    settled = tuple(replace(s, verdict=verdict) if s.obligation is about else s for s in judged.settled)
+    return replace(judged, word="refuted" if isinstance(verdict, Refuted) else "unknown", settled=settled, found=found)
+
+
+# Blocks.
+
+
+def judge_tensors(program: Resolved, budget: Budget | None = None) -> Judged:
+    """Prove a tensor program, or look for a run that refutes it: ``found`` is a :class:`placeproof.semantics.tensors.Found`."""
+    options = Options(without=frozenset(program.without))
+    try:
+        obligations = encode_tensors(program)
+    except NoMeaningError as missing:
+        return _by_search(_unsaid(program, options, missing))
+    settled = tuple(_settled(o, budget) for o in obligations)
+    for_all = tuple(g.name for g in Space.of(program).given())
+    judged = Judged(program=program, options=options, word="proved", settled=settled, for_all=for_all)
+    open_ = [s for s in settled if s.word != "proved"]
+    if not open_:
+        return _confirmed_block(judged)
+    first = next((s for s in open_ if isinstance(s.verdict, Unknown) and s.verdict.suspected), open_[0])
+    assert isinstance(first.verdict, Unknown)
+    return _by_search(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why))
+
+
+def _confirmed_block(judged: Judged) -> Judged:
+    """What the obligations say, if small runs say so too: of one device, of two along each axis, and of three along one."""
+    every = list(setups(judged.program))
+    of = [s for s in every if sorted(s.degrees.values()) in ([1] * len(s.degrees), [2] * len(s.degrees))]
+    of += [s for s in every if max(s.degrees.values(), default=1) == 3 and sum(s.degrees.values()) == len(s.degrees) + 2][-1:]
+    done: list[str] = []
+    why = "no mesh is small enough"
+    for setup in of or every[-1:]:
+        found = ran(judged.program, setup, slopes=not done)
+        if isinstance(found, str):
+            found = ran(judged.program, smaller(judged.program, setup), slopes=not done)
+        if isinstance(found, FoundInBlock):
+            raise DisagreementError(judged.program.name, setup.mesh, found.words)
+        if isinstance(found, str):
+            why = found
+        else:
+            done.append(setup.mesh)
+    if not done:
+        return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {why}")
+    return replace(judged, confirmed=Confirmed(runs=tuple(done)))

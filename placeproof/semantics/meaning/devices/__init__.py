@@ -1,0 +1,1 @@
+"""What the devices of a place compute and exchange."""

@@ -1,0 +1,125 @@
+"""A device's own half of a collective: what it brings, and what of its elements, tokens and numbers there is afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from placeproof.programs import Call
+from placeproof.semantics.meaning.devices.mesh import Mesh, Owners, owned
+from placeproof.semantics.meaning.numbers import Array
+from placeproof.semantics.meaning.values import NoMeaningError, Norms, Part, Saved, Stream
+
+#: What goes from each part's owner, or to it, instead of from one root.
+_BY_OWNERS = {"broadcast": "all_gather", "reduce": "reduce_scatter"}
+
+
+class Collective:
+    """A collective of the devices of a mesh, of which each knows its own numbers.
+
+    What they do together is left to a subclass: whether ``some`` device along factors has something; what is ``combined``, on the root at
+    least; what is ``scattered`` to the devices to which it belongs, at least on these; what comes ``from_root``; what is ``gathered``, each
+    element from who gives it.
+    """
+
+    some: Callable[[Array, tuple[str, ...]], Array]
+    combined: Callable[[Array], Array]
+    scattered: Callable[[Array, Owners], Array]
+    from_root: Callable[[Array], Array]
+    gathered: Callable[[Array, Array, Owners], tuple[Array, Array]]
+
+    def __init__(self, call: Call, mesh: Mesh) -> None:
+        self.call, self.mesh, self.world = call, mesh, mesh.world
+        self.factors = mesh.world.layout.factors(call.axes)
+        by_owners = call.op in _BY_OWNERS and call.choice("root") == "owner"
+        self.op = _BY_OWNERS[call.op] if by_owners else call.op
+
+    def result(self, value: Any) -> Any:
+        """Of what devices bring. Raises NoMeaningError."""
+        match value:
+            case Saved():
+                raise NoMeaningError(f"`{self.op}` of what a forward kept")
+            case Part():
+                return self.part(value)
+            case Stream():
+                return self._stream(value)
+            case Norms():
+                return self.norms(value)
+            case np.ndarray():
+                return self._numbers(np.broadcast_to(value, self.mesh.shape))
+        number = self.world.field.array([value], (1,) * len(self.mesh.shape))
+        return self._numbers(np.broadcast_to(number, self.mesh.shape))
+
+    def part(self, value: Part) -> Part:
+        """Of parts of the parameters."""
+        world, extent = self.world, value.extent
+        if self.op == "tied_reduce":
+            return self._tied(value)
+        stage = self.mesh.joined(self.factors).stage
+        owners = {f: world.layout.owners(f, stage)[value.columns.index] for f in self.factors}
+        given = {f: np.maximum(owner, 0) for f, owner in owners.items()}  # of copies of tied weights, the first stage's
+        data, have = self._moved("parameters", value, owners, given)
+        apart = tuple(f for f in self.factors if world.sliced(f).any())
+        if self.op == "all_gather" and world.layout.network and apart:  # a layer computes with the slices, and experts, that it is given
+            extent = self.some(extent, apart)
+        return replace(value, extent=extent).with_(data, have & extent)
+
+    def _tied(self, value: Part) -> Part:
+        """Over the first and the last device, which alone are in the group (the axis is one of those that are apart)."""
+        layout = self.world.layout
+        tied = np.array([layout.tied(layout.group_of(e)) == self.call.axes[0] for e in value.columns.elements], dtype=bool)
+        return value.with_(np.where((tied & value.have)[..., None], self.combined(value.data), value.data), value.have)
+
+    def _stream(self, value: Stream) -> Stream:
+        hidden, every = self.world.layout.hidden, np.arange(value.have.shape[-1])
+        given = {f: every if f == hidden else np.full_like(every, self.world.sizes[f] - 1) for f in self.factors}
+        found = Stream(*self._moved("activations", value, {} if hidden is None else {hidden: every}, given))
+        return found if self.op in ("broadcast", "all_reduce") else found.kept(self.world, found.have)
+
+    def _moved(self, what: str, value: Part | Stream, owners: Owners, given: Owners) -> tuple[Array, Array]:
+        """What there is of each element, or token, afterwards, and where. ``given``: who gives each to all others."""
+        match self.op:
+            case "all_gather":
+                return self.gathered(value.data, value.have, given)
+            case "broadcast":
+                return self.from_root(value.data), self.from_root(value.have)
+            case "all_reduce":
+                return self.combined(value.data), self.some(value.have, self.factors)
+            case "reduce":
+                return self.combined(value.data), self.some(value.have, self.factors) & self._at_root[..., None]
+            case "reduce_scatter":
+                return self.scattered(value.data, owners), self.some(value.have, self.factors) & owned(owners, self.mesh.at)
+        raise NoMeaningError(f"`{self.op}` of {what}")
+
+    def norms(self, value: Norms) -> Norms:
+        """Of a number for each tensor, which is zero where a device has nothing of it."""
+        found = self._numbers(np.where(value.have, value.data, self.world.field.of(0)))
+        return Norms(value.tensors, found, self.some(value.have, self.factors))
+
+    def _numbers(self, data: Array) -> Array:
+        if self.op not in ("all_reduce", "reduce", "broadcast"):
+            raise NoMeaningError(f"`{self.op}` of a number")
+        found = self.from_root(data) if self.op == "broadcast" else self.combined(data)
+        if self.op != "reduce":
+            return found
+        root = self._at_root.reshape(self._at_root.shape + (1,) * (data.ndim - self._at_root.ndim))
+        return np.where(root, found, self.world.garbage(found.shape))
+
+    @cached_property
+    def root(self) -> dict[str, int]:
+        """The coordinates of the root that is named, counted around."""
+        number, found = int(self.call.choice("root")), {}
+        for f in reversed(self.factors):
+            number, found[f] = divmod(number, self.world.sizes[f])
+        return found
+
+    @cached_property
+    def _at_root(self) -> Array:
+        found: Array = np.ones(self.mesh.shape, dtype=bool)
+        for f, n in self.root.items():
+            found &= self.mesh.at[f] == n
+        return found

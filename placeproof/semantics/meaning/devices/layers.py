@@ -1,0 +1,212 @@
+"""Forward and backward of the network's layers on the devices of a place, whole passes of the flat model, and experts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from placeproof.semantics.meaning.devices.mesh import Mesh, owned, size
+from placeproof.semantics.meaning.devices.network import Weights
+from placeproof.semantics.meaning.numbers import Array, Field
+from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Part, Saved, Stream, expect
+from placeproof.semantics.meaning.world import World
+
+Make = Callable[[Field, Array, Array, Array, Array], Weights]
+
+
+class Layers:
+    """The layers of one computation: whose weights, which columns; ``make``: what computes with a block's weights."""
+
+    def __init__(self, world: World, w: Part, columns: Array | None = None, kind: str | None = None, make: Make = Weights) -> None:
+        self.world, self.w, self.kind, self.make = world, expect(Part, w), world.layout.role(w.group) if kind is None else kind, make
+        self.columns = self._columns() if columns is None else columns
+
+    def _columns(self) -> Array:
+        """The inner columns of the matrices that a device has, of any of the blocks."""
+        found = np.zeros((*self.w.extent.shape[:-1], self.world.layout.width), dtype=bool)
+        for block in self.w.columns.blocks:
+            first = self.w.columns.matrices(block)[1][0]
+            found |= self.w.extent[..., first] & (first >= 0)
+        return found
+
+    def weights(self, block: int) -> Weights:
+        """A block's weights as each device reads them: garbage where nothing is."""
+        norm, first, second = (self._read(at) for at in self.w.columns.matrices(block))
+        return self.make(self.world.field, norm, first, second, self.columns)
+
+    def _read(self, at: Array) -> Array:
+        found = self.w.data[..., at, 0]
+        there = at >= 0
+        return found if there.all() else np.where(there, found, self.world.garbage(found.shape))
+
+    def forward(self, x: Stream) -> tuple[Stream, Saved]:
+        """The output, and what backward needs."""
+        expect(Stream, x)
+        inputs, outputs = {}, {}
+        for block in self.w.columns.blocks:
+            inputs[block] = x
+            x = Stream(self.weights(block).forward(self.kind, x.data), x.have)
+            outputs[block] = x
+        return x, Saved(inputs, outputs, self.w.group)
+
+    def backward(self, saved: Saved | None, dx: Stream, whole: Stream | None = None) -> tuple[Part, Stream]:
+        """The gradients of the weights and of the input. ``whole``: the input, where forward did not keep it whole."""
+        for value, kind in ((saved, Saved), (dx, Stream), (whole, Stream)):
+            if value is not None:
+                expect(kind, value)
+        if saved is not None and saved.group != self.w.group:
+            raise NoMeaningError("a backward of another part of a block than the forward that kept its input")
+        f, data = self.world.field, self.world.field.zeros((*self.w.extent.shape, 1))
+        made = np.zeros_like(self.w.extent)
+        for block in reversed(self.w.columns.blocks):
+            x = whole if whole is not None else saved.inputs[block] if saved is not None else dx
+            if (x.have != dx.have).any():
+                raise MisfitError("the gradient of an output has other tokens than the input")
+            own = (x.data, dx.data) if dx.have.all() else (np.where(dx.have[..., None], v.data, f.of(0)) for v in (x, dx))
+            back, found = self.weights(block).backward(self.kind, *own)
+            dx = Stream(back, dx.have).kept(self.world, dx.have)
+            for at, gradient in zip(self.w.columns.matrices(block), found, strict=True):
+                self._put(data, made, at, gradient)
+        return self.w.with_(data, made & self.w.extent), dx
+
+    @staticmethod
+    def _put(data: Array, made: Array, at: Array, gradient: Array | None) -> None:
+        if gradient is None:
+            return
+        there = at >= 0
+        if not there.all():
+            at, gradient = at[there], gradient[..., there]
+        data[..., at, 0] = gradient
+        made[..., at] = True
+
+
+class Experts:
+    """A layer whose experts lie on several devices: every token meets each expert with the weights of the expert's owner.
+
+    What needs all devices of the group is in methods, for who has another way to it than an array over them. ``make``: what computes with a
+    block's weights.
+    """
+
+    make: Make = Weights
+
+    def __init__(self, world: World, w: Part, along: tuple[str, ...], at: dict[str, Array], stage: int) -> None:
+        self.world, self.along, self.w = world, along, w
+        layout, columns = world.layout, w.columns
+        self.expert = np.array([layout.group_of(e) in layout.expert_groups for e in columns.elements], dtype=bool)
+        owners = {f: layout.owners(f, stage)[columns.index] for f in along}
+        if (w.extent & self.expert & ~owned(owners, at)).any():
+            raise MisfitError("a layer that sends tokens to their experts is given another device's experts as well")
+        alone = w.group in layout.expert_groups
+        met = self.any(Layers(world, w).columns) if alone else np.ones((*w.extent.shape[:-1], layout.width), dtype=bool)
+        self.layers = Layers(world, replace(w, data=self.from_owners(owners)), met, "matrix" if alone else "", self.make)
+
+    def any(self, have: Array) -> Array:
+        """Whether some device of the group has it."""
+        return have.any(axis=self.world.dims(self.along), keepdims=True)
+
+    def from_owners(self, owners: dict[str, Array]) -> Array:
+        """Each expert's numbers from its owner."""
+        data = self.w.data
+        for f, owner in owners.items():
+            data = np.where(self.expert[:, None], taken(data, self.world.dim[f], owner[:, None]), data)
+        return data
+
+    def from_samples(self, gradient: Array) -> Array:
+        """The gradients of experts added up over all devices that have samples of their own."""
+        dims = self.world.dims(f for f in self.along if f in self.world.layout.sample_factors)
+        summed = self.world.field.total(gradient, dims, keepdims=True) if dims else gradient
+        return np.where(self.expert[:, None], summed, gradient)
+
+    def results(self, op: str, x: Any, dx: Any, whole: Stream | None) -> tuple[Any, Any]:
+        """Of a forward or a backward: first what it gives where one result is taken."""
+        if op == "forward":
+            return self.layers.forward(x)
+        if dx is None:
+            raise NoMeaningError(f"`{op}` of a layer with experts, of other operands than parameters, what forward kept and a gradient")
+        gradient, back = self._backward(x, dx, whole)
+        return (back, gradient) if op == "backward_input" else (gradient, back)
+
+    def _backward(self, saved: Saved | None, dx: Stream, whole: Stream | None) -> tuple[Part, Stream]:
+        """The gradients; of experts, from all tokens that were sent to them."""
+        whole_w = replace(self.layers.w, extent=np.ones_like(self.w.extent))
+        found, back = Layers(self.world, whole_w, self.layers.columns, self.layers.kind, self.make).backward(saved, dx, whole)
+        return self.w.with_(self.from_samples(found.data), found.have & self.w.extent), back
+
+
+def taken(data: Array, dim: int, index: Array) -> Array:
+    """What stands at some coordinate along a dimension, everywhere along it; ``index``: of what follows the mesh's dimensions."""
+    where = np.broadcast_to(index, data.shape)
+    where = where.take([0], axis=dim)
+    return np.broadcast_to(np.take_along_axis(data, where, dim), data.shape)
+
+
+def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int) -> Part:
+    """The gradient that each device finds in a whole pass of the flat model: what its sample gives, plus the sum of all parameters as it
+    sees them, so that a wrong one shows. It sees its own copy of what it has room for, and for the rest that of the owner along the axes
+    that split the computation."""
+    world, f = mesh.world, mesh.world.field
+    whole = w.on(world.columns(tuple(range(len(world.elements)))))
+    own, shares = mesh.mine(own_gradients(world, step)), _shares(mesh)
+    own = np.where(shares, own[..., batch, :, :], f.of(0))
+    found = f.mul(f.total(own, -1), statistic[..., None])
+    seen = np.where(shares[..., 0], f.total(_seen(mesh, whole), -1)[..., None], f.of(0))
+    found = f.add(found, seen)
+    for axis in {g.experts for g in world.program.groups if g.experts}:
+        factors = world.layout.factors((axis,))
+        dims = world.dims(x for x in factors if x in world.layout.sample_factors)
+        sent = np.array([world.layout.group(world.layout.group_of(e)).experts == axis for e in world.elements])
+        found = np.where(sent, f.total(found, dims, keepdims=True), found) if dims else found
+    found = np.broadcast_to(found, whole.extent.shape)
+    return replace(whole, group=w.group).with_(found[..., None], whole.extent).on(w.columns)
+
+
+def _seen(mesh: Mesh, whole: Part) -> Array:
+    """Each parameter as each device's pass sees it."""
+    world, data = mesh.world, whole.data[..., 0]
+    near = data
+    for factor in (f for f in world.factors if f not in mesh.here):
+        moved = world.sliced(factor)
+        index = np.where(moved, world.layout.owners(factor, 0), -1)
+        if factor == world.layout.stages:
+            index = np.maximum(world.layout.owners(factor, 0), 0)
+        own = np.broadcast_to(mesh.at[factor][..., None], data.shape)
+        index = np.where(index >= 0, index, own)
+        near = np.take_along_axis(near, index, world.dim[factor])
+    return np.where(whole.extent, data, near)
+
+
+def own_gradients(world: World, step: int) -> Array:
+    """What each sample gives, by element and share: ``[..., micro-batch, element, share]``; 0 where an element has fewer shares."""
+    of = [world.layout.shares(e) for e in world.elements]
+    most = max(map(len, of))
+
+    def one(sample: tuple[int, ...]) -> list[Any]:
+        values: list[Any] = []
+        for element, shares in zip(world.elements, of, strict=True):
+            found = [world.problem.own_gradient(element, sample, step, s) for s in shares]
+            values += [*found, *([0] * (most - len(found)))]
+        return values
+
+    there = np.array([[n < len(shares) for n in range(most)] for shares in of])
+    return np.where(there, world.drawn(("own", step), one, (len(world.elements), most)), world.field.of(0))
+
+
+def _shares(mesh: Mesh) -> Array:
+    """Which shares of an element's gradient each device computes: ``[..., element, share]``."""
+    world, at, shape = mesh.world, mesh.at, mesh.shape
+    found = []
+    for element in world.elements:
+        group = world.layout.group(world.layout.group_of(element))
+        number, those = np.array(0), [0]
+        if group.tied:
+            number, those = at[group.tied], [0, world.sizes[group.tied] - 1]
+        elif group.partial:
+            along = world.layout.factors((group.partial,))
+            number, those = mesh.place(along), [*range(size(world, along))]
+        found.append([np.broadcast_to(number == n, shape) for n in those])
+    most = max(map(len, found))
+    none: Array = np.zeros(shape, dtype=bool)
+    return np.stack([np.stack([*f, *([none] * (most - len(f)))], axis=-1) for f in found], axis=-2)
