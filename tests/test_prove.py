@@ -208,7 +208,7 @@ def test_a_witness_that_a_second_run_does_not_confirm_refutes_nothing(kind: str,
         "step": "mesh(dp)\ngradients = backward(parameters)\nparameters, optimizer = update(parameters, optimizer, gradients)\n",
         "tensors": "mesh(tp)\ntensor(x, tokens, hidden, tp=tokens)\ntensor(w, hidden)\nreturns(total(x * w, over=tokens))\n",
     }[kind]
-    judge_it, again = {"step": (judge, "verdict.run"), "tensors": (judge_tensors, "verdict.simulate")}[kind]
+    judge_it, again = {"step": (judge, "judge.verdict.run"), "tensors": (judge_tensors, "judge.verdict.simulate")}[kind]
     assert judge_it(read(wrong)).word == "refuted"
     monkeypatch.setattr(f"placeproof.semantics.{again}", lambda *_: False)
     assert judge_it(read(wrong)).word == "unknown"
