@@ -14,9 +14,10 @@ from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, OUTER, Strateg
 
 @dataclass(frozen=True)
 class Facts:
-    """Axes by what they ask of a step."""
+    """Axes by what they ask of a step. ``linked``: of one whose layers are calls of blocks, which say themselves how axes split them."""
 
     strategy: Strategy
+    linked: bool = False
 
     def modes(self, state: State, group: str | None = None) -> tuple[tuple[str, Mode], ...]:
         """The modes of a state (of a group) on all axes, by name."""
@@ -35,6 +36,11 @@ class Facts:
     def hidden(self) -> str | None:
         """The axis that splits the hidden dimension."""
         return next((a.name for a in self.strategy.axes if a.splits.name == "hidden"), None)
+
+    @property
+    def cut(self) -> str | None:
+        """The axis that splits the hidden dimension of the layers that the step itself writes out."""
+        return None if self.linked else self.hidden
 
     @cached_property
     def stages(self) -> str | None:
@@ -152,14 +158,14 @@ class Facts:
             nest.append(("u", "units"))
         if self.recompute:
             nest.append(("l", "layers"))
-        if self.hidden is not None:
+        if self.cut is not None:
             nest.append(("k", "blocks"))
         return tuple(nest)
 
     @cached_property
     def groups(self) -> tuple[str | None, ...]:
         """Parameter groups that are placed differently; (None,) when all lie alike."""
-        if self.hidden is not None:
+        if self.hidden is not None and (self.sequence_parallel or not self.linked):
             return (MATRIX, NORM) if self.experts is None else (MATRIX, NORM, EXPERT)
         return (None,) if self.experts is None else (DENSE, EXPERT)
 

@@ -32,7 +32,7 @@ class Passes:
     def _data(self) -> Expr:
         f = self.facts
         samples = call("data", ref(self.batch)) if self.batch else call("data")
-        return call("part", samples, axes=[f.hidden]) if f.sequence_parallel and f.hidden else samples
+        return call("part", samples, axes=[f.cut]) if f.sequence_parallel and f.cut else samples
 
     def _begin(self) -> list[Stmt]:
         x, stages = ref("x"), self.facts.stages
@@ -170,12 +170,12 @@ class Passes:
     def _block(self, save: str | None) -> list[Stmt]:
         """One block's forward; what backward needs goes into the buffer ``save``, or nowhere."""
         f = self.facts
-        if f.hidden is None:
+        if f.cut is None:
             return [self._run("x", None, ref("x"), save)]
         body = [self._run("y", NORM, ref("x"), save)]
         y: Expr = ref("y")
         if f.sequence_parallel:
-            y = call("all_gather", y, axes=[f.hidden])
+            y = call("all_gather", y, axes=[f.cut])
             if f.split_experts:  # gathered once for both
                 body.append(let(ref("whole"), y))
                 y = ref("whole")
@@ -187,11 +187,11 @@ class Passes:
     def _joined(self, of_matrices: Expr, of_experts: Expr) -> Expr:
         """The sum over the hidden axis of what matrices make, and what experts make, where there are some."""
         f = self.facts
-        assert f.hidden is not None
+        assert f.cut is not None
         join = "reduce_scatter" if f.sequence_parallel else "all_reduce"
         if f.split_experts:
-            return call(join, infix("+", of_matrices, of_experts), axes=[f.hidden])
-        joined = call(join, of_matrices, axes=[f.hidden])
+            return call(join, infix("+", of_matrices, of_experts), axes=[f.cut])
+        joined = call(join, of_matrices, axes=[f.cut])
         return joined if f.experts is None else infix("+", joined, of_experts)
 
     def _run(self, out: str, group: str | None, x: Expr, save: str | None) -> Stmt:
@@ -200,7 +200,7 @@ class Passes:
 
     def _saved(self, name: str, group: str | None) -> Ref:
         kept = {MATRIX: INNER, NORM: OUTER}.get(group or "", group)
-        recomputed = "k" if self.facts.hidden is not None else None
+        recomputed = "k" if self.facts.cut is not None else None
         return ref(name, kept, recomputed if name == self._own("saved") else self._inner)
 
     # Backward.
@@ -226,7 +226,7 @@ class Passes:
 
     def _block_backward(self, saved: str) -> list[Stmt]:
         f = self.facts
-        if f.hidden is None:
+        if f.cut is None:
             return self._plain_backward(saved)
         dx, dy = ref("dx"), ref("dy")
         outer, inner = self._saved(saved, NORM), self._saved(saved, MATRIX)
@@ -236,8 +236,8 @@ class Passes:
         x: tuple[Expr, ...] = ()
         if f.sequence_parallel:
             dz = ref("dz")
-            body.append(let(dz, call("all_gather", dx, axes=[f.hidden])))
-            x = (call("all_gather", call("output", outer), axes=[f.hidden]),)
+            body.append(let(dz, call("all_gather", dx, axes=[f.cut])))
+            x = (call("all_gather", call("output", outer), axes=[f.cut]),)
             if f.split_experts:
                 body.append(let(ref("whole"), x[0]))
                 x = (ref("whole"),)
@@ -267,6 +267,18 @@ class Passes:
         """Where a gradient goes: reduced as it is produced, or into the unit's bucket."""
         if group in self.facts.summed_with_norms and self.facts.norms_each and self.facts.hidden is not None:
             produced = call("all_reduce", produced, axes=[self.facts.hidden])
+        if group is None and self.facts.linked and self.facts.norms_each:
+            return self._summed_each(produced)
+        return self._kept_gradient(group, produced)
+
+    def _summed_each(self, produced: Expr) -> list[Stmt]:
+        """What blocks give as sums over each device's own tokens, added up as it is produced."""
+        assert self.facts.hidden is not None
+        parts = [ref("produced", group) for group in self.facts.summed_with_norms]
+        sums = [let(part, call("all_reduce", part, axes=[self.facts.hidden])) for part in parts]
+        return [let(ref("produced"), produced), *sums, *self._kept_gradient(None, ref("produced")), do("free", ref("produced"))]
+
+    def _kept_gradient(self, group: str | None, produced: Expr) -> list[Stmt]:
         if self.facts.bucketed:
             below = [v for v, d in self._loops if d != "units"]
             return [let(ref(self._own("bucket"), group, below[-1] if below else None), produced)]

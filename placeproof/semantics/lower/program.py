@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS
+from placeproof.core.modes import Mode
+from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
 from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, Strategy
 from placeproof.programs import DEFAULT_GROUP, Expr, For, Group, Placed, Program, Ref, Stmt, read, render
 from placeproof.semantics.lower.facts import Facts
@@ -15,14 +16,17 @@ from placeproof.semantics.lower.write import call, do, infix, let, num, of, ref
 from placeproof.semantics.usable import require_usable
 
 
-def lower(strategy: Strategy) -> Program:
+def lower(strategy: Strategy, *, linked: bool = False) -> Program:
     """The step program of a strategy: the cheapest correct sequence of collectives for its placement.
+
+    ``linked``: one whose layers are calls of blocks (:mod:`placeproof.semantics.linked`). How blocks lie on axes that split them, and which
+    stage has which, is not said here; nor are the numbers of micro-batches that a schedule keeps in flight.
 
     The program is the text that :func:`placeproof.programs.render` prints, read again, so that each statement knows
     its line. Raises :class:`InputError` when no device could use the placement.
     """
     require_usable(strategy)
-    facts = Facts(one_copy_each(strategy))
+    facts = Facts(one_copy_each(strategy), linked)
     program = Program(
         name=strategy.name,
         axes=facts.strategy.axes,
@@ -38,7 +42,7 @@ def lower(strategy: Strategy) -> Program:
 
 def _groups(facts: Facts) -> tuple[Group, ...]:
     experts = () if facts.experts is None else (Group(name=EXPERT, size=ref("P_expert"), experts=facts.experts),)
-    if facts.hidden is None:
+    if facts.groups[0] != MATRIX:
         rest = infix("-", ref("P"), *(group.size for group in experts))
         return (Group(name=DENSE if experts else DEFAULT_GROUP, size=rest), *experts)
     others = (Group(name=NORM, size=ref("P_norm")), *experts)
@@ -46,10 +50,18 @@ def _groups(facts: Facts) -> tuple[Group, ...]:
 
 
 def _placed(facts: Facts) -> tuple[Placed, ...]:
-    placed = [Placed(state=s.name, group=g, modes=facts.modes(s, g)) for s in MODEL_STATES for g in facts.groups]
-    if any(facts.strategy.places(ACTIVATIONS, a.name) for a in facts.strategy.axes):
+    placed = [Placed(state=s.name, group=g, modes=_modes(facts, s, g)) for s in MODEL_STATES for g in facts.groups]
+    if not facts.linked and any(facts.strategy.places(ACTIVATIONS, a.name) for a in facts.strategy.axes):
         placed.append(Placed(state=ACTIVATIONS.name, group=None, modes=facts.modes(ACTIVATIONS)))
     return tuple(placed)
+
+
+def _modes(facts: Facts, state: State, group: str | None) -> tuple[tuple[str, Mode], ...]:
+    """How a state lies; in a linked program, on the axes that its blocks do not speak of."""
+    if not facts.linked:
+        return facts.modes(state, group)
+    told = {facts.hidden, facts.stages, facts.experts if group == EXPERT else None}
+    return tuple((axis, mode) for axis, mode in facts.modes(state, group) if axis not in told)
 
 
 def _counts(facts: Facts) -> tuple[tuple[str, int], ...]:
@@ -63,7 +75,7 @@ def _counts(facts: Facts) -> tuple[tuple[str, int], ...]:
 def _passes(facts: Facts) -> list[Stmt]:
     if not facts.microbatches:
         return Passes(facts, None).both()
-    kept, hops = (None, None) if facts.stages is None else flow(facts.strategy, facts.stages)
+    kept, hops = (None, None) if facts.stages is None or facts.linked else flow(facts.strategy, facts.stages)
     body = tuple(Passes(facts, "i").both())
     return [do("zero", ref("gradients")), For(var="i", domain="microbatches", body=body, in_flight=kept, hops=hops)]
 

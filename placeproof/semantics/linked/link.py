@@ -1,0 +1,121 @@
+"""Linking: the step of a strategy and the blocks of a model put together, each lowered onto the mesh by itself.
+
+A block's plan says how axes split it; what it sends is in its program. The gradients of its weights it leaves as sums over each device's
+own samples and tokens: the step adds them up, once. Axes that split only the batch are none of a block's: a device's micro-batch is what
+it sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.strategy import EXPERT, NORM, Strategy
+from placeproof.core.symbols import symbol
+from placeproof.models import Block, Model, Segment
+from placeproof.models.expressions import expression
+from placeproof.models.programs import weights
+from placeproof.programs import Program
+from placeproof.semantics.blocks import Plan, combined, context_parallel, expert_parallel, lower_block, tensor_parallel
+from placeproof.semantics.linked.claims import left_partial, partial
+from placeproof.semantics.linked.data import Linked
+from placeproof.semantics.lower import lower
+from placeproof.semantics.lower.facts import Facts
+from placeproof.semantics.scheduled import chunks_of, schedule_of
+from placeproof.semantics.usable import require_usable
+
+
+def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] = ("none",), layers: Sequence[int] | None = None) -> Linked:
+    """The program of a model's step under a strategy. ``recompute``, ``layers``: as :class:`Linked` has them.
+
+    Raises InputError for a strategy that no device could use, for a block that cannot be lowered onto its mesh, and for experts that the
+    model does not have.
+    """
+    require_usable(strategy)
+    _require_experts(model, strategy)
+    facts, plan = Facts(strategy), plan_of(strategy)
+    made: dict[str, Block] = {}
+    for block in (b for s in model.segments for b in s.blocks if b.name not in made):
+        made[block.name] = _on_the_mesh(block, plan)
+    stack = tuple(replace(s, blocks=tuple(made[b.name] for b in s.blocks), times=_times(model, s)) for s in model.segments)
+    step = lower(strategy, linked=True)
+    pipeline = any(a.splits.name == "layers" for a in strategy.axes)
+    return Linked(
+        model=model.name,
+        title=model.title,
+        source=model.source,
+        note=model.note,
+        step=step,
+        stack=stack,
+        sizes={dim: expression(str(size)) for dim, size in _dims(model, stack).items()},
+        values=dict(model.sizes),
+        members={g.name: tuple(_members(g.name, made.values(), facts)) for g in step.groups[1:]},
+        shared=model.shared,
+        recompute=recompute,
+        schedule=schedule_of(strategy).name,
+        chunks=chunks_of(strategy) if pipeline else 1,
+        layers=None if layers is None else tuple(layers),
+        ring=tuple(a.name for a in strategy.axes if a.splits.name == "sequence" and strategy.schedule.attention == "ring"),
+    )
+
+
+def plan_of(strategy: Strategy) -> Plan:
+    """What the strategy's axes split of a block."""
+    plans = []
+    facts = Facts(strategy)
+    for axis in strategy.axes:
+        if axis.splits.name == "hidden":
+            experts: Literal["split", "whole"] = "whole" if facts.whole_experts else "split"
+            plans.append(tensor_parallel(axis.name, axis.degree, sequence=facts.sequence_parallel, experts=experts))
+        elif axis.splits.name == "sequence":
+            by: Literal["gather", "ulysses"] = "ulysses" if strategy.schedule.attention == "ulysses" else "gather"
+            plans.append(context_parallel(axis.name, axis.degree, by=by))
+        elif axis.name == facts.experts:
+            plans.append(expert_parallel(axis.name, axis.degree))
+    return combined(*plans) if plans else Plan(())
+
+
+def _require_experts(model: Model, strategy: Strategy) -> None:
+    axis = Facts(strategy).experts
+    if axis is None or any(group == EXPERT for s in model.segments for b in s.blocks for group in b.groups.values()):
+        return
+    message = f"axis `{axis}` of `{strategy.name}` spreads experts over devices, and {model.name} has none"
+    help = "leave `ep` out, or take a model with experts: mixtral-8x7b, deepseek-v3"
+    note = "the same rule in frameworks: megatron-31 (`placeproof explain megatron-31`)"
+    raise InputError([Diagnostic(code="PP104", message=message, help=help, notes=(note,))])
+
+
+def _on_the_mesh(block: Block, plan: Plan) -> Block:
+    program = left_partial(lower_block(block.program, plan))
+    return replace(block, program=program, weights=weights(program))
+
+
+def _dims(model: Model, stack: Sequence[Segment]) -> dict[str, object]:
+    """The sizes of the dimensions that blocks have, in the symbols that the model says or leaves open."""
+    known = {name: symbol(name) for name in (*model.given, "b")}
+    used = {dim for s in stack for b in s.blocks for dim in _dimensions(b.program)}
+    return {dim: size for dim, size in model.dims(known).items() if dim in used}
+
+
+def _dimensions(program: Program) -> Iterator[str]:
+    for tensor in program.tensors:
+        yield from tensor.dims
+        if tensor.picks is not None:
+            yield tensor.picks
+
+
+def _times(model: Model, segment: Segment) -> object:
+    known = {name: symbol(name) for name in model.given}
+    return expression(str(model.times(known)[segment.name]))
+
+
+def _members(group: str, blocks: Iterator[Block], facts: Facts) -> Iterator[tuple[str, str]]:
+    """The weights of one of the step's groups: experts, or what each device of the hidden axis finds a part of the gradient of."""
+    for block in blocks:
+        sums = partial(block.program)
+        for weight in block.weights:
+            of_experts = block.groups[weight.name] == EXPERT and facts.experts is not None
+            if group == (EXPERT if of_experts else NORM if facts.hidden in sums.get(weight.name, ()) else None):
+                yield block.name, weight.name
