@@ -339,7 +339,7 @@ def _picture(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> str
 
     table = work_timeline(d, numbers.values) if step is None else timeline(step)
     memory = None if step is None else step.price.cluster.device.memory
-    title = f"{d.model.name} under {d.strategy.name}" + ("" if step is None else f" on {step.price.cluster.name}")
+    title = f"{d.linked.model} under {d.linked.name}" + ("" if step is None else f" on {step.price.cluster.name}")
     bars = stacks(d if step is None else step.d, numbers.values)
     return memory_picture(title, bars, memory, table, "seconds" if step is not None else "floating-point operations")
 

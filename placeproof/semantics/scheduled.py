@@ -36,13 +36,13 @@ def problems(strategy: Strategy) -> Iterator[Diagnostic]:
         message = f"`{found.name}` has {found.chunks} run{'s' if found.chunks != 1 else ''} of layers on each device, not {chunks}"
         yield Diagnostic(code="PP104", message=message, help="leave `chunks` out, or take `schedule=interleaved`")
     else:
-        yield from _needs(strategy, axis.degree)
+        fixed = strategy.schedule.microbatches
+        yield from needed(schedule_of(strategy), axis.degree, fixed if isinstance(fixed, int) else None, chunks_of(strategy))
 
 
-def _needs(strategy: Strategy, degree: int | None) -> Iterator[Diagnostic]:
-    """What the schedule asks of those counts that are numbers."""
-    found, fixed = schedule_of(strategy), strategy.schedule.microbatches
-    said = {"p": degree, "m": fixed if isinstance(fixed, int) else None, "v": chunks_of(strategy)}
+def needed(found: Schedule, degree: int | None, microbatches: int | None, chunks: int) -> Iterator[Diagnostic]:
+    """What a schedule asks of those counts that are numbers, and does not get."""
+    said = {"p": degree, "m": microbatches, "v": chunks}
     counts = {name: count for name, count in said.items() if count is not None}
     for need in found.needs:
         if set(need.rule.names) <= set(counts) and not need.rule.holds(counts):

@@ -7,16 +7,15 @@ name the frameworks that ask the same (``placeproof explain RULE``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
 from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.mesh import Axis
-from placeproof.core.strategy import SYMBOLIC, Strategy
+from placeproof.core.symbols import symbol
 from placeproof.cost.model.derivation import ModelDerivation
-from placeproof.cost.model.stages import pipeline_axis
-from placeproof.semantics.scheduled import problems as unscheduled
+from placeproof.schedules import load
+from placeproof.semantics.scheduled import needed
 
 #: A dimension and what the axis splits -> the frameworks' own rules.
 _RULES: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -37,10 +36,10 @@ def require_fit(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
     """Raise InputError with every size that a degree does not divide, as far as both are numbers."""
     problems = Problems()
     known = {**d.values, **values}
-    degrees = {a.name: n for a in d.strategy.axes if (n := _degree(d, a, known)) is not None}
+    degrees = {a.name: n for a in d.linked.axes if (n := _degree(d, a, known)) is not None}
     for dim, axes in _splits(d):
         _divided(d, dim, axes, degrees, known, problems)
-    for axis in d.strategy.axes:
+    for axis in d.linked.axes:
         size = _size(d, "tokens", known)
         if axis.splits.name == "sequence" and axis.name in degrees and size is not None and size % (2 * degrees[axis.name]):
             problems.add(
@@ -50,17 +49,11 @@ def require_fit(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
                 notes=(_rules(_BOTH_ENDS),),
             )
     _layers(d, degrees, known, problems)
-    problems.found += [p for p in unscheduled(_with_numbers(d, degrees, known)) if p not in problems.found]
+    if d.linked.pipeline is not None:
+        count = int(known["m"]) if "m" in known else None
+        said = needed(load(d.schedule), degrees.get(d.linked.pipeline), count, d.chunks)
+        problems.found += [p for p in said if p not in problems.found]
     problems.raise_if_any()
-
-
-def _with_numbers(d: ModelDerivation, degrees: Mapping[str, int], known: Mapping[str, Fraction]) -> Strategy:
-    """The strategy with the degrees and the micro-batches that are known."""
-    axes = tuple(replace(a, degree=degrees.get(a.name)) for a in d.strategy.axes)
-    said = d.strategy.schedule
-    if said.microbatches == SYMBOLIC and "m" in known:
-        said = replace(said, microbatches=int(known["m"]))
-    return replace(d.strategy, axes=axes, schedule=said)
 
 
 def require_names(d: ModelDerivation, names: Iterable[str]) -> None:
@@ -70,8 +63,8 @@ def require_names(d: ModelDerivation, names: Iterable[str]) -> None:
     problems = Problems()
     for name in names:
         if name not in known:
-            help = suggestion(name, known) or f"`placeproof derive {d.strategy.name!r} --model {d.model.name}` lists what is kept"
-            problems.add("PP104", f"{d.model.name} keeps no value `{name}` whose width could be set", help=help)
+            help = suggestion(name, known) or f"`placeproof derive {d.linked.name!r} --model {d.linked.model}` lists what is kept"
+            problems.add("PP104", f"{d.linked.model} keeps no value `{name}` whose width could be set", help=help)
     problems.raise_if_any()
 
 
@@ -104,28 +97,28 @@ def _divided(
     if size is None or any(a not in degrees for a in axes) or size % prod(degrees[a] for a in axes) == 0:
         return
     by = " and ".join(f"`{a}` of degree {degrees[a]}" for a in axes)
-    splits = [a.splits.name for a in d.strategy.axes if a.name in axes]
+    splits = [a.splits.name for a in d.linked.axes if a.name in axes]
     rules = tuple(dict.fromkeys(r for s in splits for r in _RULES.get((dim, s), ())))
     verb = "split" if len(axes) > 1 else "splits"
     problems.add(
         "PP202",
-        f"{by} {verb} dimension `{dim}` of size {size} of {d.model.name}, which {'they do' if len(axes) > 1 else 'it does'} not divide",
+        f"{by} {verb} dimension `{dim}` of size {size} of {d.linked.model}, which {'they do' if len(axes) > 1 else 'it does'} not divide",
         help=f"choose degrees that divide {size}" + (", or a padded vocabulary: `--vocab-padding 128`" if dim == "vocab" else ""),
         notes=(_rules(rules),) if rules else (),
     )
 
 
 def _layers(d: ModelDerivation, degrees: Mapping[str, int], known: Mapping[str, Fraction], problems: Problems) -> None:
-    axis = pipeline_axis(d.strategy)
+    axis = d.linked.pipeline
     if axis is None or axis not in degrees or any(c.stage.index is not None and len(d.costs) != 3 for c in d.costs):
         return
     repeated = [p for p in d.parts if p.repeats]
-    count = d.value(d.model.times({n: int(v) for n, v in known.items() if n in d.model.given})[repeated[0].name]) if repeated else None
+    count = d.value(repeated[0].times.at({n: symbol(n) for n in repeated[0].times.names}), known) if repeated else None
     if count is not None and not isinstance(d.at.degrees[axis], int) and count % (degrees[axis] * d.chunks):
         parts = f"{degrees[axis]} stages" if d.chunks == 1 else f"{degrees[axis]} stages of {d.chunks} parts"
         problems.add(
             "PP202",
-            f"{count} layers of {d.model.name} cannot be shared out evenly over {parts}",
+            f"{count} layers of {d.linked.model} cannot be shared out evenly over {parts}",
             help="give the degree in the strategy and say how many layers each stage has: `--stages 7,8x14,7`",
             notes=(_rules(("megatron-21",)),),
         )

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.parts import Part
 from placeproof.cost.model.stages import Stage, stages
-from placeproof.schedules import Layout, Schedule, formula
-from placeproof.semantics.scheduled import chunks_of, schedule_of
+from placeproof.programs import For
+from placeproof.schedules import Layout, Schedule, formula, load
+from placeproof.semantics.linked import Linked
 
 if TYPE_CHECKING:
     import sympy
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 class Flow:
     """How micro-batches flow through a pipeline of ``depth`` devices; None without one. ``batches``: micro-batches of a step."""
 
-    strategy: Strategy
+    linked: Linked
     depth: Amount | None
 
     @cached_property
     def schedule(self) -> Schedule:
         """The order of micro-batches; 1F1B where there is no pipeline."""
-        return schedule_of(self.strategy)
+        return load(self.linked.schedule)
 
     @property
     def name(self) -> str:
@@ -39,7 +39,7 @@ class Flow:
     @property
     def chunks(self) -> int:
         """Runs of layers on a device."""
-        return 1 if self.depth is None else chunks_of(self.strategy)
+        return 1 if self.depth is None else self.linked.chunks
 
     @property
     def copies(self) -> int:
@@ -49,8 +49,15 @@ class Flow:
     @property
     def batches(self) -> Amount:
         """Micro-batches of a step."""
-        fixed = self.strategy.schedule.microbatches
-        return 1 if fixed is None else fixed if isinstance(fixed, int) else symbol("m")
+        if self.fixed:
+            return self.fixed
+        return symbol("m") if any(isinstance(s, For) and s.domain == "microbatches" for s in self.linked.step.body) else 1
+
+    @property
+    def fixed(self) -> int | None:
+        """Micro-batches of a step, where it says how many. Each copy has its part of them."""
+        said = self.linked.step.count("microbatches")
+        return None if said is None else said * self.copies
 
     def stages(self, parts: Sequence[Part], times: Mapping[str, Amount], layers: Sequence[int] | None) -> tuple[Stage, ...]:
         """What each device has: several stages of the model, where the schedule gives it several.

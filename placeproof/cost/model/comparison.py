@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from placeproof.core.symbols import symbol
 from placeproof.cost.closed import tidy
 from placeproof.cost.model.derivation import ModelDerivation, StageCost
-from placeproof.cost.model.time import StepTime, batches
+from placeproof.cost.model.time import StepTime
 
 if TYPE_CHECKING:
     import sympy
@@ -42,12 +42,12 @@ class Member:
         import sympy
 
         cost, degrees = self.fullest, self.d.at.degrees
-        replicas = [degrees[a.name] for a in self.d.strategy.axes if a.splits.name == "batch"]
+        replicas = [degrees[a.name] for a in self.d.linked.axes if a.splits.name == "batch"]
         found = {
             "devices": sympy.Mul(*degrees.values()),
-            "sequences": sympy.Mul(symbol("b"), batches(self.d), *replicas),
+            "sequences": sympy.Mul(symbol("b")(self.d), *replicas),
             "parameters": sympy.Add(*cost.parameters.values()),
-            "flops": cost.flops.total * batches(self.d),
+            "flops": cost.flops.total * self.d.batches,
             **{key: getattr(cost, key) for key in ("model_states", "activations", "peak", "host")},
             **{f"traffic.{axes}": n for axes, n in cost.traffic().items()},
         }

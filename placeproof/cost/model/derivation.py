@@ -7,7 +7,7 @@ mesh of the strategy; what data parallelism makes of them follows from the step 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,12 @@ from placeproof.cost.model.chunks import Flow
 from placeproof.cost.model.compiled import compiled
 from placeproof.cost.model.parts import At, Part, parts
 from placeproof.cost.model.recomputation import Recompute, chosen
-from placeproof.cost.model.sent import Sent, Share, sent_between_copies, sent_of_activations, summed_with_norms, synchronised
-from placeproof.cost.model.stages import Stage, pipeline_axis, require_something
+from placeproof.cost.model.sent import Sent, Share, sent_between_copies, sent_of_activations, synchronised
+from placeproof.cost.model.stages import Stage, require_something
 from placeproof.cost.step.host import asked
 from placeproof.models import Model
 from placeproof.models.family import GROUPS
-from placeproof.semantics.lower.facts import Facts
-from placeproof.semantics.usable import require_usable
+from placeproof.semantics.linked import Linked, link
 
 if TYPE_CHECKING:
     import sympy
@@ -124,18 +123,23 @@ class StageCost:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDerivation:
-    """A model under a strategy. ``values``: the numbers of symbols that the model or the strategy says."""
+    """A linked program's costs. ``batches``: micro-batches of a step. ``values``: the numbers of symbols that it says.
 
-    model: Model
-    strategy: Strategy
+    ``model``, ``strategy``: what was linked, where it was.
+    """
+
+    linked: Linked
     recompute: Recompute
     schedule: str
     chunks: int
+    batches: Amount
     parts: tuple[Part, ...]
     costs: tuple[StageCost, ...]
     values: Mapping[str, Fraction]
     at: At
     base: Base
+    model: Model | None = None
+    strategy: Strategy | None = None
 
     @cached_property
     def forms(self) -> dict[str, sympy.Expr]:
@@ -173,81 +177,67 @@ def derive_model(
     widths: Mapping[str, int] = WIDTHS,
     fp8: bool = False,
 ) -> ModelDerivation:
-    """What a model costs under a strategy, in symbols.
+    """What a model costs under a strategy, in symbols: :func:`derive_linked` of the program that they are linked to.
 
-    ``layers``: those of each pipeline stage, where they are not as many. ``widths``: bytes of elements of values that are not as wide as
-    activations, by ``block.value`` or ``value``. ``recompute``: words of :data:`placeproof.cost.model.recomputation.RECOMPUTE` with ``+``
-    between them, None for what the strategy says. ``fp8``: what layers keep for products of matrices that give gradients by weights, and
-    for nothing else, takes one byte an element (:meth:`placeproof.cost.blocks.layer.Layer.operands`). Raises InputError for a strategy
-    that no device could use, for a block that cannot be lowered onto its mesh, for a recomputation that is none or contradicts the
+    ``layers``: those of each pipeline stage, where they are not as many. ``recompute``: words of
+    :data:`placeproof.cost.model.recomputation.RECOMPUTE` with ``+`` between them, None for what the strategy says. Raises InputError for a
+    strategy that no device could use, for a block that cannot be lowered onto its mesh, for a recomputation that is none or contradicts the
     strategy, and for stages that cannot be.
     """
-    require_usable(strategy)
-    base = Base(strategy)
-    held = parts(model, strategy, recompute)
-    known = {name: symbol(name) for name in model.given}
-    at = _at(model, strategy, known, widths, fp8)
-    times = _times(model, known)
-    pipeline = pipeline_axis(strategy)
-    depth = None if pipeline is None else at.degrees[pipeline]
+    linked = link(model, strategy, recompute=chosen(strategy, recompute), layers=layers)
+    return replace(derive_linked(linked, widths=widths, fp8=fp8), model=model, strategy=strategy)
+
+
+def derive_linked(linked: Linked, *, widths: Mapping[str, int] = WIDTHS, fp8: bool = False) -> ModelDerivation:
+    """What a linked program costs, in symbols.
+
+    ``widths``: bytes of elements of values that are not as wide as activations, by ``block.value`` or ``value``. ``fp8``: what layers keep
+    for products of matrices that give gradients by weights, and for nothing else, takes one byte an element
+    (:meth:`placeproof.cost.blocks.layer.Layer.operands`). Raises InputError for stages that cannot be.
+    """
+    base, held, at = Base(linked), parts(linked), _at(linked, widths, fp8)
+    depth = None if linked.stages is None else at.degrees[linked.stages.name]
+    flow = Flow(linked=linked, depth=depth)
+    times = {s.name: s.times.at({n: symbol(n) for n in s.times.names}) for s in linked.stack}
     if isinstance(depth, int):  # stages are told one by one
-        times = {**times, **{p.name: n for p in held if isinstance(n := _number(model, p), int)}}
-    flow = Flow(strategy=strategy, depth=depth)
-    found = flow.stages(held, times, layers)
+        times |= {s.name: s.times.at(linked.values) for s in linked.stack if set(s.times.names) <= set(linked.values)}
+    found = flow.stages(held, times, linked.layers)
     require_something(found)
     layer = next((p for p in held if p.repeats), None)
-    costs = tuple(_cost(stage, base, at, flow, (pipeline, layer)) for stage in found)
+    values = {name: Fraction(n) for name, n in linked.values.items()}
     return ModelDerivation(
-        model=model,
-        strategy=strategy,
-        recompute="+".join(chosen(strategy, recompute)),
+        linked=linked,
+        recompute="+".join(linked.recompute),
         schedule=flow.name,
         chunks=flow.chunks,
+        batches=flow.batches,
         parts=held,
-        costs=costs,
-        values=_values(model, strategy),
+        costs=tuple(_cost(stage, base, at, flow, layer) for stage in found),
+        values=values | ({"m": Fraction(flow.batches)} if flow.fixed else {}),
         at=at,
         base=base,
     )
 
 
-def _at(model: Model, strategy: Strategy, known: Mapping[str, Amount], widths: Mapping[str, int], fp8: bool) -> At:
+def _at(linked: Linked, widths: Mapping[str, int], fp8: bool) -> At:
     """The sizes of dimensions, and the degrees of axes, in symbols as far as they are open."""
-    only = len(strategy.axes) == 1
-    degrees: dict[str, Amount] = {a.name: a.degree or symbol(degree_symbol(a.name, only=only)) for a in strategy.axes}
-    sizes = model.dims({**known, **_batch(model)})
-    experts = Facts(strategy).experts
-    if experts is not None:  # its devices have samples of their own, whose tokens meet where the experts are
-        sizes = {**sizes, "batch": sizes["batch"] * degrees[experts]}
-    load = 1 if experts is None else symbol("c")
+    axes = [a for a in linked.step.axes if a.name not in linked.apart]
+    degrees: dict[str, Amount] = {a.name: a.degree or symbol(degree_symbol(a.name, only=len(axes) == 1)) for a in axes}
+    sizes = {dim: size.at({n: symbol(n) for n in size.names}) for dim, size in linked.sizes.items()}
+    if linked.experts is not None:  # its devices have samples of their own, whose tokens meet where the experts are
+        sizes["batch"] = sizes["batch"] * degrees[linked.experts]
+    load = 1 if linked.experts is None else symbol("c")
     return At(sizes=sizes, degrees=degrees, width=symbol("b_a"), widths=widths, load=load, fp8=fp8)
 
 
-def _batch(model: Model) -> dict[str, Amount]:
-    return {"b": symbol("b")} if "b" not in model.given else {}
-
-
-def _times(model: Model, known: Mapping[str, Amount]) -> dict[str, Amount]:
-    return model.times(known)
-
-
-def _number(model: Model, part: Part) -> Amount:
-    return model.times()[part.name]
-
-
-def _values(model: Model, strategy: Strategy) -> dict[str, Fraction]:
-    """What is a number already: the model's sizes, and the micro-batches that the strategy fixes."""
-    found = {name: Fraction(n) for name, n in model.sizes.items()}
-    fixed = strategy.schedule.microbatches
-    return found | ({"m": Fraction(fixed)} if isinstance(fixed, int) else {})
-
-
-def _cost(stage: Stage, base: Base, at: At, flow: Flow, between: tuple[str | None, Part | None]) -> StageCost:
-    """``between``: the axis of the pipeline, and a layer, whose input goes along it."""
+def _cost(stage: Stage, base: Base, at: At, flow: Flow, layer: Part | None) -> StageCost:
+    """``layer``: one whose input goes along the pipeline."""
     import sympy
 
+    linked = flow.linked
+    pipeline = None if linked.stages is None else linked.stages.name
     counted = _parameters(stage, at)
-    shares = [Share(one, counted, base, stage, at) for one in base.every]
+    shares = [Share(one, counted, base, stage, at, linked) for one in base.every]
     states = {state: sympy.Add(*(s.of(s.base.memory[state]) for s in shares)) for state in MODEL_STATES}
     offloaded = sympy.Add(*(s.of(s.base.derived.memory["host"]) for s in shares))
     again = [sympy.Add(*(r.bytes for r in p.bytes(p.working, at))) for p, _ in stage.held if p.working]
@@ -267,10 +257,9 @@ def _cost(stage: Stage, base: Base, at: At, flow: Flow, between: tuple[str | Non
         transient=gathered(shares),
         offloaded=offloaded,
         sent=(
-            *sent_of_activations(stage, at, flow.batches, flow.hops(stage), *between),
-            *summed_with_norms(stage, at, base.facts, flow.batches),
-            *(one for s in shares if s.total != 0 for one in synchronised(stage, s)),
-            *sent_between_copies(stage, states["gradients"] + _gradients(offloaded), between[0]),
+            *sent_of_activations(stage, at, flow.batches, flow.hops(stage), pipeline, layer),
+            *synchronised(stage, shares, linked),
+            *sent_between_copies(stage, states["gradients"] + _gradients(offloaded), pipeline),
         ),
         flops=_flops(stage, at),
     )

@@ -6,7 +6,6 @@ is computed, are those of equal parts: micro-batches are equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from placeproof.core.diagnostics import Problems
 from placeproof.core.strategy import Strategy
 from placeproof.cost.model.base import Base
 from placeproof.cost.model.derivation import MODEL_STATES, ModelDerivation, StageCost, gathered
-from placeproof.cost.model.sent import Sent, Share, synchronised
+from placeproof.cost.model.sent import Share, synchronised
 from placeproof.cost.uneven import Shards, fitted, require_parts
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ def uneven_stages(d: ModelDerivation, shards: Shards) -> tuple[StageCost, ...]:
 
     Raises InputError for an axis along which nothing lies in parts, and for a schedule that holds the model twice.
     """
-    base = Base(d.strategy, uneven=shards.axes)
-    require_parts((e for one in base.every for e in one.derived.raw), shards.axes, d.strategy.name)
+    base = Base(d.linked, uneven=shards.axes)
+    require_parts((e for one in base.every for e in one.derived.raw), shards.axes, d.linked.name)
     problems = Problems()
     if any(cost.stage.copies > 1 for cost in d.costs):
         message = f"`{d.schedule}` holds two copies of each stage: what they send one another of uneven parts is not derived"
@@ -49,7 +48,7 @@ def _uneven(cost: StageCost, d: ModelDerivation, base: Base) -> StageCost:
     import sympy
 
     shares = _shares(cost, d, base)
-    even = set(_synchronised(cost, _shares(cost, d, d.base)))
+    even = set(synchronised(cost.stage, _shares(cost, d, d.base), d.linked))
 
     def held(key: str) -> sympy.Expr:
         return sympy.Add(*(s.of(s.base.derived.memory[key]) for s in shares))
@@ -59,14 +58,9 @@ def _uneven(cost: StageCost, d: ModelDerivation, base: Base) -> StageCost:
         states={state: held(state) for state in MODEL_STATES},
         transient=gathered(shares),
         offloaded=held("host"),
-        sent=(*(one for one in cost.sent if one not in even), *_synchronised(cost, shares)),
+        sent=(*(one for one in cost.sent if one not in even), *synchronised(cost.stage, shares, d.linked)),
     )
 
 
 def _shares(cost: StageCost, d: ModelDerivation, base: Base) -> list[Share]:
-    return [Share(one, cost.parameters, base, cost.stage, d.at) for one in base.every]
-
-
-def _synchronised(cost: StageCost, shares: list[Share]) -> Iterator[Sent]:
-    """What the stage sends of parameters and gradients."""
-    return (one for s in shares if s.total != 0 for one in synchronised(cost.stage, s))
+    return [Share(one, cost.parameters, base, cost.stage, d.at, d.linked) for one in base.every]

@@ -1,50 +1,27 @@
-"""The segments of a model as one device runs them: blocks lowered onto the strategy's mesh, put into chains, recomputed where asked.
+"""The segments of a linked program as one device runs them: its blocks put into chains, recomputed where asked.
 
-Axes that split the computation, and those that split a sequence, are those of the blocks' own programs. Axes that split the batch are
-not: a device's micro-batch is what a block sees. Collectives of gradients by weights over axes that split a sequence are left to the step
-program, which reduces every gradient once.
+A device's micro-batch is what a block sees. The sums of gradients by weights that blocks leave to the step are none of a segment's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
-from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.exchange import Exchange
-from placeproof.core.states import ACTIVATIONS
-from placeproof.core.strategy import EXPERT, OUTER, Strategy
 from placeproof.cost.blocks.chain import INPUT
 from placeproof.cost.blocks.flops import Work
 from placeproof.cost.blocks.layer import Layer, Row, Stored, layer
 from placeproof.cost.blocks.tensors import Amount, BlockExchange, Splits, exchanges
-from placeproof.cost.model.recomputation import Recompute, chosen, recomputed
-from placeproof.models import Block, Model, Segment
+from placeproof.cost.model.recomputation import recomputed
+from placeproof.models import Block, Segment
 from placeproof.models.expressions import Expression
-from placeproof.programs import POSITIONS
-from placeproof.semantics.blocks import Plan, combined, context_parallel, expert_parallel, lower_block, tensor_parallel
-from placeproof.semantics.lower.facts import Facts
+from placeproof.programs import POSITIONS, Assign, Call, expressions, statements
+from placeproof.semantics.linked import Linked
 
 #: The group of a router's weights (:data:`placeproof.models.family.GROUPS`).
 ROUTER = "router"
-
-
-def plan_of(strategy: Strategy) -> Plan:
-    """What the strategy's axes split of a block."""
-    plans = []
-    facts = Facts(strategy)
-    for axis in strategy.axes:
-        if axis.splits.name == "hidden":
-            experts: Literal["split", "whole"] = "whole" if facts.whole_experts else "split"
-            plans.append(tensor_parallel(axis.name, axis.degree, sequence=facts.sequence_parallel, experts=experts))
-        elif axis.splits.name == "sequence":
-            by: Literal["gather", "ulysses"] = "ulysses" if strategy.schedule.attention == "ulysses" else "gather"
-            plans.append(context_parallel(axis.name, axis.degree, by=by))
-        elif axis.name == facts.experts:
-            plans.append(expert_parallel(axis.name, axis.degree))
-    return combined(*plans) if plans else Plan(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +94,16 @@ class Part:
             return rows
         return tuple(replace(r, bytes=r.elements) if _key(r.stored) in self.narrow and not at.told(r.stored) else r for r in rows)
 
+    def elements_of(self, group: Callable[[str], bool], at: At) -> dict[tuple[str, str], Amount]:
+        """Elements of its weights whose groups fulfil a condition, by the names of block and weight; a block that comes twice counts
+        twice."""
+        found: dict[tuple[str, str], Amount] = {}
+        own = tuple(w for g, w in self.weights if group(g))
+        for row in self.bytes(own, at):
+            key = row.stored.block, row.stored.name
+            found[key] = found.get(key, 0) + row.elements
+        return found
+
     def flops(self, at: At) -> Work:
         """Floating-point operations of one repetition."""
         if self.name not in at.flops:
@@ -157,13 +144,6 @@ class Part:
             bytes_ = self.layer.exchanges(at.sizes, at.degrees, at.width, at.load)
             at.sent[self.name] = tuple(zip(exchanges(self.layer.program), bytes_, strict=True))
         return at.sent[self.name]
-
-    def summed(self, at: At, axis: str) -> tuple[tuple[Amount, bool], ...]:
-        """The gradients by weights of which each device of an axis has a part, where a layer's own program sums them over it: elements of
-        each, and whether it is of experts."""
-        experts = [set(w.dims) for group, w in self.weights if group == EXPERT]
-        found = ((s, e) for s, e in self._sent(at) if s.dims and POSITIONS.isdisjoint(s.dims) and axis in s.axes)
-        return tuple((e.bytes / at.width, set(s.dims) in experts) for s, e in found)
 
 
 def _split(split: Splits, over: tuple[str, ...]) -> Splits:
@@ -213,43 +193,26 @@ def _part(whole: Amount, degree: Amount) -> Amount:
     return whole // degree if isinstance(whole, int) and isinstance(degree, int) else whole / degree
 
 
-def parts(model: Model, strategy: Strategy, recompute: Recompute | None = None) -> tuple[Part, ...]:
-    """The model's segments on the strategy's mesh; ``recompute``: what is computed again, None for what the strategy says.
-
-    Raises InputError for a block that cannot be lowered onto it, for experts that the model does not have, and for a recomputation that is
-    none.
-    """
-    _require_experts(model, strategy)
-    plan, facts, said = plan_of(strategy), Facts(strategy), chosen(strategy, recompute)
-    ring = tuple(a.name for a in strategy.axes if a.splits.name == "sequence" and strategy.schedule.attention == "ring")
-    having = [{w.name for b in s.blocks for w in b.weights} for s in model.segments]
-    shared = tuple(name for name in model.shared if sum(name in names for names in having) > 1)
-    found = tuple(replace(_part_of(segment, plan, said), ring=ring, shared=shared) for segment in model.segments)
-    if not strategy.schedule.recompute:
-        return found
-    over = _checkpoints_over(strategy, facts.hidden)
-    return tuple(replace(p, checkpoints=Checkpoints(host=facts.checkpoints_on_host, over=over)) if p.repeats else p for p in found)
+def parts(linked: Linked) -> tuple[Part, ...]:
+    """The segments of a linked program. Raises InputError for a recomputation that is none."""
+    having = [{w.name for b in s.blocks for w in b.weights} for s in linked.stack]
+    shared = tuple(name for name in linked.shared if sum(name in names for names in having) > 1)
+    checkpoints = _checkpoints(linked)
+    return tuple(_part_of(segment, linked, shared, checkpoints) for segment in linked.stack)
 
 
-def _require_experts(model: Model, strategy: Strategy) -> None:
-    axis = Facts(strategy).experts
-    if axis is None or any(group == EXPERT for s in model.segments for b in s.blocks for group in b.groups.values()):
-        return
-    message = f"axis `{axis}` of `{strategy.name}` spreads experts over devices, and {model.name} has none"
-    help = "leave `ep` out, or take a model with experts: mixtral-8x7b, deepseek-v3"
-    note = "the same rule in frameworks: megatron-31 (`placeproof explain megatron-31`)"
-    raise InputError([Diagnostic(code="PP104", message=message, help=help, notes=(note,))])
+def _checkpoints(linked: Linked) -> Checkpoints:
+    """Where the step puts what it keeps of a layer whose forward it runs again."""
+    for stmt in statements(linked.step.body):
+        if isinstance(stmt, Assign) and stmt.targets[-1].name == "activations" and len(stmt.targets) == 1:
+            kept = [e for e in expressions(stmt.value) if isinstance(e, Call)]
+            over = tuple(axis for e in kept if e.op == "part" for axis in e.axes)
+            return Checkpoints(host=any(e.op == "to_host" for e in kept), over=over)
+    return Checkpoints()
 
 
-def _checkpoints_over(strategy: Strategy, hidden: str | None) -> tuple[str, ...]:
-    """The axes over which checkpoints are split that the layers' programs have whole."""
-    if hidden is None:
-        return ()
-    mode = strategy.mode(ACTIVATIONS, hidden, OUTER)
-    return (hidden,) if mode.gathers or mode.fetches else ()
-
-
-def _part_of(segment: Segment, plan: Plan, said: tuple[str, ...]) -> Part:
-    plain = layer([lower_block(b.program, plan) for b in segment.blocks], segment.name)
-    again, drawn = recomputed(plain, segment, said)
-    return Part(name=segment.name, times=segment.times, blocks=segment.blocks, plain=plain, layer=again, drawn=drawn)
+def _part_of(segment: Segment, linked: Linked, shared: tuple[str, ...], checkpoints: Checkpoints) -> Part:
+    plain = layer([b.program for b in segment.blocks], segment.name)
+    again, drawn = recomputed(plain, segment, linked.recompute)
+    found = Part(name=segment.name, times=segment.times, blocks=segment.blocks, plain=plain, layer=again, drawn=drawn, shared=shared)
+    return replace(found, ring=linked.ring, checkpoints=checkpoints if found.repeats else Checkpoints())

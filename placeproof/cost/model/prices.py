@@ -18,7 +18,6 @@ from placeproof.collectives.algorithms import ALGORITHMS, Algorithm, Levelled, p
 from placeproof.collectives.time import Timed, fastest
 from placeproof.core.diagnostics import Problems
 from placeproof.core.mesh import Axis
-from placeproof.core.strategy import Strategy
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.derivation import ModelDerivation
@@ -34,25 +33,25 @@ TIMED_AS: Mapping[str, str] = {"shift": "send", "tied_reduce": "all_reduce"}
 _INSIDE_OUT = ("hidden", "sequence", "experts", "batch", "layers")
 
 
-def layout(strategy: Strategy, order: Sequence[str] | None = None) -> tuple[Axis, ...]:
+def layout(axes: Sequence[Axis], order: Sequence[str] | None = None) -> tuple[Axis, ...]:
     """The axes from the innermost to the outermost: those that exchange most often inside. ``order``: their names, if not as usual.
 
     Of axes that split the batch, replicas of what is sharded lie outside. Raises InputError where ``order`` names other axes.
     """
-    if order is not None and sorted(order) != sorted(a.name for a in strategy.axes):
+    if order is not None and sorted(order) != sorted(a.name for a in axes):
         problems = Problems()
-        listed = ", ".join(a.name for a in strategy.axes)
+        listed = ", ".join(a.name for a in axes)
         problems.add("PP202", f"the order {', '.join(order)} does not name each axis once", help=f"the axes are {listed}")
         problems.raise_if_any()
     if order is not None:
-        return tuple(strategy.axis(name) for name in order)
-    place = {a.name: i for i, a in enumerate(strategy.axes)}
-    return tuple(sorted(strategy.axes, key=lambda a: (_INSIDE_OUT.index(a.splits.name), -place[a.name])))
+        return tuple(next(a for a in axes if a.name == name) for name in order)
+    place = {a.name: i for i, a in enumerate(axes)}
+    return tuple(sorted(axes, key=lambda a: (_INSIDE_OUT.index(a.splits.name), -place[a.name])))
 
 
 def degree(d: ModelDerivation, name: str) -> Amount:
     """Devices along an axis of the strategy, or along a factor of one that has sub-groups."""
-    return d.at.degrees[name] if name in d.at.degrees else d.base.named(d.base.derived.amounts.degree(name))
+    return d.at.degrees[name] if name in d.at.degrees else d.base.derived.amounts.degree(name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +96,7 @@ class Symbols:
         return each[0] if len(each) == 1 else sympy.Max(*each, evaluate=False)
 
     def _axis(self, name: str) -> str:
-        return next(a.name for a in self.d.strategy.axes if name in (a.name, a.inner_name, a.outer_name))
+        return next(a.name for a in self.d.linked.axes if name in (a.name, a.inner_name, a.outer_name))
 
 
 @dataclass(kw_only=True)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.strategy import EXPERT
+from placeproof.core.strategy import NORM
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.base import Base
 from placeproof.cost.model.parts import At, Part
 from placeproof.cost.model.stages import Stage
-from placeproof.semantics.lower.facts import Facts
+from placeproof.semantics.linked import Linked
 
 if TYPE_CHECKING:
     import sympy
@@ -47,18 +48,22 @@ class Sent:
 class Share:
     """The parameters of one device that follow the same formulas: how many, and how many of them each unit has.
 
-    A unit is a part of the model. Where the root unit is gathered apart, it has what is no layer, and the units are the layers.
+    A unit is a part of the model. Where the root unit is gathered apart, it has what is no layer, and the units are the layers. ``sums``:
+    those of one copy whose gradients the step sums over the axis that splits the hidden dimension.
     """
 
-    def __init__(self, base: Base, counted: Mapping[str, sympy.Expr], whole: Base, stage: Stage, at: At) -> None:
+    def __init__(self, base: Base, counted: Mapping[str, sympy.Expr], whole: Base, stage: Stage, at: At, linked: Linked) -> None:
         import sympy
 
         self.base = base
         self.total = sympy.Add(*(n for g, n in counted.items() if whole.speaks_of(g) is base))
-        weights = [(p, tuple(w for g, w in p.weights if whole.speaks_of(g) is base)) for p, _ in stage.held]
-        units = [(p.repeats, sympy.Add(*(r.elements for r in p.bytes(w, at)))) for p, w in weights]
+        held = [(p, times, p.elements_of(lambda g: whole.speaks_of(g) is base, at)) for p, times in stage.held]
+        units = [(p.repeats, sympy.Add(*found.values())) for p, _, found in held]
         self.root = sympy.Add(*(n for layer, n in units if not layer)) if base.root_apart else None
         self.units = [n for layer, n in units if layer or self.root is None] or [sympy.Integer(0)]
+        norms = sympy.Add(*(times * n for _, times, found in held for weight, n in found.items() if linked.group(*weight) == NORM))
+        self.norms = stage.copies * norms
+        self.sums = self.total / stage.copies if whole.experts is base else norms
 
     @cached_property
     def largest(self) -> sympy.Expr:
@@ -70,7 +75,13 @@ class Share:
     def of(self, expr: sympy.Expr, unit: sympy.Expr | None = None) -> sympy.Expr:
         """A formula for these parameters; ``unit``: those of the unit that it is about, the largest unless it is given."""
         named = self.largest if unit is None and symbol("U") in expr.free_symbols else unit
-        return self.base.of(expr, self.total, self.total if named is None else named, self.root)
+        return self.base.of(expr, self.total, self.total if named is None else named, self.root, self.norms)
+
+    def of_sums(self, expr: sympy.Expr) -> sympy.Expr:
+        """A formula for those of one copy that are summed, of all units together."""
+        import sympy
+
+        return self.base.of(expr, self.sums, self.sums, sympy.Integer(0), self.sums)
 
 
 def sent_of_activations(
@@ -103,60 +114,52 @@ def sent_of_activations(
     return found
 
 
-def synchronised(stage: Stage, share: Share) -> list[Sent]:
-    """What is sent of parameters and of their gradients."""
+def synchronised(stage: Stage, shares: Sequence[Share], linked: Linked) -> Iterator[Sent]:
+    """What is sent of parameters and of their gradients: sums over the axis that splits the hidden dimension together, whatever they are
+    of, and then the rest as the step's statements say, those about one group after the other as one."""
     import sympy
 
-    found, base = [], share.base
-    for message in base.messages:
-        whole, loops = share.of(message.bytes), base.loops(message)
-        found.append(
-            Sent(
-                kind=message.collective,
-                axes=message.axes,
-                about=message.state,
-                phase=message.phase,
-                size=share.of(base.size(message)),
-                bytes=whole,
-                times=share.of(message.count),
-                calls=stage.copies * sympy.Add(*(times for _, times in stage.held)) if loops & {"units", "layers"} else 1,
-                each="microbatches" in loops,
-            )
-        )
-    return found
-
-
-def summed_with_norms(stage: Stage, at: At, facts: Facts, batches: Amount) -> list[Sent]:
-    """Gradients of which each device of the axis that splits the hidden dimension has a part: those of norms, and of other weights that
-    work on the tokens that a device has. They are summed once a step, in the parts that data parallelism left, or as they are produced.
-    """
-    import sympy
-
-    if facts.hidden is None:
-        return []
-    late = [a for op, axes in facts.late if op in ("reduce_scatter", "part") for a in axes]
-    cut = () if facts.norms_each else (*facts.early, *late)
-    found, degree = sympy.Integer(0), sympy.sympify(at.degrees[facts.hidden])
-    for part, times in stage.held:
-        for elements, of_experts in part.summed(at, facts.hidden):
-            over = facts.among(cut, EXPERT if of_experts else None)
-            found = found + times * elements / sympy.Mul(*(at.degrees[a] for a in over))
-    if found == 0 or degree == 1:
-        return []
-    size = symbol("b_g") * found
-    return [
-        Sent(
-            kind="all_reduce",
-            axes=(facts.hidden,),
-            about="gradients of norms" if not facts.whole_experts else "gradients of norms and experts",
+    every = [(share, message) for share in shares if share.total != 0 for message in share.base.messages]
+    inside = {a.name for a in linked.step.axes if a.splits.name == "hidden"}
+    summed = [(s, m) for s, m in every if set(m.axes) & inside]
+    layers = sympy.Add(*(times for _, times in stage.held))
+    if size := sympy.Add(*(share.of_sums(share.base.size(message)) for share, message in summed)):
+        share, message = summed[0]
+        each = "microbatches" in share.base.loops(message)
+        yield Sent(
+            kind=message.collective,
+            axes=message.axes,
+            about="gradients of norms" if len({id(s) for s, _ in summed}) == 1 else "gradients of norms and experts",
             phase="backward",
             size=size,
-            bytes=COLLECTIVES["all_reduce"].sent(degree, size),
-            times=sympy.sympify(batches if facts.norms_each else stage.copies),
-            calls=sympy.Add(*(times for _, times in stage.held)),
-            each=facts.norms_each,
+            bytes=sympy.Add(*(share.of_sums(message.bytes) for share, message in summed)),
+            times=share.base.derived.amounts.count("microbatches") if each else sympy.Integer(stage.copies),
+            calls=layers,
+            each=each,
         )
-    ]
+    for share in shares:
+        own = [m for one, m in every if one is share and not set(m.axes) & inside]
+        for same in groupby(own, key=lambda m: (m.collective, m.axes, m.state, m.phase, m.count, share.base.loops(m))):
+            (kind, axes, about, phase, count, loops), messages = same[0], tuple(same[1])
+            yield Sent(
+                kind=kind,
+                axes=axes,
+                about=about,
+                phase=phase,
+                size=share.of(_added(map(share.base.size, messages))),
+                bytes=share.of(_added(m.bytes for m in messages)),
+                times=share.of(count),
+                calls=stage.copies * layers if loops & {"units", "layers"} else 1,
+                each="microbatches" in loops,
+            )
+
+
+def _added(amounts: Iterable[sympy.Expr]) -> sympy.Expr:
+    """The sum of formulas, in which groups that are all of P are P again."""
+    import sympy
+
+    first, *others = amounts
+    return sympy.expand(sympy.Add(first, *others)) if others else first
 
 
 def _ring_bytes(kind: str, group: sympy.Expr, size: sympy.Expr) -> sympy.Expr:

@@ -17,10 +17,9 @@ from placeproof.clusters import Cluster
 from placeproof.core.diagnostics import InputError, Problems, suggestion
 from placeproof.core.symbols import info, symbol
 from placeproof.cost.blocks.tensors import Amount
-from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_model
+from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_linked
 from placeproof.cost.model.prices import Exact, Symbols, layout
 from placeproof.cost.model.sent import Sent
-from placeproof.cost.model.stages import pipeline_axis
 from placeproof.cost.values import how_to_set
 from placeproof.schedules import Times, Timetable, formula, load, simulate
 from placeproof.schedules import step as makespan
@@ -74,12 +73,6 @@ class StageTime:
         return self.exposed[2] + self.update
 
 
-def batches(d: ModelDerivation) -> Amount:
-    """Micro-batches of a step."""
-    fixed = d.strategy.schedule.microbatches
-    return 1 if fixed is None else fixed if isinstance(fixed, int) else symbol("m")
-
-
 def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, overlap: Overlap) -> StageTime:
     """What a stage takes; in symbols or in numbers, as the prices are."""
     import sympy
@@ -95,7 +88,7 @@ def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, over
             send = price.exchange(sent)
             continue
         kind, backward = _kind(sent), sent.phase == "backward"
-        often = sympy.sympify(sent.times) / (1 if kind == "once" else batches(d))
+        often = sympy.sympify(sent.times) / (1 if kind == "once" else d.batches)
         sums[kind][backward] += price.exchange(sent) * price.amount(often)
     inside, data, once = (tuple(sums[key]) for key in ("inside", "data", "once"))
     return StageTime(
@@ -169,7 +162,7 @@ class ModelTime:
     @cached_property
     def stages(self) -> tuple[StageTime, ...]:
         """Each stage."""
-        price = Symbols(d=self.d, order=tuple(a.name for a in layout(self.d.strategy)))
+        price = Symbols(d=self.d, order=tuple(a.name for a in layout(self.d.linked.axes)))
         return tuple(stage_time(self.d, cost, price, self.overlap) for cost in self.d.costs)
 
     @cached_property
@@ -188,7 +181,7 @@ class ModelTime:
         """
         import sympy
 
-        if pipeline_axis(self.d.strategy) is None:
+        if self.d.linked.pipeline is None:
             return sympy.Symbol("m") * sum(sympy.symbols("T_F T_B T_W"))
         busy, idle = (formula(self.d.schedule, what) for what in ("busy", "idle"))
         assert busy is not None
@@ -202,8 +195,8 @@ class ModelTime:
         """Seconds of a step."""
         import sympy
 
-        axis = pipeline_axis(self.d.strategy)
-        put: dict[str, Amount] = {**self.slowest, "m": batches(self.d), "p": 1 if axis is None else self.d.at.degrees[axis]}
+        axis = self.d.linked.pipeline
+        put: dict[str, Amount] = {**self.slowest, "m": self.d.batches, "p": 1 if axis is None else self.d.at.degrees[axis]}
         tail = put.pop("tail")
         return self.shape.xreplace({sympy.Symbol(n): sympy.sympify(v) for n, v in put.items()}) + tail
 
@@ -237,7 +230,7 @@ class StepTime:
     @property
     def bubble(self) -> Fraction:
         """Of the schedule's time, the share in which the slowest stage does nothing of its own."""
-        count = self.price.amount(batches(self.d))
+        count = self.price.amount(self.d.batches)
         return 1 - count * sum(self.stages[self.slowest].passes) / self.passes if self.passes else Fraction(0)
 
     @cached_property
@@ -284,15 +277,15 @@ def step_time(
     known = {**d.values, **values}
     name = _format(cluster, known)
     peak, bandwidth = known.get("F_peak", cluster.device.peak[name]), known.get("B_mem", cluster.device.memory_bandwidth)
-    price = Exact(d=d, cluster=cluster, values=known, axes=layout(d.strategy, order), peak=peak, bandwidth=bandwidth, flat=flat)
+    price = Exact(d=d, cluster=cluster, values=known, axes=layout(d.linked.axes, order), peak=peak, bandwidth=bandwidth, flat=flat)
     stages = tuple(stage_time(d, cost, price, overlap) for cost in d.costs)
     return StepTime(d=d, price=price, overlap=overlap, format=name, stages=stages, passes=_passes(d, stages, price))
 
 
 def _passes(d: ModelDerivation, stages: Sequence[StageTime], price: Exact) -> Fraction:
     """The schedule's time: by its closed form if all stages take equally long, else each with its own times."""
-    count = int(price.amount(batches(d)))
-    if pipeline_axis(d.strategy) is None:
+    count = int(price.amount(d.batches))
+    if d.linked.pipeline is None:
         return count * sum((Fraction(t) for t in stages[0].passes), Fraction(0))
     rows = _times(d, stages)
     every = rows[0] if len(set(rows)) == 1 else rows
@@ -319,26 +312,26 @@ def _by_stage(d: ModelDerivation, devices: Sequence[tuple[Fraction, ...]], send:
 
 def told(d: ModelDerivation, values: Mapping[str, Fraction]) -> ModelDerivation:
     """The derivation with a pipeline's stages told one by one, where their number is a value: the same one if they are already."""
-    axis = pipeline_axis(d.strategy)
+    axis = d.linked.pipeline
     if axis is None or isinstance(d.at.degrees[axis], int):
         return d
     depth = int(values[str(d.at.degrees[axis])])
-    axes = tuple(replace(a, degree=depth) if a.name == axis else a for a in d.strategy.axes)
-    return derive_model(d.model, replace(d.strategy, axes=axes), recompute=d.recompute, widths=d.at.widths, fp8=d.at.fp8)
+    found = derive_linked(d.linked.with_degrees({axis: depth}), widths=d.at.widths, fp8=d.at.fp8)
+    return replace(found, model=d.model, strategy=d.strategy)
 
 
 def timeline(step: StepTime) -> Timetable | None:
     """Who does what when; None without a pipeline."""
-    if pipeline_axis(step.d.strategy) is None:
+    if step.d.linked.pipeline is None:
         return None
-    rows, count = _times(step.d, step.stages), int(step.price.amount(batches(step.d)))
+    rows, count = _times(step.d, step.stages), int(step.price.amount(step.d.batches))
     return simulate(load(step.d.schedule), p=len(step.stages), m=count, v=step.d.chunks, times=rows)
 
 
 def work_timeline(d: ModelDerivation, values: Mapping[str, Fraction]) -> Timetable | None:
     """The same without a cluster, in floating-point operations; None without a pipeline, or where its stages or m have no number."""
-    axis = pipeline_axis(d.strategy)
-    count = d.value(batches(d), values)
+    axis = d.linked.pipeline
+    count = d.value(d.batches, values)
     if axis is None or count is None or not isinstance(d.at.degrees[axis], int):
         return None
     work = [tuple(d.value(n, values) for n in (c.flops.forward, c.flops.again + c.flops.inputs, c.flops.weights)) for c in d.costs]
@@ -356,7 +349,7 @@ def utilisation(d: ModelDerivation, values: Mapping[str, Fraction], seconds: Fra
     require_values(d, values)
     d = told(d, values)
     each = [(d.value(c.flops.model, values), d.value(c.flops.total, values)) for c in d.costs]
-    count = d.value(batches(d), values)
+    count = d.value(d.batches, values)
     assert count is not None
     ideal = seconds * peak * len(d.costs)  # the devices of one pipeline: those of other axes do the same
     return sum((a for a, _ in each if a), Fraction(0)) * count / ideal, sum((b for _, b in each if b), Fraction(0)) * count / ideal

@@ -30,16 +30,16 @@ _COUNTS = ("devices", "sequences", "parameters", "flops")
 
 def comparison_text(c: ModelComparison, numbers: Numbers) -> str:
     """A table of numbers, if there are any, and the formulas behind them."""
-    model = c.members[0].d.model
-    names = [m.d.strategy.name for m in c.members]
-    title = [f"{model.name} under {len(names)} strategies, each against `{names[0]}`", model.title, *_sizes(c)]
+    linked = c.members[0].d.linked
+    names = [m.d.linked.name for m in c.members]
+    title = [f"{linked.model} under {len(names)} strategies, each against `{names[0]}`", linked.title, *_sizes(c)]
     blocks = [title, _side_by_side(c), *_formulas(c), _missing(c), _where(c), _conventions(c, numbers)]
     return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
 
 
 def _sizes(c: ModelComparison) -> list[str]:
     """The sizes of the model; those of each strategy where they differ, as configurations may say them."""
-    each = {m.d.strategy.name: sizes_of(m.d.model) for m in c.members}
+    each = {m.d.linked.name: sizes_of(m.d) for m in c.members}
     first, *others = each.values()
     if all(lines == first for lines in others):
         return first
@@ -50,7 +50,7 @@ def _side_by_side(c: ModelComparison) -> list[str]:
     """A column for each strategy: numbers, with ratios to the first."""
     if not any(m.values for m in c.members):
         return []
-    rows = [("", *(m.d.strategy.name for m in c.members))]
+    rows = [("", *(m.d.linked.name for m in c.members))]
     rows.append(("fullest stage", *(m.fullest.stage.name for m in c.members)))
     for key in c.keys:
         rows.append((label(key), *(_cell(c, m, key) for m in c.members)))
@@ -119,7 +119,7 @@ def _formulas(c: ModelComparison) -> list[list[str]]:
     units = {"devices": "", "sequences": "", "parameters": ", elements", "flops": ""}
     blocks = []
     for key in c.keys:
-        rows = [(m.d.strategy.name, str(m.figures.get(key, 0))) for m in c.members]
+        rows = [(m.d.linked.name, str(m.figures.get(key, 0))) for m in c.members]
         blocks.append(table(f"{label(key)}{units.get(key, ', bytes')}", rows))
     return blocks
 
@@ -165,9 +165,9 @@ def comparison_data(c: ModelComparison) -> dict[str, Any]:
     d = c.members[0].d
     return {
         "schema": "placeproof.compare-models/1",
-        "model": d.model.name,
+        "model": d.linked.model,
         "recompute": d.recompute,
-        "sizes": {n: int(v) for n, v in d.model.sizes.items()},
+        "sizes": {n: int(v) for n, v in d.linked.values.items()},
         "strategies": [_member_data(c, m) for m in c.members],
         "symbols": {name: info(name).meaning for name in _symbols(c)},
     }
@@ -184,7 +184,7 @@ def _member_data(c: ModelComparison, member: Member) -> dict[str, Any]:
             "ratio": plain(ratio) if known and ratio is not None else None,
         }
     found: dict[str, Any] = {
-        "strategy": member.d.strategy.name,
+        "strategy": member.d.linked.name,
         "recompute": member.d.recompute,
         "stage": member.fullest.stage.name,
         "figures": figures,

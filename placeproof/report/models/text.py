@@ -13,11 +13,9 @@ from placeproof.cost.model import ModelDerivation, StageCost
 from placeproof.cost.model.derivation import WIDTHS, Held
 from placeproof.cost.model.recomputation import meaning
 from placeproof.cost.model.sent import Sent
-from placeproof.cost.model.stages import pipeline_axis
 from placeproof.cost.model.vocabulary import PADDED
 from placeproof.cost.step.host import TOLD
 from placeproof.cost.values import Numbers
-from placeproof.models import Model
 from placeproof.report.text import table
 from placeproof.report.units import bytes_text, figure, plain
 
@@ -58,18 +56,18 @@ def model_text(d: ModelDerivation, numbers: Numbers) -> str:
 
 
 def _title(d: ModelDerivation, numbers: Numbers) -> list[str]:
-    return [f"{d.model.name} under {d.strategy.name}", d.model.title, *sizes_of(d.model), f"source: {d.model.source}"]
+    return [f"{d.linked.model} under {d.linked.name}", d.linked.title, *sizes_of(d), f"source: {d.linked.source}"]
 
 
-def sizes_of(model: Model) -> list[str]:
+def sizes_of(d: ModelDerivation) -> list[str]:
     """The model's sizes, and what those were that are set otherwise."""
-    before = {name: f" ({how}; {n} in the model)" for name, (how, n) in model.replaced.items()}
-    rows = [f"{name} = {n}{before.get(name, '')}" for name, n in model.sizes.items()]
+    before = {name: f" ({how}; {n} in the model)" for name, (how, n) in (d.model.replaced if d.model else {}).items()}
+    rows = [f"{name} = {n}{before.get(name, '')}" for name, n in d.linked.values.items()]
     return [f"sizes: {', '.join(rows)}"] if rows else []
 
 
 def _mesh(d: ModelDerivation) -> list[str]:
-    rows: list[tuple[str, ...]] = [(a.name, f"degree {d.at.degrees[a.name]}, splits the {a.splits}") for a in d.strategy.axes]
+    rows: list[tuple[str, ...]] = [(a.name, f"degree {d.at.degrees[a.name]}, splits the {a.splits}") for a in d.linked.axes]
     return table("mesh", rows or [("one device",)])
 
 
@@ -92,10 +90,10 @@ def _states(d: ModelDerivation, cost: StageCost) -> list[str]:
     rows: list[tuple[str, ...]] = []
     for base in d.base.every:
         of = " of experts" if base is d.base.experts else ""
-        rows += [(f"{state}{of}", str(base.named(base.memory[state]))) for state in ("parameters", "gradients", "optimizer")]
-        rows.append((f"gathered{of}", str(base.named(base.memory["transient"]))))
+        rows += [(f"{state}{of}", str(base.memory[state])) for state in ("parameters", "gradients", "optimizer")]
+        rows.append((f"gathered{of}", str(base.memory["transient"])))
         host = base.derived.memory["host"]
-        rows += [(f"on the host{of}", str(base.named(host)))] if host != 0 else []
+        rows += [(f"on the host{of}", str(host))] if host != 0 else []
     return table("model states of one device, bytes, in its P parameters and the U of its largest unit", rows)
 
 
@@ -154,7 +152,7 @@ def _stages(d: ModelDerivation, numbers: Numbers) -> list[str]:
     lines = ["memory of a device by stage, GB"]
     lines += ["  " + "  ".join([r[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(r[1:], widths[1:], strict=True))]) for r in shown]
     missing = sorted({str(s) for c in d.costs for s in c.peak.free_symbols if str(s) not in {**d.values, **numbers.values}})
-    unused = [n for n in numbers.given if n not in {*_used(d), *d.model.sizes, *_OF_TIME}]
+    unused = [n for n in numbers.given if n not in {*_used(d), *d.linked.values, *_OF_TIME}]
     said = [f"  set, but in no formula: {', '.join(unused)}"] if unused else []
     return [*lines, *(f"  not set: {n} ({info(n).meaning})" for n in missing), *said]
 
@@ -165,7 +163,7 @@ def _giga(value: Fraction) -> str:
 
 def _where(d: ModelDerivation) -> list[str]:
     used = {str(s) for e in d.forms.values() for s in e.free_symbols}
-    used |= {"P"} | {str(s) for base in d.base.every for e in base.memory.values() for s in base.named(e).free_symbols}
+    used |= {"P"} | {str(s) for base in d.base.every for e in base.memory.values() for s in e.free_symbols}
     return table("where", [(n, info(n).meaning) for n in sorted(used)])
 
 
@@ -192,10 +190,10 @@ def conventions(d: ModelDerivation) -> list[str]:
         lines.append(TOLD)
     if len(d.costs) > 1:
         lines.append("the loss is computed on the last stage, the embedding on the first; a table that both use lies on both")
-    if d.model.replaced.get("V", ("",))[0] == PADDED:
+    if d.model is not None and d.model.replaced.get("V", ("",))[0] == PADDED:
         lines.append("the vocabulary is padded so that its parts are equal, as Megatron-LM does: `--vocab-padding none` leaves it")
-    if d.model.note:
-        lines.append(d.model.note)
+    if d.linked.note:
+        lines.append(d.linked.note)
     return lines
 
 
@@ -216,15 +214,15 @@ def model_data(d: ModelDerivation, numbers: Numbers) -> dict[str, Any]:
 
     return {
         "schema": "placeproof.derive-model/1",
-        "model": d.model.name,
-        "source": d.model.source,
-        "strategy": d.strategy.name,
-        "axes": [{"name": a.name, "splits": a.splits.name, "degree": str(d.at.degrees[a.name])} for a in d.strategy.axes],
+        "model": d.linked.model,
+        "source": d.linked.source,
+        "strategy": d.linked.name,
+        "axes": [{"name": a.name, "splits": a.splits.name, "degree": str(d.at.degrees[a.name])} for a in d.linked.axes],
         "recompute": d.recompute,
         "widths": dict(d.at.widths),
         "fp8": d.at.fp8,
-        "schedule": d.schedule if pipeline_axis(d.strategy) is not None else None,
-        "sizes": {n: int(v) for n, v in d.model.sizes.items()},
+        "schedule": d.schedule if d.linked.pipeline is not None else None,
+        "sizes": {n: int(v) for n, v in d.linked.values.items()},
         "stages": [_stage_data(c, both) for c in d.costs],
         "symbols": {n: info(n).meaning for n in sorted(_used(d))},
         "conventions": conventions(d),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from placeproof.cost.model.stages import pipeline_axis
 from placeproof.cost.model.time import EFFICIENCY, OVERLAP, ModelTime, StageTime, StepTime
 from placeproof.report.text import table
 from placeproof.report.units import bytes_text, figure
@@ -42,7 +41,7 @@ def _formula(form: ModelTime) -> list[str]:
         ("T_F", "forward / (F_peak eta) + what is not hidden of exchanges; T_B and T_W as well"),
         ("T_send", "alpha + beta s"),
     ]
-    return table("seconds of a step: the schedule, and what comes once a step", rows if pipeline_axis(form.d.strategy) else rows[:2])
+    return table("seconds of a step: the schedule, and what comes once a step", rows if form.d.linked.pipeline else rows[:2])
 
 
 def _stages(step: StepTime) -> list[str]:

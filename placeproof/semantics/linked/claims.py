@@ -1,7 +1,7 @@
 """What a block claims of the gradients of its weights: over which axes they are sums of what each device finds.
 
-A lowered block adds them up itself: ``returns(all_reduce(g, tp), by=gain)`` is what is proved of it. In a linked program the step does that,
-once, with what data parallelism leaves to add up: there the claim is ``returns(g, by=gain, partial="tp")``.
+A lowered block adds them up itself: ``returns(all_reduce(g, tp), by=gain)`` is what is proved of it. In a linked program the step does
+that, once, with what data parallelism leaves to add up: there the claim is ``returns(g, by=gain, partial="tp")``.
 """
 
 from __future__ import annotations

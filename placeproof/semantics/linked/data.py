@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from placeproof.core.mesh import Axis
@@ -12,14 +12,20 @@ from placeproof.models.expressions import Expression
 from placeproof.programs import Program
 
 
+def splitting(step: Program) -> tuple[Axis, ...]:
+    """The axes of a step that split its blocks: what they compute, the sequence, experts."""
+    experts = {g.experts for g in step.groups}
+    return tuple(a for a in step.axes if a.splits.name in ("hidden", "sequence") or a.name in experts)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Linked:
     """A step program whose ``forward(w, x)`` runs the blocks of ``stack``, from the first to the last.
 
     ``step``: its parameters are those of the blocks that a device has, so that it says nothing of how axes split a block, and nothing of
     which stage has which segment. ``stack``: segments whose blocks lie on the mesh; each of their repetitions is a unit of the step.
-    ``sizes``: of the dimensions of blocks, as expressions of symbols; ``values``: the numbers of these symbols. ``members``: block and weight
-    of what is in each parameter group of the step, but for the first, which has all others. ``shared``: weights that are one tensor
+    ``sizes``: of the dimensions of blocks, as expressions of symbols; ``values``: the numbers of these symbols. ``members``: block and
+    weight of what is in each parameter group of the step, but for the first, which has all others. ``shared``: weights that are one tensor
     wherever they stand. ``recompute``: what backward computes again, in words (``placeproof explain`` has them). ``schedule``,
     ``chunks``: the order of micro-batches along the axis of stages. ``layers``: those of each stage, where it is said. ``ring``: axes round
     which go keys and values that blocks gather. ``title``, ``source``, ``note``: of the model.
@@ -41,6 +47,22 @@ class Linked:
     layers: tuple[int, ...] | None = None
     ring: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The strategy's name."""
+        return self.step.name
+
+    def with_degrees(self, degrees: Mapping[str, int | None]) -> Linked:
+        """The program on a mesh whose axes have these degrees, where they are named."""
+
+        def sized(program: Program) -> Program:
+            return replace(program, axes=tuple(replace(a, degree=degrees.get(a.name, a.degree)) for a in program.axes))
+
+        def on_it(segment: Segment) -> Segment:
+            return replace(segment, blocks=tuple(replace(b, program=sized(b.program)) for b in segment.blocks))
+
+        return replace(self, step=sized(self.step), stack=tuple(map(on_it, self.stack)))
+
     @cached_property
     def blocks(self) -> Mapping[str, Block]:
         """Every block by its name."""
@@ -51,10 +73,30 @@ class Linked:
         """The axis that splits the layers."""
         return next((a for a in self.step.axes if a.splits.name == "layers"), None)
 
+    @property
+    def pipeline(self) -> str | None:
+        """The name of the axis that splits the layers."""
+        return None if self.stages is None else self.stages.name
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes of the mesh, which are the strategy's."""
+        return tuple(a for a in self.step.axes if a.name not in self.apart)
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """The axis along which copies of the model lie that a schedule holds: the devices of one are those of the other."""
+        return () if self.stages is None else tuple(a.name for a in self.step.axes if a.name == f"{self.stages.name}_copy")
+
     @cached_property
     def experts(self) -> str | None:
         """The axis over which experts lie in parts."""
         return next((g.experts for g in self.step.groups if g.experts), None)
+
+    @cached_property
+    def split(self) -> tuple[Axis, ...]:
+        """The axes that split blocks."""
+        return splitting(self.step)
 
     def group(self, block: str, weight: str) -> str:
         """The step's group of a weight."""

@@ -7,7 +7,8 @@ it sees.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import ast
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -15,12 +16,12 @@ from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.strategy import EXPERT, NORM, Strategy
 from placeproof.core.symbols import symbol
 from placeproof.models import Block, Model, Segment
-from placeproof.models.expressions import expression
-from placeproof.models.programs import weights
+from placeproof.models.expressions import Amount, Expression, expression
+from placeproof.models.programs import rows_reached, weights
 from placeproof.programs import Program
 from placeproof.semantics.blocks import Plan, combined, context_parallel, expert_parallel, lower_block, tensor_parallel
 from placeproof.semantics.linked.claims import left_partial, partial
-from placeproof.semantics.linked.data import Linked
+from placeproof.semantics.linked.data import Linked, splitting
 from placeproof.semantics.lower import lower
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.scheduled import chunks_of, schedule_of
@@ -35,12 +36,11 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] = ("non
     """
     require_usable(strategy)
     _require_experts(model, strategy)
-    facts, plan = Facts(strategy), plan_of(strategy)
+    facts, plan, step = Facts(strategy), plan_of(strategy), lower(strategy, linked=True)
     made: dict[str, Block] = {}
     for block in (b for s in model.segments for b in s.blocks if b.name not in made):
-        made[block.name] = _on_the_mesh(block, plan)
+        made[block.name] = _on_the_mesh(block, plan, step)
     stack = tuple(replace(s, blocks=tuple(made[b.name] for b in s.blocks), times=_times(model, s)) for s in model.segments)
-    step = lower(strategy, linked=True)
     pipeline = any(a.splits.name == "layers" for a in strategy.axes)
     return Linked(
         model=model.name,
@@ -49,7 +49,7 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] = ("non
         note=model.note,
         step=step,
         stack=stack,
-        sizes={dim: expression(str(size)) for dim, size in _dims(model, stack).items()},
+        sizes={dim: said(size) for dim, size in _dims(model, stack).items()},
         values=dict(model.sizes),
         members={g.name: tuple(_members(g.name, made.values(), facts)) for g in step.groups[1:]},
         shared=model.shared,
@@ -87,9 +87,9 @@ def _require_experts(model: Model, strategy: Strategy) -> None:
     raise InputError([Diagnostic(code="PP104", message=message, help=help, notes=(note,))])
 
 
-def _on_the_mesh(block: Block, plan: Plan) -> Block:
-    program = left_partial(lower_block(block.program, plan))
-    return replace(block, program=program, weights=weights(program))
+def _on_the_mesh(block: Block, plan: Plan, step: Program) -> Block:
+    program = replace(left_partial(lower_block(block.program, plan)), axes=splitting(step))
+    return replace(block, program=program, weights=weights(program), reached=rows_reached(program), buffers={})
 
 
 def _dims(model: Model, stack: Sequence[Segment]) -> dict[str, object]:
@@ -106,12 +106,17 @@ def _dimensions(program: Program) -> Iterator[str]:
             yield tensor.picks
 
 
-def _times(model: Model, segment: Segment) -> object:
+def _times(model: Model, segment: Segment) -> Expression:
     known = {name: symbol(name) for name in model.given}
-    return expression(str(model.times(known)[segment.name]))
+    return said(model.times(known)[segment.name])
 
 
-def _members(group: str, blocks: Iterator[Block], facts: Facts) -> Iterator[tuple[str, str]]:
+def said(amount: Amount) -> Expression:
+    """An amount as text has it."""
+    return expression(ast.unparse(ast.parse(str(amount))))
+
+
+def _members(group: str, blocks: Iterable[Block], facts: Facts) -> Iterator[tuple[str, str]]:
     """The weights of one of the step's groups: experts, or what each device of the hidden axis finds a part of the gradient of."""
     for block in blocks:
         sums = partial(block.program)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from placeproof.core.diagnostics import InputError, Place, Problems, suggestion
+from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.models import Block, Segment
 from placeproof.models.expressions import Expression, expression
 from placeproof.models.family import GROUPS
 from placeproof.models.programs import output, rows_reached, weights
-from placeproof.programs import Program, read, render
+from placeproof.programs import parse, read, render
+from placeproof.programs.wellformed import check_into
 from placeproof.semantics.linked.claims import with_sums, without_sums
-from placeproof.semantics.linked.data import Linked
+from placeproof.semantics.linked.data import Linked, splitting
 
 if TYPE_CHECKING:
-    from placeproof.programs.ir import Tensor
+    from placeproof.core.mesh import Axis
 
 #: Lines of a linked program that others do not have, in the order in which they are printed.
 LINES = ("model", "values", "size", "shared", "recompute", "ring", "pipeline", "stages", "stack")
@@ -62,7 +64,12 @@ def _header(linked: Linked) -> Iterator[str]:
         yield f"pipeline({linked.stages.name}, schedule={_quoted(linked.schedule)}, chunks={linked.chunks})"
     if linked.layers is not None:
         yield f"stages({', '.join(map(str, linked.layers))})"
-    yield f"stack({', '.join([s.name if str(s.times) == '1' else f'{s.name}={s.times}' for s in linked.stack])})"
+    yield f"stack({', '.join(map(_times_over, linked.stack))})"
+
+
+def _times_over(segment: Segment) -> str:
+    times = str(segment.times)
+    return segment.name if times == "1" else f"{segment.name} * {times if times.isalnum() else f'({times})'}"
 
 
 def _with_members(line: str, linked: Linked) -> str:
@@ -148,7 +155,8 @@ class _Reader:
         stack = self._only("stack")
         blocks: dict[str, Block] = {}
         with self.problems.collecting():
-            blocks = {name: self._block(node, step) for name, node in self.definitions.items() if _is_block(node)}
+            axes = splitting(step)
+            blocks = {name: self._block(node, axes) for name, node in self.definitions.items() if _is_block(node)}
         self.problems.raise_if_any()
         segments = tuple(self._segments(stack, blocks))
         model, pipeline = self._only("model"), self._only("pipeline")
@@ -210,43 +218,48 @@ class _Reader:
                 case _:
                     self._refuse(call, "a size is that of one dimension", "for example `size(width, h / a)`")
 
-    def _block(self, node: ast.FunctionDef, step: Program) -> Block:
+    def _block(self, node: ast.FunctionDef, axes: Sequence[Axis]) -> Block:
         """A block, with its lines where they stand."""
         kinds: dict[str, str] = {}
         body = [""] * (node.end_lineno or node.lineno)
-        mesh = ", ".join(a.name if a.degree is None else f"{a.name}={a.degree}" for a in step.axes)
-        unusual = next((line for line in render(step).splitlines() if line.startswith("splits(")), "")
-        body[0] = f"program({_quoted(node.name)}); mesh({mesh}); {unusual}"
+        body[0] = f"program({_quoted(node.name)}); mesh({', '.join(a.name for a in axes)})"
         for stmt in node.body:
             if isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call) and getattr(stmt.value.func, "id", "") == "weights":
                 kinds |= self._kinds(stmt.value)
                 continue
             for number in range(stmt.lineno - 1, stmt.end_lineno or stmt.lineno):
                 body[number] = self.lines[number][node.body[0].col_offset :]
-        program = with_sums(read("\n".join(body) + "\n", source=self.source))
+        program = replace(with_sums(parse("\n".join(body) + "\n", source=self.source)), axes=tuple(axes))
+        check_into(program, self.problems)
         own = weights(program)
         for weight in own:
             if weight.name not in kinds:
-                self._refuse(node, f"`{node.name}` does not say what its weight `{weight.name}` is", f"`weights({GROUPS[0]}, {weight.name})`")
-        return Block(name=node.name, program=program, weights=own, groups=_in_order(own, kinds), reached=rows_reached(program))
+                message = f"`{node.name}` does not say what its weight `{weight.name}` is"
+                self._refuse(node, message, f"`weights({GROUPS[0]}, {weight.name})`")
+        groups = {w.name: kinds[w.name] for w in own if w.name in kinds}
+        return Block(name=node.name, program=program, weights=own, groups=groups, reached=rows_reached(program))
 
     def _kinds(self, call: ast.Call) -> dict[str, str]:
         names = [a.id for a in call.args if isinstance(a, ast.Name)]
         if not names or names[0] not in GROUPS:
-            self._refuse(call, f"weights are of one of {', '.join(GROUPS)}", suggestion(names[0], GROUPS) or "`weights(matrix, w)`" if names else "")
+            help = suggestion(names[0], GROUPS) if names else None
+            self._refuse(call, f"weights are of one of {', '.join(GROUPS)}", help or "`weights(matrix, w)`")
             return {}
-        return {name: names[0] for name in names[1:]}
+        return dict.fromkeys(names[1:], names[0])
 
     def _segments(self, stack: ast.Call | None, blocks: Mapping[str, Block]) -> Iterator[Segment]:
         if stack is None:
-            self.problems.add("PP311", "nothing says which segments the model has", help="`stack(before, layers=L, after)`")
+            self.problems.add("PP311", "nothing says which segments the model has", help="`stack(before, layers * L, after)`")
             return
-        parts: Sequence[tuple[ast.expr, str, Expression]] = sorted(
-            [(a, a.id, expression("1")) for a in stack.args if isinstance(a, ast.Name)]
-            + [(k.value, k.arg, self._expression(k.value)) for k in stack.keywords if k.arg],
-            key=lambda part: (part[0].lineno, part[0].col_offset),
-        )
-        for node, name, times in parts:
+        for node in stack.args:
+            match node:
+                case ast.Name(id=name):
+                    times = expression("1")
+                case ast.BinOp(left=ast.Name(id=name), op=ast.Mult(), right=number):
+                    times = self._expression(number)
+                case _:
+                    self._refuse(node, "a stack has segments, each so many times over", "for example `stack(before, layers * L, after)`")
+                    continue
             definition = self.definitions.get(name)
             if definition is None:
                 self._refuse(node, f"the segment `{name}` is not defined", suggestion(name, self.definitions) or f"`def {name}():`")
@@ -275,7 +288,9 @@ class _Reader:
             for block, weight in _members(call.args[1]):
                 if (block, weight) not in known:
                     names = [f"{b}.{w}" for b, w in known]
-                    self._refuse(call, f"there is no weight `{block}.{weight}`", suggestion(f"{block}.{weight}", names) or "name a block's weight")
+                    self._refuse(
+                        call, f"there is no weight `{block}.{weight}`", suggestion(f"{block}.{weight}", names) or "name a block's weight"
+                    )
 
 
 def _is_block(node: ast.FunctionDef) -> bool:
@@ -303,7 +318,3 @@ def _members(size: ast.expr) -> Iterator[tuple[str, str]]:
 
 def _constant(node: ast.expr) -> object:
     return node.value if isinstance(node, ast.Constant) else None
-
-
-def _in_order(own: Sequence[Tensor], kinds: Mapping[str, str]) -> dict[str, str]:
-    return {w.name: kinds[w.name] for w in own if w.name in kinds}

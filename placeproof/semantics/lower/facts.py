@@ -33,6 +33,13 @@ class Facts:
         return tuple(a.name for a in self.strategy.axes if a.splits.samples)
 
     @cached_property
+    def means(self) -> tuple[str, ...]:
+        """Of these axes those over which a step takes the mean. Blocks that are split over one take the mean loss of all its tokens."""
+        return tuple(
+            a for a in self.samples if not (self.linked and (a == self.experts or self.strategy.axis(a).splits.name == "sequence"))
+        )
+
+    @cached_property
     def hidden(self) -> str | None:
         """The axis that splits the hidden dimension."""
         return next((a.name for a in self.strategy.axes if a.splits.name == "hidden"), None)

@@ -94,7 +94,7 @@ def _late_reductions(facts: Facts) -> list[Stmt]:
             body.append(let(own, call("all_reduce", own, axes=[facts.hidden])))
     if "all_reduce" in late:
         body += _each(facts, "all_reduce", gradients, gradients, late["all_reduce"])
-    if means := [*facts.samples, *(["microbatches"] if facts.microbatches else [])]:
+    if means := [*facts.means, *(["microbatches"] if facts.microbatches else [])]:
         body.append(let(gradients, call("scale", gradients, infix("/", num(1), infix("*", *map(ref, means))))))
     if "all_gather" in late:
         body += _each(facts, "all_gather", ref("full"), gradients, late["all_gather"])
