@@ -18,12 +18,11 @@ from placeproof.core.symbols import symbol
 from placeproof.cost.derive import derive
 from placeproof.cost.model import derive_model
 from placeproof.cost.model.checks import require_fit
-from placeproof.cost.model.parts import parts, plan_of
 from placeproof.models import load
 from placeproof.programs import Program, check, parse, read, render
 from placeproof.programs.assumptions import ASSUMPTIONS
-from placeproof.semantics.blocks import lower_block
 from placeproof.semantics.judge.verdict import judge
+from placeproof.semantics.linked import link
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Fault, Setup
 from placeproof.semantics.meaning.run import run
@@ -356,10 +355,8 @@ def test_deepseek_v3_as_it_was_trained() -> None:
     ["ddp * ep * tp", "zero1 * ep(experts=whole) * tp * sp", "zero1 * ep * tp * sp", "ddp * ep * cp", "fsdp * fsdp(dp=ep) * ep * pp"],
 )
 def test_blocks_of_models_with_experts_are_proved_on_every_mesh(strategy: str) -> None:
-    for part in parts(load("mixtral"), parse_strategy(strategy)):
-        for block in part.blocks:
-            lowered = lower_block(block.program, plan_of(parse_strategy(strategy)))
-            assert judge(lowered).word == "proved", block.name
+    for block in link(load("mixtral"), parse_strategy(strategy)).blocks.values():
+        assert judge(block.program).word == "proved", block.name
 
 
 def test_experts_that_do_not_divide_are_refused() -> None:

@@ -21,8 +21,10 @@ from typing import Any
 import pytest
 
 from placeproof.cost.model.derivation import WIDTHS
-from placeproof.cost.model.parts import Part, Recompute, parts
+from placeproof.cost.model.parts import Part, parts
+from placeproof.cost.model.recomputation import Recompute, words
 from placeproof.models import load
+from placeproof.semantics.linked import link
 from placeproof.strategies import parse_strategy
 
 PATH = Path(__file__).parent / "data" / "model_activations.json"
@@ -102,7 +104,8 @@ def case_of(seed: int) -> Case:
 @cache
 def part_of(family: str, attention: str, dropout: bool, recompute: Recompute) -> Part:
     options = {"attention": attention} | ({} if family == "llama" else {"dropout": "yes" if dropout else "no"})
-    return next(p for p in parts(load(family, **options), parse_strategy("ddp"), recompute) if p.name == "layers")
+    linked = link(load(family, **options), parse_strategy("ddp"), recompute=words(recompute))
+    return next(p for p in parts(linked) if p.name == "layers")
 
 
 def part(case: Case) -> Part:

@@ -224,7 +224,7 @@ def large(overlap: Overlap = "data", order: tuple[str, ...] | None = None, *, fl
 def test_axes_that_exchange_most_lie_inside() -> None:
     step = large()
     assert list(step.price.mesh) == ["tp", "cp", "dp", "pp"]
-    assert [a.name for a in layout(parse_strategy("hsdp * tp * pp * cp"))] == ["tp", "cp", "shard", "rep", "pp"]
+    assert [a.name for a in layout(parse_strategy("hsdp * tp * pp * cp").axes)] == ["tp", "cp", "shard", "rep", "pp"]
     over = step.by_level(step.d.costs[0])
     assert over["tp"][1] == over["cp"][1] == 0
     assert over["dp"][0] == over["pp"][0] == 0

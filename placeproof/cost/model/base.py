@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
@@ -17,14 +17,18 @@ from placeproof.core.strategy import EXPERT
 from placeproof.core.symbols import symbol
 from placeproof.cost.derive import Derivation, derive
 from placeproof.cost.uneven import sent
-from placeproof.programs import Assign, Do, Expr, For, If, Program, Ref, Stmt, read, render
-from placeproof.programs.ir import DEFAULT_GROUP, Call, Group, rewritten, with_expressions
+from placeproof.programs import Assign, Call, Do, Expr, For, If, Program, Ref, Stmt, expressions, read, render
+from placeproof.programs.ir import DEFAULT_GROUP, Group, rewritten, with_expressions
 from placeproof.semantics.linked import Linked
 
 if TYPE_CHECKING:
     import sympy
 
     from placeproof.cost.step.traffic import Message
+
+
+#: How what is kept of a layer gets to where it lies, and back.
+_MOVES = ("to_host", "to_device", "part", "all_gather")
 
 
 class Base:
@@ -63,10 +67,12 @@ class Base:
         """These formulas, and those of experts where they are others."""
         return (self,) if self.experts is None else (self, self.experts)
 
-    @property
+    @cached_property
     def memory(self) -> dict[str, sympy.Expr]:
-        """Closed forms of model states by state, and what passes (``transient``)."""
-        return {k: self.derived.memory[k] for k in ("parameters", "gradients", "optimizer", "transient")}
+        """Closed forms of model states by state, of what passes (``transient``), and of what lies on the ``host``. Activations that are
+        computed again pass as well, A of them in all; what these are the blocks say."""
+        kept = ("parameters", "gradients", "optimizer", "transient", "host")
+        return {k: self.derived.memory[k].xreplace({symbol("A"): symbol("A") * 0}) for k in kept}
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -108,7 +114,7 @@ def _alone(linked: Linked, own: Sequence[str]) -> Program:
         groups = (Group(name=DEFAULT_GROUP, size=Ref(name="P")),)
     placed = tuple(replace(p, group=None if p.group == only else p.group) for p in step.placed if p.group not in gone)
     apart = () if stages is None else (stages.name, f"{stages.name}_copy")
-    body = tuple(_kept(step.body, apart, gone, only))
+    body = _plain(tuple(_kept(step.body, apart, gone, only)), own)
     return read(render(replace(step, groups=groups, placed=placed, body=body, counts=_counts(linked))), source=step.name)
 
 
@@ -147,10 +153,52 @@ def _kept(body: Sequence[Stmt], apart: Sequence[str], gone: set[str], only: str 
                 yield stmt
 
 
+def _plain(body: Sequence[Stmt], own: Sequence[str]) -> tuple[Stmt, ...]:
+    """With statements that are said of each group, one after the other, said of all together; and with what is named only to be cut by
+    groups not named: what a unit's gradients are reduced from is no buffer then."""
+    found: list[Stmt] = []
+    left = [replace(s, body=_plain(s.body, own)) if isinstance(s, For) else s for s in body]
+    while left:
+        alike = [_of_all(stmt, group) for stmt, group in zip(left, own, strict=False)]
+        if len(alike) == len(own) and alike[0] != left[0] and all(one == alike[0] for one in alike):
+            left[: len(own)] = alike[:1]
+        found.append(left.pop(0))
+    return tuple(_inlined(found))
+
+
+def _of_all(stmt: Stmt, group: str) -> Stmt:
+    """A statement about a group as one about all groups."""
+
+    def plain(expr: Expr) -> Expr:
+        return replace(expr, group=None) if isinstance(expr, Ref) and expr.group == group else expr
+
+    return with_expressions(stmt, lambda e: rewritten(e, plain), tuple) if isinstance(stmt, Assign) else stmt
+
+
+def _inlined(body: Sequence[Stmt]) -> Iterator[Stmt]:
+    """Without a buffer that the next statement alone reads, and that is freed then."""
+    left = list(body)
+    while left:
+        match left[:3]:
+            case [
+                Assign(targets=(Ref(name=name, group=None, index=None),), value=value, accumulate=False),
+                Assign(value=read) as user,
+                Do(call=Call(op="free", args=(Ref(name=freed),))),
+            ] if name == freed and [r for r in expressions(read) if isinstance(r, Ref) and r.name == name] == [Ref(name=name)]:
+                left[:3] = [replace(user, value=rewritten(read, partial(_put, name, value)))]
+        yield left.pop(0)
+
+
+def _put(name: str, value: Expr, expr: Expr) -> Expr:
+    return value if expr == Ref(name=name) else expr
+
+
 def _within(expr: Expr, apart: Sequence[str], only: str | None) -> Expr:
-    """Without the axes ``apart``, and without the name of the only group."""
+    """Without the axes ``apart``, without the name of the only group, and with what is kept of a layer kept as it is: blocks say where."""
     if isinstance(expr, Ref) and expr.group is not None and expr.group == only:
         return replace(expr, group=None)
+    if isinstance(expr, Call) and expr.op in _MOVES and isinstance(expr.args[0], Ref) and expr.args[0].name in ("x", "activations"):
+        return expr.args[0]
     if isinstance(expr, Call) and set(expr.axes) & set(apart):
         axes = tuple(a for a in expr.axes if a not in apart)
         return replace(expr, axes=axes) if axes else expr.args[0]

@@ -45,7 +45,7 @@ class Member:
         replicas = [degrees[a.name] for a in self.d.linked.axes if a.splits.name == "batch"]
         found = {
             "devices": sympy.Mul(*degrees.values()),
-            "sequences": sympy.Mul(symbol("b")(self.d), *replicas),
+            "sequences": sympy.Mul(symbol("b"), self.d.batches, *replicas),
             "parameters": sympy.Add(*cost.parameters.values()),
             "flops": cost.flops.total * self.d.batches,
             **{key: getattr(cost, key) for key in ("model_states", "activations", "peak", "host")},

@@ -239,7 +239,7 @@ def _cost(stage: Stage, base: Base, at: At, flow: Flow, layer: Part | None) -> S
     counted = _parameters(stage, at)
     shares = [Share(one, counted, base, stage, at, linked) for one in base.every]
     states = {state: sympy.Add(*(s.of(s.base.memory[state]) for s in shares)) for state in MODEL_STATES}
-    offloaded = sympy.Add(*(s.of(s.base.derived.memory["host"]) for s in shares))
+    offloaded = sympy.Add(*(s.of(s.base.memory["host"]) for s in shares))
     again = [sympy.Add(*(r.bytes for r in p.bytes(p.working, at))) for p, _ in stage.held if p.working]
     kept, deferred = flow.in_flight(stage)
     late = sympy.Integer(0)

@@ -51,7 +51,7 @@ def _uneven(cost: StageCost, d: ModelDerivation, base: Base) -> StageCost:
     even = set(synchronised(cost.stage, _shares(cost, d, d.base), d.linked))
 
     def held(key: str) -> sympy.Expr:
-        return sympy.Add(*(s.of(s.base.derived.memory[key]) for s in shares))
+        return sympy.Add(*(s.of(s.base.memory[key]) for s in shares))
 
     return replace(
         cost,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
@@ -116,7 +115,7 @@ def sent_of_activations(
 
 def synchronised(stage: Stage, shares: Sequence[Share], linked: Linked) -> Iterator[Sent]:
     """What is sent of parameters and of their gradients: sums over the axis that splits the hidden dimension together, whatever they are
-    of, and then the rest as the step's statements say, those about one group after the other as one."""
+    of, and then the rest as the step's statements say."""
     import sympy
 
     every = [(share, message) for share in shares if share.total != 0 for message in share.base.messages]
@@ -137,29 +136,21 @@ def synchronised(stage: Stage, shares: Sequence[Share], linked: Linked) -> Itera
             calls=layers,
             each=each,
         )
-    for share in shares:
-        own = [m for one, m in every if one is share and not set(m.axes) & inside]
-        for same in groupby(own, key=lambda m: (m.collective, m.axes, m.state, m.phase, m.count, share.base.loops(m))):
-            (kind, axes, about, phase, count, loops), messages = same[0], tuple(same[1])
-            yield Sent(
-                kind=kind,
-                axes=axes,
-                about=about,
-                phase=phase,
-                size=share.of(_added(map(share.base.size, messages))),
-                bytes=share.of(_added(m.bytes for m in messages)),
-                times=share.of(count),
-                calls=stage.copies * layers if loops & {"units", "layers"} else 1,
-                each="microbatches" in loops,
-            )
-
-
-def _added(amounts: Iterable[sympy.Expr]) -> sympy.Expr:
-    """The sum of formulas, in which groups that are all of P are P again."""
-    import sympy
-
-    first, *others = amounts
-    return sympy.expand(sympy.Add(first, *others)) if others else first
+    for share, message in every:
+        if set(message.axes) & inside:
+            continue
+        loops = share.base.loops(message)
+        yield Sent(
+            kind=message.collective,
+            axes=message.axes,
+            about=message.state,
+            phase=message.phase,
+            size=share.of(share.base.size(message)),
+            bytes=share.of(message.bytes),
+            times=share.of(message.count),
+            calls=stage.copies * layers if loops & {"units", "layers"} else 1,
+            each="microbatches" in loops,
+        )
 
 
 def _ring_bytes(kind: str, group: sympy.Expr, size: sympy.Expr) -> sympy.Expr:

@@ -92,7 +92,7 @@ def _states(d: ModelDerivation, cost: StageCost) -> list[str]:
         of = " of experts" if base is d.base.experts else ""
         rows += [(f"{state}{of}", str(base.memory[state])) for state in ("parameters", "gradients", "optimizer")]
         rows.append((f"gathered{of}", str(base.memory["transient"])))
-        host = base.derived.memory["host"]
+        host = base.memory["host"]
         rows += [(f"on the host{of}", str(host))] if host != 0 else []
     return table("model states of one device, bytes, in its P parameters and the U of its largest unit", rows)
 
