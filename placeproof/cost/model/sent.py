@@ -14,6 +14,7 @@ from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.base import Base
 from placeproof.cost.model.parts import At, Part
 from placeproof.cost.model.stages import Stage
+from placeproof.programs import calls
 from placeproof.semantics.linked import Linked
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def synchronised(stage: Stage, shares: Sequence[Share], linked: Linked) -> Itera
     layers = sympy.Add(*(times for _, times in stage.held))
     if size := sympy.Add(*(share.of_sums(share.base.size(message)) for share, message in summed)):
         share, message = summed[0]
-        each = "microbatches" in share.base.loops(message)
+        each = any(call.op.startswith("backward") for call in calls(message.stmt))  # as it is produced, in every pass
         yield Sent(
             kind=message.collective,
             axes=message.axes,

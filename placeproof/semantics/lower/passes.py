@@ -257,6 +257,9 @@ class Passes:
 
     def _plain_backward(self, saved: str) -> list[Stmt]:
         kept, dx, w = self._saved(saved, None), ref("dx"), self._weights(None)
+        if self.facts.norms_each:  # of the blocks' gradients those that are sums over each device's own tokens are added up as they come
+            each = [s for g in self.facts.groups for s in self._gradient(g, call("backward_weight", self._weights(g), kept, dx))]
+            return [*each, let(dx, call("backward_input", w, kept, dx))]
         if not self.facts.loops and self.facts.stages is None:
             return self._gradient(None, call("backward", w, kept, dx))
         return [*self._gradient(None, call("backward_weight", w, kept, dx)), let(dx, call("backward_input", w, kept, dx))]
@@ -267,18 +270,6 @@ class Passes:
         """Where a gradient goes: reduced as it is produced, or into the unit's bucket."""
         if group in self.facts.summed_with_norms and self.facts.norms_each and self.facts.hidden is not None:
             produced = call("all_reduce", produced, axes=[self.facts.hidden])
-        if group is None and self.facts.linked and self.facts.norms_each:
-            return self._summed_each(produced)
-        return self._kept_gradient(group, produced)
-
-    def _summed_each(self, produced: Expr) -> list[Stmt]:
-        """What blocks give as sums over each device's own tokens, added up as it is produced."""
-        assert self.facts.hidden is not None
-        parts = [ref("produced", group) for group in self.facts.summed_with_norms]
-        sums = [let(part, call("all_reduce", part, axes=[self.facts.hidden])) for part in parts]
-        return [let(ref("produced"), produced), *sums, *self._kept_gradient(None, ref("produced")), do("free", ref("produced"))]
-
-    def _kept_gradient(self, group: str | None, produced: Expr) -> list[Stmt]:
         if self.facts.bucketed:
             below = [v for v, d in self._loops if d != "units"]
             return [let(ref(self._own("bucket"), group, below[-1] if below else None), produced)]
