@@ -72,4 +72,20 @@ def read_program(path: str) -> Program:
     """Read a step program from a file."""
     from placeproof.programs import read
 
-    return read(read_text(path, code="PP110", help="give the path of a readable step program"), source=path)
+    text = program_text(path)
+    if defines_blocks(text):
+        problems = Problems()
+        message = f"{path} defines the blocks of a model beside its step, and is asked for as a step"
+        problems.add("PP104", message, help=f"`placeproof derive {path}` derives it")
+        problems.raise_if_any()
+    return read(text, source=path)
+
+
+def program_text(path: str) -> str:
+    """The text of a program's file. Raises InputError."""
+    return read_text(path, code="PP110", help="give the path of a readable step program")
+
+
+def defines_blocks(text: str) -> bool:
+    """Whether a program is a linked one: a step with the blocks that it calls."""
+    return any(line.startswith(("def ", "stack(")) for line in text.splitlines())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from placeproof.cli.common import defines_blocks, is_program, program_text
 from placeproof.cli.configs import From, World, as_data, expressions, precision_of, read_subjects, settings, shown
 from placeproof.cli.exact import OptionOption, ProfileOption, RankOption, ShapesOption, WithOption, exact, realised, require_profile
 from placeproof.cli.model import (
@@ -21,6 +22,7 @@ from placeproof.cli.model import (
     RecomputeOption,
     StagesOption,
     WidthOption,
+    degrees,
 )
 from placeproof.core.diagnostics import Problems
 
@@ -158,6 +160,8 @@ def _answer(asked: _Asked) -> str:
         problems.raise_if_any()
         assert expression is not None
         return _exact(asked, expression, found)
+    if expression is not None and is_program(expression) and asked.about.model is None and defines_blocks(text := program_text(expression)):
+        return _of_linked(asked, text, problems)
     return (_of_model if asked.about.model is not None else _of_strategy)(asked, expression, found, parts, problems)
 
 
@@ -170,8 +174,9 @@ def _check(asked: _Asked, problems: Problems) -> None:
         help = "exact bytes and times are those of equal parts; a step program is the same for all parts"
         problems.add("PP104", f"{' and '.join(others)} {verb} not go with `--shards`", help=help)
     only_formulas = [name for name in asked.forms if name != "--json"]
+    without_program = [name for name in only_formulas if asked.about.model is None or name != "--program"]
     groups = ["--groups"] if asked.groups else []
-    asked.about.check([*only_formulas, *groups, *(["--shapes"] if asked.exact.shapes is not None else [])], problems)
+    asked.about.check([*without_program, *groups, *(["--shapes"] if asked.exact.shapes is not None else [])], problems)
     unused = [*only_formulas, *(["--precision"] if asked.precision else []), *groups]
     with problems.collecting():
         require_profile(
@@ -200,7 +205,7 @@ def _exact(asked: _Asked, expression: str, found: list[Imported | None]) -> str:
 
 
 def _of_model(asked: _Asked, expression: str | None, found: list[Imported | None], shards: Shards | None, problems: Problems) -> str:
-    from placeproof.cli.model import degrees, derived, read_options, read_strategy, rendered
+    from placeproof.cli.model import derived, read_options, read_strategy, rendered
     from placeproof.cost.values import read_numbers
 
     with problems.collecting():
@@ -213,8 +218,12 @@ def _of_model(asked: _Asked, expression: str | None, found: list[Imported | None
         from placeproof.cost.model.fractions import fitted_strategy
 
         strategy = fitted_strategy(strategy, shards)
-    numbers = read_numbers(settings(asked.given, found), precision_of(asked.precision, found), degrees=degrees(strategy))
+    numbers = read_numbers(
+        settings(asked.given, found), precision_of(asked.precision, found), degrees=degrees(strategy.axes, strategy.schedule.microbatches)
+    )
     d, numbers = derived(strategy, run, numbers)
+    if asked.forms == ["--program"]:
+        return _linked_program(d, asked.about)
     text, data = _uneven_stages(d, shards, numbers)
     told = rendered(d, numbers, run, as_data(found) | data, json_=asked.json)
     return told if asked.json else shown(found) + told + text
@@ -229,6 +238,47 @@ def _uneven_stages(d: ModelDerivation, shards: Shards | None, numbers: Numbers) 
 
     stages = uneven_stages(d, shards)
     return "\n" + stages_text(stages, d, shards, numbers), {"shards": stages_data(stages, d, shards, numbers)}
+
+
+def _linked_program(d: ModelDerivation, about: ModelOptions) -> str:
+    """The program of the model's step. Raises InputError for options of what it does not say."""
+    from placeproof.semantics.linked import render_linked
+
+    others = [f"`{name}`" for name in about.given if name not in ("--recompute", "--stages", "--vocab-padding")]
+    problems = Problems()
+    if others:
+        verb = "does" if len(others) == 1 else "do"
+        help = "a program says what is computed and sent; how wide its values are, and how long it takes, is asked when it is derived"
+        problems.add("PP104", f"{' and '.join(others)} {verb} not go with `--program`", help=help)
+    problems.raise_if_any()
+    return render_linked(d.linked)
+
+
+def _of_linked(asked: _Asked, text: str, problems: Problems) -> str:
+    """A linked program that was written down, derived as `--model` derives what it links."""
+    from placeproof.cost.model.checks import require_fit
+    from placeproof.cost.model.derivation import derive_linked
+    from placeproof.cost.values import read_numbers
+    from placeproof.report.models.text import model_data, model_text
+    from placeproof.semantics.linked import read_linked, render_linked
+
+    others = [name for name in asked.forms if name not in ("--json", "--program")]
+    others += [*(["--groups"] if asked.groups else []), *(["--shards"] if asked.shards else [])]
+    if others:
+        problems.add("PP104", f"{' and '.join(others)} does not go with a model's program", help="leave it out; `--json` goes with it")
+    with problems.collecting():
+        linked = read_linked(text, source=asked.subject)
+        d = derive_linked(linked)
+    problems.raise_if_any()
+    if "--program" in asked.forms:
+        return render_linked(linked)
+    numbers = read_numbers(asked.given, asked.precision, degrees=degrees(linked.axes, linked.step.count("microbatches")))
+    require_fit(d, {n: v for n, v in numbers.values.items() if n in numbers.given})
+    if asked.json:
+        import json
+
+        return json.dumps(model_data(d, numbers), indent=2, ensure_ascii=False) + "\n"
+    return model_text(d, numbers)
 
 
 def _of_strategy(asked: _Asked, expression: str | None, found: list[Imported | None], shards: Shards | None, problems: Problems) -> str:

@@ -16,6 +16,7 @@ from placeproof.core.diagnostics import Problems, suggestion
 
 if TYPE_CHECKING:
     from placeproof.clusters import Cluster
+    from placeproof.core.mesh import Axis
     from placeproof.core.strategy import Strategy
     from placeproof.cost.model import ModelDerivation
     from placeproof.cost.model.time import StepTime
@@ -344,11 +345,10 @@ def _picture(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> str
     return memory_picture(title, bars, memory, table, "seconds" if step is not None else "floating-point operations")
 
 
-def degrees(strategy: Strategy) -> dict[str, int | None]:
-    """Every degree by its symbol, None where it is open; and m, where the strategy fixes it."""
+def degrees(axes: Sequence[Axis], fixed: object) -> dict[str, int | None]:
+    """Every degree by its symbol, None where it is open; and m, where it is ``fixed``."""
     from placeproof.core.mesh import degree_symbol
 
-    only = len(strategy.axes) == 1
-    found: dict[str, int | None] = {degree_symbol(a.name, only=only): a.degree for a in strategy.axes}
-    fixed = strategy.schedule.microbatches
+    only = len(axes) == 1
+    found: dict[str, int | None] = {degree_symbol(a.name, only=only): a.degree for a in axes}
     return found | ({"m": fixed} if isinstance(fixed, int) else {})

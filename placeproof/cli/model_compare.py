@@ -99,7 +99,7 @@ def _numbers(strategy: Strategy, given: Sequence[str], precision: str | None) ->
             mine.append(text)
         elif name in own:
             mine.append(f"{own[name]}={value}")
-    numbers = read_numbers(mine, precision, degrees=degrees(strategy))
+    numbers = read_numbers(mine, precision, degrees=degrees(strategy.axes, strategy.schedule.microbatches))
     if world is None:
         return numbers
     open_ = {a.name: own[f"N_{a.name}"] for a in strategy.axes if a.degree is None}

@@ -296,6 +296,16 @@ _ROWS = (
         remedy="`placeproof prove FILE`; or what the message says.",
     ),
     Code(
+        code="PP311",
+        title="a linked program that cannot be read",
+        meaning="A linked program defines blocks (`def swiglu():`, over tensors) and segments that call them, and lists the segments "
+        "(`stack(before, layers * L, after)`), the sizes of dimensions (`size(hidden, h)`) and the kinds of weights (`weights(matrix, w)`) "
+        "beside the step.",
+        kind="program",
+        example="mesh(dp)\nstack(layers * L)\nx = data()\n",
+        remedy="Mend the line that the message shows; `placeproof derive ddp --model llama3-8b --program` prints one.",
+    ),
+    Code(
         code="PP401",
         title="theorems that cannot be found or read",
         meaning="A file of theorems is Python that can be run. A theorem is asked for by its id, topic, file or folder.",

@@ -23,7 +23,7 @@ from placeproof.cost.model.base import Base
 from placeproof.cost.model.chunks import Flow
 from placeproof.cost.model.compiled import compiled
 from placeproof.cost.model.parts import At, Part, parts
-from placeproof.cost.model.recomputation import Recompute, chosen
+from placeproof.cost.model.recomputation import Recompute, chosen, words
 from placeproof.cost.model.sent import Sent, Share, sent_between_copies, sent_of_activations, synchronised
 from placeproof.cost.model.stages import Stage, require_something
 from placeproof.cost.step.host import asked
@@ -195,6 +195,7 @@ def derive_linked(linked: Linked, *, widths: Mapping[str, int] = WIDTHS, fp8: bo
     for products of matrices that give gradients by weights, and for nothing else, takes one byte an element
     (:meth:`placeproof.cost.blocks.layer.Layer.operands`). Raises InputError for stages that cannot be.
     """
+    words("+".join(linked.recompute))
     base, held, at = Base(linked), parts(linked), _at(linked, widths, fp8)
     depth = None if linked.stages is None else at.degrees[linked.stages.name]
     flow = Flow(linked=linked, depth=depth)

@@ -123,8 +123,9 @@ def synchronised(stage: Stage, shares: Sequence[Share], linked: Linked) -> Itera
     inside = {a.name for a in linked.step.axes if a.splits.name == "hidden"}
     summed = [(s, m) for s, m in every if set(m.axes) & inside]
     layers = sympy.Add(*(times for _, times in stage.held))
-    if size := sympy.Add(*(share.of_sums(share.base.size(message)) for share, message in summed)):
-        share, message = summed[0]
+    size = sympy.Add(*(share.of_sums(share.base.size(message)) for share, message in summed))
+    if size != 0:
+        message = summed[0][1]
         each = any(call.op.startswith("backward") for call in calls(message.stmt))  # as it is produced, in every pass
         yield Sent(
             kind=message.collective,
@@ -132,8 +133,8 @@ def synchronised(stage: Stage, shares: Sequence[Share], linked: Linked) -> Itera
             about="gradients of norms" if len({id(s) for s, _ in summed}) == 1 else "gradients of norms and experts",
             phase="backward",
             size=size,
-            bytes=sympy.Add(*(share.of_sums(message.bytes) for share, message in summed)),
-            times=share.base.derived.amounts.count("microbatches") if each else sympy.Integer(stage.copies),
+            bytes=sympy.Add(*(share.of_sums(m.bytes) * m.count / message.count for share, m in summed)),
+            times=message.count * (1 if each else stage.copies),
             calls=layers,
             each=each,
         )

@@ -2,6 +2,6 @@
 
 from placeproof.semantics.linked.data import Linked
 from placeproof.semantics.linked.link import link
-from placeproof.semantics.linked.text import is_linked, read_linked, render_linked
+from placeproof.semantics.linked.text import read_linked, render_linked
 
-__all__ = ["Linked", "is_linked", "link", "read_linked", "render_linked"]
+__all__ = ["Linked", "link", "read_linked", "render_linked"]

@@ -28,8 +28,9 @@ from placeproof.semantics.scheduled import chunks_of, schedule_of
 from placeproof.semantics.usable import require_usable
 
 
-def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] = ("none",), layers: Sequence[int] | None = None) -> Linked:
-    """The program of a model's step under a strategy. ``recompute``, ``layers``: as :class:`Linked` has them.
+def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None = None, layers: Sequence[int] | None = None) -> Linked:
+    """The program of a model's step under a strategy. ``layers``: as :class:`Linked` has them; so is ``recompute``, None for what the
+    strategy says.
 
     Raises InputError for a strategy that no device could use, for a block that cannot be lowered onto its mesh, and for experts that the
     model does not have.
@@ -53,7 +54,7 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] = ("non
         values=dict(model.sizes),
         members={g.name: tuple(_members(g.name, made.values(), facts)) for g in step.groups[1:]},
         shared=model.shared,
-        recompute=recompute,
+        recompute=recompute or (("full",) if strategy.schedule.recompute else ("none",)),
         schedule=schedule_of(strategy).name,
         chunks=chunks_of(strategy) if pipeline else 1,
         layers=None if layers is None else tuple(layers),

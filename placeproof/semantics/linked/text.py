@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from placeproof.core.bounds import MOST_COUNT
 from placeproof.core.diagnostics import Place, Problems, suggestion
+from placeproof.core.symbols import SYMBOLS
 from placeproof.models import Block, Segment
 from placeproof.models.expressions import Expression, expression
 from placeproof.models.family import GROUPS
 from placeproof.models.programs import output, rows_reached, weights
-from placeproof.programs import parse, read, render
+from placeproof.programs import Program, parse, read, render
 from placeproof.programs.wellformed import check_into
+from placeproof.schedules import names
 from placeproof.semantics.linked.claims import with_sums, without_sums
 from placeproof.semantics.linked.data import Linked, splitting
 
@@ -24,11 +27,6 @@ if TYPE_CHECKING:
 LINES = ("model", "values", "size", "shared", "recompute", "ring", "pipeline", "stages", "stack")
 #: What a block gives -> what the next one reads it as.
 _WIRES = {"y": "x", "n": "n"}
-
-
-def is_linked(text: str) -> bool:
-    """Whether a text defines blocks: a step program does not."""
-    return any(line.startswith(("def ", "stack(")) for line in text.splitlines())
 
 
 # Printing.
@@ -128,6 +126,8 @@ class _Reader:
             case ast.FunctionDef(name=name):
                 if name in self.definitions:
                     self._refuse(node, f"`{name}` is defined twice", "give each block, and each segment, a name of its own")
+                if ast.unparse(node.args) or node.decorator_list or node.returns is not None:
+                    self._refuse(node, f"`{name}` is defined with more than its name", f"`def {name}():`")
                 self.definitions[name] = node
             case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call) if name in LINES:
                 if name in self.calls and name != "size":
@@ -159,13 +159,14 @@ class _Reader:
             blocks = {name: self._block(node, axes) for name, node in self.definitions.items() if _is_block(node)}
         self.problems.raise_if_any()
         segments = tuple(self._segments(stack, blocks))
-        model, pipeline = self._only("model"), self._only("pipeline")
-        said = {k.arg: _constant(k.value) for call in (model, pipeline) if call for k in call.keywords}
+        model = self._only("model")
+        title, source, note = (self._text(model, name) for name in ("title", "source", "note"))
+        schedule, chunks = self._pipeline(step)
         found = Linked(
-            model=str(_constant(model.args[0])) if model and model.args else step.name,
-            title=str(said.get("title", "")),
-            source=str(said.get("source", "")),
-            note=str(said.get("note", "")),
+            model=self._first(model) or step.name,
+            title=title,
+            source=source,
+            note=note,
             step=step,
             stack=segments,
             sizes=dict(self._sizes()),
@@ -173,42 +174,89 @@ class _Reader:
             members={call.args[0].id: tuple(_members(call.args[1])) for call in self.groups if isinstance(call.args[0], ast.Name)},
             shared=self._names("shared"),
             recompute=self._names("recompute") or ("none",),
-            schedule=str(said.get("schedule", "1f1b")),
-            chunks=int(str(said.get("chunks", 1))),
+            schedule=schedule,
+            chunks=chunks,
             layers=self._numbers("stages"),
-            ring=self._names("ring"),
+            ring=self._names("ring", [a.name for a in step.axes]),
         )
         self._check(found)
         self.problems.raise_if_any()
         return found
 
+    def _first(self, call: ast.Call | None) -> str:
+        """The text that a line begins with."""
+        if call is None or (len(call.args) == 1 and isinstance(_constant(call.args[0]), str)):
+            return "" if call is None else str(_constant(call.args[0]))
+        self._refuse(call, "this takes one text", 'for example `model("mine")`')
+        return ""
+
+    def _text(self, call: ast.Call | None, name: str) -> str:
+        found = next((k.value for k in call.keywords if k.arg == name), None) if call else None
+        if found is not None and not isinstance(_constant(found), str):
+            self._refuse(found, f"`{name}` is a text", f'for example `{name}="..."`')
+        return "" if found is None else str(_constant(found))
+
+    def _pipeline(self, step: Program) -> tuple[str, int]:
+        """The schedule along the axis of stages, and how many runs of layers each device has."""
+        call, axis = self._only("pipeline"), next((a.name for a in step.axes if a.splits.name == "layers"), None)
+        if call is None:
+            if axis is not None:
+                message = f"nothing says in which order the stages of `{axis}` take micro-batches"
+                self.problems.add("PP311", message, help=f'`pipeline({axis}, schedule="1f1b", chunks=1)`')
+            return "1f1b", 1
+        schedule, chunks = (next((_constant(k.value) for k in call.keywords if k.arg == name), None) for name in ("schedule", "chunks"))
+        if [ast.unparse(a) for a in call.args] != [axis]:
+            self._refuse(call, "a pipeline is along the axis of stages", f"`pipeline({axis}, ...)`" if axis else "leave it out")
+        if schedule not in names():
+            self._refuse(call, f"there is no schedule `{schedule}`", suggestion(str(schedule), names()) or f"one of {', '.join(names())}")
+        if not isinstance(chunks, int) or not 1 <= chunks <= MOST_COUNT:
+            self._refuse(call, "`chunks` is a whole number, 1 or more", "`chunks=1`")
+        return str(schedule), chunks if isinstance(chunks, int) else 1
+
     def _only(self, name: str) -> ast.Call | None:
         return next(iter(self.calls.get(name, ())), None)
 
-    def _names(self, name: str) -> tuple[str, ...]:
-        call = self._only(name)
-        return tuple(a.id for a in call.args if isinstance(a, ast.Name)) if call else ()
+    def _names(self, line: str, known: Sequence[str] | None = None) -> tuple[str, ...]:
+        """The names that a line lists."""
+        call, found = self._only(line), list[str]()
+        for arg in call.args if call else ():
+            if isinstance(arg, ast.Name) and (known is None or arg.id in known):
+                found.append(arg.id)
+            else:
+                self._refuse(arg, f"`{ast.unparse(arg)}` is none of what `{line}` lists", ", ".join(known or ()) or "it lists names")
+        return tuple(found)
 
-    def _numbers(self, name: str) -> tuple[int, ...] | None:
-        call = self._only(name)
-        return None if call is None else tuple(int(str(_constant(a))) for a in call.args)
+    def _numbers(self, line: str) -> tuple[int, ...] | None:
+        """The numbers that a line lists."""
+        call, found = self._only(line), list[int]()
+        for arg in call.args if call else ():
+            value = _constant(arg)
+            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_COUNT:
+                found.append(value)
+            else:
+                self._refuse(arg, f"`{line}` lists whole numbers", f"for example `{line}(7, 8, 7)`")
+        return None if call is None else tuple(found)
 
     def _values(self) -> dict[str, int]:
         call, found = self._only("values"), dict[str, int]()
         for keyword in call.keywords if call else ():
             value = _constant(keyword.value)
-            if not isinstance(value, int) or keyword.arg is None:
-                self._refuse(keyword.value, "a symbol has a whole number", "for example `values(h=4096)`")
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_COUNT or keyword.arg not in SYMBOLS:
+                self._refuse(keyword.value, "a symbol of a model has a whole number", "for example `values(h=4096)`")
             else:
                 found[keyword.arg] = value
         return found
 
     def _expression(self, node: ast.expr) -> Expression:
         try:
-            return expression(ast.unparse(node))
+            found = expression(ast.unparse(node))
         except ValueError as error:
             self._refuse(node, str(error), "a size is made of symbols, whole numbers and + - * /")
             return expression("1")
+        for name in found.names:
+            if name not in SYMBOLS:
+                self._refuse(node, f"there is no symbol `{name}`", suggestion(name, SYMBOLS) or "`placeproof list symbols` shows all")
+        return found
 
     def _sizes(self) -> Iterator[tuple[str, Expression]]:
         for call in self.calls.get("size", ()):
@@ -232,6 +280,12 @@ class _Reader:
         program = replace(with_sums(parse("\n".join(body) + "\n", source=self.source)), axes=tuple(axes))
         check_into(program, self.problems)
         own = weights(program)
+        if output(program) is None:
+            self._refuse(node, f"`{node.name}` gives neither the stream nor what the next block reads", "`returns(y)` or `returns(n)`")
+        for name in kinds.keys() - {w.name for w in own}:
+            self._refuse(
+                node, f"`{node.name}` has no weight `{name}`", "weights are tensors without positions that no gradient comes in by"
+            )
         for weight in own:
             if weight.name not in kinds:
                 message = f"`{node.name}` does not say what its weight `{weight.name}` is"
@@ -240,12 +294,12 @@ class _Reader:
         return Block(name=node.name, program=program, weights=own, groups=groups, reached=rows_reached(program))
 
     def _kinds(self, call: ast.Call) -> dict[str, str]:
-        names = [a.id for a in call.args if isinstance(a, ast.Name)]
-        if not names or names[0] not in GROUPS:
-            help = suggestion(names[0], GROUPS) if names else None
+        listed = [ast.unparse(a) for a in call.args]
+        if not listed or listed[0] not in GROUPS or call.keywords:
+            help = suggestion(listed[0], GROUPS) if listed else None
             self._refuse(call, f"weights are of one of {', '.join(GROUPS)}", help or "`weights(matrix, w)`")
             return {}
-        return dict.fromkeys(names[1:], names[0])
+        return dict.fromkeys(listed[1:], listed[0])
 
     def _segments(self, stack: ast.Call | None, blocks: Mapping[str, Block]) -> Iterator[Segment]:
         if stack is None:
@@ -283,14 +337,21 @@ class _Reader:
         return None
 
     def _check(self, linked: Linked) -> None:
+        """What lines say of one another."""
         known = set(linked.weights())
         for call in self.groups:
             for block, weight in _members(call.args[1]):
                 if (block, weight) not in known:
-                    names = [f"{b}.{w}" for b, w in known]
-                    self._refuse(
-                        call, f"there is no weight `{block}.{weight}`", suggestion(f"{block}.{weight}", names) or "name a block's weight"
-                    )
+                    listed = [f"{b}.{w}" for b, w in known]
+                    self._refuse(call, f"there is no weight `{block}.{weight}`", suggestion(f"{block}.{weight}", listed) or "name a weight")
+        used = {*linked.blocks, *(s.name for s in linked.stack)}
+        for name, node in () if self.problems.found else self.definitions.items():
+            if name not in used:
+                self._refuse(node, f"nothing calls `{name}`", "a segment calls blocks, and `stack(...)` lists segments")
+        for one in linked.blocks.values():
+            missing = [d for t in one.program.tensors for d in (*t.dims, *([t.picks] if t.picks else [])) if d not in linked.sizes]
+            for dim in dict.fromkeys(missing):
+                self._refuse(self.definitions[one.name], f"nothing says the size of `{dim}`", f"for example `size({dim}, h)`")
 
 
 def _is_block(node: ast.FunctionDef) -> bool:
