@@ -59,7 +59,7 @@ ShardsOption = Annotated[
     ),
 ]
 GroupsOption = Annotated[bool, typer.Option("--groups", help="Count norms and biases apart, as P_norm.")]
-ProgramOption = Annotated[bool, typer.Option("--program", help="Print the step program alone.")]
+ProgramOption = Annotated[bool, typer.Option("--program", help="Print the program alone: of a step, or of a model's.")]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON (schema placeproof.derive/1; with --model, placeproof.derive-model/1).")
 ]
