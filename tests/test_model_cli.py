@@ -373,7 +373,7 @@ def test_options_that_need_a_model_are_named_together(capsys: pytest.CaptureFixt
     assert told.endswith("`--recompute`, `--stages`, `--cluster`")
 
 
-@pytest.mark.parametrize("option", [["--program"], ["--latex"], ["--markdown"], ["--python"], ["--groups"], ["--shapes", "x.toml"]])
+@pytest.mark.parametrize("option", [["--latex"], ["--markdown"], ["--python"], ["--groups"], ["--shapes", "x.toml"]])
 def test_options_that_a_model_does_not_go_with(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     (told,) = refused(capsys, *DERIVE, "ddp(8)", *option)
     assert told == f"[PP104]: `{option[0]}` does not go with `--model`"

@@ -59,7 +59,7 @@ class Share:
         self.total = sympy.Add(*(n for g, n in counted.items() if whole.speaks_of(g) is base))
         held = [(p, times, p.elements_of(lambda g: whole.speaks_of(g) is base, at)) for p, times in stage.held]
         units = [(p.repeats, sympy.Add(*found.values())) for p, _, found in held]
-        self.root = sympy.Add(*(n for layer, n in units if not layer)) if base.root_apart else None
+        self.root = _of_root(held) if base.root_apart else None
         self.units = [n for layer, n in units if layer or self.root is None] or [sympy.Integer(0)]
         norms = sympy.Add(*(times * n for _, times, found in held for weight, n in found.items() if linked.group(*weight) == NORM))
         self.norms = stage.copies * norms
@@ -82,6 +82,17 @@ class Share:
         import sympy
 
         return self.base.of(expr, self.sums, self.sums, sympy.Integer(0), self.sums)
+
+
+def _of_root(held: Sequence[tuple[Part, Amount, Mapping[tuple[str, str], Amount]]]) -> sympy.Expr:
+    """Elements of what is no layer; what two segments of it share is one tensor."""
+    import sympy
+
+    counted: dict[str, Amount] = {}
+    for part, _, found in held:
+        for (block, weight), n in found.items() if not part.repeats else ():
+            counted[weight if weight in part.shared else f"{part.name}.{block}.{weight}"] = n
+    return sympy.Add(*counted.values())
 
 
 def sent_of_activations(

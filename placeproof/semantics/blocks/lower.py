@@ -107,6 +107,7 @@ class _Walk:
         self.lasting = lasting(program) if plan.regather else frozenset()
         self.views: dict[str, Expr] = {}
         self.again: dict[str, str] = {}
+        self.claimed: Layout | None = None
 
     def _declared(self, tensor: Tensor) -> Layout:
         """How a tensor of the header lies.
@@ -160,7 +161,9 @@ class _Walk:
         returned, by = call.args[0], call.option("by")
         source = self.buffers.read(by) if by is not None else None
         want = source.layout if source is not None else self.wanted.get(returned.name) if isinstance(returned, Ref) else None
+        self.claimed = source.layout if source is not None and source.layout.model else None
         made = self._made(returned, Want.of(want) if by is not None else ANYHOW)
+        self.claimed = None
         if want is None or set(want.dims) != set(made.layout.dims):
             want = made.layout.put({r.name: r.home(made.layout.dims) for r in self.rules}, self.rules)
         self.buffers.emit(Do(call=replace(call, args=(self._laid(made, want).expr,))))
@@ -190,6 +193,21 @@ class _Walk:
                 return Made(replace(expr, left=a, right=b), layout)
             case Call():
                 return self._call(expr, want)
+
+    def _home(self, made: Made) -> Made:
+        """What is summed to the gradient of a weight, back where it lies between blocks if it lies elsewhere for a while.
+
+        So such a gradient is a sum over the devices of an axis that splits positions, unless the axis splits the weight.
+        """
+        if self.claimed is None:
+            return made
+        states, dims = made.layout.states, made.layout.dims
+        for rule in self.rules:
+            home = rule.home(dims)
+            away = None if home is None else rule.away(home, dims)
+            if away is not None and states.get(rule.name) == away and self.claimed.states.get(rule.name) is None:
+                states[rule.name] = home
+        return self.buffers.fixed(made, made.layout.put(states, self.rules)) if states != made.layout.states else made
 
     def _number(self, expr: Expr, want: Want | None = None) -> Made:
         """An operand that is numbers, and no positions."""
@@ -229,7 +247,7 @@ class _Walk:
                 a, b, layout = self._together((left, right), "*" if call.op == "scale" else "max", want)
                 return Made(replace(call, args=(a, b)), layout)
             case Call(op="total", args=(x,)):
-                made = self._as_it_is(self._number(x, want))
+                made = self._home(self._as_it_is(self._number(x, want)))
                 return Made(replace(call, args=(made.expr,)), summed(made.layout, _over(call, made.layout)))
             case Call(op="largest", args=(x,)):
                 return self._largest(call, self._whole(self._number(x)))

@@ -41,6 +41,7 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     made: dict[str, Block] = {}
     for block in (b for s in model.segments for b in s.blocks if b.name not in made):
         made[block.name] = _on_the_mesh(block, plan, step)
+        _require_sums(made[block.name], facts)
     stack = tuple(replace(s, blocks=tuple(made[b.name] for b in s.blocks), times=_times(model, s)) for s in model.segments)
     pipeline = any(a.splits.name == "layers" for a in strategy.axes)
     return Linked(
@@ -91,6 +92,19 @@ def _require_experts(model: Model, strategy: Strategy) -> None:
 def _on_the_mesh(block: Block, plan: Plan, step: Program) -> Block:
     program = replace(left_partial(lower_block(block.program, plan)), axes=splitting(step))
     return replace(block, program=program, weights=weights(program), reached=rows_reached(program), buffers={})
+
+
+def _require_sums(block: Block, facts: Facts) -> None:
+    """Raise InputError where a step would sum, over an axis along which samples or tokens lie, a gradient that is no sum over it."""
+    sums = partial(block.program)
+    for weight in block.weights:
+        for axis in (a.name for a in block.program.axes if a.name in facts.samples):
+            split = any(axis == own for own, _ in weight.split)
+            if axis not in sums.get(weight.name, ()) and not split:
+                message = (
+                    f"every device of `{axis}` computes the whole gradient of `{weight.name}` of block `{block.name}`, and steps sum it"
+                )
+                raise InputError([Diagnostic(code="PP122", message=message, help=f"leave `{axis}` out")])
 
 
 def _dims(model: Model, stack: Sequence[Segment]) -> dict[str, object]:
