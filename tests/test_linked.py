@@ -163,6 +163,8 @@ def test_what_is_typed_into_a_program_is_derived() -> None:
     once = [c.traffic()["tp"] for c in before.costs]
     sums = [next(s.total for s in c.sent if s.about == "gradients of norms") for c in before.costs]
     assert [sympy.expand(c.traffic()["tp"] - a - b) for c, a, b in zip(twice.costs, once, sums, strict=True)] == [0] * len(once)
+    with pytest.raises(InputError, match=r"0 `send\(to=1\)` meet 1"):
+        read_linked(text.replace("send(x, pp, to=1)", "pass"))
     none = derive_linked(read_linked(text.replace(norms, "")))
     assert not [s for c in none.costs for s in c.sent if s.about == "gradients of norms"]
 

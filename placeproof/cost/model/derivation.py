@@ -236,7 +236,6 @@ def _cost(stage: Stage, base: Base, at: At, flow: Flow, layer: Part | None) -> S
     import sympy
 
     linked = flow.linked
-    pipeline = None if linked.stages is None else linked.stages.name
     counted = _parameters(stage, at)
     shares = [Share(one, counted, base, stage, at, linked) for one in base.every]
     states = {state: sympy.Add(*(s.of(s.base.memory[state]) for s in shares)) for state in MODEL_STATES}
@@ -258,9 +257,9 @@ def _cost(stage: Stage, base: Base, at: At, flow: Flow, layer: Part | None) -> S
         transient=gathered(shares),
         offloaded=offloaded,
         sent=(
-            *sent_of_activations(stage, at, flow.batches, flow.hops(stage), pipeline, layer),
+            *sent_of_activations(stage, at, flow.batches, flow.hops(stage), linked, layer),
             *synchronised(stage, shares, linked),
-            *sent_between_copies(stage, states["gradients"] + _gradients(offloaded), pipeline),
+            *sent_between_copies(stage, states["gradients"] + _gradients(offloaded), linked.pipeline),
         ),
         flops=_flops(stage, at),
     )

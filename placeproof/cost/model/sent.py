@@ -14,7 +14,7 @@ from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.base import Base
 from placeproof.cost.model.parts import At, Part
 from placeproof.cost.model.stages import Stage
-from placeproof.programs import calls
+from placeproof.programs import calls, statements
 from placeproof.semantics.linked import Linked
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _of_root(held: Sequence[tuple[Part, Amount, Mapping[tuple[str, str], Amount]
 
 
 def sent_of_activations(
-    stage: Stage, at: At, batches: Amount, hops: tuple[Amount, Amount], pipeline: str | None, layer: Part | None
+    stage: Stage, at: At, batches: Amount, hops: tuple[Amount, Amount], linked: Linked, layer: Part | None
 ) -> list[Sent]:
     """Collectives inside layers, and messages to other stages: of so many micro-batches, each handed on and back so often.
 
@@ -119,9 +119,9 @@ def sent_of_activations(
                     times=sympy.sympify(times * each * batches),
                 )
             )
-    if pipeline is not None and layer is not None:
-        found += _between(layer, at, batches, hops, pipeline)
-        found += _tied(stage, at, pipeline)
+    if linked.pipeline is not None and layer is not None:
+        found += _between(layer, at, batches, hops, linked)
+        found += _tied(stage, at, linked.pipeline)
     return found
 
 
@@ -171,27 +171,24 @@ def _ring_bytes(kind: str, group: sympy.Expr, size: sympy.Expr) -> sympy.Expr:
     return size if kind == "shift" else COLLECTIVES[kind].sent(group, size)
 
 
-def _between(part: Part, at: At, batches: Amount, hops: tuple[Amount, Amount], pipeline: str) -> list[Sent]:
-    """What goes to the neighbouring stages: the stream as it lies between layers, and its gradient."""
+def _between(part: Part, at: At, batches: Amount, hops: tuple[Amount, Amount], linked: Linked) -> Iterator[Sent]:
+    """What the step's messages hand on to the neighbouring stages: the stream as it lies between layers, and its gradient."""
     import sympy
 
     stream = next(t for t in part.layer.program.tensors if part.layer.origin(t.name).block == "input")
     size = at.width * sympy.Mul(*(at.sizes[d] for d in stream.dims)) / sympy.Mul(*(at.degrees[axis] for axis, _ in stream.split))
-    found = []
-    for phase, often in zip(("forward", "backward"), hops, strict=True):
+    for call in (c for s in statements(linked.step.body) for c in calls(s) if c.op == "send"):
+        often, phase = (hops[0], "forward") if call.steps > 0 else (hops[1], "backward")
         if often != 0:
-            found.append(
-                Sent(
-                    kind="send",
-                    axes=(pipeline,),
-                    about="activations between stages",
-                    phase=phase,
-                    size=size,
-                    bytes=size,
-                    times=sympy.sympify(batches * often),
-                )
+            yield Sent(
+                kind=call.op,
+                axes=call.axes,
+                about="activations between stages",
+                phase=phase,
+                size=size,
+                bytes=size,
+                times=sympy.sympify(batches * often),
             )
-    return found
 
 
 def sent_between_copies(stage: Stage, gradients: sympy.Expr, pipeline: str | None) -> list[Sent]:
