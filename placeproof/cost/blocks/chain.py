@@ -199,6 +199,8 @@ class _Chain:
         """What a block claims to be a gradient: added up where it is by what is passed on, a claim of the chain elsewhere."""
         assert isinstance(stmt, Do)
         by, (value,) = stmt.call.option("by") or "", stmt.call.args
+        if by not in part.called:
+            _refuse("PP309", f"`{part.program.name}` claims a gradient by `{by}`, which it does not have", line.stmt.place, "name a tensor")
         if not (by in _READ_AS.values() and part.read(by)):
             yield self._claim(value, part.called[by])
             return
