@@ -234,7 +234,7 @@ WRONG = (
         "    y = x + contract(a, w3, over=ffn)",
         "their shapes do not fit",
     ),
-    ("at=dn, by=gain", "at=dn, by=gains", "claims a gradient by `gains`"),
+    ("at=dy, by=n, gradient_of=y", "at=dy, by=nn, gradient_of=y", "claims a gradient by `nn`"),
     ("zero(gradients)", "recompute(selective)\nzero(gradients)\nrecompute(norms)", "`recompute(...)` is said twice"),
     ("zero(gradients)", "recompute(everything)\nzero(gradients)", "there is no recomputation `everything`"),
     ("zero(gradients)", "ring(qq)\nzero(gradients)", "`qq` is none of what `ring` lists"),
