@@ -17,7 +17,7 @@ from placeproof.core.strategy import EXPERT
 from placeproof.core.symbols import symbol
 from placeproof.cost.derive import Derivation, derive
 from placeproof.cost.uneven import sent
-from placeproof.programs import Assign, Call, Do, Expr, For, If, Program, Ref, Stmt, expressions, read, render
+from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Program, Ref, Stmt, expressions, read, render
 from placeproof.programs.ir import DEFAULT_GROUP, Group, rewritten, with_expressions
 from placeproof.semantics.linked import Linked
 
@@ -106,27 +106,25 @@ def _around(body: tuple[Stmt, ...], wanted: Stmt) -> Iterator[frozenset[str]]:
 
 def _alone(linked: Linked, own: Sequence[str]) -> Program:
     """The step as a device that is alone in its pipeline runs it, with some of its groups."""
-    step, stages = linked.step, linked.stages
+    step = linked.step
     gone = {g.name for g in step.groups} - set(own)
     only = own[0] if len(own) == 1 else None
     groups = tuple(replace(g, size=_left(g.size, gone), experts=None) for g in step.groups if g.name in own)
     if only is not None:
         groups = (Group(name=DEFAULT_GROUP, size=Ref(name="P")),)
     placed = tuple(replace(p, group=None if p.group == only else p.group) for p in step.placed if p.group not in gone)
-    apart = () if stages is None else (stages.name, f"{stages.name}_copy")
+    apart = () if linked.pipeline is None else (linked.pipeline, *linked.apart)
     body = _plain(tuple(_kept(step.body, apart, gone, only)), own)
     return read(render(replace(step, groups=groups, placed=placed, body=body, counts=_counts(linked))), source=step.name)
 
 
 def _counts(linked: Linked) -> tuple[tuple[str, int], ...]:
-    copies = next((a.degree or 1 for a in linked.step.axes if linked.stages and a.name == f"{linked.stages.name}_copy"), 1)
+    copies = next((a.degree or 1 for a in linked.step.axes if a.name in linked.apart), 1)
     return tuple((domain, n * copies if domain == "microbatches" else n) for domain, n in linked.step.counts)
 
 
 def _left(size: Expr, gone: set[str]) -> Expr:
     """What is left of a difference of groups."""
-    from placeproof.programs import Binary
-
     match size:
         case Binary(op="-", left=left, right=Ref(name=name)) if name.removeprefix("P_") in gone:
             return _left(left, gone)

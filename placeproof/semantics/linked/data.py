@@ -18,6 +18,14 @@ def splitting(step: Program) -> tuple[Axis, ...]:
     return tuple(a for a in step.axes if a.splits.name in ("hidden", "sequence") or a.name in experts)
 
 
+def dimensions(program: Program) -> Iterator[str]:
+    """The dimensions of a block whose sizes are asked for, as often as its header names them."""
+    for tensor in program.tensors:
+        yield from tensor.dims
+        if tensor.picks is not None:
+            yield tensor.picks
+
+
 @dataclass(frozen=True, kw_only=True)
 class Linked:
     """A step program whose ``forward(w, x)`` runs the blocks of ``stack``, from the first to the last.
@@ -92,11 +100,6 @@ class Linked:
     def experts(self) -> str | None:
         """The axis over which experts lie in parts."""
         return next((g.experts for g in self.step.groups if g.experts), None)
-
-    @cached_property
-    def split(self) -> tuple[Axis, ...]:
-        """The axes that split blocks."""
-        return splitting(self.step)
 
     def group(self, block: str, weight: str) -> str:
         """The step's group of a weight."""

@@ -21,7 +21,7 @@ from placeproof.models.programs import rows_reached, weights
 from placeproof.programs import Program
 from placeproof.semantics.blocks import Plan, combined, context_parallel, expert_parallel, lower_block, tensor_parallel
 from placeproof.semantics.linked.claims import left_partial, partial
-from placeproof.semantics.linked.data import Linked, splitting
+from placeproof.semantics.linked.data import Linked, dimensions, splitting
 from placeproof.semantics.lower import lower
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.scheduled import chunks_of, schedule_of
@@ -110,15 +110,8 @@ def _require_sums(block: Block, facts: Facts) -> None:
 def _dims(model: Model, stack: Sequence[Segment]) -> dict[str, object]:
     """The sizes of the dimensions that blocks have, in the symbols that the model says or leaves open."""
     known = {name: symbol(name) for name in (*model.given, "b")}
-    used = {dim for s in stack for b in s.blocks for dim in _dimensions(b.program)}
+    used = {dim for s in stack for b in s.blocks for dim in dimensions(b.program)}
     return {dim: size for dim, size in model.dims(known).items() if dim in used}
-
-
-def _dimensions(program: Program) -> Iterator[str]:
-    for tensor in program.tensors:
-        yield from tensor.dims
-        if tensor.picks is not None:
-            yield tensor.picks
 
 
 def _times(model: Model, segment: Segment) -> Expression:

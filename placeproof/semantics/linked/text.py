@@ -18,13 +18,15 @@ from placeproof.programs import Program, parse, read, render
 from placeproof.programs.wellformed import check_into
 from placeproof.schedules import names
 from placeproof.semantics.linked.claims import with_sums, without_sums
-from placeproof.semantics.linked.data import Linked, splitting
+from placeproof.semantics.linked.data import Linked, dimensions, splitting
 
 if TYPE_CHECKING:
     from placeproof.core.mesh import Axis
 
 #: Lines of a linked program that others do not have, in the order in which they are printed.
 LINES = ("model", "values", "size", "shared", "recompute", "ring", "pipeline", "stages", "stack")
+#: What these lines say by name; others say nothing by name, but for `values`.
+_NAMED = {"model": ("title", "source", "note"), "pipeline": ("schedule", "chunks")}
 #: What a block gives -> what the next one reads it as.
 _WIRES = {"y": "x", "n": "n"}
 
@@ -132,6 +134,11 @@ class _Reader:
             case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call) if name in LINES:
                 if name in self.calls and name != "size":
                     self._refuse(node, f"`{name}(...)` is said twice", "say it once")
+                for keyword in call.keywords if name != "values" else ():
+                    if keyword.arg not in _NAMED.get(name, ()):
+                        self._refuse(keyword.value, f"`{name}` says no `{keyword.arg}`", "leave it out")
+                for arg in call.args if name == "values" else ():
+                    self._refuse(arg, "a symbol of a model has a whole number", "for example `values(h=4096)`")
                 self.calls.setdefault(name, []).append(call)
             case ast.Expr(value=ast.Call(func=ast.Name(id="group"), args=[ast.Name(id=name), size, *_]) as call) if _is_members(size):
                 self.groups.append(call)
@@ -349,8 +356,7 @@ class _Reader:
             if name not in used:
                 self._refuse(node, f"nothing calls `{name}`", "a segment calls blocks, and `stack(...)` lists segments")
         for one in linked.blocks.values():
-            missing = [d for t in one.program.tensors for d in (*t.dims, *([t.picks] if t.picks else [])) if d not in linked.sizes]
-            for dim in dict.fromkeys(missing):
+            for dim in dict.fromkeys(d for d in dimensions(one.program) if d not in linked.sizes):
                 self._refuse(self.definitions[one.name], f"nothing says the size of `{dim}`", f"for example `size({dim}, h)`")
 
 
