@@ -234,6 +234,7 @@ WRONG = (
         "    y = x + contract(a, w3, over=ffn)",
         "their shapes do not fit",
     ),
+    ("        dx = loss(x)", "        x = all_reduce(x, tp)\n        dx = loss(x)", "the step exchanges activations over `tp`"),
     ("chunks=1)", "chunks=1, depth=4)", "`pipeline` says no `depth`"),
     ("stack(before, layers * L, after)", "stack(before, layers * L, after, tail=2)", "`stack` says no `tail`"),
     ("values(", "values(4, ", "a symbol of a model has a whole number"),

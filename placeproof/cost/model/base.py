@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
+from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.strategy import EXPERT
 from placeproof.core.symbols import symbol
 from placeproof.cost.derive import Derivation, derive
@@ -41,6 +42,10 @@ class Base:
         every = [g.name for g in linked.step.groups]
         own = [g for g in every if g != EXPERT] if of is None else list(of)
         self.derived: Derivation = derive(_alone(linked, own), groups=True, uneven=uneven)
+        for message in self.derived.messages.messages:
+            if message.state == "activations":
+                text = f"the step exchanges activations over {' and '.join(f'`{a}`' for a in message.axes)}, which its blocks do themselves"
+                raise InputError([Diagnostic(code="PP311", message=text, place=message.stmt.place, help="leave it out of the step")])
         self._sizes: dict[int, sympy.Expr] = {}
         self.experts: Base | None = Base(linked, uneven, [EXPERT]) if of is None and EXPERT in every else None
 
@@ -77,7 +82,7 @@ class Base:
     @property
     def messages(self) -> tuple[Message, ...]:
         """What is sent of parameters and gradients."""
-        return tuple(m for m in self.derived.messages.messages if m.state != "activations")
+        return self.derived.messages.messages
 
     def size(self, message: Message) -> sympy.Expr:
         """Bytes of the tensor that a message is about, as :class:`placeproof.core.exchange.Exchange` counts them."""
