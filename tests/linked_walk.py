@@ -57,6 +57,7 @@ class Walk:
         self.known = dict(known)
         self.stage = stage
         self.sent: dict[str, Fraction] = defaultdict(Fraction)
+        self.gradients = {"gradients"}  # the buffers that hold some
         self.degrees: dict[str, int] = {}
         self.sizes: dict[str, Fraction] = {}
         self.members: dict[tuple[str, str], str] = {}
@@ -253,16 +254,7 @@ class Walk:
         """Bytes sent by the axes of the group."""
         body = [s for s in self.tree.body if not isinstance(s, ast.FunctionDef)]
         self._body([s for s in body if not (isinstance(s, ast.Expr) and ast.unparse(s).split("(")[0] not in ("send", "free", "zero"))], {})
-        self._tied()
         return {axes: n for axes, n in self.sent.items() if n}
-
-    def _tied(self) -> None:
-        """The first and the last stage add up the gradients of what both have."""
-        p = 1 if self.pipeline is None else self.degrees[self.pipeline]
-        ends = [{w: n for b in self._called_by(self.ends[i]) for w, n in self.walked[b][1].items()} for i in (0, -1)]
-        if self.pipeline is not None and p > 1 and self.stage in (0, p - 1):
-            both = self.shared & ends[0].keys() & ends[1].keys()
-            self.sent[self.pipeline] += sum(ends[0][w] for w in both) * self.known["b_g"]
 
     def _body(self, body: list[ast.stmt], loops: dict[str, int]) -> None:
         for stmt in body:
@@ -280,6 +272,8 @@ class Walk:
                     if op == "send":
                         self.sent[ast.unparse(args[1])] += self.stream()
                 case ast.Assign(targets=[target], value=value) | ast.AugAssign(target=target, value=value):
+                    if "backward_weight" in ast.unparse(value):
+                        self.gradients.add(ast.unparse(target).split(".")[0].split("[")[0])
                     self._assigned(target, self._value(value, loops))
 
     def _parts(self, walk: ast.expr, loops: Mapping[str, int]) -> Iterator[int]:
@@ -344,7 +338,12 @@ class Walk:
             raise NotWalkedError("a sub-group")
         n, name = prod(self.degrees[a] for a in axes), "*".join(axes)
         local = sum((e for own in first.values() for e in own.values()), Fraction(0))
-        width = self.known["b_g" if "gradient" in ast.unparse(args[0]) or "backward" in ast.unparse(args[0]) else "b_theta"]
+        read = {n.id for n in ast.walk(args[0]) if isinstance(n, ast.Name)}
+        width = self.known["b_g" if read & self.gradients or "backward" in ast.unparse(args[0]) else "b_theta"]
+        if op == "tied_reduce":  # each of the two ends sends what it has once
+            (axis,) = axes
+            self.sent[axis] += width * local if self.degrees[axis] > 1 and self.stage in (0, self.degrees[axis] - 1) else 0
+            return first
         factor = {"all_gather": Fraction(n), "reduce_scatter": Fraction(1, n), "part": Fraction(1, n), "all_reduce": Fraction(1)}
         ring = {"all_gather": n - 1, "reduce_scatter": Fraction(n - 1, n), "part": 0, "all_reduce": Fraction(2 * (n - 1), n)}
         if op not in factor:

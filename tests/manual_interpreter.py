@@ -1284,7 +1284,9 @@ def whole_pass(device: Device, call: Call, samples: list[Sample], w: Any, stat: 
         for batch in batches(device, samples, groups[e.group].experts):
             own = model.statistic(batch, read_, step) if stat is None else stat
             total = lift(lambda a, b: a + b, total, model.mean_gradient(e, batch, step, read_, own))
-        cells[e] = shared_out(device, e, samples, total, groups[e.group].partial, groups[e.group].tied)
+        if len(groups[e.group].partial) > 1:
+            raise UnsupportedError("a group that is partial over several axes")
+        cells[e] = shared_out(device, e, samples, total, next(iter(groups[e.group].partial), None), groups[e.group].tied)
     return Vec(cells)
 
 
@@ -1326,7 +1328,7 @@ def plain(device: Device) -> None:
     model = device.model
     if any(a.splits.compute and model.degrees[a.name] > 1 for a in model.program.axes):
         raise UnsupportedError("passes layer by layer on an axis that splits the computation")
-    if any(axis and model.sizes[axis] > 1 for g in model.program.groups for axis in (g.partial, g.tied, g.experts)):
+    if any(axis and model.sizes[axis] > 1 for g in model.program.groups for axis in (*g.partial, g.tied, g.experts)):
         raise UnsupportedError("passes layer by layer with partial, tied or expert groups")
     if model.options.get("statistics") == "batch":
         raise UnsupportedError("passes layer by layer with statistics of the batch")

@@ -312,7 +312,7 @@ def test_the_command_prints_what_it_derives(tmp_path: Path, capsys: pytest.Captu
         (["derive", "ddp", "--model", "llama3-8b", "--program", "--cluster", "dgx-h100"], "`--cluster` does not go with `--program`"),
         (["derive", "FILE", "--latex"], "--latex does not go with a model's program"),
         (["derive", "FILE", "--groups"], "--groups does not go with a model's program"),
-        (["prove", "FILE"], "defines the blocks of a model beside its step"),
+        (["prove", "FILE", "--against", "ddp"], "`--against` does not go with a model"),
         (["compare", "FILE", "ddp"], "defines the blocks of a model beside its step"),
     ],
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placeproof.cli.common import EXIT_BAD_INPUT, is_program, read_program
+from placeproof.cli.common import EXIT_BAD_INPUT, defines_blocks, is_program, program_text, read_program
 from placeproof.cli.configs import From, World, as_data, expressions, read_subjects, shown
 from placeproof.cli.exact import ProfileOption, WithOption, realised, require_profile
 from placeproof.core.diagnostics import Problems, suggestion
@@ -56,6 +57,9 @@ _Against = Annotated[
     str | None,
     typer.Option(metavar="OTHER", help="Also say whether the step does what another one does: a strategy, or a step program."),
 ]
+_Model = Annotated[
+    str | None, typer.Option("--model", metavar="MODEL", help="Prove the step of a model: its blocks, and the step that calls them.")
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.prove/1).")]
 
 
@@ -64,6 +68,7 @@ def command(
     catalogue: _Catalogue = False,
     without: _Without = None,
     for_all: _ForAll = None,
+    model: _Model = None,
     from_: From = None,
     world: World = None,
     profile: ProfileOption = None,
@@ -88,6 +93,11 @@ def command(
         return _all(subject, catalogue, json_)
     from placeproof.prove import Budget
 
+    if model is not None or _is_linked(subject):
+        others = {"--profile": profile, "--from": from_, "--world": world, "--certificate": certificate, "--against": against}
+        _require_none([name for name, value in others.items() if value is not None])
+        options = _ModelOptions(dropped, tuple(for_all or ()), budget, second_opinion, smtlib, replay_script, json_)
+        return _prove_model(subject, model, options)
     if against is not None:
         return _held_against(subject, against, Budget(milliseconds=budget), json_=json_)
     require_profile(profile, with_, None, 0, None, exclusive=[])
@@ -107,10 +117,73 @@ def command(
     if not json_:
         typer.echo(shown(found), nl=False)
     _print(subject, judged, opinion, as_data(found), json_=json_)
+    return _answered(EXIT_CODES[judged.word], opinion)
+
+
+@dataclass(frozen=True, slots=True)
+class _ModelOptions:
+    """What is asked for beside the verdict on a model's step."""
+
+    without: frozenset[str]
+    ranges: tuple[str, ...]
+    budget: int
+    second_opinion: str | None
+    smtlib: Path | None
+    replay_script: Path | None
+    json_: bool
+
+
+def _is_linked(subject: str) -> bool:
+    """Whether it is the file of a linked program."""
+    return is_program(subject) and defines_blocks(program_text(subject.strip()))
+
+
+def _require_none(given: list[str]) -> None:
+    problems = Problems()
+    for name in given:
+        problems.add("PP207", f"`{name}` does not go with a model", help="leave it out; a strategy alone, or a step program, takes it")
+    problems.raise_if_any()
+
+
+def _prove_model(subject: str, name: str | None, options: _ModelOptions) -> int:
+    """Prove the step of a model under a strategy, or a linked program that is written down."""
+    from placeproof.cli.model import read_model
+    from placeproof.prove import Budget
+    from placeproof.report.proof.model import data, judgement
+    from placeproof.semantics.judge.model import judge_linked
+    from placeproof.semantics.judge.ranges import read_ranges
+    from placeproof.semantics.linked import link, read_linked, render_linked
+    from placeproof.strategies import parse_strategy
+
+    if name is not None and is_program(subject):
+        problems = Problems()
+        problems.add("PP207", f"{subject} is a program, and `--model` goes with a strategy", help="leave one of the two out")
+        problems.raise_if_any()
+    model = None if name is None else read_model(name)
+    if model is None:
+        linked = read_linked(program_text(subject.strip()), source=subject.strip())
+    else:  # read again, so that lines are those of the text that `derive --program` prints
+        linked = read_linked(render_linked(link(model, parse_strategy(subject))), source=f"{subject} --model {name}")
+    ranges = read_ranges(list(options.ranges), linked.step)
+    judged = judge_linked(linked, model, without=options.without, ranges=ranges, budget=Budget(milliseconds=options.budget))
+    for number, (_, verdict) in enumerate(judged.named if options.smtlib is not None else (), start=1):
+        assert options.smtlib is not None
+        _write_queries(options.smtlib / f"{number:02}-{verdict.program.name or 'step'}", verdict)
+    if options.replay_script is not None:
+        called, first = next(((n, v) for n, v in judged.named if v.word == "refuted"), judged.named[-1])
+        _write_script(options.replay_script, called, first)
+    opinions = [_opinion(options.second_opinion, verdict, options.budget) for _, verdict in judged.named]
+    opinion = {"second_opinion": [o for one in opinions for o in one["second_opinion"]]} if options.second_opinion else {}
+    typer.echo(json.dumps(data(judged) | opinion, indent=2) if options.json_ else judgement(judged), nl=options.json_)
+    return _answered(EXIT_CODES[judged.word], opinion)
+
+
+def _answered(code: int, opinion: dict[str, Any]) -> int:
+    """The exit code, unless solvers disagree."""
     if any(o["answer"] not in ("unsat", "silent") for o in opinion.get("second_opinion", [])):
         typer.echo("error: the solvers disagree; please report this", err=True)
         return 70
-    return EXIT_CODES[judged.word]
+    return code
 
 
 def _opinion(name: str | None, judged: Judged, budget: int) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Splits:
     """What an axis divides. ``samples``: its devices see different data, so every gradient is a partial sum over it.
 
-    ``compute``: the computation is split together with the parameters, so no device needs the others' part.
+    ``compute``: the computation is split together with the parameters, so no device needs the others' part. ``partial``: what a part of
+    a block makes is then a partial sum. ``called``: the step calls blocks whole, and what their devices exchange is the blocks' own.
     """
 
     name: str
@@ -17,6 +18,8 @@ class Splits:
     samples: bool
     compute: bool
     meaning: str
+    partial: bool = False
+    called: bool = False
 
     def __str__(self) -> str:
         return "hidden dimension" if self.name == "hidden" else self.name
@@ -27,8 +30,11 @@ SPLITS: dict[str, Splits] = {
     for s in (
         Splits(name="batch", order=0, samples=True, compute=False, meaning="the samples of the global batch"),
         Splits(name="sequence", order=1, samples=True, compute=False, meaning="the tokens of each sequence"),
-        Splits(name="experts", order=2, samples=False, compute=True, meaning="the experts of a mixture"),
-        Splits(name="hidden", order=3, samples=False, compute=True, meaning="the hidden dimension of each layer"),
+        Splits(name="experts", order=2, samples=False, compute=True, partial=True, meaning="the experts of a mixture"),
+        Splits(name="hidden", order=3, samples=False, compute=True, partial=True, meaning="the hidden dimension of each layer"),
+        Splits(
+            name="blocks", order=3, samples=False, compute=True, called=True, meaning="what blocks compute, which exchange by themselves"
+        ),
         Splits(name="layers", order=4, samples=False, compute=True, meaning="the layers, into pipeline stages"),
     )
 }

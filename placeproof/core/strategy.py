@@ -22,6 +22,8 @@ INNER, OUTER = "inner", "outer"
 MATRIX, NORM = "matrix", "norm"
 #: Groups of parameters where an axis splits the experts of a mixture: the experts, and everything else.
 EXPERT, DENSE = "expert", "dense"
+#: The group of weights that the first and the last stage of a pipeline share.
+TIED = "tied"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

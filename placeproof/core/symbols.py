@@ -65,6 +65,15 @@ _ROWS = (
         at_most="P",
     ),
     SymbolInfo(
+        name="P_tied",
+        latex="P_{\\mathrm{tied}}",
+        domain=Domain.NONNEGATIVE,
+        dimension=_PARAMETERS,
+        meaning="parameters that the first and the last stage of a pipeline share, as a tied table of embeddings (counted in P)",
+        at_most="P",
+        example="1e9",
+    ),
+    SymbolInfo(
         name="P_expert",
         latex="P_{\\mathrm{expert}}",
         domain=Domain.NONNEGATIVE,

@@ -75,12 +75,30 @@ class ProgramFacts:
         return next(g for g in self.program.groups if g.name == name)
 
     def tied(self, group: str) -> str | None:
-        """The axis between whose ends a group's copies are tied."""
-        return next((g.tied for g in self.program.groups if g.name == group), None)
+        """The axis between whose ends a group's copies are tied, which lie in no stage."""
+        return None if group in self.program.shared_by_ends else self.group(group).tied
 
-    def partial(self, group: str) -> str | None:
-        """The axis over which whole passes share out a group's gradient. Where activations are passed on, none is."""
-        return None if self.network else self.group(group).partial
+    def shared(self, group: str) -> str | None:
+        """The axis of stages the first of which shares the weights of a group, in its first block, with the last one, in its last block."""
+        return self.group(group).tied if group in self.program.shared_by_ends else None
+
+    def partial(self, group: str) -> tuple[str, ...]:
+        """The axis factors over which a group's gradient is shared out, by whole passes or by calls of blocks. What a step does within a
+        block, group by group or over slices, shows by itself what is."""
+        axes = (a for a in self.group(group).partial if not self.network or self.axis_of(a).splits.called)
+        return self.factors(tuple(axes))
+
+    @cached_property
+    def called(self) -> tuple[str, ...]:
+        """The axis factors over which blocks that a step calls whole exchange by themselves."""
+        return tuple(f for a in self.program.axes if a.splits.called for f in a.factors)
+
+    def calls_part(self, group: str, factor: str) -> bool:
+        """Whether calls of blocks compute with the part of a group that a device has along an axis factor. What is gathered for them, they
+        are given whole."""
+        named = {factor, self.axis_of(factor).name}
+        placed = (p for p in self.program.placed if p.state == "parameters" and p.group in (None, group))
+        return factor in self.called and any(axis in named and mode.split and not mode.gathers for p in placed for axis, mode in p.modes)
 
     @cached_property
     def expert_groups(self) -> frozenset[str]:

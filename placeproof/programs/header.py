@@ -223,16 +223,16 @@ def _group(node: ast.Call, header: Header, reader: Reader) -> None:
             reader.refuse(node, "expected `group(name, size)`, for example `group(matrix, P - P_norm)`")
 
 
-def _group_options(node: ast.Call, reader: Reader) -> dict[str, str]:
-    options: dict[str, str] = {}
+def _group_options(node: ast.Call, reader: Reader) -> dict[str, Any]:
+    options: dict[str, Any] = {}
     for name, value in _keywords(node, reader):
         axis = _text(value)
         if name not in _GROUP_OPTIONS:
             reader.refuse(value, f"a group has no option `{name}`", suggestion(name, _GROUP_OPTIONS) or ", ".join(_GROUP_OPTIONS))
-        elif axis is None:
+        elif axis is None or not axis.split():
             reader.refuse(value, f"`{name}` names an axis of the mesh", f"for example `{name}=tp`")
         else:
-            _once(options, name, axis, value, reader)
+            _once(options, name, tuple(axis.split()) if name == "partial" else axis, value, reader)
     return options
 
 

@@ -157,14 +157,15 @@ Stmt: TypeAlias = Assign | Do | For | If
 class Group:
     """A parameter group: parameters that share one placement and one reduction domain. ``size`` in parameters.
 
-    ``partial``: the axis over which the gradient of a whole pass is a partial sum, though the group is replicated there (a norm
-    under sequence parallelism, a router). ``tied``: the pipeline axis between whose first and last stage the group's copies are
-    tied. ``experts``: the axis over which its experts are spread, each token being sent to its expert.
+    ``partial``: the axes over which its gradient is a partial sum, though the group is not in parts there (a norm under sequence
+    parallelism, a router): that of a whole pass, and over axes that split blocks also that of a call. ``tied``: the pipeline axis between
+    whose first and last stage the group's copies are tied. ``experts``: the axis over which its experts are spread, each token being sent
+    to its expert.
     """
 
     name: str
     size: Expr
-    partial: str | None = None
+    partial: tuple[str, ...] = ()
     tied: str | None = None
     experts: str | None = None
     place: Place | None = field(default=None, compare=False, repr=False)
@@ -226,10 +227,21 @@ class Program:
         for p in self.placed:
             if p.state in ("parameters", "optimizer") and any(mode.transient for _, mode in p.modes):
                 return f"no device holds the {p.state} between steps", p.place
-        tied = next((g for g in self.groups if g.tied), None)
-        if tied is not None and any(c.op == "forward" for s in statements(self.body) for c in calls(s)):
-            return f"nothing says where activations that are passed on meet the tied weights `{tied.name}`", tied.place
+        read = [c.args[0] for s in statements(self.body) for c in calls(s) if c.op == "forward"]
+        tied = next((g for g in self.groups if g.tied and g.name not in self.shared_by_ends), None)
+        if read and (tied is not None or (self.shared_by_ends and any(isinstance(w, Ref) and w.group for w in read))):
+            name, place = (tied.name, tied.place) if tied is not None else (self.shared_by_ends[0], None)
+            return f"nothing says where activations that are passed on meet the tied weights `{name}`", place
         return None
+
+    @cached_property
+    def shared_by_ends(self) -> tuple[str, ...]:
+        """Tied groups whose elements lie in the stages, as those of other groups do, in a step that passes activations on: the first block
+        of the first stage and the last block of the last one share theirs."""
+        if not any(c.op == "forward" for s in statements(self.body) for c in calls(s)):
+            return ()
+        split = {(p.group, axis) for p in self.placed if p.state == "parameters" for axis, mode in p.modes if mode.split}
+        return tuple(g.name for g in self.groups if g.tied and not split.isdisjoint({(g.name, g.tied), (None, g.tied)}))
 
     @property
     def clip_limit(self) -> Fraction | None:

@@ -73,8 +73,14 @@ def _header(program: Program) -> Iterator[str]:
 def _groups(groups: tuple[Group, ...]) -> Iterator[str]:
     if groups != (Group(name=DEFAULT_GROUP, size=Ref(name="P")),):
         for g in groups:
-            options = [f", {name}={axis}" for name, axis in (("partial", g.partial), ("tied", g.tied), ("experts", g.experts)) if axis]
+            options = [
+                f", {name}={axis}" for name, axis in (("partial", _axes(g.partial)), ("tied", g.tied), ("experts", g.experts)) if axis
+            ]
             yield f"group({g.name}, {expression(g.size)}{''.join(options)})"
+
+
+def _axes(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else _quote(" ".join(names)) if names else ""
 
 
 def _placed(placed: Placed) -> str:

@@ -114,7 +114,7 @@ def _known_axes(program: Program, problems: Problems) -> None:
         for axis, _ in placed.modes:
             known(axis, placed.place)
     for group in program.groups:
-        for option in (group.partial, group.tied, group.experts):
+        for option in (*group.partial, group.tied, group.experts):
             if option is not None:
                 known(option, group.place)
     for tensor in program.tensors:
@@ -311,6 +311,16 @@ def _of_this_kind(program: Program, problems: Problems) -> None:
                 place=call.place,
                 help="what a step has to leave is what its states are placed to hold; see docs/reference/step-programs.md",
             )
+
+
+def _gradients_of_something(program: Program, problems: Problems) -> None:
+    """What a gradient is said to be of, by, and at, has that name somewhere."""
+    names = {t.name for t in program.tensors} | {t.name for s in statements(program.body) if isinstance(s, Assign) for t in s.targets}
+    for call in (c for c in _every_call(program) if c.op == "returns" and program.tensors):
+        for option in ("gradient_of", "by", "at"):
+            if (name := call.option(option)) is not None and name not in names:
+                message = f"`{option}={name}`: nothing is called `{name}`"
+                problems.add("PP306", message, place=call.place, help=suggestion(name, names) or "name a tensor of the header, or a buffer")
 
 
 #: Operations on samples, and how many operands stand before the micro-batch.
@@ -510,6 +520,7 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP305", demands="devices that are named exist", check=check_ranks),
     Rule(code="PP303", demands="sub-groups divide their axis", check=_sub_groups_divide),
     Rule(code="PP304", demands="a step has no operations of programs over tensors", check=_of_this_kind),
+    Rule(code="PP306", demands="what gradients are of, by and at is there", check=_gradients_of_something, whole=True),
     Rule(code="PP307", demands="operations on samples say which micro-batch, if there are some", check=_batches_are_named, whole=True),
     Rule(code="PP307", demands="loops nest from coarse to fine, each within its part", check=_nested_domains),
     Rule(code="PP307", demands="random keys are drawn in no loop, or in one over micro-batches", check=_keys_of_micro_batches),

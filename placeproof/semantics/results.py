@@ -53,7 +53,7 @@ def plain_stream(program: Program) -> Value:
 
 def _computed(w: Value, x: Value, program: Program) -> Value:
     """A block's output: a partial sum over axes that split its matrices."""
-    split = tuple(a.name for a in program.axes if a.splits.compute and a.splits.name != "layers" and Layout.SHARD in w.on(a.name))
+    split = tuple(a.name for a in program.axes if a.splits.partial and Layout.SHARD in w.on(a.name))
     return replace(x, kind=Kind.STREAM, part=None, index=None).wide("").laid(split, Layout.PARTIAL)
 
 

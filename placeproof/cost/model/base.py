@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
 from placeproof.core.diagnostics import Diagnostic, InputError
-from placeproof.core.strategy import EXPERT
+from placeproof.core.strategy import EXPERT, TIED
 from placeproof.core.symbols import symbol
 from placeproof.cost.derive import Derivation, derive
 from placeproof.cost.uneven import sent
@@ -40,7 +40,7 @@ class Base:
 
     def __init__(self, linked: Linked, uneven: tuple[str, ...] = (), of: Sequence[str] | None = None) -> None:
         every = [g.name for g in linked.step.groups]
-        own = [g for g in every if g != EXPERT] if of is None else list(of)
+        own = [g for g in every if g not in (EXPERT, TIED)] if of is None else list(of)
         self.derived: Derivation = derive(_alone(linked, own), groups=True, uneven=uneven)
         for message in self.derived.messages.messages:
             if message.state == "activations":
@@ -118,7 +118,7 @@ def _alone(linked: Linked, own: Sequence[str]) -> Program:
     if only is not None:
         groups = (Group(name=DEFAULT_GROUP, size=Ref(name="P")),)
     placed = tuple(replace(p, group=None if p.group == only else p.group) for p in step.placed if p.group not in gone)
-    apart = () if linked.pipeline is None else (linked.pipeline, *linked.apart)
+    apart = () if linked.pipeline is None else (linked.pipeline,)
     body = _plain(tuple(_kept(step.body, apart, gone, only)), own)
     return read(render(replace(step, groups=groups, placed=placed, body=body, counts=_counts(linked))), source=step.name)
 
@@ -147,8 +147,6 @@ def _kept(body: Sequence[Stmt], apart: Sequence[str], gone: set[str], only: str 
             case For(body=inner):
                 yield replace(stmt, body=tuple(_kept(inner, apart, gone, only)))
             case Assign(targets=targets) if any(t.group in gone for t in targets):
-                pass
-            case Assign(value=Call(op="tied_reduce")):
                 pass
             case Assign() | Do():
                 yield with_expressions(stmt, lambda e: rewritten(e, lambda x: _within(x, apart, only)), tuple)
@@ -179,21 +177,39 @@ def _of_all(stmt: Stmt, group: str) -> Stmt:
 
 
 def _inlined(body: Sequence[Stmt]) -> Iterator[Stmt]:
-    """Without a buffer that the next statement alone reads, and that is freed then."""
+    """Without a buffer that the next statement alone reads, or the next ones, each a group of its own, and that is freed then."""
     left = list(body)
     while left:
-        match left[:3]:
-            case [
-                Assign(targets=(Ref(name=name, group=None, index=None),), value=value, accumulate=False),
-                Assign(value=read) as user,
-                Do(call=Call(op="free", args=(Ref(name=freed),))),
-            ] if name == freed and [r for r in expressions(read) if isinstance(r, Ref) and r.name == name] == [Ref(name=name)]:
-                left[:3] = [replace(user, value=rewritten(read, partial(_put, name, value)))]
+        match left[0]:
+            case Assign(targets=(Ref(name=name, group=None, index=None),), value=value, accumulate=False):
+                users = _users(left[1:], name)
+                if users and _freed(left[1 + len(users) : 2 + len(users)], name):
+                    left[: 2 + len(users)] = [replace(s, value=rewritten(s.value, partial(_put, name, value))) for s in users]
         yield left.pop(0)
 
 
+def _users(body: Sequence[Stmt], name: str) -> list[Assign]:
+    """The statements, from the first on, that read a buffer: one that reads it once, or several that read a group of it each."""
+    found: dict[str | None, Assign] = {}
+    for stmt in body:
+        read = [r for r in expressions(stmt.value) if isinstance(r, Ref) and r.name == name] if isinstance(stmt, Assign) else []
+        if not isinstance(stmt, Assign) or len(read) != 1 or read[0].index is not None or read[0].group in found or None in found:
+            break
+        found[read[0].group] = stmt
+    return list(found.values())
+
+
+def _freed(stmts: Sequence[Stmt], name: str) -> bool:
+    return any(isinstance(s, Do) and s.call.op == "free" and s.call.args == (Ref(name=name),) for s in stmts)
+
+
 def _put(name: str, value: Expr, expr: Expr) -> Expr:
-    return value if expr == Ref(name=name) else expr
+    """What is computed instead of a buffer; of a group, from that group of the parameters."""
+    if not isinstance(expr, Ref) or expr.name != name:
+        return expr
+    if expr.group is None or not isinstance(value, Call) or not isinstance(value.args[0], Ref):
+        return value
+    return replace(value, args=(replace(value.args[0], group=expr.group), *value.args[1:]))
 
 
 def _within(expr: Expr, apart: Sequence[str], only: str | None) -> Expr:

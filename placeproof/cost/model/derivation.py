@@ -24,7 +24,7 @@ from placeproof.cost.model.chunks import Flow
 from placeproof.cost.model.compiled import compiled
 from placeproof.cost.model.parts import At, Part, parts
 from placeproof.cost.model.recomputation import Recompute, chosen, words
-from placeproof.cost.model.sent import Sent, Share, sent_between_copies, sent_of_activations, synchronised
+from placeproof.cost.model.sent import Sent, Share, sent_of_activations, synchronised
 from placeproof.cost.model.stages import Stage, require_something
 from placeproof.cost.step.host import asked
 from placeproof.models import Model
@@ -259,7 +259,6 @@ def _cost(stage: Stage, base: Base, at: At, flow: Flow, layer: Part | None) -> S
         sent=(
             *sent_of_activations(stage, at, flow.batches, flow.hops(stage), linked, layer),
             *synchronised(stage, shares, linked),
-            *sent_between_copies(stage, states["gradients"] + _gradients(offloaded), linked.pipeline),
         ),
         flops=_flops(stage, at),
     )
@@ -279,13 +278,6 @@ def _bytes(held: Iterable[Held]) -> sympy.Expr:
     import sympy
 
     return sympy.Add(*(h.bytes for h in held))
-
-
-def _gradients(states: sympy.Expr) -> sympy.Expr:
-    """The gradients among some model states: what has their width."""
-    import sympy
-
-    return sympy.sympify(states).xreplace({symbol(width): sympy.Integer(0) for width in ("b_theta", "b_omega")})
 
 
 def gathered(shares: Sequence[Share]) -> sympy.Expr:

@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.strategy import NORM
+from placeproof.core.strategy import NORM, TIED
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.base import Base
 from placeproof.cost.model.parts import At, Part
 from placeproof.cost.model.stages import Stage
-from placeproof.programs import calls, statements
+from placeproof.programs import Assign, calls, statements
 from placeproof.semantics.linked import Linked
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def sent_of_activations(
             )
     if linked.pipeline is not None and layer is not None:
         found += _between(layer, at, batches, hops, linked)
-        found += _tied(stage, at, linked.pipeline)
+        found += _of_tied(stage, at, linked)
     return found
 
 
@@ -152,11 +152,11 @@ def synchronised(stage: Stage, shares: Sequence[Share], linked: Linked) -> Itera
     for share, message in every:
         if set(message.axes) & inside:
             continue
-        loops = share.base.loops(message)
-        yield Sent(
-            kind=message.collective,
-            axes=message.axes,
-            about=message.state,
+        loops, copies = share.base.loops(message), bool(set(message.axes) & set(linked.apart))
+        yield Sent(  # of two copies each device of a pair has both stages, and sends its own once
+            kind="tied_reduce" if copies else message.collective,
+            axes=(linked.pipeline or "",) if copies else message.axes,
+            about="gradients of the two copies" if copies else message.state,
             phase=message.phase,
             size=share.of(share.base.size(message)),
             bytes=share.of(message.bytes),
@@ -191,47 +191,25 @@ def _between(part: Part, at: At, batches: Amount, hops: tuple[Amount, Amount], l
             )
 
 
-def sent_between_copies(stage: Stage, gradients: sympy.Expr, pipeline: str | None) -> list[Sent]:
-    """What two devices that hold the same two stages add up of their gradients: each sends its own once."""
+def _of_tied(stage: Stage, at: At, linked: Linked) -> Iterator[Sent]:
+    """What the ends of a pipeline exchange of the gradients of weights that both have, as the step's statements say: nothing where one
+    device has both."""
     import sympy
 
-    if stage.copies == 1 or pipeline is None:
-        return []
-    about = "gradients of the two copies"
-    return [
-        Sent(
-            kind="tied_reduce",
-            axes=(pipeline,),
-            about=about,
-            phase="backward",
-            size=gradients,
-            bytes=gradients,
-            times=sympy.Integer(1),
-            each=False,
-        )
-    ]
-
-
-def _tied(stage: Stage, at: At, pipeline: str) -> list[Sent]:
-    """What the first and the last stage add of the gradient of a table that both have: two devices, each of which sends it once."""
-    import sympy
-
-    if stage.first == stage.last:
-        return []
-    end = stage.held[0 if stage.first else -1][0]
-    rows = [r for r in end.bytes(tuple(w for _, w in end.weights), at) if r.stored.name in end.shared]
+    ends = stage.held[:1] if stage.first else stage.held[-1:] if stage.last else ()
+    rows = [r for part, _ in ends for r in part.bytes(tuple(w for _, w in part.weights), at) if r.stored.name in part.shared]
+    if stage.first == stage.last or not rows:
+        return
     size = symbol("b_g") * sympy.Add(*(r.elements for r in rows))
-    if not rows:
-        return []
-    return [
-        Sent(
-            kind="tied_reduce",
-            axes=(pipeline,),
+    tied = [s for s in statements(linked.step.body) if isinstance(s, Assign) and any(t.group == TIED for t in s.targets)]
+    for call in (c for s in tied if any(c.op == "tied_reduce" for c in calls(s)) for c in calls(s) if c.op in COLLECTIVES):
+        yield Sent(
+            kind=call.op,
+            axes=call.axes,
             about="gradients of the tied table",
             phase="backward",
             size=size,
-            bytes=size,
+            bytes=_ring_bytes(call.op, sympy.Mul(*(at.degrees[a] for a in call.axes)), size),
             times=sympy.Integer(1),
             each=False,
         )
-    ]

@@ -45,9 +45,9 @@ class Exchange(Collective):
         return self._together(value) if isinstance(value, list) else self.result(numeric(self.world, value) if number else value)
 
     def _together(self, value: list[Any]) -> Any:
-        """What devices compute together: a layer with experts, to whom tokens are sent; or a pass of the flat model, which sees the
-        parameters of all devices: what they have is told, and the pass is computed as it is defined."""
-        if self.call.op in ("backward", "backward_with") and not self.world.layout.network:
+        """What devices compute together: a layer with experts, to whom tokens are sent; or a pass of the flat model, or a block that is
+        called whole, which sees the parameters of all devices: what they have is told, and it is computed as it is defined."""
+        if self.world.layout.called or not self.world.layout.network:
             requests = [replace(self.request, value=unpacked(self.world, one)) for one in self.wire.collected(packed(value))]
             return met(self.place, self.group.at, requests)[self.group.me]
         w, *rest = value

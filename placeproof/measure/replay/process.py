@@ -51,6 +51,8 @@ def groups_of(world: World) -> tuple[list[frozenset[str]], list[str]]:
     sets, ends = [frozenset(layout.factors(axes_together(world.program)))], []
     if layout.experts is not None:
         sets.append(frozenset(layout.factors((layout.experts,))))
+    if layout.called:
+        sets.append(frozenset(layout.called))
     for call in (c for s in statements(world.program.body) for c in calls(s)):
         if call.op == "tied_reduce":
             ends.append(call.axes[0])

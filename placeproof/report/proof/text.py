@@ -21,18 +21,24 @@ _MOST_INPUTS = 12
 
 def judgement(subject: str, judged: Judged) -> str:
     """Everything that was found out about a program."""
-    blocks = [{"proved": _proved, "refuted": _refuted, "unknown": _unknown}[judged.word](subject, judged)]
-    blocks += [_obligations(judged.settled)] if judged.settled else []
-    blocks += [_assumptions(judged)] if not judged.program.tensors else []
+    blocks = [opening(subject, judged)]
+    blocks += [obligations(judged.settled)] if judged.settled else []
+    blocks += [assumptions(judged)] if not judged.program.tensors else []
     blocks += [[f"warning: {text}{_line(place)}"] for text, place in judged.warnings]
     return "\n\n".join("\n".join(b) for b in [*blocks, [_counts(judged)]]) + "\n"
+
+
+def opening(subject: str, judged: Judged) -> list[str]:
+    """The verdict: for what it is proved, the numbers that refute it, or why it is unknown."""
+    return {"proved": _proved, "refuted": _refuted, "unknown": _unknown}[judged.word](subject, judged)
 
 
 def _line(place: Place | None) -> str:
     return f" (line {place.line})" if place is not None else ""
 
 
-def _for_all(judged: Judged) -> str:
+def for_all(judged: Judged) -> str:
+    """For which degrees something is proved."""
     fixed = [f"{a.name} = {a.degree}" for a in judged.program.axes if a.degree is not None]
     fixed += [f"{name} = {n}" for name, n in judged.program.counts if name == "microbatches"]
     return ", ".join([*judged.for_all, *fixed]) or "one device"
@@ -41,12 +47,12 @@ def _for_all(judged: Judged) -> str:
 def _proved(subject: str, judged: Judged) -> list[str]:
     if judged.program.tensors:
         return [
-            f"{subject}: proved for {_for_all(judged)}",
+            f"{subject}: proved for {for_all(judged)}",
             "Every device returns what one device computes: for all of these degrees, any sizes of the dimensions (parts may be uneven),",
             "any numbers, and any elementwise functions. Gradients are derivatives.",
         ]
     return [
-        f"{subject}: proved for {_for_all(judged)}",
+        f"{subject}: proved for {for_all(judged)}",
         "One step on the mesh leaves every device with what one device computes from the whole global batch: for all of these",
         "degrees, any model, any samples, and shards of any sizes (who owns an element is an arbitrary function).",
     ]
@@ -104,7 +110,8 @@ def _unknown(subject: str, judged: Judged) -> list[str]:
     return lines
 
 
-def _obligations(settled: Iterable[Settled]) -> list[str]:
+def obligations(settled: Iterable[Settled]) -> list[str]:
+    """A table of obligations."""
     rows = [("line", "condition", "verdict", "obligation")]
     for one in settled:
         place = one.obligation.place
@@ -114,7 +121,8 @@ def _obligations(settled: Iterable[Settled]) -> list[str]:
     return ["obligations", *("  " + "  ".join([*(c.ljust(w) for c, w in zip(r, widths, strict=False)), r[3]]).rstrip() for r in rows)]
 
 
-def _assumptions(judged: Judged) -> list[str]:
+def assumptions(judged: Judged) -> list[str]:
+    """What a proof takes for granted."""
     lines = ["assumptions"]
     for one in (a for a in ASSUMPTIONS.values() if a.concerns(judged.program)):
         if one.name in judged.options.without:

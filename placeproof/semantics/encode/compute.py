@@ -42,6 +42,7 @@ def reads_parameters(ctx: Context, w: Tensor, what: str, *, gathered: bool = Fal
     ``gathered``: a whole pass, which brings together the parts that the axes of the computation hold.
     """
     fine = all(_sends_tokens(ctx, group, piece, w, gathered=gathered) for group, piece in w.pieces.items())
+    fine = fine and (gathered or _called_together(ctx, w))
     fine = fine and (w.group is not None or set(w.pieces) == set(ctx.world.groups))  # with a group missing it is garbage
     for group, piece in w.pieces.items():
         for at in _parts_read(ctx, group, piece, w, gathered=gathered):
@@ -56,7 +57,7 @@ def _parts_read(ctx: Context, group: str, piece: Piece, w: Tensor, *, gathered: 
     world = ctx.world
 
     def apart(factor: str) -> bool:
-        if gathered or w.group is not None:
+        if gathered or w.group is not None or factor in world.called:
             return world.computes_part(group, factor)
         return factor == world.stages or world.is_expert_axis(group, world.axis_of(factor).name)
 
@@ -76,6 +77,17 @@ def _sends_tokens(ctx: Context, group: str, piece: Piece, w: Tensor, *, gathered
         return False
     held = {f for f, _ in piece.held}
     return gathered or (w.group in (None, group) and held.issuperset(along))
+
+
+def _called_together(ctx: Context, w: Tensor) -> bool:
+    """Whether all devices of the axes over which blocks exchange take part in a call, each with exactly the part it computes with."""
+    world = ctx.world
+    names = {v.name for f in world.called if isinstance(v := world.here[f], Var)}
+    if any(names & (left.free | right.free) for left, right, _ in ctx.conditions):
+        return False
+    own = {g: {(f, "blocked") for f in world.called if world.calls_part(g, f)} for g in w.pieces}
+    given = {g: {h for h in piece.held if h[0] in world.called} for g, piece in w.pieces.items()}
+    return not world.called or (w.group is None and own == given)
 
 
 def sample_read(ctx: Context, x: Stream, name: str, at: tuple[Index, ...]) -> tuple[Index, ...] | None:
@@ -112,8 +124,8 @@ def forward(ctx: Context, w: Tensor, x: Stream) -> tuple[Stream, Saved]:
     """The output of a part of the model, and what backward needs of it."""
     fine = reads_parameters(ctx, w, "forward")
     world, region = ctx.world, w.region
-    if w.group is None:
-        sample = sample_read(ctx, x, "x", (world.start(region.domain, region.index),))
+    if w.group is None:  # tokens may attend to all others
+        sample = sample_read(ctx, x, "x", (world.start(region.domain, region.index),)) if x.held is None else None
         body = world.x(sample, world.end(region.domain, region.index)) if fine and sample else None
     elif region.domain != "blocks":
         sample, body = None, None
@@ -133,9 +145,9 @@ def forward(ctx: Context, w: Tensor, x: Stream) -> tuple[Stream, Saved]:
 def _token_by_token(ctx: Context, w: Tensor) -> bool:
     """Whether a computation needs no other tokens than those that it makes: a norm, and experts that are whole.
 
-    Experts that are split over the axis that splits the tokens would each see a part of their tokens.
+    A whole block lets tokens attend to others. Experts that are split over the axis that splits the tokens would each see a part of theirs.
     """
-    if w.group is None or w.group == NORM:
+    if w.group == NORM:
         return True
     return w.group in ctx.world.expert_groups and all(f != ctx.world.hidden for f, _ in w.pieces[w.group].held)
 
@@ -171,13 +183,14 @@ def coefficient(ctx: Context, dx: Stream, sample: tuple[Index, ...], at: Index) 
 def gradient_of(ctx: Context, w: Tensor, saved: Saved, dx: Stream, whole: Stream | None = None) -> Tensor:
     """The parameters' gradient, over the elements that the device has of the region."""
     world = ctx.world
-    if (sample := _sample_of(ctx, w, saved)) is None:
+    if (sample := _sample_of(ctx, w, saved, dx)) is None:
         return ctx.unknown_tensor(w)
     if w.group is None:
         factor = coefficient(ctx, dx, sample, world.end(w.region.domain, w.region.index))
-        if factor is None:
+        if factor is None or whole is not None:
             return ctx.unknown_tensor(w)
-        bodies = {g: product(factor, app(f"g.{g}", *sample, *world.element(g))) for g in w.pieces}
+        portion = {g: tuple(world.here[f] for f in world.partial(g)) for g in w.pieces}
+        bodies = {g: product(factor, app(f"g.{g}", *sample, *portion[g], *world.element(g))) for g in w.pieces}
     elif _tokens_fit(ctx, w, saved, dx, whole):
         tokens = ONE if dx.held is None else same(world.here[dx.held], world.token_owner(dx.held))
         bodies = {w.group: weight_gradient(world, w.group, sample, w.region.index, ctx.here(dx.body), tokens)}
@@ -188,10 +201,11 @@ def gradient_of(ctx: Context, w: Tensor, saved: Saved, dx: Stream, whole: Stream
     return Tensor(pieces=pieces, region=w.region, group=w.group)
 
 
-def _sample_of(ctx: Context, w: Tensor, saved: Saved) -> tuple[Index, ...] | None:
-    """Of which sample a backward is, where it computes with the reference's parameters of what forward computed with."""
+def _sample_of(ctx: Context, w: Tensor, saved: Saved, dx: Stream) -> tuple[Index, ...] | None:
+    """Of which sample a backward is, where it computes with the reference's parameters of what forward computed with; that of a whole block
+    reads the gradients of all tokens."""
     fine = reads_parameters(ctx, w, "backward") and (w.region, w.group) == (saved.region, saved.group)
-    return saved.sample if fine else None
+    return saved.sample if fine and (w.group is not None or dx.held is None) else None
 
 
 def _tokens_fit(ctx: Context, w: Tensor, saved: Saved, dz: Stream, whole: Stream | None) -> bool:
@@ -217,13 +231,13 @@ def weight_gradient(world: World, group: str, sample: tuple[Index, ...], block: 
 def input_gradient(ctx: Context, w: Tensor, saved: Saved, dx: Stream) -> Stream:
     """The gradient of a part's input."""
     world, region, held = ctx.world, w.region, dx.held if _token_by_token(ctx, w) else None
-    if (sample := _sample_of(ctx, w, saved)) is None:
+    if (sample := _sample_of(ctx, w, saved, dx)) is None:
         return ctx.unknown_stream(held)
     if w.group is None:
         factor = coefficient(ctx, dx, sample, world.end(region.domain, region.index))
         if factor is None:
             return ctx.unknown_stream(held)
-        return ctx.held_stream(product(factor, world.dx(sample, world.start(region.domain, region.index))), held)
+        return Stream(body=product(factor, world.dx(sample, world.start(region.domain, region.index))))
     if dx.held is not None and held is None:
         return ctx.unknown_stream(held)
     body = input_part(world, w.group, sample, region.index, ctx.here(dx.body))
@@ -258,16 +272,14 @@ def whole_pass(
 def pass_gradient(world: World, group: str, sample: tuple[Index, ...], at: Mapping[str, Index], statistic: Poly | None = None) -> Poly:
     """What the device at some coordinates finds for an element of a group: a part of the reference's gradient where the group's
     computation is shared out."""
-    declared = world.group(group)
     element: tuple[Index, ...] = world.element(group)
     more = () if statistic is None else (statistic,)
-    if declared.tied is not None:
-        stage = at[declared.tied]
-        ends = ((world.rank(declared.tied, 0), "first"), (world.rank(declared.tied, -1), "last"))
+    if (tied := world.tied(group)) is not None:
+        stage = at[tied]
+        ends = ((world.rank(tied, 0), "first"), (world.rank(tied, -1), "last"))
         parts = [product(same(stage, end), app(f"g.{group}.{name}", *sample, *element, *more)) for end, name in ends]
         return parts[0] + parts[1]
-    partial = world.partial(group)
-    extra = () if partial is None else tuple(at[f] for f in world.factors((partial,)))
+    extra = (at[f] for f in world.partial(group))
     return _of_all_senders(world, group, app(f"g.{group}", *sample, *extra, *element, *more))
 
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from placeproof.core.diagnostics import Place
 from placeproof.programs import Call, Stmt
 from placeproof.prove import Equal, Equation, Given, Order
-from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, choose, product, same, substitute, substitute_index, total
+from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, choose, fn, product, same, substitute, substitute_index, total
 from placeproof.prove.terms.limit import TOO_LARGE, WHY
 from placeproof.semantics.encode.values import Scalar, Stream, Tensor, Value
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT, Range, World
@@ -172,7 +172,9 @@ class Context:
         found = [(s.size, world.least.get(f, 1)) for f, s in world.sorts.items()] + [(world.batch.size, 1), ("tokens each", 1)]
         sizes = {name: least for name, least in found if isinstance(name, str)}
         orders = [Range(name=n, relation=">=", bound=k).given for n, k in sizes.items()]
+        ends = world.ends if any(world.shared(g) for g in world.groups) else ()
+        lying = [Equal(name=f"{b.key} is of stage {stage.key}", left=fn("stage", (b,), stage.sort), right=stage) for stage, b in ends]
         if "equal-token-counts" in world.options.without:
             all_tokens = total(world.any_sample, world.tokens(world.any_sample))
             orders.append(Order(name="total tokens > 0", left=all_tokens, relation=">", right=ZERO))
-        return (*orders, *(r.given for r in world.options.ranges))
+        return (*orders, *lying, *(r.given for r in world.options.ranges))

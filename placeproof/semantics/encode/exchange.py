@@ -10,7 +10,7 @@ from placeproof.prove.terms import Index, Poly, Var, choose, constant, greatest,
 from placeproof.semantics.encode.compute import application, largest
 from placeproof.semantics.encode.context import Context, NoMeaningError
 from placeproof.semantics.encode.values import Piece, Scalar, Stream, Tensor, Whole
-from placeproof.semantics.encode.world import World
+from placeproof.semantics.encode.world import E_BLOCK, World
 
 
 def exchange(ctx: Context, call: Call, value: Whole) -> Whole:
@@ -120,6 +120,16 @@ def _tied_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
     def both(body: Poly) -> Poly:
         return product(share, substitute(body, {here.name: first}) + product(apart, substitute(body, {here.name: last})))
 
+    def added(group: str, piece: Piece) -> Poly:
+        def other(stage: Index, block: Index) -> Poly:
+            return product(same(here, last if stage == first else first), substitute(piece.body, {here.name: stage, E_BLOCK.name: block}))
+
+        if ctx.world.shared(group) != factor:
+            return both(piece.body) if ctx.world.tied(group) == factor else piece.body
+        if op != "sum":
+            raise NoMeaningError("`tied_reduce` of shared weights that is no sum", call.place)
+        return ctx.world.with_shared(group, piece.body, other)
+
     if not isinstance(value, Tensor):
         raise NoMeaningError("`tied_reduce` of something other than gradients", call.place)
-    return value.by_group(lambda group, piece: both(piece.body) if ctx.world.tied(group) == factor else piece.body)
+    return value.by_group(added)

@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from placeproof.core.strategy import NORM
-from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, constant, greatest, inverse, lam, product, total
+from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, constant, greatest, inverse, lam, product, substitute, total
 from placeproof.prove.terms.addition import of_atom, sum_of
 from placeproof.prove.terms.nodes import App, Atom, Mono
 from placeproof.semantics.encode.compute import input_part, largest, not_finite, pass_gradient, weight_gradient
@@ -29,19 +29,19 @@ class Reference:
         """The gradient of one sample's mean loss with respect to an element."""
         world = self.world
         declared = world.group(group)
-        if world.by_groups and declared.tied is None:
+        if world.by_groups and world.tied(group) is None:
             dz = world.dx(sample, world.end("blocks", E_BLOCK))
             return weight_gradient(world, group, sample, E_BLOCK, self._dy(sample, E_BLOCK, dz) if group == NORM else dz)
         more = () if not world.coupled or world.network else (self.mean_statistic,)
         element = world.element(group)
-        if declared.tied is not None:
+        if world.tied(group) is not None:
             return app(f"g.{group}.first", *sample, *element, *more) + app(f"g.{group}.last", *sample, *element, *more)
         if declared.experts is not None:
             return app(f"g.{group}", *sample, *element, *more)
-        partial = world.partial(group)
-        parts = [] if partial is None else [Var(f"part.{f}", world.sorts[f]) for f in world.factors((partial,))]
+        parts = [Var(f"part.{f}", world.sorts[f]) for f in world.partial(group)]
         at = {**world.here, **{v.sort.name: v for v in parts}}
-        return total(parts, pass_gradient(world, group, sample, at, *more))
+        own = total(parts, pass_gradient(world, group, sample, at, *more))
+        return world.with_shared(group, own, lambda _, block: substitute(own, {E_BLOCK.name: block}))
 
     @cached_property
     def mean_statistic(self) -> Poly:

@@ -6,7 +6,7 @@ micro-batches there are. Which device owns an element along an axis is an uninte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -147,6 +147,22 @@ class World(ProgramFacts):
         """The pipeline stage of the device; of the only one where there is no pipeline."""
         return self.here[self.stages] if self.stages is not None else point(Sort("stage", 1))
 
+    @property
+    def ends(self) -> tuple[tuple[Index, Index], ...]:
+        """The first and the last stage, each with the block that shares weights with the other."""
+        assert self.stages is not None
+        first, last = (self.rank(self.stages, number) for number in (0, -1))
+        return (first, fn("first block", (), BLOCK)), (last, fn("last block", (), BLOCK))
+
+    def with_shared(self, group: str, body: Poly, other: Callable[[Index, Index], Poly]) -> Poly:
+        """A term about an element, and where its weight is shared by the ends of a pipeline, what there is of the ``other`` one, by stage
+        and block, added to it."""
+        if self.shared(group) is None or self.stages is None:
+            return body
+        (first, one), (last, two) = self.ends
+        found = product(same(E_BLOCK, one), other(last, two)) + product(same(E_BLOCK, two), other(first, one))
+        return body + product(constant(1) - same(first, last), found)
+
     # Elements and owners.
 
     def sliced(self, group: str) -> bool:
@@ -170,6 +186,8 @@ class World(ProgramFacts):
         """The coordinate that owns an element of a group along an axis factor."""
         sort, axis = self.sorts[factor], self.axis_of(factor)
         suffix = "" if order == "blocked" else f".{order}"
+        if axis.splits.called and self.shared(group) is not None:  # both ends compute with the same part
+            return fn(f"owner.{factor}{suffix}", (E_ENTRY,), sort)
         if axis.splits.name == "layers":
             return fn("stage", (E_BLOCK,), sort)
         if self.sliced(group) and (axis.splits.name in ("hidden", "experts") or self.is_expert_axis(group, axis.name)):
@@ -185,6 +203,8 @@ class World(ProgramFacts):
     def computes_part(self, group: str, factor: str) -> bool:
         """Whether devices along an axis factor compute with parts of a group: those of the computation, or of the group's experts."""
         axis = self.axis_of(factor)
+        if axis.splits.called:
+            return self.calls_part(group, factor)
         return axis.splits.compute or self.is_expert_axis(group, axis.name)
 
     def token_owner(self, factor: str) -> Index:

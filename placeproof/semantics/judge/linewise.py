@@ -168,6 +168,8 @@ class _Numbers:
             return np.array(0 if name == "first" else size - 1)
         if not args and name.removeprefix("rank").isdecimal():
             return np.array(int(name.removeprefix("rank")))
+        if not args and name in ("first block", "last block"):
+            return np.array(0 if name == "first block" else len(self.layout.blocks) - 1)
         if name == "stage" and len(args) == 1:
             return args[0] * stages // len(self.layout.blocks)
         if term.sort.name == "units" and len(args) == 1:
@@ -192,12 +194,12 @@ class _Numbers:
         if factor not in self.world.sizes or order not in ("", "interleaved") or any(e[0] == TIED for e in self.world.elements):
             raise _NoNumberError(term.name)
         sorts = [a.sort.name for a in term.args]
-        slices = args[sorts.index("slice")] if "slice" in sorts else np.array(0)
+        blocks, slices = (args[sorts.index(sort)] if sort in sorts else np.array(0) for sort in ("block", "slice"))
         owner = self.world.layout.owners(factor, self.place.mesh.stage, order or "blocked")
         found = []
         for group, table in self._numbers.items():
             if group == self.group or not all(a in ELEMENT for a in term.args):  # else it may be of any group
-                numbers = table[args[0], slices, args[-1]] if "entry" in sorts else table.max(axis=-1)[args[0], slices]
+                numbers = table[blocks, slices, args[-1]] if "entry" in sorts else table.max(axis=-1)[blocks, slices]
                 found.append(owner[numbers])
         if not found or any((o < 0).any() or (o != found[0]).any() for o in found):
             raise _NoNumberError(term.name)
@@ -293,7 +295,7 @@ class _Numbers:
 
     def _of_element(self, name: str, group: str, terms: tuple[Argument, ...], args: list[Array]) -> Array:
         declared = self.layout.group(group)
-        if declared.tied or declared.partial or (name == "g" and self.world.problem.coupled):
+        if self.layout.tied(group) or declared.partial or (name == "g" and self.world.problem.coupled):
             raise _NoNumberError(name)
         more = len(terms) - 1 if name == "g" and isinstance(terms[-1], Poly) else len(terms)
         samples = len(self.layout.sample_factors) + 1 if name == "g" else 0

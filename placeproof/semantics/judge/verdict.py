@@ -19,7 +19,7 @@ from placeproof.semantics.meaning.run import run
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.searched import Searched
 from placeproof.semantics.tensors import Found as FoundInBlock
-from placeproof.semantics.tensors import encode_tensors
+from placeproof.semantics.tensors import Result, encode_block
 from placeproof.semantics.tensors.simulate import ran, setups, simulate, smaller
 from placeproof.semantics.tensors.simulate import search as search_blocks
 from placeproof.semantics.tensors.values import Space
@@ -46,7 +46,7 @@ class Settled:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """A program's verdict. ``found``: the run that refutes it; ``why``: why it is unknown; ``about``: the broken obligation;
-    ``confirmed``: the runs that ended as the proof says."""
+    ``confirmed``: the runs that ended as the proof says; ``results``: how lies what a block returns."""
 
     program: Resolved
     options: Options
@@ -58,6 +58,7 @@ class Judged:
     found: Found | FoundInBlock | None = None
     why: str = ""
     confirmed: Confirmed | None = None
+    results: tuple[Result, ...] = ()
 
 
 def judge(
@@ -168,16 +169,19 @@ def _with_run(judged: Judged, found: Found | FoundInBlock, again: Callable[[], b
 # Blocks.
 
 
-def judge_tensors(program: Resolved, budget: Budget | None = None) -> Judged:
-    """Prove a tensor program, or look for a run that refutes it: ``found`` is a :class:`placeproof.semantics.tensors.Found`."""
+def judge_tensors(program: Resolved, budget: Budget | None = None, reference: Resolved | None = None) -> Judged:
+    """Prove a tensor program, or look for a run that refutes it: ``found`` is a :class:`placeproof.semantics.tensors.Found`.
+
+    ``reference``: what one device runs, if it is another text.
+    """
     options = Options(without=frozenset(program.without))
     try:
-        obligations = encode_tensors(program)
+        encoded = encode_block(program, reference)
     except NoMeaningError as missing:
         return _by_search(_unsaid(program, options, missing))
-    settled = tuple(_settled(o, budget) for o in obligations)
+    settled = tuple(_settled(o, budget) for o in encoded.obligations)
     for_all = tuple(g.name for g in Space.of(program).given())
-    judged = Judged(program=program, options=options, word="proved", settled=settled, for_all=for_all)
+    judged = Judged(program=program, options=options, word="proved", settled=settled, for_all=for_all, results=encoded.results)
     open_ = [s for s in settled if s.word != "proved"]
     if not open_:
         return _confirmed_block(judged)

@@ -49,6 +49,11 @@ def with_sums(program: Program) -> Program:
     return _changed(program, summed)
 
 
+def own_sums(program: Program) -> Iterator[Call]:
+    """Claims of a text as it is written that end with a sum over devices, which is the step's to take."""
+    return (call for call in _claims(program) if _without_sum(call.args[0])[1])
+
+
 def _claims(program: Program) -> Iterator[Call]:
     own = {w.name for w in weights(program)}
     for stmt in program.body:

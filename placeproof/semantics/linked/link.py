@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Literal
 
 from placeproof.core.diagnostics import Diagnostic, InputError
-from placeproof.core.strategy import EXPERT, NORM, Strategy
+from placeproof.core.strategy import EXPERT, NORM, TIED, Strategy
 from placeproof.core.symbols import symbol
 from placeproof.models import Block, Model, Segment
 from placeproof.models.expressions import Amount, Expression, expression
@@ -37,13 +37,14 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     """
     require_usable(strategy)
     _require_experts(model, strategy)
-    facts, plan, step = Facts(strategy), plan_of(strategy), lower(strategy, linked=True)
+    pipeline = any(a.splits.name == "layers" for a in strategy.axes)
+    tied = _shared_by_segments(model) if pipeline else ()
+    facts, plan, step = Facts(strategy), plan_of(strategy), lower(strategy, linked=True, tied=bool(tied))
     made: dict[str, Block] = {}
     for block in (b for s in model.segments for b in s.blocks if b.name not in made):
         made[block.name] = _on_the_mesh(block, plan, step)
         _require_sums(made[block.name], facts)
     stack = tuple(replace(s, blocks=tuple(made[b.name] for b in s.blocks), times=_times(model, s)) for s in model.segments)
-    pipeline = any(a.splits.name == "layers" for a in strategy.axes)
     return Linked(
         model=model.name,
         title=model.title,
@@ -53,7 +54,7 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
         stack=stack,
         sizes={dim: said(size) for dim, size in _dims(model, stack).items()},
         values=dict(model.sizes),
-        members={g.name: tuple(_members(g.name, made.values(), facts)) for g in step.groups[1:]},
+        members={g.name: tuple(_members(g.name, made.values(), facts, tied)) for g in step.groups[1:]},
         shared=model.shared,
         recompute=recompute or (("full",) if strategy.schedule.recompute else ("none",)),
         schedule=schedule_of(strategy).name,
@@ -124,11 +125,19 @@ def said(amount: Amount) -> Expression:
     return expression(ast.unparse(ast.parse(str(amount))))
 
 
-def _members(group: str, blocks: Iterable[Block], facts: Facts) -> Iterator[tuple[str, str]]:
-    """The weights of one of the step's groups: experts, or what each device of the hidden axis finds a part of the gradient of."""
+def _shared_by_segments(model: Model) -> tuple[str, ...]:
+    """The names of weights that more than one segment has."""
+    having = [{w.name for b in s.blocks for w in b.weights} for s in model.segments]
+    return tuple(name for name in model.shared if sum(name in names for names in having) > 1)
+
+
+def _members(group: str, blocks: Iterable[Block], facts: Facts, tied: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The weights of one of the step's groups: what the ends of a pipeline share, experts, or what each device of the hidden axis finds a
+    part of the gradient of."""
     for block in blocks:
         sums = partial(block.program)
         for weight in block.weights:
             of_experts = block.groups[weight.name] == EXPERT and facts.experts is not None
-            if group == (EXPERT if of_experts else NORM if facts.hidden in sums.get(weight.name, ()) else None):
+            kind = EXPERT if of_experts else NORM if facts.hidden in sums.get(weight.name, ()) else None
+            if group == (TIED if weight.name in tied else kind):
                 yield block.name, weight.name

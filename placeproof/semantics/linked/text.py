@@ -17,7 +17,7 @@ from placeproof.models.programs import output, rows_reached, weights
 from placeproof.programs import Program, parse, read, render
 from placeproof.programs.wellformed import check_into
 from placeproof.schedules import names
-from placeproof.semantics.linked.claims import with_sums, without_sums
+from placeproof.semantics.linked.claims import own_sums, partial, with_sums, without_sums
 from placeproof.semantics.linked.data import Linked, dimensions, splitting
 
 if TYPE_CHECKING:
@@ -284,7 +284,15 @@ class _Reader:
                 continue
             for number in range(stmt.lineno - 1, stmt.end_lineno or stmt.lineno):
                 body[number] = self.lines[number][node.body[0].col_offset :]
-        program = replace(with_sums(parse("\n".join(body) + "\n", source=self.source)), axes=tuple(axes))
+        written = parse("\n".join(body) + "\n", source=self.source)
+        for claim in own_sums(written):
+            by = claim.option("by") or ""
+            axes_of = " ".join(partial(written)[by])
+            message = f"`{node.name}` sums the gradient by `{by}` over `{axes_of}`, and sums of gradients of weights are the step's"
+            self.problems.add(
+                "PP311", message, place=claim.place, help=f'leave the sum out, and say what is left of it: `partial="{axes_of}"`'
+            )
+        program = replace(with_sums(written), axes=tuple(axes))
         check_into(program, self.problems)
         own = weights(program)
         if output(program) is None:

@@ -9,15 +9,17 @@ from itertools import product
 from placeproof.collectives import CONVERSIONS, Conversion, Layout
 from placeproof.core.modes import Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, OPTIMIZER, PARAMETERS, State
-from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, OUTER, Strategy
+from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, OUTER, TIED, Strategy
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Axes by what they ask of a step. ``linked``: of one whose layers are calls of blocks, which say themselves how axes split them."""
+    """Axes by what they ask of a step. ``linked``: of one whose layers are calls of blocks, which say themselves how axes split them.
+    ``tied``: of a model with weights that the first and the last stage share."""
 
     strategy: Strategy
     linked: bool = False
+    tied: bool = False
 
     def modes(self, state: State, group: str | None = None) -> tuple[tuple[str, Mode], ...]:
         """The modes of a state (of a group) on all axes, by name."""
@@ -172,9 +174,10 @@ class Facts:
     @cached_property
     def groups(self) -> tuple[str | None, ...]:
         """Parameter groups that are placed differently; (None,) when all lie alike."""
+        apart = (*([EXPERT] if self.experts is not None else []), *([TIED] if self.tied else []))
         if self.hidden is not None and (self.sequence_parallel or not self.linked):
-            return (MATRIX, NORM) if self.experts is None else (MATRIX, NORM, EXPERT)
-        return (None,) if self.experts is None else (DENSE, EXPERT)
+            return (MATRIX, NORM, *apart)
+        return (DENSE, *apart) if apart else (None,)
 
     @cached_property
     def reshard(self) -> bool | int | str:

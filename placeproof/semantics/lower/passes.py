@@ -258,8 +258,10 @@ class Passes:
     def _plain_backward(self, saved: str) -> list[Stmt]:
         kept, dx, w = self._saved(saved, None), ref("dx"), self._weights(None)
         if self.facts.norms_each:  # of the blocks' gradients those that are sums over each device's own tokens are added up as they come
-            each = [s for g in self.facts.groups for s in self._gradient(g, call("backward_weight", self._weights(g), kept, dx))]
-            return [*each, let(dx, call("backward_input", w, kept, dx))]
+            made = ref(self._own("g"))
+            each = [s for g in self.facts.groups for s in self._gradient(g, of(made, g))]
+            produced = let(made, call("backward_weight", w, kept, dx))
+            return [produced, *each, do("free", made), let(dx, call("backward_input", w, kept, dx))]
         if not self.facts.loops and self.facts.stages is None:
             return self._gradient(None, call("backward", w, kept, dx))
         return [*self._gradient(None, call("backward_weight", w, kept, dx)), let(dx, call("backward_input", w, kept, dx))]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from placeproof.core.modes import Mode
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
-from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, Strategy
+from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, TIED, Strategy
 from placeproof.programs import DEFAULT_GROUP, Expr, For, Group, Placed, Program, Ref, Stmt, read, render
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.flight import flow, one_copy_each
@@ -16,17 +16,19 @@ from placeproof.semantics.lower.write import call, do, infix, let, num, of, ref
 from placeproof.semantics.usable import require_usable
 
 
-def lower(strategy: Strategy, *, linked: bool = False) -> Program:
+def lower(strategy: Strategy, *, linked: bool = False, tied: bool = False) -> Program:
     """The step program of a strategy: the cheapest correct sequence of collectives for its placement.
 
     ``linked``: one whose layers are calls of blocks (:mod:`placeproof.semantics.linked`). How blocks lie on axes that split them, and which
     stage has which, is not said here; nor are the numbers of micro-batches that a schedule keeps in flight.
 
+    ``tied``: one of a model with weights that the first and the last stage share.
+
     The program is the text that :func:`placeproof.programs.render` prints, read again, so that each statement knows
     its line. Raises :class:`InputError` when no device could use the placement.
     """
     require_usable(strategy)
-    facts = Facts(one_copy_each(strategy), linked)
+    facts = Facts(one_copy_each(strategy), linked, tied)
     program = Program(
         name=strategy.name,
         axes=facts.strategy.axes,
@@ -41,11 +43,12 @@ def lower(strategy: Strategy, *, linked: bool = False) -> Program:
 
 
 def _groups(facts: Facts) -> tuple[Group, ...]:
-    experts = () if facts.experts is None else (Group(name=EXPERT, size=ref("P_expert"), experts=facts.experts),)
+    apart: tuple[Group, ...] = () if facts.experts is None else (Group(name=EXPERT, size=ref("P_expert"), experts=facts.experts),)
+    apart += (Group(name=TIED, size=ref("P_tied"), tied=facts.stages),) if facts.tied else ()
     if facts.groups[0] != MATRIX:
-        rest = infix("-", ref("P"), *(group.size for group in experts))
-        return (Group(name=DENSE if experts else DEFAULT_GROUP, size=rest), *experts)
-    others = (Group(name=NORM, size=ref("P_norm")), *experts)
+        rest = infix("-", ref("P"), *(group.size for group in apart))
+        return (Group(name=DENSE if apart else DEFAULT_GROUP, size=rest), *apart)
+    others = (Group(name=NORM, size=ref("P_norm")), *apart)
     return (Group(name=MATRIX, size=infix("-", ref("P"), *(group.size for group in others))), *others)
 
 
@@ -84,7 +87,7 @@ def _late_reductions(facts: Facts) -> list[Stmt]:
     """What can wait for the last micro-batch: reductions of gradients, their scale, and what the update needs whole."""
     gradients = ref("gradients")
     late = dict(() if facts.on_host(GRADIENTS) else facts.late)
-    body: list[Stmt] = []
+    body: list[Stmt] = [let(ref("gradients", TIED), _summed_by_ends(facts, ref("gradients", TIED)))] if facts.tied else []
     for op in ("reduce_scatter", "part"):
         if op in late:
             body += _each(facts, op, gradients, gradients, late[op])
@@ -99,6 +102,19 @@ def _late_reductions(facts: Facts) -> list[Stmt]:
     if "all_gather" in late:
         body += _each(facts, "all_gather", ref("full"), gradients, late["all_gather"])
     return body
+
+
+def _summed_by_ends(facts: Facts, gradients: Expr) -> Expr:
+    """What the first and the last stage find for a weight that they share, added up: of the whole gradient, since parts of it may be others
+    at either end."""
+    assert facts.stages is not None
+    host = facts.on_host(GRADIENTS)
+    apart = (*facts.early, *(a for op, axes in facts.late if host and op in ("reduce_scatter", "part") for a in axes))
+    whole = call("to_device", gradients) if host else gradients
+    whole = call("all_gather", whole, axes=apart) if apart else whole
+    summed = call("tied_reduce", whole, axes=[facts.stages])
+    summed = call("part", summed, axes=apart) if apart else summed
+    return call("to_host", summed) if host else summed
 
 
 def _each(facts: Facts, op: str, target: Ref, source: Ref, axes: tuple[str, ...]) -> list[Stmt]:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from placeproof.core.strategy import NORM
-from placeproof.programs import Resolved
+from placeproof.programs import Resolved, calls, statements
 from placeproof.programs.facts import ProgramFacts
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.remembered import remembered
@@ -72,6 +72,12 @@ class Layout(ProgramFacts):
         to all of them; where blocks are not computed group by group, only the norms are no experts."""
         return next((g.experts for g in self.program.groups if g.experts), None)
 
+    @cached_property
+    def tokens(self) -> str | None:
+        """The axis factor over which tokens of a sample may lie in parts: a program says so within blocks, or between calls of them."""
+        every = (f for s in statements(self.program.body) for c in calls(s) if c.op in ("part", "all_gather") for f in self.factors(c.axes))
+        return self.hidden or next((f for f in every if f in self.called), None)
+
     # The model's elements.
 
     @property
@@ -114,14 +120,14 @@ class Layout(ProgramFacts):
     @cached_property
     def normed(self) -> str:
         """The group of the network's norms."""
-        names = [g.name for g in self.program.groups if not g.tied]
+        names = [g.name for g in self.program.groups if not self.tied(g.name)]
         dense = [name for name in names if name not in self.expert_groups]
         return NORM if NORM in dense else next(iter(dense or names), "")
 
     @cached_property
     def columns(self) -> dict[str, range]:
         """The inner columns of the network's matrices that each group has: all groups but that of the norms, unless it is the only one."""
-        names = [g.name for g in self.program.groups if not g.tied]
+        names = [g.name for g in self.program.groups if not self.tied(g.name)]
         columns, end, hidden = dict[str, range](), 0, (self.hidden,) if self.hidden else ()
         for name in [n for n in names if n != self.normed] or names:
             if name in self.expert_groups:
@@ -165,7 +171,7 @@ class Layout(ProgramFacts):
                 found += [(block, "W2", j, i) for i in range(CHANNELS)]
             return found
         found = []
-        for group in (g.name for g in self.program.groups if not g.tied):
+        for group in (g.name for g in self.program.groups if not self.tied(g.name)):
             entries = 1 if self.slice_axes(group) else self.setup.entries
             found += [(block, group, j, i) for j in range(self.slices(group)) for i in range(entries)]
         return found
@@ -173,21 +179,33 @@ class Layout(ProgramFacts):
     @cached_property
     def tied_elements(self) -> list[Element]:
         """Elements of tied groups."""
-        return [(TIED, g.name, 0, i) for g in self.program.groups if g.tied for i in range(2)]
+        return [(TIED, g.name, 0, i) for g in self.program.groups if self.tied(g.name) for i in range(2)]
 
     @cached_property
     def elements(self) -> list[Element]:
         """All elements of the model."""
         return [*self.tied_elements, *(e for k in self.blocks for e in self._block_elements(k))]
 
+    @cached_property
+    def shared_elements(self) -> list[tuple[Element, Element]]:
+        """Pairs of elements that are one weight: of the first block of the first stage, and of the last block of the last one."""
+        if self.stage_count == 1:
+            return []
+        first, last = (self._block_elements(block) for block in (self.blocks[0], self.blocks[-1]))
+        return [(one, two) for one, two in zip(first, last, strict=True) if self.shared(self.group_of(one))]
+
+    @cached_property
+    def _at_end(self) -> Array:
+        """1 for the second of each pair: the two lie in partitions of their own."""
+        second = {two for _, two in self.shared_elements}
+        return np.array([e in second for e in self.elements], dtype=np.int64)
+
     def shares(self, element: Element) -> list[tuple[object, ...]]:
         """The shares in which devices compute an element's gradient in the flat model."""
         group = self.group(self.group_of(element))
-        if group.tied:
+        if self.tied(group.name):
             return [("first",), ("last",)]
-        if group.partial:
-            return [(i,) for i in range(self._degree(group.partial))]
-        return [()]
+        return [(i,) for i in range(prod(self.sizes[f] for f in self.partial(group.name)))] if self.partial(group.name) else [()]
 
     # Who has what.
 
@@ -210,7 +228,8 @@ class Layout(ProgramFacts):
             return of.block // (self.blocks_per_layer * self.setup.layers_per_stage)
         before = itertools.takewhile(lambda f: f != factor, self.sizes)
         row = prod(self.sizes[f] for f in before if f != self.hidden)
-        number = of.number + stage * (of.block == TIED) + (order != "blocked")
+        alike = np.array([bool(self.shared(name)) for name in of.names])[of.group] & axis.splits.called
+        number = np.where(alike, of.slice, of.number + self._at_end) + stage * (of.block == TIED) + (order != "blocked")
         copied = self.network and factor == self.hidden
         found = np.zeros_like(number) if copied else number // row % size
         inner = prod(self.sizes[f] for f in axis.factors[axis.factors.index(factor) + 1 :])

@@ -59,7 +59,7 @@ class Problem:
     @property
     def tokens_of_a_sample(self) -> int:
         """Tokens of a sample in the network: one for each device that may hold some."""
-        return self.layout.sizes[self.layout.hidden] if self.layout.hidden else 1
+        return self.layout.sizes[self.layout.tokens] if self.layout.tokens else 1
 
     def initial(self, element: Element, at: Coordinates | None = None) -> Number:
         """A parameter before the first step, on the device at some coordinates (None: on the first)."""
@@ -99,6 +99,10 @@ class Problem:
         """A random key, folded with coordinates. ``batch``: the micro-batch in which it is drawn; None outside of all."""
         when = "all micro-batches" if batch is None else f"micro-batch {batch}"
         return self._drawn([1, 2, 3, 5, 7], f"random key {draw}, {when}, step {step + 1}", tuple(at.items()))
+
+    def portion(self, element: Element, number: int) -> Number:
+        """Which portion of the gradient of an element the device of that number finds in a block that several compute together."""
+        return self._drawn([-1, 1, 2], f"portion of {in_words(element)} of device {number}")
 
     def own_gradient(self, element: Element, sample: Sample, step: int, share: tuple[object, ...]) -> Number:
         """What a sample gives to the gradient of an element of the flat model. ``share``: which part of it, where it is shared out."""

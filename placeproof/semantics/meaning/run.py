@@ -10,7 +10,7 @@ import numpy as np
 from placeproof.programs import Call, Resolved
 from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.devices.collectives import OnArrays
-from placeproof.semantics.meaning.devices.layers import Experts, Layers, flat_pass, own_gradients
+from placeproof.semantics.meaning.devices.layers import Called, Experts, Layers, flat_pass, own_gradients
 from placeproof.semantics.meaning.devices.mesh import Mesh, at_place, stacked
 from placeproof.semantics.meaning.devices.place import Meeting, Message, Place
 from placeproof.semantics.meaning.layout import Layout
@@ -123,7 +123,11 @@ class Truth:
         tokens = world.scalars("tokens", number).reshape(-1)
         self.by_sample = self._gradients(number)
         gradients = f.mul(self.by_sample, tokens[:, None])
-        return f.div(f.total(gradients, 0), f.total(tokens, 0, keepdims=True))
+        mean = f.div(f.total(gradients, 0), f.total(tokens, 0, keepdims=True))
+        for pair in world.layout.shared_elements:
+            both = [world.elements.index(e) for e in pair]
+            mean[both] = f.total(mean[both], 0, keepdims=True)
+        return mean
 
     def _gradients(self, number: int) -> Array:
         """Each sample's gradient: ``[sample, element]``."""
@@ -256,7 +260,9 @@ def _result(call: Call, mesh: Mesh, value: Any, also: int, place: Place) -> Any:
         w, statistic = value
         return flat_pass(mesh, w, also, statistic, place.number)
     w, *rest = value
-    return Experts(world, w, world.layout.factors(call.axes), mesh.at, mesh.stage).results(call.op, *rest)
+    along = world.layout.factors(call.axes)
+    layer = Called(world, w, along, mesh) if world.layout.called else Experts(world, w, along, mesh.at, mesh.stage)
+    return layer.results(call.op, *rest)
 
 
 __all__ = ["NoMeaningError", "Run", "Truth", "met", "run"]

@@ -137,9 +137,10 @@ class World:
 
     @remembered
     def sliced(self, factor: str) -> Array:
-        """Which elements are slices (or experts) that are spread along a factor."""
+        """Which elements are slices (or experts) that are spread along a factor, or in parts that blocks compute with as they are."""
         layout = self.layout
-        return self._of_group(lambda g: factor in layout.factors(layout.slice_axes(g))) & ~layout.table.norm
+        slices = self._of_group(lambda g: factor in layout.factors(layout.slice_axes(g))) & ~layout.table.norm
+        return slices | self._of_group(lambda g: layout.calls_part(g, factor))
 
     @remembered
     def split(self, state: str, factor: str, *, slices: bool) -> Array:
@@ -203,6 +204,16 @@ class World:
     def overflows(self, step: int) -> Array:
         """Whether the gradient of each element is not finite in a step."""
         return np.array([self.problem.overflows(e, step) for e in self.elements], dtype=bool)
+
+    @cached_property
+    def portions(self) -> Array:
+        """Which portion of an element's gradient each device finds that computes a block together with others: ``[number, element]``. Those
+        of all devices add up to 1."""
+        counts = np.array([len(self.layout.shares(e)) for e in self.elements])
+        numbers = range(1, max(counts))
+        drawn = self._any((self.problem.portion(e, n) for n in numbers for e in self.elements), (len(numbers), len(counts)))
+        drawn = np.where(np.array(numbers, dtype=int)[:, None] < counts, drawn, self.field.of(0))
+        return np.concatenate([self.field.sub(self.field.of(1), self.field.total(drawn, 0))[None], drawn])
 
     @cached_property
     def first(self) -> Array:

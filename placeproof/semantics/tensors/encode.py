@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
 from placeproof.core.diagnostics import Place
-from placeproof.programs import Resolved
+from placeproof.programs import Call, Resolved
 from placeproof.prove import Equal, Equation, Given, Order
 from placeproof.prove.terms import ZERO, Poly, Var, power, product, symbol
 from placeproof.prove.terms.limit import limited
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError, Obligation, written_out
 from placeproof.semantics.tensors.compute import positive
 from placeproof.semantics.tensors.execute import Returned, Run
-from placeproof.semantics.tensors.values import Edge, Space, Value
+from placeproof.semantics.tensors.values import Cuts, Edge, Space, Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a `returns` gives: its dimensions, and along which axes each of them is cut. Any element can be had of those that are not there.
+
+    Of a gradient: the tensors of the header that it is ``by``, and ``at``, where it is these as they came in; ``of``: which of the results
+    that are no gradients it is of, by number from 0. Of such a result, ``reads``: the tensors of the header that it is computed from.
+    """
+
+    call: Call
+    cuts: Mapping[str, Cuts]
+    reads: frozenset[str]
+    by: str | None = None
+    at: str | None = None
+    of: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedBlock:
+    """What has to be proved of a tensor program, and how its results lie."""
+
+    obligations: tuple[Obligation, ...]
+    results: tuple[Result, ...]
+
+
+def encode_tensors(program: Resolved) -> tuple[Obligation, ...]:
+    """The obligations of a tensor program. Raises NoMeaningError where it does something that the encoding cannot speak of."""
+    return encode_block(program).obligations
 
 
 @limited()
-def encode_tensors(program: Resolved) -> tuple[Obligation, ...]:
-    """The obligations of a tensor program. Raises NoMeaningError where it does something that the encoding cannot speak of."""
-    mesh, alone = Run(Space.of(program)), Run(Space.of(program, one_device=True))
+def encode_block(program: Resolved, reference: Resolved | None = None) -> EncodedBlock:
+    """What is to be proved of a tensor program. ``reference``: what one device runs, if it is another text. Raises NoMeaningError as
+    :func:`encode_tensors` does."""
+    mesh, alone = Run(Space.of(program)), Run(Space.of(reference or program, one_device=True))
     try:
-        pairs = list(zip(mesh.all(), alone.all(), strict=True))
+        pairs = _pairs(mesh.all(), alone.all())
         if not pairs:
             raise NoMeaningError("the program returns nothing, so there is nothing to prove", None)
         derivatives = _derivatives([one for _, one in pairs])
@@ -28,7 +61,33 @@ def encode_tensors(program: Resolved) -> tuple[Obligation, ...]:
     claims = [_equal(mesh, many, one, given) for many, one in pairs]
     claims += [_fitting(mesh.space, place, given) for place in dict.fromkeys(mesh.space.misfits)]
     claims += [_derived(alone, one, right, given) for (_, one), right in zip(pairs, derivatives, strict=True) if right is not None]
-    return tuple(claims)
+    return EncodedBlock(obligations=tuple(claims), results=tuple(_results(mesh)))
+
+
+def _results(run: Run) -> Iterator[Result]:
+    plain = [r.value.body for r in run.returned if r.of is None]
+    for returned in run.returned:
+        value, (by, at) = returned.value, returned.given
+        yield Result(
+            call=returned.call,
+            cuts={d: tuple(value.cuts.get(d, ())) for d in sorted(value.dims - value.loose)},
+            reads=frozenset(name for name in run.begun if f"in.{name}(" in value.body.key) if returned.of is None else frozenset(),
+            by=by,
+            at=at,
+            of=plain.index(returned.of.body) if returned.of is not None and returned.of.body in plain else None,
+        )
+
+
+def _pairs(many: list[Returned], alone: list[Returned]) -> list[tuple[Returned, Returned]]:
+    """What both return: results in their order, gradients by what they are of and by."""
+
+    def kind(returned: Returned) -> tuple[str, str]:
+        return returned.call.option("gradient_of") or "", returned.call.option("by") or ""
+
+    if sorted(map(kind, many)) != sorted(map(kind, alone)):
+        raise NoMeaningError("what is returned is not what one device returns", None)
+    left = list(alone)
+    return [(returned, left.pop(next(i for i, one in enumerate(left) if kind(one) == kind(returned)))) for returned in many]
 
 
 def _derivatives(returned: list[Returned]) -> list[Poly | None]:

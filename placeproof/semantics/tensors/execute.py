@@ -24,6 +24,8 @@ class Returned:
     call: Call
     name: str
     value: Value
+    #: The tensors of the header that are, as they came in, what it is by and the adjoint.
+    given: tuple[str | None, str | None] = (None, None)
     of: Value | None = None
     by: Value | None = None
     at: Value | None = None
@@ -35,7 +37,8 @@ class Run:
     def __init__(self, space: Space) -> None:
         self.space = space
         self.local = Local(space)
-        self.env: dict[str, Value | Picks] = {t.name: self._declared(t) for t in space.program.tensors}
+        self.begun = {t.name: self._declared(t) for t in space.program.tensors}
+        self.env: dict[str, Value | Picks] = dict(self.begun)
         self.returned: list[Returned] = []
         self._inside = 0
 
@@ -112,7 +115,9 @@ class Run:
         of, by, at = (self._value(Ref(name=n or "", place=call.place)) for n in named)
         if at.dims != of.dims or value.dims != by.dims:
             raise NoMeaningError("a gradient has the dimensions of what it is by, an adjoint those of what is derived", call.place)
-        self.returned.append(Returned(call=call, name=name, value=value, of=of, by=by, at=at))
+        begun = {id(v): n for n, v in self.begun.items()}
+        given = begun.get(id(by)), begun.get(id(at))
+        self.returned.append(Returned(call=call, name=name, value=value, given=given, of=of, by=by, at=at))
 
     def _branch(self, stmt: If) -> None:
         where, before = self._condition(stmt, self._value(stmt.bound).body), dict(self.env)

@@ -56,7 +56,7 @@ def compared(program: Resolved, setup: Setup, *, slopes: bool = True) -> Any:
 
     Raises NotComputedError, ZeroDivisionError.
     """
-    f, begin = _arithmetic(setup)
+    f, begin = arithmetic(setup)
     alone, many = (machine(program, setup, f, begin, alone=one) for one in (True, False))
     try:
         truth = alone.run()
@@ -107,12 +107,12 @@ def machine(
 ) -> Machine:
     """A run on the mesh, or on one device."""
     if f is None:
-        f, begin = _arithmetic(setup)
+        f, begin = arithmetic(setup)
     arrays = Arrays(f, dict.fromkeys(setup.degrees, 1) if alone else setup.degrees, setup.seed)
     return Machine(program, arrays, setup.sizes, begin, seed=setup.seed, follow=follow, name="one device" if alone else "all devices")
 
 
-def _arithmetic(setup: Setup) -> tuple[Any, Any]:
+def arithmetic(setup: Setup) -> tuple[Any, Any]:
     """The numbers of a run, and those that it begins with: the same on the mesh and on one device."""
     f = Fractions(fine=setup.fine) if setup.exact else Residues(fine=setup.fine)
     recorded: dict[str, Recorded] = {}

@@ -71,13 +71,29 @@ class Collective:
     def _tied(self, value: Part) -> Part:
         """Over the first and the last device, which alone are in the group (the axis is one of those that are apart)."""
         layout = self.world.layout
+        if any(layout.shared(g.name) == self.call.axes[0] for g in layout.program.groups):
+            return self._shared(value)
         tied = np.array([layout.tied(layout.group_of(e)) == self.call.axes[0] for e in value.columns.elements], dtype=bool)
         return value.with_(np.where((tied & value.have)[..., None], self.combined(value.data), value.data), value.have)
 
+    def _shared(self, value: Part) -> Part:
+        """Of weights that the blocks at both ends share: each has them as elements of its own."""
+        if self.call.choice("op") != "sum":
+            raise NoMeaningError("`tied_reduce` of shared weights that is no sum")
+        where = {e: n for n, e in enumerate(value.columns.elements)}
+        pairs = [(where[one], where[two]) for one, two in self.world.layout.shared_elements if one in where and two in where]
+        data = value.data.copy()
+        for ends in zip(*pairs, strict=True):
+            own, other = np.array(ends), np.array([sum(pair) - n for pair, n in zip(pairs, ends, strict=True)])
+            mine = value.have[..., own] & value.extent[..., own]
+            summed = self.combined(np.where(value.extent[..., own, None], value.data[..., own, :], value.data[..., other, :]))
+            data[..., own, :] = np.where(mine[..., None], summed, value.data[..., own, :])
+        return value.with_(data, value.have)
+
     def _stream(self, value: Stream) -> Stream:
-        hidden, every = self.world.layout.hidden, np.arange(value.have.shape[-1])
-        given = {f: every if f == hidden else np.full_like(every, self.world.sizes[f] - 1) for f in self.factors}
-        found = Stream(*self._moved("activations", value, {} if hidden is None else {hidden: every}, given))
+        along, every = self.world.layout.tokens, np.arange(value.have.shape[-1])
+        given = {f: every if f == along else np.full_like(every, self.world.sizes[f] - 1) for f in self.factors}
+        found = Stream(*self._moved("activations", value, {} if along is None else {along: every}, given))
         return found if self.op in ("broadcast", "all_reduce") else found.kept(self.world, found.have)
 
     def _moved(self, what: str, value: Part | Stream, owners: Owners, given: Owners) -> tuple[Array, Array]:

@@ -136,6 +136,32 @@ class Experts:
         return self.w.with_(self.from_samples(found.data), found.have & self.w.extent), back
 
 
+class Called(Experts):
+    """A block that a step calls whole: the devices along some axes compute it together, each with what it has of the weights that lie in
+    parts there, and exchange by themselves. Of a gradient that is shared out each finds a portion."""
+
+    def __init__(self, world: World, w: Part, along: tuple[str, ...], mesh: Mesh) -> None:
+        if expect(Part, w).group is not None:
+            raise NoMeaningError("a part of a block that is called whole")
+        self.world, self.along, self.w, self.mesh = world, along, w, mesh
+        parts = {f: np.where(world.sliced(f), world.layout.owners(f, mesh.stage), -1)[w.columns.index] for f in along}
+        if (w.extent & ~owned(parts, mesh.at)).any():
+            raise MisfitError("a block is given another device's part as well")
+        data = w.data
+        for f, owner in parts.items():
+            data = np.where((owner >= 0)[:, None], taken(data, world.dim[f], np.maximum(owner, 0)[:, None]), data)
+        every = np.ones((*w.extent.shape[:-1], world.layout.width), dtype=bool)
+        self.layers = Layers(world, replace(w, data=data), every, "", self.make)
+
+    def from_samples(self, gradient: Array) -> Array:
+        """The portions that the devices find."""
+        world, layout = self.world, self.world.layout
+        names = [layout.group_of(e) for e in self.w.columns.elements]
+        number = np.stack([np.broadcast_to(self.mesh.place(layout.partial(g)), self.mesh.shape) for g in names], axis=-1)
+        found = world.portions[number, self.w.columns.index]
+        return world.field.mul(gradient, found[..., None])
+
+
 def taken(data: Array, dim: int, index: Array) -> Array:
     """What stands at some coordinate along a dimension, everywhere along it; ``index``: of what follows the mesh's dimensions."""
     where = np.broadcast_to(index, data.shape)
@@ -201,10 +227,9 @@ def _shares(mesh: Mesh) -> Array:
     for element in world.elements:
         group = world.layout.group(world.layout.group_of(element))
         number, those = np.array(0), [0]
-        if group.tied:
-            number, those = at[group.tied], [0, world.sizes[group.tied] - 1]
-        elif group.partial:
-            along = world.layout.factors((group.partial,))
+        if tied := world.layout.tied(group.name):
+            number, those = at[tied], [0, world.sizes[tied] - 1]
+        elif along := world.layout.partial(group.name):
             number, those = mesh.place(along), [*range(size(world, along))]
         found.append([np.broadcast_to(number == n, shape) for n in those])
     most = max(map(len, found))

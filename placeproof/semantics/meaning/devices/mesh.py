@@ -70,10 +70,10 @@ class Mesh:
 
     def tokens(self) -> Array:
         """Which tokens are each device's own where the sequence is split over the hidden axis: ``[..., token]``."""
-        hidden, count = self.world.layout.hidden, self.world.problem.tokens_of_a_sample
-        if hidden is None:
+        along, count = self.world.layout.tokens, self.world.problem.tokens_of_a_sample
+        if along is None:
             return np.ones((*self.shape, count), dtype=bool)
-        return np.broadcast_to(self.at[hidden][..., None] == np.arange(count), (*self.shape, count))
+        return np.broadcast_to(self.at[along][..., None] == np.arange(count), (*self.shape, count))
 
     @remembered
     def extent(self, state: str) -> tuple[Columns, Array]:

@@ -355,6 +355,9 @@ class Place:
             return (yield self._meeting(call, operands[0]))
         if call.op in ("backward", "backward_with") and not self.layout.network:
             return (yield self._pass(call, operands))
+        if self.layout.called and call.op in LAYERS:
+            found = yield self._meeting(replace(call, axes=self.layout.called), [*operands, None, None, None][:4], also=len(operands))
+            return found if results > 1 else found[0]
         # a layer that has experts sends tokens to them, and so do the experts of a block, but no other group of it
         if self.layout.experts is not None and call.op in LAYERS and operands[0].group in (None, *self.layout.expert_groups):
             stream = [*operands, None, None, None][:4]

@@ -1,0 +1,90 @@
+"""Whether a linked program trains what one device trains: its blocks are proved against their contracts, and its step for all blocks that
+keep theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from placeproof.models import Block, Model
+from placeproof.programs import Resolved
+from placeproof.prove import Budget
+from placeproof.semantics.judge.ranges import Range
+from placeproof.semantics.judge.verdict import Judged, Word, judge, judge_tensors
+from placeproof.semantics.linked import Linked
+from placeproof.semantics.linked.contract import Breach, against_contracts, breaches, misfits
+from placeproof.semantics.resolve import resolve
+from placeproof.semantics.tensors.samples import coupled
+
+#: Blocks that were proved, by what was proved: a step calls the same ones under many strategies.
+_PROVED: dict[tuple[Resolved, Resolved | None], Judged] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedModel:
+    """The verdict on a linked program. ``blocks``: those on its blocks, by name; ``breaches``: what blocks do otherwise than contracts say;
+    ``step``: that on the step against contracts."""
+
+    linked: Linked
+    blocks: Mapping[str, Judged]
+    breaches: tuple[Breach, ...]
+    step: Judged
+
+    @property
+    def named(self) -> tuple[tuple[str, Judged], ...]:
+        """All that has a verdict of its own, by what it is called."""
+        return (*((f"block `{name}`", judged) for name, judged in self.blocks.items()), ("the step", self.step))
+
+    @property
+    def parts(self) -> tuple[Judged, ...]:
+        """All that has a verdict of its own."""
+        return (*self.blocks.values(), self.step)
+
+    @property
+    def word(self) -> Word:
+        """Refuted where a part is; proved where all are, and blocks fit together."""
+        words = {judged.word for judged in self.parts}
+        if "refuted" in words or self.breaches:
+            return "refuted"
+        return "unknown" if "unknown" in words else "proved"
+
+
+def judge_linked(
+    linked: Linked,
+    model: Model | None = None,
+    *,
+    without: frozenset[str] = frozenset(),
+    ranges: tuple[Range, ...] = (),
+    budget: Budget | None = None,
+) -> JudgedModel:
+    """Prove a linked program, or refute one of its parts.
+
+    ``model``: whose blocks one device runs; without it, one device runs those of the program. Raises InputError, and DisagreementError as
+    :func:`judge` does.
+    """
+    own = {} if model is None else {b.name: b for s in model.segments for b in s.blocks}
+    blocks = {name: _block(block, own.get(name), budget) for name, block in linked.blocks.items()}
+    step = judge(against_contracts(linked), without=without, ranges=ranges, budget=budget)
+    return JudgedModel(linked=linked, blocks=blocks, breaches=tuple(_breaches(linked, blocks)), step=step)
+
+
+def _block(block: Block, own: Block | None, budget: Budget | None) -> Judged:
+    key = resolve(block.program), None if own is None else resolve(own.program)
+    if key not in _PROVED:
+        judged = judge_tensors(key[0], budget, key[1])
+        if judged.word != "proved":
+            return judged
+        _PROVED[key] = judged
+    return _PROVED[key]
+
+
+def _breaches(linked: Linked, blocks: Mapping[str, Judged]) -> Iterator[Breach]:
+    """Of blocks that return what can be followed; how they fit together, where each has what others ask for."""
+    found = [b for name, judged in blocks.items() for b in breaches(linked.blocks[name], judged.results)]
+    last = linked.stack[-1].blocks[-1].name
+    for name, judged in blocks.items():
+        text = coupled(judged.program, loss=name == last)
+        found += [] if text is None else [Breach(block=name, text=text)]
+    yield from found
+    if not found and all(judged.results for judged in blocks.values()):
+        yield from misfits(linked, {name: judged.results for name, judged in blocks.items()})

@@ -1,0 +1,264 @@
+"""What a step takes for granted of the blocks that it calls, and what is left of a linked program once that is granted.
+
+A block's contract says how its weights lie, and of which of their gradients each device finds a part; how the stream lies that it reads,
+and the gradients that it is given. The block is proved to keep it, for itself. The step is proved for any blocks that keep theirs: it is a
+step program like any other, in which axes that split blocks are said to do just that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial as partial_function
+
+from placeproof.core.diagnostics import Diagnostic, InputError, Place
+from placeproof.core.mesh import SPLITS
+from placeproof.core.modes import SHARDED, Mode
+from placeproof.core.states import MODEL_STATES
+from placeproof.models import Block
+from placeproof.models.programs import output, weights
+from placeproof.programs import Call, Do, Expr, Placed, Program, Ref, Stmt
+from placeproof.programs.ir import Group, Tensor, references, rewritten, with_expressions
+from placeproof.semantics.linked.claims import partial
+from placeproof.semantics.linked.data import Linked, splitting
+from placeproof.semantics.tensors import Result
+
+#: Along which axes each dimension of a tensor lies in parts, the outermost first.
+Cuts = Mapping[str, tuple[str, ...]]
+#: What a block gives -> what the next one reads it as.
+WIRES = {"y": "x", "n": "n"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightContract:
+    """Of a weight: the axes over which it lies in parts, a device having the gradient of its own; and those over which the gradient is the
+    sum of what devices find."""
+
+    split: tuple[str, ...]
+    partial: tuple[str, ...]
+
+    def __str__(self) -> str:
+        words = [f"in parts over {_listed(self.split)}"] if self.split else []
+        words += [f"its gradient a sum over {_listed(self.partial)}"] if self.partial else []
+        return ", ".join(words) or "whole"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """Of a block. ``reads``: how what it reads of other blocks lies, by the names it has here. ``gives``: under which name others read
+    what it gives; ``given``: how the gradient of that lies, which is given to it; None where it is a number, as a loss is."""
+
+    weights: Mapping[str, WeightContract]
+    reads: Mapping[str, Cuts]
+    gives: str
+    given: Cuts | None
+
+
+def contract_of(block: Block) -> Contract:
+    """What a block's text says of itself."""
+    program, sums = block.program, partial(block.program)
+    own = {w.name: WeightContract(split=tuple(a for a, _ in w.split), partial=sums.get(w.name, ())) for w in weights(program)}
+    tensors = {t.name: t for t in program.tensors}
+    incoming = next((c for c in _returns(program) if c.option("at")), None)
+    adjoint = tensors.get(incoming.option("at") or "") if incoming is not None else None
+    return Contract(
+        weights=own,
+        reads={name: cuts_of(tensors[name]) for name in WIRES.values() if name in tensors},
+        gives=WIRES[output(program) or "y"],
+        given=cuts_of(adjoint) if adjoint is not None and adjoint.dims else None,
+    )
+
+
+def cuts_of(tensor: Tensor) -> Cuts:
+    """How a tensor of a header lies."""
+    return {dim: tuple(axis for axis, along in tensor.split if along == dim) for dim in sorted(tensor.dims)}
+
+
+def _returns(program: Program) -> Iterator[Call]:
+    yield from (s.call for s in program.body if isinstance(s, Do) and s.call.op == "returns")
+
+
+def against_contracts(linked: Linked) -> Program:
+    """The step of a linked program as a program of its own: its parameters lie as its blocks say, and their gradients are what the blocks
+    leave. Groups of which the blocks say different things become several.
+
+    Raises InputError where the step places parameters on an axis along which a block has them in parts.
+    """
+    step, contracts = linked.step, {name: contract_of(block) for name, block in linked.blocks.items()}
+    parts = {group.name: _parts(group, linked, contracts) for group in step.groups}
+    axes = tuple(replace(a, splits=SPLITS["blocks"]) if a in splitting(step) else a for a in step.axes)
+    groups = tuple(g for found in parts.values() for g, _ in found)
+    placed = tuple(
+        _placed(linked, state.name, old, new, lies) for old, found in parts.items() for new, lies in found for state in MODEL_STATES
+    )
+    names = {old: tuple(g.name for g, _ in found) for old, found in parts.items()}
+    return replace(step, axes=axes, groups=groups, placed=placed, body=_each(step.body, names))
+
+
+def _parts(group: Group, linked: Linked, contracts: Mapping[str, Contract]) -> list[tuple[Group, WeightContract]]:
+    """The groups that a group of the step is, each with what blocks say of all of its weights alike."""
+    members: dict[WeightContract, str] = {}
+    for block, weight in linked.weights():
+        if linked.group(block, weight) == group.name:
+            members.setdefault(contracts[block].weights[weight], f"{block}_{weight}")
+    found = members or {WeightContract(split=(), partial=()): group.name}
+    several = len(found) > 1
+    return [
+        (replace(group, name=name if several else group.name, partial=lies.partial, experts=None), lies) for lies, name in found.items()
+    ]
+
+
+def _placed(linked: Linked, state: str, old: str, new: Group, lies: WeightContract) -> Placed:
+    """Where a state of a group lies: on axes that split its blocks as these say, on others as the step says."""
+    said = [p for p in linked.step.placed if p.state == state and p.group in (None, old)]
+    modes: dict[str, Mode] = dict(m for p in sorted(said, key=lambda p: p.group is not None) for m in p.modes)
+    place = said[-1].place if said else None
+    for axis in lies.split:
+        if modes.get(axis) is not None and modes[axis].split:
+            message = f"the step places {state} in parts over `{axis}`, and so do blocks with weights of group `{old}`"
+            raise InputError([Diagnostic(code="PP311", message=message, place=place, help=f"leave `{axis}` out of the step's placement")])
+        modes[axis] = SHARDED
+    if linked.pipeline is not None:
+        modes[linked.pipeline] = SHARDED
+    return Placed(state=state, group=new.name, modes=tuple(sorted(modes.items())), place=place)
+
+
+def _each(body: tuple[Stmt, ...], names: Mapping[str, tuple[str, ...]]) -> tuple[Stmt, ...]:
+    """Statements about a group, said of each of those that it became."""
+    found: list[Stmt] = []
+    for stmt in body:
+        several = {r.group for r in references(stmt) if r.group is not None and names.get(r.group, (r.group,)) != (r.group,)}
+        inside = partial_function(_each, names=names)
+        copies = names[several.pop()] if len(several) == 1 else (None,)
+        for name in copies:
+            found.append(with_expressions(stmt, partial_function(_renamed, names=names, name=name), inside))
+    return tuple(found)
+
+
+def _renamed(expr: Expr, names: Mapping[str, tuple[str, ...]], name: str | None) -> Expr:
+    def one(part: Expr) -> Expr:
+        if isinstance(part, Ref) and part.group is not None and name in names.get(part.group, ()):
+            return replace(part, group=name)
+        return part
+
+    return rewritten(expr, one)
+
+
+def _listed(axes: tuple[str, ...]) -> str:
+    return " and ".join(f"`{a}`" for a in axes)
+
+
+# Whether blocks keep their contracts, beyond computing what one device does.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breach:
+    """What a block does otherwise than its contract, or that of the block beside it, says."""
+
+    block: str
+    text: str
+    place: Place | None = None
+
+
+def breaches(block: Block, results: Sequence[Result]) -> Iterator[Breach]:
+    """What a block lacks of what a step takes for granted: one result, of which every gradient is, that each reader and each weight needs.
+
+    ``results``: what its program returns; empty where it cannot be followed, so that its text alone is asked.
+    """
+    if not results:
+        yield from _unlike_its_text(block)
+        return
+    contract, plain = contract_of(block), [r for r in results if not r.call.option("by")]
+    gradients = [r for r in results if r.call.option("by")]
+    given = given_to(gradients)
+    bad = partial_function(Breach, block=block.name)
+    if len(plain) != 1:
+        yield bad(text=f"it gives {len(plain)} results, and a block gives one")
+        return
+    for result in gradients:
+        by, place = result.call.option("by"), result.call.place
+        if result.of != 0:
+            yield bad(text=f"the gradient by `{by}` is of something else than what it gives", place=place)
+        if result.at is None or result.at != given:
+            yield bad(text=f"the gradient by `{by}` does not begin with the gradient that comes in", place=place)
+        if result.by is None:
+            yield bad(text=f"`{by}` is something else there than what the block is given", place=place)
+    if given in plain[0].reads:
+        yield bad(text=f"what it gives is computed from `{given}`, the gradient that comes in", place=plain[0].call.place)
+    counted = Counter(r.by for r in gradients)
+    for name in (*contract.weights, *contract.reads):
+        if counted[name] != 1:
+            times = "no" if not counted[name] else f"{counted[name]} times a"
+            yield bad(text=f"it gives {times} gradient by `{name}`, which it {'has' if name in contract.weights else 'reads'}")
+
+
+def _unlike_its_text(block: Block) -> Iterator[Breach]:
+    """Of a block whose results are not known: gradients of something else than what is given."""
+    for call in _returns(block.program):
+        if call.option("by") and call.option("gradient_of") != output(block.program):
+            text = f"the gradient by `{call.option('by')}` is of something else than what it gives"
+            yield Breach(block=block.name, text=text, place=call.place)
+
+
+def given_to(gradients: Sequence[Result]) -> str | None:
+    """The name of the gradient that comes in."""
+    return gradients[0].at if gradients else None
+
+
+def misfits(linked: Linked, results: Mapping[str, Sequence[Result]]) -> Iterator[Breach]:
+    """Where a block is given something that lies otherwise than it reads it: by the block before it, or, of gradients, behind it.
+
+    ``results``: what the program of each block returns.
+    """
+    contracts = {name: contract_of(block) for name, block in linked.blocks.items()}
+    for producer, consumer in dict.fromkeys(_neighbours(linked)):
+        wire = contracts[producer].gives
+        forward = next(r for r in results[producer] if not r.call.option("by"))
+        backward = next(r for r in results[consumer] if r.by == wire)
+        read, given = contracts[consumer].reads[wire], contracts[producer].given
+        if not _fits(forward.cuts, read):
+            text = f"it gives `{wire}` {in_words(forward.cuts)}, and `{consumer}` reads it {in_words(read)}"
+            yield Breach(block=producer, text=text, place=forward.call.place)
+        if given is None or not _fits(backward.cuts, given):
+            wanted = "takes no gradient" if given is None else f"takes it {in_words(given)}"
+            text = f"it gives the gradient by `{wire}` {in_words(backward.cuts)}, and `{producer}` {wanted}"
+            yield Breach(block=consumer, text=text, place=backward.call.place)
+    last = linked.stack[-1].blocks[-1]
+    if contracts[last.name].given is not None:
+        yield Breach(block=last.name, text="it is the last one, and gives no loss: a number, whose gradient is given as a number")
+    yield from _shared(linked, contracts)
+
+
+def _shared(linked: Linked, contracts: Mapping[str, Contract]) -> Iterator[Breach]:
+    """One tensor lies in one way, wherever it is used."""
+    for name in linked.shared:
+        having = [block for block, contract in contracts.items() if name in contract.weights]
+        for block in having[1:]:
+            if contracts[block].weights[name] != contracts[having[0]].weights[name]:
+                first, own = contracts[having[0]].weights[name], contracts[block].weights[name]
+                yield Breach(block=block, text=f"`{name}` is {own} here, and {first} in `{having[0]}`, which shares it")
+
+
+def in_words(cuts: Cuts) -> str:
+    """How a tensor lies."""
+    parts = [f"{dim} in parts over {_listed(axes)}" for dim, axes in cuts.items() if axes]
+    return f"as {', '.join(cuts) or 'a number'}" + (f", {' and '.join(parts)}" if parts else "")
+
+
+def _fits(given: Cuts, wanted: Cuts) -> bool:
+    """Whether every device has what is read: of dimensions along which anything can be made on the spot, it has."""
+    return set(given) <= set(wanted) and all(wanted[dim] == axes for dim, axes in given.items())
+
+
+def _neighbours(linked: Linked) -> Iterator[tuple[str, str]]:
+    """Blocks, each with one that reads what it gives: within a segment, in the next repetition of it, and in the segment behind."""
+    last: dict[str, str] = {}
+    for segment in linked.stack:
+        for block in segment.blocks * (1 if str(segment.times) == "1" else 2):
+            contract = contract_of(block)
+            yield from ((last[wire], block.name) for wire in contract.reads if wire in last)
+            last[contract.gives] = block.name
+
+
+__all__ = ["WIRES", "Breach", "Contract", "WeightContract", "against_contracts", "breaches", "contract_of", "misfits"]
