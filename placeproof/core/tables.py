@@ -150,6 +150,14 @@ class Table:
         """A list of texts; empty where it is not said."""
         return tuple(self.value(key, _are_texts, "a list of texts", help="write " + self.line(key, '["..."]')) or ())
 
+    def choice(self, key: str, names: Collection[str], default: str = "", *, noun: str = "") -> str:
+        """One of some names, each a ``noun``; the default where another is said, or none. Without a default one has to be said."""
+        value = self.text(key) if default else self.required(key)
+        if not value or value in names:
+            return value or default
+        self.unknown(f"`{value}` is no {noun or key}", value, names, key, code=self.kind.wrong)
+        return default
+
     def flag(self, key: str) -> bool:
         """True or false; false where it is not said."""
         return self.value(key, lambda value: isinstance(value, bool), "true or false") or False

@@ -32,7 +32,7 @@ def _schedule(table: Table) -> Schedule:
     said = table.fields(
         name=Table.required,
         **dict.fromkeys(("title", "summary", "source"), Table.text),
-        layout=_layout,
+        layout=lambda table, key: Layout(table.choice(key, [*Layout]) or "loop"),
         chunks=_chunks,
         order=lambda table, key: _order(table.table(key)),
         needs=lambda table, key: tuple(map(_need, table.rows(key))),
@@ -40,13 +40,6 @@ def _schedule(table: Table) -> Schedule:
         printed=lambda table, key: tuple(map(_printed, table.rows(key))),
     )
     return table.sound(Schedule(**said.pop("order"), **said))
-
-
-def _layout(table: Table, key: str) -> Layout:
-    value = table.required(key)
-    if value and value not in set(Layout):
-        table.refuse(f"`{value}` is no layout", key, help=f"write {' or '.join(Layout)}")
-    return Layout(value) if value in set(Layout) else Layout.LOOP
 
 
 def _chunks(table: Table, key: str) -> int | None:
@@ -115,10 +108,8 @@ def _need(row: Table) -> Need:
 
 def _form(row: Table, **others: Reader) -> dict[str, Any]:
     """What is said of a quantity."""
-    said = row.fields(what=Table.required, form=_number(_FORMS), when=lambda table, key: table.each(key, _relation(_FORMS)), **others)
-    if said["what"] and said["what"] not in QUANTITIES:
-        row.unknown(f"`{said['what']}` is no quantity of a schedule", said["what"], QUANTITIES, "what", code=row.kind.wrong)
-    return said
+    what = partial(Table.choice, names=QUANTITIES, noun="quantity of a schedule")
+    return row.fields(what=what, form=_number(_FORMS), when=lambda table, key: table.each(key, _relation(_FORMS)), **others)
 
 
 def _printed(row: Table) -> Printed:
