@@ -67,9 +67,7 @@ def _device(table: Table) -> Device:
 
 def _rates(table: Table, key: str) -> dict[str, Fraction]:
     rates = table.needed(key)
-    for name in rates.data:
-        if name not in FORMATS:
-            rates.unknown(f"`{name}` is no number format", name, FORMATS, name)
+    rates.known(FORMATS, "number format")
     return {name: _amount(rates, name) for name in rates.data}
 
 
@@ -127,8 +125,5 @@ _amount_or_none = partial(_amount, zero=True)
 def _sourced(table: Table, **readers: Reader) -> dict[str, Any]:
     """The figures of a table with their source, and the reasons for those that are assumed."""
     read = table.fields(**readers, source=Table.text, assumed=Table.mapping)
-    figures = {*readers, *read.get("peak", ())} - {"name", "peak"}
-    for figure in read["assumed"]:
-        if figure not in figures:
-            table.unknown(f"`{figure}` is no figure of this table", figure, figures, "assumed", figure)
+    table.table("assumed").known({*readers, *read.get("peak", ())} - {"name", "peak"}, "figure of this table")
     return read

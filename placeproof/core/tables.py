@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from placeproof.core import files
@@ -116,11 +117,12 @@ class Table:
         """Record a name that is not among those that may stand there."""
         self.refuse(message, *keys, code=code or self.kind.unknown, help=lambda: suggestion(name, names) or one_of(names))
 
-    def known(self, keys: Collection[str]) -> None:
-        """Refuse every other key."""
+    def known(self, keys: Collection[str], noun: str = "") -> None:
+        """Refuse every other key; ``noun``: what keys are, where they are no keys of every such file."""
+        noun = noun or f"key of {f'`{self.header}`' if self.path else self.kind.noun}"
         for key in self.data:
             if key not in keys:
-                self.unknown(f"`{key}` is no key of {f'`{self.header}`' if self.path else self.kind.noun}", key, keys, key)
+                self.unknown(f"`{key}` is no {noun}", key, keys, key)
 
     # Values.
 
@@ -128,6 +130,21 @@ class Table:
         """The value of each key by its reader; every other key is refused."""
         self.known(readers)
         return {key: read(self, key) for key, read in readers.items()}
+
+    def record(self, made: Callable[..., T], given: Mapping[str, Any] = MappingProxyType({}), /, **readers: Reader) -> T:
+        """A dataclass whose fields are the keys of this table, but for those that are ``given``; other keys are refused.
+
+        Each is read by its reader, or else as its type says: a text, a list of texts, a count. Texts without a default have to be said.
+        """
+        own = [one for one in fields(made) if one.name not in given]  # type: ignore[arg-type]
+        self.known([one.name for one in own])
+        values = dict(given)
+        for one in own:
+            needed = one.default is MISSING and one.default_factory is MISSING
+            if needed or one.name in self.data:
+                read = readers.get(one.name) or (_REQUIRED if needed else _READERS)[one.type]
+                values[one.name] = read(self, one.name)
+        return made(**values)
 
     def value(self, key: str, test: Callable[[Any], bool], what: str, *, help: str = "") -> Any:
         """A value that passes a test, which is ``what`` in words; None where it is not said, or refused."""
@@ -145,6 +162,12 @@ class Table:
         if self.data.get(key, "") == "":
             self.missing(key, '"..."')
         return self.text(key)
+
+    def required_texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts that has to be said, and is not empty."""
+        if self.data.get(key, []) == []:
+            self.missing(key, '["..."]')
+        return self.texts(key)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """A list of texts; empty where it is not said."""
@@ -230,10 +253,20 @@ class Table:
         rows = self.value(key, _are_tables, "a list of tables", help=help) or ()
         return tuple(replace(self, data=row, path=(*self.path, key, number)) for number, row in enumerate(rows))
 
+    def counts(self, key: str) -> dict[str, int]:
+        """A table of whole numbers of at least 0; empty where it is not there."""
+        inner, what = self.table(key), "a whole number of at least 0"
+        return {name: inner.value(name, lambda value: type(value) is int and value >= 0, what) or 0 for name in inner.data}
+
     def mapping(self, key: str) -> dict[str, str]:
         """A table of texts; empty where it is not there."""
         inner = self.table(key)
         return {name: inner.required(name) for name in inner.data}
+
+
+def records(made: Callable[..., T], **readers: Reader) -> Callable[[Table, str], tuple[T, ...]]:
+    """What reads a list of tables as dataclasses, by :meth:`Table.record`."""
+    return lambda table, key: tuple(row.record(made, **readers) for row in table.rows(key))
 
 
 def one_of(names: Collection[str]) -> str:
@@ -258,3 +291,16 @@ def _are_texts(value: object) -> bool:
 
 def _are_tables(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+#: What reads a field of a type; and one that has no default.
+_READERS: Mapping[Any, Reader] = {
+    "str": Table.text,
+    "str | None": Table.text,
+    "bool": Table.flag,
+    "int": Table.count,
+    "tuple[str, ...]": Table.texts,
+    "Mapping[str, str]": Table.mapping,
+    "Mapping[str, int]": Table.counts,
+}
+_REQUIRED: Mapping[Any, Reader] = {**_READERS, "str": Table.required, "tuple[str, ...]": Table.required_texts}

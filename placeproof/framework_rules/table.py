@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from placeproof.core.diagnostics import Problems, suggestion
-from placeproof.core.tables import FileKind, Table
+from placeproof.core.tables import FileKind, Table, records
 from placeproof.framework_rules.domains import domain
 from placeproof.framework_rules.formula import Fact, Facts, Formula, read_formula
 from placeproof.framework_rules.functions import OURS
@@ -165,8 +165,8 @@ def _rule(row: Table) -> Rule:
     said = row.fields(
         **dict.fromkeys(("id", "rule", "citation", "why"), Table.required),
         **dict.fromkeys(("proved", "refuted", "refused"), Table.texts),
-        **dict.fromkeys(("costs", "free"), lambda row, key: row.each(key, ours)),
-        **dict.fromkeys(("saves_nothing", "dearer"), lambda row, key: tuple(map(_pair, row.rows(key)))),
+        **dict.fromkeys(("costs", "free"), partial(Table.each, read=ours)),
+        **dict.fromkeys(("saves_nothing", "dearer"), records(Pair)),
         **dict.fromkeys(("stricter_why", "looser_why"), Table.text),
         **dict.fromkeys(("class", "stricter"), _kind),
         formula=partial(Table.parsed, read=read_formula, required=True),
@@ -193,10 +193,6 @@ def domains(table: Table, key: str) -> dict[str, tuple[Fact, ...]]:
 def _kind(row: Table, key: str) -> Kind | None:
     said = row.choice(key, [kind.value for kind in Kind]) if key == "class" or key in row.data else ""
     return Kind(said) if said else None
-
-
-def _pair(row: Table) -> Pair:
-    return Pair(**row.fields(of=Table.required, against=Table.required, key=Table.text))
 
 
 def _template(table: Table) -> Template:

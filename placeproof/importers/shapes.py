@@ -109,9 +109,7 @@ def _order(table: Table, units: tuple[Unit, ...], used: tuple[str, ...]) -> tupl
 def _buffers(table: Table, key: str) -> tuple[tuple[str, int], ...] | None:
     if table.data.get(key) == "unknown":
         return None
-    for name in table.table(key).data:
-        if name not in BUFFER_TYPES:
-            table.unknown(f"`{name}` is no type of buffers", name, BUFFER_TYPES, key, name)
+    table.table(key).known(BUFFER_TYPES, "type of buffers")
     return _sizes(table, key, "how many elements buffers of this type have")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -106,19 +106,17 @@ def family(name: str) -> Family:
 
 def read_family(table: Table, *, folder: Path | None) -> Family:
     """The family of a TOML text; ``folder`` is where blocks of its own lie. Raises InputError with every problem of the text."""
-    read = table.fields(
-        **dict.fromkeys(("name", "title", "source"), Table.required),
-        note=Table.text,
+    made = table.record(
+        Family,
+        {"programs": {}},
         stack=lambda table, key: _stack(table.table(key)),
         dims=_sizes,
         defaults=_sizes,
-        groups=Table.mapping,
-        shared=Table.texts,
         buffers=lambda table, key: {block.name: {name: block.texts(name) for name in block.data} for block in table.tables(key)},
         options=lambda table, key: {option.name: _option(option) for option in table.tables(key)},
     )
     before = len(table.problems.found)
-    made = Family(**read, programs=_programs(table, read["stack"], read["options"], folder))
+    made = replace(made, programs=_programs(table, made.stack, made.options, folder))
     if len(table.problems.found) == before and made.stack and all(part.blocks for part in made.stack):
         _Checks(table=table, family=made).all()  # without one of the blocks, all that speaks of it would seem wrong
     return table.sound(made)
@@ -129,14 +127,14 @@ def _sizes(table: Table, key: str) -> dict[str, Expression]:
     return {name: _size(inner, name) for name in inner.data}
 
 
-def _size(table: Table, key: str, default: str = "1") -> Expression:
-    return table.parsed(key, expression, default, help='for example "h/a" or "L - 1"')
+def _size(table: Table, key: str) -> Expression:
+    return table.parsed(key, expression, "1", help='for example "h/a" or "L - 1"')
 
 
 def _stack(table: Table) -> tuple[Part, ...]:
     if not table.data:
         table.refuse("a family has a stack of blocks", help='`[stack.layers]` with `times = "L"` and `blocks = [...]`')
-    parts = tuple(Part(name=part.name, **part.fields(times=_size, blocks=Table.texts)) for part in table.tables())
+    parts = tuple(part.record(Part, {"name": part.name}, times=_size, blocks=Table.texts) for part in table.tables())
     for part in parts:
         if not part.blocks:
             help = 'a list of names: `blocks = ["rms_norm", "attention"]`'
@@ -147,7 +145,7 @@ def _stack(table: Table) -> tuple[Part, ...]:
 def _option(table: Table) -> Option:
     default = table.required("default")
     values = [table.table(key) for key in table.data if key != "default"]
-    choices = {value.name: Choice(**value.fields(blocks=Table.mapping, ones=Table.texts)) for value in values}
+    choices = {value.name: value.record(Choice) for value in values}
     if default and default not in choices:
         listed = ", ".join(choices) or "none"
         table.refuse(f"`{default}` is no value of the option `{table.name}`", "default", help=f"its values: {listed}")

@@ -48,29 +48,13 @@ def _model(table: Table, options: dict[str, str], *, folder: Path | None) -> Mod
         **dict.fromkeys(("name", "title", "source"), Table.required),
         note=Table.text,
         family=lambda table, key: _family(table, key, folder),
-        sizes=_counts,
+        sizes=Table.counts,
         options=Table.mapping,
     )
     made: Family = table.sound(read.pop("family"))
-    for symbol in read["sizes"]:
-        if symbol not in made.symbols:
-            table.unknown(f"`{symbol}` is no symbol of family `{made.name}`", symbol, made.symbols, "sizes", symbol)
+    table.table("sizes").known(made.symbols, f"symbol of family `{made.name}`")
     table.problems.raise_if_any()
-    with table.problems.collecting():
-        return build(made, **{**read, "options": {**read["options"], **options}})
-    table.problems.raise_if_any()
-    raise AssertionError("unreachable")
-
-
-def _counts(table: Table, key: str) -> dict[str, int]:
-    """A table of whole numbers of at least 0."""
-    inner = table.table(key)
-    return {
-        name: inner.value(
-            name, lambda value: type(value) is int and value >= 0, "a whole number of at least 0", help="sizes are whole numbers"
-        )
-        for name in inner.data
-    }
+    return build(made, **{**read, "options": {**read["options"], **options}})
 
 
 def _family(table: Table, key: str, folder: Path | None) -> Family | None:

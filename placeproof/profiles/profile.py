@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from placeproof.core import files
 from placeproof.core.bounds import is_count
 from placeproof.core.diagnostics import unknown_name
 from placeproof.core.strategy import NEUTRAL, SCHEDULE_FIELDS, Schedule, Strategy
-from placeproof.core.tables import FileKind, Table
+from placeproof.core.tables import FileKind, Reader, Table
 
 _FOLDER = Path(__file__).parent
 _KIND = FileKind(noun="a profile", manual="see the other files of profiles, and CONTRIBUTING.md")
@@ -122,42 +122,33 @@ def profile(name: str) -> Profile:
 
 
 def read_profile(table: Table) -> Profile:
-    """The profile of a file; what it says of ``kept`` and ``system`` holds for implementations that say nothing of their own, and they add
-    to its lists. Raises InputError with all that is wrong."""
+    """The profile of a file. What it says for all implementations is added to their lists, and else holds where they say nothing. Raises
+    InputError with all that is wrong."""
     said = table.fields(
         **dict.fromkeys(("name", "title", "source"), Table.required),
-        system=Table.text,
-        kept=_numbers,
         **dict.fromkeys(("options", "assumes"), Table.texts),
-        implementation=lambda table, key: table.tables(key),
+        system=Table.text,
+        kept=Table.counts,
+        implementation=lambda table, key: tuple(map(_implementation, table.tables(key))),
     )
-    rows = said.pop("implementation")
-    shared = {key: said.pop(key) for key in ("system", "kept", "options", "assumes")}
-    return table.sound(Profile(implementations=tuple(_implementation(row, shared) for row in rows), **said))
+    implementations = tuple(
+        replace(
+            one,
+            system=one.system or said["system"],
+            kept=one.kept or said["kept"],
+            options=said["options"] + one.options,
+            assumes=said["assumes"] + one.assumes,
+        )
+        for one in said["implementation"]
+    )
+    return table.sound(Profile(name=said["name"], title=said["title"], source=said["source"], implementations=implementations))
 
 
-def _implementation(table: Table, shared: Mapping[str, Any]) -> Implementation:
-    said = table.fields(
-        title=Table.required,
-        of=Table.texts,
-        **dict.fromkeys(("source", "plan", "system"), Table.text),
-        **dict.fromkeys(("whole_gradients", "beside", "options", "assumes"), Table.texts),
-        **dict.fromkeys(("when", "differences"), Table.mapping),
-        **dict.fromkeys(("reads", "kept"), _numbers),
-        sets=_sets,
-        cut=lambda table, key: table.choice(key, CUTS, "elements"),
-        **dict.fromkeys(("parameters", "gradients"), lambda table, key: table.choice(key, CALLS, "unit", noun="subject of a call")),
-        buckets=_buckets,
-        order=lambda table, key: table.choice(key, ("loop", "fold"), "loop"),
-        extras=Table.flag,
-    )
-    if not said["of"]:
-        table.missing("of", '["..."]')
-    for key in ("system", "kept"):
-        said[key] = said[key] if key in table.data else shared[key]
-    for key in ("options", "assumes"):
-        said[key] = shared[key] + said[key]
-    return Implementation(name=table.name, **said)
+def _implementation(table: Table) -> Implementation:
+    calls = partial(Table.choice, names=CALLS, noun="subject of a call")
+    cut, order = partial(Table.choice, names=CUTS), partial(Table.choice, names=("loop", "fold"))
+    readers: dict[str, Reader] = {"cut": cut, "parameters": calls, "gradients": calls, "order": order, "sets": _sets, "buckets": _buckets}
+    return table.record(Implementation, {"name": table.name}, **readers)
 
 
 def _sets(table: Table, key: str) -> dict[str, Any]:
@@ -166,12 +157,9 @@ def _sets(table: Table, key: str) -> dict[str, Any]:
     return dict(inner.data)
 
 
-def _numbers(table: Table, key: str) -> dict[str, int]:
-    inner = table.table(key)
-    return {name: inner.count(name) or 1 for name in inner.data}
-
-
 def _buckets(table: Table, key: str) -> tuple[int, ...]:
-    what, pair = "the bytes of the first bucket and of the others", [0, 0]
-    is_pair = lambda value: isinstance(value, list) and len(value) == 2 and all(map(is_count, value))
-    return tuple(table.value(key, is_pair, what) or pair)
+    return tuple(table.value(key, _are_two, "the bytes of the first bucket and of every other") or (0, 0))
+
+
+def _are_two(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(is_count, value))

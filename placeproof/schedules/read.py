@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from placeproof.core.tables import FileKind, Reader, Table, shown
+from placeproof.core.tables import FileKind, Reader, Table, records, shown
 from placeproof.schedules.expression import Expression, read
 from placeproof.schedules.schedule import COUNTS, QUANTITIES, SIZES, TIMES, Form, Kind, Layout, Need, Phase, Printed, Schedule, Token
 
@@ -35,8 +35,8 @@ def _schedule(table: Table) -> Schedule:
         layout=lambda table, key: Layout(table.choice(key, [*Layout]) or "loop"),
         chunks=_chunks,
         order=lambda table, key: _order(table.table(key)),
-        needs=lambda table, key: tuple(map(_need, table.rows(key))),
-        closed=lambda table, key: tuple(Form(**_form(row, proved=Table.texts)) for row in table.rows(key)),
+        needs=records(Need, rule=partial(Table.parsed, read=_relation(_DEGREES), default="0 == 0", required=True)),
+        closed=records(Form, **_FORM),
         printed=lambda table, key: tuple(map(_printed, table.rows(key))),
     )
     return table.sound(Schedule(**said.pop("order"), **said))
@@ -65,7 +65,7 @@ def _order(table: Table) -> dict[str, Any]:
         let=lambda table, key: tuple((t, _number(COUNTS + lets[:n])(table.table(key), t)) for n, t in enumerate(lets)),
         turn=lambda table, key: _number(_DEGREES)(table, key) if key in table.data else None,
         made_for=lambda table, key: _number(_DEGREES)(table, key) if key in table.data else None,
-        phases=lambda table, key: tuple(Phase(**_phase(row, COUNTS + lets)) for row in table.rows(key)),
+        phases=records(Phase, times=_number(COUNTS + lets), run=_run),
     )
 
 
@@ -83,9 +83,8 @@ def _relation(names: Collection[str]) -> Callable[[str], Expression]:
     return relation
 
 
-def _phase(row: Table, names: Collection[str]) -> dict[str, Any]:
-    said = row.fields(times=_number(names), run=Table.required, doc=Table.text)
-    return {**said, "run": tuple(_slot(row, word) for word in said["run"].split())}
+def _run(row: Table, key: str) -> tuple[tuple[Token, ...], ...]:
+    return tuple(_slot(row, word) for word in row.required(key).split())
 
 
 def _slot(row: Table, word: str) -> tuple[Token, ...]:
@@ -101,17 +100,13 @@ def _slot(row: Table, word: str) -> tuple[Token, ...]:
     return tuple(tokens)
 
 
-def _need(row: Table) -> Need:
-    rule = partial(Table.parsed, read=_relation(_DEGREES), default="0 == 0", required=True)
-    return Need(**row.fields(rule=rule, because=Table.text, source=Table.text))
-
-
-def _form(row: Table, **others: Reader) -> dict[str, Any]:
-    """What is said of a quantity."""
-    what = partial(Table.choice, names=QUANTITIES, noun="quantity of a schedule")
-    return row.fields(what=what, form=_number(_FORMS), when=lambda table, key: table.each(key, _relation(_FORMS)), **others)
+_FORM: dict[str, Reader] = {
+    "what": partial(Table.choice, names=QUANTITIES, noun="quantity of a schedule"),
+    "form": _number(_FORMS),
+    "when": partial(Table.each, read=_relation(_FORMS)),
+}
 
 
 def _printed(row: Table) -> Printed:
-    said = _form(row, source=Table.text, note=Table.text)
+    said = row.fields(**_FORM, source=Table.text, note=Table.text)
     return Printed(source=said.pop("source"), note=said.pop("note"), form=Form(**said))

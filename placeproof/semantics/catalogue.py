@@ -11,7 +11,7 @@ from pathlib import Path
 from placeproof.blocks import BLOCKS
 from placeproof.blocks import text as block_text
 from placeproof.core.diagnostics import InputError
-from placeproof.core.tables import FileKind, Reader, Table
+from placeproof.core.tables import FileKind, Table, records
 from placeproof.programs import Program, read
 from placeproof.schedules import load
 from placeproof.semantics.lower import lower
@@ -119,8 +119,7 @@ def rules() -> dict[str, Rule]:
 def read_rules(table: Table) -> tuple[Rule, ...]:
     """The rules of a file. Raises InputError with all that is wrong with it."""
     table.known(("rule",))
-    readers: dict[str, Reader] = {"name": Table.required, "says": Table.required, "holds": Table.texts, "fails": Table.texts}
-    return table.sound(tuple(Rule(**row.fields(**readers)) for row in table.rows("rule")))
+    return table.sound(records(Rule)(table, "rule"))
 
 
 __all__ = ["BLOCKS", "Rule", "about", "apart", "compositions", "not_equivalent", "read_block", "read_not_equivalent", "rules", "variants"]

@@ -111,8 +111,8 @@ def _setting(table: Table, key: str) -> Any:
 
 
 def _option(table: Table, strategy: Table) -> Option:
-    read = table.fields(sets=Table.text, kinds=Table.texts, default=_setting, doc=Table.text, inner_of=Table.text)
-    option = Option(name=table.name, **{**read, "inner_of": read["inner_of"] or None})
+    given = {"name": table.name}
+    option = table.record(Option, given, sets=Table.text, kinds=Table.texts, default=_setting, doc=Table.text)
     if option.sets not in SCHEDULE_FIELDS:
         table.refuse(f"option `{option.name}` sets nothing known: {option.sets!r}", "sets", help=one_of(SCHEDULE_FIELDS))
     if option.inner_of:
