@@ -148,6 +148,7 @@ def _implementation(table: Table) -> Implementation:
     calls = partial(Table.choice, names=CALLS, noun="subject of a call")
     cut, order = partial(Table.choice, names=CUTS), partial(Table.choice, names=("loop", "fold"))
     readers: dict[str, Reader] = {"cut": cut, "parameters": calls, "gradients": calls, "order": order, "sets": _sets, "buckets": _buckets}
+    table.table("when").known(SCHEDULE_FIELDS)
     return table.record(Implementation, {"name": table.name}, **readers)
 
 
