@@ -13,6 +13,7 @@ import pytest
 from placeproof.core.diagnostics import InputError
 from placeproof.framework_rules import of_system, rules
 from placeproof.importers import read_config
+from placeproof.importers.accelerate.facts import MEGATRON_SAYS
 from placeproof.importers.accelerate.facts import SAYS as ACCELERATE
 from placeproof.importers.asked import Known, Says
 from placeproof.importers.deepspeed.facts import SAYS as DEEPSPEED
@@ -21,7 +22,12 @@ from placeproof.importers.megatron.facts import SAYS as MEGATRON
 from placeproof.importers.torchtitan.facts import SAYS as TORCHTITAN
 
 CONFIGS = Path(__file__).parent / "configs"
-SAID: dict[str, dict[str, Says]] = {"accelerate": ACCELERATE, "deepspeed": DEEPSPEED, "megatron": MEGATRON, "torchtitan": TORCHTITAN}
+SAID: dict[str, dict[str, Says]] = {
+    "accelerate": {**ACCELERATE, **MEGATRON_SAYS},
+    "deepspeed": DEEPSPEED,
+    "megatron": MEGATRON,
+    "torchtitan": TORCHTITAN,
+}
 
 _PROGRAM = "the program or the model decides it, and not the file"
 #: Rules of the four systems that no file can be asked for, and why.
@@ -71,7 +77,7 @@ def test_every_rule_is_asked_or_is_none_of_a_file(system: str, given: dict[str, 
 @pytest.mark.parametrize(("system", "rule"), [(system, rule) for system, said in SAID.items() for rule in said])
 def test_what_is_told_of_a_rule_speaks_of_its_facts_and_of_settings_that_there_are(system: str, rule: str) -> None:
     says, known = SAID[system][rule], rules()[rule]
-    assert known.system in (system, "pytorch")
+    assert known.system in (system, "pytorch") or (system, rule) in {("accelerate", name) for name in MEGATRON_SAYS}
     speaks = {name for text in (says.message, says.help) for _, name, _, _ in Formatter().parse(text) if name}
     assert speaks <= set(known.formula.names)
     fields = {f.name for f in importlib.import_module(f"placeproof.importers.{system}.fields").FIELDS}
@@ -98,6 +104,14 @@ BROKEN = [
         8,
         "accelerate-03",
         "parallelism",
+    ),
+    (
+        "accelerate",
+        "distributed_type: MEGATRON_LM\nmegatron_lm_config:\n  megatron_lm_tp_degree: 2\n  megatron_lm_sequence_parallelism: false\n"
+        "  megatron_lm_expert_model_parallel_size: 2\n",
+        8,
+        "megatron-62",
+        "megatron_lm_expert",
     ),
 ]
 
