@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from placeproof.core.diagnostics import InputError
+from placeproof.core.diagnostics import InputError, Problems
 from placeproof.framework_rules import of_system, rules
 from placeproof.importers import read_config
 from placeproof.importers.accelerate.facts import MEGATRON_SAYS
 from placeproof.importers.accelerate.facts import SAYS as ACCELERATE
 from placeproof.importers.asked import Known, Says
 from placeproof.importers.deepspeed.facts import SAYS as DEEPSPEED
+from placeproof.importers.document import read_document
+from placeproof.importers.fields import Reader
 from placeproof.importers.megatron.facts import PASSED_OVER
 from placeproof.importers.megatron.facts import SAYS as MEGATRON
 from placeproof.importers.torchtitan.facts import SAYS as TORCHTITAN
@@ -132,3 +134,13 @@ def test_a_rule_is_not_asked_of_a_value_that_cannot_be() -> None:
     with pytest.raises(InputError) as refused:
         read_config("[training]\nseq_len = 9\n[parallelism]\ntensor_parallel_degree = 0\n", system="torchtitan", world=8)
     assert [d.code for d in refused.value.diagnostics] == ["PP503"]
+
+
+def test_a_rule_is_broken_only_by_what_is_known() -> None:
+    known = Known(Reader(read_document("--num-attention-heads 6", "mine", "arguments", Problems()), (), Problems()))
+    known.put("heads", 6)
+    assert not known.breaks("megatron-16")
+    known.put("tp", 4)
+    assert known.breaks("megatron-16")
+    known.put("tp", 3)
+    assert not known.breaks("megatron-16")

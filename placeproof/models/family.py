@@ -20,7 +20,12 @@ GROUPS = ("matrix", "norm", "embedding", "expert", "router")
 WHOLE = frozenset({"hidden", "q_rank", "kv_rank"})
 #: What a file of a model is: a family, or a preset of one.
 KIND = FileKind(
-    noun="a model's file", manual="see docs/how-to/models.md", unreadable="PP501", unknown="PP502", wrong="PP503", missing="PP503"
+    noun="a model's file",
+    manual="compare it with the files in placeproof/models",
+    unreadable="PP501",
+    unknown="PP502",
+    wrong="PP503",
+    missing="PP503",
 )
 _FOLDER = Path(__file__).parent / "families"
 

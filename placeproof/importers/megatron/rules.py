@@ -84,9 +84,7 @@ def _check_model(reader: Reader, sizes: Sizes) -> None:
     """Groups and widths."""
     heads, groups = reader.get("num_attention_heads"), reader.get("num_query_groups") or 1
     if flag(reader, "group_query_attention"):
-        message = f"{groups} query groups and a degree of tensor parallelism of {sizes.tp}: neither divides the other"
         name = first(reader, "num_query_groups", "group_query_attention")
-        _deny(reader, groups % sizes.tp != 0 and sizes.tp % groups != 0, name, message, "change one of the two")
         message = f"{heads} attention heads are no multiple of {groups} query groups"
         _deny(reader, heads is not None and heads % groups != 0, name, message, "every group serves equally many heads")
     message = "`bf16` and `fp16` exclude each other"
