@@ -10,18 +10,26 @@ from typing import Any
 
 import pytest
 
-from placeproof.core.diagnostics import InputError
+from placeproof.core.diagnostics import InputError, Problems
 from placeproof.framework_rules import of_system, rules
 from placeproof.importers import read_config
+from placeproof.importers.accelerate.facts import MEGATRON_SAYS
 from placeproof.importers.accelerate.facts import SAYS as ACCELERATE
 from placeproof.importers.asked import Known, Says
 from placeproof.importers.deepspeed.facts import SAYS as DEEPSPEED
+from placeproof.importers.document import read_document
+from placeproof.importers.fields import Reader
 from placeproof.importers.megatron.facts import PASSED_OVER
 from placeproof.importers.megatron.facts import SAYS as MEGATRON
 from placeproof.importers.torchtitan.facts import SAYS as TORCHTITAN
 
 CONFIGS = Path(__file__).parent / "configs"
-SAID: dict[str, dict[str, Says]] = {"accelerate": ACCELERATE, "deepspeed": DEEPSPEED, "megatron": MEGATRON, "torchtitan": TORCHTITAN}
+SAID: dict[str, dict[str, Says]] = {
+    "accelerate": {**ACCELERATE, **MEGATRON_SAYS},
+    "deepspeed": DEEPSPEED,
+    "megatron": MEGATRON,
+    "torchtitan": TORCHTITAN,
+}
 
 _PROGRAM = "the program or the model decides it, and not the file"
 #: Rules of the four systems that no file can be asked for, and why.
@@ -71,7 +79,7 @@ def test_every_rule_is_asked_or_is_none_of_a_file(system: str, given: dict[str, 
 @pytest.mark.parametrize(("system", "rule"), [(system, rule) for system, said in SAID.items() for rule in said])
 def test_what_is_told_of_a_rule_speaks_of_its_facts_and_of_settings_that_there_are(system: str, rule: str) -> None:
     says, known = SAID[system][rule], rules()[rule]
-    assert known.system in (system, "pytorch")
+    assert known.system in (system, "pytorch") or (system, rule) in {("accelerate", name) for name in MEGATRON_SAYS}
     speaks = {name for text in (says.message, says.help) for _, name, _, _ in Formatter().parse(text) if name}
     assert speaks <= set(known.formula.names)
     fields = {f.name for f in importlib.import_module(f"placeproof.importers.{system}.fields").FIELDS}
@@ -99,6 +107,14 @@ BROKEN = [
         "accelerate-03",
         "parallelism",
     ),
+    (
+        "accelerate",
+        "distributed_type: MEGATRON_LM\nmegatron_lm_config:\n  megatron_lm_tp_degree: 2\n  megatron_lm_sequence_parallelism: false\n"
+        "  megatron_lm_expert_model_parallel_size: 2\n",
+        8,
+        "megatron-62",
+        "megatron_lm_expert",
+    ),
 ]
 
 
@@ -118,3 +134,13 @@ def test_a_rule_is_not_asked_of_a_value_that_cannot_be() -> None:
     with pytest.raises(InputError) as refused:
         read_config("[training]\nseq_len = 9\n[parallelism]\ntensor_parallel_degree = 0\n", system="torchtitan", world=8)
     assert [d.code for d in refused.value.diagnostics] == ["PP503"]
+
+
+def test_a_rule_is_broken_only_by_what_is_known() -> None:
+    known = Known(Reader(read_document("--num-attention-heads 6", "mine", "arguments", Problems()), (), Problems()))
+    known.put("heads", 6)
+    assert not known.breaks("megatron-16")
+    known.put("tp", 4)
+    assert known.breaks("megatron-16")
+    known.put("tp", 3)
+    assert not known.breaks("megatron-16")

@@ -113,3 +113,9 @@ def suggestion(name: str, known: Iterable[str]) -> str | None:
     if not picked:
         return None
     return "did you mean " + " or ".join(f"`{c}`" for c in picked) + "?"
+
+
+def unknown_name(message: str, name: str, known: Iterable[str], listed: str) -> InputError:
+    """That there is nothing of a name (PP101): what was meant, and a sentence that lists what there is."""
+    hint = suggestion(name, known)
+    return InputError([Diagnostic(code="PP101", message=message, help=f"{hint} {listed}" if hint else listed)])

@@ -22,6 +22,11 @@ def config_kind(text: str) -> str | None:
     return CONFIG_KINDS.get(Path(text.strip()).suffix.lower())
 
 
+def stems(folder: Path, ending: str = ".toml") -> tuple[str, ...]:
+    """The names of the files of a folder, without their ending, sorted."""
+    return tuple(sorted(path.name.removesuffix(ending) for path in folder.glob(f"*{ending}")))
+
+
 def expanded(path: str | Path) -> Path:
     """A path, with the home directory for `~` where there is one."""
     try:

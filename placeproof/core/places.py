@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 from placeproof.core.diagnostics import Place
 
-_HEADER = re.compile(r"\s*\[{1,2}([A-Za-z0-9_\-.\"' \t]+)\]{1,2}\s*(?:#.*)?$")
-_KEY = re.compile(r"\s*([A-Za-z0-9_.\-\"']+)\s*=")
+#: Keys that lead to a value; a number counts the tables of a list, from 0.
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+_NAME = r"""(?:"[^"]*"|'[^']*'|[A-Za-z0-9_\-]+)"""
+_NAMES = rf"{_NAME}(?:[ \t]*\.[ \t]*{_NAME})*"
+_HEADER = re.compile(rf"\s*(\[{{1,2}})[ \t]*({_NAMES})[ \t]*\]{{1,2}}\s*(?:#.*)?$")
+_KEY = re.compile(rf"\s*({_NAMES})\s*=")
 
 
 def toml_fault(error: Exception, text: str, source: str) -> tuple[str, Place]:
@@ -21,56 +28,86 @@ def toml_fault(error: Exception, text: str, source: str) -> tuple[str, Place]:
     return re.sub(r" \(at .*\)$", "", str(error)), Place(source=source, line=line, column=column, text=shown)
 
 
-def toml_place(text: str, source: str, path: tuple[str, ...]) -> Place | None:
-    """The line that defines a key, in its table; of a key that is missing, the nearest table around it."""
+def toml_place(text: str, source: str, path: KeyPath) -> Place | None:
+    """The line that defines a key, in its table; of a key that is missing, the nearest table around it.
+
+    A path without numbers leads to the first table of a list.
+    """
     index = _index(text)
-    for length in range(len(path), 0, -1):
-        wanted = path[:length]
-        keys = [index.keys[wanted[:n]] for n in range(1, length + 1) if wanted[:n] in index.keys]
-        tables = [index.tables[wanted]] if wanted in index.tables else []
-        if not keys and not tables:
-            continue
-        first = min((*keys, *tables), key=lambda found: found.number)
-        if not first.key:
-            return Place(source=source, line=first.number, column=1, length=len(first.line.strip()), text=first.line)
-        return _within(first.line, first.number, first.start, first.key, wanted[first.depth :], source)
+    for depth in range(len(path), 0, -1):
+        if line := index.get(path[:depth]):
+            return line.place(path[depth:], source)
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line that defines something. ``key``: as it is written, empty for a table; ``depth``: how many names lead to it."""
+    """A line that defines something. ``start``, ``length``: the part that is shown; ``inside``: where what it holds begins."""
 
     number: int
-    line: str
-    start: int = 0
-    key: str = ""
-    depth: int = 0
+    text: str
+    start: int
+    length: int
+    inside: int
 
-
-@dataclass(frozen=True, slots=True)
-class _Index:
-    """The first line that defines each table and each key."""
-
-    tables: dict[tuple[str, ...], _Line]
-    keys: dict[tuple[str, ...], _Line]
+    def place(self, rest: KeyPath, source: str) -> Place:
+        """The place of a key that the line itself holds; that of the line where it does not."""
+        start, length, inside = self.start, self.length, self.inside
+        for key in rest:
+            if isinstance(key, int):
+                row = re.compile(rf"(?:[^{{]*\{{){{{key + 1}}}").match(self.text, inside)
+                inside = row.end() if row else len(self.text)
+            elif inner := re.compile(rf"(?<!\w){re.escape(key)}(?!\w)").search(self.text, inside):
+                start, length, inside = inner.start(), len(key), inner.end()
+        return Place(source=source, line=self.number, column=start + 1, length=length, text=self.text)
 
 
 @lru_cache(maxsize=8)
-def _index(text: str) -> _Index:
-    """One pass over the lines: who asks for thousands of places must not pass over them each time."""
-    found, table = _Index({}, {}), tuple[str, ...]()
+def _index(text: str) -> dict[KeyPath, _Line]:
+    """The first line that defines each table and each key.
+
+    One pass over the lines: who asks for thousands of places must not pass over them each time. A table of a list begins with a header,
+    or with a line that begins with a brace.
+    """
+    index: dict[KeyPath, _Line] = {}
+    rows: dict[KeyPath, int] = {}  # how many tables each list has so far
+    table: KeyPath = ()
+    listed: KeyPath = ()  # the key whose list may go on
+    braces = 0
     for number, line in enumerate(text.splitlines(), start=1):
+        start = len(line) - len(line.lstrip())
         if header := _HEADER.match(line):
-            table = tuple(p.strip().strip("\"'") for p in header[1].split("."))
-            found.tables.setdefault(table, _Line(number, line))
+            table = names = _numbered(header[2], rows, new=header[1] == "[[")
+            made = _Line(number, line, 0, len(line.strip()), len(line))
+            listed = ()
         elif key := _KEY.match(line):
-            names = table + tuple(p.strip("\"'") for p in key[1].split("."))
-            found.keys.setdefault(names, _Line(number, line, key.start(1), key[1], len(names)))
-    return found
+            listed = names = (*table, *_names(key[1]))
+            made = _Line(number, line, start, len(key[1]), key.end())
+            braces = line.count("{")
+        elif listed and line.startswith("{", start):
+            names = (*listed, braces)
+            made = _Line(number, line, start, len(line.strip().rstrip(",")), start)
+            braces += 1
+        else:
+            continue
+        index.setdefault(names, made)
+        index.setdefault(tuple(name for name in names if isinstance(name, str)), made)
+    return index
 
 
-def _within(line: str, number: int, start: int, key: str, rest: tuple[str, ...], source: str) -> Place:
-    if rest and (inner := re.search(rf"(?<![\w]){re.escape(rest[-1])}(?![\w])", line[start + len(key) :])):
-        start, key = start + len(key) + inner.start(), rest[-1]
-    return Place(source=source, line=number, column=start + 1, length=len(key), text=line)
+def _names(written: str) -> Iterator[str]:
+    return (name.strip("\"'") for name in re.findall(_NAME, written))
+
+
+def _numbered(written: str, rows: dict[KeyPath, int], *, new: bool) -> KeyPath:
+    """The names of a header with the number of the table in each list that they lead through; ``new``: a table of a list begins."""
+    table: KeyPath = ()
+    for name in _names(written):
+        table = (*table, name)
+        if table in rows:
+            table = (*table, rows[table] - 1)
+    if new:
+        names = table[:-1] if isinstance(table[-1], int) else table
+        rows[names] = rows.get(names, 0) + 1
+        table = (*names, rows[names] - 1)
+    return table

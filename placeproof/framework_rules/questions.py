@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
+from placeproof.core.tables import Table
 from placeproof.framework_rules.domains import grid, size
 from placeproof.framework_rules.formula import Fact, Facts, Formula, read_formula
-from placeproof.framework_rules.functions import OURS
-from placeproof.framework_rules.table import SYSTEMS, rules
+from placeproof.framework_rules.table import KIND, SYSTEMS, domains, ours, rules
 
 _FILE = Path(__file__).parent / "questions.toml"
 
@@ -77,8 +75,13 @@ class Question:
 @lru_cache(maxsize=1)
 def questions() -> dict[str, Question]:
     """The questions by name."""
-    data = tomllib.loads(_FILE.read_text(encoding="utf-8"))["question"]
-    return {entry["name"]: _question(entry) for entry in data}
+    return {question.name: question for question in read_questions(Table.open(_FILE, kind=KIND))}
+
+
+def read_questions(table: Table) -> tuple[Question, ...]:
+    """The questions of a file. Raises InputError with all that is wrong with it."""
+    table.known(("question",))
+    return table.sound(tuple(map(_question, table.rows("question"))))
 
 
 def asked(rule: str) -> tuple[Question, ...]:
@@ -86,28 +89,42 @@ def asked(rule: str) -> tuple[Question, ...]:
     return tuple(q for q in questions().values() if any(rule in answer.rules for answer in q.answers))
 
 
-def _question(entry: dict[str, Any]) -> Question:
-    return Question(
-        name=entry["name"],
-        asks=entry["asks"],
-        says=entry["says"],
-        line=read_formula(entry["line"], OURS),
-        proved=tuple(entry["proved"]),
-        domains={name: tuple(values) for name, values in entry["domains"].items()},
-        answers=tuple(_answer(answer) for answer in entry["answer"]),
+def _question(row: Table) -> Question:
+    said = row.fields(
+        **dict.fromkeys(("name", "asks", "says"), Table.required),
+        line=partial(Table.parsed, read=ours, required=True),
+        proved=Table.texts,
+        domains=domains,
+        answer=lambda row, key: tuple(map(_answer, row.rows(key))),
     )
+    return Question(answers=said.pop("answer"), **said)
 
 
-def _answer(entry: dict[str, Any]) -> Answer:
-    found = tuple(rules()[name] for name in entry.get("rules", ()))
+def _answer(row: Table) -> Answer:
+    """An answer by rules of the collection, or one that is said here."""
+    said = row.fields(
+        **dict.fromkeys(("system", "says", "citation"), Table.text if "rules" in row.data else Table.required),
+        rules=Table.texts,
+        formula=partial(Table.parsed, read=read_formula, required="rules" not in row.data),
+        facts=_derived,
+    )
+    for name in said["rules"]:
+        if name not in rules():
+            row.unknown(f"there is no rule `{name}`", name, rules(), "rules")
+    found = [rules()[name] for name in said["rules"] if name in rules()]
     return Answer(
-        system=found[0].system if found else entry["system"],
-        says="; ".join(rule.says for rule in found) or entry["says"],
-        citation="; ".join(rule.citation for rule in found) or entry["citation"],
-        rules=tuple(rule.id for rule in found),
-        formulas=tuple(rule.formula for rule in found) or (read_formula(entry["formula"]),),
-        facts={name: read_formula(text) for name, text in entry.get("facts", {}).items()},
+        system=found[0].system if found else said["system"],
+        says="; ".join(rule.says for rule in found) or said["says"],
+        citation="; ".join(rule.citation for rule in found) or said["citation"],
+        rules=said["rules"],
+        formulas=tuple(rule.formula for rule in found) or (said["formula"],),
+        facts=said["facts"],
     )
+
+
+def _derived(row: Table, key: str) -> dict[str, Formula]:
+    inner = row.table(key)
+    return {name: inner.parsed(name, read_formula) for name in inner.data}
 
 
 def _part(question: Question, one: Answer, two: Answer) -> Parted | None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.tables import FileKind, Table, records
+from placeproof.framework_rules.domains import domain
 from placeproof.framework_rules.formula import Fact, Facts, Formula, read_formula
 from placeproof.framework_rules.functions import OURS
 
 _FOLDER = Path(__file__).parent
+#: What the files beside this module are.
+KIND = FileKind(noun="a file of rules", manual="see the other entries, and docs/reference/rules.md")
 
 
 class Kind(Enum):
@@ -117,7 +120,7 @@ class Rule:
 @lru_cache(maxsize=1)
 def rules() -> dict[str, Rule]:
     """All rules by id, system by system, in the order of the collection."""
-    found = [_rule(entry) for system in SYSTEMS for entry in _read(system)]
+    found = [rule for system in SYSTEMS for rule in read_rules(Table.open(_FOLDER / f"{system}.toml", kind=KIND))]
     by_id = {rule.id: rule for rule in found}
     assert len(by_id) == len(found), "an id is used twice"
     return by_id
@@ -152,66 +155,56 @@ def broken(system: str, facts: Facts) -> tuple[Broken, ...]:
     return tuple(Broken(rule=rule, facts={name: facts[name] for name in rule.formula.names}) for rule in failed)
 
 
-def _read(name: str) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = tomllib.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))["rule"]
-    return entries
+def read_rules(table: Table) -> tuple[Rule, ...]:
+    """The rules of a file. Raises InputError with all that is wrong with it."""
+    table.known(("rule",))
+    return table.sound(tuple(map(_rule, table.rows("rule"))))
 
 
-def _rule(entry: dict[str, Any]) -> Rule:
-    """A rule of a table. A key that is not known is an error of ours."""
-    rest = dict(entry)
-
-    def texts(key: str) -> tuple[str, ...]:
-        return tuple(rest.pop(key, ()))
-
-    def pairs(key: str) -> tuple[Pair, ...]:
-        return tuple(Pair(**pair) for pair in rest.pop(key, ()))
-
-    def relations(key: str) -> tuple[Formula, ...]:
-        return tuple(read_formula(text, OURS) for text in rest.pop(key, ()))
-
-    formula, template = read_formula(rest.pop("formula")), rest.pop("template", None)
-    rule = Rule(
-        id=rest.pop("id"),
-        says=rest.pop("rule"),
-        formula=formula,
-        citation=rest.pop("citation"),
-        kind=Kind(rest.pop("class")),
-        why=rest.pop("why"),
-        proved=texts("proved"),
-        refuted=texts("refuted"),
-        refused=texts("refused"),
-        template=_template(template) if template else None,
-        line=_line(rest, formula) if "line" in rest else None,
-        saves_nothing=pairs("saves_nothing"),
-        dearer=pairs("dearer"),
-        costs=relations("costs"),
-        free=relations("free"),
+def _rule(row: Table) -> Rule:
+    said = row.fields(
+        **dict.fromkeys(("id", "rule", "citation", "why"), Table.required),
+        **dict.fromkeys(("proved", "refuted", "refused"), Table.texts),
+        **dict.fromkeys(("costs", "free"), partial(Table.each, read=ours)),
+        **dict.fromkeys(("saves_nothing", "dearer"), records(Pair)),
+        **dict.fromkeys(("stricter_why", "looser_why"), Table.text),
+        **dict.fromkeys(("class", "stricter"), _kind),
+        formula=partial(Table.parsed, read=read_formula, required=True),
+        template=lambda row, key: _template(row.table(key)) if key in row.data else None,
+        line=partial(Table.parsed, read=ours),
+        domains=domains,
     )
-    assert not rest, f"{rule.id}: unknown keys {', '.join(rest)}"
-    return rule
-
-
-def _template(entry: dict[str, Any]) -> Template:
-    configs = ({name: _fact(value) for name, value in config.items()} for config in entry["configs"])
-    return Template(program=entry["program"], configs=tuple(configs))
-
-
-def _line(rest: dict[str, Any], formula: Formula) -> Line:
-    """What we say of where the line is; takes its keys out of an entry."""
-    from placeproof.framework_rules.domains import domain
-
-    line = read_formula(rest.pop("line"), OURS)
-    own = {name: tuple(map(_fact, values)) for name, values in rest.pop("domains", {}).items()}
-    stricter = rest.pop("stricter", None)
+    formula, line, own = said["formula"], said.pop("line"), said.pop("domains")
     names = dict.fromkeys((*formula.names, *line.names))
-    return Line(
+    drawn = Line(
         formula=line,
         domains={name: own[name] if name in own else domain(name) for name in names},
-        stricter=Kind(stricter) if stricter else None,
-        stricter_why=rest.pop("stricter_why", ""),
-        looser_why=rest.pop("looser_why", ""),
+        **{key: said.pop(key) for key in ("stricter", "stricter_why", "looser_why")},
     )
+    return Rule(says=said.pop("rule"), kind=said.pop("class") or Kind.SHAPE, line=drawn if "line" in row.data else None, **said)
+
+
+def domains(table: Table, key: str) -> dict[str, tuple[Fact, ...]]:
+    """For each fact of a table the values that it may have."""
+    inner, is_list = table.table(key), lambda value: isinstance(value, list)
+    return {name: tuple(map(_fact, inner.value(name, is_list, "a list of values") or ())) for name in inner.data}
+
+
+def _kind(row: Table, key: str) -> Kind | None:
+    said = row.choice(key, [kind.value for kind in Kind]) if key == "class" or key in row.data else ""
+    return Kind(said) if said else None
+
+
+def _template(table: Table) -> Template:
+    said = table.fields(program=Table.required, configs=Table.rows)
+    return Template(
+        program=said["program"], configs=tuple({name: _fact(value) for name, value in row.data.items()} for row in said["configs"])
+    )
+
+
+def ours(text: str) -> Formula:
+    """A formula that may use our functions. Raises FormulaError where it is none."""
+    return read_formula(text, OURS)
 
 
 def _fact(value: Any) -> Fact:

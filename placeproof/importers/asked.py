@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from placeproof.framework_rules import Broken, broken
+from placeproof.framework_rules import Broken, broken, rules
 from placeproof.framework_rules.formula import Fact
 from placeproof.importers.fields import Reader
 
@@ -40,6 +40,11 @@ class Known:
         if (value is not None or unset) and all(self.reader.sound(one) for one in settings):
             self.facts[name] = value
             self.settings[name] = settings
+
+    def breaks(self, rule: str) -> bool:
+        """Whether what is known breaks a rule: what follows from the same mistake is not to be told beside it."""
+        formula = rules()[rule].formula
+        return set(formula.names) <= set(self.facts) and not formula.holds(self.facts)
 
     def ask(self, system: str, refuse: Refuse, says: Mapping[str, Says], passed_over: Collection[str] = ()) -> None:
         """Refuse what breaks a rule of the system. ``passed_over``: rules that are not asked of such a file."""

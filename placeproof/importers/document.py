@@ -8,13 +8,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 from placeproof.core.diagnostics import Place, Problems
-from placeproof.core.places import toml_fault, toml_place
+from placeproof.core.places import KeyPath, toml_fault, toml_place
 
-#: Keys and positions in lists that lead to a value.
-Path: TypeAlias = tuple[str | int, ...]
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _COMMENT = re.compile(rf"{_STRING}|#[^\n\r]*|//[^\n\r]*|/\*.*?\*/", re.DOTALL)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -36,7 +34,7 @@ class Document:
     data: Mapping[str, Any]
     source: str
     text: str
-    spans: Mapping[Path, tuple[int, int, int]] = field(default_factory=dict)
+    spans: Mapping[KeyPath, tuple[int, int, int]] = field(default_factory=dict)
     again: frozenset[str] = frozenset()
     bare: bool = False
 
@@ -48,7 +46,7 @@ class Document:
     def place(self, *path: str | int) -> Place | None:
         """Where a key stands; that of the nearest one around it for a key that is missing."""
         if not self.spans:
-            return toml_place(self.text, self.source, tuple(str(p) for p in path))
+            return toml_place(self.text, self.source, path)
         while path and path not in self.spans:
             path = path[:-1]
         if not path:
@@ -111,9 +109,9 @@ def _json(text: str, source: str, problems: Problems, plain: str | None = None) 
     return Document(data=data, source=source, text=text, spans=_json_spans(parsed, text, source, problems))
 
 
-def _json_spans(plain: str, text: str, source: str, problems: Problems) -> dict[Path, tuple[int, int, int]]:
+def _json_spans(plain: str, text: str, source: str, problems: Problems) -> dict[KeyPath, tuple[int, int, int]]:
     """Where each key of a JSON text stands. ``plain`` is known to be JSON, ``text`` is what is shown; keys that come twice are problems."""
-    spans: dict[Path, tuple[int, int, int]] = {}
+    spans: dict[KeyPath, tuple[int, int, int]] = {}
     starts = [0, *(m.end() for m in re.finditer("\n", plain))]
     path: list[str | int] = []
     line = 0
@@ -173,12 +171,12 @@ class _YamlSpans:
 
     def __init__(self, text: str, source: str, problems: Problems) -> None:
         self.text, self.source, self.problems = text, source, problems
-        self.found: dict[Path, tuple[int, int, int]] = {}
+        self.found: dict[KeyPath, tuple[int, int, int]] = {}
         self.again: set[str] = set()
         self.values = 0
         self.faulty = False
 
-    def walk(self, node: Any, path: Path, around: frozenset[int]) -> None:
+    def walk(self, node: Any, path: KeyPath, around: frozenset[int]) -> None:
         """Note the keys below a node. ``around``: the nodes that it lies in."""
         self.values += 1
         if (id(node) in around or self.values > MOST_VALUES) and not self.faulty:
@@ -197,7 +195,7 @@ class _YamlSpans:
             else:
                 self.walk(item, (*path, number), inside)
 
-    def _key(self, key: Any, here: Path) -> None:
+    def _key(self, key: Any, here: KeyPath) -> None:
         start, end = key.start_mark, key.end_mark
         span = (start.line + 1, start.column + 1, end.column - start.column)
         if here in self.found and self.found[here] != span:
@@ -226,7 +224,7 @@ def _arguments(text: str, source: str, problems: Problems) -> Document | None:
     last counts, as programs that parse arguments take it.
     """
     data: dict[str, Any] = {}
-    spans: dict[Path, tuple[int, int, int]] = {}
+    spans: dict[KeyPath, tuple[int, int, int]] = {}
     name, again = "", set[str]()
     if found := _SCRIPT.search(text):
         at = text.count("\n", 0, found.start()) + 1

@@ -9,7 +9,8 @@ from math import isfinite
 from typing import Any
 
 from placeproof.core.diagnostics import MOST, Problems, suggestion
-from placeproof.importers.document import Document, Path
+from placeproof.core.places import KeyPath
+from placeproof.importers.document import Document
 from placeproof.importers.imported import Reading, Role
 
 #: A value that another program fills in: nothing is known of it.
@@ -91,7 +92,7 @@ class Reader:
         """A problem with a setting, at its place."""
         self.problems.add(code, message, place=self.document.place(*name.split(".")), help=help, notes=notes)
 
-    def _walk(self, table: Mapping[str, Any], path: Path) -> None:
+    def _walk(self, table: Mapping[str, Any], path: KeyPath) -> None:
         for key, value in table.items():
             here = (*path, str(key))
             known = self._field(here)
@@ -105,15 +106,15 @@ class Reader:
             else:
                 self._unknown(str(key), value, path, here)
 
-    def _field(self, path: Path) -> Field | None:
+    def _field(self, path: KeyPath) -> Field | None:
         names = [str(p) for p in path]
         return self.fields.get(".".join(names)) or self.fields.get(".".join([*names[:-1], "*"]))
 
-    def _inside(self, path: Path) -> list[str]:
+    def _inside(self, path: KeyPath) -> list[str]:
         """The names that a table may have."""
         return sorted(self._tables.get(".".join(str(p) for p in path), ()))
 
-    def _unknown(self, key: str, value: Any, path: Path, here: Path) -> None:
+    def _unknown(self, key: str, value: Any, path: KeyPath, here: KeyPath) -> None:
         table, place = ".".join(str(p) for p in path), self.document.place(*here)
         if table in self.passed_over:
             self._looked_up += 1
@@ -124,7 +125,7 @@ class Reader:
         where = f" of `{table}`" if path else ""
         self.problems.add("PP502", f"`{key}` is no setting{where}", place=place, help=lambda: self._near(key, path))
 
-    def _near(self, key: str, path: Path) -> str:
+    def _near(self, key: str, path: KeyPath) -> str:
         elsewhere = sorted(name for name in self.fields if name.split(".")[-1] == key)
         plain = key.removeprefix("no_")  # a flag that is told not to be
         if plain in self._inside(path):
@@ -133,7 +134,7 @@ class Reader:
             f"there is `{elsewhere[0]}`" if elsewhere else "check its spelling against the system's reference"
         )
 
-    def _one(self, known: Field, name: str, value: Any, here: Path) -> None:
+    def _one(self, known: Field, name: str, value: Any, here: KeyPath) -> None:
         if self.auto and value == AUTO:
             self.found[name] = None
             self.readings.append(self._reading(name, value, known.role, "filled in by the trainer: kept open"))

@@ -22,24 +22,20 @@ the model registers beside parameters, by type: ``float32 = 64``, ``dtype = 1`` 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from placeproof.core import files
 from placeproof.core.diagnostics import Place, Problems, suggestion
-from placeproof.core.places import toml_place
 from placeproof.core.shapes import BUFFER_TYPES, Shapes, Unit, Weight
-from placeproof.importers.document import Document, read_document
+from placeproof.core.tables import FileKind, Table, shown
+from placeproof.importers.document import read_document
 from placeproof.importers.imported import ImportedShapes
 from placeproof.importers.systems import MODEL_TYPE
 
-_TOP = ("name", "dims", "unit", "used", "buffers")
-_KEYS = ("name", "parameters", "split", "blocks")
 _HELP = 'a unit is `[[unit]]` with `name = "..."` and `parameters = { "w" = [4, 3] }`'
+_TOML = FileKind(noun="a file of shapes", manual=_HELP, unreadable="PP501", unknown="PP502", wrong="PP503", missing="PP503")
+_KINDS = {"toml": _TOML, "json": replace(_TOML, json=True)}
 
 
 def read_shapes(path: str | Path) -> Shapes:
@@ -71,167 +67,99 @@ def parse_shapes(text: str, *, kind: str, source: str = "<shapes>") -> ImportedS
         place = Place(source=source, line=1, column=1, text=(text.splitlines() or [""])[0])
         problems.add("PP501", f"this says no shapes: there is neither {known}", place=place, help=_HELP)
         problems.raise_if_any()
-    shapes = _Reader(document=document, problems=problems).shapes()
-    problems.raise_if_any()
-    return ImportedShapes(kind="", source=source, shapes=shapes)
+    table = Table(data=document.data, kind=_KINDS[kind], source=source, locate=lambda path: document.place(*path), problems=problems)
+    return ImportedShapes(kind="", source=source, shapes=_shapes(table))
+
+
+def _shapes(table: Table) -> Shapes:
+    """The shapes of a list of parameters. Raises InputError with every problem of the file."""
+    names: set[tuple[str, str]] = set()
+    read = table.fields(
+        name=Table.text,
+        dims=lambda table, key: _sizes(table, key, "the size of a dimension"),
+        unit=lambda table, key: tuple(_unit(row, names) for row in table.rows(key)),
+        used=Table.texts,
+        buffers=_buffers,
+    )
+    units: tuple[Unit, ...] = read.pop("unit")
+    if table.data["unit"] == []:
+        table.refuse("`unit` is a list of tables, with at least one", "unit")
+    used = _order(table, units, read["used"])
+    return table.sound(Shapes(units=units, **{**read, "name": read["name"] or Path(table.source).stem, "used": used}))
+
+
+def _order(table: Table, units: tuple[Unit, ...], used: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of all weights in the order that is said; empty where none is."""
+    parts = {unit.name: [w.name for w in unit.weights] for unit in units} | {w.name: [w.name] for unit in units for w in unit.weights}
+    for name in used:
+        if name not in parts:
+            help = suggestion(name, parts) or "the name of a parameter, or of a unit for all of its parameters"
+            table.refuse(f"`used` names `{name}`, which is no parameter and no unit", "used", code=table.kind.unknown, help=help)
+    if not used or table.problems.found:
+        return ()
+    order = [weight for name in used for weight in parts[name]]
+    every = [w.name for unit in units for w in unit.weights]
+    if sorted(order) != sorted(every):
+        wrong = sorted({n for n in order if order.count(n) > 1} | set(every) - set(order))
+        message = f"`used` names each parameter once, by itself or with its unit; wrong are {', '.join(wrong[:5])}"
+        table.refuse(message, "used", code="PP504", help="leave it out to have the order of the file")
+    return tuple(order)
+
+
+def _buffers(table: Table, key: str) -> tuple[tuple[str, int], ...] | None:
+    if table.data.get(key) == "unknown":
+        return None
+    table.table(key).known(BUFFER_TYPES, "type of buffers")
+    return _sizes(table, key, "how many elements buffers of this type have")
+
+
+def _sizes(table: Table, key: str, help: str) -> tuple[tuple[str, int], ...]:
+    inner = table.table(key)
+    return tuple((name, inner.value(name, _is_size, "a whole number of at least 1", help=help)) for name in inner.data)
 
 
 def _is_size(value: object) -> bool:
     return type(value) is int and value >= 1
 
 
-@dataclass(slots=True)
-class _Reader:
-    """Reads a list of parameters; problems are collected, and what is wrong is left out."""
-
-    document: Document
-    problems: Problems
-    #: Names of parameters and of units so far.
-    seen: set[tuple[str, str]] = field(default_factory=set)
-
-    def shapes(self) -> Shapes:
-        data = self.document.data
-        self._known(data, _TOP)
-        units = data["unit"]
-        if not isinstance(units, list) or not units or not all(isinstance(unit, dict) for unit in units):
-            self._refuse("PP503", "`unit` is a list of tables, with at least one", ("unit",), _HELP)
-            units = []
-        made = tuple(self._unit(unit, number) for number, unit in enumerate(units))
-        return Shapes(
-            name=self._text(data, ("name",)) or Path(self.document.source).stem,
-            units=made,
-            dims=tuple(self._sizes(data, "dims", "the size of a dimension")),
-            used=self._used(made),
-            buffers=self._buffers(data),
-        )
-
-    def _used(self, units: tuple[Unit, ...]) -> tuple[str, ...]:
-        """The names of all weights in the order that is said; empty where none is."""
-        said = self.document.data.get("used", [])
-        parts = {unit.name: [w.name for w in unit.weights] for unit in units} | {w.name: [w.name] for unit in units for w in unit.weights}
-        if not isinstance(said, list) or not all(isinstance(name, str) for name in said):
-            self._refuse("PP503", f"`used` is a list of texts, not {said!r}", ("used",), "names of parameters, and of units for theirs")
-            return ()
-        for name in said:
-            if name not in parts:
-                help = suggestion(name, parts) or "the name of a parameter, or of a unit for all of its parameters"
-                self._refuse("PP502", f"`used` names `{name}`, which is no parameter and no unit", ("used",), help)
-        if not said or self.problems.found:
-            return ()
-        found = [name for one in said for name in parts.get(one, ())]
-        every = [w.name for unit in units for w in unit.weights]
-        if sorted(found) != sorted(every):
-            wrong = sorted({n for n in found if found.count(n) > 1} | set(every) - set(found))
-            message = f"`used` names each parameter once, by itself or with its unit; wrong are {', '.join(wrong[:5])}"
-            self._refuse("PP504", message, ("used",), "leave it out to have the order of the file")
-        return tuple(found)
-
-    def _buffers(self, data: Mapping[str, Any]) -> tuple[tuple[str, int], ...] | None:
-        if data.get("buffers") == "unknown":
-            return None
-        for name in self._table(data, ("buffers",)):
-            if name not in BUFFER_TYPES:
-                help = suggestion(name, BUFFER_TYPES) or "one of " + ", ".join(BUFFER_TYPES)
-                self._refuse("PP502", f"`{name}` is no type of buffers", ("buffers", name), help)
-        return tuple(self._sizes(data, "buffers", "how many elements buffers of this type have"))
-
-    def _refuse(self, code: str, message: str, path: tuple[str | int, ...], help: str) -> None:
-        self.problems.add(code, message, place=place(self.document, path), help=help)
-
-    def _known(self, table: Mapping[str, Any], known: tuple[str, ...], *path: str | int) -> None:
-        for key in table:
-            if key not in known:
-                hint = suggestion(key, known) or "one of " + ", ".join(f"`{k}`" for k in known)
-                where = "a unit" if path else "a file of shapes"
-                self._refuse("PP502", f"`{key}` is no key of {where}", (*path, key), hint)
-
-    def _text(self, table: Mapping[str, Any], path: tuple[str | int, ...]) -> str:
-        value = table.get(str(path[-1]), "")
-        if isinstance(value, str):
-            return value
-        self._refuse("PP503", f"`{path[-1]}` is a text, not {value!r}", path, "write it in quotes")
-        return "?"
-
-    def _table(self, table: Mapping[str, Any], path: tuple[str | int, ...]) -> Mapping[str, Any]:
-        value = table.get(str(path[-1]), {})
-        if isinstance(value, dict):
-            return value
-        self._refuse("PP503", f"`{path[-1]}` is a table, not {value!r}", path, "names, each with its value")
-        return {}
-
-    def _sizes(self, data: Mapping[str, Any], key: str, help: str) -> Iterator[tuple[str, int]]:
-        for name, size in self._table(data, (key,)).items():
-            if _is_size(size):
-                yield name, size
-            else:
-                self._refuse("PP503", f"`{name}` is a whole number of at least 1, not {size!r}", (key, name), help)
-
-    def _unit(self, unit: Mapping[str, Any], number: int) -> Unit:
-        here = ("unit", number)
-        self._known(unit, _KEYS, *here)
-        name = self._text(unit, (*here, "name"))
-        if not name:
-            self._refuse("PP503", f"unit {number} has no name", (*here, "name"), _HELP)
-        self._once("unit", name or f"\0{number}", (*here, "name"))
-        if "parameters" not in unit:
-            self._refuse("PP503", f"unit {number} says no parameters", (*here, "parameters"), _HELP)
-        splits = dict(self._table(unit, (*here, "split")))
-        weights = tuple(self._weights(self._table(unit, (*here, "parameters")), splits, here))
-        for left in splits:
-            help = suggestion(left, unit.get("parameters", ())) or "a parameter of the same unit"
-            self._refuse("PP502", f"`{left}` is no parameter of unit {number}", (*here, "split", left), help)
-        return Unit(name=name, weights=weights, blocks=self._blocks(unit, here))
-
-    def _weights(self, table: Mapping[str, Any], splits: dict[str, Any], here: tuple[str | int, ...]) -> Iterator[Weight]:
-        for name, shape in table.items():
-            split = splits.pop(name, None)
-            if not name:
-                self._refuse("PP503", "a parameter has an empty name", (*here, "parameters"), "name it as the model does")
-            self._once("parameter", name, (*here, "parameters", name))
-            if not isinstance(shape, list) or not all(_is_size(size) for size in shape):
-                message = f"the shape of `{name}` is a list of whole numbers of at least 1, not {shape!r}"
-                self._refuse("PP503", message, (*here, "parameters", name), "the sizes of its dimensions, as in [4, 3]")
-            elif split is not None and (type(split) is not int or not 0 <= split < len(shape)):
-                message = f"`{name}` has {len(shape)} dimensions, and is split along {split!r}"
-                self._refuse("PP504", message, (*here, "split", name), "dimensions count from 0; leave out what is not split")
-            else:
-                yield Weight(name=name, shape=tuple(shape), split=split)
-
-    def _once(self, what: str, name: str, path: tuple[str | int, ...]) -> None:
-        if (what, name) in self.seen:
-            self._refuse("PP502", f"the {what} `{name}` is there twice", path, "each has a name of its own; tied weights count once")
-        self.seen.add((what, name))
-
-    def _blocks(self, unit: Mapping[str, Any], here: tuple[str | int, ...]) -> tuple[str, ...]:
-        value = unit.get("blocks", [])
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return tuple(value)
-        self._refuse("PP503", f"`blocks` is a list of texts, not {value!r}", (*here, "blocks"), "names of blocks")
-        return ()
+def _unit(row: Table, names: set[tuple[str, str]]) -> Unit:
+    """One unit. ``names``: those of parameters and of units so far."""
+    read = row.fields(name=Table.text, parameters=Table.table, split=Table.table, blocks=Table.texts)
+    if row.data.get("name", "") == "":
+        row.refuse(f"unit {row.name} has no name", "name")
+    if "parameters" not in row.data:
+        row.refuse(f"unit {row.name} says no parameters", "parameters")
+    _once(row, names, "unit", read["name"] or f"\0{row.name}", "name")
+    shapes, split = read["parameters"], read["split"].data
+    for name in shapes.data:
+        _once(shapes, names, "parameter", name, name)
+    for name in split:
+        if name not in shapes.data:
+            help = suggestion(name, shapes.data) or "a parameter of the same unit"
+            row.refuse(f"`{name}` is no parameter of unit {row.name}", "split", name, code=row.kind.unknown, help=help)
+    weights = tuple(weight for name in shapes.data if (weight := _weight(row, name, shapes.data[name], split.get(name))))
+    return Unit(name=read["name"], weights=weights, blocks=read["blocks"])
 
 
-def place(document: Document, path: tuple[str | int, ...]) -> Place | None:
-    """Where a key stands; in TOML a number counts the tables of one name."""
-    if document.spans or len(path) < 2 or not isinstance(path[1], int):
-        return document.place(*path)
-    lines, starts = document.lines, _starts(document.text, str(path[0]))
-    if path[1] >= len(starts):
-        return document.place(str(path[0]))
-    first = starts[path[1]]
-    end = starts[path[1] + 1] if path[1] + 1 < len(starts) else len(lines)
-    keys = tuple(part for key in path[2:] for part in str(key).split("."))
-    found = toml_place("\n".join(lines[first:end]), document.source, (str(path[0]), *keys))
-    if found is None:
+def _weight(unit: Table, name: str, shape: object, split: object) -> Weight | None:
+    if not name:
+        unit.refuse("a parameter has an empty name", "parameters", help="name it as the model does")
+    if not isinstance(shape, list) or not all(_is_size(size) for size in shape):
+        message = f"the shape of `{name}` is a list of whole numbers of at least 1, not {shown(shape)}"
+        unit.refuse(message, "parameters", name, help="the sizes of its dimensions, as in [4, 3]")
         return None
-    at = found.text.find(str(path[-1]))
-    moved = replace(found, line=found.line + first)
-    return moved if at < 0 else replace(moved, column=at + 1, length=len(str(path[-1])))
+    if split is not None and (type(split) is not int or not 0 <= split < len(shape)):
+        message = f"`{name}` has {len(shape)} dimensions, and is split along {shown(split)}"
+        unit.refuse(message, "split", name, code="PP504", help="dimensions count from 0; leave out what is not split")
+        return None
+    return Weight(name=name, shape=tuple(shape), split=split)
 
 
-@lru_cache(maxsize=8)
-def _starts(text: str, name: str) -> tuple[int, ...]:
-    """The lines where the tables of one name begin, from 0."""
-    return tuple(n for n, line in enumerate(text.splitlines()) if re.match(rf"\s*\[\[\s*{re.escape(name)}\s*\]\]", line))
+def _once(table: Table, names: set[tuple[str, str]], what: str, name: str, key: str) -> None:
+    if (what, name) in names:
+        help = "each has a name of its own; tied weights count once"
+        table.refuse(f"the {what} `{name}` is there twice", key, code=table.kind.unknown, help=help)
+    names.add((what, name))
 
 
 def render_shapes(shapes: Shapes) -> str:

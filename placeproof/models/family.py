@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
-from placeproof.core.diagnostics import InputError
+from placeproof.core import files
 from placeproof.core.symbols import SYMBOLS
-from placeproof.models.expressions import Expression
+from placeproof.core.tables import FileKind, Table
+from placeproof.models.expressions import Expression, expression
 from placeproof.models.programs import block_file, block_program, blocks, weights
-from placeproof.models.tables import Table
 from placeproof.programs import Program
 
 #: Groups of parameters that a weight may be in.
 GROUPS = ("matrix", "norm", "embedding", "expert", "router")
 #: Dimensions that no axis splits for a weight that has one of them alone: gains and biases along them are a group of their own.
 WHOLE = frozenset({"hidden", "q_rank", "kv_rank"})
-_KEYS = ("name", "title", "source", "note", "shared", "defaults", "dims", "groups", "buffers", "options", "stack")
+#: What a file of a model is: a family, or a preset of one.
+KIND = FileKind(
+    noun="a model's file",
+    manual="compare it with the files in placeproof/models",
+    unreadable="PP501",
+    unknown="PP502",
+    wrong="PP503",
+    missing="PP503",
+)
+_FOLDER = Path(__file__).parent / "families"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +98,7 @@ class Family:
 
 def families() -> tuple[str, ...]:
     """The names of all families that come with this package."""
-    return tuple(sorted(f.name.removesuffix(".toml") for f in (files(__package__) / "families").iterdir() if f.name.endswith(".toml")))
+    return files.stems(_FOLDER)
 
 
 @cache
@@ -98,62 +106,55 @@ def family(name: str) -> Family:
     """The family of that name. Raises KeyError where there is none."""
     if name not in families():
         raise KeyError(name)
-    text = (files(__package__) / "families" / f"{name}.toml").read_text(encoding="utf-8")
-    return read_family(Table.read(text, source=f"{name}.toml"), folder=None)
+    return read_family(Table.open(_FOLDER / f"{name}.toml", kind=KIND), folder=None)
 
 
 def read_family(table: Table, *, folder: Path | None) -> Family:
     """The family of a TOML text; ``folder`` is where blocks of its own lie. Raises InputError with every problem of the text."""
-    table.known(_KEYS)
-    stack = tuple(_stack(table.table("stack")))
-    options = {name: _option(name, table.table("options", name)) for name in table.table("options").data}
-    before = len(table.problems.found)
-    programs = _programs(table, stack, options, folder)
-    complete = len(table.problems.found) == before
-    made = Family(
-        name=table.text("name", required=True),
-        title=table.text("title", required=True),
-        source=table.text("source", required=True),
-        note=table.text("note"),
-        stack=stack,
-        dims=table.expressions("dims"),
-        defaults=table.expressions("defaults"),
-        groups=table.mapping("groups"),
-        shared=table.texts("shared"),
-        buffers=_buffers(table.table("buffers")),
-        options=options,
-        programs=programs,
+    made = table.record(
+        Family,
+        {"programs": {}},
+        stack=lambda table, key: _stack(table.table(key)),
+        dims=_sizes,
+        defaults=_sizes,
+        buffers=lambda table, key: {block.name: {name: block.texts(name) for name in block.data} for block in table.tables(key)},
+        options=lambda table, key: {option.name: _option(option) for option in table.tables(key)},
     )
-    complete = complete and all(part.blocks for part in stack)
-    if complete and stack:  # without one of the blocks, all that speaks of it would seem wrong
-        _Checks(table=table, family=made).all()
-    table.problems.raise_if_any()
-    return made
+    before = len(table.problems.found)
+    made = replace(made, programs=_programs(table, made.stack, made.options, folder))
+    if len(table.problems.found) == before and made.stack and all(part.blocks for part in made.stack):
+        _Checks(table=table, family=made).all()  # without one of the blocks, all that speaks of it would seem wrong
+    return table.sound(made)
 
 
-def _stack(table: Table) -> Iterator[Part]:
+def _sizes(table: Table, key: str) -> dict[str, Expression]:
+    inner = table.table(key)
+    return {name: _size(inner, name) for name in inner.data}
+
+
+def _size(table: Table, key: str) -> Expression:
+    return table.parsed(key, expression, "1", help='for example "h/a" or "L - 1"')
+
+
+def _stack(table: Table) -> tuple[Part, ...]:
     if not table.data:
-        table.refuse("PP503", "a family has a stack of blocks", help='`[stack.layers]` with `times = "L"` and `blocks = [...]`')
-    for name in table.data:
-        part = table.table(name)
-        part.known(("times", "blocks"))
-        times, named = part.expression("times", "1"), part.texts("blocks")
-        if not named:
-            part.refuse("PP503", f"`{name}` has no blocks", "blocks", help='a list of names: `blocks = ["rms_norm", "attention"]`')
-        yield Part(name=name, times=times, blocks=named)
+        table.refuse("a family has a stack of blocks", help='`[stack.layers]` with `times = "L"` and `blocks = [...]`')
+    parts = tuple(part.record(Part, {"name": part.name}, times=_size, blocks=Table.texts) for part in table.tables())
+    for part in parts:
+        if not part.blocks:
+            help = 'a list of names: `blocks = ["rms_norm", "attention"]`'
+            table.refuse(f"`{part.name}` has no blocks", part.name, "blocks", help=help)
+    return parts
 
 
-def _option(name: str, table: Table) -> Option:
-    choices = {}
-    for value in (key for key in table.data if key != "default"):
-        choice = table.table(value)
-        choice.known(("blocks", "ones"))
-        choices[value] = Choice(blocks=choice.mapping("blocks"), ones=choice.texts("ones"))
-    default = table.text("default", required=True)
+def _option(table: Table) -> Option:
+    default = table.required("default")
+    values = [table.table(key) for key in table.data if key != "default"]
+    choices = {value.name: value.record(Choice) for value in values}
     if default and default not in choices:
         listed = ", ".join(choices) or "none"
-        table.refuse("PP503", f"`{default}` is no value of the option `{name}`", "default", help=f"its values: {listed}")
-    return Option(name=name, default=default, choices=choices)
+        table.refuse(f"`{default}` is no value of the option `{table.name}`", "default", help=f"its values: {listed}")
+    return Option(name=table.name, default=default, choices=choices)
 
 
 def _programs(table: Table, stack: tuple[Part, ...], options: Mapping[str, Option], folder: Path | None) -> dict[str, Program]:
@@ -167,20 +168,13 @@ def _programs(table: Table, stack: tuple[Part, ...], options: Mapping[str, Optio
         if block in found:
             continue
         if block.endswith(".step") and folder is not None:
-            try:
+            with table.problems.collecting():
                 found[block] = block_file(folder / block)
-            except InputError as error:
-                table.problems.found.extend(d for d in error.diagnostics if d not in table.problems.found)
         elif block in blocks():
             found[block] = block_program(block)
         else:
             table.unknown(f"there is no block `{block}`", block, blocks(), *path)
     return found
-
-
-def _buffers(table: Table) -> dict[str, dict[str, tuple[str, ...]]]:
-    """For each block that is named, what it has beside its weights."""
-    return {block: {name: table.table(block).texts(name) for name in table.table(block).data} for block in table.data}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +215,7 @@ class _Checks:
         for dim, block in used.items():
             if dim not in made.dims:
                 help = f'add `{dim} = "..."`, an expression of symbols'
-                table.refuse("PP503", f"the size of dimension `{dim}`, which `{block}` has, is not said", "dims", help=help)
+                table.refuse(f"the size of dimension `{dim}`, which `{block}` has, is not said", "dims", help=help)
         for dim in made.dims:
             if dim not in used:
                 table.unknown(f"no block has a dimension `{dim}`", dim, used, "dims", dim)
@@ -255,7 +249,7 @@ class _Checks:
                 table.unknown(f"no size is an expression of `{name}`", name, places, "defaults", name)
             if cycle := _cycle(name, made.defaults):
                 shown = " -> ".join(f"`{n}`" for n in cycle)
-                table.refuse("PP504", f"the default of `{name}` rests on itself: {shown}", "defaults", name, help="break the circle")
+                table.refuse(f"the default of `{name}` rests on itself: {shown}", "defaults", name, code="PP504", help="break the circle")
 
 
 def _cycle(name: str, defaults: Mapping[str, Expression]) -> tuple[str, ...]:

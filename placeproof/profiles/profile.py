@@ -6,15 +6,20 @@ into parts, how a collective of the program becomes calls, what stays beside the
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import cache
-from importlib.resources import files
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
-from placeproof.core.diagnostics import Problems, suggestion
-from placeproof.core.strategy import NEUTRAL, Schedule, Strategy
+from placeproof.core import files
+from placeproof.core.bounds import is_count
+from placeproof.core.diagnostics import unknown_name
+from placeproof.core.strategy import NEUTRAL, SCHEDULE_FIELDS, Schedule, Strategy
+from placeproof.core.tables import FileKind, Reader, Table
+
+_FOLDER = Path(__file__).parent
+_KIND = FileKind(noun="a profile", manual="see the other files of profiles, and CONTRIBUTING.md")
 
 #: How a state's parts are cut: single elements; each tensor by its first dimension, padded to equal parts; each unit as one flat tensor,
 #: padded; whole tensors, each to the device that has least so far; each tensor as a flat one, padded; all tensors as one flat one, padded;
@@ -88,12 +93,9 @@ class Profile:
         for one in self.implementations:
             if one.name == name:
                 return one
-        listed = "its implementations: " + ", ".join(one.name for one in self.implementations)
-        hint = suggestion(name, [one.name for one in self.implementations])
-        problems = Problems()
-        problems.add("PP101", f"profile `{self.name}` has no implementation `{name}`", help=f"{hint} {listed}" if hint else listed)
-        problems.raise_if_any()
-        raise AssertionError
+        known = [one.name for one in self.implementations]
+        message, listed = f"profile `{self.name}` has no implementation `{name}`", "its implementations: " + ", ".join(known)
+        raise unknown_name(message, name, known, listed)
 
     def usual(self, part: str, schedule: Schedule) -> Implementation | None:
         """The usual implementation of a strategy of the catalogue (its name) with a schedule, or None."""
@@ -108,48 +110,57 @@ def _words(value: object) -> tuple[str, str]:
 
 def names() -> tuple[str, ...]:
     """The names of all profiles."""
-    return tuple(sorted(f.name.removesuffix(".toml") for f in files("placeproof.profiles").iterdir() if f.name.endswith(".toml")))
+    return files.stems(_FOLDER)
 
 
 @cache
 def profile(name: str) -> Profile:
     """The profile of that name. Raises InputError that lists all of them."""
     if name not in names():
-        problems = Problems()
-        hint = suggestion(name, names())
-        listed = f"the profiles are {', '.join(names())}"
-        problems.add("PP101", f"there is no profile `{name}`", help=f"{hint} {listed}" if hint else listed)
-        problems.raise_if_any()
-    data = tomllib.loads(files("placeproof.profiles").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
-    shared = {key: data.get(key, []) for key in ("options", "assumes")}
-    made = tuple(
-        _implementation(
-            key,
-            {
-                "kept": data.get("kept", {}),
-                "system": data.get("system", ""),
-                **row,
-                **{k: [*v, *row.get(k, [])] for k, v in shared.items()},
-            },
-        )
-        for key, row in data["implementation"].items()
+        raise unknown_name(f"there is no profile `{name}`", name, names(), f"the profiles are {', '.join(names())}")
+    return read_profile(Table.open(_FOLDER / f"{name}.toml", kind=_KIND))
+
+
+def read_profile(table: Table) -> Profile:
+    """The profile of a file. What it says for all implementations is added to their lists, and else holds where they say nothing. Raises
+    InputError with all that is wrong."""
+    said = table.fields(
+        **dict.fromkeys(("name", "title", "source"), Table.required),
+        **dict.fromkeys(("options", "assumes"), Table.texts),
+        system=Table.text,
+        kept=Table.counts,
+        implementation=lambda table, key: tuple(map(_implementation, table.tables(key))),
     )
-    return Profile(name=data["name"], title=data["title"], source=data["source"], implementations=made)
+    implementations = tuple(
+        replace(
+            one,
+            system=one.system or said["system"],
+            kept=one.kept or said["kept"],
+            options=said["options"] + one.options,
+            assumes=said["assumes"] + one.assumes,
+        )
+        for one in said["implementation"]
+    )
+    return table.sound(Profile(name=said["name"], title=said["title"], source=said["source"], implementations=implementations))
 
 
-def _longer(data: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What an implementation adds to lists of its profile."""
-    return {key: [*data.get(key, []), *row.get(key, [])] for key in ("options", "assumes")}
+def _implementation(table: Table) -> Implementation:
+    calls = partial(Table.choice, names=CALLS, noun="subject of a call")
+    cut, order = partial(Table.choice, names=CUTS), partial(Table.choice, names=("loop", "fold"))
+    readers: dict[str, Reader] = {"cut": cut, "parameters": calls, "gradients": calls, "order": order, "sets": _sets, "buckets": _buckets}
+    table.table("when").known(SCHEDULE_FIELDS)
+    return table.record(Implementation, {"name": table.name}, **readers)
 
 
-def _implementation(name: str, row: Mapping[str, Any]) -> Implementation:
-    unknown = set(row) - {f.name for f in fields(Implementation)}
-    sets = row.get("sets", {})
-    wrong = set(sets) - {f.name for f in fields(Schedule)}
-    assert not unknown, (name, unknown)
-    assert not wrong, (name, wrong)
-    lists = {key: tuple(row[key]) for key in ("of", "buckets", "whole_gradients", "beside", "options", "assumes") if key in row}
-    one = Implementation(name=name, **{**row, **lists})
-    assert one.cut in CUTS, name
-    assert {one.parameters, one.gradients} <= set(CALLS), name
-    return one
+def _sets(table: Table, key: str) -> dict[str, Any]:
+    inner = table.table(key)
+    inner.known(SCHEDULE_FIELDS)
+    return dict(inner.data)
+
+
+def _buckets(table: Table, key: str) -> tuple[int, ...]:
+    return tuple(table.value(key, _are_two, "the bytes of the first bucket and of every other") or (0, 0))
+
+
+def _are_two(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(is_count, value))

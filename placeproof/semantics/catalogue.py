@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +11,7 @@ from pathlib import Path
 from placeproof.blocks import BLOCKS
 from placeproof.blocks import text as block_text
 from placeproof.core.diagnostics import InputError
+from placeproof.core.tables import FileKind, Table, records
 from placeproof.programs import Program, read
 from placeproof.schedules import load
 from placeproof.semantics.lower import lower
@@ -19,6 +19,7 @@ from placeproof.strategies import names, parse_strategy, template
 from placeproof.strategies.template import Option
 
 _FOLDER = Path(__file__).parent.parent / "strategies"
+_KIND = FileKind(noun="a file of rules", manual="see the other rules of composition")
 
 
 def compositions(most: int = 3) -> Iterator[tuple[str, Program | InputError]]:
@@ -112,9 +113,13 @@ class Rule:
 @lru_cache(maxsize=1)
 def rules() -> dict[str, Rule]:
     """The rules by name."""
-    data = tomllib.loads((_FOLDER / "rules.toml").read_text(encoding="utf-8"))
-    found = [Rule(name=r["name"], says=r["says"], holds=tuple(r["holds"]), fails=tuple(r["fails"])) for r in data["rule"]]
-    return {rule.name: rule for rule in found}
+    return {rule.name: rule for rule in read_rules(Table.open(_FOLDER / "rules.toml", kind=_KIND))}
+
+
+def read_rules(table: Table) -> tuple[Rule, ...]:
+    """The rules of a file. Raises InputError with all that is wrong with it."""
+    table.known(("rule",))
+    return table.sound(records(Rule)(table, "rule"))
 
 
 __all__ = ["BLOCKS", "Rule", "about", "apart", "compositions", "not_equivalent", "read_block", "read_not_equivalent", "rules", "variants"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from placeproof.core import files
 from placeproof.strategies.files import read_file
 from placeproof.strategies.template import Template
 
@@ -14,7 +15,7 @@ _FOLDER = Path(__file__).parent / "catalogue"
 @lru_cache(maxsize=1)
 def names() -> tuple[str, ...]:
     """The names of the catalogue, sorted."""
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+    return files.stems(_FOLDER)
 
 
 @lru_cache(maxsize=64)

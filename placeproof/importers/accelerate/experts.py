@@ -26,9 +26,6 @@ def check_experts(run: Run, devices: int | None) -> int | None:
     tp, cp = (run.get(_TABLE + name) for name in ("tp_degree", "context_parallel_size"))
     if ep == 1:
         return devices
-    if tp > 1 and not run.get(_TABLE + "sequence_parallelism"):
-        help = "`megatron_lm_sequence_parallelism: true`"
-        run.refuse(_DEVICES, "experts beside tensor parallelism need sequence parallelism", help)
     if split not in (1, tp):
         message = f"experts are split over {split} devices, and other matrices over {tp}: no strategy says that"
         run.refuse(_SPLIT, message, f"take {tp}, or 1: each expert whole")

@@ -8,6 +8,7 @@ from placeproof.importers.accelerate.fields import Run
 from placeproof.importers.asked import Known, Says
 
 _DS, _PC = "deepspeed_config.", "parallelism_config.parallelism_config_"
+_MG = "megatron_lm_config.megatron_lm_"
 _SIZES = tuple(f"{_PC}{name}_size" for name in ("tp", "sp", "cp", "dp_shard", "dp_replicate"))
 
 SAYS: dict[str, Says] = {
@@ -23,6 +24,14 @@ SAYS: dict[str, Says] = {
         "context parallelism needs FSDP 2, which also shards over it", "`distributed_type: FSDP` and `fsdp_version: 2`", (_PC + "cp_size",)
     ),
     "accelerate-11": Says("MS-AMP does not work with ZeRO stage 3", "`zero_stage: 2`, or another backend", ("fp8_config.fp8_backend",)),
+}
+#: Rules of Megatron-LM, where Accelerate starts it.
+MEGATRON_SAYS: dict[str, Says] = {
+    "megatron-62": Says(
+        "experts beside tensor parallelism need sequence parallelism",
+        "`megatron_lm_sequence_parallelism: true`",
+        (_MG + "expert_model_parallel_size",),
+    ),
 }
 # told alike: context parallelism without FSDP, and with its first version
 SAYS["accelerate-05"] = SAYS["accelerate-06"]
@@ -51,4 +60,14 @@ def known(run: Run, sizes: Mapping[str, int]) -> Known:
     put("msamp", run.kind == "DEEPSPEED" and str(run.get("fp8_config.fp8_backend")).lower() == "msamp", "fp8_config.fp8_backend")
     if run.kind == "DEEPSPEED" and not run.said(_DS + "deepspeed_config_file"):
         put("zero", int(run.get(_DS + "zero_stage")), _DS + "zero_stage")
+    return found
+
+
+def megatron_known(run: Run) -> Known:
+    """The facts of the table of Megatron-LM, which speaks of experts by their devices alone."""
+    found = Known(run.reader)
+    tp, experts, split = (_MG + name for name in ("tp_degree", "expert_model_parallel_size", "sequence_parallelism"))
+    found.put("tp", run.get(tp), tp)
+    found.put("experts_set", run.get(experts) > 1, experts)
+    found.put("sp", bool(run.get(split)) and run.get(tp) > 1, split)
     return found

@@ -8,7 +8,7 @@ from fractions import Fraction
 from placeproof.core.diagnostics import Problems
 from placeproof.importers.accelerate import deepspeed as accelerate_deepspeed
 from placeproof.importers.accelerate.experts import check_experts, experts
-from placeproof.importers.accelerate.facts import SAYS, known
+from placeproof.importers.accelerate.facts import MEGATRON_SAYS, SAYS, known, megatron_known
 from placeproof.importers.accelerate.fields import FIELDS, MULTI, OWNED, SHARDING, Run, without_empty
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
@@ -44,6 +44,8 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         parts = {"ddp": {"dp": 1}, **parts}
     _check_others(run)
     known(run, sizes).ask("accelerate", run.refuse, SAYS)
+    if run.kind == "MEGATRON_LM":
+        megatron_known(run).ask("megatron", run.refuse, MEGATRON_SAYS)
     precision = _precision(run)
     return Imported(
         system="accelerate",
@@ -156,17 +158,17 @@ def _sizes(run: Run) -> dict[str, int]:
         run.refuse(last, "sizes of parallelism_config need FSDP 2, DeepSpeed or plain processes", "`fsdp_version: 2`, or leave them out")
     if cp > 1 and sp > 1:
         run.refuse(_PC + "cp_size", "context parallelism and Ulysses exclude one another", "leave cp_size or sp_size at 1")
-    copied = (tp > 1 or cp > 1) and rep > 1 and shard == 1  # which a rule refuses
-    if two and not copied and shard == 1 and cp == 1 and (run.world or product) != 1:
+    sizes = dict(zip((_PC + n for n in names), (rep, shard, cp, sp, tp), strict=True))
+    facts = known(run, sizes)
+    if two and not facts.breaks("accelerate-02") and shard == 1 and cp == 1 and (run.world or product) != 1:
         run.refuse(last, "FSDP 2 has nothing to shard over: dp_shard_size and cp_size are 1", "raise `dp_shard_size`")
     if shard > 1 and tp > 1 and run.kind in MULTI:
         run.refuse(_PC + "dp_shard_size", "beside tp_size nothing averages these gradients without FSDP 2", "`distributed_type: FSDP`")
-    if sp == 1 and product > 1 and run.world is not None and product != run.world:
-        run.uneven = True  # a rule says so
+    run.uneven = facts.breaks("accelerate-03")
     if run.world is None and sp == 1 and product > 1:
         run.world = product
     _split_sequence(run, cp, sp)
-    return dict(zip((_PC + n for n in names), (rep, shard, cp, sp, tp), strict=True))
+    return sizes
 
 
 def _tokens(run: Run, sizes: dict[str, int]) -> tuple[int, str | None]:

@@ -9,12 +9,13 @@ from math import prod
 from typing import Any
 
 from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.places import KeyPath
 from placeproof.importers.asked import Known
 from placeproof.importers.deepspeed.experts import check_experts, devices_note
 from placeproof.importers.deepspeed.facts import SAYS
 from placeproof.importers.deepspeed.fields import FIELDS, HARMLESS, PASSED_OVER, REMOVED, SWITCHES, WIDTHS
 from placeproof.importers.deepspeed.types import Types
-from placeproof.importers.document import Document, Path
+from placeproof.importers.document import Document
 from placeproof.importers.fields import Field, Reader, field
 from placeproof.importers.imported import Imported, Reading, Role, expression, misplaced, over_axes
 
@@ -69,7 +70,7 @@ def otherwise(stage: int) -> str:
     return f"unless told otherwise {text}"
 
 
-def _forms(table: Mapping[str, Any], path: Path = ()) -> Iterator[Field]:
+def _forms(table: Mapping[str, Any], path: KeyPath = ()) -> Iterator[Field]:
     """Tables that a file may also write as true, false or null."""
     for key, value in table.items():
         name = ".".join(str(p) for p in (*path, key))

@@ -7,6 +7,7 @@ the data-parallel devices alone.
 
 from __future__ import annotations
 
+from placeproof.importers.asked import Known
 from placeproof.importers.fields import Reader
 from placeproof.importers.imported import SHARING, Note, Role, misplaced
 from placeproof.importers.megatron.rules import Sizes, flag, own_fsdp
@@ -34,11 +35,10 @@ def experts_whole(reader: Reader, sizes: Sizes) -> bool:
     return bool(reader.get("num_experts")) and sizes.tp > 1 and _tensor(reader, sizes) == 1
 
 
-def check_split(reader: Reader, sizes: Sizes) -> None:
+def check_split(reader: Reader, sizes: Sizes, facts: Known) -> None:
     """What Megatron runs and no strategy says: experts over devices of tensor or context parallelism, or split in a way of their own."""
     tensor = _tensor(reader, sizes)
-    wrong = sizes.world is not None and sizes.world % (tensor * sizes.ep * sizes.pp) != 0
-    if not reader.get("num_experts") or wrong:  # Megatron refuses it
+    if not reader.get("num_experts") or facts.breaks("megatron-03"):
         return
     if tensor not in (1, sizes.tp):
         message = f"experts are split over {tensor} devices, and other matrices over {sizes.tp}: no strategy says that"

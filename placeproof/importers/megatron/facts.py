@@ -12,6 +12,7 @@ _INSTANCES, _ETP = "num_distributed_optimizer_instances", "expert_tensor_paralle
 _BY_LAYERS, _BY_STAGES = "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank"
 _GROUP, _LAYOUT = "microbatch_group_size_per_virtual_pipeline_stage", "pipeline_model_parallel_layout"
 _WAYS = (_BY_LAYERS, _BY_STAGES, _LAYOUT)
+_GROUPS = ("num_query_groups", "group_query_attention")
 _FSDP = ("use_megatron_fsdp", "use_custom_fsdp")
 
 #: Rules that are not about arguments.
@@ -52,6 +53,8 @@ def _degrees(found: Known, reader: Reader, sizes: Sizes) -> None:
 
 def _model(found: Known, reader: Reader, sizes: Sizes) -> None:
     found.put("heads", reader.get("num_attention_heads"), "num_attention_heads")
+    if flag(reader, "group_query_attention"):
+        found.put("kv_heads", reader.get("num_query_groups") or 1, *_GROUPS)
     if not reader.said("kv_channels"):
         found.put("hidden", reader.get("hidden_size"), "hidden_size")
     found.put("seq", reader.get("seq_length"), "seq_length")
@@ -227,5 +230,6 @@ SAYS: dict[str, Says] = {
         "a token goes to {topk} experts, and there are {experts}", "take as many as there are, or fewer", ("moe_router_topk",)
     ),
     "megatron-76": Says("layers on the host exclude a pipeline", "take one stage, or drop it", ("cpu_offloading_num_layers",)),
+    "megatron-78": Says("{kv_heads} query groups and a degree of tensor parallelism of {tp}: neither divides the other", _TWO, _GROUPS),
     "megatron-77": Says("`moe_act` needs experts in one product", "add `--moe-grouped-gemm`, or drop `moe_act`", ("recompute_modules",)),
 }

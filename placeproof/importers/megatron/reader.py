@@ -56,9 +56,11 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     whole = all(name in reader.found for name in _DEGREES if name in document.data)
     sizes = _sizes(reader, world if whole else None)
     if whole:  # else what follows would be guessed from a default degree
-        check(reader, sizes)
-        _ask(reader, sizes)
-        check_split(reader, sizes)
+        facts = known(reader, sizes)
+        own = {"megatron-54"} if own_fsdp(reader) else set()  # its own FSDP shards over copies without the distributed optimizer
+        check(reader, sizes, facts)
+        facts.ask("megatron", reader.refuse, SAYS, {*PASSED_OVER, *own})
+        check_split(reader, sizes, facts)
     precision, why = _precision(reader)
     notes = _notes(reader, sizes, why)
     return Imported(
@@ -87,12 +89,6 @@ def _numbers(reader: Reader, sizes: Sizes) -> dict[str, Fraction]:
     if learned and reader.said("max_position_embeddings"):
         numbers["n_pos"] = Fraction(reader.get("max_position_embeddings"))
     return numbers if sizes.m is None else {**numbers, "m": Fraction(sizes.m)}
-
-
-def _ask(reader: Reader, sizes: Sizes) -> None:
-    """What rules of Megatron-LM the arguments break. Its own FSDP shards over copies without the distributed optimizer."""
-    own = {"megatron-54"} if own_fsdp(reader) else set()
-    known(reader, sizes).ask("megatron", reader.refuse, SAYS, {*PASSED_OVER, *own})
 
 
 def _sizes(reader: Reader, world: int | None) -> Sizes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from placeproof.importers.asked import Known
 from placeproof.importers.fields import Reader
 
 
@@ -62,10 +63,12 @@ def full_recompute(reader: Reader) -> bool:
     return said == "full" or (said is None and (flag(reader, "checkpoint_activations") or reader.said("activations_checkpoint_method")))
 
 
-def check(reader: Reader, sizes: Sizes) -> None:
+def check(reader: Reader, sizes: Sizes, facts: Known) -> None:
     """What Megatron would refuse that no rule of it says."""
-    for one in (_check_old, _check_model, _check_pipeline, _check_experts, _check_data, _check_fsdp, _check_memory, _check_run):
+    for one in (_check_old, _check_model, _check_pipeline, _check_data, _check_fsdp, _check_memory, _check_run):
         one(reader, sizes)
+    if not facts.breaks("megatron-07"):
+        _check_experts(reader, sizes)
 
 
 def _check_old(reader: Reader, sizes: Sizes) -> None:
@@ -81,9 +84,7 @@ def _check_model(reader: Reader, sizes: Sizes) -> None:
     """Groups and widths."""
     heads, groups = reader.get("num_attention_heads"), reader.get("num_query_groups") or 1
     if flag(reader, "group_query_attention"):
-        message = f"{groups} query groups and a degree of tensor parallelism of {sizes.tp}: neither divides the other"
         name = first(reader, "num_query_groups", "group_query_attention")
-        _deny(reader, groups % sizes.tp != 0 and sizes.tp % groups != 0, name, message, "change one of the two")
         message = f"{heads} attention heads are no multiple of {groups} query groups"
         _deny(reader, heads is not None and heads % groups != 0, name, message, "every group serves equally many heads")
     message = "`bf16` and `fp16` exclude each other"
@@ -138,8 +139,7 @@ def _check_stages(reader: Reader, sizes: Sizes) -> None:
 def _check_experts(reader: Reader, sizes: Sizes) -> None:
     """Copies of a sharded optimizer also divide the devices that hold the same experts (megatron-core==0.16.1:parallel_state.py)."""
     copies, product = reader.get("num_distributed_optimizer_instances"), _expert_degrees(reader, sizes)
-    dense = sizes.dp is None or sizes.dp * sizes.cp % copies == 0
-    if not dense or sizes.world is None or sizes.world % product or sizes.world // product % copies == 0:
+    if sizes.world is None or sizes.world % product or sizes.world // product % copies == 0:
         return
     message = f"{sizes.world // product} devices that share experts are no multiple of {copies} copies"
     help = f"choose a divisor: {sizes.world} devices hold the experts in {product} different parts"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.diagnostics import Problems, unknown_name
 from placeproof.core.shapes import Shapes, transformer
 from placeproof.cost.exact.options import OPTIONS, Value
 
@@ -141,11 +141,8 @@ SUBJECTS: Mapping[str, Subject] = {subject.name: subject for subject in _ALL}
 def find(name: str) -> Subject:
     """The subject of this name. Raises InputError that lists all names."""
     if name not in SUBJECTS:
-        problems = Problems()
-        hint = suggestion(name, SUBJECTS)
         listed = "what can be measured: " + ", ".join(SUBJECTS)
-        problems.add("PP101", f"no implementation `{name}` can be measured", help=f"{hint} {listed}" if hint else listed)
-        problems.raise_if_any()
+        raise unknown_name(f"no implementation `{name}` can be measured", name, SUBJECTS, listed)
     return SUBJECTS[name]
 
 
