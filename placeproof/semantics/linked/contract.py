@@ -18,7 +18,7 @@ from placeproof.core.modes import SHARDED, Mode
 from placeproof.core.states import MODEL_STATES
 from placeproof.models import Block
 from placeproof.models.programs import output, weights
-from placeproof.programs import Call, Do, Expr, Placed, Program, Ref, Stmt
+from placeproof.programs import Assign, Call, Do, Expr, Placed, Program, Ref, Stmt
 from placeproof.programs.ir import Group, Tensor, references, rewritten, with_expressions
 from placeproof.semantics.linked.claims import partial
 from placeproof.semantics.linked.data import Linked, splitting
@@ -194,9 +194,10 @@ def breaches(block: Block, results: Sequence[Result]) -> Iterator[Breach]:
 
 
 def _unlike_its_text(block: Block) -> Iterator[Breach]:
-    """Of a block whose results are not known: gradients of something else than what is given."""
+    """Of a block whose results are not known: gradients of something else than what is given, which is no other name for it."""
+    names = {s.targets[0].name for s in block.program.body if isinstance(s, Assign) and isinstance(s.value, Ref)} | {output(block.program)}
     for call in _returns(block.program):
-        if call.option("by") and call.option("gradient_of") != output(block.program):
+        if call.option("by") and call.option("gradient_of") not in names:
             text = f"the gradient by `{call.option('by')}` is of something else than what it gives"
             yield Breach(block=block.name, text=text, place=call.place)
 
