@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from math import prod
+from pathlib import Path
 from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems, suggestion
@@ -313,6 +316,11 @@ def _segments(family: Family, choices: list[Choice]) -> Iterator[Segment]:
     for part in family.stack:
         chosen = [instead.get(name, name) for name in part.blocks]
         made |= {name: _block(family, name, masks) for name in chosen if name not in made}
+        for called, alike in groupby(sorted(made, key=lambda n: made[n].name), key=lambda n: made[n].name):
+            if len(both := list(alike)) > 1:
+                _refuse(
+                    "PP504", f"{family.name}: two blocks are called `{called}`: {' and '.join(both)}", "give one of the files another name"
+                )
         yield Segment(name=part.name, times=part.times, blocks=tuple(made[name] for name in chosen))
 
 
@@ -324,7 +332,8 @@ def _block(family: Family, name: str, masks: tuple[str, ...]) -> Block:
     held = weights(program)
     groups = {w.name: family.group(w.name, w.dims) for w in held}
     buffers = family.buffers.get(name, {})
-    return Block(name=name, program=program, weights=held, groups=groups, reached=rows_reached(program), buffers=buffers)
+    called = re.sub(r"\W", "_", Path(name).stem if name.endswith(".step") else name)  # a name that a program can have
+    return Block(name=called, program=program, weights=held, groups=groups, reached=rows_reached(program), buffers=buffers)
 
 
 def _numbers(model: Model) -> dict[str, int]:
