@@ -218,12 +218,12 @@ def misfits(linked: Linked, results: Mapping[str, Sequence[Result]]) -> Iterator
         forward = next(r for r in results[producer] if not r.call.option("by"))
         backward = next(r for r in results[consumer] if r.by == wire)
         read, given = contracts[consumer].reads[wire], contracts[producer].given
-        if not _fits(forward.cuts, read):
-            text = f"it gives `{wire}` {in_words(forward.cuts)}, and `{consumer}` reads it {in_words(read)}"
+        if not _fits(forward, read):
+            text = f"it gives `{wire}` {in_words(_lies(forward))}, and `{consumer}` reads it {in_words(read)}"
             yield Breach(block=producer, text=text, place=forward.call.place)
-        if given is None or not _fits(backward.cuts, given):
+        if given is None or not _fits(backward, given):
             wanted = "takes no gradient" if given is None else f"takes it {in_words(given)}"
-            text = f"it gives the gradient by `{wire}` {in_words(backward.cuts)}, and `{producer}` {wanted}"
+            text = f"it gives the gradient by `{wire}` {in_words(_lies(backward))}, and `{producer}` {wanted}"
             yield Breach(block=consumer, text=text, place=backward.call.place)
     last = linked.stack[-1].blocks[-1]
     if contracts[last.name].given is not None:
@@ -243,13 +243,19 @@ def _shared(linked: Linked, contracts: Mapping[str, Contract]) -> Iterator[Breac
 
 def in_words(cuts: Cuts) -> str:
     """How a tensor lies."""
+    if not cuts:
+        return "as a number"
     parts = [f"{dim} in parts over {_listed(axes)}" for dim, axes in cuts.items() if axes]
-    return f"as {', '.join(cuts) or 'a number'}" + (f", {' and '.join(parts)}" if parts else "")
+    return f"as [{', '.join(cuts)}], {' and '.join(parts) or 'all of it'}"
 
 
-def _fits(given: Cuts, wanted: Cuts) -> bool:
+def _lies(result: Result) -> Cuts:
+    return {dim: result.cuts.get(dim, ()) for dim in sorted(result.dims)}
+
+
+def _fits(result: Result, wanted: Cuts) -> bool:
     """Whether every device has what is read: of dimensions along which anything can be made on the spot, it has."""
-    return set(given) <= set(wanted) and all(wanted[dim] == axes for dim, axes in given.items())
+    return result.dims == set(wanted) and all(wanted[dim] == axes for dim, axes in result.cuts.items())
 
 
 def _neighbours(linked: Linked) -> Iterator[tuple[str, str]]:

@@ -18,13 +18,15 @@ from placeproof.semantics.tensors.values import Cuts, Edge, Space, Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a `returns` gives: its dimensions, and along which axes each of them is cut. Any element can be had of those that are not there.
+    """What a `returns` gives: its dimensions, and along which axes each of them is cut. Of dimensions that have no ``cuts`` any element can
+    be made on the spot.
 
     Of a gradient: the tensors of the header that it is ``by``, and ``at``, where it is these as they came in; ``of``: which of the results
     that are no gradients it is of, by number from 0. Of such a result, ``reads``: the tensors of the header that it is computed from.
     """
 
     call: Call
+    dims: frozenset[str]
     cuts: Mapping[str, Cuts]
     reads: frozenset[str]
     by: str | None = None
@@ -70,6 +72,7 @@ def _results(run: Run) -> Iterator[Result]:
         value, (by, at) = returned.value, returned.given
         yield Result(
             call=returned.call,
+            dims=value.dims,
             cuts={d: tuple(value.cuts.get(d, ())) for d in sorted(value.dims - value.loose)},
             reads=frozenset(name for name in run.begun if f"in.{name}(" in value.body.key) if returned.of is None else frozenset(),
             by=by,
