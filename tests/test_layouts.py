@@ -9,8 +9,7 @@ from functools import cache
 
 import pytest
 
-from placeproof.collectives import CONVERSIONS, Conversion
-from placeproof.collectives import Layout as AxisLayout
+from placeproof.collectives import CONVERSIONS, AxisLayout, Conversion
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import Assign, Call, Program, Ref, read
 from placeproof.programs.ops import COLLECTIVES, OPS
@@ -18,12 +17,15 @@ from placeproof.programs.wellformed import TENSOR_OPS
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.layouts import LAYOUTS, NO_LAYOUT, Layout, MisfitError, result
 from placeproof.semantics.layouts.lines import lines
+from placeproof.semantics.results import RESULTS, result_of
 from placeproof.semantics.tensors import NotComputedError, Setup
 from placeproof.semantics.tensors.arrays import Held
 from placeproof.semantics.tensors.execute import Run
 from placeproof.semantics.tensors.setup import FaultError
 from placeproof.semantics.tensors.simulate import machine
 from placeproof.semantics.tensors.values import Space, Value
+from placeproof.semantics.values import Kind
+from placeproof.semantics.values import Value as States
 
 HEAD = """mesh(tp, cp)
 tensor(x, tokens, hidden, cp=tokens)
@@ -159,3 +161,21 @@ def test_a_conversion_takes_a_tensor_from_one_layout_on_an_axis_to_the_other(con
     }
     call = Call(op=conversion.op, args=(Ref(name="x"),), axes=("tp",), options=dims)
     assert result(call, [on_axis[conversion.before]]) == on_axis[conversion.after]
+
+
+# Over states.
+
+
+def test_every_operation_says_what_it_makes_of_states() -> None:
+    assert set(RESULTS) == set(OPS)
+
+
+@pytest.mark.parametrize("conversion", CONVERSIONS, ids=lambda c: c.op)
+@pytest.mark.parametrize("before", AxisLayout)
+def test_a_conversion_leaves_a_state_as_the_table_of_collectives_says(conversion: Conversion, before: AxisLayout) -> None:
+    """However the state lay on that axis; on the other axis it lies as it did."""
+    program = read("mesh(dp, tp)\nplace(parameters, dp=S)\nG = backward(parameters)\n")
+    value = States(kind=Kind.GRADIENTS).laid(("dp",), AxisLayout.SHARD).laid(("tp",), before)
+    call = Call(op=conversion.op, args=(Ref(name="G"),), axes=("tp",))
+    left = result_of(call, (value,), program)
+    assert (left.on("tp"), left.on("dp"), left.kind) == ((conversion.after,), (AxisLayout.SHARD,), Kind.GRADIENTS)

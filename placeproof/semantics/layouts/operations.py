@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from placeproof.collectives import CONVERSIONS, Conversion
-from placeproof.collectives import Layout as AxisLayout
+from placeproof.collectives import CONVERSIONS, AxisLayout, Conversion
 from placeproof.programs import POSITIONS, Call
 from placeproof.semantics.layouts.layout import Layout, Source
 
