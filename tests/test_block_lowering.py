@@ -33,7 +33,7 @@ from placeproof.semantics.blocks import (
 )
 from placeproof.semantics.blocks.lower import renamed
 from placeproof.semantics.judge.verdict import judge_tensors
-from placeproof.semantics.layouts import Layout
+from placeproof.semantics.layouts.layout import Layout
 from placeproof.semantics.layouts.lines import lines
 from placeproof.semantics.tensors import NotComputedError, Setup, simulate
 from placeproof.semantics.tensors.simulate import setups

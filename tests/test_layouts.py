@@ -15,8 +15,9 @@ from placeproof.programs import Assign, Call, Program, Ref, read
 from placeproof.programs.ops import COLLECTIVES, OPS
 from placeproof.programs.wellformed import TENSOR_OPS
 from placeproof.semantics.encode.context import NoMeaningError
-from placeproof.semantics.layouts import LAYOUTS, NO_LAYOUT, Layout, MisfitError, result
+from placeproof.semantics.layouts.layout import Layout
 from placeproof.semantics.layouts.lines import lines
+from placeproof.semantics.layouts.operations import LAYOUTS, NO_LAYOUT, MisfitError, result
 from placeproof.semantics.results import RESULTS, result_of
 from placeproof.semantics.tensors import NotComputedError, Setup
 from placeproof.semantics.tensors.arrays import Held
@@ -114,9 +115,9 @@ def tried(name: str) -> tuple[int, int, int]:
         held = arrays(program)
         counted = [n + (v is not None) for n, v in zip(counted, (layout, term, held), strict=True)]
         if term is not None:
-            assert (set(layout.dims), dict(layout.split), layout.loose) == (term.dims, dict(term.cuts), term.loose), call
+            assert (set(layout.dims), dict(layout.split), layout.loose) == (term.dims, dict(term.split), term.loose), call
         if held is not None:
-            assert (set(layout.dims), layout.split, layout.loose) == (set(held.dims), held.cuts, held.loose), call
+            assert (set(layout.dims), layout.split, layout.loose) == (set(held.dims), held.split, held.loose), call
             for axis in SETUP.degrees:
                 if name not in APART and axis not in layout.states:
                     assert alike_along(held, axis), (call, axis)

@@ -219,7 +219,7 @@ def same_shapes(program: Program) -> bool:
             continue
         assert theirs is not None
         assert set(value.dims) == theirs.dims, name
-        assert dict(value.split) == dict(theirs.cuts), name
+        assert dict(value.split) == dict(theirs.split), name
         assert not isinstance(theirs, Value) or value.loose == theirs.loose, name
     return True
 

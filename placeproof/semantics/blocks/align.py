@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from placeproof.semantics.blocks.moves import placed
 from placeproof.semantics.blocks.plan import PlanAxis
-from placeproof.semantics.layouts import PARTIAL, AxisState, Layout
+from placeproof.semantics.layouts.layout import PARTIAL, AxisState, Layout
 
 #: Tokens that are attended to: `contract(hot(same), k, over=tokens)` calls the tokens of k so.
 _ATTENDED = "keys"

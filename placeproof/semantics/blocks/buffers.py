@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from placeproof.programs import Assign, Call, Do, Expr, Ref, Stmt
 from placeproof.semantics.blocks.moves import Move, moves, sums
 from placeproof.semantics.blocks.plan import PlanAxis
-from placeproof.semantics.layouts import Layout
+from placeproof.semantics.layouts.layout import Layout
 
 #: What moved is named after the buffer that it was made of.
 _SUFFIX = {"all_gather": "full", "part": "part", "all_reduce": "sum", "reduce_scatter": "sum"}

@@ -31,7 +31,8 @@ from placeproof.semantics.blocks.buffers import Buffers, Made, free_name
 from placeproof.semantics.blocks.moves import placed, stored
 from placeproof.semantics.blocks.plan import Plan
 from placeproof.semantics.blocks.wanted import ANYHOW, Want, backward, lasting, wanted
-from placeproof.semantics.layouts import PARTIAL, AxisState, Layout, MisfitError, arithmetic, declared, result
+from placeproof.semantics.layouts.layout import PARTIAL, AxisState, Layout, declared
+from placeproof.semantics.layouts.operations import MisfitError, arithmetic, result
 
 #: What adds up over a dimension.
 _REDUCES = ("contract", "total", "largest")

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from placeproof.programs import Call, Expr
 from placeproof.semantics.blocks.plan import PlanAxis
-from placeproof.semantics.layouts import PARTIAL, AxisState, Layout, result
+from placeproof.semantics.layouts.layout import PARTIAL, AxisState, Layout
+from placeproof.semantics.layouts.operations import result
 
 
 def placed(layout: Layout, states: Mapping[str, AxisState], axes: Sequence[PlanAxis]) -> Layout:

@@ -67,7 +67,7 @@ def _short(poly: Poly, most: int = 120) -> str:
 def _equal(mesh: Run, many: Returned, one: Returned, given: tuple[Order, ...]) -> Obligation:
     """On every device, at every element that it holds."""
     where: list[Given] = []
-    for dim in sorted(many.value.cuts):
+    for dim in sorted(many.value.split):
         for axis, (here, owner) in mesh.space.holds(many.value, dim).items():
             if isinstance(here, Var):
                 where.append(Equal(name=f"the device's {axis} coordinate owns the element along {dim}", left=here, right=owner))
