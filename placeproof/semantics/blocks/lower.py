@@ -133,12 +133,6 @@ class _Walk:
     def statement(self, number: int, stmt: Stmt) -> None:
         """The next one, after what moves for it."""
         self.buffers.backward = number >= self.backward
-        try:
-            self._statement(stmt)
-        except MisfitError as misfit:
-            _refuse(str(misfit), stmt.place, "write the block as one device computes it")
-
-    def _statement(self, stmt: Stmt) -> None:
         match stmt:
             case Assign(targets=(Ref(name=name, group=None, index=None) as target,), value=value):
                 whole = Binary(op="+", left=target, right=value, place=stmt.place) if stmt.accumulate else value
@@ -254,9 +248,7 @@ class _Walk:
             case Call(op="scale" | "max", args=(left, right)):
                 return _given(call, *self._together((left, right), "*" if call.op == "scale" else "max", want))
             case Call(op="total", args=(x,)):
-                made = self._home(self._as_it_is(self._number(x, want)))
-                _over(call, made.layout)
-                return _given(call, made)
+                return _given(call, self._home(self._as_it_is(self._number(x, want))))
             case Call(op="largest", args=(x,)):
                 return _largest(call, self._whole(self._number(x)))
             case Call(op="hot", args=(x,)):
@@ -274,8 +266,6 @@ class _Walk:
     def _contract(self, call: Call, want: Want) -> Made:
         dim = call.option("over") or ""
         a, b = (self._number(e) for e in call.args)
-        if dim not in a.layout.dims or dim not in b.layout.dims:
-            _refuse(f"`contract` sums over a dimension of both operands, and `{dim}` is not", call.place, "name one that both have")
         renames = _renames(a.layout, dim, b.layout) or _renames(b.layout, dim, a.layout)
         if renames:
             a, b = self._all_of(a, dim), self._all_of(b, dim)
@@ -296,14 +286,16 @@ class _Walk:
 def _given(call: Call, *operands: Made) -> Made:
     """What an operation gives of operands that lie as it reads them, the last of its arguments."""
     functions = call.args[: len(call.args) - len(operands)]
-    layout = result(call, [o.layout for o in operands])
+    try:
+        layout = result(call, [o.layout for o in operands])
+    except MisfitError as misfit:
+        _refuse(str(misfit), call.place, misfit.help)
     return Made(replace(call, args=(*functions, *(o.expr for o in operands))), stored(layout) if call.op in _REDUCES else layout)
 
 
 def _largest(call: Call, made: Made) -> Made:
     """Where the dimension is split, the greatest of all devices."""
-    split = made.layout.split.get(_over(call, made.layout), ())
-    largest = _given(call, made)
+    split, largest = made.layout.split.get(call.option("over") or "", ()), _given(call, made)
     if not split:
         return largest
     return _given(Call(op="all_reduce", args=(largest.expr,), axes=split, options=(("op", "max"),)), largest)
@@ -320,13 +312,6 @@ def _renames(hot: Layout, dim: str, value: Layout) -> bool:
     """Whether `contract(hot(p), x, over=tokens)` calls the tokens of x otherwise, or `over=keys` back: one position for all samples."""
     whole = hot.hot is not None and not hot.split and len(hot.dims) == 2
     return whole and POSITIONS.issuperset(hot.dims) and set(hot.dims) & set(value.dims) == {dim}
-
-
-def _over(call: Call, layout: Layout) -> str:
-    dim = call.option("over")
-    if dim is None or dim not in layout.dims:
-        _refuse(f"there is no dimension `{dim}` to reduce", call.place, "name one that the operand has: " + ", ".join(layout.dims))
-    return dim
 
 
 def _split(tensor: Tensor, layout: Layout) -> Tensor:

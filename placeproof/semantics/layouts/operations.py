@@ -19,7 +19,11 @@ Rule: TypeAlias = Callable[[Call, Sequence[Layout]], Layout]
 
 
 class MisfitError(ValueError):
-    """Operands that an operation cannot have, in words."""
+    """Operands that an operation cannot have, in words, and ``help`` for who writes a block on one device."""
+
+    def __init__(self, message: str, help: str = "write the block as one device computes it") -> None:
+        super().__init__(message)
+        self.help = help
 
 
 def result(call: Call, operands: Sequence[Layout]) -> Layout:
@@ -86,7 +90,7 @@ def _largest(call: Call, operands: Sequence[Layout]) -> Layout:
     """Without one dimension."""
     (value,), dim = operands, call.option("over") or ""
     if dim not in value.dims:
-        raise MisfitError(f"there is no dimension `{dim}` to reduce")
+        raise MisfitError(f"there is no dimension `{dim}` to reduce", "name one that the operand has: " + ", ".join(value.dims))
     dims = tuple(d for d in value.dims if d != dim)
     split = {d: axes for d, axes in value.split.items() if d != dim}
     return replace(value, dims=dims, split=split, loose=value.loose - {dim}, dense=value.dense - {dim}, hot=None)
@@ -95,7 +99,7 @@ def _largest(call: Call, operands: Sequence[Layout]) -> Layout:
 def _contract(call: Call, operands: Sequence[Layout]) -> Layout:
     (a, b), dim = operands, call.option("over") or ""
     if dim not in a.dims or dim not in b.dims:
-        raise MisfitError(f"`contract` sums over a dimension of both operands, and `{dim}` is not")
+        raise MisfitError(f"`contract` sums over a dimension of both operands, and `{dim}` is not", "name one that both have")
     called_otherwise = next((old for new, old in ((a, b), (b, a)) if renames(new, dim, old)), None)
     hot = called_otherwise.hot if called_otherwise is not None else None
     return replace(_total(call, [arithmetic(a, b)]), hot=hot)
