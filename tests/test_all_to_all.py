@@ -122,7 +122,7 @@ def test_pieces_one_after_the_other_are_what_a_gather_and_a_cut_leave(cp: int, t
         machine(program(f"y = {text}\nreturns(y)\n"), setup).run()[0].value
         for text in ("all_to_all(q, cp, dim=heads)", "part(all_gather(q, cp), cp, dim=heads)")
     )
-    assert dict(direct.cuts) == dict(apart.cuts)
+    assert dict(direct.split) == dict(apart.split)
     for device in itertools.product(range(cp), range(tp)):
         assert list(direct.by_place(device)) == list(apart.by_place(device))
 

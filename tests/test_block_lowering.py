@@ -18,7 +18,6 @@ from block_programs import random_block
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placeproof.cost.blocks.shapes import Held, lines
 from placeproof.cost.blocks.tensors import exchanges, kept
 from placeproof.programs import POSITIONS, Assign, Call, Do, Program, Ref, Stmt, read, render, render_head
 from placeproof.programs.ir import calls
@@ -34,6 +33,8 @@ from placeproof.semantics.blocks import (
 )
 from placeproof.semantics.blocks.lower import renamed
 from placeproof.semantics.judge.verdict import judge_tensors
+from placeproof.semantics.layouts.layout import Layout
+from placeproof.semantics.layouts.lines import lines
 from placeproof.semantics.tensors import NotComputedError, Setup, simulate
 from placeproof.semantics.tensors.simulate import setups
 
@@ -129,12 +130,12 @@ def lies_as_it_is_read(program: Program) -> None:
         if isinstance(line.stmt, Do) and line.stmt.call.op == "returns":
             (value,) = line.stmt.call.args
             like = line.stmt.call.option("by") or gradients.get(value.name if isinstance(value, Ref) else "")
-            assert not line.result.partial
-            if like in header and set(header[like].dims) == set(line.result.dims):
-                assert _pairs(line.result) == set(header[like].split), line.stmt
+            assert not line.result.layout.partial
+            if like in header and set(header[like].dims) == set(line.result.layout.dims):
+                assert _pairs(line.result.layout) == set(header[like].split), line.stmt
 
 
-def _pairs(value: Held) -> set[tuple[str, str]]:
+def _pairs(value: Layout) -> set[tuple[str, str]]:
     return {(axis, dim) for dim, axes in value.split.items() for axis in axes}
 
 

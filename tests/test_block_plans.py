@@ -235,3 +235,13 @@ def test_degrees_and_what_axes_split_are_in_the_mesh() -> None:
         ("owners", 4, "experts"),
         ("tp", 5, "hidden"),
     ]
+
+
+def test_a_key_that_does_not_fit_is_refused() -> None:
+    """What is dropped has all of a dimension, and what should be its key, a number, only a part."""
+    text = "tensor(r, tokens, choices, picks=ffn)\ntensor(k, ffn)\ny = dropout(total(hot(r), over=choices), k)\nreturns(y)\n"
+    with pytest.raises(InputError) as caught:
+        lower_block(read(text), tensor_parallel())
+    (problem,) = caught.value.diagnostics
+    assert (problem.code, problem.place and problem.place.line) == ("PP122", 3)
+    assert problem.message == "one operand has all of `ffn` and the other a part of it: their shapes do not fit"

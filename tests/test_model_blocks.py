@@ -8,13 +8,13 @@ from importlib.resources import files
 
 import pytest
 
-from placeproof.cost.blocks import shapes as tensor_shapes
 from placeproof.cost.blocks.tensors import kept
 from placeproof.models.family import families, family
 from placeproof.models.programs import block_program, blocks, output, rows_reached, weights, without
 from placeproof.programs import Program, parse, read, render
 from placeproof.programs.ir import calls
 from placeproof.semantics.judge.verdict import judge_tensors
+from placeproof.semantics.layouts.lines import inputs
 from placeproof.semantics.tensors import Difference, NotComputedError, Setup, simulate
 
 FOLDER = files("placeproof.models") / "blocks"
@@ -192,8 +192,8 @@ def test_factors_are_left_out_wherever_they_stand() -> None:
 @pytest.mark.parametrize("name", blocks())
 def test_weights_are_what_costs_take_for_weights(name: str) -> None:
     program = block_program(name)
-    held = tensor_shapes.inputs(program)
-    assert {w.name for w in weights(program)} == {n for n, v in held.items() if not v.data and not v.incoming and v.picks is None}
+    layouts = {name: value.layout for name, value in inputs(program).items()}
+    assert {w.name for w in weights(program)} == {n for n, v in layouts.items() if v.model and v.picks is None}
 
 
 REACHED: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {

@@ -196,3 +196,10 @@ def test_both_sides_are_shown_with_their_lines(capsys: pytest.CaptureFixture[str
     assert "wrong_mesh.step: shard\n" in first
     assert "hsdp(root=keep): rep, shard\n" in first
     assert len([line for line in first.splitlines() if line.strip(" |").startswith("^^^")]) == 2
+
+
+def test_a_block_does_what_it_does_itself() -> None:
+    """It has no states, so nothing flows into any."""
+    text = "mesh(tp)\ntensor(x, batch, ffn, tp=ffn)\ntensor(w, ffn, tp=ffn)\ny = all_reduce(contract(x, w, over=ffn), tp)\nreturns(y)\n"
+    refined = refine(program(text), program(text))
+    assert (refined.word, refined.left.word) == ("refines", "proved")

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from placeproof.blocks import BLOCKS
 from placeproof.core.diagnostics import InputError
 from placeproof.core.exchange import Exchange
-from placeproof.cost.blocks.shapes import lines
 from placeproof.cost.blocks.tensors import BlockExchange, Kept, SizeError, elements, exchanges, kept, kept_bytes
 from placeproof.programs import Assign, Call, For, Program, read
 from placeproof.semantics.encode.context import NoMeaningError
+from placeproof.semantics.layouts.lines import lines
 from placeproof.semantics.tensors import NotComputedError, Setup
 from placeproof.semantics.tensors.arrays import Arrays, Held
 from placeproof.semantics.tensors.execute import Run
@@ -211,7 +211,7 @@ def same_shapes(program: Program) -> bool:
         run.all()
     except NoMeaningError:
         return False
-    ours = {line.stmt.targets[0].name: line.result for line in lines(program) if isinstance(line.stmt, Assign)}
+    ours = {line.stmt.targets[0].name: line.result.layout for line in lines(program) if isinstance(line.stmt, Assign)}
     assert ours
     for name, value in ours.items():
         theirs = run.env.get(name)
@@ -219,7 +219,7 @@ def same_shapes(program: Program) -> bool:
             continue
         assert theirs is not None
         assert set(value.dims) == theirs.dims, name
-        assert dict(value.split) == dict(theirs.cuts), name
+        assert dict(value.split) == dict(theirs.split), name
         assert not isinstance(theirs, Value) or value.loose == theirs.loose, name
     return True
 
@@ -242,7 +242,7 @@ def test_shapes_of_parts_are_those_of_the_proof() -> None:
     )
     program = read(f"{HEAD}{written}returns(b)\n")
     assert same_shapes(program)
-    assert dict(lines(program)[0].result.split) == {"tokens": ("dp", "tp")}
+    assert dict(lines(program)[0].result.layout.split) == {"tokens": ("dp", "tp")}
 
 
 def test_partial_sums() -> None:
@@ -251,7 +251,7 @@ def test_partial_sums() -> None:
         "y = all_reduce(q + x, tp)\nm = largest(p, over=ffn)\nb = broadcast(q, tp)\nc = all_reduce(q, tp, op=max)\n"
         "z = reduce_scatter(q, tp, dim=tokens)\nreturns(y)\n"
     )
-    partial = {line.result.name: line.result.partial for line in lines(program) if line.result.name}
+    partial = {line.result.name: line.result.layout.partial for line in lines(program) if line.result.name}
     assert {n for n, axes in partial.items() if axes} == {"q", "t", "b", "c"}
     assert set(partial) == {"p", "q", "t", "y", "m", "b", "c", "z"}
     assert {axes for axes in partial.values() if axes} == {frozenset({"tp"})}
@@ -281,7 +281,7 @@ def test_collectives_and_what_they_are_about() -> None:
     ]
     assert [e.axes for e in found] == [("tp",), ("dp",), both, ("tp",), both, ("tp",), ("tp",), both, both]
     assert [e.op for e in found] == ["", "", "", "sum", "max", "", "mean", "sum", "sum"]
-    assert dict(lines(program)[7].result.split) == {"tokens": ("tp", "dp")}
+    assert dict(lines(program)[7].result.layout.split) == {"tokens": ("tp", "dp")}
 
 
 def test_an_exchange_in_numbers() -> None:

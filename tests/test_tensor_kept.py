@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from test_tensor_costs import HEAD, held
 
-from placeproof.cost.blocks.shapes import lines
 from placeproof.cost.blocks.tensors import exchanges, kept
 from placeproof.programs import read
+from placeproof.semantics.layouts.lines import lines
 
 #: Lines of forward, lines of backward, and the names of what lives between them.
 LIVES: dict[str, tuple[str, str, list[str]]] = {

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Protocol, Self, TypeVar
 
 
-class Layout(Enum):
+class AxisLayout(Enum):
     """How one tensor inside the step lies on one axis. (How a *state* lies is its placement.)"""
 
     REPLICATE = "replicate"
@@ -55,8 +55,8 @@ class Conversion:
     """A way to change a tensor's layout on one axis; ``part`` is local and sends nothing."""
 
     op: str
-    before: Layout
-    after: Layout
+    before: AxisLayout
+    after: AxisLayout
     passes: int
 
 
@@ -83,8 +83,8 @@ COLLECTIVES: dict[str, Collective] = {row.name: row for row in _ROWS}
 
 #: Ways between layouts on one axis; a search over them finds the cheapest sequence.
 CONVERSIONS: tuple[Conversion, ...] = (
-    Conversion(op="all_reduce", before=Layout.PARTIAL, after=Layout.REPLICATE, passes=COLLECTIVES["all_reduce"].passes),
-    Conversion(op="reduce_scatter", before=Layout.PARTIAL, after=Layout.SHARD, passes=COLLECTIVES["reduce_scatter"].passes),
-    Conversion(op="all_gather", before=Layout.SHARD, after=Layout.REPLICATE, passes=COLLECTIVES["all_gather"].passes),
-    Conversion(op="part", before=Layout.REPLICATE, after=Layout.SHARD, passes=0),
+    Conversion(op="all_reduce", before=AxisLayout.PARTIAL, after=AxisLayout.REPLICATE, passes=COLLECTIVES["all_reduce"].passes),
+    Conversion(op="reduce_scatter", before=AxisLayout.PARTIAL, after=AxisLayout.SHARD, passes=COLLECTIVES["reduce_scatter"].passes),
+    Conversion(op="all_gather", before=AxisLayout.SHARD, after=AxisLayout.REPLICATE, passes=COLLECTIVES["all_gather"].passes),
+    Conversion(op="part", before=AxisLayout.REPLICATE, after=AxisLayout.SHARD, passes=0),
 )

@@ -184,6 +184,14 @@ class Tensor:
     picks: str | None = None
     place: Place | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def split_dims(self) -> dict[str, tuple[str, ...]]:
+        """The dimensions that are split, each with the axes that split it, the outermost first."""
+        axes_of: dict[str, tuple[str, ...]] = {}
+        for axis, dim in self.split:
+            axes_of[dim] = (*axes_of.get(dim, ()), axis)
+        return axes_of
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:

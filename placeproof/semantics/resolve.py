@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from itertools import count
 
-from placeproof.collectives import Layout
+from placeproof.collectives import AxisLayout
 from placeproof.core.modes import GATHERED, REPLICATED, SHARDED, Mode
 from placeproof.programs import Binary, Call, Expr, For, Placed, Program, Ref, Resolved, Stmt, calls, statements
 from placeproof.programs.ir import references, with_draws, with_expressions
@@ -161,6 +161,6 @@ def _owned(found: Trace) -> dict[str, tuple[str, ...]]:
     owned = {}
     for group in (g.name for g in program.groups):
         (piece, *_) = event.operands[2].group(group).pieces
-        on = {a.name: tuple(f for f in a.factors if piece.on(f) is Layout.SHARD) for a in program.axes}
+        on = {a.name: tuple(f for f in a.factors if piece.on(f) is AxisLayout.SHARD) for a in program.axes}
         owned[group] = tuple(n for a in program.axes for n in ((a.name,) if on[a.name] == a.factors else on[a.name]))
     return owned

@@ -2,59 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
-from placeproof.collectives import Layout
+from placeproof.collectives import CONVERSIONS, AxisLayout
 from placeproof.programs import Call, Program, Ref
 from placeproof.semantics.values import Kind, Piece, Value
 
-_NUMBERS = ("statistics", "tensor_norms", "tokens", "square_norm", "sqrt", "clip_factor", "found_inf", "rescale", "random", "min", "max")
+#: An operation, with the values of its operands, to the value of its result.
+Rule: TypeAlias = Callable[[Call, tuple[Value, ...], Program], Value]
 
 
 def result_of(call: Call, operands: tuple[Value, ...], program: Program) -> Value:
-    """What an operation makes of its operands; one without a case here returns its first operand unchanged."""
-    first = operands[0] if operands and call.op not in _NUMBERS else Value(kind=Kind.SCALAR)
-    match call.op:
-        case "all_reduce" | "reduce" | "broadcast" | "all_gather":
-            return first.laid(program.factors(*call.axes), Layout.REPLICATE)
-        case "reduce_scatter" | "part":
-            return first.laid(program.factors(*call.axes), Layout.SHARD)
-        case "recv" | "data":
-            return plain_stream(program)
-        case "forward":
-            return _computed(first, operands[1] if len(operands) > 1 else plain_stream(program), program)
-        case "backward" | "backward_weight" | "backward_with":
-            return _gradient(first, operands[2] if len(operands) > 2 else plain_stream(program), program)
-        case "backward_input":
-            return _computed(first, operands[2], program)
-        case "output":
-            return _output(first, program)
-        case "update" | "update_with":
-            return _update(*operands[:3])
-        case "master":
-            return replace(first, kind=Kind.PARAMETERS)
-        case "quantize" | "cast":
-            width = call.args[1]
-            return first.wide(width.name if isinstance(width, Ref) else "")
-        case "dequantize":
-            return first.wide("")
-        case "to_host" | "to_device":
-            return replace(first, host=call.op == "to_host")
-        case "elementwise":
-            return operands[-1]
-    return first
+    """What an operation makes of its operands."""
+    return RESULTS[call.op](call, operands, program)
+
+
+def _number(_call: Call, _operands: tuple[Value, ...], _program: Program) -> Value:
+    return Value(kind=Kind.SCALAR)
+
+
+def _unchanged(_call: Call, operands: tuple[Value, ...], _program: Program) -> Value:
+    return operands[0] if operands else Value(kind=Kind.SCALAR)
+
+
+def _laid(layout: AxisLayout) -> Rule:
+    return lambda call, operands, program: operands[0].laid(program.factors(*call.axes), layout)
+
+
+def _forward(_: Call, operands: tuple[Value, ...], program: Program) -> Value:
+    return _computed(operands[0], operands[1] if len(operands) > 1 else plain_stream(program), program)
+
+
+def _backward(_: Call, operands: tuple[Value, ...], program: Program) -> Value:
+    return _gradient(operands[0], operands[2] if len(operands) > 2 else plain_stream(program), program)
+
+
+def _narrowed(call: Call, operands: tuple[Value, ...], _: Program) -> Value:
+    width = call.args[1]
+    return operands[0].wide(width.name if isinstance(width, Ref) else "")
 
 
 def plain_stream(program: Program) -> Value:
     """A device's own samples: split over axes that split the batch or the sequence, full copies over the others."""
     split = tuple(f for a in program.axes if a.splits.samples for f in a.factors)
-    return Value(kind=Kind.STREAM).laid(split, Layout.SHARD)
+    return Value(kind=Kind.STREAM).laid(split, AxisLayout.SHARD)
 
 
 def _computed(w: Value, x: Value, program: Program) -> Value:
     """A block's output: a partial sum over axes that split its matrices."""
-    split = tuple(a.name for a in program.axes if a.splits.partial and Layout.SHARD in w.on(a.name))
-    return replace(x, kind=Kind.STREAM, part=None, index=None).wide("").laid(split, Layout.PARTIAL)
+    split = tuple(a.name for a in program.axes if a.splits.partial and AxisLayout.SHARD in w.on(a.name))
+    return replace(x, kind=Kind.STREAM, part=None, index=None).wide("").laid(split, AxisLayout.PARTIAL)
 
 
 def _gradient(w: Value, dx: Value, program: Program) -> Value:
@@ -66,8 +65,8 @@ def _gradient(w: Value, dx: Value, program: Program) -> Value:
 def _gradient_piece(w: Piece, dx: Value, program: Program) -> Piece:
     own = {g.experts for g in program.groups if g.name == w.group}  # a device has its own experts' gradient, whole
     factors = [(axis.splits, f) for axis in program.axes if axis.name not in own for f in axis.factors]
-    split = [f for of, f in factors if of.name == "hidden" and Layout.SHARD in dx.on(f) and w.on(f) is not Layout.SHARD]
-    return w.laid((*(f for of, f in factors if of.samples), *split), Layout.PARTIAL)
+    split = [f for of, f in factors if of.name == "hidden" and AxisLayout.SHARD in dx.on(f) and w.on(f) is not AxisLayout.SHARD]
+    return w.laid((*(f for of, f in factors if of.samples), *split), AxisLayout.PARTIAL)
 
 
 def _output(saved: Value, program: Program) -> Value:
@@ -87,7 +86,7 @@ def _update(parameters: Value, optimizer: Value, gradients: Value) -> Value:
 def _owned_piece(piece: Piece, owners: tuple[Value, ...]) -> Piece:
     for owner in owners:
         match = next((p for p in owner.pieces if p.group == piece.group), owner.pieces[0])
-        piece = piece.laid(match.axes(Layout.SHARD), Layout.SHARD)
+        piece = piece.laid(match.axes(AxisLayout.SHARD), AxisLayout.SHARD)
     return piece
 
 
@@ -112,11 +111,35 @@ def sum_of(left: Value, right: Value) -> Value:
     pieces = []
     for piece in left.pieces:
         others = [p for p in right.pieces if p.group == piece.group] or right.pieces
-        pieces.append(piece.laid(tuple(a for p in others for a in p.axes(Layout.PARTIAL)), Layout.PARTIAL))
+        pieces.append(piece.laid(tuple(a for p in others for a in p.axes(AxisLayout.PARTIAL)), AxisLayout.PARTIAL))
     return replace(left, pieces=tuple(pieces))
 
 
 def _saved(w: Value, x: Value, target: Ref, program: Program) -> Value:
     """What forward keeps: split with the computation inside a parallel region, as its input outside one."""
-    split = (*x.pieces[0].axes(Layout.SHARD), *(a.name for a in program.axes if a.splits.compute and Layout.SHARD in w.on(a.name)))
-    return Value(kind=Kind.SAVED, pieces=(Piece(group=target.group or "").laid(split, Layout.SHARD),), part=w.part)
+    split = (*x.pieces[0].axes(AxisLayout.SHARD), *(a.name for a in program.axes if a.splits.compute and AxisLayout.SHARD in w.on(a.name)))
+    return Value(kind=Kind.SAVED, pieces=(Piece(group=target.group or "").laid(split, AxisLayout.SHARD),), part=w.part)
+
+
+#: The operations over states and samples; those over tensors alone make nothing of states. What changes a layout on an axis is a row of the
+#: table of collectives.
+RESULTS: Mapping[str, Rule] = {conversion.op: _laid(conversion.after) for conversion in CONVERSIONS} | {
+    **dict.fromkeys(("reduce", "broadcast"), _laid(AxisLayout.REPLICATE)),
+    **dict.fromkeys(("recv", "data"), lambda _call, _operands, program: plain_stream(program)),
+    **dict.fromkeys(("backward", "backward_weight", "backward_with"), _backward),
+    **dict.fromkeys(("update", "update_with"), lambda _call, operands, _program: _update(*operands[:3])),
+    **dict.fromkeys(("quantize", "cast"), _narrowed),
+    **dict.fromkeys(("statistics", "tensor_norms", "tokens", "square_norm", "found_inf"), _number),
+    **dict.fromkeys(("sqrt", "clip_factor", "rescale", "random", "min", "max"), _number),
+    **dict.fromkeys(("all_to_all", "send", "tied_reduce", "start", "wait"), _unchanged),
+    **dict.fromkeys(("copy", "loss", "dropout", "scale", "zero", "stale", "free"), _unchanged),
+    **dict.fromkeys(("shift", "contract", "total", "largest", "hot", "slope", "returns"), _unchanged),
+    "forward": _forward,
+    "backward_input": lambda _, operands, program: _computed(operands[0], operands[2], program),
+    "output": lambda _, operands, program: _output(operands[0], program),
+    "master": lambda _call, operands, _program: replace(operands[0], kind=Kind.PARAMETERS),
+    "dequantize": lambda _call, operands, _program: operands[0].wide(""),
+    "to_host": lambda _call, operands, _program: replace(operands[0], host=True),
+    "to_device": lambda _call, operands, _program: replace(operands[0], host=False),
+    "elementwise": lambda _call, operands, _program: operands[-1],
+}

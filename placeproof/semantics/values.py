@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from placeproof.collectives import Layout
+from placeproof.collectives import AxisLayout
 from placeproof.programs import Binary, Call, For, If, Index, Program, Resolved, Stmt
 
 
@@ -43,21 +43,21 @@ class Piece:
     """
 
     group: str = ""
-    layout: tuple[tuple[str, Layout], ...] = ()
+    layout: tuple[tuple[str, AxisLayout], ...] = ()
     width: str = ""
 
-    def on(self, axis: str) -> Layout:
+    def on(self, axis: str) -> AxisLayout:
         """The layout on an axis factor."""
-        return dict(self.layout).get(axis, Layout.REPLICATE)
+        return dict(self.layout).get(axis, AxisLayout.REPLICATE)
 
-    def laid(self, axes: tuple[str, ...], layout: Layout) -> Piece:
+    def laid(self, axes: tuple[str, ...], layout: AxisLayout) -> Piece:
         """The same piece with another layout on some axis factors."""
         kept = {a: v for a, v in self.layout if a not in axes}
-        if layout is not Layout.REPLICATE:
+        if layout is not AxisLayout.REPLICATE:
             kept |= dict.fromkeys(axes, layout)
         return replace(self, layout=tuple(sorted(kept.items(), key=lambda item: item[0])))
 
-    def axes(self, layout: Layout) -> tuple[str, ...]:
+    def axes(self, layout: AxisLayout) -> tuple[str, ...]:
         """The axis factors on which it lies so."""
         return tuple(a for a, v in self.layout if v is layout)
 
@@ -76,11 +76,11 @@ class Value:
     index: Index | None = None
     host: bool = False
 
-    def on(self, axis: str) -> tuple[Layout, ...]:
+    def on(self, axis: str) -> tuple[AxisLayout, ...]:
         """The layouts of its pieces on an axis factor."""
         return tuple(p.on(axis) for p in self.pieces)
 
-    def laid(self, axes: tuple[str, ...], layout: Layout) -> Value:
+    def laid(self, axes: tuple[str, ...], layout: AxisLayout) -> Value:
         """The same value with another layout on some axis factors."""
         return replace(self, pieces=tuple(p.laid(axes, layout) for p in self.pieces))
 
@@ -159,6 +159,6 @@ def _placed_piece(program: Program, state: str, group: str) -> Piece:
     for placed in program.placed:
         if placed.state == state and placed.group in (None, group):
             for name, mode in placed.modes:
-                layout = Layout.SHARD if mode.split else Layout.REPLICATE
+                layout = AxisLayout.SHARD if mode.split else AxisLayout.REPLICATE
                 piece = piece.laid(program.factors(name), layout)
     return piece

@@ -17,9 +17,10 @@ from typing import NoReturn
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import Axis
 from placeproof.cost.blocks.recompute import renamed
-from placeproof.cost.blocks.shapes import Held, Line, inputs, lines
 from placeproof.programs import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
 from placeproof.programs.ir import Tensor, adjoints
+from placeproof.semantics.layouts.layout import Layout
+from placeproof.semantics.layouts.lines import Line, inputs, lines
 
 __all__ = ["INPUT", "Origin", "chained"]
 
@@ -91,9 +92,9 @@ class _Part:
                 _refuse("PP309", f"`{program.name}` overwrites `{wire}`, which it reads", place, "give what it makes another name")
         self.called = {n: f"{n}_{number}" for n in (*self.tensors, *written)}
 
-    def _gives(self) -> tuple[str, Held]:
+    def _gives(self) -> tuple[str, Layout]:
         """What the block gives, `y` or `n`."""
-        found = [(call, line.result) for line in self.lines if (call := _returned(line)) and not call.option("gradient_of")]
+        found = [(call, line.result.layout) for line in self.lines if (call := _returned(line)) and not call.option("gradient_of")]
         if len(found) != 1:
             _refuse("PP309", f"`{self.program.name}` gives {len(found)} results, and a block of a chain gives one", None, "`returns(y)`")
         (arg,) = found[0][0].args
@@ -138,7 +139,7 @@ class _Chain:
         self.origins: dict[str, Origin] = {}
         self.gradients: dict[str, list[Expr]] = {}
         self.makers: dict[str, _Part] = {}
-        wires: dict[str, tuple[str, Held]] = {}
+        wires: dict[str, tuple[str, Layout]] = {}
         self.last.called[self.last.seed.name] = self.last.seed.name
         for part in parts:
             self._declare(part, wires)
@@ -146,14 +147,14 @@ class _Chain:
             self.makers[part.called[part.given]] = part
         self._input(self.last.seed, self.last.seed.name)
 
-    def _declare(self, part: _Part, wires: dict[str, tuple[str, Held]]) -> None:
+    def _declare(self, part: _Part, wires: dict[str, tuple[str, Layout]]) -> None:
         """What a block reads from blocks before it, and what is its own."""
-        held = inputs(part.program)
+        layouts = {name: value.layout for name, value in inputs(part.program).items()}
         for wire in filter(part.read, _READ_AS.values()):
             if wire not in wires:
                 self._input(part.tensors[wire], wire)
-                wires[wire] = (wire, held[wire])
-            _same_layout(wires[wire][1], held[wire], f"`{wire}` of block {part.number}, `{part.program.name}`")
+                wires[wire] = (wire, layouts[wire])
+            _same_layout(wires[wire][1], layouts[wire], f"`{wire}` of block {part.number}, `{part.program.name}`")
             part.called[wire] = wires[wire][0]
         for own, called in part.called.items():
             if not (own in _READ_AS.values() and part.read(own)):
@@ -206,7 +207,7 @@ class _Chain:
             return
         if maker := self.makers.get(part.called[by]):
             what = f"the gradient by `{by}` of block {part.number}, `{part.program.name}`"
-            _same_layout(line.result, inputs(maker.program)[maker.seed.name], what)
+            _same_layout(line.result.layout, inputs(maker.program)[maker.seed.name].layout, what)
         if not isinstance(value, Ref):
             name = _fresh(f"by_{by}", part.called)
             called = part.called[name] = f"{name}_{part.number}"
@@ -236,14 +237,14 @@ def _fresh(name: str, taken: Collection[str]) -> str:
     return name if name not in taken else _fresh(f"{name}_", taken)
 
 
-def _same_layout(given: Held, read: Held, what: str) -> None:
+def _same_layout(given: Layout, read: Layout, what: str) -> None:
     if set(given.dims) != set(read.dims) or dict(given.split) != dict(read.split):
         _refuse("PP309", f"{what} is given with {_laid(given)} and taken with {_laid(read)}", None, "let both blocks lay it out alike")
 
 
-def _laid(held: Held) -> str:
-    cut = [f"`{d}` split over {' and '.join(f'`{a}`' for a in axes)}" for d, axes in held.split.items()]
-    return ", ".join([*cut, *(f"`{d}`" for d in held.dims if d not in held.split)]) or "no dimension"
+def _laid(layout: Layout) -> str:
+    cut = [f"`{d}` split over {' and '.join(f'`{a}`' for a in axes)}" for d, axes in layout.split.items()]
+    return ", ".join([*cut, *(f"`{d}`" for d in layout.dims if d not in layout.split)]) or "no dimension"
 
 
 def _refuse(code: str, message: str, place: Place | None, help: str | None = None) -> NoReturn:

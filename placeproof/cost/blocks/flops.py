@@ -32,11 +32,12 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from placeproof.core.diagnostics import Diagnostic
-from placeproof.cost.blocks.shapes import Held, Line, lines
 from placeproof.cost.blocks.tensors import Amount, SizeError, Splits, elements
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
 from placeproof.programs.ir import adjoints
 from placeproof.programs.ops import COLLECTIVES
+from placeproof.semantics.layouts.layout import Layout
+from placeproof.semantics.layouts.lines import BlockValue, Line, lines
 
 __all__ = ["Operation", "Work", "amount", "element_operations", "flops", "matrices", "operations", "storage", "weights"]
 
@@ -58,8 +59,8 @@ class Operation:
     """
 
     op: str
-    reads: tuple[Held, ...]
-    result: Held
+    reads: tuple[BlockValue, ...]
+    result: BlockValue
     dims: tuple[str, ...]
     split: Splits
     each: int
@@ -276,7 +277,7 @@ _MOVES = frozenset({"hot", "copy", "part", "random", *COLLECTIVES})
 _UNNAMED = "#"
 
 
-def storage(value: Held) -> Held:
+def storage(value: BlockValue) -> BlockValue:
     """The value whose storage another one reads: the one that has a name in the program."""
     while value.view is not None and not value.view.name.startswith(_UNNAMED):
         value = value.view
@@ -327,7 +328,7 @@ class _Reader:
                 return None
         over = value.option("over") if isinstance(value, Call) else None
         picked = self._joined(op, operands)
-        thin = {d: p for d, p in picked.items() if d in line.result.dims and over not in p[1]}
+        thin = {d: p for d, p in picked.items() if d in line.result.layout.dims and over not in p[1]}
         self.picked[id(line.result)] = thin
         made = _work(op, line, over, frozenset(picked), frozenset(thin))
         of_product = op == "total" and id(line.reads[0]) in self.products
@@ -335,16 +336,16 @@ class _Reader:
             self.products.add(id(line.result))
         return replace(made, each=0) if of_product else made
 
-    def _operands(self, exprs: Iterable[Expr], reads: Iterable[Held]) -> tuple[Held | None, ...]:
+    def _operands(self, exprs: Iterable[Expr], reads: Iterable[BlockValue]) -> tuple[BlockValue | None, ...]:
         """The tensors among operands, and None for numbers and degrees."""
         rest = iter(reads)
         return tuple(next(rest) if isinstance(e, Ref) and e.name not in self.axes else None for e in exprs)
 
-    def _joined(self, op: str, operands: Sequence[Held | None]) -> _Picked:
+    def _joined(self, op: str, operands: Sequence[BlockValue | None]) -> _Picked:
         """Along which dimensions one row of what an operation works on is there."""
         if op == "hot" and operands[0] is not None:
-            picks = operands[0]
-            return {picks.picks or "": (id(picks), frozenset(picks.dims))}
+            positions = operands[0].layout
+            return {positions.picks or "": (id(operands[0]), frozenset(positions.dims))}
         each = [self.picked.get(id(o), {}) for o in operands]
         if op in ("+", "-", "max", "min"):  # where it is there of both
             return {d: p for d, p in each[0].items() if each[1].get(d) == p}
@@ -357,8 +358,8 @@ def _work(op: str, line: Line, over: str | None, picked: frozenset[str], thin: f
     """An operation with the elements for which it does something, and how many steps for each of them."""
     about, each, product = _about(op, line, over)
     split: dict[str, tuple[str, ...]] = {}
-    for value in about:
-        split |= {d: value.split.get(d, ()) for d in value.dims if d not in value.loose}
+    for layout in about:
+        split |= {d: layout.split.get(d, ()) for d in layout.dims if d not in layout.loose}
     dims = tuple(dict.fromkeys(d for v in about for d in v.dims))
     laid = tuple((d, split[d]) for d in dims if split.get(d))
     return Operation(
@@ -375,15 +376,16 @@ def _work(op: str, line: Line, over: str | None, picked: frozenset[str], thin: f
     )
 
 
-def _about(op: str, line: Line, over: str | None) -> tuple[tuple[Held, ...], int, bool]:
-    """The tensors over whose elements an operation runs, its steps for each, and whether it is a product of matrices."""
+def _about(op: str, line: Line, over: str | None) -> tuple[tuple[Layout, ...], int, bool]:
+    """The layouts of the tensors over whose elements an operation runs, its steps for each, and whether it is a product of matrices."""
+    layouts = tuple(v.layout for v in line.reads)
     if op in ("total", "largest"):
-        return line.reads, 1, False
+        return layouts, 1, False
     if op != "contract":
-        return (line.result,), 0 if op in _MOVES else 1, False
-    a, b = line.reads
+        return (line.result.layout,), 0 if op in _MOVES else 1, False
+    a, b = layouts
     for choice, rows in ((a, b), (b, a)):
-        if choice.loose and choice.stored.picks is not None:
+        if choice.loose and choice.hot is not None:
             return (rows,), 0 if over in choice.loose else 1, False
     product = not set(a.dims) <= set(b.dims) and not set(b.dims) <= set(a.dims)
     return (a, b), 2, product

@@ -18,10 +18,10 @@ from placeproof.core.exchange import Exchange
 from placeproof.cost.blocks.chain import Origin, chained
 from placeproof.cost.blocks.flops import Work, amount, element_operations, flops, matrices, operations, storage, weights
 from placeproof.cost.blocks.recompute import AGAIN, computed_again, made_in_forward, recompute
-from placeproof.cost.blocks.shapes import Held, inputs
 from placeproof.cost.blocks.tensors import INDEX_BYTES, Amount, Splits, exchanges, kept
 from placeproof.programs import POSITIONS, Program
 from placeproof.programs.ops import COLLECTIVES
+from placeproof.semantics.layouts.lines import BlockValue
 
 __all__ = ["Layer", "Row", "Stored", "layer"]
 
@@ -134,13 +134,13 @@ class Layer:
         walked = operations(self.program, names)
         late = {id(o.result) for o in walked if o.during == "weights"}
         thin = {id(o.result): o.thin for o in walked}
-        found: dict[int, Held] = {}
+        found: dict[int, BlockValue] = {}
         for operation in walked:
             for value in map(storage, operation.reads if operation.during == "weights" else ()):
                 if (value.data or value.incoming) and id(value) not in late:
                     found.setdefault(id(value), value)
         return tuple(
-            self._stored(v.name, v.dims, tuple(v.split.items()), v.picks, thin.get(id(v), frozenset()))
+            self._stored(v.name, v.layout.dims, tuple(v.layout.split.items()), v.layout.picks, thin.get(id(v), frozenset()))
             for v in sorted(found.values(), key=lambda v: v.line)
         )
 
@@ -152,7 +152,7 @@ class Layer:
         """
         wanted = [n for n in matrices(self.program) if (self.origin(n).number, self.origin(n).name) not in apart]
         alone: dict[int, bool] = {}
-        found: dict[int, Held] = {}
+        found: dict[int, BlockValue] = {}
         for one in reversed(operations(self.program, wanted)):
             if one.during == "forward":
                 break
@@ -168,8 +168,7 @@ class Layer:
     def weights(self) -> tuple[Stored, ...]:
         """The weights of all blocks, as one device holds them."""
         own = set(weights(self.program))
-        held = inputs(self.program)
-        return tuple(self._stored(t.name, t.dims, tuple(held[t.name].split.items())) for t in self.program.tensors if t.name in own)
+        return tuple(self._stored(t.name, t.dims, tuple(t.split_dims.items())) for t in self.program.tensors if t.name in own)
 
     def _stored(
         self, name: str, dims: Sequence[str], split: Splits, picks: str | None = None, thin: frozenset[str] = frozenset()

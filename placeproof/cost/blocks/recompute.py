@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
-from placeproof.cost.blocks.shapes import Held, Line, lines
 from placeproof.programs import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
 from placeproof.programs.ir import adjoints, with_draws, with_names
+from placeproof.semantics.layouts.lines import BlockValue, Line, lines
 
 __all__ = ["AGAIN", "between", "computed_again", "made_in_forward", "recompute", "renamed"]
 
@@ -124,7 +124,7 @@ class _Recomputation:
         self.taken.add(name)
         return name
 
-    def _held(self, name: str) -> Held:
+    def _held(self, name: str) -> BlockValue:
         return self.makers[name][1].result
 
     def _sources(self, name: str) -> set[str]:
@@ -224,7 +224,7 @@ def _computes(line: Line) -> bool:
     return isinstance(line.stmt, Assign) or line.stmt.call.option("gradient_of") is not None
 
 
-def _through(value: Held, dropped: set[int]) -> bool:
+def _through(value: BlockValue, dropped: set[int]) -> bool:
     """Whether a value is one of those, or only another name of one."""
     return id(value) in dropped or (value.view is not None and _through(value.view, dropped))
 

@@ -1,6 +1,6 @@
 """What a block of a model sends, and what it keeps from forward to backward, read off its program over tensors.
 
-A device's values have named dimensions, of which axes split some (:mod:`.tensor_shapes`). From them:
+A device's values have named dimensions, of which axes split some (:mod:`placeproof.semantics.layouts.lines`). From them:
 
 - each collective with the tensor that it is about, by the convention of :class:`placeproof.core.exchange.Exchange`;
 - what lives from forward to backward. Backward begins with the first statement that depends on a gradient that comes in: what a
@@ -26,8 +26,9 @@ from typing import Any, TypeAlias
 
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.exchange import Exchange
-from placeproof.cost.blocks.shapes import Held, Line, Sent, lines
 from placeproof.programs import Assign, Program
+from placeproof.semantics.layouts.layout import Layout
+from placeproof.semantics.layouts.lines import BlockValue, Line, Sent, lines
 
 __all__ = ["INDEX_BYTES", "BlockExchange", "Kept", "SizeError", "elements", "exchanges", "kept", "kept_bytes"]
 
@@ -130,15 +131,15 @@ def _exchange(sent: Sent, line: Line, program: Program) -> BlockExchange:
 
 def kept(program: Program) -> tuple[Kept, ...]:
     """What lives from forward to backward, in the order in which it is made. Raises InputError as :func:`exchanges` does."""
-    found: dict[int, Held] = {}
+    found: dict[int, BlockValue] = {}
     for line in lines(program):
         if line.backward and _computes(line):
             for value in (v.stored for v in line.reads):
                 if value.data and not value.backward:
                     found.setdefault(id(value), value)
     ordered = sorted(found.values(), key=lambda v: v.line)
-    laid = ((v, *_laid(v, program)) for v in ordered)
-    return tuple(Kept(name=v.name, dims=dims, split=split, picks=v.picks, line=v.line) for v, dims, split in laid)
+    laid = ((v, *_laid(v.layout, program)) for v in ordered)
+    return tuple(Kept(name=v.name, dims=dims, split=split, picks=v.layout.picks, line=v.line) for v, dims, split in laid)
 
 
 def _computes(line: Line) -> bool:
@@ -146,11 +147,11 @@ def _computes(line: Line) -> bool:
     return isinstance(line.stmt, Assign) or line.stmt.call.option("gradient_of") is not None
 
 
-def _laid(value: Held, program: Program) -> tuple[tuple[str, ...], Splits]:
-    """A value's dimensions, in the order in which the header first names them, and those of them that are split."""
+def _laid(layout: Layout, program: Program) -> tuple[tuple[str, ...], Splits]:
+    """A layout's dimensions, in the order in which the header first names them, and those of them that are split."""
     named = list(dict.fromkeys(d for t in program.tensors for d in (*t.dims, *([t.picks] if t.picks else []))))
-    dims = tuple(sorted(value.dims, key=named.index))
-    return dims, tuple((d, value.split[d]) for d in dims if d in value.split)
+    dims = tuple(sorted(layout.dims, key=named.index))
+    return dims, tuple((d, layout.split[d]) for d in dims if d in layout.split)
 
 
 # Amounts.

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from math import prod
 
-from placeproof.collectives import COLLECTIVES, Layout
+from placeproof.collectives import COLLECTIVES, AxisLayout
 from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Unit, Weight
 from placeproof.core.strategy import MATRIX, NORM
@@ -209,7 +209,7 @@ class Walk:
         parameters = operand.kind is Kind.PARAMETERS
         widths = self.setting.widths
         width = widths.reduced if not parameters else widths.kept if event.phase == "update" else widths.computed
-        split = {a for p in operand.pieces for a in p.axes(Layout.SHARD)} - {self.setting.hidden, self.setting.stage_axis}
+        split = {a for p in operand.pieces for a in p.axes(AxisLayout.SHARD)} - {self.setting.hidden, self.setting.stage_axis}
         left = self.setting.degree(a for a in split if a not in _factors(self.setting, event.call.axes))
         reduces = "reduce" in event.call.op
         if event.call.op in ("all_gather", "reduce_scatter") and how.cut == "rows" and self.setting.degree(event.call.axes) == 1:

@@ -12,11 +12,11 @@ from placeproof.core.diagnostics import Diagnostic, InputError, Problems, sugges
 from placeproof.core.strategy import Strategy
 from placeproof.cost.blocks.layer import Layer
 from placeproof.cost.blocks.recompute import made_in_forward
-from placeproof.cost.blocks.shapes import lines
 from placeproof.models import Segment
 from placeproof.models.programs import output
 from placeproof.programs import Assign
 from placeproof.programs.ir import Tensor
+from placeproof.semantics.layouts.lines import lines
 
 #: Words of :data:`RECOMPUTE` with ``+`` between them.
 Recompute: TypeAlias = str

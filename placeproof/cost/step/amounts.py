@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from placeproof.collectives import Layout
+from placeproof.collectives import AxisLayout
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.mesh import degree_symbol
 from placeproof.core.strategy import INNER, OUTER
@@ -147,10 +147,10 @@ class Amounts:
 
     def payload(self, value: Value, axes: tuple[str, ...]) -> sympy.Expr:
         """Bytes of the tensor that a collective over these axis factors works on: not split over them."""
-        return self.bytes(replace(value, pieces=tuple(p.laid(axes, Layout.REPLICATE) for p in value.pieces)), mean=True)
+        return self.bytes(replace(value, pieces=tuple(p.laid(axes, AxisLayout.REPLICATE) for p in value.pieces)), mean=True)
 
     def _elements(self, value: Value, piece: Piece, mean: bool) -> sympy.Expr:
-        split = piece.axes(Layout.SHARD)
+        split = piece.axes(AxisLayout.SHARD)
         if value.kind is Kind.SCALAR:
             return self.one
         if value.kind is Kind.STREAM:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple, TypeAlias
 
-from placeproof.collectives import COLLECTIVES, Layout
+from placeproof.collectives import COLLECTIVES, AxisLayout
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.states import STATES
 from placeproof.cost.step.devices import Condition, Holds, condition
@@ -573,7 +573,8 @@ def _received(found: Trace) -> dict[int, Value]:
 @lru_cache(maxsize=4096)
 def settled(value: Value) -> Value:
     """A value as far as its size goes: whether it is a partial sum does not matter."""
-    return replace(value, pieces=tuple(p.laid(p.axes(Layout.PARTIAL), Layout.REPLICATE) for p in value.pieces), part=None, index=None)
+    pieces = tuple(p.laid(p.axes(AxisLayout.PARTIAL), AxisLayout.REPLICATE) for p in value.pieces)
+    return replace(value, pieces=pieces, part=None, index=None)
 
 
 def _merged(ref: Ref, *values: Value) -> Value:
@@ -582,7 +583,7 @@ def _merged(ref: Ref, *values: Value) -> Value:
     for value in values:
         for piece in value.pieces:
             other = pieces[piece.group]
-            if (piece.axes(Layout.SHARD), piece.width) != (other.axes(Layout.SHARD), other.width):
+            if (piece.axes(AxisLayout.SHARD), piece.width) != (other.axes(AxisLayout.SHARD), other.width):
                 message = (
                     f"parts of `{ref.name}` that are read here lie in different ways, or have other widths: what it costs is not derived"
                 )

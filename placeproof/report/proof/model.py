@@ -95,6 +95,6 @@ def data(judged: JudgedModel) -> dict[str, Any]:
 def _contract(contract: Contract) -> dict[str, Any]:
     return {
         "weights": {name: {"split": list(lies.split), "partial": list(lies.partial)} for name, lies in contract.weights.items()},
-        "reads": {name: {dim: list(axes) for dim, axes in cuts.items()} for name, cuts in contract.reads.items()},
+        "reads": {name: {dim: list(axes) for dim, axes in split.items()} for name, split in contract.reads.items()},
         "gives": contract.gives,
     }

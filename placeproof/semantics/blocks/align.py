@@ -13,11 +13,14 @@ On one axis an operand is replicated, split by a dimension, or a partial sum. Wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from placeproof.semantics.blocks.layout import ATTENDED, PARTIAL, Layout, State
+from placeproof.semantics.blocks.moves import placed
 from placeproof.semantics.blocks.plan import PlanAxis
+from placeproof.semantics.layouts.layout import PARTIAL, AxisState, Layout
 
+#: Tokens that are attended to: `contract(hot(same), k, over=tokens)` calls the tokens of k so.
+_ATTENDED = "keys"
 #: Which dimension gives way first.
 _GIVES_WAY = ("keys", "queries", "tokens", "batch")
 
@@ -40,7 +43,7 @@ class _Side:
     """An operand on one axis."""
 
     layout: Layout
-    state: State
+    state: AxisState
     stays: bool
 
     def becomes(self, dim: str | None, rule: PlanAxis) -> None:
@@ -60,7 +63,7 @@ def aligned(rules: tuple[PlanAxis, ...], first: Layout, second: Layout, both: To
             _wanted(rule, a, b, both)
             _fitted(rule, a, b, both)
             left[name], right[name] = a.state, b.state
-    return first.put(left, rules), second.put(right, rules)
+    return placed(first, left, rules), placed(second, right, rules)
 
 
 def reduced(rules: tuple[PlanAxis, ...], value: Layout) -> Layout:
@@ -71,7 +74,7 @@ def reduced(rules: tuple[PlanAxis, ...], value: Layout) -> Layout:
     for rule in rules:
         if rule.name in value.partial:
             states[rule.name] = rule.home(d for d in value.dims if value.stored(d))
-    return value.put(states, rules)
+    return placed(value, states, rules)
 
 
 def _summed(rule: PlanAxis, a: _Side, b: _Side, op: str) -> None:
@@ -117,7 +120,7 @@ def _beside_replicated(rule: PlanAxis, split: _Side, other: _Side) -> None:
     if other.layout.model and other.layout.stored(split.state) and back is not None:
         split.state = back  # weights are read where the value is at home
         return
-    if away is not None and ATTENDED in other.layout.dims and ATTENDED not in split.layout.dims:
+    if away is not None and _ATTENDED in other.layout.dims and _ATTENDED not in split.layout.dims:
         split.state = away  # every key is here: so that attention sees all tokens, too
     if other.layout.stored(split.state):
         other.state = split.state
@@ -139,18 +142,3 @@ def _of_two(rule: PlanAxis, a: _Side, b: _Side, both: Together) -> tuple[_Side, 
             return (home, away) if stays_away or home.state not in away.layout.dims else (away, home)
     order = [_GIVES_WAY.index(s.state) if s.state in _GIVES_WAY else len(_GIVES_WAY) for s in (a, b)]
     return (a, b) if order[0] < order[1] else (b, a)
-
-
-def merged(a: Layout, b: Layout, rules: tuple[PlanAxis, ...]) -> Layout:
-    """What an operation on aligned operands leaves, element by element."""
-    dims = (*a.dims, *(d for d in b.dims if d not in a.dims))
-    loose = frozenset(d for d in dims if all(d in v.loose for v in (a, b) if d in v.dims))
-    return Layout(dims=dims, loose=loose, model=a.model and b.model).put(b.states | a.states, rules)
-
-
-def summed(value: Layout, dim: str) -> Layout:
-    """The layout of a sum over one dimension: partial over the axes that split it, and stored along every dimension that is left."""
-    split = {d: axes for d, axes in value.split.items() if d != dim}
-    partial = value.partial | frozenset(value.split.get(dim, ()))
-    dims = tuple(d for d in value.dims if d != dim)
-    return replace(value, dims=dims, split=split, partial=partial, loose=frozenset(), hot=False)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from placeproof.programs import Assign, Call, Do, Expr, Ref, Stmt
-from placeproof.semantics.blocks.layout import Layout, Step, steps, sums
+from placeproof.semantics.blocks.moves import Move, moves, sums
 from placeproof.semantics.blocks.plan import PlanAxis
+from placeproof.semantics.layouts.layout import Layout
 
 #: What moved is named after the buffer that it was made of.
 _SUFFIX = {"all_gather": "full", "part": "part", "all_reduce": "sum", "reduce_scatter": "sum"}
@@ -86,39 +87,39 @@ class Buffers:
             return made
         if made.name is None:
             expr, layout = made.expr, made.layout
-            for step in steps(layout, then, self.rules):
-                expr, layout = step.of(expr), step.after
+            for move in moves(layout, then, self.rules):
+                expr, layout = move.of(expr), move.after
             return Made(expr, layout)
         buffer = self._of[made.name]
         self._settle(buffer, then)
         kept = [v for v in buffer.versions if not (v.gathered and self.regather and v.backward != self.backward)]
-        found = min((v for v in kept if then.partial <= v.layout.partial), key=lambda v: len(steps(v.layout, then, self.rules)))
-        buffer.summands |= bool(found.layout.partial & then.partial)
-        for step in steps(found.layout, then, self.rules):
-            found = self._moved(buffer, made.name, found, step)
-        return Made(Ref(name=found.name), found.layout, made.name, found.gathered)
+        version = min((v for v in kept if then.partial <= v.layout.partial), key=lambda v: len(moves(v.layout, then, self.rules)))
+        buffer.summands |= bool(version.layout.partial & then.partial)
+        for move in moves(version.layout, then, self.rules):
+            version = self._moved(buffer, made.name, version, move)
+        return Made(Ref(name=version.name), version.layout, made.name, version.gathered)
 
     def _settle(self, buffer: _Buffer, then: Layout) -> None:
         """Reduce a partial sum where it is made, if nobody has read its summands since, and the phase is the same."""
         own = buffer.versions[0]
         if buffer.at is None or buffer.summands or own.backward != self.backward:
             return
-        for step in sums(own.layout, then, self.rules):
+        for move in sums(own.layout, then, self.rules):
             written = self.body[buffer.at]
             assert isinstance(written, Assign)
-            self.body[buffer.at] = replace(written, value=step.of(written.value))
-            own = replace(own, layout=step.after)
+            self.body[buffer.at] = replace(written, value=move.of(written.value))
+            own = replace(own, layout=move.after)
         buffer.versions[0] = own
 
-    def _moved(self, buffer: _Buffer, name: str, found: _Version, step: Step) -> _Version:
-        """One step as a statement of its own."""
-        wished = f"{name}_{_SUFFIX.get(step.op, f'by_{step.dim}')}"
-        new = free_name(wished, self.taken)
-        self._before.append(Assign(targets=(Ref(name=new),), value=step.of(Ref(name=found.name))))
+    def _moved(self, buffer: _Buffer, name: str, version: _Version, move: Move) -> _Version:
+        """One move as a statement of its own."""
+        suffix = _SUFFIX.get(move.call.op) or f"by_{move.call.option('dim')}"
+        new = free_name(f"{name}_{suffix}", self.taken)
+        self._before.append(Assign(targets=(Ref(name=new),), value=move.of(Ref(name=version.name))))
         if name in self.incoming:
             self.incoming |= {new}
-        gathered = found.gathered or step.op == "all_gather"
-        version = _Version(name=new, layout=step.after, backward=self.backward, gathered=gathered)
+        gathered = version.gathered or move.call.op == "all_gather"
+        version = _Version(name=new, layout=move.after, backward=self.backward, gathered=gathered)
         buffer.versions.append(version)
         return version
 

@@ -26,12 +26,16 @@ from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import axis_order
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, Number, Program, Ref, Stmt, assigned, expressions, render
 from placeproof.programs.ir import Tensor, adjoints, references, rewritten, with_expressions, with_names
-from placeproof.semantics.blocks.align import Together, aligned, merged, reduced, summed
+from placeproof.semantics.blocks.align import Together, aligned, reduced
 from placeproof.semantics.blocks.buffers import Buffers, Made, free_name
-from placeproof.semantics.blocks.layout import PARTIAL, Layout, State
+from placeproof.semantics.blocks.moves import placed, stored
 from placeproof.semantics.blocks.plan import Plan
 from placeproof.semantics.blocks.wanted import ANYHOW, Want, backward, lasting, wanted
+from placeproof.semantics.layouts.layout import PARTIAL, AxisState, Layout, declared
+from placeproof.semantics.layouts.operations import MisfitError, arithmetic, result
 
+#: What adds up over a dimension.
+_REDUCES = ("contract", "total", "largest")
 #: Options that name buffers.
 _NAMING = ("gradient_of", "by", "at")
 
@@ -114,7 +118,7 @@ class _Walk:
 
         Positions among what an axis splits (ids of tokens) are needed by every device of it, unless what they pick is sent to its device.
         """
-        states: dict[str, State] = {}
+        states: dict[str, AxisState] = {}
         for rule in self.rules:
             sent_to = {d for there in rule.moves.values() for d in there}
             if tensor.name in rule.whole or (tensor.picks in rule.weights and tensor.picks not in sent_to):
@@ -122,8 +126,7 @@ class _Walk:
             inside = next((d for d in rule.weights if d in tensor.dims), None)
             home = rule.home(tensor.dims)
             states[rule.name] = inside or (rule.away(home, tensor.dims) if home is not None else None) or home
-        model = POSITIONS.isdisjoint(tensor.dims) and tensor.name not in self.seeds
-        return Layout(dims=tensor.dims, picks=tensor.picks, model=model).put(states, self.rules)
+        return placed(declared(tensor, adjoint=tensor.name in self.seeds), states, self.rules)
 
     # Statements.
 
@@ -155,7 +158,7 @@ class _Walk:
         read = {e.name for e in expressions(value) if isinstance(e, Ref)}
         if made.gathered and made.name is None and self.lasting >= {name, *read} and not self.buffers.backward:
             self.views[name] = value
-        self.buffers.assign(name, self.buffers.fixed(made, made.layout.put(kept, self.rules)))
+        self.buffers.assign(name, self.buffers.fixed(made, placed(made.layout, kept, self.rules)))
 
     def _returns(self, call: Call) -> None:
         returned, by = call.args[0], call.option("by")
@@ -165,13 +168,13 @@ class _Walk:
         made = self._made(returned, Want.of(want) if by is not None else ANYHOW)
         self.claimed = None
         if want is None or set(want.dims) != set(made.layout.dims):
-            want = made.layout.put({r.name: r.home(made.layout.dims) for r in self.rules}, self.rules)
+            want = placed(made.layout, {r.name: r.home(made.layout.dims) for r in self.rules}, self.rules)
         self.buffers.emit(Do(call=replace(call, args=(self._laid(made, want).expr,))))
 
     def _laid(self, made: Made, want: Layout) -> Made:
         """As another value of the same dimensions lies, and no partial sum."""
         states = {axis: state for axis, state in want.states.items() if state != PARTIAL}
-        return self.buffers.fixed(made, made.layout.put(states, self.rules))
+        return self.buffers.fixed(made, placed(made.layout, states, self.rules))
 
     # Expressions.
 
@@ -189,8 +192,8 @@ class _Walk:
                 base = self._whole(self._number(left))
                 return Made(replace(expr, left=base.expr, right=self._number(right).expr), base.layout)
             case Binary(op=op, left=left, right=right):
-                a, b, layout = self._together((left, right), op, want)
-                return Made(replace(expr, left=a, right=b), layout)
+                a, b = self._together((left, right), op, want)
+                return Made(replace(expr, left=a.expr, right=b.expr), arithmetic(a.layout, b.layout))
             case Call():
                 return self._call(expr, want)
 
@@ -207,7 +210,7 @@ class _Walk:
             away = None if home is None else rule.away(home, dims)
             if away is not None and states.get(rule.name) == away and self.claimed.states.get(rule.name) is None:
                 states[rule.name] = home
-        return self.buffers.fixed(made, made.layout.put(states, self.rules)) if states != made.layout.states else made
+        return self.buffers.fixed(made, placed(made.layout, states, self.rules)) if states != made.layout.states else made
 
     def _number(self, expr: Expr, want: Want | None = None) -> Made:
         """An operand that is numbers, and no positions."""
@@ -233,65 +236,43 @@ class _Walk:
             if (a.layout.loose, b.layout.loose) == (first.loose, second.loose):
                 return a, b
 
-    def _together(self, both: tuple[Expr, Expr], op: str, want: Want) -> tuple[Expr, Expr, Layout]:
-        """Two operands, aligned, and what they leave element by element."""
+    def _together(self, both: tuple[Expr, Expr], op: str, want: Want) -> tuple[Made, Made]:
+        """Two operands, aligned."""
         a, b = (self._number(e, want) for e in both)
-        a, b = self._fitting(a, b, Together(op=op, want=want.split))
-        return a.expr, b.expr, merged(a.layout, b.layout, self.rules)
+        return self._fitting(a, b, Together(op=op, want=want.split))
 
     def _call(self, call: Call, want: Want) -> Made:
         match call:
             case Call(op="contract", args=(_, _)):
                 return self._contract(call, want)
             case Call(op="scale" | "max", args=(left, right)):
-                a, b, layout = self._together((left, right), "*" if call.op == "scale" else "max", want)
-                return Made(replace(call, args=(a, b)), layout)
+                return _given(call, *self._together((left, right), "*" if call.op == "scale" else "max", want))
             case Call(op="total", args=(x,)):
-                made = self._home(self._as_it_is(self._number(x, want)))
-                return Made(replace(call, args=(made.expr,)), summed(made.layout, _over(call, made.layout)))
+                return _given(call, self._home(self._as_it_is(self._number(x, want))))
             case Call(op="largest", args=(x,)):
-                return self._largest(call, self._whole(self._number(x)))
+                return _largest(call, self._whole(self._number(x)))
             case Call(op="hot", args=(x,)):
                 return _hot(call, self._made(x, ANYHOW))
             case Call(op="random", axes=()):
-                return Made(call, Layout())
-        return self._each(call, want)
-
-    def _each(self, call: Call, want: Want) -> Made:
-        """A function of each element."""
-        match call:
+                return _given(call)
             case Call(op="copy", args=(x,)) | Call(op="elementwise", args=(Ref(name="stop"), x)):
-                made = self._as_it_is(self._number(x, want))
+                return _given(call, self._as_it_is(self._number(x, want)))
             case Call(op="elementwise" | "slope", args=(_, x)):
-                made = self._whole(self._number(x))
+                return _given(call, self._whole(self._number(x)))
             case Call(op="dropout", args=(x, key)):
-                made = self._whole(self._number(x))
-                call = replace(call, args=(x, self._whole(self._number(key)).expr))
-            case _:
-                _refuse(f"`{call.op}` is nothing that one device does in a block", call.place, "write the block as one device computes it")
-        return Made(replace(call, args=tuple(made.expr if a is x else a for a in call.args)), replace(made.layout, hot=False))
-
-    def _largest(self, call: Call, made: Made) -> Made:
-        dim = _over(call, made.layout)
-        split, layout = made.layout.split.get(dim, ()), summed(made.layout, dim)
-        found = replace(call, args=(made.expr,))
-        if split:
-            found = Call(op="all_reduce", args=(found,), axes=split, options=(("op", "max"),))
-        return Made(found, replace(layout, partial=layout.partial - set(split)))
+                return _given(call, self._whole(self._number(x)), self._whole(self._number(key)))
+        _refuse(f"`{call.op}` is nothing that one device does in a block", call.place, "write the block as one device computes it")
 
     def _contract(self, call: Call, want: Want) -> Made:
         dim = call.option("over") or ""
         a, b = (self._number(e) for e in call.args)
-        if dim not in a.layout.dims or dim not in b.layout.dims:
-            _refuse(f"`contract` sums over a dimension of both operands, and `{dim}` is not", call.place, "name one that both have")
         renames = _renames(a.layout, dim, b.layout) or _renames(b.layout, dim, a.layout)
         if renames:
             a, b = self._all_of(a, dim), self._all_of(b, dim)
         else:
             stays = (want.weight and a.name is None, want.weight and b.name is None)  # it is reduced as the gradient of a weight
             a, b = self._fitting(a, b, Together(op="*", over=dim, want=want.split, stays=stays))
-        layout = summed(merged(a.layout, b.layout, self.rules), dim)
-        return Made(replace(call, args=(a.expr, b.expr)), layout, gathered=renames and (a.gathered or b.gathered))
+        return replace(_given(call, a, b), gathered=renames and (a.gathered or b.gathered))
 
     def _all_of(self, made: Made, dim: str) -> Made:
         """What is called otherwise: whole along the dimension, or split by another for a while; a partial sum stays one."""
@@ -299,29 +280,38 @@ class _Walk:
         for rule in self.rules:
             if states.get(rule.name) == dim:
                 states[rule.name] = rule.away(dim, filter(made.layout.stored, made.layout.dims))
-        return self.buffers.fixed(made, made.layout.put(states, self.rules))
+        return self.buffers.fixed(made, placed(made.layout, states, self.rules))
+
+
+def _given(call: Call, *operands: Made) -> Made:
+    """What an operation gives of operands that lie as it reads them, the last of its arguments."""
+    functions = call.args[: len(call.args) - len(operands)]
+    try:
+        layout = result(call, [o.layout for o in operands])
+    except MisfitError as misfit:
+        _refuse(str(misfit), call.place, misfit.help)
+    return Made(replace(call, args=(*functions, *(o.expr for o in operands))), stored(layout) if call.op in _REDUCES else layout)
+
+
+def _largest(call: Call, made: Made) -> Made:
+    """Where the dimension is split, the greatest of all devices."""
+    split, largest = made.layout.split.get(call.option("over") or "", ()), _given(call, made)
+    if not split:
+        return largest
+    return _given(Call(op="all_reduce", args=(largest.expr,), axes=split, options=(("op", "max"),)), largest)
 
 
 def _hot(call: Call, made: Made) -> Made:
-    picks = made.layout.picks
-    if picks is None:
+    if made.layout.picks is None:
         help = "declare the tensor with `picks=`, the dimension along which its elements are positions"
         _refuse("`hot` takes positions", call.place, help)
-    dims = (*made.layout.dims, picks)
-    layout = replace(made.layout, dims=dims, loose=frozenset({picks}), picks=None, hot=True, model=False)
-    return Made(replace(call, args=(made.expr,)), layout)
+    return _given(call, made)
 
 
 def _renames(hot: Layout, dim: str, value: Layout) -> bool:
     """Whether `contract(hot(p), x, over=tokens)` calls the tokens of x otherwise, or `over=keys` back: one position for all samples."""
-    return hot.hot and not hot.split and len(hot.dims) == 2 and POSITIONS.issuperset(hot.dims) and set(hot.dims) & set(value.dims) == {dim}
-
-
-def _over(call: Call, layout: Layout) -> str:
-    dim = call.option("over")
-    if dim is None or dim not in layout.dims:
-        _refuse(f"there is no dimension `{dim}` to reduce", call.place, "name one that the operand has: " + ", ".join(layout.dims))
-    return dim
+    whole = hot.hot is not None and not hot.split and len(hot.dims) == 2
+    return whole and POSITIONS.issuperset(hot.dims) and set(hot.dims) & set(value.dims) == {dim}
 
 
 def _split(tensor: Tensor, layout: Layout) -> Tensor:

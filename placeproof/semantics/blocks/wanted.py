@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from placeproof.programs import Do, Program, Ref, assigned, reads
 from placeproof.programs.ir import adjoints, returned
-from placeproof.semantics.blocks.layout import Layout
+from placeproof.semantics.layouts.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from placeproof.semantics.linked.data import Linked, splitting
 from placeproof.semantics.tensors import Result
 
 #: Along which axes each dimension of a tensor lies in parts, the outermost first.
-Cuts = Mapping[str, tuple[str, ...]]
+Split = Mapping[str, tuple[str, ...]]
 #: What a block gives -> what the next one reads it as.
 WIRES = {"y": "x", "n": "n"}
 
@@ -50,9 +50,9 @@ class Contract:
     what it gives; ``given``: how the gradient of that lies, which is given to it; None where it is a number, as a loss is."""
 
     weights: Mapping[str, WeightContract]
-    reads: Mapping[str, Cuts]
+    reads: Mapping[str, Split]
     gives: str
-    given: Cuts | None
+    given: Split | None
 
 
 def contract_of(block: Block) -> Contract:
@@ -64,13 +64,13 @@ def contract_of(block: Block) -> Contract:
     adjoint = tensors.get(incoming.option("at") or "") if incoming is not None else None
     return Contract(
         weights=own,
-        reads={name: cuts_of(tensors[name]) for name in WIRES.values() if name in tensors},
+        reads={name: split_of(tensors[name]) for name in WIRES.values() if name in tensors},
         gives=WIRES[output(program) or "y"],
-        given=cuts_of(adjoint) if adjoint is not None and adjoint.dims else None,
+        given=split_of(adjoint) if adjoint is not None and adjoint.dims else None,
     )
 
 
-def cuts_of(tensor: Tensor) -> Cuts:
+def split_of(tensor: Tensor) -> Split:
     """How a tensor of a header lies."""
     return {dim: tuple(axis for axis, along in tensor.split if along == dim) for dim in sorted(tensor.dims)}
 
@@ -241,21 +241,23 @@ def _shared(linked: Linked, contracts: Mapping[str, Contract]) -> Iterator[Breac
                 yield Breach(block=block, text=f"`{name}` is {own} here, and {first} in `{having[0]}`, which shares it")
 
 
-def in_words(cuts: Cuts) -> str:
+def in_words(split: Split) -> str:
     """How a tensor lies."""
-    if not cuts:
+    if not split:
         return "as a number"
-    parts = [f"{dim} in parts over {_listed(axes)}" for dim, axes in cuts.items() if axes]
-    return f"as [{', '.join(cuts)}], {' and '.join(parts) or 'all of it'}"
+    parts = [f"{dim} in parts over {_listed(axes)}" for dim, axes in split.items() if axes]
+    return f"as [{', '.join(split)}], {' and '.join(parts) or 'all of it'}"
 
 
-def _lies(result: Result) -> Cuts:
-    return {dim: result.cuts.get(dim, ()) for dim in sorted(result.dims)}
+def _lies(result: Result) -> Split:
+    return {dim: result.sharding.split.get(dim, ()) for dim in sorted(result.dims)}
 
 
-def _fits(result: Result, wanted: Cuts) -> bool:
+def _fits(result: Result, wanted: Split) -> bool:
     """Whether every device has what is read: of dimensions along which anything can be made on the spot, it has."""
-    return result.dims == set(wanted) and all(wanted[dim] == axes for dim, axes in result.cuts.items())
+    return result.dims == set(wanted) and all(
+        axes == _lies(result)[dim] for dim, axes in wanted.items() if dim not in result.sharding.loose
+    )
 
 
 def _neighbours(linked: Linked) -> Iterator[tuple[str, str]]:

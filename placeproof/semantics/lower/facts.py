@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 
-from placeproof.collectives import CONVERSIONS, Conversion, Layout
+from placeproof.collectives import CONVERSIONS, AxisLayout, Conversion
 from placeproof.core.modes import Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, OPTIMIZER, PARAMETERS, State
 from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, OUTER, TIED, Strategy
@@ -107,9 +107,9 @@ class Facts:
         """
         steps: dict[str, list[str]] = {"reduce_scatter": [], "part": [], "all_reduce": [], "all_gather": []}
         for axis in self.samples:
-            before = Layout.SHARD if axis in self.early else Layout.PARTIAL
+            before = AxisLayout.SHARD if axis in self.early else AxisLayout.PARTIAL
             whole = self.strategy.schedule.reduce == "all_reduce" and axis not in self.early
-            after = Layout.SHARD if axis in self.optimizer_parts and not whole else Layout.REPLICATE
+            after = AxisLayout.SHARD if axis in self.optimizer_parts and not whole else AxisLayout.REPLICATE
             for step in cheapest(before, after):
                 steps[step.op].append(axis)
         return tuple((op, tuple(axes)) for op, axes in steps.items() if axes)
@@ -200,13 +200,13 @@ class Facts:
 
 
 @lru_cache(maxsize=16)
-def cheapest(before: Layout, after: Layout) -> tuple[Conversion, ...]:
+def cheapest(before: AxisLayout, after: AxisLayout) -> tuple[Conversion, ...]:
     """The conversions on one axis that send least in all.
 
     Each ring pass moves the same (n-1)/n s, so that the order of costs is the same for every degree n >= 2. Raises
     ValueError where no sequence exists (nothing makes a partial sum of a full copy).
     """
-    chains = (steps for count in range(len(Layout)) for steps in product(CONVERSIONS, repeat=count))
+    chains = (steps for count in range(len(AxisLayout)) for steps in product(CONVERSIONS, repeat=count))
     fitting = [s for s in chains if [before, *(one.after for one in s)] == [*(one.before for one in s), after]]
     if not fitting:
         raise ValueError(f"no collectives lead from {before.value} to {after.value}")

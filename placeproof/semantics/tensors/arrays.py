@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from placeproof.semantics.layouts.layout import Sharding
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.recorded import Nothing
 from placeproof.semantics.tensors.numbers import ARITHMETIC, Tensors, alike, chained, larger, meaning_of, raised
@@ -53,20 +54,15 @@ class Places:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Held:
+class Held(Sharding):
     """What the devices hold of a tensor: ``data[number and slopes, device..., position...]``.
 
     An array's dimension of devices has length 1 where all along it hold the same. ``places``: for each dimension, which positions devices
-    have. ``cuts``: along which axes a dimension is cut, the outermost first. ``loose``: dimensions of which nothing is stored, so that any
-    part can be made on the spot. ``picks``: the numbers are positions along that dimension. ``powers``: whether its numbers may stand in an
-    exponent.
+    have. ``powers``: whether its numbers may stand in an exponent.
     """
 
     data: Array
     places: Mapping[str, Places] = field(default_factory=dict)
-    cuts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    loose: frozenset[str] = frozenset()
-    picks: str | None = None
     powers: bool = True
 
     @property
@@ -156,7 +152,7 @@ class Arrays:
                 at = first + np.arange((end - first).max())
                 known[axis, rank] = np.where(at < end, at, -1)
             kept = self.kept(x, dim, known[axis, rank]) if degree > 1 else x
-            x = replace(kept, cuts={**x.cuts, dim: (*x.cuts.get(dim, ()), axis)}, loose=x.loose - {dim})
+            x = replace(kept, split={**x.split, dim: (*x.split.get(dim, ()), axis)}, loose=x.loose - {dim})
         return x
 
     def compact(self, x: Held, dim: str) -> Held:
@@ -186,9 +182,10 @@ class Arrays:
             a, b = self._fitting(a, b, dim, active)
         places = {**b.places, **a.places}
         data = ARITHMETIC[op](self.field, *(self.ordered(v, list(places)) for v in (a, b)))
-        cuts = {d: (a.cuts.get(d) or b.cuts.get(d) or ()) for d in places}
+        both = {d: a.split.get(d) or b.split.get(d) or () for d in places}
+        split = {d: axes for d, axes in both.items() if axes}
         loose = frozenset(d for d in places if all(d in v.loose for v in (a, b) if d in v.places))
-        return Held(data=data, places=places, cuts={d: c for d, c in cuts.items() if c}, loose=loose, powers=a.powers and b.powers)
+        return Held(data=data, places=places, split=split, loose=loose, powers=a.powers and b.powers)
 
     def _fitting(self, a: Held, b: Held, dim: str, active: Array) -> tuple[Held, Held]:
         """Two operands as long as one another along a dimension, position by position."""
@@ -199,14 +196,14 @@ class Arrays:
         wrong = (a.places[dim].lengths != b.places[dim].lengths) & active
         if wrong.any():
             why = f"a part of `{dim}` meets all of it; `part` cuts, and `all_gather` makes whole"
-            apart = bool(a.cuts.get(dim)) is bool(b.cuts.get(dim))
+            apart = bool(a.split.get(dim)) is bool(b.split.get(dim))
             raise FaultError("shapes do not fit: " + (f"parts of `{dim}` have different lengths" if apart else why), wrong)
         longest = max(v.places[dim].longest for v in (a, b))
         return self._longer(a, dim, longest), self._longer(b, dim, longest)
 
     def merged(self, where: Array, x: Held, y: Held) -> Held:
         """What some devices hold of one tensor, and the others of another one."""
-        if any((set(v.dims), dict(v.cuts), v.loose, v.picks) != (set(x.dims), dict(x.cuts), x.loose, x.picks) for v in (x, y)):
+        if set(x.dims) != set(y.dims) or not x.cut_alike(y):
             raise NotComputedError("devices that hold tensors of different dimensions")
         for dim in x.dims:
             longest = max(v.places[dim].longest for v in (x, y))
@@ -267,8 +264,8 @@ class Arrays:
     def _without(self, x: Held, dim: str, data: Array) -> Held:
         """One dimension combined away."""
         places = {d: p for d, p in x.places.items() if d != dim}
-        cuts = {d: c for d, c in x.cuts.items() if d != dim}
-        return Held(data=data, places=places, cuts=cuts, loose=x.loose - {dim}, powers=x.powers)
+        split = {d: axes for d, axes in x.split.items() if d != dim}
+        return Held(data=data, places=places, split=split, loose=x.loose - {dim}, powers=x.powers)
 
     # Functions of each element.
 
@@ -298,7 +295,7 @@ class Arrays:
         every = self.field.array(list(range(size)), (*(1,) * last, size))
         hot = self.field.same(np.expand_dims(x.data, last), every)
         data = np.where(self.field.wide(hot), self.field.of(1), self.field.of(0))
-        return Held(data=data, places=places, cuts=x.cuts, loose=frozenset({x.picks}))
+        return Held(data=data, places=places, split=x.split, loose=frozenset({x.picks}))
 
     def masked(self, x: Held, key: Held, factor: Callable[[Any, list[tuple[str, int]]], int]) -> Held:
         """Each number times a factor that depends on the key and on its place."""

@@ -29,7 +29,7 @@ class Local:
 
     def binary(self, op: str, a: Value, b: Value, place: Place | None) -> Value:
         """``a op b``, where an operation is one of arithmetic or the greater of two numbers."""
-        cuts, turns, fit = fitting((a, b), place)
+        split, turns, fit = fitting((a, b), place)
         dims = a.dims | b.dims
         loose = frozenset(d for d in dims if all(d in v.loose for v in (a, b) if d in v.dims))
         body, slopes = self._arithmetic(op, a.body, b.body, place)
@@ -42,7 +42,7 @@ class Local:
         if not fit:  # of parts of different devices, which may be of different sizes, comes nothing that is known
             self.space.misfits.append(place)
             body = self.space.unknown(dims)
-        return Value(body=body, dims=dims, cuts=cuts, loose=loose, edges=tuple(map(edge, (a, b), slopes)), turns=turns)
+        return Value(body=body, dims=dims, split=split, loose=loose, edges=tuple(map(edge, (a, b), slopes)), turns=turns)
 
     def _arithmetic(self, op: str, x: Poly, y: Poly, place: Place | None) -> tuple[Poly, tuple[Poly | None, Poly | None]]:
         """The result, and its derivatives by both operands; None where they are not said."""
@@ -108,9 +108,9 @@ class Local:
 
     @staticmethod
     def _without(x: Value, dim: str, body: Poly, edges: tuple[Edge, ...]) -> Value:
-        cuts = {d: c for d, c in x.cuts.items() if d != dim}
+        split = {d: axes for d, axes in x.split.items() if d != dim}
         turns = {key: at for key, at in x.turns.items() if key[0] != dim}
-        return Value(body=body, dims=x.dims - {dim}, cuts=cuts, loose=x.loose - {dim}, edges=edges, turns=turns)
+        return Value(body=body, dims=x.dims - {dim}, split=split, loose=x.loose - {dim}, edges=edges, turns=turns)
 
     # Functions of each element.
 
@@ -142,8 +142,8 @@ class Local:
 
     def hot(self, picks: Picks) -> Value:
         """1 at the position that is picked."""
-        body, along = same(dimension(picks.along), picks.index), frozenset({picks.along})
-        return Value(body=body, dims=picks.dims | along, cuts=picks.cuts, loose=along)
+        body, along = same(dimension(picks.picks), picks.index), frozenset({picks.picks})
+        return Value(body=body, dims=picks.dims | along, split=picks.split, loose=along)
 
     def dropout(self, x: Value, key: Value, place: Place | None) -> Value:
         """A mask that depends on the key and on the element's place in the whole tensor."""

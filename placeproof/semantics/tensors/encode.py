@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from placeproof.core.diagnostics import Place
@@ -11,15 +11,15 @@ from placeproof.prove import Equal, Equation, Given, Order
 from placeproof.prove.terms import ZERO, Poly, Var, power, product, symbol
 from placeproof.prove.terms.limit import limited
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError, Obligation, written_out
+from placeproof.semantics.layouts.layout import Sharding
 from placeproof.semantics.tensors.compute import positive
 from placeproof.semantics.tensors.execute import Returned, Run
-from placeproof.semantics.tensors.values import Cuts, Edge, Space, Value
+from placeproof.semantics.tensors.values import Edge, Space, Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a `returns` gives: its dimensions, and along which axes each of them is cut. Of dimensions that have no ``cuts`` any element can
-    be made on the spot.
+    """What a `returns` gives: its dimensions, and how it lies along them.
 
     Of a gradient: the tensors of the header that it is ``by``, and ``at``, where it is these as they came in; ``of``: which of the results
     that are no gradients it is of, by number from 0. Of such a result, ``reads``: the tensors of the header that it is computed from.
@@ -27,7 +27,7 @@ class Result:
 
     call: Call
     dims: frozenset[str]
-    cuts: Mapping[str, Cuts]
+    sharding: Sharding
     reads: frozenset[str]
     by: str | None = None
     at: str | None = None
@@ -73,7 +73,7 @@ def _results(run: Run) -> Iterator[Result]:
         yield Result(
             call=returned.call,
             dims=value.dims,
-            cuts={d: tuple(value.cuts.get(d, ())) for d in sorted(value.dims - value.loose)},
+            sharding=Sharding(split=dict(value.split), loose=value.loose),
             reads=frozenset(name for name in run.begun if f"in.{name}(" in value.body.key) if returned.of is None else frozenset(),
             by=by,
             at=at,
@@ -129,7 +129,7 @@ def _short(poly: Poly, most: int = 120) -> str:
 def _equal(mesh: Run, many: Returned, one: Returned, given: tuple[Order, ...]) -> Obligation:
     """On every device, at every element that it holds."""
     where: list[Given] = []
-    for dim in sorted(many.value.cuts):
+    for dim in sorted(many.value.split):
         for axis, (here, owner) in mesh.space.holds(many.value, dim).items():
             if isinstance(here, Var):
                 where.append(Equal(name=f"the device's {axis} coordinate owns the element along {dim}", left=here, right=owner))

@@ -29,7 +29,7 @@ def _combined(space: Space, call: Call, value: Value) -> Poly:
 
 def _same_elements(call: Call, value: Value) -> None:
     for axis in call.axes:
-        if dims := value.cut_by(axis):
+        if dims := value.split_by(axis):
             raise NoMeaningError(f"`{call.op}` over `{axis}` of parts: each device has other elements along `{dims[0]}`", call.place)
 
 
@@ -49,27 +49,27 @@ def _part(space: Space, call: Call, value: Value) -> Value:
     if call.choice("order") != "blocked":
         raise NoMeaningError("parts of a tensor in another order than blocked", call.place)
     _not_cut_twice(call, dim, value)
-    cuts = {**value.cuts, dim: (*value.cuts.get(dim, ()), *call.axes)}
-    return value.moved(value.body, cuts=cuts, loose=value.loose - {dim})
+    split = {**value.split, dim: (*value.split.get(dim, ()), *call.axes)}
+    return value.moved(value.body, split=split, loose=value.loose - {dim})
 
 
 def _not_cut_twice(call: Call, dim: str, value: Value) -> None:
     for axis in call.axes:
-        if axis in value.cuts.get(dim, ()):
+        if axis in value.split.get(dim, ()):
             raise NoMeaningError(f"`{dim}` is cut along `{axis}` already", call.place)
 
 
 def _all_gather(space: Space, call: Call, value: Value) -> Value:
-    body, cuts = value.body, dict(value.cuts)
+    body, split = value.body, dict(value.split)
     for axis in reversed(call.axes):
-        dims = [d for d, axes in cuts.items() if axis in axes]
-        if len(dims) != 1 or cuts[dims[0]][-1] != axis:
+        dims = [d for d, axes in split.items() if axis in axes]
+        if len(dims) != 1 or split[dims[0]][-1] != axis:
             raise NoMeaningError(f"`{call.op}` over `{axis}` of what is not cut along it (last)", call.place)
         dim = dims[0]
         if isinstance(here := space.world.here[axis], Var):
-            body = substitute(body, {here.name: space.owner(dim, cuts[dim], axis)})
-        cuts[dim] = cuts[dim][:-1]
-    return value.moved(body, cuts={d: c for d, c in cuts.items() if c})
+            body = substitute(body, {here.name: space.owner(dim, split[dim], axis)})
+        split[dim] = split[dim][:-1]
+    return value.moved(body, split={d: axes for d, axes in split.items() if axes})
 
 
 def _all_to_all(space: Space, call: Call, value: Value) -> Value:
@@ -112,7 +112,7 @@ def _shift(space: Space, call: Call, value: Value) -> Value:
         return value.moved(value.body)
     there = neighbour(here, by)
     back, turns = neighbour(there, by, other=True), dict(value.turns)
-    for dim in value.cut_by(axis):
+    for dim in value.split_by(axis):
         turns[dim, axis] = substitute_index(turns.get((dim, axis), here), {here.name: there})
         if turns[dim, axis].key == back.key:  # its own again
             del turns[dim, axis]

@@ -14,7 +14,7 @@ from placeproof.semantics.encode.context import NoMeaningError, written_out
 from placeproof.semantics.tensors.compute import Local, no_slope
 from placeproof.semantics.tensors.exchange import EXCHANGES, exchange
 from placeproof.semantics.tensors.ring import Ring
-from placeproof.semantics.tensors.values import Cuts, Edge, Picks, Space, Value, dimension
+from placeproof.semantics.tensors.values import Edge, Picks, Space, Value, dimension
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -49,14 +49,11 @@ class Run:
 
     def _declared(self, tensor: Tensor) -> Value | Picks:
         """A tensor of the header: the same elements on every device that has them."""
-        cuts: dict[str, Cuts] = {}
-        for axis, dim in tensor.split:
-            cuts[dim] = (*cuts.get(dim, ()), axis)
-        at = [dimension(d) for d in tensor.dims]
+        split, at = tensor.split_dims, [dimension(d) for d in tensor.dims]
         if tensor.picks is not None:
             sort: Sort = dimension(tensor.picks).sort
-            return Picks(index=fn(f"in.{tensor.name}", at, sort), along=tensor.picks, dims=frozenset(tensor.dims), cuts=cuts)
-        return Value(body=app(f"in.{tensor.name}", *at), dims=frozenset(tensor.dims), cuts=cuts)
+            return Picks(index=fn(f"in.{tensor.name}", at, sort), picks=tensor.picks, dims=frozenset(tensor.dims), split=split)
+        return Value(body=app(f"in.{tensor.name}", *at), dims=frozenset(tensor.dims), split=split)
 
     # Statements.
 
@@ -187,7 +184,7 @@ class Run:
                 return local.elementwise(f, self._value(x), place)
             case Call(op="slope", args=(Ref(name=f), x)):
                 return local.slope(f, self._value(x), place)
-            case Call(op="hot", args=(x,)) if isinstance(picks := self._any(x), Picks) and picks.along not in picks.dims:
+            case Call(op="hot", args=(x,)) if isinstance(picks := self._any(x), Picks) and picks.picks not in picks.dims:
                 return local.hot(picks)
             case Call(op="copy", args=(x,)):
                 value = self._value(x)
@@ -215,7 +212,7 @@ def _joined(where: Condition, then: Value | Picks, other: Value | Picks) -> Valu
         return then
     if isinstance(then, Picks) or isinstance(other, Picks):
         return None
-    if (then.dims, dict(then.cuts), then.loose) != (other.dims, dict(other.cuts), other.loose):
+    if then.dims != other.dims or not then.cut_alike(other):
         return None
     left, right, positive = where
     first, second = (then.body, other.body) if positive else (other.body, then.body)

@@ -84,29 +84,29 @@ class Groups:
 
     def _whole(self, call: Call, x: Held, axis: str, active: Array) -> Held:
         """What all devices along an axis have, along the one dimension that is cut there."""
-        cut = [d for d, axes in x.cuts.items() if axis in axes]
+        cut = x.split_by(axis)
         if len(cut) != 1:
             if self.arrays.degrees[axis] > 1:
                 raise FaultError(f"nothing to gather over {axis}")
             if not cut:
                 return x
-        if x.cuts[cut[0]][-1] != axis:
+        if x.split[cut[0]][-1] != axis:
             raise NotComputedError("a gather of an outer part")
         along = replace(call, axes=(axis,))
         return self.uncut(self.gathered(along, self.alike(along, x, active, apart=cut[0]), cut[0]), cut[0])
 
     def uncut(self, x: Held, dim: str) -> Held:
         """What a dimension is no longer cut along, and stored."""
-        cuts = {d: axes if d != dim else axes[:-1] for d, axes in x.cuts.items()}
-        return replace(x, cuts={d: axes for d, axes in cuts.items() if axes}, picks=None)
+        split = {d: axes if d != dim else axes[:-1] for d, axes in x.split.items()}
+        return replace(x, split={d: axes for d, axes in split.items() if axes}, picks=None)
 
     def _other_part(self, call: Call, x: Held, active: Array) -> Held:
         """Whole along the dimension that is cut along the axis, and cut along another one."""
-        cut = [d for d, axes in x.cuts.items() if call.axes[0] in axes]
+        cut = x.split_by(call.axes[0])
         several, dim = self.size(call) > 1, self._dim(call, x)
         if several and len(cut) != 1:
             raise FaultError(f"nothing to gather over {call.axes[0]}")
-        if len(call.axes) != 1 or (several and (cut[0] == dim or x.cuts[cut[0]][-1] != call.axes[0])):
+        if len(call.axes) != 1 or (several and (cut[0] == dim or x.split[cut[0]][-1] != call.axes[0])):
             raise NotComputedError("this all-to-all")
         if not cut:
             return self.arrays.part(x, dim, call.axes)

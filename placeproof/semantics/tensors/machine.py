@@ -218,9 +218,9 @@ class Machine:
     def _home(self, value: Held) -> None:
         """Every device holds its own part of each dimension that is cut. Raises FaultError."""
         arrays = self.arrays
-        for dim, cuts in value.cuts.items():
+        for dim, axes in value.split.items():
             own = arrays.whole(arrays.field.zeros((self.sizes[dim],)), {dim: self.sizes[dim]}, None)
-            mine, held = arrays.part(own, dim, cuts).places[dim].of, value.places[dim].of
+            mine, held = arrays.part(own, dim, axes).places[dim].of, value.places[dim].of
             if mine is held:
                 continue
             longest = max(mine.shape[-1], held.shape[-1])

@@ -124,7 +124,7 @@ class Ring:
 
     def _turned(self, value: Value, whose: Index) -> Turns:
         """Turns of what was a device's own and is another device's part."""
-        return {**value.turns, **{(dim, self.axis): whose for dim in value.cut_by(self.axis)}}
+        return {**value.turns, **{(dim, self.axis): whose for dim in value.split_by(self.axis)}}
 
     # All rounds.
 
@@ -143,7 +143,7 @@ class Ring:
         found: dict[str, Value] = {}
         for one in carried:
             value = ended.get(one.name)
-            if not isinstance(value, Value) or (value.dims, value.cuts, value.loose) != (one.began.dims, one.began.cuts, one.began.loose):
+            if not isinstance(value, Value) or value.dims != one.began.dims or not value.cut_alike(one.began):
                 raise NoMeaningError(f"`{one.name}` has another shape after a round of the ring than before it", self.loop.place)
             if value.turns != (self._turned(one.began, self.visitor) if one.travels else {}):
                 raise NoMeaningError(f"`{one.name}` holds another device's part after a round of the ring than before it", self.loop.place)

@@ -13,9 +13,8 @@ from placeproof.prove import Order
 from placeproof.prove.terms import Index, Poly, Sort, Var, app, constant, fn, symbol, total
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.world import World
+from placeproof.semantics.layouts.layout import Sharding
 
-#: Along which axes a dimension is cut, the outermost first.
-Cuts = tuple[str, ...]
 #: Whose part of a dimension is held along an axis.
 Turns: TypeAlias = Mapping[tuple[str, str], Index]
 
@@ -34,24 +33,17 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Value:
+class Value(Sharding):
     """A buffer on the device that is spoken of. Without dimensions it is a number.
 
-    ``cuts``: the dimensions of which a device holds only what it owns; the body says nothing of other elements. ``loose``:
-    dimensions along which nothing is stored, because any element can be computed on the spot. ``turns``: whose part of a dimension
+    The body says nothing of elements that the device does not own, along dimensions that are split. ``turns``: whose part of a dimension
     the device holds along an axis, where parts have gone round a ring; else it is its own.
     """
 
     body: Poly
     dims: frozenset[str] = frozenset()
-    cuts: Mapping[str, Cuts] = field(default_factory=dict)
-    loose: frozenset[str] = frozenset()
     edges: tuple[Edge, ...] = ()
     turns: Turns = field(default_factory=dict)
-
-    def cut_by(self, axis: str) -> tuple[str, ...]:
-        """The dimensions that are cut along an axis."""
-        return tuple(d for d, axes in self.cuts.items() if axis in axes)
 
     def moved(self, body: Poly, **changes: object) -> Value:
         """The same elements after a transfer that is the identity on one device."""
@@ -59,13 +51,12 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Picks:
+class Picks(Sharding):
     """A buffer of positions along a dimension."""
 
     index: Index
-    along: str
+    picks: str
     dims: frozenset[str]
-    cuts: Mapping[str, Cuts]
 
 
 def over(dims: Iterable[str], body: Poly) -> Poly:
@@ -101,15 +92,15 @@ class Space:
         """Whether there is only one device."""
         return all(s.single for s in self.world.sorts.values())
 
-    def owner(self, dim: str, cuts: Cuts, axis: str) -> Index:
+    def owner(self, dim: str, axes: tuple[str, ...], axis: str) -> Index:
         """The coordinate along an axis that owns a position: any function of it, for each way to cut."""
-        outer = "".join(f".in.{a}" for a in cuts[: cuts.index(axis)])
+        outer = "".join(f".in.{a}" for a in axes[: axes.index(axis)])
         return fn(f"owner.{axis}.{dim}{outer}", (dimension(dim),), self.world.sorts[axis])
 
     def holds(self, value: Value, dim: str) -> dict[str, tuple[Index, Index]]:
         """For each axis that cuts a dimension: whose part of it the device holds, and who owns a position."""
-        cuts = value.cuts.get(dim, ())
-        return {a: (value.turns.get((dim, a), self.world.here[a]), self.owner(dim, cuts, a)) for a in cuts}
+        axes = value.split.get(dim, ())
+        return {a: (value.turns.get((dim, a), self.world.here[a]), self.owner(dim, axes, a)) for a in axes}
 
     def given(self) -> tuple[Order, ...]:
         """What holds for every program: degrees and dimensions are at least one."""
@@ -119,18 +110,18 @@ class Space:
         return tuple(Order(name=said[n], left=symbol(n), relation=">=", right=constant(1)) for n in names)
 
 
-def fitting(values: Iterable[Value], place: Place | None) -> tuple[dict[str, Cuts], Turns, bool]:
-    """How the dimensions of several operands are cut together, whose parts of these they hold, and whether those are the same devices'.
+def fitting(values: Iterable[Value], place: Place | None) -> tuple[dict[str, tuple[str, ...]], Turns, bool]:
+    """How the dimensions of several operands are split together, whose parts of these they hold, and whether those are the same devices'.
     Raises NoMeaningError where their shapes do not fit."""
-    found: dict[str, Cuts] = {}
+    split: dict[str, tuple[str, ...]] = {}
     for value in values:
         for dim in value.dims - value.loose:
-            cuts = value.cuts.get(dim, ())
-            if found.setdefault(dim, cuts) != cuts:
+            axes = value.split.get(dim, ())
+            if split.setdefault(dim, axes) != axes:
                 raise NoMeaningError(f"one operand has all of `{dim}` and the other a part of it: their shapes do not fit", place)
     turns: dict[tuple[str, str], Index | None] = {}
     fit = True
     for value in values:
-        for key in ((dim, axis) for dim in value.dims & set(found) for axis in value.cuts.get(dim, ())):
+        for key in ((dim, axis) for dim in value.dims & set(split) for axis in value.split.get(dim, ())):
             fit = turns.setdefault(key, value.turns.get(key)) == value.turns.get(key) and fit
-    return {d: c for d, c in found.items() if c}, {key: at for key, at in turns.items() if at is not None}, fit
+    return {d: axes for d, axes in split.items() if axes}, {key: at for key, at in turns.items() if at is not None}, fit
