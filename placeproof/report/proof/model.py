@@ -25,7 +25,9 @@ def judgement(judged: JudgedModel) -> str:
     first = f"{title}: {judged.word}" + (f" for {part.for_all(judged.step)}" if judged.word == "proved" else "")
     blocks = [[first, *(_SAYS if judged.word == "proved" else ())], *_wrong(judged)]
     blocks += [_blocks(judged), ["the step, for blocks that keep their contracts", *part.obligations(judged.step.settled)[1:]]]
-    blocks += [part.assumptions(judged.step), [_counts(judged)]]
+    blocks += [part.assumptions(judged.step)]
+    blocks += [["not asked", *(f"  {text}" for text in judged.not_asked)]] if judged.not_asked else []
+    blocks += [[_counts(judged)]]
     return "\n\n".join("\n".join(lines) for lines in blocks) + "\n"
 
 
@@ -89,6 +91,7 @@ def data(judged: JudgedModel) -> dict[str, Any]:
         },
         "breaches": [{"block": b.block, "line": None if b.place is None else b.place.line, "text": b.text} for b in judged.breaches],
         "step": of_part.judgement(judged.linked.name, judged.step),
+        "not_asked": list(judged.not_asked),
     }
 
 

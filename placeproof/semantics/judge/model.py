@@ -41,6 +41,21 @@ class JudgedModel:
         return (*self.blocks.values(), self.step)
 
     @property
+    def not_asked(self) -> tuple[str, ...]:
+        """What lines of the program say that no proof speaks of."""
+        linked, found = self.linked, []
+        if linked.ring:
+            axes = " and ".join(f"`{a}`" for a in linked.ring)
+            found.append(
+                f"keys and values go round {axes}, and the block gathers them: that a ring gives the same is what `ring_attention` proves"
+            )
+        if linked.recompute != ("none",):
+            found.append(f"backward computes again ({', '.join(linked.recompute)}): the same operations on the same values")
+        if linked.pipeline is not None:
+            found.append(f"the order of micro-batches ({linked.schedule}): the step takes one after the other")
+        return tuple(found)
+
+    @property
     def word(self) -> Word:
         """Refuted where a part is; proved where all are, and blocks fit together."""
         words = {judged.word for judged in self.parts}
