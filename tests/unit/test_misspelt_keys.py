@@ -1,0 +1,90 @@
+"""A misspelt key of any file that a user writes is an error that names it; whatever a value is, nothing but an InputError comes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from placeproof import clusters, models
+from placeproof.core.diagnostics import InputError
+from placeproof.schedules.read import read_text as read_schedule
+from placeproof.strategies.files import read_text as read_strategy
+
+ROOT = Path(__file__).parents[2] / "placeproof"
+
+
+def read_model(text: str, *, source: str) -> object:
+    Path("m.toml").write_text(text, encoding="utf-8")
+    return models.load("m.toml")
+
+
+KINDS: dict[str, tuple[str, Callable[..., object]]] = {
+    "strategy": ("strategies/catalogue", read_strategy),
+    "schedule": ("schedules/catalogue", read_schedule),
+    "cluster": ("clusters/presets", clusters.read_text),
+    "preset": ("models/presets", read_model),
+    "family": ("models/families", read_model),
+}
+#: Tables whose keys are names that the author chooses; one that ends in a dot stands for all tables within it.
+CHOSEN: dict[str, set[str]] = {
+    "strategy": {"axes", "options", "needs"},
+    "schedule": {"order.let"},
+    "cluster": {"levels"},
+    "preset": set(),
+    "family": {"stack", "options.", "buffers."},
+}
+FILES = [(kind, path) for kind, (folder, _) in KINDS.items() for path in sorted((ROOT / folder).glob("*.toml"))]
+_KEY = re.compile(r"^(\s*)([A-Za-z_]+)(\s*=)|(?<=[{,] )()([A-Za-z_]+)(\s*=)")
+
+
+def misspelt(text: str) -> Iterator[tuple[str, str, str, int]]:
+    """The text with each key misspelt in turn; the table, the key as it is then, and its line."""
+    lines, table = text.splitlines(), ""
+    for number, line in enumerate(lines):
+        if header := re.match(r"\s*\[+([\w.\"-]+)\]+", line):
+            table = header[1]
+            continue
+        for found in _KEY.finditer(line):
+            key = found[2] or found[5]
+            if '"' in line[: found.start()] or line.startswith("let ="):
+                continue  # it may stand in a text; it is a name that the author chooses
+            at = found.start(2 if found[2] else 5)
+            changed = line[: at + len(key)] + "_qq" + line[at + len(key) :]
+            yield "\n".join([*lines[:number], changed, *lines[number + 1 :]]) + "\n", table, key + "_qq", number + 1
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "path"), FILES, ids=lambda part: part.stem if isinstance(part, Path) else part)
+def test_a_misspelt_key_is_named(kind: str, path: Path) -> None:
+    text, count = path.read_text(encoding="utf-8"), 0
+    for changed, table, key, line in misspelt(text):
+        if any(table == one or (one.endswith(".") and table.startswith(one)) for one in CHOSEN[kind]):
+            continue
+        with pytest.raises(InputError) as refused:
+            KINDS[kind][1](changed, source="m.toml")
+        told = [d for d in refused.value.diagnostics if key in d.message]
+        assert told, f"{table}: {key}: {refused.value}"
+        # A key in a list over several lines is shown where the list begins.
+        assert [d for d in told if d.place is not None and d.place.line <= line], f"{table}: {key} at {told[0].place}"
+        count += 1
+    assert count > 3
+
+
+@pytest.mark.parametrize(("kind", "path"), FILES, ids=lambda part: part.stem if isinstance(part, Path) else part)
+@pytest.mark.parametrize("value", ["[]", "{}", "true", "-1", "1.5", "nan", "1e400", '""', '"x"', "[1]", "{ a = 1 }", "1979-05-27"])
+def test_no_value_makes_another_exception(kind: str, path: Path, value: str) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines):
+        if key := re.match(r"\s*[\w\"-]+\s*=\s*(?=[^\[{\s]|\[.*\]$|\{.*\}$)", line):
+            text = "\n".join([*lines[:number], key[0] + value, *lines[number + 1 :]]) + "\n"
+            try:
+                KINDS[kind][1](text, source="m.toml")
+            except InputError as error:
+                assert error.diagnostics
