@@ -116,7 +116,14 @@ def _one(file: str, out: Path, cases: int, most: float) -> int:
     for path in data.measured_files():
         found = {line: sorted(number[c] for c in which if c in number) for line, which in data.contexts_by_lineno(path).items()}
         lines[str(Path(path).relative_to(PACKAGE))] = {str(line): which for line, which in sorted(found.items()) if which}
-    made = {"file": file, "seconds": {name: round(seen.seconds[name], 3) for name in passed}, "lines": lines, "opened": sorted(seen.opened)}
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    made = {
+        "file": file,
+        "commit": commit,
+        "seconds": {name: round(seen.seconds[name], 3) for name in passed},
+        "lines": lines,
+        "opened": sorted(seen.opened),
+    }
     out.write_text(json.dumps(made), encoding="utf-8")
     print(f"{file}: {len(passed)} passed, {len(seen.failed)} failed, {sum(seen.seconds.values()):.0f} s", *sorted(seen.failed), flush=True)
     return 0 if code in (0, 2, 5) else 1
