@@ -8,6 +8,7 @@ same examples each time, so that it judges the change and not the draw.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import re
@@ -27,6 +28,8 @@ settings.register_profile(
 settings.register_profile("nightly", deadline=None, max_examples=2_000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("PLACEPROOF_PROFILE", "default"))
 
+#: Thousands of tests are read, and stay: a collector that walks over them again and again takes a sixth of the time.
+gc.disable()
 _SEEN: dict[str, Counter[str]] = {}
 _TORCH = re.compile(r"""(importorskip|find_spec)\("torch"|\bneeds?_torch\b""")
 #: Seconds of tests from which on it is worth while to start processes, each of which reads the files of tests for itself.
@@ -52,6 +55,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _keep(config, items, levels.kept([item.nodeid for item in items], config.option.level))
     slowest = levels.slowest_of_files()
     items.sort(key=lambda item: -slowest.get(item.nodeid.partition("::")[0], 0.0))  # no core is idle at the end
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def _keep(config: pytest.Config, items: list[pytest.Item], names: Collection[str]) -> None:

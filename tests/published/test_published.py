@@ -77,7 +77,9 @@ _LOWERING = ("semantics/lower/program.py", "lower")
 @functools.cache
 def _caches() -> list[Any]:
     """All caches of the product and of the checks."""
+    gc.unfreeze()  # what is frozen is not listed
     found = [one for one in gc.get_objects() if isinstance(one, functools._lru_cache_wrapper)]
+    gc.freeze()
     return [one for one in found if (one.__module__ or "").startswith(("placeproof", "published", "test_published")) and one is not _caches]
 
 
