@@ -13,10 +13,9 @@ from functools import cache
 from pathlib import Path
 
 RECORD = Path(__file__).parents[1] / "times.json"
-#: Seconds of the slowest case from which on a function is of level 1, and of level 2.
+#: Seconds of the slowest case from which on a function is of level 1, and of level 2. Of quick cases that take longer than the first of
+#: these together, level 0 runs some.
 SLOW = (0.1, 1.0)
-#: Of quick cases of one function that take longer than this together, level 0 runs some.
-TOGETHER = 0.5
 
 
 #: Of a test function: how many cases, seconds of the slowest, seconds of all.
@@ -51,14 +50,14 @@ def kept(nodeids: Iterable[str], most: int) -> set[str]:
 
 def _some(name: str, cases: list[str]) -> list[str]:
     count, _, together = rows().get(name, (1, 0.0, 0.0))
-    most = max(1, int(count * TOGETHER / together)) if together > TOGETHER else count
+    most = max(1, int(count * SLOW[0] / together)) if together > SLOW[0] else count
     return cases if len(cases) <= most else [cases[len(cases) * n // most] for n in range(most)]
 
 
 def seconds(paths: Iterable[str], most: int) -> float:
     """What the tests of files or folders take in a run up to a level, as far as they have rows."""
     found = [row for name, row in rows().items() if level(name) <= most and any(re.match(rf"{re.escape(p)}(/|::)", name) for p in paths)]
-    return sum(together if most else min(together, TOGETHER) for _, _, together in found)
+    return sum(together if most else min(together, SLOW[0]) for _, _, together in found)
 
 
 def slowest_of_files() -> dict[str, float]:
