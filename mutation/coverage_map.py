@@ -41,7 +41,7 @@ PYTEST += ["-k", "not second_opinion and not ends_the_process"]
 
 def files(root: Path = ROOT) -> list[Path]:
     """All files of tests and of theorems."""
-    tests = [path for path in sorted((root / "tests").glob("test_*.py")) if path.stem not in LEFT_OUT]
+    tests = [path for path in sorted((root / "tests").rglob("test_*.py")) if path.stem not in LEFT_OUT]
     return tests + [path for path in sorted((root / "theorems").glob("*.py")) if not path.name.startswith("_")]
 
 
@@ -116,7 +116,14 @@ def _one(file: str, out: Path, cases: int, most: float) -> int:
     for path in data.measured_files():
         found = {line: sorted(number[c] for c in which if c in number) for line, which in data.contexts_by_lineno(path).items()}
         lines[str(Path(path).relative_to(PACKAGE))] = {str(line): which for line, which in sorted(found.items()) if which}
-    made = {"seconds": {name: round(seen.seconds[name], 3) for name in passed}, "lines": lines, "opened": sorted(seen.opened)}
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    made = {
+        "file": file,
+        "commit": commit,
+        "seconds": {name: round(seen.seconds[name], 3) for name in passed},
+        "lines": lines,
+        "opened": sorted(seen.opened),
+    }
     out.write_text(json.dumps(made), encoding="utf-8")
     print(f"{file}: {len(passed)} passed, {len(seen.failed)} failed, {sum(seen.seconds.values()):.0f} s", *sorted(seen.failed), flush=True)
     return 0 if code in (0, 2, 5) else 1

@@ -71,6 +71,7 @@ class Server:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """In place of running what was collected."""
         self.items = {item.nodeid: item for item in session.items}
+        gc.unfreeze()  # what is frozen is not listed
         for one in gc.get_objects():
             if isinstance(one, functools._lru_cache_wrapper):
                 self.remembering.append(one)

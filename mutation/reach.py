@@ -40,9 +40,8 @@ class Reach:
         self.ran: list[Ran] = []
         for path in sorted(folder.glob("*.json")):
             data = json.loads(path.read_text(encoding="utf-8"))
-            kind = "tests" if path.stem.startswith("test_") else "theorems"
             tests, opened = tuple(data["seconds"]), frozenset(data["opened"])
-            self.ran.append(Ran(f"{kind}/{path.stem}.py", tests, data["seconds"], data["lines"], opened))
+            self.ran.append(Ran(data["file"], tests, data["seconds"], data["lines"], opened))
         self.seconds = {name: seconds for ran in self.ran for name, seconds in ran.seconds.items()}
 
     def of(self, mutant: Mutant) -> list[str]:

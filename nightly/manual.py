@@ -1,7 +1,7 @@
 """Programs in masses against the manual: `python nightly/manual.py --drawn 100000 --wild 100000 --twins 10000 --small`.
 
-Each is judged, and run by `tests/manual_interpreter.py`, which was written from the manual alone. A proof of a program that a run of the
-interpreter denies is a false accept; a refutation of one that ends, on the mesh of the counterexample, as one device does is a false
+Each is judged, and run by `tests/helpers/manual_interpreter.py`, which was written from the manual alone. A proof of a program that a run
+of the interpreter denies is a false accept; a refutation of one that ends, on the mesh of the counterexample, as one device does is a false
 refusal. Prints both with their texts, and how many verdicts of each kind there were; ends with 1 if there was a false one.
 """
 
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "tests")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "tests" / "helpers")]
 
 import manual_programs  # noqa: E402
 from manual_truth import at_the_witness, right  # noqa: E402

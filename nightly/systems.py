@@ -18,7 +18,7 @@ from typing import Any
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
 from recorded_systems import CASES, PATH, SEEDS, row  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""Shared by all tests: the Hypothesis profiles.
+"""Shared by all tests: their levels, the order of files, in how many processes they run, the Hypothesis profiles.
 
 ``PLACEPROOF_PROFILE=nightly`` searches long, with new examples each time; a run that decides whether a change lands takes the
 same examples each time, so that it judges the change and not the draw.
@@ -8,13 +8,16 @@ same examples each time, so that it judges the change and not the draw.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
+import levels
 import pytest
 from hypothesis import HealthCheck, settings
 from verdict_counts import COUNTS
@@ -25,20 +28,43 @@ settings.register_profile(
 settings.register_profile("nightly", deadline=None, max_examples=2_000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("PLACEPROOF_PROFILE", "default"))
 
-#: What takes long begins first: no core is idle at the end.
-_LONG = frozenset({"test_theorem_suite", "test_docs", "test_every_model"})
+#: Thousands of tests are read, and stay: a collector that walks over them again and again takes a sixth of the time.
+gc.disable()
 _SEEN: dict[str, Counter[str]] = {}
-
-
 _TORCH = re.compile(r"""(importorskip|find_spec)\("torch"|\bneeds?_torch\b""")
+#: Seconds of tests from which on it is worth while to start processes, each of which reads the files of tests for itself.
+_WORTH_WHILE = 20
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--level", type=int, choices=(0, 1, 2), default=2, help="leave out tests that take longer (tests/README.md)")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """What takes few seconds by the record runs in this process; where it says more, xdist asks how many cores there are."""
+    named = [str(Path(config.invocation_params.dir, arg.partition("::")[0]).resolve()) for arg in config.args]
+    seconds = levels.seconds([name.removeprefix(f"{config.rootpath}/") for name in named], config.option.level)
+    return 0 if seconds < _WORTH_WHILE else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("PLACEPROOF_ONLY") == "torch":
-        chosen = [item for item in items if _needs_torch(item)]
-        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-        items[:] = chosen
-    items.sort(key=lambda item: item.path.stem not in _LONG)
+        _keep(config, items, {item.nodeid for item in items if _needs_torch(item)})
+    if config.option.level < 2:
+        _keep(config, items, levels.kept([item.nodeid for item in items], config.option.level))
+    slowest = levels.slowest_of_files()
+    items.sort(key=lambda item: -slowest.get(item.nodeid.partition("::")[0], 0.0))  # no core is idle at the end
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def _keep(config: pytest.Config, items: list[pytest.Item], names: Collection[str]) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
+    items[:] = [item for item in items if item.nodeid in names]
 
 
 def _needs_torch(item: pytest.Item) -> bool:

@@ -35,7 +35,10 @@ def drawn(seed: int) -> Table:
     return at
 
 
-_FUNCTIONS: dict[str, Callable[..., Fraction | int]] = {
+#: A value while it is computed. Most are whole, and whole numbers are quicker by far as integers.
+_Number = Fraction | int
+
+_FUNCTIONS: dict[str, Callable[..., _Number]] = {
     "Max": lambda *parts: max(parts),
     "Min": lambda *parts: min(parts),
     "floor": math.floor,
@@ -46,6 +49,11 @@ _FUNCTIONS: dict[str, Callable[..., Fraction | int]] = {
 }
 
 
+def _plain(value: _Number) -> _Number:
+    """The same number, an integer if it is whole."""
+    return value.numerator if value.denominator == 1 else value
+
+
 class Point:
     """Values of symbols and functions at which relations are evaluated."""
 
@@ -53,7 +61,7 @@ class Point:
         self.values = dict(values)
         self._definitions = {d.name: d for d in definitions}
         self._table = table
-        self._memory: dict[tuple[str, tuple[Fraction, ...]], Fraction] = {}
+        self._memory: dict[tuple[str, tuple[_Number, ...]], _Number] = {}
 
     def holds(self, fact: Fact) -> bool:
         """Whether a relation, or an implication, is true. Raises UndefinedError where it divides by zero."""
@@ -72,39 +80,39 @@ class Point:
     def value(self, expr: sympy.Expr) -> Fraction:
         """An expression's value. Raises UndefinedError."""
         try:
-            return self._value(expr, self.values, DEPTH)
+            return Fraction(self._value(expr, {name: _plain(value) for name, value in self.values.items()}, DEPTH))
         except RecursionError as error:
             raise UndefinedError(f"{expr} is defined by a recursion that is too deep to follow") from error
 
-    def _value(self, expr: Any, values: Mapping[str, Fraction], depth: int) -> Fraction:
+    def _value(self, expr: Any, values: Mapping[str, _Number], depth: int) -> _Number:
         if expr.is_Symbol:
             return values[expr.name]
         if expr.is_Rational:
-            return Fraction(int(expr.p), int(expr.q))
-        if expr.is_infinite or expr is not expr:  # noqa: PLR0124
+            return int(expr.p) if expr.q == 1 else Fraction(int(expr.p), int(expr.q))
+        if not expr.args and expr.is_infinite:
             raise UndefinedError("it is not finite")
         parts = [self._value(a, values, depth) for a in expr.args]
         if expr.is_Add:
-            return sum(parts, Fraction(0))
+            return sum(parts)
         if expr.is_Mul:
-            return math.prod(parts, start=Fraction(1))
+            return math.prod(parts)
         if expr.is_Pow and parts[1].denominator == 1:
             if parts[0] == 0 and parts[1] < 0:
                 raise UndefinedError(f"{expr.base} is zero")
-            return parts[0] ** int(parts[1])
+            return _plain(Fraction(parts[0]) ** int(parts[1]))
         return self._function(expr, parts, depth)
 
-    def _function(self, expr: Any, parts: list[Fraction], depth: int) -> Fraction:
+    def _function(self, expr: Any, parts: list[_Number], depth: int) -> _Number:
         name = expr.func.__name__
         if name in _FUNCTIONS:
-            return Fraction(_FUNCTIONS[name](*parts))
+            return _FUNCTIONS[name](*parts)
         if name in self._definitions:
             return self._defined(self._definitions[name], tuple(parts), depth)
         if self._table is None:
             raise UndefinedError(f"{name} is an arbitrary function")
-        return self._table(name, tuple(parts))
+        return self._table(name, tuple(map(Fraction, parts)))
 
-    def _defined(self, definition: Definition, args: tuple[Fraction, ...], depth: int) -> Fraction:
+    def _defined(self, definition: Definition, args: tuple[_Number, ...], depth: int) -> _Number:
         key = (definition.name, args)
         if key in self._memory:
             return self._memory[key]

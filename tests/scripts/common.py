@@ -1,8 +1,8 @@
 """The model, the batch and the loss that all these scripts train, and what one process makes of them.
 
 All numbers are whole or halves, in float64, and sums are divided by powers of two. One step of SGD is then exact: whatever the order in
-which a strategy adds up, a correct one ends with the same bits as one process. ``tests/test_equality_torch.py`` computes the step in
-fractions too.
+which a strategy adds up, a correct one ends with the same bits as one process. ``tests/reality/test_equality_torch.py`` computes the step
+in fractions too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One layer of a transformer in PyTorch, and what autograd keeps of it: GPT's and Llama's, as they are usually written.
 
 A layer reads the stream, (batch, tokens, hidden), and gives the new one. What it is built from is what frameworks build it from, so that
-what is kept is PyTorch's doing; tests/test_model_activations_torch.py compares it with what the programs of ``placeproof.models`` say.
+what is kept is PyTorch's doing; tests/reality/test_model_activations_torch.py compares it with what the programs of
+``placeproof.models`` say.
 """
 
 from __future__ import annotations

@@ -1,0 +1,387 @@
+"""`prove --model`: blocks against their contracts, and the step for all blocks that keep theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from jsonschema import validate
+from linked_mutants import mutants
+
+from placeproof.cli.main import run
+from placeproof.core.diagnostics import InputError
+from placeproof.models import load, presets
+from placeproof.programs import Program, read
+from placeproof.semantics.catalogue import compositions, variants
+from placeproof.semantics.judge.model import JudgedModel, judge_linked
+from placeproof.semantics.judge.verdict import judge
+from placeproof.semantics.linked import link, read_linked, render_linked
+from placeproof.semantics.linked.contract import against_contracts, contract_of
+from placeproof.semantics.resolve import resolve
+from placeproof.semantics.tensors.samples import coupled
+from placeproof.strategies import parse_strategy
+
+NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
+SCHEMA = Path(__file__).parents[2] / "docs/reference/prove-model.schema.json"
+DRAWN = random.Random(5)
+
+
+@lru_cache(maxsize=8)
+def text(model: str, strategy: str) -> str:
+    return render_linked(link(load(model), parse_strategy(strategy)))
+
+
+def judged(model: str, strategy: str, *edits: tuple[str, str]) -> JudgedModel:
+    found = text(model, strategy)
+    for old, new in edits:
+        assert found.count(old) == 1, old
+        found = found.replace(old, new)
+    return judge_linked(read_linked(found))
+
+
+# What is right is proved.
+
+
+def subjects() -> list[tuple[str, str]]:
+    """Models and all that the catalogue composes of one and two strategies, with their options: a few in each run, all every night."""
+    texts = [name for name, program in (*compositions(2), *variants()) if isinstance(program, Program)]
+    if NIGHTLY:
+        return [(model, name) for model in presets() for name in texts]
+    apart = [(model, name) for model in ("llama3-8b", "gpt3-125m", "mixtral-8x7b") for name in texts]
+    return DRAWN.sample(apart, 24)
+
+
+@pytest.mark.parametrize(("model", "strategy"), subjects())
+def test_models_are_proved_under_the_catalogue(model: str, strategy: str) -> None:
+    try:
+        linked = link(load(model), parse_strategy(strategy))
+    except InputError as refused:
+        assert any(word in str(refused) for word in ("has none", "layers differ", "steps sum it")), refused
+        return
+    found = judge_linked(linked, load(model))
+    assert found.word == "proved", [(name, v.why) for name, v in found.named if v.word != "proved"]
+    assert all(verdict.confirmed is not None for verdict in found.parts)
+
+
+@pytest.mark.parametrize(
+    ("model", "strategy"),
+    [
+        ("llama3-405b", "hsdp * tp * sp * cp * pp"),
+        ("deepseek-v3", "fsdp * fsdp(dp=ep) * ep * tp * sp"),
+        ("gpt3-175b", "zero3 * tp * sp * pp"),
+        ("bloom-176b", "zero1(48) * tp(4) * pp(12)"),
+        ("llama3-8b", "zero3(8) * tp(2) * sp(norms=each)"),
+        ("gpt3-125m", "zero1 * tp * pp(schedule=dualpipe)"),
+    ],
+)
+def test_what_systems_run_is_proved(model: str, strategy: str) -> None:
+    found = judge_linked(link(load(model), parse_strategy(strategy)), load(model))
+    assert found.word == "proved"
+    assert not found.breaches
+
+
+def test_a_step_says_of_each_group_what_all_of_its_weights_have_in_common() -> None:
+    step = against_contracts(read_linked(text("llama3-8b", "zero1 * tp * pp")))
+    assert [(g.name, g.partial) for g in step.groups] == [("embedding_table", ()), ("rms_norm_gain", ())]
+    modes = {(p.state, p.group): dict(p.modes) for p in step.placed}
+    assert str(modes["parameters", "embedding_table"]["tp"]) == "S"
+    assert "tp" not in modes["parameters", "rms_norm_gain"]
+    assert all(str(of["pp"]) == "S" for of in modes.values())
+
+
+def test_what_no_proof_speaks_of_is_listed() -> None:
+    found = judge_linked(link(load("llama3-8b"), parse_strategy("cp(attention=ring) * pp"), recompute=("selective",)))
+    assert found.word == "proved"
+    assert [text.split()[0] for text in found.not_asked] == ["keys", "backward", "the"]
+    assert judge_linked(link(load("llama3-8b"), parse_strategy("fsdp * tp"))).not_asked == ()
+
+
+def test_a_contract_is_what_a_block_says() -> None:
+    contract = contract_of(read_linked(text("llama3-8b", "fsdp * tp * sp * cp")).blocks["rms_norm"])
+    assert str(contract.weights["gain"]) == "its gradient a sum over `cp` and `tp`"
+    assert contract.reads == {"x": {"batch": (), "hidden": (), "tokens": ("cp", "tp")}}
+    assert contract.gives == "n"
+
+
+# What is wrong is not.
+
+WRONG = {
+    "a sum of the norm's gradients that is left out": ("gradients.norm = all_reduce(gradients.norm, tp)\n", ""),
+    "the same for all weights": ("gradients.norm = all_reduce(gradients.norm, tp)", "gradients = all_reduce(gradients, tp)"),
+    "a mean over tokens that blocks take already": ("1 / dp)", "1 / (dp * tp))"),
+    "a claim without what is left to add up": (", by=gain, gradient_of=n, partial=tp)", ", by=gain, gradient_of=n)"),
+    "a loss that is a sum over tokens": (
+        "y = all_reduce(total(total(nll, over=tokens), over=batch), tp) / targets",
+        "y = all_reduce(total(total(nll, over=tokens), over=batch), tp)",
+    ),
+    "a stream that is not scattered": (
+        "y = x + reduce_scatter(contract(a, w2, over=ffn), tp, dim=tokens)",
+        "y = all_gather(x, tp) + all_reduce(contract(a, w2, over=ffn), tp)",
+    ),
+    "a weight that gets no gradient": (
+        "    returns(total(contract(n_full_2, dlogits, over=tokens), over=batch), at=dy, by=w, gradient_of=y)\n",
+        "",
+    ),
+    "a gradient that misses a path": (
+        "dn = reduce_scatter(contract(dg, w1, over=ffn) + contract(du, w3, over=ffn), tp, dim=tokens)",
+        "dn = reduce_scatter(contract(dg, w1, over=ffn), tp, dim=tokens)",
+    ),
+    "a norm that is given to no one": ("    returns(dh * rms + 2 * bend * x / size, at=dn, by=x, gradient_of=n)\n", ""),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_people_forget_is_refuted(what: str) -> None:
+    assert judged("llama3-8b", "fsdp * tp * sp", WRONG[what]).word == "refuted"
+
+
+def test_the_edits_are_of_a_program_that_is_proved() -> None:
+    assert judged("llama3-8b", "fsdp * tp * sp").word == "proved"
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ((", by=w1, gradient_of=y)", ", by=w1, gradient_of=a)"), "of something else than what it gives"),
+        (
+            ("over=tokens), over=batch), at=dy, by=w2, gradient_of=y)", "over=tokens), over=batch), at=dy, by=w1, gradient_of=y)"),
+            "no gradient by `w2`",
+        ),
+    ],
+)
+def test_a_breach_says_what_a_block_lacks(edit: tuple[str, str], said: str) -> None:
+    found = judged("llama3-8b", "fsdp * tp * sp", edit)
+    assert found.word == "refuted"
+    assert said in " ".join(b.text for b in found.breaches), found.breaches
+
+
+MUTATED = ("llama3-8b: fsdp * tp * sp", "gpt3-125m: zero1 * tp * pp", "mixtral-8x7b: ddp * ep * tp * sp")
+
+
+@lru_cache(maxsize=1)
+def edits() -> list[tuple[str, str, str]]:
+    found = []
+    for subject in MUTATED:
+        model, strategy = subject.split(": ")
+        found += [(subject, what, changed) for what, changed in mutants(text(model, strategy))]
+    return found if NIGHTLY else DRAWN.sample(found, 24)
+
+
+@pytest.mark.parametrize("number", range(len(edits())))
+def test_edits_of_one_place_are_not_proved(number: int) -> None:
+    subject, what, changed = edits()[number]
+    try:
+        word = judge_linked(read_linked(changed)).word
+    except InputError:
+        return
+    assert word == "refuted" or what in UNDECIDED, (subject, what, word)
+
+
+#: Edits after which dimensions no longer fit, so that a block cannot be followed.
+UNDECIDED = ("no_seed 0: dout = hot(route) * gate",)
+
+
+# Weights that the first and the last stage share.
+
+TIED = """\
+mesh(dp, pp)
+group(matrix, P - P_norm)
+group(table, P_norm, tied=pp)
+place(parameters, dp="{}", pp="S")
+place(optimizer, dp="S", pp="S")
+place(gradients, dp="{}", pp="S")
+zero(gradients)
+for i in microbatches:
+    if rank(pp) == 0:
+        x = data(i)
+    else:
+        x = recv(pp, source=-1)
+    x, kept = forward(parameters, x)
+    if rank(pp) < pp - 1:
+        send(x, pp, to=1)
+    if rank(pp) == pp - 1:
+        dx = loss(x)
+    else:
+        dx = recv(pp, source=1)
+    gradients += backward_weight(parameters, kept, dx)
+    dx = backward_input(parameters, kept, dx)
+    if rank(pp) > 0:
+        send(dx, pp, to=-1)
+{}
+gradients = scale(gradients, 1 / (dp * microbatches))
+parameters, optimizer = update(parameters, optimizer, gradients)
+parameters = all_gather(parameters, dp)
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "word"),
+    [
+        ("gradients.table = tied_reduce(gradients.table, pp)\ngradients = reduce_scatter(gradients, dp)", "proved"),
+        ("gradients = reduce_scatter(gradients, dp)", "refuted"),
+        ("gradients = reduce_scatter(gradients, dp)\ngradients.table = tied_reduce(gradients.table, pp)", "refuted"),
+        ("gradients.table = tied_reduce(tied_reduce(gradients.table, pp), pp)\ngradients = reduce_scatter(gradients, dp)", "refuted"),
+        (
+            "gradients = reduce_scatter(gradients, dp)\ngradients.table = part(tied_reduce(all_gather(gradients.table, dp), pp), dp)",
+            "proved",
+        ),
+    ],
+)
+def test_shared_weights_are_added_up_once_and_whole(lines: str, word: str) -> None:
+    assert judge(read(TIED.format("R", "R", lines))).word == word
+
+
+def test_one_stage_has_nothing_to_add_up() -> None:
+    lines = "gradients.table = tied_reduce(gradients.table, pp)\ngradients = reduce_scatter(gradients, dp)"
+    assert judge(read(TIED.format("R", "R", lines).replace("mesh(dp, pp)", "mesh(dp, pp=1)"))).word == "proved"
+
+
+# Calls of blocks.
+
+CALLS = """\
+mesh(dp, tp, cp)
+splits(tp="blocks", cp="blocks")
+group(matrix, P - P_norm, partial=cp)
+group(norm, P_norm, partial="cp tp")
+place(parameters.matrix, tp="S")
+place(optimizer.matrix, tp="S")
+place(gradients.matrix, tp="S")
+x, kept = forward(parameters, data())
+gradients = backward_weight(parameters, kept, loss(x))
+{}
+gradients = scale(all_reduce(gradients, dp), 1 / dp)
+parameters, optimizer = update(parameters, optimizer, gradients)
+"""
+BOTH = "gradients.norm = all_reduce(gradients.norm, tp)\ngradients = all_reduce(gradients, cp)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "word"),
+    [
+        (BOTH, "proved"),
+        ("gradients = all_reduce(gradients, cp)\ngradients.norm = all_reduce(gradients.norm, tp)", "proved"),
+        ("gradients = all_reduce(gradients, cp)", "refuted"),
+        ("gradients.norm = all_reduce(gradients.norm, tp)", "refuted"),
+        ("gradients.norm = all_reduce(gradients.norm, cp, tp)", "refuted"),
+        ("gradients.norm = all_reduce(gradients.norm, tp, op=mean)\ngradients = all_reduce(gradients, cp)", "refuted"),
+        ("gradients = all_reduce(gradients, cp, tp)", "refuted"),
+        (f"{BOTH}\ngradients = scale(gradients, 1 / cp)", "refuted"),
+    ],
+)
+def test_calls_leave_gradients_as_groups_say(lines: str, word: str) -> None:
+    assert judge(read(CALLS.format(lines))).word == word
+
+
+def test_a_call_is_given_what_its_group_says() -> None:
+    gathered = CALLS.replace("forward(parameters, data())", "forward(w, data())").replace(
+        "backward_weight(parameters,", "backward_weight(w,"
+    )
+    gathered = gathered.replace("x, kept", "w = all_gather(parameters, tp)\nx, kept")
+    assert judge(read(gathered.format(BOTH))).word != "proved"
+    sharded = CALLS.replace('parameters.matrix, tp="S"', 'parameters.matrix, dp="S*", tp="S"').format(BOTH)
+    assert judge(read(sharded)).word != "proved"
+
+
+def test_a_whole_block_needs_all_tokens() -> None:
+    """Tokens attend to one another: a part of them is not enough, though a run without attention would not notice."""
+    program = CALLS.format(BOTH).replace("data()", "part(data(), tp)")
+    assert judge(read(program)).word != "proved"
+    hidden = "mesh(tp)\nx, kept = forward(parameters, part(data(), tp))\ng = backward_weight(parameters, kept, loss(x))\n{}\n"
+    hidden += "parameters, optimizer = update(parameters, optimizer, g)\n"
+    assert judge(read(hidden.format(""))).word == "refuted"
+    assert judge(read(hidden.format("g = all_reduce(g, tp)"))).word != "proved"
+
+
+def test_devices_of_a_call_come_to_it_together() -> None:
+    called = "x, kept = forward(parameters, {})"
+    apart = f"x = data()\nif rank(tp) == 0:\n    {called.format('x')}\nelse:\n    {called.format('x')}"
+    program = CALLS.replace(called.format("data()"), apart)
+    assert judge(read(program.format(BOTH))).word != "proved"
+
+
+# Samples.
+
+
+def test_blocks_treat_each_sample_by_itself_and_a_loss_is_their_mean() -> None:
+    seen: dict[str, bool] = {}
+    for name in ("llama3-8b", "gpt3-125m", "mixtral-8x7b", "deepseek-v3", "bloom-176b"):
+        model = load(name)
+        for block in (b for s in model.segments for b in s.blocks):
+            seen[block.name] = coupled(resolve(block.program), loss=block is model.segments[-1].blocks[-1]) is None
+    assert len(seen) > 10
+    assert all(seen.values()), seen
+
+
+SUM = "tensor(x, batch, hidden)\ntensor(dy)\ny = total(total(x ** 2, over=hidden), over=batch){}\nreturns(y)\n"
+
+
+@pytest.mark.parametrize(("over", "fine"), [("", False), (" / total(total(x ** 0, over=hidden), over=batch)", True)])
+def test_a_sum_is_no_mean(over: str, fine: bool) -> None:
+    assert (coupled(resolve(read(SUM.format(over))), loss=True) is None) is fine
+
+
+def test_samples_that_meet_are_noticed() -> None:
+    block = "tensor(x, batch, hidden)\ny = x - total(x, over=batch)\nreturns(y)\n"
+    assert coupled(resolve(read(block)), loss=False) == "`y` of two samples is not what each sample gives by itself"
+
+
+# The command.
+
+
+def test_the_command_says_it_block_by_block(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["prove", "fsdp * tp * sp", "--model", "llama3-8b"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("llama3-8b under fsdp * tp * sp: proved for N_dp >= 1, N_tp >= 1\n")
+    assert "  rms_norm         proved: 5 of 5 obligations, 5 runs agree\n" in said
+    assert "gain: its gradient a sum over `tp`" in said
+
+
+def test_json_has_its_schema(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "wrong.step"
+    file.write_text(text("llama3-8b", "fsdp * tp * sp").replace("1 / dp)", "1 / (dp * tp))"))
+    for arguments, code in ((["fsdp * tp", "--model", "llama3-8b"], 0), ([str(file)], 1)):
+        assert run(["prove", *arguments, "--json"]) == code
+        document = json.loads(capsys.readouterr().out)
+        validate(document, json.loads(SCHEMA.read_text()))
+        assert (document["verdict"] == "proved") is (code == 0)
+    assert document["step"]["counterexample"]["degrees"]["tp"] > 1
+
+
+def test_lines_are_those_of_the_printed_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["derive", "zero1 * tp", "--model", "llama3-8b", "--program"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = judge_linked(read_linked(text("llama3-8b", "zero1 * tp")))
+    for settled in found.step.settled:
+        assert settled.obligation.place is not None
+        assert lines[settled.obligation.place.line - 1] == settled.obligation.place.text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fsdp", "--model", "llama3-8b", "--against", "ddp"],
+        ["fsdp", "--model", "llama3-8b", "--certificate", "c.json"],
+        ["mine.step", "--model", "llama3-8b"],
+        ["fsdp", "--model", "nonesuch"],
+        ["ep", "--model", "llama3-8b"],
+    ],
+)
+def test_what_does_not_go_with_a_model_is_said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["prove", *arguments]) == 2
+    assert "help:" in capsys.readouterr().err
+
+
+def test_a_block_that_sums_what_is_the_steps_is_refused() -> None:
+    with pytest.raises(InputError, match="sums of gradients of weights are the step's"):
+        judged(
+            "llama3-8b",
+            "fsdp * tp * sp",
+            (
+                "returns(total(total(dn * x * rms, over=tokens), over=batch), at=dn, by=gain, gradient_of=n, partial=tp)",
+                "returns(all_reduce(total(total(dn * x * rms, over=tokens), over=batch), tp), at=dn, by=gain, gradient_of=n)",
+            ),
+        )

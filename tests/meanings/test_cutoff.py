@@ -1,0 +1,152 @@
+"""The cut-off: runs on finitely many meshes that prove a step for every number of devices."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from placeproof.cli.main import run
+from placeproof.core.diagnostics import InputError
+from placeproof.programs import Resolved, read
+from placeproof.semantics.judge.cutoff import Covered, NotCovered, cutoff
+from placeproof.semantics.judge.search import Found
+from placeproof.semantics.lower import lower
+from placeproof.semantics.resolve import resolve
+from placeproof.strategies import parse_strategy
+
+PEOPLE = json.loads((Path(__file__).parents[1] / "data" / "people_programs.json").read_text())
+
+
+def placed(text: str) -> Resolved:
+    return resolve(read(text, source="mine.step"))
+
+
+def scaled_by(factor: str) -> Resolved:
+    step = f"G = scale(all_reduce(backward(parameters), dp), {factor})\nparameters, optimizer = update(parameters, optimizer, G)"
+    return placed(f"mesh(dp)\n{step}\n")
+
+
+DATA_PARALLEL = ["ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "zero_infinity", "zero_offload", "zero1(dp=a) * ddp(dp=b)"]
+
+
+@pytest.mark.parametrize("strategy", DATA_PARALLEL)
+def test_data_parallel_strategies_are_right_for_every_degree_by_runs(strategy: str) -> None:
+    found = cutoff(resolve(lower(parse_strategy(strategy))))
+    assert isinstance(found, Covered), found
+    for factor, values in found.values.items():
+        assert len(values) == found.degree[factor] + 1
+        assert min(values) >= 6
+
+
+@pytest.mark.parametrize("strategy", ["tp", "pp", "cp", "ep", "zero1 * tp", "fsdp * pp"])
+def test_devices_with_an_order_are_not_covered(strategy: str) -> None:
+    assert isinstance(cutoff(resolve(lower(parse_strategy(strategy)))), NotCovered)
+
+
+def test_ranks_that_are_one_place_on_few_devices_are_looked_at_there() -> None:
+    """What the first device adds the last one takes away, unless it is the same; and likewise the second."""
+    for rank, least in ((0, 1), (1, 2)):
+        ends = f"if rank(dp) == {rank}:\n    H = copy(G)\nelse:\n    if rank(dp) == dp - 1:\n        H = scale(G, -1)\n"
+        text = f"G = all_reduce(backward(parameters), dp, op=mean)\nH = scale(G, 0)\n{ends}G = G + all_reduce(H, dp)\n"
+        found = cutoff(placed(f"mesh(dp)\n{text}parameters, optimizer = update(parameters, optimizer, G)\n"))
+        assert isinstance(found, Found)
+        assert found.setup.degrees == {"dp": least}
+
+
+ZEROS = [(), (7,), (5, 6), (5, 6, 7), (5, 6, 7, 8), (6, 8, 10, 12, 14), (1, 2, 3, 4, 5), tuple(range(5, 16)), tuple(range(1, 25))]
+
+
+@pytest.mark.parametrize("zeros", ZEROS, ids=str)
+def test_a_factor_that_is_right_at_finitely_many_degrees_is_found_wrong_at_another(zeros: tuple[int, ...]) -> None:
+    """However many degrees a wrong factor is right at, its degree is higher, and so it is run at one where it is wrong."""
+    wrong = " * ".join(f"(dp - {n})" for n in zeros) or "1"
+    found = cutoff(scaled_by(f"(1 + {wrong}) / dp"))
+    if len(zeros) <= 5:
+        assert isinstance(found, Found)
+    else:
+        assert isinstance(found, NotCovered)
+        assert "bits" in found.why
+
+
+#: Steps that are wrong at some number of devices, each by another way round the argument.
+WRONG = {
+    **{
+        f"ranks that are not there: {condition}": f"T = scale(parameters, 0)\nif rank(dp) {condition}:\n    T = copy(parameters)\n"
+        f"G = all_reduce(backward(parameters), dp, op=mean) + all_reduce(T, dp) - scale(parameters, {count})\n"
+        for condition, count in (("< 3", "3"), ("<= 1", "2"), (">= 2", "dp - 2"), ("> 3", "dp - 4"), ("< 7 - 1", "6"))
+    },
+    **{
+        f"no last rank: {condition}": f"T = scale(parameters, 0)\nif rank(dp) {condition}:\n    T = copy(parameters)\n"
+        f"G = all_reduce(backward(parameters), dp, op=mean) + all_reduce(T, dp) - scale(parameters, dp)\n"
+        for condition in ("< 30 - dp - 1", "< dp ** 2 - 20 - 1")
+    },
+    "a multiple of the prime": "G = scale(all_reduce(backward(parameters), dp), 2147481312 / dp)\n",
+    "the prime in parts": "G = scale(all_reduce(backward(parameters), dp), 32 * 67108791 / dp)\n",
+    "passes that make up for one another": "T = scale(backward(scale(parameters, 2)), 2) - backward(scale(parameters, 3))\n"
+    "G = all_reduce(T, dp, op=mean)\n",
+    "updates that make up for one another": "G = all_reduce(backward(parameters), dp, op=mean)\n"
+    "P, O = update(scale(parameters, 2), optimizer, G)\nQ, optimizer = update(parameters, optimizer, G)\nparameters = P - parameters\n",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_ways_round_the_argument_are_closed(name: str) -> None:
+    end = "" if "updates" in name else "parameters, optimizer = update(parameters, optimizer, G)\n"
+    assert not isinstance(cutoff(placed(f"mesh(dp)\n{WRONG[name]}{end}")), Covered)
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+def test_reductions_that_are_divided_out_again_are_covered(power: int) -> None:
+    reduced = "backward(parameters)"
+    for _ in range(power):
+        reduced = f"all_reduce({reduced}, dp)"
+    text = f"mesh(dp)\nG = scale({reduced}, 1 / dp ** {power})\nparameters, optimizer = update(parameters, optimizer, G)\n"
+    found = cutoff(placed(text))
+    assert isinstance(found, Covered)
+    assert found.degree == {"dp": 2 * power}
+    assert isinstance(cutoff(placed(text.replace(f"** {power}", f"** {power + 1}"))), Found)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("G = scale(all_reduce(backward(parameters), dp), 1 / (dp - 3 + 3))", "divided by a sum"),
+        ("G = all_reduce(backward(parameters), dp, op=max)", "max is no sum"),
+        ("G = scale(all_reduce(backward(parameters), dp), square_norm(parameters))", "not worked out for `square_norm`"),
+        ("w = scale(all_reduce(parameters, dp), 1 / dp)\nG = all_reduce(backward(w), dp, op=mean)", "reads what was computed"),
+        (
+            "H = copy(parameters)\nfor i in microbatches:\n    H = all_reduce(H, dp)\n    G += backward(parameters, i)\nG = G + H",
+            "grows from one iteration",
+        ),
+    ],
+)
+def test_where_the_argument_fails_it_says_so(text: str, why: str) -> None:
+    found = cutoff(placed(f"mesh(dp)\n{text}\nparameters, optimizer = update(parameters, optimizer, G)\n"))
+    assert isinstance(found, NotCovered)
+    assert why in found.why
+
+
+@pytest.mark.parametrize("name", sorted(PEOPLE))
+def test_programs_of_people(name: str) -> None:
+    """What is wrong is never covered, and what is right never found wrong; truths were worked out by hand."""
+    try:
+        program = placed(PEOPLE[name]["text"])
+    except InputError:
+        pytest.skip("it is refused")
+    if program.tensors:
+        pytest.skip("it is over tensors")
+    found = cutoff(program, frozenset(program.without))
+    assert not (PEOPLE[name]["truth"] == "wrong" and isinstance(found, Covered))
+    assert not (PEOPLE[name]["truth"] == "right" and isinstance(found, Found))
+
+
+def test_the_command_says_where_it_ran(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["prove", "zero3", "--second-opinion", "cutoff"]) == 0
+    out = capsys.readouterr().out
+    assert "right for every number of devices by" in out
+    assert "dp = 6, 7, 8" in out
+    assert run(["prove", "pp", "--second-opinion", "cutoff", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["cutoff"]
+    assert found["covered"] is False
+    assert "layers" in found["why"]
+    assert run(["prove", "ddp", "--second-opinion", "both"]) == 2

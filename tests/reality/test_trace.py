@@ -1,0 +1,280 @@
+"""What scripts do is recorded as programs, and the programs say it: scripts that train what one process trains are proved, others refuted.
+
+After a change that is meant to change what is recorded: ``placeproof trace record tests/scripts/NAME.py -o tests/traces/NAME.step``.
+"""
+
+import os
+import re
+import textwrap
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from trace_steps import HEAD, STEPS
+
+from placeproof.cli.main import run
+from placeproof.core.diagnostics import InputError
+from placeproof.measure.record.axes import grid
+from placeproof.measure.record.factor import recognise, written
+from placeproof.measure.record.nodes import Node, Nodes
+from placeproof.programs import read
+from placeproof.semantics.judge.verdict import judge
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+TRACES = Path(__file__).parents[1] / "traces"
+RECORDED = sorted(p.stem for p in TRACES.glob("*.step"))
+CORRECT = [n for n in RECORDED if not n.startswith("wrong_")]
+WRONG = [n for n in RECORDED if n.startswith("wrong_")]
+
+#: What cannot be recorded, and what is said instead.
+REFUSED = {
+    "wrong_order": "ranks 0 and 1 do not do the same in collective 1: `all_reduce` of `inlet.weight` meets one of `outlet.weight`",
+    "wrong_reduce_op": "`all_reduce` mean meets `all_reduce` sum",
+    "wrong_size": "`all_reduce` of 1696 float64 meets one of 1304 float64",
+    "wrong_skip": "rank 0 enters 1 collectives more than rank 1: first `all_reduce`",
+    "gpipe": "a pipeline cannot be recorded",
+}
+
+
+def verdict(text: str, name: str = "recorded.step") -> str:
+    return judge(read(text, source=name)).word
+
+
+# Without torch: the recorded programs.
+
+
+def test_there_are_enough_of_both_kinds() -> None:
+    assert len(CORRECT) >= 8
+    assert len(WRONG) >= 10
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_what_a_correct_script_does_is_proved(name: str) -> None:
+    assert verdict((TRACES / f"{name}.step").read_text()) == "proved"
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_wrong_script_does_is_refuted(name: str) -> None:
+    assert verdict((TRACES / f"{name}.step").read_text()) == "refuted"
+
+
+def test_comments_name_lines_of_the_script_as_they_are() -> None:
+    seen = 0
+    for name in RECORDED:
+        source = (SCRIPTS / f"{name}.py").read_text().splitlines()
+        for line in (TRACES / f"{name}.step").read_text().splitlines():
+            if line.strip().startswith(f"# {name}.py:"):
+                where, _, text = line.strip().removeprefix(f"# {name}.py:").partition("  ")
+                assert source[int(where) - 1].strip() == text
+                seen += 1
+    assert seen >= len(RECORDED)
+
+
+# The parts that need no torch.
+
+
+def test_factors_are_products_of_what_is_counted() -> None:
+    counts = {"dp": 2, "tp": 4, "microbatches": 3}
+    assert recognise(Fraction(1, 2), counts, ("dp",)) == "1 / dp"
+    assert recognise(Fraction(1, 24), counts, ("dp",)) == "1 / (dp * tp * microbatches)"
+    assert recognise(Fraction(4, 2), {"dp": 2, "tp": 4}, ("tp", "dp")) == "dp"
+    assert recognise(Fraction(1, 7), counts, ()) is None
+    assert written(Fraction(3, 7)) == "3 / 7"
+    assert written(Fraction(5)) == "5"
+
+
+def test_the_preferred_of_two_equal_counts_is_meant() -> None:
+    counts = {"dp": 4, "microbatches": 4}
+    assert recognise(Fraction(1, 4), counts, ("dp",)) == "1 / dp"
+    assert recognise(Fraction(1, 4), counts, ("microbatches",)) == "1 / microbatches"
+    assert recognise(Fraction(1, 16), counts, ("dp",)) == "1 / (dp * microbatches)"
+
+
+def test_groups_are_axes_of_the_mesh_or_make_some() -> None:
+    mesh = grid({"dp": 2, "tp": 4}, [], 8)
+    assert mesh.axes((0, 4)) == ("dp",)
+    assert mesh.axes((4, 5, 6, 7)) == ("tp",)
+    assert mesh.axes(tuple(range(8))) == ("dp", "tp")
+    assert mesh.axes((0, 1)) == ("tp_inner",)
+    assert mesh.inner == {"tp": 2}
+    with pytest.raises(InputError, match="spans no axis"):
+        mesh.axes((0, 5))
+    made = grid({}, [(0, 1), (0, 2), (0, 1, 2, 3)], 4)
+    assert made.made
+    assert made.sizes == {"g0": 2, "g1": 2}
+    assert made.axes((0, 2)) == ("g0",)
+    assert made.axes((0, 1)) == ("g1",)
+    assert grid({}, [(0, 1, 2)], 3).sizes == {"dp": 3}
+
+
+def test_terms_are_stored_once_and_norms_are_flat() -> None:
+    nodes = Nodes()
+    a, b = (nodes.add(Node(kind="pass", index=i, turn=0, line=i)) for i in (0, 1))
+    assert nodes.add(Node(kind="pass", index=0, turn=0, line=9)) == a
+    both = nodes.norm((nodes.norm((a,), 1), nodes.norm((b,), 1)), 2)
+    assert nodes[nodes[both].of[0]].of == (a, b)
+    assert nodes.states(both) == {0, 1}
+    assert nodes.power(nodes.power(both, Fraction(2), 1), Fraction(1, 2), 1) == both
+
+
+# With torch: recording.
+
+
+def recorded(tmp_path: Path, body: str, **options: object) -> str:
+    """What is recorded of a script with this ``train``."""
+    from placeproof.measure.record.record import trace
+
+    script = tmp_path / "script.py"
+    script.write_text(HEAD + "\ndef train():\n" + textwrap.indent(textwrap.dedent(body), "    "))
+    return trace(script, **options).text  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def _torch() -> None:
+    pytest.importorskip("torch", reason="torch is not installed: `pip install torch` to record scripts")
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize("name", RECORDED)
+def test_recording_again_gives_the_same(name: str) -> None:
+    from placeproof.measure.record.record import trace
+
+    assert trace(SCRIPTS / f"{name}.py").text == (TRACES / f"{name}.step").read_text()
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_said_is_refused(name: str) -> None:
+    from placeproof.measure.record.record import trace
+
+    with pytest.raises(InputError) as refused:
+        trace(SCRIPTS / f"{name}.py")
+    assert REFUSED[name] in str(refused.value)
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize("name", STEPS)
+def test_small_steps(name: str, tmp_path: Path) -> None:
+    body, expected = STEPS[name]
+    if expected in ("proved", "refuted"):
+        assert verdict(recorded(tmp_path, body)) == expected
+    else:
+        with pytest.raises(InputError) as refused:
+            recorded(tmp_path, body)
+        assert expected in str(refused.value)
+
+
+@pytest.mark.usefixtures("_torch")
+def test_blocks_that_do_not_all_exchange_are_refused(tmp_path: Path) -> None:
+    from placeproof.measure.record.record import trace
+
+    text = (SCRIPTS / "tp_by_hand.py").read_text()
+    (tmp_path / "common.py").write_text((SCRIPTS / "common.py").read_text())
+    some = text.replace("y = ToSplit.apply(self.norm(x))", "y = ToSplit.apply(self.norm(x)) if self.exchanges else self.norm(x)").replace(
+        "        self.norm = block.norm", "        self.exchanges = not any(block.left.weight[0] == 0.5)\n        self.norm = block.norm"
+    )
+    assert some.count("self.exchanges") == 2
+    (tmp_path / "some.py").write_text(some)
+    with pytest.raises(InputError, match="some blocks exchange in backward and some do not"):
+        trace(tmp_path / "some.py")
+
+
+@pytest.mark.usefixtures("_torch")
+def test_a_later_step_is_recorded_by_itself(tmp_path: Path) -> None:
+    body = """
+    net = DDP(model())
+    optimizer = torch.optim.AdamW(net.parameters())
+    for i in range(3):
+        x, y = data()
+        optimizer.zero_grad(set_to_none=False)
+        mse(net(x), y).backward()
+        if i == 1:
+            for p in net.parameters():
+                p.grad.mul_(2)
+        optimizer.step()
+    """
+    assert [verdict(recorded(tmp_path, body, step=k)) for k in (1, 2, 3)] == ["proved", "refuted", "proved"]
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork processes")
+def test_real_processes_do_the_same_as_the_fake_ones() -> None:
+    from placeproof.measure.record.record import trace
+
+    for name in ("all_reduce_by_hand", "zero1_by_hand"):
+        assert trace(SCRIPTS / f"{name}.py", backend="gloo").text == (TRACES / f"{name}.step").read_text()
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork processes")
+def test_an_exchange_that_is_not_whole_is_seen_on_real_processes(tmp_path: Path) -> None:
+    from placeproof.measure.record.record import trace
+
+    text = (SCRIPTS / "tp_by_hand.py").read_text()
+    (tmp_path / "common.py").write_text((SCRIPTS / "common.py").read_text())
+    half = text.replace("functional.relu(functional.linear(y, self.right))", "functional.relu(functional.linear(self.norm(x), self.right))")
+    assert half != text
+    (tmp_path / "half.py").write_text(half)
+    with pytest.raises(InputError, match=r"`inlet\.weight` ends differently on ranks that share a computation"):
+        trace(tmp_path / "half.py", backend="gloo")
+    (tmp_path / "tp_by_hand.py").write_text(text)
+    assert trace(tmp_path / "tp_by_hand.py", backend="gloo").text == (TRACES / "tp_by_hand.step").read_text()
+
+
+@pytest.mark.usefixtures("_torch")
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    import sys
+
+    import torch
+    import torch.distributed as dist
+
+    before = (torch.autograd.backward, dist.init_process_group, list(sys.path), torch.get_num_threads(), torch.random.get_rng_state().sum())
+    recorded(tmp_path, STEPS["update by hand"][0])
+    after = (torch.autograd.backward, dist.init_process_group, list(sys.path), torch.get_num_threads(), torch.random.get_rng_state().sum())
+    assert after == before
+    assert not dist.is_initialized()
+    assert "common" not in sys.modules
+
+
+@pytest.mark.usefixtures("_torch")
+def test_the_page_shows_what_is_recorded(tmp_path: Path) -> None:
+    from placeproof.measure.record.record import trace
+
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "traces.md").read_text()
+    shown = dict(re.findall(r"<!-- file: (\S+) -->\n```python\n(.*?)```", page, re.DOTALL))
+    for name in ("train", "fixed"):
+        (tmp_path / f"{name}.py").write_text(shown[f"{name}.py"])
+        assert trace(tmp_path / f"{name}.py").text == shown[f"{name}.step"]
+
+
+@pytest.mark.usefixtures("_torch")
+def test_axes_can_be_said_from_outside(tmp_path: Path) -> None:
+    text = recorded(tmp_path, STEPS["every micro-batch reduced"][0], splits={"dp": "sequence"})
+    assert 'splits(dp="sequence")' in text
+    with pytest.raises(InputError, match="has no mesh axis `tp`"):
+        recorded(tmp_path, STEPS["every micro-batch reduced"][0], splits={"tp": "hidden"})
+
+
+@pytest.mark.usefixtures("_torch")
+def test_the_command_writes_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "ddp.step"
+    assert run(["trace", "record", str(SCRIPTS / "ddp.py"), "-o", str(out)]) == 0
+    assert "recorded on all 2 ranks" in capsys.readouterr().out
+    assert out.read_text() == (TRACES / "ddp.step").read_text()
+    assert run(["trace", "record", str(SCRIPTS / "ddp.py")]) == 0
+    assert capsys.readouterr().out == out.read_text()
+
+
+def test_bad_options_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import placeproof.cli.trace as command
+
+    assert run(["trace", "record", "x.py", "--backend", "nccl", "--axis", "dp"]) == 2
+    said = capsys.readouterr().err
+    assert "no backend `nccl`" in said
+    assert "`--axis dp` says nothing" in said
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert run(["trace", "play", "x.py"]) == 2
+    assert "`trace` cannot `play`" in (said := capsys.readouterr().err)
+    assert "needs PyTorch" in said
+    assert run(["trace", "record", "x.py"]) == 2
+    assert "needs PyTorch" in capsys.readouterr().err

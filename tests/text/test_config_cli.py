@@ -1,0 +1,263 @@
+"""Configurations as subjects of the commands: what is printed, as text and as JSON, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from placeproof.cli.main import run
+
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
+CONFIG = """{
+  "train_micro_batch_size_per_gpu": 4,
+  "gradient_accumulation_steps": 8,
+  "bf16": {"enabled": true},
+  "zero_optimization": {"stage": 2, "reduce_bucket_size": 1000},
+  "optimizer": {"type": "Adam", "params": {"lr": 0.1}},
+  "gradient_clipping": 1.0
+}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "ds_config.json"
+    path.write_text(CONFIG)
+    return str(path)
+
+
+def out(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert run(list(arguments)) == code
+    return capsys.readouterr().out
+
+
+def data(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(out(capsys, *arguments, "--json", code=code))
+    return found
+
+
+def test_text_says_what_was_read_and_what_was_not(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("derive", "prove"):
+        shown = out(capsys, command, config, "--world", "64")
+        head, _, rest = shown.partition("\n\n")
+        assert head.startswith(f"{config}: DeepSpeed, read as `zero2(dp=64) * accumulate(microbatches=8)`\n")
+        assert "  precision  " in head
+        assert "not modelled: nothing below speaks of these\n" in head
+        assert "  gradient_clipping = 1.0: " in head
+        assert "of no matter here: " in head
+        assert rest.strip()
+    assert "proved for dp = 64, m = 8" in out(capsys, "prove", config, "--world", "64").replace("microbatches", "m")
+
+
+TOLD = [
+    ("deepspeed", '{"zero_optimization": {"stage": 2}}', "zero_optimization.stage", "twice the traffic of gradients"),
+    ("deepspeed", '{"bf16": {"enabled": true}, "pipeline": {"stages": 2}}', "bf16.enabled", "lie in parts over dp"),
+    ("megatron", "--bf16 --sequence-parallel", "sequence_parallel", "switched off by Megatron"),
+    ("megatron", "--bf16 --bf16", "bf16", "given more than once, and the last counts"),
+    ("torchtitan", "[training]\nlocal_batch_size = 1\n", "training.mixed_precision_param", "keeps weights, gradients"),
+    (
+        "accelerate",
+        "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config:\n  zero_stage: 0",
+        "mixed_precision",
+        "PipelineModule",
+    ),
+    ("accelerate", "distributed_type: FSDP\nnum_processes: 4", "fsdp_config.fsdp_auto_wrap_policy", "not said; the layers are no units"),
+]
+
+
+@pytest.mark.parametrize(("system", "text", "name", "note"), TOLD)
+def test_what_changes_a_number_or_the_step_is_told_in_text(
+    system: str, text: str, name: str, note: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = out(capsys, "prove", "--from", system, text).partition("\n\n")[0].splitlines()
+    told = head[head.index("of what was read:") + 1 :]
+    assert any(line.startswith(f"  {name} = ") and note in line for line in told)
+
+
+def test_what_changes_nothing_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """The text stays short where all is as the settings say."""
+    plain = [
+        ("megatron", "--bf16 --tensor-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer --micro-batch-size 1"),
+        ("deepspeed", '{"fp16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1}'),
+        ("deepspeed", '{"zero_optimization": {"stage": 1, "use_multi_rank_bucket_allreduce": false}, "fp16": {"enabled": true}}'),
+        ("deepspeed", '{"zero_optimization": {"stage": 3, "stage3_max_reuse_distance": 0}, "fp16": {"enabled": true}}'),
+        ("accelerate", "distributed_type: DEEPSPEED\nmixed_precision: fp16\ndeepspeed_config:\n  zero_stage: 0\n"),
+        ("accelerate", "distributed_type: MULTI_GPU\nmixed_precision: 'no'\n"),
+    ]
+    shown = [out(capsys, "prove", "--from", system, text).partition("\n\n")[0] for system, text in plain]
+    assert ["of what was read:" in text for text in shown] == [False, False, False, False, False, False]
+
+
+def test_what_a_system_passes_over_is_told_first(capsys: pytest.CaptureFixture[str]) -> None:
+    many = ", ".join(f'"k{i}": 1' for i in range(25))
+    text = f'{{"zero_optimisation": {{"stage": 3}}, {many}, "zero_optimization": {{"stage": 1}}}}'
+    shown = out(capsys, "prove", "--from", "deepspeed", text)
+    assert "unknown to DeepSpeed, which passes over them without a word" in shown
+    assert "zero_optimisation = {'stage': 3}: did you mean `zero_optimization`?" in shown
+    assert "  and 6 more\n" in shown
+    assert shown.index("unknown to DeepSpeed") < shown.index("of what was read:")
+    found = data(capsys, "prove", "--from", "deepspeed", text)
+    jsonschema.validate(found, json.loads((DOCS / "prove.schema.json").read_text()))
+    assert [s["role"] for s in found["imported"]["settings"]].count("unknown") == 26
+
+
+@pytest.mark.parametrize("command", ["derive", "prove"])
+def test_json_lists_every_setting(command: str, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = data(capsys, command, config, "--world", "64")
+    jsonschema.validate(found, json.loads((DOCS / f"{command}.schema.json").read_text()))
+    read = found["imported"]
+    assert read["expression"] == "zero2(dp=64) * accumulate(microbatches=8)"
+    assert {s["name"]: s["line"] for s in read["settings"]} == {
+        "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 3, "bf16.enabled": 4, "zero_optimization.stage": 5,
+        "zero_optimization.reduce_bucket_size": 5, "optimizer.type": 6, "optimizer.params.lr": 6, "gradient_clipping": 7,
+    }  # fmt: skip
+    assert "imported" not in data(capsys, command, "zero3")
+
+
+def test_widths_and_numbers_are_those_of_the_configuration_unless_said_otherwise(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert data(capsys, "derive", config, "--world", "64")["precision"] == data(capsys, "derive", config)["imported"]["precision"]
+    assert data(capsys, "derive", config, "--precision", "fp32-adam")["precision"] == "fp32-adam"
+    with_numbers = data(capsys, "derive", config, "--world", "64", "--set", "P=7B")
+    assert with_numbers["values"]["memory"]["parameters"] == 14 * 10**9
+
+
+OWN = {  # of each system: a file, and the numbers that it says
+    "ds.json": (
+        '{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 3}}',
+        ["--world", "8"],
+        {"b": 2, "m": 4},
+    ),
+    "run.args": (
+        "--num-layers 12 --hidden-size 8192 --num-attention-heads 64 --seq-length 4096 --max-position-embeddings 4096"
+        " --micro-batch-size 2 --global-batch-size 8 --tensor-model-parallel-size 8 --bf16",
+        ["--world", "8"],
+        {"b": 2, "m": 4, "L": 12, "s": 4096},
+    ),
+    "train.toml": (
+        "[training]\nlocal_batch_size = 2\nglobal_batch_size = 64\nseq_len = 1024\n[parallelism]\ndata_parallel_shard_degree = 8\n",
+        ["--world", "8"],
+        {"b": 2, "m": 4, "s": 1024},
+    ),
+    "accelerate.yaml": (
+        "distributed_type: DEEPSPEED\nnum_processes: 8\nmixed_precision: bf16\ndeepspeed_config:\n"
+        "  zero_stage: 2\n  gradient_accumulation_steps: 4\n",
+        [],
+        {"m": 4},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_file_s_own_numbers_are_used(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By derive and compare, with a model or without, whether anything is set or not; what is set comes first."""
+    text, world, own = OWN[name]
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    model = ["--model", "llama3-70b"]
+    found = data(capsys, "derive", str(file), *world, *model)
+    assert {key: Fraction(n) for key, n in found["imported"]["numbers"].items()}.items() >= own.items()
+    expression = found["imported"]["expression"]
+    same = [expression, *(f"--set={key}={n}" for key, n in own.items() if f"microbatches={n}" not in expression or key != "m")]
+    precision = found["precision"]
+    assert found["stages"] == data(capsys, "derive", *same, *model, "--precision", precision)["stages"]
+    other = data(capsys, "derive", str(file), *world, *model, "--set", "s=512")
+    assert other["sizes"]["s"] == 512
+    one, two = data(capsys, "compare", str(file), expression, *world, *model, "--precision", precision)["strategies"]
+    assert {k: v for k, v in one.items() if k != "name"} == {k: v for k, v in two.items() if k != "name"}
+    assert one["figures"]["activations"]["value"] == found["stages"][0]["memory"]["activations"]["value"]
+
+
+def test_numbers_in_which_configurations_differ_stay_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [tmp_path / f"{i}.json" for i in (1, 2)]
+    for micro, file in enumerate(files, start=1):
+        file.write_text(json.dumps({"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": 4}), encoding="utf-8")
+    both = [str(file) for file in files]
+    told = data(capsys, "compare", *both, "fsdp(8)", "--world", "8", "--model", "llama3-8b")["strategies"]
+    small, large, third = (one["figures"]["activations"]["value"] for one in told)
+    assert large > small is not None
+    assert third is None
+
+
+def test_a_configuration_is_compared_with_a_strategy(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = out(capsys, "compare", config, "zero3(64) * accumulate(8)", "--world", "64")
+    assert "read as `zero2(dp=64) * accumulate(microbatches=8)`" in shown
+    assert "zero2(64) * accumulate(8)" in shown
+    found = data(capsys, "compare", config, "zero3(64) * accumulate(8)", "--world", "64")
+    assert [one["system"] for one in found["imported"]] == ["deepspeed"]
+
+
+def test_an_optimizer_that_reads_whole_tensors_is_no_elementwise_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "lamb.json"
+    path.write_text(
+        CONFIG.replace('"Adam"', '"Lamb"').replace('"gradient_clipping"', '"zero_allow_untested_optimizer": true,\n"gradient_clipping"')
+    )
+    found = data(capsys, "prove", str(path), "--world", "4", code=1)
+    assert "elementwise-optimizer" not in found["assumptions"]
+    assert found["counterexample"]["replayed"]
+
+
+def test_a_text_is_read_where_its_system_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    found = data(capsys, "derive", '{"zero_optimization": {"stage": 3}}', "--from", "deepspeed", "--world", "8")
+    assert (found["imported"]["source"], found["strategy"]) == ("<deepspeed>", "zero3(8)")
+
+
+def test_a_command_line_of_another_program_is_one_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = "--tensor-model-parallel-size=2 --use-distributed-optimizer --bf16"
+    for before in (["prove", "--from", "megatron", arguments], ["prove", arguments, "--from=megatron", "--for-all=N_dp >= 2"]):
+        found = data(capsys, *before)
+        assert (found["imported"]["expression"], found["verdict"]) == ("zero1 * tp(tp=2)", "proved")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["derive", "zero3", "--world", "8"], "PP505"),
+        (["prove", "zero3", "--world", "8"], "PP505"),
+        (["compare", "zero3", "ddp", "--world", "8"], "PP505"),
+        (["derive", "zero3", "--from", "slurm"], "PP501"),
+        (["derive", "zero3", "--from", "deepspeed"], "PP501"),
+        (["prove", "nothing.yaml"], "PP501"),
+    ],
+)
+def test_what_goes_with_a_configuration_alone(arguments: list[str], code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    assert f"error[{code}]" in capsys.readouterr().err
+
+
+def test_all_problems_of_a_file_are_printed_with_their_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "ds_config.json"
+    path.write_text(
+        '{\n "fp16": {"enabled": true},\n "bf16": {"enabled": true},\n "zero_optimization": {"stages": 3, "reduce_scatter": 5}\n}\n'
+    )
+    assert run(["prove", str(path), "--world", "64"]) == 2
+    err = capsys.readouterr().err
+    for code, line in (("PP502", 4), ("PP503", 4), ("PP504", 2)):
+        assert f"error[{code}]" in err
+        assert f"{path}:{line}:" in err or code == "PP504"
+    assert "did you mean `stage`?" in err
+
+
+def test_widths_without_a_name_stay_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """FSDP in mixed precision keeps 4 bytes and sends 2: numbers in any named widths would be those of something else."""
+    file = tmp_path / "accelerate.yaml"
+    file.write_text(
+        "distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\n"
+        "fsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n",
+        encoding="utf-8",
+    )
+    assert run(["derive", str(file), "--set", "P=8e9"]) == 2
+    err = capsys.readouterr().err
+    assert all(f"`{name}` is not set" in err for name in ("b_theta", "b_g", "b_omega"))
+    told = data(capsys, "derive", str(file), "--model", "llama3-8b", "--set", "b=1")
+    assert told["precision"] == "open"
+    assert told["stages"][0]["memory"]["parameters"]["value"] is None
+    kept = data(capsys, "derive", str(file), "--set", "P=8e9", "--precision", "fp32-adam")["values"]["memory"]
+    assert [kept[name] for name in ("parameters", "gradients", "optimizer")] == [4e9, 4e9, 8e9]
+    one, two = data(capsys, "compare", str(file), "fsdp(8)", "--model", "llama3-8b", "--set", "b=1")["strategies"]
+    assert one["figures"]["parameters"]["value"] == two["figures"]["parameters"]["value"] is not None
+    assert one["figures"]["model_states"]["value"] is None

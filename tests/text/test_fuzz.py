@@ -1,0 +1,88 @@
+"""A sample of the fuzzer's inputs (`nightly/fuzz.py`), and that the fuzzer itself sees what it looks for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FUZZ = ROOT / "nightly" / "fuzz.py"
+COUNT = 132
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="limits are set as Linux counts memory")
+
+
+def fuzzed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, str(FUZZ), *arguments], capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_a_sample_of_inputs_is_taken_as_it_should_be(part: int, tmp_path: Path) -> None:
+    each = COUNT // 3
+    done = fuzzed("--seed", "0", "--first", str(part * each), "--count", str(each), "--jobs", "1", "--log", str(tmp_path / "log"))
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert f"0 of {each} were not taken as they should be" in done.stdout
+
+
+BROKEN = """
+import sys
+sys.path[:0] = {paths!r}
+import fuzz
+from fuzz_inputs import CATEGORIES, Case
+from placeproof.cli import main as cli
+(info,) = (one for one in cli.app.registered_commands if one.name == "list")
+def broken(what: str):
+{body}
+info.callback = broken
+CATEGORIES.clear()
+CATEGORIES["list"] = lambda rng: Case("list", ["list", "modes"], {{"a": b"x\\ny\\n"}})
+fuzz.SECONDS, fuzz.BYTES = 1, 2**28
+import json
+print(json.dumps(list(fuzz.fuzz(0, range(1), minimise=True))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ("    raise KeyError(1)", "a bug: KeyError: 1 (broken, line 9)"),
+        ("    while True: pass", "over 1 s of computing"),
+        ("    b'x' * 2**29", "over 0 GB"),
+        ("    return 2", "exit code 2 without a word"),
+        ("    return 0", "exit code 0 without output"),
+        ("    return 9", "exit code 9"),
+        ("    print('nan GB')", "nonsense: nan in the output"),
+        ("    sys.stderr.write('Traceback (most recent call last)'); return 1", "a traceback"),
+        ("    import os; os.kill(os.getpid(), 11)", "died by SIGSEGV"),
+        ("    print('fine')", None),
+    ],
+)
+def test_the_fuzzer_sees_what_it_looks_for(body: str, wrong: str | None) -> None:
+    script = BROKEN.format(paths=[str(ROOT), str(ROOT / "nightly")], body=body)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    (row,) = json.loads(done.stdout)
+    assert row.get("wrong") == wrong
+
+
+def test_rules_tell_nonsense() -> None:
+    script = f"""
+import sys
+sys.path[:0] = {[str(ROOT), str(ROOT / "nightly")]!r}
+from fuzz import Case, Ended, judged
+def wrong(argv, out="told", category="set"):
+    return judged(Case(category, argv), Ended(0, out, "", 0))
+good = ["N=8", "P=1e9", "P=0.5", "b_omega=0", "eta=1/2"]
+bad = ["N=0.5", "N=-8", "m=0", "P=-1", "P=0", "b_omega=-1", "P=nan"]
+assert [s for s in good if wrong(["derive", "ddp", "--set", s])] == []
+assert [s for s in bad if not wrong(["derive", "ddp", "--set", s])] == []
+assert wrong(["derive", "--json"], "NaN") and wrong(["derive", "--json"], "{{") and not wrong(["derive", "--json"], "{{}}")
+assert wrong(["--shapes", "transformer(layers=2.7)"], category="shapes")
+assert not wrong(["--shapes", "transformer(layers=20, hidden=3)"], category="shapes")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,23 @@
+"""What `--json` says is what it said: of the catalogue, of every model and of configurations. `snapshots.py` writes it anew."""
+
+import json
+
+import pytest
+from snapshots import STORED, commands, digests, document
+
+KEPT = json.loads(STORED.read_text(encoding="utf-8"))
+COMMANDS = tuple(commands())
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_document_says_what_it_said(command: tuple[str, ...]) -> None:
+    """If not, `python tests/helpers/snapshots.py FOLDER` at both commits and `diff -r` show where. List what is right in CHANGELOG."""
+    said = document(command)
+    assert digests(said) == KEPT[" ".join(command)], said["errors"]
+
+
+def test_nothing_else_is_kept_and_what_is_refused_says_why() -> None:
+    assert list(KEPT) == [" ".join(command) for command in COMMANDS]
+    refused = [document(command) for command in COMMANDS if command[0] == "derive" and KEPT[" ".join(command)].keys() == {"exit", "errors"}]
+    assert all(said["exit"] == 2 and said["errors"].startswith("error[PP") for said in refused)
+    assert len(refused) < len(COMMANDS) / 10

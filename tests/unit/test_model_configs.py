@@ -1,0 +1,187 @@
+"""Configurations of transformers as models: as many parameters as their shapes have, in each layer, and what no block has is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from input_problems import problems
+
+from placeproof import models
+from placeproof.core.symbols import symbol
+from placeproof.importers import import_shapes, read_shapes
+from placeproof.importers.huggingface.fields import FAMILIES
+from placeproof.importers.models import KINDS, model_from_config, parse_model_config
+from placeproof.importers.shapes import parse_shapes
+from placeproof.models import Model, load
+
+CONFIGS = Path(__file__).parents[1] / "configs" / "huggingface"
+s, k = symbol("s"), symbol("k")
+
+
+# Configurations of transformers.
+
+REFUSED = {
+    "made_deepseek_v3.json": [("PP504", "attention_bias")],
+    "made_deepseek_v3_no_q_lora.json": [("PP504", "q_lora_rank")],
+    "made_gemma_untied.json": [("PP504", "attention_bias")],
+    "made_gpt2_cross.json": [("PP504", "add_cross_attention")],
+    "made_llama_biases.json": [("PP504", "attention_bias"), ("PP504", "mlp_bias")],
+    "made_opt_bare.json": [("PP504", "word_embed_proj_dim"), ("PP504", "enable_bias"), ("PP504", "layer_norm_elementwise_affine")],
+    "made_opt_no_last_norm.json": [("PP504", "_remove_final_layer_norm")],
+    "opt_350m.json": [("PP504", "do_layer_norm_before"), ("PP504", "word_embed_proj_dim")],
+}
+FILES = sorted(p.name for p in CONFIGS.glob("*.json") if p.name not in ("expected.json", "recorded.json"))
+
+
+def kind_of(name: str) -> str:
+    return str(json.loads((CONFIGS / name).read_text(encoding="utf-8"))["model_type"])
+
+
+def same_parameters(model: Model, shapes: Any) -> None:
+    """As many, in each layer and outside all layers; whatever the tensors are called, and however many are one."""
+    once, times = model.per_segment(once=True), model.times()
+    layers = [seg.name for seg in model.segments if seg.name not in ("before", "after")]
+    listed = [once[name].total for name in layers for _ in range(times[name])]
+    root, *units = shapes.units
+    assert root.elements == sum(once[name].total for name in ("before", "after"))
+    assert [unit.elements for unit in units] == listed
+    assert model.parameters().total == shapes.elements
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if kind_of(n) in KINDS and n not in REFUSED])
+def test_a_configuration_has_as_many_parameters_as_its_shapes(name: str) -> None:
+    same_parameters(model_from_config(CONFIGS / name), read_shapes(CONFIGS / name))
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if kind_of(n) not in KINDS])
+def test_kinds_without_blocks_are_refused(name: str) -> None:
+    (problem,) = problems(lambda: model_from_config(CONFIGS / name))
+    assert (problem.code, problem.place is not None) == ("PP501", True)
+    assert f"the blocks of a model of type `{kind_of(name)}` are not written as programs" in problem.message
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_block_has_is_refused_at_its_place(name: str) -> None:
+    found = problems(lambda: model_from_config(CONFIGS / name))
+    lines = [p.place.text if p.place else "" for p in found]
+    assert [p.code for p in found] == [code for code, _ in REFUSED[name]]
+    assert sorted(re.findall(r"`(\w+)` is", " ".join(p.message for p in found))) == sorted(key for _, key in REFUSED[name])
+    assert all(p.place is not None and p.message.split("`")[1] in line for p, line in zip(found, lines, strict=True))
+
+
+def test_every_kind_is_in_the_tables_of_transformers() -> None:
+    assert set(KINDS) <= set(FAMILIES)
+    assert {kind_of(n) for n in FILES if n not in REFUSED} >= set(KINDS)
+    assert {kind.family for kind in KINDS.values()} == set(models.families())
+
+
+def test_problems_of_a_file_are_those_of_its_shapes() -> None:
+    for path in sorted((CONFIGS / "bad").glob("*.json")):
+        if path.name != "expected.json":
+            expected = problems(lambda p=path: import_shapes(p))  # type: ignore[misc]
+            assert problems(lambda p=path: model_from_config(p)) == expected  # type: ignore[misc]
+    (problem,) = problems(lambda: model_from_config("nowhere.json"))
+    assert problem.code == "PP501"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "message"),
+    [
+        ('"num_experts_per_tok": 2', '"num_experts_per_tok": 4', "PP504", "a token is sent to 4 experts, and there are 3"),
+        ('"num_experts_per_tok": 2', '"num_experts_per_tok": 0', "PP503", "`num_experts_per_tok` is a whole number of at least 1, not 0"),
+        (
+            '"num_experts_per_tok": 2',
+            '"num_experts_per_tok": "2"',
+            "PP503",
+            "`num_experts_per_tok` is a whole number of at least 1, not '2'",
+        ),
+    ],
+)
+def test_experts_of_a_token(old: str, new: str, code: str, message: str) -> None:
+    text = (CONFIGS / "made_mixtral.json").read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    (problem,) = problems(lambda: parse_model_config(text.replace(old, new)))
+    assert (problem.code, problem.message) == (code, message)
+    assert problem.place is not None
+    assert parse_model_config(text).parameters().active < parse_model_config(text).parameters().total
+    left_out = parse_model_config(re.sub(r'"num_experts_per_tok": 2,?\s*', "", text))
+    assert left_out.parameters().active.free_symbols == {k}
+
+
+@pytest.mark.parametrize(("said", "option"), [("0.0", "no"), ("0", "no"), ("0.1", "yes"), (None, "yes")])
+def test_masks_are_left_out_where_nothing_is_dropped(said: str | None, option: str) -> None:
+    settings = {"model_type": "gpt2", "vocab_size": 9, "n_positions": 4, "n_embd": 6, "n_layer": 1, "n_head": 2}
+    text = json.dumps(settings)
+    if said is not None:
+        dropped = ", ".join(f'"{name}": {said}' for name in ("attn_pdrop", "embd_pdrop", "resid_pdrop"))
+        text = text.replace("{", "{" + dropped + ", ", 1)
+    assert parse_model_config(text).options["dropout"] == option
+
+
+@pytest.mark.parametrize("wrong", ["1", "-0.1", '"a"', "true", "null"])
+def test_a_probability_is_one(wrong: str) -> None:
+    text = (CONFIGS / "bloom_176b.json").read_text(encoding="utf-8").replace('"hidden_dropout": 0.0', f'"hidden_dropout": {wrong}')
+    (problem,) = problems(lambda: parse_model_config(text))
+    said = ("`hidden_dropout` is a probability below 1", "`hidden_dropout` is a number from 0 to 1")
+    assert (problem.code, problem.message.startswith(said)) == ("PP503", True)
+
+
+def test_what_a_configuration_leaves_open_stays_a_symbol() -> None:
+    model = model_from_config(CONFIGS / "llama3_8b.json")
+    assert (model.name, model.title, model.family) == ("llama3_8b", "llama, 32 layers of 4096", "llama")
+    assert model.source.endswith("llama3_8b.json")
+    assert model.dims()["tokens"] == s
+    assert {n: model.sizes[n] for n in ("a_kv", "d", "f")} == {"a_kv": 8, "d": 128, "f": 14_336}
+    assert {n: load("llama3-8b").sizes[n] for n in model.sizes} == dict(model.sizes)
+
+
+SMALL = st.integers(1, 5)
+
+
+def number(data: st.DataObject, times: int = 1) -> int:
+    return times * data.draw(SMALL)
+
+
+def decoder(data: st.DataObject, kind: str) -> dict[str, Any]:
+    keys, groups, width = number(data), number(data), number(data, 2)
+    said: dict[str, Any] = {"num_hidden_layers": number(data), "num_attention_heads": keys * groups, "hidden_size": keys * groups * width}
+    said |= {"num_key_value_heads": keys, "intermediate_size": number(data), "vocab_size": number(data)}
+    if kind == "gemma" or (kind in ("mistral", "mixtral") and data.draw(st.booleans())):
+        said["head_dim"] = number(data, 2)
+    if kind == "mixtral":
+        said |= {"num_local_experts": number(data), "num_experts_per_tok": 1}
+    return said
+
+
+def latent(data: st.DataObject) -> dict[str, Any]:
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "intermediate_size", "moe_intermediate_size")
+    names += ("n_routed_experts", "n_shared_experts", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "v_head_dim")
+    said = {name: number(data) for name in names}
+    return said | {"qk_rope_head_dim": number(data, 2), "first_k_dense_replace": data.draw(st.integers(0, 6))}
+
+
+def plain(data: st.DataObject, kind: str) -> dict[str, Any]:
+    heads = number(data)
+    names = {"gpt2": ("n_layer", "n_head", "n_embd"), "bloom": ("n_layer", "n_head", "hidden_size")}
+    layers, said_heads, hidden = names.get(kind, ("num_hidden_layers", "num_attention_heads", "hidden_size"))
+    said = {layers: number(data), said_heads: heads, hidden: number(data, heads), "vocab_size": number(data)}
+    if kind == "gpt2":
+        said |= {"n_positions": number(data), "n_inner": data.draw(st.none() | SMALL)}
+    if kind == "opt":
+        said |= {"ffn_dim": number(data), "max_position_embeddings": number(data)}
+    return said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_any_configuration_has_as_many_parameters_as_its_shapes(kind: str, data: st.DataObject) -> None:
+    made = latent(data) if kind == "deepseek_v3" else plain(data, kind) if kind in ("gpt2", "bloom", "opt") else decoder(data, kind)
+    text = json.dumps({"model_type": kind, "tie_word_embeddings": data.draw(st.booleans()), **made})
+    same_parameters(parse_model_config(text), parse_shapes(text, kind="json").shapes)
