@@ -238,7 +238,7 @@ WRONG = (
     ("chunks=1)", "chunks=1, depth=4)", "`pipeline` says no `depth`"),
     ("stack(before, layers * L, after)", "stack(before, layers * L, after, tail=2)", "`stack` says no `tail`"),
     ("values(", "values(4, ", "a symbol of a model has a whole number"),
-    ("at=dy, by=n, gradient_of=y", "at=dy, by=nn, gradient_of=y", "claims a gradient by `nn`"),
+    ("at=dy, by=n, gradient_of=y", "at=dy, by=nn, gradient_of=y", "nothing is called `nn`"),
     ("zero(gradients)", "recompute(selective)\nzero(gradients)\nrecompute(norms)", "`recompute(...)` is said twice"),
     ("zero(gradients)", "recompute(everything)\nzero(gradients)", "there is no recomputation `everything`"),
     ("zero(gradients)", "ring(qq)\nzero(gradients)", "`qq` is none of what `ring` lists"),
