@@ -22,14 +22,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from placeproof.answers.answer import Setting
+    from placeproof.answers.costs import Formulas, ModelFormulas
+    from placeproof.answers.proof import Judgement
     from placeproof.core.strategy import Strategy
-    from placeproof.cost.derive import Derivation
+    from placeproof.models import Model
     from placeproof.programs import Program
-    from placeproof.semantics.judge.verdict import Judged
     from placeproof.strategies import Template
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "define", "derive", "judge", "program", "strategy"]
+__all__ = ["__version__", "define", "derive", "judge", "model", "program", "strategy"]
 
 
 def strategy(text: str) -> Strategy:
@@ -60,43 +62,50 @@ def program(text: str, *, source: str = "<program>") -> Program:
     return read(text, source=source)
 
 
-def derive(subject: str | Strategy | Template | Program, *, groups: bool = False, shards: Iterable[str] = ()) -> Derivation:
-    """Closed-form costs of a strategy (an expression, a strategy or a catalogue entry) or of a step program.
+def derive(
+    subject: str | Strategy | Template | Program,
+    *,
+    groups: bool = False,
+    shards: Iterable[str] = (),
+    precision: str | None = None,
+    **numbers: Setting,
+) -> Formulas:
+    """Closed-form costs of a strategy (an expression, its file, a strategy or a catalogue entry) or of a step program.
 
-    ``shards``: uneven parts of axes, as the command line takes them: ``["dp=2:1:1"]``. Raises
+    ``shards``: uneven parts of axes, as the command line takes them: ``["dp=2:1:1"]``; ``precision`` and ``numbers``: what is set, as with
+    ``--set``: ``derive("zero3", P=70e9, N=64)``. The answer shows itself; its methods ``model``, ``bytes`` and ``prove`` ask on. Raises
     :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
     """
-    from placeproof.cost.derive import derive as derive_subject
-    from placeproof.cost.derive import derive_shards
-    from placeproof.cost.uneven import read_shards
-    from placeproof.strategies import Template, parse_strategy
+    from placeproof.answers.costs import formulas
 
-    if isinstance(subject, str):
-        subject = parse_strategy(subject)
-    if isinstance(subject, Template):
-        subject = subject()
-    told = list(shards)
-    return derive_shards(subject, read_shards(told), groups=groups) if told else derive_subject(subject, groups=groups)
+    return formulas(subject, groups=groups, shards=shards, precision=precision, **numbers)
 
 
-def judge(subject: str | Strategy | Template | Program, *, without: Iterable[str] = ()) -> Judged:
-    """Whether a strategy (an expression, a strategy or a catalogue entry) or a step program trains what one device trains.
+def model(subject: str | Strategy | Template | Program, model: str | Model, **options: Any) -> ModelFormulas:
+    """What a model costs under a strategy: what ``placeproof derive --model`` says.
+
+    ``model``: a preset, a family, a file, a config.json, or a model. ``options``: ``recompute``, ``stages`` (layers of each pipeline
+    stage), ``widths`` (bytes of an element by ``block.value``), ``fp8``, ``vocab_padding`` (0 for none), ``precision``, and symbols:
+    ``model("fsdp(64)", "llama3-8b", b=1, s=4096).time("dgx-h100")``.
+
+    Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
+    """
+    from placeproof.answers.costs import model_formulas
+
+    return model_formulas(subject, model, **options)
+
+
+def judge(subject: str | Strategy | Template | Program, *, without: Iterable[str] = ()) -> Judgement:
+    """Whether a strategy (an expression, its file, a strategy or a catalogue entry) or a step program trains what one device trains.
 
     ``without``: names of assumptions that are not made (:data:`placeproof.programs.assumptions.ASSUMPTIONS`). The answer's ``word`` is
     ``proved``, ``refuted`` or ``unknown``; ``settled`` are its obligations, ``found`` the run that refutes it.
 
     Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
     """
-    from placeproof.programs import Program
-    from placeproof.semantics.judge.verdict import judge as judge_program
-    from placeproof.semantics.lower import lower
-    from placeproof.strategies import Template, parse_strategy
+    from placeproof.answers.proof import judgement
 
-    if isinstance(subject, str):
-        subject = parse_strategy(subject)
-    if isinstance(subject, Template):
-        subject = subject()
-    return judge_program(subject if isinstance(subject, Program) else lower(subject), without=frozenset(without))
+    return judgement(subject, without=without)
 
 
 def __getattr__(name: str) -> Any:

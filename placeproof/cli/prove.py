@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placeproof.cli.common import EXIT_BAD_INPUT, is_program, read_program
-from placeproof.cli.configs import From, World, as_data, expressions, read_subjects, shown
-from placeproof.cli.exact import ProfileOption, WithOption, realised, require_profile
-from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.cli.common import EXIT_BAD_INPUT, read_as
+from placeproof.cli.options import From, ProfileOption, WithOption, World
+from placeproof.core.diagnostics import Diagnostic, InputError, Problems, suggestion
 from placeproof.core.files import make_folder, write_text
 
 if TYPE_CHECKING:
-    from placeproof.programs import Program
     from placeproof.prove import Budget
     from placeproof.semantics.judge.verdict import Judged
 
+_WITH = "`--with` names an implementation of a profile"
 EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 3}
 _SUBJECT = (
     "A strategy such as `zero3 * tp`, a step program `mine.step`, a configuration `ds_config.json`, or a name of `placeproof list blocks`."
@@ -80,6 +79,11 @@ def command(
 
     Ends with 0 if proved, 1 if refuted, 3 if neither could be shown within the budget.
     """
+    from placeproof.answers.subject import imported, read_all
+    from placeproof.answers.subject import program as program_of
+    from placeproof.report import renderers
+    from placeproof.report.document import joined
+    from placeproof.report.proof.text import document as judgement
     from placeproof.semantics.judge.ranges import read_ranges
     from placeproof.semantics.judge.verdict import judge
 
@@ -90,11 +94,11 @@ def command(
 
     if against is not None:
         return _held_against(subject, against, Budget(milliseconds=budget), json_=json_)
-    require_profile(profile, with_, None, 0, None, exclusive=[])
-    found = read_subjects([subject], from_, world)
-    if found[0] is not None:
-        dropped |= frozenset(found[0].without)
-    program = _program(realised(expressions([subject], found)[0], profile, with_ or []))
+    if with_ and profile is None:
+        raise InputError([Diagnostic(code="PP104", message=_WITH, help="add `--profile torch-2.13`")])
+    found = read_all([subject], system=from_, world=world, library=True)
+    dropped |= {name for one in imported(found) for name in one.without}
+    program = program_of(found[0], profile, with_ or ())
     ranges = read_ranges(for_all or [], program)
     judged = judge(program, without=dropped, ranges=ranges, budget=Budget(milliseconds=budget))
     if smtlib is not None:
@@ -104,9 +108,8 @@ def command(
     if replay_script is not None:
         _write_script(replay_script, subject, judged)
     opinion = _opinion(second_opinion, judged, budget)
-    if not json_:
-        typer.echo(shown(found), nl=False)
-    _print(subject, judged, opinion, as_data(found), json_=json_)
+    document = joined({"": judgement(subject, judged, opinion)}, read_as(found), "imported")
+    typer.echo(renderers.json(document, ascii=True) if json_ else renderers.text(document), nl=False)
     if any(o["answer"] not in ("unsat", "silent") for o in opinion.get("second_opinion", [])):
         typer.echo("error: the solvers disagree; please report this", err=True)
         return 70
@@ -131,42 +134,15 @@ def _opinion(name: str | None, judged: Judged, budget: int) -> dict[str, Any]:
 
 def _held_against(subject: str, against: str, budget: Budget, *, json_: bool) -> int:
     """Whether one step does what another one does; 0 also where it does something else that is proved as well."""
-    from placeproof.report.proof.refinement import data, refinement
+    from placeproof.answers.subject import program, read
+    from placeproof.report import renderers
+    from placeproof.report.proof.refinement import document
     from placeproof.semantics.judge.refine import refine
 
-    found = refine(_program(subject), _program(against), budget=budget)
-    typer.echo(json.dumps(data(subject, against, found), indent=2) if json_ else refinement(subject, against, found), nl=json_)
+    found = refine(program(read(subject, library=True)), program(read(against, library=True)), budget=budget)
+    result = document(subject, against, found)
+    typer.echo(renderers.json(result, ascii=True) if json_ else renderers.text(result), nl=False)
     return 3 if found.word == "unknown" else EXIT_CODES[found.left.word]
-
-
-def _print(subject: str, judged: Judged, opinion: dict[str, Any], read: dict[str, Any], *, json_: bool) -> None:
-    """The judgement, and what the other solver or argument says of it if that was asked for."""
-    if json_:
-        from placeproof.report.proof.data import judgement as data
-
-        typer.echo(json.dumps(data(subject, judged) | read | opinion, indent=2))
-        return
-    from placeproof.report.proof.cutoff import shown as by_runs
-    from placeproof.report.proof.text import judgement as text
-    from placeproof.report.proof.text import second_opinion as shown
-
-    said = shown(opinion["second_opinion"]) if "second_opinion" in opinion else by_runs(opinion["cutoff"]) if "cutoff" in opinion else ""
-    typer.echo(text(subject, judged) + said, nl=False)
-
-
-def _program(subject: str) -> Program:
-    from placeproof.semantics.catalogue import BLOCKS, not_equivalent, read_block, read_not_equivalent
-    from placeproof.semantics.lower import lower
-    from placeproof.strategies import parse_strategy
-
-    if is_program(subject):
-        program: Program = read_program(subject.strip())
-        return program
-    if subject.strip() in not_equivalent():
-        return read_not_equivalent(subject.strip())
-    if subject.strip() in BLOCKS:
-        return read_block(subject.strip())
-    return lower(parse_strategy(subject))
 
 
 def _assumptions(names: list[str]) -> frozenset[str]:
