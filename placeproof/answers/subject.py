@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from placeproof.importers import Imported
     from placeproof.models import Model
     from placeproof.programs import Program
+    from placeproof.semantics.linked import Linked
     from placeproof.theory.theorem import Theorem
 
 
@@ -171,6 +172,18 @@ def program(subject: Subject, profile: str | None = None, implementations: Seque
         case _:
             pass
     return lower(strategy(subject, profile, implementations))
+
+
+def linked(subject: Subject) -> Linked:
+    """The linked program that it is. Raises InputError, also where it is none."""
+    from placeproof.semantics.linked import read_linked
+
+    match subject:
+        case LinkedProgram(path=path, text=text):
+            pass
+        case _:
+            _refuse("this is no program of a model", "`placeproof derive STRATEGY --model MODEL --program` writes one")
+    return read_linked(text, source=path)
 
 
 def _refuse(message: str, help: str) -> NoReturn:

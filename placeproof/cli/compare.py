@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -76,15 +77,10 @@ def _formulas(o: Options, subjects: Sequence[Subject], problems: Problems) -> Do
     from placeproof.cost.compare import Comparison, known
     from placeproof.report.compare import document
 
-    members: list[Derivation] = []
-    numbers: Numbers | None = None
-    with problems.collecting():
-        members = derive_all(subjects)
-    with problems.collecting():
-        numbers = o.given.settings(subjects).numbers()
+    members = problems.attempt(lambda: derive_all(subjects))
+    numbers = problems.attempt(o.given.settings(subjects).numbers)
     problems.raise_if_any()
-    assert numbers is not None
-    return document(Comparison(tuple(members), known(numbers)), numbers)
+    return document(Comparison(tuple(members()), known(numbers())), numbers())
 
 
 def derive_all(subjects: Sequence[Subject]) -> list[Derivation]:
@@ -93,17 +89,11 @@ def derive_all(subjects: Sequence[Subject]) -> list[Derivation]:
     from placeproof.cost.derive import derive
 
     problems = Problems()
-    read = []
-    for subject in subjects:
-        with problems.collecting():
-            read.append(costed(subject))
+    read = [problems.attempt(partial(costed, subject)) for subject in subjects]
     problems.raise_if_any()
-    members = []
-    for of in read:
-        with problems.collecting():
-            members.append(derive(of))
+    members = [problems.attempt(partial(derive, of())) for of in read]
     problems.raise_if_any()
-    return members
+    return [member() for member in members]
 
 
 def _of_model(o: Options, subjects: Sequence[Subject], problems: Problems) -> Document:
@@ -111,35 +101,25 @@ def _of_model(o: Options, subjects: Sequence[Subject], problems: Problems) -> Do
     from placeproof.answers import subject as read
     from placeproof.answers.models import derived, timed
     from placeproof.cost.model.comparison import Member, ModelComparison
-    from placeproof.models import Model
     from placeproof.report.models.compare import document
 
-    numbers: Numbers | None = None
-    model: Model | None = None
-    with problems.collecting():
-        numbers = o.given.settings(subjects).numbers()
+    numbers = problems.attempt(o.given.settings(subjects).numbers)
     run, clock = o.about.run(problems), o.about.clock(o.given.set_ or [], problems)
-    with problems.collecting():
-        model = read.model(str(o.about.model))
-    strategies = []
-    for subject in subjects:
-        with problems.collecting():
-            strategies.append(read.strategy(subject))
+    model = problems.attempt(lambda: read.model(str(o.about.model)))
+    strategies = [problems.attempt(partial(read.strategy, subject)) for subject in subjects]
     problems.raise_if_any()
-    assert numbers is not None
-    assert model is not None
-    _check_degrees(strategies, numbers, problems)
+    _check_degrees([strategy() for strategy in strategies], numbers(), problems)
     members = []
-    for subject, strategy in zip(subjects, strategies, strict=True):
+    for subject, strategy in zip(subjects, (strategy() for strategy in strategies), strict=True):
+        said = [subject] if isinstance(subject, read.Configuration) else subjects
         try:
-            said = [subject] if isinstance(subject, read.Configuration) else subjects
-            d, rest = derived(model, strategy, run, o.given.settings(said).of_strategy(strategy))
+            d, rest = derived(model(), strategy, run, o.given.settings(said).of_strategy(strategy))
             rest, step = timed(d, rest, clock)
             members.append(Member(d=d, values=rest.values if rest.asked else {}, step=step))
         except InputError as error:
             problems.found += [_of(strategy, problem) for problem in error.diagnostics]
     problems.raise_if_any()
-    return document(ModelComparison(members=members), numbers)
+    return document(ModelComparison(members=members), numbers())
 
 
 def _of(strategy: Strategy, problem: Diagnostic) -> Diagnostic:
@@ -157,11 +137,10 @@ def _check_degrees(strategies: Sequence[Strategy], numbers: Numbers, problems: P
 
 def _profiles(o: Options, of: str, problems: Problems) -> Document:
     """How profiles run a strategy: exact bytes for a model, closed forms without one. Raises InputError."""
-    problems.raise_if_any()
     from placeproof.answers import subject as read
-    from placeproof.cost.exact.choose import chosen, realised_text
-    from placeproof.profiles.profile import profile
+    from placeproof.cost.exact.choose import realised_text
 
+    problems.raise_if_any()
     if len(o.strategies) < 2:
         problems.add("PP102", "a comparison needs two profiles", help="for example `placeproof compare ideal torch-2.13 --of fsdp`")
     for name, value in (("--from", o.given.from_), ("--world", o.given.world)):
@@ -171,13 +150,18 @@ def _profiles(o: Options, of: str, problems: Problems) -> Document:
     if o.exact.shapes is not None and o.given.precision:
         problems.add("PP104", "exact bytes are no formulas: `--precision` does not go with `--shapes`", help="leave one of the two out")
     strategy = read.strategy(read.Expression(text=of))
-    every: dict[str, tuple[Implementation, ...]] = {}
-    for name in dict.fromkeys(o.strategies):
-        with problems.collecting():
-            every[name] = chosen(profile(name), strategy)
+    runs = {name: problems.attempt(partial(_implementations, name, strategy)) for name in dict.fromkeys(o.strategies)}
     problems.raise_if_any()
+    every = {name: implementations() for name, implementations in runs.items()}
     programs = {name: realised_text(strategy, one) for name, one in every.items()}
     return _realised(o, programs, every) if o.exact.shapes is None else _exact(o, o.exact.shapes, strategy, programs, every)
+
+
+def _implementations(name: str, strategy: Strategy) -> tuple[Implementation, ...]:
+    from placeproof.cost.exact.choose import chosen
+    from placeproof.profiles.profile import profile
+
+    return chosen(profile(name), strategy)
 
 
 def _exact(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,18 +13,14 @@ from placeproof.cli.options import Exact, Given, OfModel, ProfileOption, WithOpt
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from placeproof.answers.models import Clock
-    from placeproof.answers.subject import LinkedProgram, Subject
-    from placeproof.core.shapes import Shapes
+    from placeproof.answers.subject import Subject
+    from placeproof.core.strategy import Strategy
     from placeproof.cost.derive import Derivation
-    from placeproof.cost.exact.options import Value
     from placeproof.cost.model import ModelDerivation
     from placeproof.cost.model.time import StepTime
     from placeproof.cost.uneven import Shards
     from placeproof.cost.values import Numbers
-    from placeproof.profiles.profile import Implementation
+    from placeproof.programs import Program
     from placeproof.report.document import Document
 
 
@@ -86,21 +82,18 @@ class Options:
         return [name for name, on in (outputs | {"--program": self.program}).items() if on]
 
     @property
+    def alone(self) -> bool:
+        """Whether the program is printed, and nothing else."""
+        return self.program and not self.json_
+
+    @property
     def implementation(self) -> tuple[str | None, list[str]]:
         """The profile, and the implementations of it that are not the usual ones."""
         return self.profile, self.with_ or []
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Result:
-    """What is derived of a subject: documents by their fields in data, and its program."""
-
-    parts: dict[str, Document]
-    program: Callable[[], str]
-
-
-#: What is left to do once everything that was asked for is known to make sense.
-_Task = Callable[[], _Result]
+#: What is left to do once everything that was asked for is known to make sense: documents by their fields in data.
+_Task = Callable[[], dict[str, "Document"]]
 
 
 @takes(Options)
@@ -115,53 +108,42 @@ def _answer(o: Options) -> str:
     from placeproof.cost.uneven import read_shards
 
     problems = Problems()
-    subject: Subject | None = None  # while a configuration cannot be read nothing is said of its strategy
-    shards: Shards | None = None
+    problems.attempt(o.given.settings().check)
+    shards = problems.attempt(lambda: read_shards(o.shards) if o.shards else None)
+    subject = problems.attempt(lambda: o.given.read([o.strategy])[0])
+    linked = False
     with problems.collecting():
-        o.given.settings().check()
-    with problems.collecting():
-        shards = read_shards(o.shards) if o.shards else None
-    with problems.collecting():
-        (subject,) = o.given.read([o.strategy])
-    _check(o, subject, problems)
-    if isinstance(subject, LinkedProgram) and o.about.model is None:
-        tasks = [_linked(o, subject, problems)]
-    elif o.about.model is not None:
-        tasks = [_model(o, subject, shards, problems)]
-    else:
-        tasks = [_formulas(o, subject, shards, problems)] if o.exact.shapes is None or _of_formulas(o) or o.program else []
-    if o.exact.shapes is not None and not (o.program and not o.json_):
+        linked = o.about.model is None and isinstance(subject(), LinkedProgram)
+    _check(o, linked, problems)
+    tasks: list[_Task] = []
+    if linked or o.about.model is not None:
+        tasks.append(_linked(o, subject, problems) if linked else _model(o, subject, shards, problems))
+    elif o.exact.shapes is None or o.given.precision or o.groups or o.program:
+        tasks.append(_formulas(o, subject, shards, problems))
+    if o.exact.shapes is not None and not o.alone:
         tasks.append(_bytes(o, subject, problems))
     problems.raise_if_any()
-    assert subject is not None
-    return _printed(o, subject, [task() for task in tasks])
+    return _printed(o, subject(), tasks)
 
 
-def _printed(o: Options, subject: Subject, results: list[_Result]) -> str:
+def _printed(o: Options, subject: Subject, tasks: Sequence[_Task]) -> str:
     from placeproof.report import renderers
     from placeproof.report.document import joined
 
-    if o.program and not o.json_:
-        return results[0].program()
-    parts = {name: document for result in results for name, document in result.parts.items()}
-    with_settings = "bytes" not in parts or len(parts) > 1
-    if len(parts) == 1:
-        parts = {"": next(iter(parts.values()))}
+    if o.alone:
+        return renderers.text(tasks[0]()["program"])
+    parts = {field: document for task in tasks for field, document in task().items()}
+    of_bytes = list(parts) == ["bytes"]
+    together = joined({"": parts["bytes"]} if of_bytes else parts, None if of_bytes and o.json_ else read_as([subject]), "imported")
     if o.json_:
-        return renderers.json(joined(parts, read_as([subject]) if with_settings else None, "imported"))
+        return renderers.json(together)
     if o.forms:
-        return {"--latex": renderers.latex, "--markdown": renderers.markdown, "--python": renderers.python}[o.forms[0]](joined(parts))
-    return renderers.text(joined(parts, read_as([subject])))
+        return {"--latex": renderers.latex, "--markdown": renderers.markdown, "--python": renderers.python}[o.forms[0]](together)
+    return renderers.text(together)
 
 
-def _of_formulas(o: Options) -> list[str]:
-    """Options that speak of the closed forms of a strategy."""
-    return [*(["--precision"] if o.given.precision else []), *(["--groups"] if o.groups else [])]
-
-
-def _check(o: Options, subject: Subject | None, problems: Problems) -> None:
-    """Options that exclude one another, or have nothing to act on."""
-    from placeproof.answers.subject import LinkedProgram
+def _check(o: Options, linked: bool, problems: Problems) -> None:
+    """Options that exclude one another, or have nothing to act on. ``linked``: whether the subject is a model's program."""
 
     def refuse(names: list[str], what: str, help: str) -> None:
         if names:
@@ -175,7 +157,7 @@ def _check(o: Options, subject: Subject | None, problems: Problems) -> None:
         beside = {"`--cluster`": o.about.cluster, "`--plot`": o.about.plot, "`--shapes`": o.exact.shapes}
         names = [name for name, text in beside.items() if text is not None] + (formulas if o.about.model is not None else [])
         refuse(names, "`--shards`", "exact bytes and times are those of equal parts; of a model's stages, JSON has the formulas")
-    if isinstance(subject, LinkedProgram) and o.about.model is None:
+    if linked:
         said = [f"`{name}`" for name in o.about.given if name in ("--recompute", "--stages", "--vocab-padding")]
         names = [*said, *(["`--groups`"] if o.groups else []), *(["`--shards`"] if o.shards else [])]
         names += [f"`{name}`" for name, text in (("--profile", o.profile), ("--shapes", o.exact.shapes)) if text is not None]
@@ -191,44 +173,40 @@ def _check(o: Options, subject: Subject | None, problems: Problems) -> None:
         problems.add("PP104", f"exact bytes are no formulas: {formulas[0]} does not go with `--shapes`", help="leave one of the two out")
 
 
-def _formulas(o: Options, subject: Subject | None, shards: Shards | None, problems: Problems) -> _Task:
+def _formulas(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shards | None], problems: Problems) -> _Task:
     """Closed forms of a strategy or of a step program."""
-    d: Derivation | None = None
-    if subject is not None and not (o.program and not o.json_):
-        with problems.collecting():
-            d = _derived(o, subject, shards)
+    from placeproof.answers.subject import costed
 
-    def result() -> _Result:
+    of = problems.attempt(lambda: costed(subject(), *o.implementation))
+    if o.alone:
+        return lambda: {"program": _program(of())}
+    d = problems.attempt(lambda: _derived(of(), shards(), groups=o.groups))
+
+    def parts() -> dict[str, Document]:
         from placeproof.report.derivation import document
 
-        assert subject is not None
-        if d is None:
-            return _Result(parts={}, program=lambda: _program(o, subject))
-        numbers = o.given.settings([subject]).numbers(symbols=d.symbols, degrees=d.degree_values)
+        numbers = o.given.settings([subject()]).numbers(symbols=d().symbols, degrees=d().degree_values)
         if o.given.set_:
-            require_numbers(d, numbers)
-        return _Result(parts={"": document(d, numbers, shards)}, program=lambda: _program(o, subject))
+            require_numbers(d(), numbers)
+        return {"": document(d(), numbers, shards())}
 
-    return result
+    return parts
 
 
-def _derived(o: Options, subject: Subject, shards: Shards | None) -> Derivation:
-    from placeproof.answers.subject import costed
+def _derived(of: Strategy | Program, shards: Shards | None, *, groups: bool) -> Derivation:
     from placeproof.cost.derive import derive, derive_shards
 
-    of = costed(subject, *o.implementation)
-    return derive(of, groups=o.groups) if shards is None else derive_shards(of, shards, groups=o.groups)
+    return derive(of, groups=groups) if shards is None else derive_shards(of, shards, groups=groups)
 
 
-def _program(o: Options, subject: Subject) -> str:
+def _program(of: Strategy | Program) -> Document:
     """The step program alone, also of a strategy whose costs it does not tell."""
-    from placeproof.answers.subject import costed
     from placeproof.cost.derive import derive
     from placeproof.programs import Program, render
+    from placeproof.report.document import listing
     from placeproof.semantics.lower import lower
 
-    of = costed(subject, *o.implementation)
-    return render(derive(of).program if isinstance(of, Program) else lower(of))
+    return listing(of.name, render(derive(of).program if isinstance(of, Program) else lower(of)))
 
 
 def require_numbers(derived: Derivation, numbers: Numbers) -> None:
@@ -258,86 +236,72 @@ def _with_degree(derived: Derivation, axis: str) -> str:
     return " * ".join(f"{p}(8)" if p in owners and "(" not in p else p for p in parts)
 
 
-def _model(o: Options, subject: Subject | None, shards: Shards | None, problems: Problems) -> _Task:
+def _model(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shards | None], problems: Problems) -> _Task:
     """What a model costs under a strategy, and the time of its step."""
     from placeproof.answers import subject as subjects
     from placeproof.answers.models import derived
     from placeproof.answers.numbers import degrees
 
-    assert o.about.model is not None
-    run, clock = o.about.run(problems), o.about.clock(o.given.set_ or [], problems)
-    model, strategy, picture = None, None, None
-    with problems.collecting():
-        model = subjects.model(o.about.model)
-    with problems.collecting():
-        picture = picture_path(o.about.plot)
-    with problems.collecting():
-        strategy = None if subject is None else subjects.strategy(subject, *o.implementation)
+    asked = _Asked(o, problems)
+    model = problems.attempt(lambda: subjects.model(str(o.about.model)))
+    strategy = problems.attempt(lambda: subjects.strategy(subject(), *o.implementation))
 
-    def result() -> _Result:
+    def parts() -> dict[str, Document]:
         from placeproof.cost.model.fractions import fitted_strategy, uneven_stages
         from placeproof.report.uneven import stages
 
-        assert model is not None
-        assert strategy is not None
-        assert subject is not None
-        fitted = strategy if shards is None else fitted_strategy(strategy, shards)
+        uneven = shards()
+        fitted = strategy() if uneven is None else fitted_strategy(strategy(), uneven)
         known = degrees(fitted.axes, fitted.schedule.microbatches)
-        d, numbers = derived(model, fitted, run, o.given.settings([subject]).numbers(degrees=known))
-        made = _of_model(o, d, numbers, clock, picture)
-        if shards is not None:
-            made.parts["shards"] = stages(uneven_stages(d, shards), d, shards, numbers)
-        return made
+        d, numbers = derived(model(), fitted, asked.run, o.given.settings([subject()]).numbers(degrees=known))
+        more = {} if uneven is None else {"shards": stages(uneven_stages(d, uneven), d, uneven, numbers)}
+        return asked.parts(d, numbers) | more
 
-    return result
+    return parts
 
 
-def _linked(o: Options, subject: LinkedProgram, problems: Problems) -> _Task:
+def _linked(o: Options, subject: Callable[[], Subject], problems: Problems) -> _Task:
     """A linked program that was written down, derived as `--model` derives what it links."""
     from placeproof.answers.models import derived_as_linked
     from placeproof.answers.numbers import degrees
-    from placeproof.semantics.linked import Linked, read_linked
+    from placeproof.answers.subject import linked
 
-    linked: Linked | None = None
-    d: ModelDerivation | None = None
-    run, clock, picture = o.about.run(problems), o.about.clock(o.given.set_ or [], problems), None
-    with problems.collecting():
-        picture = picture_path(o.about.plot)
-    with problems.collecting():
-        linked = read_linked(subject.text, source=subject.path)
-        d = derived_as_linked(linked, run)
+    asked = _Asked(o, problems)
+    d = problems.attempt(lambda: derived_as_linked(linked(subject()), asked.run))
 
-    def result() -> _Result:
-        assert linked is not None
-        assert d is not None
-        numbers = o.given.settings().numbers(degrees=degrees(linked.axes, linked.step.count("microbatches")))
-        return _of_model(o, d, numbers, clock, picture)
+    def parts() -> dict[str, Document]:
+        program = d().linked
+        return asked.parts(d(), o.given.settings().numbers(degrees=degrees(program.axes, program.step.count("microbatches"))))
 
-    return result
+    return parts
 
 
-def _of_model(o: Options, d: ModelDerivation, numbers: Numbers, clock: Clock | None, picture: Path | None) -> _Result:
-    """The documents of a model's derivation, with a picture written if one is wanted."""
-    from placeproof.answers.models import timed
-    from placeproof.cost.model.time import ModelTime
-    from placeproof.report.document import Document
-    from placeproof.report.models import derivation, time
-    from placeproof.semantics.linked import render_linked
+class _Asked:
+    """What is asked of a model: how it is run, what its step is timed with, a picture."""
 
-    def program() -> str:
-        return render_linked(d.linked)
+    def __init__(self, options: Options, problems: Problems) -> None:
+        self.options = options
+        self.run = options.about.run(problems)
+        self.clock = options.about.clock(options.given.set_ or [], problems)
+        self.picture = problems.attempt(lambda: picture_path(options.about.plot))
 
-    if o.program and not o.json_ and picture is None:
-        return _Result(parts={}, program=program)
-    numbers, step = timed(d, numbers, clock)
-    if picture is not None:
-        write_picture(picture, _picture(d, numbers, step))
-    parts = {"": derivation.document(d, numbers)}
-    if step is not None:
-        parts["time"] = time.document(ModelTime(d=d, overlap=step.overlap), step)
-    if o.program:
-        parts["program"] = Document(name=d.linked.name, sections=tuple, data=program)
-    return _Result(parts=parts, program=program)
+    def parts(self, d: ModelDerivation, numbers: Numbers) -> dict[str, Document]:
+        """The documents of a derivation; a picture is written, if one is wanted."""
+        from placeproof.answers.models import timed
+        from placeproof.cost.model.time import ModelTime
+        from placeproof.report.document import listing
+        from placeproof.report.models import derivation, time
+        from placeproof.semantics.linked import render_linked
+
+        program = {"program": listing(d.linked.name, render_linked(d.linked))} if self.options.program else {}
+        picture = self.picture()
+        if self.options.alone and picture is None:
+            return program
+        numbers, step = timed(d, numbers, self.clock)
+        if picture is not None:
+            write_picture(picture, _picture(d, numbers, step))
+        timing = {} if step is None else {"time": time.document(ModelTime(d=d, overlap=step.overlap), step)}
+        return {"": derivation.document(d, numbers)} | timing | program
 
 
 def _picture(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> str:
@@ -351,7 +315,7 @@ def _picture(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> str
     return memory_picture(title, bars, memory, table, "seconds" if step is not None else "floating-point operations")
 
 
-def _bytes(o: Options, subject: Subject | None, problems: Problems) -> _Task:
+def _bytes(o: Options, subject: Callable[[], Subject], problems: Problems) -> _Task:
     """Exact bytes of one device."""
     from placeproof.answers import subject as subjects
     from placeproof.answers.shapes import mesh_of, options_of
@@ -360,28 +324,12 @@ def _bytes(o: Options, subject: Subject | None, problems: Problems) -> _Task:
     from placeproof.profiles.profile import profile
     from placeproof.report.models.exact import document
 
-    assert o.exact.shapes is not None
-    implementations: tuple[Implementation, ...] = ()
-    shapes: Shapes | None = None
-    options: dict[str, Value] = {}
-    mesh: dict[str, int] = {}
-    if subject is None:
-        return lambda: _Result(parts={}, program=str)
-    problems.raise_if_any()
-    strategy = subjects.strategy(subject)
-    with problems.collecting():
-        implementations = chosen(profile(o.profile or "ideal"), strategy, tuple(o.with_ or ()))
-    with problems.collecting():
-        shapes = subjects.shapes(o.exact.shapes)
-    with problems.collecting():
-        options = options_of(o.exact.option or [])
-    with problems.collecting():
-        mesh = mesh_of(strategy, o.given.set_ or [])
-        require_rank(mesh, o.exact.rank)
-
-    def result() -> _Result:
-        assert shapes is not None
-        answer = exact_bytes(strategy, implementations, shapes, mesh, rank=o.exact.rank, options=options)
-        return _Result(parts={"bytes": document(answer)}, program=str)
-
-    return result
+    strategy = problems.attempt(lambda: subjects.strategy(subject()))
+    runs = problems.attempt(lambda: chosen(profile(o.profile or "ideal"), strategy(), tuple(o.with_ or ())))
+    shapes = problems.attempt(lambda: subjects.shapes(str(o.exact.shapes)))
+    options = problems.attempt(lambda: options_of(o.exact.option or []))
+    mesh = problems.attempt(lambda: mesh_of(strategy(), o.given.set_ or []))
+    problems.attempt(lambda: require_rank(mesh(), o.exact.rank))
+    return lambda: {
+        "bytes": document(exact_bytes(strategy(), runs(), shapes(), mesh(), rank=o.exact.rank, options=options())),
+    }

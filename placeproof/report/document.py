@@ -117,6 +117,11 @@ def section(title: str, *parts: Part) -> Section:
     return Section(title, parts)
 
 
+def listing(name: str, text: str) -> Document:
+    """A program as a document; in data, its text."""
+    return Document(name=name, sections=lambda: [section("", Code(text.rstrip("\n").split("\n")))], data=lambda: text)
+
+
 def joined(parts: Mapping[str, Document], before: Document | None = None, field: str = "") -> Document:
     """Several results of one subject as one. ``parts``: each by the field that its data stand in, empty for the others' base.
 
