@@ -105,6 +105,28 @@ def test_a_judgement(capsys: pytest.CaptureFixture[str]) -> None:
     assert placeproof.judge(placeproof.program(STEP.read_text())).word == placeproof.derive(str(STEP)).prove().word == "proved"
 
 
+def test_a_configuration_says_its_numbers_and_what_does_not_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As on the command line, which says besides how the file was read."""
+    path = tmp_path / "ds.json"
+    settings = {
+        "zero_optimization": {"stage": 2},
+        "train_micro_batch_size_per_gpu": 3,
+        "gradient_accumulation_steps": 4,
+        "bf16": {"enabled": True},
+    }
+    path.write_text(json.dumps(settings))
+    for make, more in ((placeproof.derive, []), (lambda text: placeproof.model(text, "llama3-8b"), ["--model", "llama3-8b"])):
+        assert run(["derive", str(path), *more, "--json"]) == 0, capsys.readouterr().err
+        said = json.loads(capsys.readouterr().out)
+        assert said.pop("imported")["numbers"]
+        assert make(str(path)).data == said
+    path = tmp_path / "run.args"
+    path.write_text("--tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 16 --eod-mask-loss --bf16\n")
+    answer = placeproof.judge(str(path))
+    assert answer.word == "refuted"
+    assert "equal-token-counts" not in answer.data["assumptions"]
+
+
 class Balanced(HTMLParser):
     """That every element is closed, and what is said in them."""
 

@@ -12,6 +12,7 @@ from placeproof.report import renderers
 
 if TYPE_CHECKING:
     from placeproof.core.strategy import Strategy
+    from placeproof.importers import Imported
     from placeproof.programs import Program
     from placeproof.report.document import Document
     from placeproof.strategies import Template
@@ -64,11 +65,12 @@ def texts(settings: Mapping[str, Setting] | None) -> list[str]:
     return [f"{name}={value}" for name, value in (settings or {}).items()]
 
 
-def asked(subject: Asked) -> Strategy | Program:
-    """What costs and proofs are of. Raises InputError."""
+def asked(subject: Asked) -> tuple[Strategy | Program, list[Imported]]:
+    """What costs and proofs are of, and what a configuration says besides. Raises InputError."""
     from placeproof.answers import subject as subjects
     from placeproof.strategies import Template
 
     if isinstance(subject, str):
-        return subjects.costed(subjects.read(subject))
-    return subject() if isinstance(subject, Template) else subject
+        read = subjects.read(subject)
+        return subjects.costed(read), subjects.imported([read])
+    return (subject() if isinstance(subject, Template) else subject), []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,11 @@ from placeproof.answers import subject as subjects
 from placeproof.answers.answer import Answer, Asked, Setting, answer, asked, texts
 from placeproof.answers.models import Clock, Run, derived, timed
 from placeproof.answers.numbers import Settings, degrees
+from placeproof.answers.shapes import mesh_of, options_of
+from placeproof.core.diagnostics import Problems
 from placeproof.core.strategy import Strategy
 from placeproof.cost.derive import Derivation, derive, derive_shards
-from placeproof.cost.exact.bytes import ExactBytes, exact_bytes
+from placeproof.cost.exact.bytes import ExactBytes, exact_bytes, require_rank
 from placeproof.cost.exact.choose import chosen
 from placeproof.cost.model.derivation import ModelDerivation
 from placeproof.cost.model.time import DEFAULT_OVERLAP, ModelTime, Overlap, StepTime
@@ -63,13 +65,11 @@ class Formulas(Answer, Derivation):
         ``shapes``: a file of shapes, a config.json, or ``transformer(layers=2, ...)``; ``degrees``: those that the strategy leaves open, by
         symbol; ``options``: as those of ``--option``. Raises InputError.
         """
-        from placeproof.answers.shapes import mesh_of, options_of
-
-        strategy = self._strategy()
-        wanted = subjects.shapes(shapes) if isinstance(shapes, str) else shapes
-        runs = chosen(read_profile(profile), strategy, tuple(implementations))
-        mesh = mesh_of(strategy, texts(degrees))
-        return answer(DeviceBytes, exact_bytes(strategy, runs, wanted, mesh, rank=rank, options=options_of(texts(options))))
+        problems = Problems()
+        run = AsRun(profile=profile, implementations=implementations, rank=rank, options=texts(options))
+        made = device_bytes(self._strategy, shapes, run, texts(degrees), problems)
+        problems.raise_if_any()
+        return made()
 
     def prove(self, *, without: Iterable[str] = ()) -> Judgement:
         """Whether it trains what one device trains: :func:`placeproof.judge`."""
@@ -125,15 +125,37 @@ class DeviceBytes(Answer, ExactBytes):
         return exact.document(self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsRun:
+    """How a system runs a strategy, and of which device bytes are told; ``options``: NAME=VALUE texts."""
+
+    profile: str | None = None
+    implementations: Sequence[str] = ()
+    rank: int = 0
+    options: Sequence[str] = ()
+
+
+def device_bytes(
+    strategy: Callable[[], Strategy], shapes: str | Shapes, run: AsRun, settings: Sequence[str], problems: Problems
+) -> Callable[[], DeviceBytes]:
+    """Exact bytes of one device, to be had by a call once there are no problems. ``settings``: NAME=VALUE texts, degrees among them."""
+    runs = problems.attempt(lambda: chosen(read_profile(run.profile or "ideal"), strategy(), tuple(run.implementations)))
+    wanted = problems.attempt(lambda: subjects.shapes(shapes) if isinstance(shapes, str) else shapes)
+    options = problems.attempt(lambda: options_of(run.options))
+    mesh = problems.attempt(lambda: mesh_of(strategy(), settings))
+    problems.attempt(lambda: require_rank(mesh(), run.rank))
+    return lambda: answer(DeviceBytes, exact_bytes(strategy(), runs(), wanted(), mesh(), rank=run.rank, options=options()))
+
+
 def formulas(
     subject: Asked, *, groups: bool = False, shards: Iterable[str] = (), precision: str | None = None, **numbers: Setting
 ) -> Formulas:
     """Closed forms, with numbers where some are set: :func:`placeproof.derive`."""
-    of, parts = asked(subject), list(shards)
+    (of, imported), parts = asked(subject), list(shards)
     uneven = read_shards(parts) if parts else None
     d = derive(of, groups=groups) if uneven is None else derive_shards(of, uneven, groups=groups)
-    settings = Settings(given=texts(numbers), precision=precision)
-    return answer(Formulas, d, numbers=settings.numbers(degrees=d.degree_values), shards=uneven)
+    settings = Settings(given=texts(numbers), precision=precision, imported=imported)
+    return answer(Formulas, d, numbers=settings.numbers(symbols=d.symbols, degrees=d.degree_values), shards=uneven)
 
 
 def model_formulas(
@@ -149,10 +171,11 @@ def model_formulas(
     **numbers: Setting,
 ) -> ModelFormulas:
     """What a model costs: :func:`placeproof.model`."""
-    of = asked(subject)
+    of, imported = asked(subject)
     strategy = of if isinstance(of, Strategy) else subjects.strategy(subjects.StepProgram(path=of.name, text=""))
     read = subjects.model(model) if isinstance(model, str) else model
     known = degrees(strategy.axes, strategy.schedule.microbatches)
     run = Run(recompute=recompute, layers=stages, widths=widths or {}, fp8=fp8, padding=vocab_padding)
-    d, rest = derived(read, strategy, run, Settings(given=texts(numbers), precision=precision).numbers(degrees=known))
+    settings = Settings(given=texts(numbers), precision=precision, imported=imported)
+    d, rest = derived(read, strategy, run, settings.numbers(degrees=known))
     return answer(ModelFormulas, d, numbers=rest)

@@ -30,6 +30,7 @@ class Judgement(Answer, Judged):
 
 def judgement(subject: Asked, *, without: Iterable[str] = ()) -> Judgement:
     """The verdict: :func:`placeproof.judge`."""
-    of = asked(subject)
-    judged = judge(lower(of) if isinstance(of, Strategy) else of, without=frozenset(without))
+    of, imported = asked(subject)
+    dropped = frozenset(without).union(*(one.without for one in imported))
+    judged = judge(lower(of) if isinstance(of, Strategy) else of, without=dropped)
     return answer(Judgement, judged, subject=of.name)

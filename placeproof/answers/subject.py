@@ -133,8 +133,8 @@ def strategy(subject: Subject, profile: str | None = None, implementations: Sequ
         case Configuration(imported=read):
             text = read.expression
         case StepProgram(path=path) | LinkedProgram(path=path):
-            message = f"`{path}` is a step program, which says nothing of a model's blocks"
-            _refuse(message, "give a strategy, or leave out `--model`")
+            of, option = ("no profile realises", "--profile") if profile else ("says nothing of a model's blocks", "--model")
+            _refuse(f"`{path}` is a step program, which {of}", f"give a strategy, or leave out `{option}`")
         case LibraryProgram(name=name):
             _refuse(f"`{name}` is a program of the library, and no strategy", "give a strategy")
         case _:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from placeproof.cli.common import read_as
-from placeproof.cli.options import Exact, Given, OfModel, takes
+from placeproof.cli.options import Exact, Given, OfModel, option, takes
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems
 
 if TYPE_CHECKING:
@@ -32,12 +32,10 @@ class Options:
         list[str], typer.Argument(help="Two or more strategies, step programs or configurations; or profiles, with `--of`.")
     ]
     given: Given
-    of: Annotated[str | None, typer.Option("--of", metavar="STRATEGY", help="Compare profiles: how each runs this strategy.")] = None
+    of: str | None = option("--of", "Compare profiles: how each runs this strategy.", metavar="STRATEGY")
     exact: Exact
     about: OfModel
-    json_: Annotated[
-        bool, typer.Option("--json", help="Print JSON (schema placeproof.compare/1; with --model, placeproof.compare-models/1).")
-    ] = False
+    json_: bool = option("--json", "Print JSON (schema placeproof.compare/1; with --model, placeproof.compare-models/1).", default=False)
 
 
 @takes(Options)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from placeproof.cli.common import picture_path, read_as, write_picture
-from placeproof.cli.options import Exact, Given, OfModel, ProfileOption, WithOption, takes
+from placeproof.cli.options import Exact, Given, OfModel, ProfileOption, WithOption, option, takes
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:
@@ -26,21 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Given(Given):
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Give a symbol a value, NAME=VALUE (P=70e9, P=70B, N=64); may be repeated. Numbers are shown beside the formulas.",
-        ),
-    ] = None
+    set_: list[str] | None = option(
+        "--set",
+        "Give a symbol a value, NAME=VALUE (P=70e9, P=70B, N=64); may be repeated. Numbers are shown beside the formulas.",
+        metavar="NAME=VALUE",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfModel(OfModel):
-    plot: Annotated[
-        str | None, typer.Option("--plot", metavar="FILE.svg", help="Write a picture of memory by stage, and of the schedule.")
-    ] = None
+    plot: str | None = option("--plot", "Write a picture of memory by stage, and of the schedule.", metavar="FILE.svg")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,22 +53,17 @@ class Options:
     with_: WithOption = None
     exact: Exact
     about: _OfModel
-    shards: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--shards",
-            metavar="AXIS=PARTS",
-            help="Devices of an axis hold uneven parts: dp=0.4,0.3,0.3, dp=4:3:3 or dp=0.3x2,0.1x4; may be repeated.",
-        ),
-    ] = None
-    groups: Annotated[bool, typer.Option("--groups", help="Count norms and biases apart, as P_norm.")] = False
-    program: Annotated[bool, typer.Option("--program", help="Print the program alone: of a step, or of a model's.")] = False
-    json_: Annotated[
-        bool, typer.Option("--json", help="Print JSON (schema placeproof.derive/1; with --model, placeproof.derive-model/1).")
-    ] = False
-    latex: Annotated[bool, typer.Option("--latex", help="Print the closed forms as LaTeX.")] = False
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the closed forms as Markdown.")] = False
-    python: Annotated[bool, typer.Option("--python", help="Print the closed forms as Python functions.")] = False
+    shards: list[str] | None = option(
+        "--shards",
+        "Devices of an axis hold uneven parts: dp=0.4,0.3,0.3, dp=4:3:3 or dp=0.3x2,0.1x4; may be repeated.",
+        metavar="AXIS=PARTS",
+    )
+    groups: bool = option("--groups", "Count norms and biases apart, as P_norm.", default=False)
+    program: bool = option("--program", "Print the program alone: of a step, or of a model's.", default=False)
+    json_: bool = option("--json", "Print JSON (schema placeproof.derive/1; with --model, placeproof.derive-model/1).", default=False)
+    latex: bool = option("--latex", "Print the closed forms as LaTeX.", default=False)
+    markdown: bool = option("--markdown", "Print the closed forms as Markdown.", default=False)
+    python: bool = option("--python", "Print the closed forms as Python functions.", default=False)
 
     @property
     def forms(self) -> list[str]:
@@ -317,19 +307,10 @@ def _picture(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> str
 
 def _bytes(o: Options, subject: Callable[[], Subject], problems: Problems) -> _Task:
     """Exact bytes of one device."""
-    from placeproof.answers import subject as subjects
-    from placeproof.answers.shapes import mesh_of, options_of
-    from placeproof.cost.exact.bytes import exact_bytes, require_rank
-    from placeproof.cost.exact.choose import chosen
-    from placeproof.profiles.profile import profile
-    from placeproof.report.models.exact import document
+    from placeproof.answers.costs import AsRun, device_bytes
+    from placeproof.answers.subject import strategy
 
-    strategy = problems.attempt(lambda: subjects.strategy(subject()))
-    runs = problems.attempt(lambda: chosen(profile(o.profile or "ideal"), strategy(), tuple(o.with_ or ())))
-    shapes = problems.attempt(lambda: subjects.shapes(str(o.exact.shapes)))
-    options = problems.attempt(lambda: options_of(o.exact.option or []))
-    mesh = problems.attempt(lambda: mesh_of(strategy(), o.given.set_ or []))
-    problems.attempt(lambda: require_rank(mesh(), o.exact.rank))
-    return lambda: {
-        "bytes": document(exact_bytes(strategy(), runs(), shapes(), mesh(), rank=o.exact.rank, options=options())),
-    }
+    of = problems.attempt(lambda: strategy(subject()))
+    run = AsRun(profile=o.profile, implementations=o.with_ or (), rank=o.exact.rank, options=o.exact.option or ())
+    made = device_bytes(of, str(o.exact.shapes), run, o.given.set_ or (), problems)
+    return lambda: {"bytes": made().document}

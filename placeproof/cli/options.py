@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
@@ -42,14 +42,20 @@ def takes(record: type[Record]) -> Callable[[Callable[[Record], Result]], Callab
     return of
 
 
+def option(name: str, help: str, *, metavar: str | None = None, default: Any = None) -> Any:
+    """A field of a record that is an option."""
+    return field(default=default, metadata={"of": typer.Option(name, metavar=metavar, help=help)})
+
+
 def _parameters(record: Any) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(record, include_extras=True)
     for one in fields(record):
         if is_dataclass(hints[one.name]):
             yield from _parameters(hints[one.name])
         else:
+            annotation = Annotated[hints[one.name], one.metadata["of"]] if "of" in one.metadata else hints[one.name]
             default = inspect.Parameter.empty if one.default is MISSING else one.default
-            yield inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[one.name])
+            yield inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _built(record: Any, given: Mapping[str, Any]) -> Any:
@@ -92,10 +98,8 @@ World = Annotated[
 class Given:
     """What is set, and how configurations are read."""
 
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Give a symbol a value; may be repeated.")] = None
-    precision: Annotated[
-        str | None, typer.Option("--precision", help="Byte widths for numbers: `placeproof list precisions`. [default: mixed-adam]")
-    ] = None
+    set_: list[str] | None = option("--set", "Give a symbol a value; may be repeated.", metavar="NAME=VALUE")
+    precision: str | None = option("--precision", "Byte widths for numbers: `placeproof list precisions`. [default: mixed-adam]")
     from_: From = None
     world: World = None
 
@@ -131,49 +135,33 @@ class Exact:
 class OfModel:
     """What is said of a model."""
 
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="MODEL", help="Of a model: `placeproof list models`, a file, or a config.json of transformers."),
-    ] = None
-    recompute: Annotated[
-        str | None,
-        typer.Option(
-            "--recompute",
-            metavar="none|full|selective|norms|mlp",
-            help="What backward computes again; `selective+norms` says several. [default: what the strategy says, else none]",
-        ),
-    ] = None
-    stages: Annotated[
-        str | None, typer.Option("--stages", metavar="N,N,...", help="Layers of each pipeline stage, where they are not as many.")
-    ] = None
-    width: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--width", metavar="NAME=BYTES", help="Bytes of an element of a value that is kept, block.value or value; may be repeated."
-        ),
-    ] = None
-    fp8: Annotated[
-        bool, typer.Option("--fp8", help="Keep in one byte what layers keep for products of matrices that give gradients by weights alone.")
-    ] = False
-    vocab_padding: Annotated[
-        str | None,
-        typer.Option(
-            "--vocab-padding",
-            metavar="N|none",
-            help="Pad the vocabulary to a multiple of N tokens a part. [default: 128 where parts would be unequal, as Megatron-LM]",
-        ),
-    ] = None
-    cluster: Annotated[
-        str | None,
-        typer.Option("--cluster", metavar="NAME|FILE", help="Time a step on a cluster: docs/reference/clusters.md; a file ends in .toml."),
-    ] = None
-    efficiency: Annotated[
-        str | None,
-        typer.Option("--efficiency", metavar="half|peak|NUMBER", help="The share of the peak that computing reaches: eta. [default: half]"),
-    ] = None
-    overlap: Annotated[
-        str | None, typer.Option("--overlap", metavar="none|data|all", help="Which exchanges hide behind computing. [default: data]")
-    ] = None
+    model: str | None = option(
+        "--model", "Of a model: `placeproof list models`, a file, or a config.json of transformers.", metavar="MODEL"
+    )
+    recompute: str | None = option(
+        "--recompute",
+        "What backward computes again; `selective+norms` says several. [default: what the strategy says, else none]",
+        metavar="none|full|selective|norms|mlp",
+    )
+    stages: str | None = option("--stages", "Layers of each pipeline stage, where they are not as many.", metavar="N,N,...")
+    width: list[str] | None = option(
+        "--width", "Bytes of an element of a value that is kept, block.value or value; may be repeated.", metavar="NAME=BYTES"
+    )
+    fp8: bool = option(
+        "--fp8", "Keep in one byte what layers keep for products of matrices that give gradients by weights alone.", default=False
+    )
+    vocab_padding: str | None = option(
+        "--vocab-padding",
+        "Pad the vocabulary to a multiple of N tokens a part. [default: 128 where parts would be unequal, as Megatron-LM]",
+        metavar="N|none",
+    )
+    cluster: str | None = option(
+        "--cluster", "Time a step on a cluster: docs/reference/clusters.md; a file ends in .toml.", metavar="NAME|FILE"
+    )
+    efficiency: str | None = option(
+        "--efficiency", "The share of the peak that computing reaches: eta. [default: half]", metavar="half|peak|NUMBER"
+    )
+    overlap: str | None = option("--overlap", "Which exchanges hide behind computing. [default: data]", metavar="none|data|all")
 
     @property
     def given(self) -> list[str]:

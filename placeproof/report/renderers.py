@@ -45,7 +45,7 @@ def _lines(part: Part) -> Iterator[str]:
 
 
 def _columns(table: Table) -> Iterator[str]:
-    rows = [_cells(row, str) for row in ([table.head, *table.rows] if table.head else table.rows)]
+    rows = _grid([table.head, *table.rows] if table.head and table.rows else table.rows, str)
     right = set(table.right)
     widths: dict[int, int] = {}
     for row in rows:
@@ -57,15 +57,17 @@ def _columns(table: Table) -> Iterator[str]:
         yield ("  " + "  ".join(cells)).rstrip()
 
 
-def _cells(row: Sequence[Cell], formula: Callable[[Any], str], word: Callable[[str], str] = str) -> list[str]:
-    """The cells of a row as text; of a figure two, or one while its value is not known."""
-    cells: list[str] = []
-    for cell in row:
+def _grid(rows: Sequence[Sequence[Cell]], formula: Callable[[Any], str], word: Callable[[str], str] = str) -> list[list[str]]:
+    """The cells of rows as text; of a figure two, but where no value of a figure is known."""
+    valued = any(isinstance(cell, Figure) and cell.value is not None for row in rows for cell in row)
+
+    def cells(cell: Cell) -> list[str]:
         if isinstance(cell, Figure):
-            cells += [formula(cell.formula), *([] if cell.value is None else [word(bytes_text(cell.value))])]
-        else:
-            cells.append(word(cell) if isinstance(cell, str) else formula(cell))
-    return cells
+            value = "" if cell.value is None else bytes_text(cell.value)
+            return [formula(cell.formula), *([word(value)] if valued else [])]
+        return [word(cell) if isinstance(cell, str) else formula(cell)]
+
+    return [[text for cell in row for text in cells(cell)] for row in rows]
 
 
 # JSON.
@@ -121,7 +123,7 @@ def _marked(part: Part, title: str) -> str:
         case Reasons(steps):
             return "\n".join(f"{n}. {_word(s.rule)}: `{s.expression}`, because {_word(s.why)}" for n, s in enumerate(steps, start=1))
         case Table():
-            rows = [_cells(row, lambda formula: f"`{formula}`", _word) for row in part.rows]
+            rows = _grid(part.rows, lambda formula: f"`{formula}`", _word)
             width = max(map(len, [part.head, *rows]), default=0)
             head = [*part.head] if part.head else [title]
             grid = [head, ["---:" if i in set(part.right) else "---" for i in range(width)], *rows]
@@ -147,6 +149,8 @@ def _hypertext(one: Section) -> str:
 
 def _element(part: Part) -> str:
     match part:
+        case Lines([]) | Code([]) | Notes([], _) | Table([], _, _):
+            return ""
         case Lines(lines):
             return f"<p>{'<br>'.join(map(escaping.escape, lines))}</p>"
         case Code(lines):
@@ -158,7 +162,7 @@ def _element(part: Part) -> str:
             return "<details><summary>derivation</summary><ol>" + "".join(f"<li>{step}</li>" for step in each) + "</ol></details>"
         case Table():
             head = "".join(f"<th>{escaping.escape(cell)}</th>" for cell in part.head)
-            rows = [_cells(row, lambda formula: f"<code>{_said(formula)}</code>", escaping.escape) for row in part.rows]
+            rows = _grid(part.rows, lambda formula: f"<code>{_said(formula)}</code>", escaping.escape)
             body = "".join("<tr>" + "".join(_cell(c, right=i in set(part.right)) for i, c in enumerate(row)) + "</tr>" for row in rows)
             return "<table>" + (f"<tr>{head}</tr>" if head else "") + body + "</table>"
 
