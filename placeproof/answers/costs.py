@@ -78,7 +78,7 @@ class Formulas(Answer, Derivation):
         return judgement(self.program if self.strategy is None else self.strategy, without=without)
 
     def _strategy(self) -> Strategy:
-        return self.strategy or subjects.strategy(subjects.StepProgram(path=self.name, text=""))
+        return self.strategy or subjects.refuse_program(self.name)
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
@@ -172,7 +172,7 @@ def model_formulas(
 ) -> ModelFormulas:
     """What a model costs: :func:`placeproof.model`."""
     of, imported = asked(subject)
-    strategy = of if isinstance(of, Strategy) else subjects.strategy(subjects.StepProgram(path=of.name, text=""))
+    strategy = of if isinstance(of, Strategy) else subjects.refuse_program(of.name)
     read = subjects.model(model) if isinstance(model, str) else model
     known = degrees(strategy.axes, strategy.schedule.microbatches)
     run = Run(recompute=recompute, layers=stages, widths=widths or {}, fp8=fp8, padding=vocab_padding)

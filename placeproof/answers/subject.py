@@ -133,8 +133,7 @@ def strategy(subject: Subject, profile: str | None = None, implementations: Sequ
         case Configuration(imported=read):
             text = read.expression
         case StepProgram(path=path) | LinkedProgram(path=path):
-            of, option = ("no profile realises", "--profile") if profile else ("says nothing of a model's blocks", "--model")
-            _refuse(f"`{path}` is a step program, which {of}", f"give a strategy, or leave out `{option}`")
+            refuse_program(path, profile)
         case LibraryProgram(name=name):
             _refuse(f"`{name}` is a program of the library, and no strategy", "give a strategy")
         case _:
@@ -184,6 +183,12 @@ def linked(subject: Subject) -> Linked:
         case _:
             _refuse("this is no program of a model", "`placeproof derive STRATEGY --model MODEL --program` writes one")
     return read_linked(text, source=path)
+
+
+def refuse_program(name: str, profile: str | None = None) -> NoReturn:
+    """Raise InputError for a step program where a strategy is needed: by a profile, or by a model."""
+    why, option = ("no profile realises", "--profile") if profile else ("says nothing of a model's blocks", "--model")
+    _refuse(f"`{name}` is a step program, which {why}", f"give a strategy, or leave out `{option}`")
 
 
 def _refuse(message: str, help: str) -> NoReturn:
