@@ -180,7 +180,7 @@ def _warm() -> None:
     import placeproof.cost.model
     import placeproof.importers
     import placeproof.measure.replay.file
-    import placeproof.report.text
+    import placeproof.report.derivation
     import placeproof.semantics.judge.refine
     import placeproof.semantics.judge.verdict
     import placeproof.theory.load

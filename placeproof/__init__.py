@@ -19,17 +19,19 @@ P*b_omega/512
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
+    from placeproof.answers.answer import Setting
+    from placeproof.answers.costs import Formulas, ModelFormulas
+    from placeproof.answers.proof import Judgement, ModelJudgement
     from placeproof.core.strategy import Strategy
-    from placeproof.cost.derive import Derivation
+    from placeproof.models import Model
     from placeproof.programs import Program
-    from placeproof.semantics.judge.verdict import Judged
     from placeproof.strategies import Template
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "define", "derive", "judge", "program", "strategy"]
+__all__ = ["__version__", "define", "derive", "judge", "model", "program", "strategy"]
 
 
 def strategy(text: str) -> Strategy:
@@ -60,43 +62,62 @@ def program(text: str, *, source: str = "<program>") -> Program:
     return read(text, source=source)
 
 
-def derive(subject: str | Strategy | Template | Program, *, groups: bool = False, shards: Iterable[str] = ()) -> Derivation:
-    """Closed-form costs of a strategy (an expression, a strategy or a catalogue entry) or of a step program.
+def derive(
+    subject: str | Strategy | Template | Program,
+    *,
+    groups: bool = False,
+    shards: Iterable[str] = (),
+    precision: str | None = None,
+    **numbers: Setting,
+) -> Formulas:
+    """Closed-form costs of a strategy (an expression, its file, a strategy or a catalogue entry) or of a step program.
 
-    ``shards``: uneven parts of axes, as the command line takes them: ``["dp=2:1:1"]``. Raises
+    ``shards``: uneven parts of axes, as the command line takes them: ``["dp=2:1:1"]``; ``precision`` and ``numbers``: what is set, as with
+    ``--set``: ``derive("zero3", P=70e9, N=64)``. The answer shows itself; its methods ``model``, ``bytes`` and ``prove`` ask on. Raises
     :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
     """
-    from placeproof.cost.derive import derive as derive_subject
-    from placeproof.cost.derive import derive_shards
-    from placeproof.cost.uneven import read_shards
-    from placeproof.strategies import Template, parse_strategy
+    from placeproof.answers.costs import formulas
 
-    if isinstance(subject, str):
-        subject = parse_strategy(subject)
-    if isinstance(subject, Template):
-        subject = subject()
-    told = list(shards)
-    return derive_shards(subject, read_shards(told), groups=groups) if told else derive_subject(subject, groups=groups)
+    return formulas(subject, groups=groups, shards=shards, precision=precision, **numbers)
 
 
-def judge(subject: str | Strategy | Template | Program, *, without: Iterable[str] = ()) -> Judged:
-    """Whether a strategy (an expression, a strategy or a catalogue entry) or a step program trains what one device trains.
+def model(subject: str | Strategy | Template | Program, model: str | Model, **options: Any) -> ModelFormulas:
+    """What a model costs under a strategy: what ``placeproof derive --model`` says.
 
-    ``without``: names of assumptions that are not made (:data:`placeproof.programs.assumptions.ASSUMPTIONS`). The answer's ``word`` is
-    ``proved``, ``refuted`` or ``unknown``; ``settled`` are its obligations, ``found`` the run that refutes it.
+    ``model``: a preset, a family, a file, a config.json, or a model. ``options``: ``recompute``, ``stages`` (layers of each pipeline
+    stage), ``widths`` (bytes of an element by ``block.value``), ``fp8``, ``vocab_padding`` (0 for none), ``precision``, and symbols:
+    ``model("fsdp(64)", "llama3-8b", b=1, s=4096).time("dgx-h100")``.
 
     Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
     """
-    from placeproof.programs import Program
-    from placeproof.semantics.judge.verdict import judge as judge_program
-    from placeproof.semantics.lower import lower
-    from placeproof.strategies import Template, parse_strategy
+    from placeproof.answers.costs import model_formulas
 
-    if isinstance(subject, str):
-        subject = parse_strategy(subject)
-    if isinstance(subject, Template):
-        subject = subject()
-    return judge_program(subject if isinstance(subject, Program) else lower(subject), without=frozenset(without))
+    return model_formulas(subject, model, **options)
+
+
+@overload
+def judge(subject: str | Strategy | Template | Program, *, model: None = None, without: Iterable[str] = ()) -> Judgement: ...
+
+
+@overload
+def judge(subject: str | Strategy | Template | Program, *, model: str | Model, without: Iterable[str] = ()) -> ModelJudgement: ...
+
+
+def judge(
+    subject: str | Strategy | Template | Program, *, model: str | Model | None = None, without: Iterable[str] = ()
+) -> Judgement | ModelJudgement:
+    """Whether a strategy (an expression, its file, a strategy or a catalogue entry) or a step program trains what one device trains.
+
+    ``without``: names of assumptions that are not made (:data:`placeproof.programs.assumptions.ASSUMPTIONS`). The answer's ``word`` is
+    ``proved``, ``refuted`` or ``unknown``; ``settled`` are its obligations, ``found`` the run that refutes it. ``model``: that of which the
+    step is, a preset, a family, a file, a config.json, or a model: then ``blocks`` are the judgements of its blocks, ``step`` that of the
+    step.
+
+    Raises :class:`placeproof.core.diagnostics.InputError` when the input cannot be used.
+    """
+    from placeproof.answers.proof import judgement, judgement_of_model
+
+    return judgement(subject, without=without) if model is None else judgement_of_model(subject, model, without=without)
 
 
 def __getattr__(name: str) -> Any:

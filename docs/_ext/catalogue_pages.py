@@ -10,7 +10,7 @@ from sources_page import cited
 from placeproof.core.states import STATES
 from placeproof.cost.derive import Derivation, derive
 from placeproof.programs import render
-from placeproof.report.text import LABELS
+from placeproof.report.derivation import LABELS
 from placeproof.strategies import Template, names, parse_strategy, template
 
 

@@ -36,7 +36,7 @@ def block(text: str, language: str = "text") -> str:
 
 def formula(expr: sympy.Expr) -> str:
     """A formula in a line, with the notation table's symbols."""
-    from placeproof.report.formats import expression_latex
+    from placeproof.report.renderers import expression_latex
 
     return f"${expression_latex(expr)}$"
 

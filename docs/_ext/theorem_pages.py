@@ -8,7 +8,7 @@ import sympy
 from pipe_tables import block, code, plain, table
 from sphinx.application import Sphinx
 
-from placeproof.report.formats import expression_latex
+from placeproof.report.renderers import expression_latex
 from placeproof.report.theorems import Described, described
 from placeproof.theory.load import load
 

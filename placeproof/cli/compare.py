@@ -2,148 +2,193 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.configs import From, World, as_data, expressions, precision_of, read_subjects, settings, shown
-from placeproof.cli.exact import OptionOption, RankOption, ShapesOption, compare_profiles
-from placeproof.cli.model import (
-    ClusterOption,
-    EfficiencyOption,
-    Fp8Option,
-    ModelOption,
-    ModelOptions,
-    OverlapOption,
-    PaddingOption,
-    RecomputeOption,
-    StagesOption,
-    WidthOption,
-)
-from placeproof.core.diagnostics import Problems
+from placeproof.cli.common import read_as
+from placeproof.cli.options import Exact, Given, OfModel, option, takes
+from placeproof.core.diagnostics import Diagnostic, InputError, Problems
 
 if TYPE_CHECKING:
-    from placeproof.importers import Imported
+    from collections.abc import Mapping
 
-Subjects = Annotated[list[str], typer.Argument(help="Two or more strategies, step programs or configurations; or profiles, with `--of`.")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Give a symbol a value; may be repeated.")]
-PrecisionOption = Annotated[
-    str | None, typer.Option("--precision", help="Byte widths for numbers: `placeproof list precisions`. [default: mixed-adam]")
-]
-OfOption = Annotated[str | None, typer.Option("--of", metavar="STRATEGY", help="Compare profiles: how each runs this strategy.")]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON (schema placeproof.compare/1; with --model, placeproof.compare-models/1).")
-]
+    from placeproof.answers.subject import Subject
+    from placeproof.core.strategy import Strategy
+    from placeproof.cost.derive import Derivation
+    from placeproof.cost.values import Numbers
+    from placeproof.profiles.profile import Implementation
+    from placeproof.report.document import Document
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The command line. ``imports``: --from and --world; ``rank`` and ``options`` are of exact bytes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The command line."""
 
-    subjects: list[str]
-    given: list[str]
-    precision: str | None
-    imports: tuple[str | None, int | None]
-    of: str | None
-    shapes: str | None
-    rank: int
-    options: list[str]
-    about: ModelOptions
-    json: bool
+    strategies: Annotated[
+        list[str], typer.Argument(help="Two or more strategies, step programs or configurations; or profiles, with `--of`.")
+    ]
+    given: Given
+    of: str | None = option("--of", "Compare profiles: how each runs this strategy.", metavar="STRATEGY")
+    exact: Exact
+    about: OfModel
+    json_: bool = option("--json", "Print JSON (schema placeproof.compare/1; with --model, placeproof.compare-models/1).", default=False)
 
 
-def command(
-    strategies: Subjects,
-    set_: SetOption = None,
-    precision: PrecisionOption = None,
-    from_: From = None,
-    world: World = None,
-    of: OfOption = None,
-    shapes: ShapesOption = None,
-    rank: RankOption = 0,
-    option: OptionOption = None,
-    model: ModelOption = None,
-    recompute: RecomputeOption = None,
-    stages: StagesOption = None,
-    width: WidthOption = None,
-    fp8: Fp8Option = False,
-    vocab_padding: PaddingOption = None,
-    cluster: ClusterOption = None,
-    efficiency: EfficiencyOption = None,
-    overlap: OverlapOption = None,
-    json_: JsonOption = False,
-) -> None:
+@takes(Options)
+def command(options: Options) -> None:
     """Strategies side by side at the same world size: ratios, limits, and where one overtakes another; or for a model, in numbers."""
-    about = ModelOptions(model, recompute, stages, cluster, efficiency, overlap, width=width, fp8=fp8, vocab_padding=vocab_padding)
-    asked = _Asked(strategies, set_ or [], precision, (from_, world), of, shapes, rank, option or [], about, json_)
+    from placeproof.report import renderers
+
     problems = Problems()
-    about.check([name for name, text in (("--of", of), ("--shapes", shapes)) if text is not None], problems)
-    if of is None:
-        told = _strategies(asked, problems)
-    else:
-        problems.raise_if_any()
-        told = _profiles(asked, of)
-    typer.echo(told, nl=False)
+    options.about.check(problems)
+    beside = [f"`{name}`" for name, text in (("--of", options.of), ("--shapes", options.exact.shapes)) if text is not None]
+    if options.about.model is not None and beside:
+        verb = "does" if len(beside) == 1 else "do"
+        problems.add("PP104", f"{' and '.join(beside)} {verb} not go with `--model`", help="leave one of them out; `--json` goes with it")
+    document = _strategies(options, problems) if options.of is None else _profiles(options, options.of, problems)
+    typer.echo(renderers.json(document) if options.json_ else renderers.text(document), nl=False)
 
 
-def _profiles(asked: _Asked, of: str) -> str:
-    return compare_profiles(
-        asked.subjects,
-        of,
-        asked.shapes,
-        given=asked.given,
-        precision=asked.precision,
-        rank=asked.rank,
-        options=asked.options,
-        imports=asked.imports,
-        json_=asked.json,
-    )
-
-
-def _strategies(asked: _Asked, problems: Problems) -> str:
-    _only_profiles(asked.subjects, asked.shapes, problems)
-    if len(asked.subjects) < 2:
-        problems.add("PP102", "a comparison needs two strategies", help="for example `placeproof compare ddp zero3`")
-    found: list[Imported | None] = []
-    texts: list[str] = []
-    with problems.collecting():
-        found = read_subjects(asked.subjects, *asked.imports)
-        texts = expressions(asked.subjects, found)
-    if asked.about.model is not None:
-        from placeproof.cli.model_compare import compared
-
-        told = compared(texts, asked.about, found, (asked.given, asked.precision), problems, json_=asked.json)
-    else:
-        told = _formulas(asked, texts, found, problems)
-    return told if asked.json else shown(found) + told
-
-
-def _formulas(asked: _Asked, texts: list[str], found: list[Imported | None], problems: Problems) -> str:
-    from placeproof.cli.common import derive_all
-    from placeproof.cost.compare import Comparison, known
-    from placeproof.cost.values import read_numbers
-    from placeproof.report import compare as report
-
-    with problems.collecting():
-        derived = derive_all(texts)
-    with problems.collecting():
-        numbers = read_numbers(settings(asked.given, found), precision_of(asked.precision, found))
-    problems.raise_if_any()
-    comparison = Comparison(tuple(derived), known(numbers))
-    if not asked.json:
-        return report.text(comparison, numbers)
-    import json
-
-    return json.dumps(report.to_json(comparison, numbers) | as_data(found), indent=2, ensure_ascii=False) + "\n"
-
-
-def _only_profiles(strategies: list[str], shapes: str | None, problems: Problems) -> None:
-    """What goes with profiles alone."""
+def _strategies(o: Options, problems: Problems) -> Document:
     from placeproof.profiles.profile import names
+    from placeproof.report.document import joined
 
-    if set(strategies) <= set(names()):
-        problems.add("PP102", "profiles are compared on a strategy", help=f"`placeproof compare {' '.join(strategies)} --of fsdp`")
+    if set(o.strategies) <= set(names()):
+        problems.add("PP102", "profiles are compared on a strategy", help=f"`placeproof compare {' '.join(o.strategies)} --of fsdp`")
         problems.raise_if_any()
-    if shapes is not None:
+    if o.exact.shapes is not None and o.about.model is None:
         problems.add("PP104", "`--shapes` compares profiles", help="`placeproof compare ideal torch-2.13 --of fsdp --shapes FILE`")
+    if len(o.strategies) < 2:
+        problems.add("PP102", "a comparison needs two strategies", help="for example `placeproof compare ddp zero3`")
+    subjects: list[Subject] = []
+    with problems.collecting():
+        subjects = o.given.read(o.strategies)
+    document = _formulas(o, subjects, problems) if o.about.model is None else _of_model(o, subjects, problems)
+    return joined({"": document}, read_as(subjects), "imported")
+
+
+def _formulas(o: Options, subjects: Sequence[Subject], problems: Problems) -> Document:
+    from placeproof.cost.compare import Comparison, known
+    from placeproof.report.compare import document
+
+    members = problems.attempt(lambda: derive_all(subjects))
+    numbers = problems.attempt(o.given.settings(subjects).numbers)
+    problems.raise_if_any()
+    return document(Comparison(tuple(members()), known(numbers())), numbers())
+
+
+def derive_all(subjects: Sequence[Subject]) -> list[Derivation]:
+    """The closed forms of each. What cannot be read is said of all, and then what cannot be derived. Raises InputError."""
+    from placeproof.answers.subject import costed
+    from placeproof.cost.derive import derive
+
+    problems = Problems()
+    read = [problems.attempt(partial(costed, subject)) for subject in subjects]
+    problems.raise_if_any()
+    members = [problems.attempt(partial(derive, of())) for of in read]
+    problems.raise_if_any()
+    return [member() for member in members]
+
+
+def _of_model(o: Options, subjects: Sequence[Subject], problems: Problems) -> Document:
+    """What a model costs under each strategy. Raises InputError with every problem, each with the strategy that it is of."""
+    from placeproof.answers import subject as read
+    from placeproof.answers.models import derived, timed
+    from placeproof.cost.model.comparison import Member, ModelComparison
+    from placeproof.report.models.compare import document
+
+    numbers = problems.attempt(o.given.settings(subjects).numbers)
+    run, clock = o.about.run(problems), o.about.clock(o.given.set_ or [], problems)
+    model = problems.attempt(lambda: read.model(str(o.about.model)))
+    strategies = [problems.attempt(partial(read.strategy, subject)) for subject in subjects]
+    problems.raise_if_any()
+    _check_degrees([strategy() for strategy in strategies], numbers(), problems)
+    members = []
+    for subject, strategy in zip(subjects, (strategy() for strategy in strategies), strict=True):
+        said = [subject] if isinstance(subject, read.Configuration) else subjects
+        try:
+            d, rest = derived(model(), strategy, run, o.given.settings(said).of_strategy(strategy))
+            rest, step = timed(d, rest, clock)
+            members.append(Member(d=d, values=rest.values if rest.asked else {}, step=step))
+        except InputError as error:
+            problems.found += [_of(strategy, problem) for problem in error.diagnostics]
+    problems.raise_if_any()
+    return document(ModelComparison(members=members), numbers())
+
+
+def _of(strategy: Strategy, problem: Diagnostic) -> Diagnostic:
+    """A problem of one strategy among several."""
+    return replace(problem, message=f"{strategy.name}: {problem.message}")
+
+
+def _check_degrees(strategies: Sequence[Strategy], numbers: Numbers, problems: Problems) -> None:
+    """A problem for each degree that is set and that none of the strategies has."""
+    axes = {f"N_{a.name}" for s in strategies for a in s.axes}
+    for name in numbers.given:
+        if name.startswith("N_") and name not in axes:
+            problems.add("PP201", f"`{name}` is no degree of any of the strategies", help=f"their degrees: N, {', '.join(sorted(axes))}")
+
+
+def _profiles(o: Options, of: str, problems: Problems) -> Document:
+    """How profiles run a strategy: exact bytes for a model, closed forms without one. Raises InputError."""
+    from placeproof.answers import subject as read
+    from placeproof.cost.exact.choose import realised_text
+
+    problems.raise_if_any()
+    if len(o.strategies) < 2:
+        problems.add("PP102", "a comparison needs two profiles", help="for example `placeproof compare ideal torch-2.13 --of fsdp`")
+    for name, value in (("--from", o.given.from_), ("--world", o.given.world)):
+        if value is not None:
+            problems.add("PP505", f"`{name}` goes with a configuration", help="`--of` takes a strategy")
+    o.exact.check(problems)
+    if o.exact.shapes is not None and o.given.precision:
+        problems.add("PP104", "exact bytes are no formulas: `--precision` does not go with `--shapes`", help="leave one of the two out")
+    strategy = read.strategy(read.Expression(text=of))
+    runs = {name: problems.attempt(partial(_implementations, name, strategy)) for name in dict.fromkeys(o.strategies)}
+    problems.raise_if_any()
+    every = {name: implementations() for name, implementations in runs.items()}
+    programs = {name: realised_text(strategy, one) for name, one in every.items()}
+    return _realised(o, programs, every) if o.exact.shapes is None else _exact(o, o.exact.shapes, strategy, programs, every)
+
+
+def _implementations(name: str, strategy: Strategy) -> tuple[Implementation, ...]:
+    from placeproof.cost.exact.choose import chosen
+    from placeproof.profiles.profile import profile
+
+    return chosen(profile(name), strategy)
+
+
+def _exact(
+    o: Options, shapes: str, strategy: Strategy, programs: Mapping[str, str], every: Mapping[str, tuple[Implementation, ...]]
+) -> Document:
+    from placeproof.answers import subject as read
+    from placeproof.answers.shapes import mesh_of, options_of
+    from placeproof.cost.exact.bytes import exact_bytes, require_rank
+    from placeproof.cost.exact.options import check_options, taken
+    from placeproof.report.models.exact import comparison
+
+    model, options, mesh = read.shapes(shapes), options_of(o.exact.option or []), mesh_of(strategy, o.given.set_ or [])
+    require_rank(mesh, o.exact.rank)
+    check_options(tuple(i for one in every.values() for i in one), options)
+    theirs = {name: {k: v for k, v in options.items() if k in taken(one)} for name, one in every.items()}
+    answers = {n: exact_bytes(strategy, one, model, mesh, rank=o.exact.rank, options=theirs[n]) for n, one in every.items()}
+    return comparison(answers, programs)
+
+
+def _realised(o: Options, programs: Mapping[str, str], every: Mapping[str, tuple[Implementation, ...]]) -> Document:
+    """Closed forms of the strategy as each profile lowers it."""
+    from placeproof.answers.subject import Expression
+    from placeproof.cost.compare import Comparison, known
+    from placeproof.report.compare import document
+    from placeproof.report.document import Lines, section
+    from placeproof.report.models.exact import named
+
+    numbers = o.given.settings().numbers()
+    members = derive_all([Expression(text=text) for text in dict.fromkeys(programs.values())])
+    compared = document(Comparison(tuple(members), known(numbers)), numbers)
+    who = section("", Lines([f"{name}: {text}" for name, text in programs.items()]))
+    return replace(compared, sections=lambda: [who, *compared.sections(), *named(every)])

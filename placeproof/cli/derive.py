@@ -2,319 +2,216 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.common import defines_blocks, is_program, program_text
-from placeproof.cli.configs import From, World, as_data, expressions, precision_of, read_subjects, settings, shown
-from placeproof.cli.exact import OptionOption, ProfileOption, RankOption, ShapesOption, WithOption, exact, realised, require_profile
-from placeproof.cli.model import (
-    ClusterOption,
-    EfficiencyOption,
-    Fp8Option,
-    ModelOption,
-    ModelOptions,
-    OverlapOption,
-    PaddingOption,
-    PlotOption,
-    RecomputeOption,
-    StagesOption,
-    WidthOption,
-    degrees,
-)
+from placeproof.cli.common import picture_path, read_as, write_picture
+from placeproof.cli.options import Exact, Given, OfModel, ProfileOption, WithOption, option, takes
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:
+    from placeproof.answers.subject import Subject
+    from placeproof.core.strategy import Strategy
     from placeproof.cost.derive import Derivation
     from placeproof.cost.model import ModelDerivation
+    from placeproof.cost.model.time import StepTime
     from placeproof.cost.uneven import Shards
     from placeproof.cost.values import Numbers
-    from placeproof.importers import Imported
+    from placeproof.programs import Program
+    from placeproof.report.document import Document
 
-Subject = Annotated[
-    str,
-    typer.Argument(
-        help="A strategy such as `zero3`, `zero1(64) * tp(8) * pp(16)`, `mine.toml`; a program; or a configuration, `ds_config.json`."
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given(Given):
+    set_: list[str] | None = option(
         "--set",
+        "Give a symbol a value, NAME=VALUE (P=70e9, P=70B, N=64); may be repeated. Numbers are shown beside the formulas.",
         metavar="NAME=VALUE",
-        help="Give a symbol a value, NAME=VALUE (P=70e9, P=70B, N=64); may be repeated. Numbers are shown beside the formulas.",
-    ),
-]
-PrecisionOption = Annotated[
-    str | None, typer.Option("--precision", help="Byte widths for numbers: `placeproof list precisions`. [default: mixed-adam]")
-]
-ShardsOption = Annotated[
-    list[str] | None,
-    typer.Option(
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfModel(OfModel):
+    plot: str | None = option("--plot", "Write a picture of memory by stage, and of the schedule.", metavar="FILE.svg")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The command line."""
+
+    strategy: Annotated[
+        str,
+        typer.Argument(
+            help="A strategy such as `zero3`, `zero1(64) * tp(8) * pp(16)`, `mine.toml`; a program; or a configuration, `ds_config.json`."
+        ),
+    ]
+    given: _Given
+    profile: ProfileOption = None
+    with_: WithOption = None
+    exact: Exact
+    about: _OfModel
+    shards: list[str] | None = option(
         "--shards",
+        "Devices of an axis hold uneven parts: dp=0.4,0.3,0.3, dp=4:3:3 or dp=0.3x2,0.1x4; may be repeated.",
         metavar="AXIS=PARTS",
-        help="Devices of an axis hold uneven parts: dp=0.4,0.3,0.3, dp=4:3:3 or dp=0.3x2,0.1x4; may be repeated.",
-    ),
-]
-GroupsOption = Annotated[bool, typer.Option("--groups", help="Count norms and biases apart, as P_norm.")]
-ProgramOption = Annotated[bool, typer.Option("--program", help="Print the program alone: of a step, or of a model's.")]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON (schema placeproof.derive/1; with --model, placeproof.derive-model/1).")
-]
-LatexOption = Annotated[bool, typer.Option("--latex", help="Print the closed forms as LaTeX.")]
-MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print the closed forms as Markdown.")]
-PythonOption = Annotated[bool, typer.Option("--python", help="Print the closed forms as Python functions.")]
-
-
-@dataclass(frozen=True, slots=True)
-class _Exact:
-    """The options of exact bytes; ``profile`` and ``wanted`` speak of closed forms, too."""
-
-    profile: str | None
-    wanted: list[str]
-    shapes: str | None
-    rank: int
-    options: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The command line. ``imports``: --from and --world; ``forms``: options that choose a form of output."""
-
-    subject: str
-    given: list[str]
-    precision: str | None
-    imports: tuple[str | None, int | None]
-    exact: _Exact
-    about: ModelOptions
-    shards: list[str]
-    groups: bool
-    forms: list[str]
+    )
+    groups: bool = option("--groups", "Count norms and biases apart, as P_norm.", default=False)
+    program: bool = option("--program", "Print the program alone: of a step, or of a model's.", default=False)
+    json_: bool = option("--json", "Print JSON (schema placeproof.derive/1; with --model, placeproof.derive-model/1).", default=False)
+    latex: bool = option("--latex", "Print the closed forms as LaTeX.", default=False)
+    markdown: bool = option("--markdown", "Print the closed forms as Markdown.", default=False)
+    python: bool = option("--python", "Print the closed forms as Python functions.", default=False)
 
     @property
-    def json(self) -> bool:
-        """Whether JSON is wanted."""
-        return "--json" in self.forms
+    def forms(self) -> list[str]:
+        """The options that choose a form of output."""
+        outputs = {"--json": self.json_, "--latex": self.latex, "--markdown": self.markdown, "--python": self.python}
+        return [name for name, on in (outputs | {"--program": self.program}).items() if on]
+
+    @property
+    def alone(self) -> bool:
+        """Whether the program is printed, and nothing else."""
+        return self.program and not self.json_
+
+    @property
+    def of_no_matter(self) -> list[str]:
+        """Options that were given, and change nothing of the program that is printed alone."""
+        of_model = [n for n in self.about.given if n in ("--cluster", "--efficiency", "--overlap", "--width", "--fp8")]
+        others = {
+            "--set": self.given.set_ if self.about.model is None else None,
+            "--precision": self.given.precision,
+            "--groups": self.groups,
+        }
+        more = others | {"--shards": self.shards, "--shapes": self.exact.shapes}
+        return [*of_model, *(name for name, value in more.items() if value)] if self.alone else []
+
+    @property
+    def implementation(self) -> tuple[str | None, list[str]]:
+        """The profile, and the implementations of it that are not the usual ones."""
+        return self.profile, self.with_ or []
 
 
-def command(
-    strategy: Subject,
-    set_: SetOption = None,
-    precision: PrecisionOption = None,
-    from_: From = None,
-    world: World = None,
-    profile: ProfileOption = None,
-    with_: WithOption = None,
-    shapes: ShapesOption = None,
-    rank: RankOption = 0,
-    option: OptionOption = None,
-    model: ModelOption = None,
-    recompute: RecomputeOption = None,
-    stages: StagesOption = None,
-    width: WidthOption = None,
-    fp8: Fp8Option = False,
-    vocab_padding: PaddingOption = None,
-    cluster: ClusterOption = None,
-    efficiency: EfficiencyOption = None,
-    overlap: OverlapOption = None,
-    plot: PlotOption = None,
-    shards: ShardsOption = None,
-    groups: GroupsOption = False,
-    program: ProgramOption = False,
-    json_: JsonOption = False,
-    latex: LatexOption = False,
-    markdown: MarkdownOption = False,
-    python: PythonOption = False,
-) -> None:
+#: What is left to do once everything that was asked for is known to make sense: documents by their fields in data.
+_Task = Callable[[], dict[str, "Document"]]
+
+
+@takes(Options)
+def command(options: Options) -> None:
     """Closed-form memory and traffic of a strategy or a step program, with their derivation."""
-    outputs = {"--json": json_, "--latex": latex, "--markdown": markdown, "--python": python, "--program": program}
-    forms = [name for name, on in outputs.items() if on]
-    of_exact = _Exact(profile, with_ or [], shapes, rank, option or [])
-    about = ModelOptions(model, recompute, stages, cluster, efficiency, overlap, plot, width, fp8, vocab_padding)
-    asked = _Asked(strategy, set_ or [], precision, (from_, world), of_exact, about, shards or [], groups, forms)
-    typer.echo(_answer(asked), nl=False)
+    typer.echo(_answer(options), nl=False)
+    if options.of_no_matter:
+        listed = ", ".join(f"`{name}`" for name in options.of_no_matter)
+        typer.echo(f"note: `--program` prints the program alone, which does not depend on {listed}", err=True)
 
 
-def _answer(asked: _Asked) -> str:
+def _answer(o: Options) -> str:
     """What is printed. Raises InputError with every problem that can be found together."""
+    from placeproof.answers.subject import LinkedProgram
     from placeproof.cost.uneven import read_shards
-    from placeproof.cost.values import read_numbers
 
     problems = Problems()
-    _check(asked, problems)
-    parts: Shards | None = None
+    problems.attempt(o.given.settings().check)
+    shards = problems.attempt(lambda: read_shards(o.shards) if o.shards else None)
+    subject = problems.attempt(lambda: o.given.read([o.strategy])[0])
+    linked = False
     with problems.collecting():
-        read_numbers(asked.given, asked.precision)
-    with problems.collecting():
-        parts = read_shards(asked.shards) if asked.shards else None
-    found: list[Imported | None] = [None]
-    expression: str | None = None  # while a configuration cannot be read nothing is said of its strategy
-    with problems.collecting():
-        found = read_subjects([asked.subject], *asked.imports)
-        (expression,) = expressions([asked.subject], found)
-        if asked.exact.shapes is None:
-            expression = realised(expression, asked.exact.profile, asked.exact.wanted)
-    if asked.exact.shapes is not None:
-        problems.raise_if_any()
-        assert expression is not None
-        return _exact(asked, expression, found)
-    if expression is not None and is_program(expression) and asked.about.model is None and defines_blocks(text := program_text(expression)):
-        return _of_linked(asked, text, problems)
-    return (_of_model if asked.about.model is not None else _of_strategy)(asked, expression, found, parts, problems)
-
-
-def _check(asked: _Asked, problems: Problems) -> None:
-    """Options that exclude one another, or have nothing to act on."""
-    if len(asked.forms) > 1:
-        problems.add("PP104", f"{' and '.join(asked.forms)} exclude one another", help="choose one form of output")
-    if asked.shards and (others := _beside_shards(asked)):
-        verb = "does" if len(others) == 1 else "do"
-        help = "exact bytes and times are those of equal parts; a step program is the same for all parts"
-        problems.add("PP104", f"{' and '.join(others)} {verb} not go with `--shards`", help=help)
-    only_formulas = [name for name in asked.forms if name != "--json"]
-    without_program = [name for name in only_formulas if asked.about.model is None or name != "--program"]
-    groups = ["--groups"] if asked.groups else []
-    asked.about.check([*without_program, *groups, *(["--shapes"] if asked.exact.shapes is not None else [])], problems)
-    unused = [*only_formulas, *(["--precision"] if asked.precision else []), *groups]
-    with problems.collecting():
-        require_profile(
-            asked.exact.profile, asked.exact.wanted, asked.exact.shapes, asked.exact.rank, asked.exact.options, exclusive=unused
-        )
-
-
-def _beside_shards(asked: _Asked) -> list[str]:
-    """Options that speak of what is not derived for uneven parts."""
-    about = {"--cluster": asked.about.cluster, "--plot": asked.about.plot, "--shapes": asked.exact.shapes}
-    return [f"`{n}`" for n in (*(n for n, text in about.items() if text is not None), *(n for n in asked.forms if n == "--program"))]
-
-
-def _exact(asked: _Asked, expression: str, found: list[Imported | None]) -> str:
-    told = exact(
-        expression,
-        asked.exact.shapes or "",
-        profile=asked.exact.profile,
-        wanted=asked.exact.wanted,
-        given=asked.given,
-        rank=asked.exact.rank,
-        options=asked.exact.options,
-        json_=asked.json,
-    )
-    return told if asked.json else shown(found) + told
-
-
-def _of_model(asked: _Asked, expression: str | None, found: list[Imported | None], shards: Shards | None, problems: Problems) -> str:
-    from placeproof.cli.model import derived, read_options, read_strategy, rendered
-    from placeproof.cost.values import read_numbers
-
-    with problems.collecting():
-        run = read_options(asked.about, asked.given)
-    with problems.collecting():
-        strategy = None if expression is None else read_strategy(expression)
+        linked = o.about.model is None and isinstance(subject(), LinkedProgram)
+    _check(o, linked, problems)
+    tasks: list[_Task] = []
+    if linked or o.about.model is not None:
+        tasks.append(_linked(o, subject, problems) if linked else _model(o, subject, shards, problems))
+    elif o.exact.shapes is None or o.given.precision or o.groups or o.program:
+        tasks.append(_formulas(o, subject, shards, problems))
+    if o.exact.shapes is not None and not o.alone:
+        tasks.append(_bytes(o, subject, problems))
     problems.raise_if_any()
-    assert strategy is not None
-    if shards is not None:
-        from placeproof.cost.model.fractions import fitted_strategy
-
-        strategy = fitted_strategy(strategy, shards)
-    numbers = read_numbers(
-        settings(asked.given, found), precision_of(asked.precision, found), degrees=degrees(strategy.axes, strategy.schedule.microbatches)
-    )
-    d, numbers = derived(strategy, run, numbers)
-    if asked.forms == ["--program"]:
-        return _linked_program(d, asked.about)
-    text, data = _uneven_stages(d, shards, numbers)
-    told = rendered(d, numbers, run, as_data(found) | data, json_=asked.json)
-    return told if asked.json else shown(found) + told + text
+    return _printed(o, subject(), tasks)
 
 
-def _uneven_stages(d: ModelDerivation, shards: Shards | None, numbers: Numbers) -> tuple[str, dict[str, Any]]:
-    """What uneven parts make of a model's stages, as text and as data; nothing where parts are equal."""
-    if shards is None:
-        return "", {}
-    from placeproof.cost.model.fractions import uneven_stages
-    from placeproof.report.uneven import stages_data, stages_text
+def _printed(o: Options, subject: Subject, tasks: Sequence[_Task]) -> str:
+    from placeproof.report import renderers
+    from placeproof.report.document import joined
 
-    stages = uneven_stages(d, shards)
-    return "\n" + stages_text(stages, d, shards, numbers), {"shards": stages_data(stages, d, shards, numbers)}
-
-
-def _linked_program(d: ModelDerivation, about: ModelOptions) -> str:
-    """The program of the model's step. Raises InputError for options of what it does not say."""
-    from placeproof.semantics.linked import render_linked
-
-    others = [f"`{name}`" for name in about.given if name not in ("--recompute", "--stages", "--vocab-padding")]
-    problems = Problems()
-    if others:
-        verb = "does" if len(others) == 1 else "do"
-        help = "a program says what is computed and sent; how wide its values are, and how long it takes, is asked when it is derived"
-        problems.add("PP104", f"{' and '.join(others)} {verb} not go with `--program`", help=help)
-    problems.raise_if_any()
-    return render_linked(d.linked)
+    if o.alone:
+        return renderers.text(tasks[0]()["program"])
+    parts = {field: document for task in tasks for field, document in task().items()}
+    of_bytes = list(parts) == ["bytes"]
+    together = joined({"": parts["bytes"]} if of_bytes else parts, None if of_bytes and o.json_ else read_as([subject]), "imported")
+    if o.json_:
+        return renderers.json(together)
+    if o.forms:
+        return {"--latex": renderers.latex, "--markdown": renderers.markdown, "--python": renderers.python}[o.forms[0]](together)
+    return renderers.text(together)
 
 
-def _of_linked(asked: _Asked, text: str, problems: Problems) -> str:
-    """A linked program that was written down, derived as `--model` derives what it links."""
-    from placeproof.cost.model.checks import require_fit
-    from placeproof.cost.model.derivation import derive_linked
-    from placeproof.cost.values import read_numbers
-    from placeproof.report.models.text import model_data, model_text
-    from placeproof.semantics.linked import read_linked, render_linked
+def _check(o: Options, linked: bool, problems: Problems) -> None:
+    """Options that exclude one another, or have nothing to act on. ``linked``: whether the subject is a model's program."""
 
-    others = [name for name in asked.forms if name not in ("--json", "--program")]
-    others += [*(["--groups"] if asked.groups else []), *(["--shards"] if asked.shards else [])]
-    if others:
-        problems.add("PP104", f"{' and '.join(others)} does not go with a model's program", help="leave it out; `--json` goes with it")
-    with problems.collecting():
-        linked = read_linked(text, source=asked.subject)
-        d = derive_linked(linked)
-    problems.raise_if_any()
-    if "--program" in asked.forms:
-        return render_linked(linked)
-    numbers = read_numbers(asked.given, asked.precision, degrees=degrees(linked.axes, linked.step.count("microbatches")))
-    require_fit(d, {n: v for n, v in numbers.values.items() if n in numbers.given})
-    if asked.json:
-        import json
+    def refuse(names: list[str], what: str, help: str) -> None:
+        if names:
+            problems.add("PP104", f"{' and '.join(names)} {'does' if len(names) == 1 else 'do'} not go with {what}", help=help)
 
-        return json.dumps(model_data(d, numbers), indent=2, ensure_ascii=False) + "\n"
-    return model_text(d, numbers)
-
-
-def _of_strategy(asked: _Asked, expression: str | None, found: list[Imported | None], shards: Shards | None, problems: Problems) -> str:
-    from placeproof.cost.values import read_numbers
-
-    if expression is not None and asked.forms == ["--program"] and not asked.given:
-        problems.raise_if_any()
-        return _program(expression)
-    with problems.collecting():
-        derived = None if expression is None else _derived(expression, shards, groups=asked.groups)
-    problems.raise_if_any()
-    assert derived is not None
-    said = settings(asked.given, found, derived.symbols)
-    numbers = read_numbers(said, precision_of(asked.precision, found), degrees=derived.degree_values)
-    if asked.given:
-        require_numbers(derived, numbers)
-    return ("" if asked.forms else shown(found)) + _rendered(derived, numbers, shards, asked.forms, as_data(found))
+    forms = [name for name in o.forms if name != "--program" or not o.json_]
+    if len(forms) > 1:
+        problems.add("PP104", f"{' and '.join(forms)} exclude one another", help="choose one form of output")
+    formulas = [f"`{name}`" for name in o.forms if name in ("--latex", "--python")]
+    if o.shards:
+        beside = {"`--cluster`": o.about.cluster, "`--plot`": o.about.plot, "`--shapes`": o.exact.shapes}
+        names = [name for name, text in beside.items() if text is not None] + (formulas if o.about.model is not None else [])
+        refuse(names, "`--shards`", "exact bytes and times are those of equal parts; of a model's stages, JSON has the formulas")
+    if linked:
+        said = [f"`{name}`" for name in o.about.given if name in ("--recompute", "--stages", "--vocab-padding")]
+        names = [*said, *(["`--groups`"] if o.groups else []), *(["`--shards`"] if o.shards else [])]
+        names += [f"`{name}`" for name, text in (("--profile", o.profile), ("--shapes", o.exact.shapes)) if text is not None]
+        refuse(names, "a model's program", "leave it out; the program says what is computed and sent, and how it is laid out")
+    else:
+        o.about.check(problems)
+    if o.about.model is not None and o.groups:
+        refuse(["`--groups`"], "`--model`", "leave one of them out: a model's parameters are counted by group")
+    if o.with_ and o.profile is None:
+        problems.add("PP104", "`--with` names an implementation of a profile", help="add `--profile torch-2.13`")
+    o.exact.check(problems)
+    if o.exact.shapes is not None and formulas:
+        problems.add("PP104", f"exact bytes are no formulas: {formulas[0]} does not go with `--shapes`", help="leave one of the two out")
 
 
-def _program(expression: str) -> str:
-    """The step program alone, also of a strategy whose costs it does not tell."""
-    from placeproof.cli.common import read_subject
-    from placeproof.cost.derive import derive
-    from placeproof.programs import Program, render
-    from placeproof.semantics.lower import lower
+def _formulas(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shards | None], problems: Problems) -> _Task:
+    """Closed forms of a strategy or of a step program."""
+    from placeproof.answers.subject import costed
 
-    subject = read_subject(expression)
-    return render(derive(subject).program if isinstance(subject, Program) else lower(subject))
+    of = problems.attempt(lambda: costed(subject(), *o.implementation))
+    if o.alone:
+        return lambda: {"program": _program(of())}
+    d = problems.attempt(lambda: _derived(of(), shards(), groups=o.groups))
+
+    def parts() -> dict[str, Document]:
+        from placeproof.report.derivation import document
+
+        numbers = o.given.settings([subject()]).numbers(symbols=d().symbols, degrees=d().degree_values)
+        if o.given.set_:
+            require_numbers(d(), numbers)
+        return {"": document(d(), numbers, shards())}
+
+    return parts
 
 
-def _derived(expression: str, shards: Shards | None, *, groups: bool) -> Derivation:
-    from placeproof.cli.common import read_subject
+def _derived(of: Strategy | Program, shards: Shards | None, *, groups: bool) -> Derivation:
     from placeproof.cost.derive import derive, derive_shards
 
-    subject = read_subject(expression)
-    return derive(subject, groups=groups) if shards is None else derive_shards(subject, shards, groups=groups)
+    return derive(of, groups=groups) if shards is None else derive_shards(of, shards, groups=groups)
+
+
+def _program(of: Strategy | Program) -> Document:
+    """The step program alone, also of a strategy whose costs it does not tell."""
+    from placeproof.cost.derive import derive
+    from placeproof.programs import Program, render
+    from placeproof.report.document import listing
+    from placeproof.semantics.lower import lower
+
+    return listing(of.name, render(derive(of).program if isinstance(of, Program) else lower(of)))
 
 
 def require_numbers(derived: Derivation, numbers: Numbers) -> None:
@@ -344,21 +241,91 @@ def _with_degree(derived: Derivation, axis: str) -> str:
     return " * ".join(f"{p}(8)" if p in owners and "(" not in p else p for p in parts)
 
 
-def _rendered(derived: Derivation, numbers: Numbers, shards: Shards | None, chosen: list[str], read: dict[str, Any]) -> str:
-    if "--program" in chosen:
-        from placeproof.programs import render
+def _model(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shards | None], problems: Problems) -> _Task:
+    """What a model costs under a strategy, and the time of its step."""
+    from placeproof.answers import subject as subjects
+    from placeproof.answers.models import derived
+    from placeproof.answers.numbers import degrees
 
-        return render(derived.program)
-    if "--json" in chosen:
-        import json
+    asked = _Asked(o, problems)
+    model = problems.attempt(lambda: subjects.model(str(o.about.model)))
+    strategy = problems.attempt(lambda: subjects.strategy(subject(), *o.implementation))
 
-        from placeproof.report import data
+    def parts() -> dict[str, Document]:
+        from placeproof.cost.model.fractions import fitted_strategy, uneven_stages
+        from placeproof.report.uneven import stages
 
-        return json.dumps(data.derivation(derived, numbers, shards) | read, indent=2, ensure_ascii=False) + "\n"
-    if chosen:
-        from placeproof.report import formats
+        uneven = shards()
+        fitted = strategy() if uneven is None else fitted_strategy(strategy(), uneven)
+        known = degrees(fitted.axes, fitted.schedule.microbatches)
+        d, numbers = derived(model(), fitted, asked.run, o.given.settings([subject()]).numbers(degrees=known))
+        more = {} if uneven is None else {"shards": stages(uneven_stages(d, uneven), d, uneven, numbers)}
+        return asked.parts(d, numbers) | more
 
-        return {"--latex": formats.latex, "--markdown": formats.markdown, "--python": formats.python}[chosen[0]](derived)
-    from placeproof.report import text
+    return parts
 
-    return text.derivation(derived, numbers, shards)
+
+def _linked(o: Options, subject: Callable[[], Subject], problems: Problems) -> _Task:
+    """A linked program that was written down, derived as `--model` derives what it links."""
+    from placeproof.answers.models import derived_as_linked
+    from placeproof.answers.numbers import degrees
+    from placeproof.answers.subject import linked
+
+    asked = _Asked(o, problems)
+    d = problems.attempt(lambda: derived_as_linked(linked(subject()), asked.run))
+
+    def parts() -> dict[str, Document]:
+        program = d().linked
+        return asked.parts(d(), o.given.settings().numbers(degrees=degrees(program.axes, program.step.count("microbatches"))))
+
+    return parts
+
+
+class _Asked:
+    """What is asked of a model: how it is run, what its step is timed with, a picture."""
+
+    def __init__(self, options: Options, problems: Problems) -> None:
+        self.options = options
+        self.run = options.about.run(problems)
+        self.clock = options.about.clock(options.given.set_ or [], problems)
+        self.picture = problems.attempt(lambda: picture_path(options.about.plot))
+
+    def parts(self, d: ModelDerivation, numbers: Numbers) -> dict[str, Document]:
+        """The documents of a derivation; a picture is written, if one is wanted."""
+        from placeproof.answers.models import timed
+        from placeproof.cost.model.time import ModelTime
+        from placeproof.report.document import listing
+        from placeproof.report.models import derivation, time
+        from placeproof.semantics.linked import render_linked
+
+        program = {"program": listing(d.linked.name, render_linked(d.linked))} if self.options.program else {}
+        picture = self.picture()
+        if self.options.alone and picture is None:
+            return program
+        numbers, step = timed(d, numbers, self.clock)
+        if picture is not None:
+            write_picture(picture, _picture(d, numbers, step))
+        timing = {} if step is None else {"time": time.document(ModelTime(d=d, overlap=step.overlap), step)}
+        return {"": derivation.document(d, numbers)} | timing | program
+
+
+def _picture(d: ModelDerivation, numbers: Numbers, step: StepTime | None) -> str:
+    from placeproof.cost.model.time import timeline, work_timeline
+    from placeproof.report.pictures.memory import memory_picture, stacks
+
+    table = work_timeline(d, numbers.values) if step is None else timeline(step)
+    memory = None if step is None else step.price.cluster.device.memory
+    title = f"{d.linked.model} under {d.linked.name}" + ("" if step is None else f" on {step.price.cluster.name}")
+    bars = stacks(d if step is None else step.d, numbers.values)
+    return memory_picture(title, bars, memory, table, "seconds" if step is not None else "floating-point operations")
+
+
+def _bytes(o: Options, subject: Callable[[], Subject], problems: Problems) -> _Task:
+    """Exact bytes of one device."""
+    from placeproof.answers.costs import AsRun, device_bytes
+    from placeproof.answers.subject import strategy
+
+    of = problems.attempt(lambda: strategy(subject()))
+    run = AsRun(profile=o.profile, implementations=o.with_ or (), rank=o.exact.rank, options=o.exact.option or ())
+    made = device_bytes(of, str(o.exact.shapes), run, o.given.set_ or (), problems)
+    return lambda: {"bytes": made().document}

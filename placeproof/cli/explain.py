@@ -97,13 +97,11 @@ def _framework_rule(name: str) -> list[str] | None:
 
 
 def _theorem(name: str) -> list[str] | None:
-    if "." not in name:
-        return None
+    from placeproof.answers.subject import theorem
     from placeproof.report.theorems import text
-    from placeproof.theory.load import load
 
-    found = [t for t in load().theorems if t.id == name]
-    return list(text(found[0])) if found else None
+    found = theorem(name)
+    return None if found is None else list(text(found))
 
 
 def _mode(name: str) -> list[str] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placeproof.cli.exact import OptionOption, RankOption, ShapesOption, WithOption, mesh_of, options_of, shapes_of, where
+from placeproof.cli.options import OptionOption, RankOption, ShapesOption, WithOption
 from placeproof.core.diagnostics import InputError, Problems
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ def command(
 
     Ends with 0 if prediction and measurement are equal, 1 if they are not.
     """
+    from placeproof.answers.shapes import mesh_of, options_of
+    from placeproof.answers.subject import shapes as shapes_of
+    from placeproof.cost.exact.bytes import require_rank
     from placeproof.measure.systems.run import SYSTEMS
     from placeproof.measure.training.predicted import PROFILE, differences, predicted
     from placeproof.measure.training.run import measure
@@ -64,7 +67,7 @@ def command(
         options = options_of(option or [])
     with problems.collecting():
         given = mesh_of(composed, set_ or [], command=f'placeproof measure "{strategy}"')
-        where(given, rank)
+        require_rank(given, rank)
     model = None
     with problems.collecting():
         model = shapes_of(shapes) if shapes else None
@@ -85,6 +88,8 @@ def command(
 
 def _of_system(profile: str, strategy: Strategy, shapes: str, given: list[str], options: list[str], *, json_: bool) -> int:
     """The same for a whole system."""
+    from placeproof.answers.shapes import mesh_of, options_of
+    from placeproof.answers.subject import shapes as shapes_of
     from placeproof.measure.systems.run import run_system
     from placeproof.measure.training.predicted import differences
     from placeproof.report import measured as report

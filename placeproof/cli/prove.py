@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placeproof.cli.common import EXIT_BAD_INPUT, defines_blocks, is_program, program_text, read_program
-from placeproof.cli.configs import From, World, as_data, expressions, read_subjects, shown
-from placeproof.cli.exact import ProfileOption, WithOption, realised, require_profile
-from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.cli.common import EXIT_BAD_INPUT, read_as
+from placeproof.cli.options import From, ProfileOption, WithOption, World
+from placeproof.core.diagnostics import Diagnostic, InputError, Problems, suggestion
 from placeproof.core.files import make_folder, write_text
 
 if TYPE_CHECKING:
-    from placeproof.programs import Program
+    from collections.abc import Sequence
+
+    from placeproof.answers.subject import Subject
     from placeproof.prove import Budget
+    from placeproof.report.document import Document
     from placeproof.semantics.judge.verdict import Judged
 
+_WITH = "`--with` names an implementation of a profile"
 EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 3}
 _SUBJECT = (
     "A strategy such as `zero3 * tp`, a step program `mine.step`, a configuration `ds_config.json`, or a name of `placeproof list blocks`."
@@ -85,6 +88,9 @@ def command(
 
     Ends with 0 if proved, 1 if refuted, 3 if neither could be shown within the budget.
     """
+    from placeproof.answers.subject import LinkedProgram, imported, read_all
+    from placeproof.answers.subject import program as program_of
+    from placeproof.report.proof.text import document as judgement
     from placeproof.semantics.judge.ranges import read_ranges
     from placeproof.semantics.judge.verdict import judge
 
@@ -93,18 +99,19 @@ def command(
         return _all(subject, catalogue, json_)
     from placeproof.prove import Budget
 
-    if model is not None or _is_linked(subject):
-        others = {"--profile": profile, "--from": from_, "--world": world, "--certificate": certificate, "--against": against}
-        _require_none([name for name, value in others.items() if value is not None])
-        options = _ModelOptions(dropped, tuple(for_all or ()), budget, second_opinion, smtlib, replay_script, json_)
-        return _prove_model(subject, model, options)
     if against is not None:
+        if model is not None:
+            _require_none({"--against": against})
         return _held_against(subject, against, Budget(milliseconds=budget), json_=json_)
-    require_profile(profile, with_, None, 0, None, exclusive=[])
-    found = read_subjects([subject], from_, world)
-    if found[0] is not None:
-        dropped |= frozenset(found[0].without)
-    program = _program(realised(expressions([subject], found)[0], profile, with_ or []))
+    if with_ and profile is None:
+        raise InputError([Diagnostic(code="PP104", message=_WITH, help="add `--profile torch-2.13`")])
+    found = read_all([subject], system=from_, world=world, library=True)
+    dropped |= {name for one in imported(found) for name in one.without}
+    if model is not None or isinstance(found[0], LinkedProgram):
+        _require_none({"--profile": profile, "--certificate": certificate})
+        options = _ModelOptions(dropped, tuple(for_all or ()), budget, second_opinion, smtlib, replay_script, json_)
+        return _prove_model(found, model, options)
+    program = program_of(found[0], profile, with_ or ())
     ranges = read_ranges(for_all or [], program)
     judged = judge(program, without=dropped, ranges=ranges, budget=Budget(milliseconds=budget))
     if smtlib is not None:
@@ -114,10 +121,20 @@ def command(
     if replay_script is not None:
         _write_script(replay_script, subject, judged)
     opinion = _opinion(second_opinion, judged, budget)
-    if not json_:
-        typer.echo(shown(found), nl=False)
-    _print(subject, judged, opinion, as_data(found), json_=json_)
-    return _answered(EXIT_CODES[judged.word], opinion)
+    return _answered(judgement(subject, judged, opinion), found, EXIT_CODES[judged.word], opinion, json_=json_)
+
+
+def _answered(judgement: Document, subjects: Sequence[Subject], code: int, opinion: dict[str, Any], *, json_: bool) -> int:
+    """Print it, with what configurations were read as; the exit code, unless solvers disagree."""
+    from placeproof.report import renderers
+    from placeproof.report.document import joined
+
+    document = joined({"": judgement}, read_as(subjects), "imported")
+    typer.echo(renderers.json(document, ascii=True) if json_ else renderers.text(document), nl=False)
+    if any(o["answer"] not in ("unsat", "silent") for o in opinion.get("second_opinion", [])):
+        typer.echo("error: the solvers disagree; please report this", err=True)
+        return 70
+    return code
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,57 +150,35 @@ class _ModelOptions:
     json_: bool
 
 
-def _is_linked(subject: str) -> bool:
-    """Whether it is the file of a linked program."""
-    return is_program(subject) and defines_blocks(program_text(subject.strip()))
-
-
-def _require_none(given: list[str]) -> None:
+def _require_none(given: dict[str, object]) -> None:
     problems = Problems()
-    for name in given:
+    for name in (name for name, value in given.items() if value is not None):
         problems.add("PP207", f"`{name}` does not go with a model", help="leave it out; a strategy alone, or a step program, takes it")
     problems.raise_if_any()
 
 
-def _prove_model(subject: str, name: str | None, options: _ModelOptions) -> int:
+def _prove_model(subjects: Sequence[Subject], name: str | None, options: _ModelOptions) -> int:
     """Prove the step of a model under a strategy, or a linked program that is written down."""
-    from placeproof.cli.model import read_model
+    from placeproof.answers.subject import judged_program
     from placeproof.prove import Budget
-    from placeproof.report.proof.model import data, judgement
+    from placeproof.report.proof.model import document
     from placeproof.semantics.judge.model import judge_linked
     from placeproof.semantics.judge.ranges import read_ranges
-    from placeproof.semantics.linked import link, read_linked, render_linked
-    from placeproof.strategies import parse_strategy
 
-    if name is not None and is_program(subject):
-        problems = Problems()
-        problems.add("PP207", f"{subject} is a program, and `--model` goes with a strategy", help="leave one of the two out")
-        problems.raise_if_any()
-    model = None if name is None else read_model(name)
-    if model is None:
-        linked = read_linked(program_text(subject.strip()), source=subject.strip())
-    else:  # read again, so that lines are those of the text that `derive --program` prints
-        linked = read_linked(render_linked(link(model, parse_strategy(subject))), source=f"{subject} --model {name}")
+    linked, model = judged_program(subjects[0], name)
     ranges = read_ranges(list(options.ranges), linked.step)
     judged = judge_linked(linked, model, without=options.without, ranges=ranges, budget=Budget(milliseconds=options.budget))
     for number, (_, verdict) in enumerate(judged.named if options.smtlib is not None else (), start=1):
         assert options.smtlib is not None
-        _write_queries(options.smtlib / f"{number:02}-{verdict.program.name or 'step'}", verdict)
+        _write_queries(options.smtlib / f"{number:02}-{re.sub('[^a-z0-9]+', '-', verdict.program.name)}", verdict)
     if options.replay_script is not None:
         called, first = next(((n, v) for n, v in judged.named if v.word == "refuted"), judged.named[-1])
         _write_script(options.replay_script, called, first)
+    if options.second_opinion == "cutoff":
+        raise InputError([Diagnostic(code="PP207", message="`cutoff` speaks of steps, and not of models", help="`--second-opinion cvc5`")])
     opinions = [_opinion(options.second_opinion, verdict, options.budget) for _, verdict in judged.named]
     opinion = {"second_opinion": [o for one in opinions for o in one["second_opinion"]]} if options.second_opinion else {}
-    typer.echo(json.dumps(data(judged) | opinion, indent=2) if options.json_ else judgement(judged), nl=options.json_)
-    return _answered(EXIT_CODES[judged.word], opinion)
-
-
-def _answered(code: int, opinion: dict[str, Any]) -> int:
-    """The exit code, unless solvers disagree."""
-    if any(o["answer"] not in ("unsat", "silent") for o in opinion.get("second_opinion", [])):
-        typer.echo("error: the solvers disagree; please report this", err=True)
-        return 70
-    return code
+    return _answered(document(judged, opinion), subjects, EXIT_CODES[judged.word], opinion, json_=options.json_)
 
 
 def _opinion(name: str | None, judged: Judged, budget: int) -> dict[str, Any]:
@@ -204,42 +199,15 @@ def _opinion(name: str | None, judged: Judged, budget: int) -> dict[str, Any]:
 
 def _held_against(subject: str, against: str, budget: Budget, *, json_: bool) -> int:
     """Whether one step does what another one does; 0 also where it does something else that is proved as well."""
-    from placeproof.report.proof.refinement import data, refinement
+    from placeproof.answers.subject import program, read
+    from placeproof.report import renderers
+    from placeproof.report.proof.refinement import document
     from placeproof.semantics.judge.refine import refine
 
-    found = refine(_program(subject), _program(against), budget=budget)
-    typer.echo(json.dumps(data(subject, against, found), indent=2) if json_ else refinement(subject, against, found), nl=json_)
+    found = refine(program(read(subject, library=True)), program(read(against, library=True)), budget=budget)
+    result = document(subject, against, found)
+    typer.echo(renderers.json(result, ascii=True) if json_ else renderers.text(result), nl=False)
     return 3 if found.word == "unknown" else EXIT_CODES[found.left.word]
-
-
-def _print(subject: str, judged: Judged, opinion: dict[str, Any], read: dict[str, Any], *, json_: bool) -> None:
-    """The judgement, and what the other solver or argument says of it if that was asked for."""
-    if json_:
-        from placeproof.report.proof.data import judgement as data
-
-        typer.echo(json.dumps(data(subject, judged) | read | opinion, indent=2))
-        return
-    from placeproof.report.proof.cutoff import shown as by_runs
-    from placeproof.report.proof.text import judgement as text
-    from placeproof.report.proof.text import second_opinion as shown
-
-    said = shown(opinion["second_opinion"]) if "second_opinion" in opinion else by_runs(opinion["cutoff"]) if "cutoff" in opinion else ""
-    typer.echo(text(subject, judged) + said, nl=False)
-
-
-def _program(subject: str) -> Program:
-    from placeproof.semantics.catalogue import BLOCKS, not_equivalent, read_block, read_not_equivalent
-    from placeproof.semantics.lower import lower
-    from placeproof.strategies import parse_strategy
-
-    if is_program(subject):
-        program: Program = read_program(subject.strip())
-        return program
-    if subject.strip() in not_equivalent():
-        return read_not_equivalent(subject.strip())
-    if subject.strip() in BLOCKS:
-        return read_block(subject.strip())
-    return lower(parse_strategy(subject))
 
 
 def _assumptions(names: list[str]) -> frozenset[str]:

@@ -11,7 +11,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+T = TypeVar("T")
 #: So many problems of one code are shown: a file with more of them is the wrong file, or has one mistake many times.
 MOST = 20
 _OTHERS = "mend the others first"
@@ -95,6 +97,24 @@ class Problems:
             yield
         except InputError as error:
             self.found.extend(d for d in error.diagnostics if d not in self.found)
+
+    def attempt(self, make: Callable[[], T]) -> Callable[[], T]:
+        """The value that a function makes, to be had by a call.
+
+        What :class:`InputError` says of it becomes entries of this collector, and is raised again where the value is asked for.
+        """
+        try:
+            value = make()
+        except InputError as error:
+            problem = error
+            self.found.extend(d for d in error.diagnostics if d not in self.found)
+        else:
+            return lambda: value
+
+        def again() -> T:
+            raise problem
+
+        return again
 
 
 def _order(problem: Diagnostic) -> tuple[int, int]:

@@ -105,13 +105,9 @@ class Derivation:
     @cached_property
     def symbols(self) -> dict[str, SymbolInfo]:
         """The symbols of the formulas, in the order of the table."""
-        from placeproof.core.symbols import SYMBOLS
-
         used = {str(s) for expr in self.forms.values() for s in expr.free_symbols}
         used |= {str(s) for m in self.messages.messages for s in (m.bytes * m.count).free_symbols}
-        order = list(SYMBOLS)
-        ranked = sorted(used, key=lambda n: (order.index(n) if n in order else order.index("N"), n))
-        return {name: described(name) for name in ranked}
+        return {name: described(name) for name in ranked(used)}
 
     @property
     def raw(self) -> tuple[sympy.Expr, ...]:
@@ -166,6 +162,14 @@ class Derivation:
         modules = ["numpy"] if find_spec("numpy") is not None else ["math"]
         function: Callable[..., Any] = sympy.lambdify([named(n) for n in names], expr, modules=modules, cse=True)
         return function
+
+
+def ranked(names: Iterable[str]) -> list[str]:
+    """Names of symbols in the order of the table; degrees of several axes stand where N does."""
+    from placeproof.core.symbols import SYMBOLS
+
+    order = list(SYMBOLS)
+    return sorted(names, key=lambda n: (order.index(n) if n in order else order.index("N"), n))
 
 
 def _tidied(steps: Iterable[Reason]) -> tuple[Reason, ...]:

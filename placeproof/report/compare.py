@@ -1,7 +1,8 @@
-"""Comparisons as text and as JSON."""
+"""Comparisons as documents: the schema ``placeproof.compare/1``, and their text."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from placeproof.core.precision import OPEN
@@ -9,8 +10,9 @@ from placeproof.cost.closed import tidy
 from placeproof.cost.compare import Comparison, Crossover, Pair, widths
 from placeproof.cost.derive import evaluate
 from placeproof.cost.values import Numbers
-from placeproof.report.text import partly, table
-from placeproof.report.units import bytes_text, figure, plain
+from placeproof.report.derivation import partly
+from placeproof.report.document import Document, Figure, Notes, Section, Table, section
+from placeproof.report.units import figure
 
 LABELS = {
     "memory.model_states": "model states per device",
@@ -21,35 +23,36 @@ LABELS = {
 }
 
 
-def text(c: Comparison, numbers: Numbers) -> str:
+def document(c: Comparison, numbers: Numbers) -> Document:
     """Strategies side by side, then each against the first."""
+    figures = [
+        {key: Figure(form[key], evaluate(form[key], numbers.values) if numbers.asked else None) for key in c.keys} for form in c.forms
+    ]
+    return Document(
+        name=", ".join(d.name for d in c.members), sections=lambda: _sections(c, numbers, figures), data=lambda: _data(c, numbers)
+    )
+
+
+def _sections(c: Comparison, numbers: Numbers, figures: list[dict[str, Figure]]) -> Iterator[Section]:
     first = c.members[0].name
-    lines = [f"{len(c.members)} strategies at the same world size N, each against `{first}`"]
+    yield section(f"{len(c.members)} strategies at the same world size N, each against `{first}`")
     for key in c.keys:
-        rows = []
-        for d, form in zip(c.members, c.forms, strict=True):
-            value = evaluate(form[key], numbers.values) if numbers.asked else None
-            rows.append((d.name, str(form[key]), bytes_text(value) if value is not None else ""))
-        lines += ["", *table(LABELS[key], rows)]
+        yield section(LABELS[key], Table([(d.name, mine[key]) for d, mine in zip(c.members, figures, strict=True)]))
     for d, pairs in c.pairs():
-        lines += ["", f"`{d.name}` against `{first}`"]
-        for p in pairs:
-            lines += _pair(p, numbers)
+        yield section(f"`{d.name}` against `{first}`", Notes([line for p in pairs for line in _pair(p, numbers)]))
     if numbers.precision != OPEN:
-        lines += ["", f"ratios with numbers take the widths of {numbers.precision}; `--precision` changes them"]
-    return "\n".join(lines) + "\n"
+        yield section(f"ratios with numbers take the widths of {numbers.precision}; `--precision` changes them")
 
 
-def _pair(p: Pair, numbers: Numbers) -> list[str]:
-    lines = [f"  {LABELS[p.key]}"]
+def _pair(p: Pair, numbers: Numbers) -> Iterator[str]:
+    yield LABELS[p.key]
     if p.ratio is not None:
-        lines.append(f"    ratio      {p.ratio}{_numeric(p.ratio, numbers)}")
+        yield f"  ratio      {p.ratio}{_numeric(p.ratio, numbers)}"
     if p.limit is not None:
-        lines.append(f"    N -> oo    {p.limit}{_numeric(p.limit, numbers)}")
-    lines.append(f"    crossover  {p.crossover.verdict}")
+        yield f"  N -> oo    {p.limit}{_numeric(p.limit, numbers)}"
+    yield f"  crossover  {p.crossover.verdict}"
     if p.numeric is not None and p.numeric.verdict != p.crossover.verdict:
-        lines.append(f"               with numbers: {p.numeric.verdict}")
-    return lines
+        yield f"             with numbers: {p.numeric.verdict}"
 
 
 def _numeric(expr: Any, numbers: Numbers) -> str:
@@ -68,31 +71,19 @@ def _numeric(expr: Any, numbers: Numbers) -> str:
     return f" = {value}" if exact.denominator < 1000 else f" = {figure(exact)}"
 
 
-def to_json(c: Comparison, numbers: Numbers) -> dict[str, Any]:
-    """The comparison as JSON data, schema ``placeproof.compare/1``."""
+def _data(c: Comparison, numbers: Numbers) -> dict[str, Any]:
     strategies = []
     for d, form in zip(c.members, c.forms, strict=True):
-        values = {k: evaluate(e, numbers.values) for k, e in form.items()}
-        strategies.append(
-            {
-                "strategy": d.name,
-                "forms": {k: str(e) for k, e in form.items()},
-                "values": {k: plain(v) for k, v in values.items() if v is not None} if numbers.asked else {},
-            }
-        )
-    pairs = [{"strategy": d.name, "against": c.members[0].name, "figures": [_pair_json(p) for p in ps]} for d, ps in c.pairs()]
+        values = {k: evaluate(e, numbers.values) for k, e in form.items()} if numbers.asked else {}
+        strategies.append({"strategy": d.name, "forms": form, "values": {k: v for k, v in values.items() if v is not None}})
+    pairs = [{"strategy": d.name, "against": c.members[0].name, "figures": [_pair_data(p) for p in ps]} for d, ps in c.pairs()]
     return {"schema": "placeproof.compare/1", "strategies": strategies, "pairs": pairs}
 
 
-def _pair_json(p: Pair) -> dict[str, Any]:
-    return {
-        "key": p.key,
-        "ratio": str(p.ratio) if p.ratio is not None else None,
-        "limit": str(p.limit) if p.limit is not None else None,
-        "crossover": _crossover_json(p.crossover),
-        "crossover_with_numbers": _crossover_json(p.numeric) if p.numeric is not None else None,
-    }
+def _pair_data(p: Pair) -> dict[str, Any]:
+    crossovers = {"crossover": _crossover(p.crossover), "crossover_with_numbers": None if p.numeric is None else _crossover(p.numeric)}
+    return {"key": p.key, "ratio": p.ratio, "limit": p.limit, **crossovers}
 
 
-def _crossover_json(c: Crossover) -> dict[str, Any]:
+def _crossover(c: Crossover) -> dict[str, Any]:
     return {"variable": c.variable, "at": [str(r) for r in c.at], "verdict": c.verdict}

@@ -1,11 +1,12 @@
-"""What a configuration was read as: as text before a result, and as data inside it."""
+"""What a configuration was read as, as a document: its text stands before a result, its data inside of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from placeproof.importers import SYSTEMS, Imported, Reading, Role
+from placeproof.report.document import Document, Lines, Notes, Part, Section, section
 
 #: So many settings that a system passes over are shown.
 _MOST = 20
@@ -13,42 +14,38 @@ _MOST = 20
 _FEW = 6
 
 
-def text(imported: Imported) -> str:
-    """The strategy, what goes with it, what is not modelled, and how much says nothing about it."""
-    lines = [f"{imported.source}: {SYSTEMS[imported.system].title}, read as `{imported.expression}`"]
-    if imported.precision is not None:
-        lines.append(f"  precision  {imported.precision}")
-    if imported.numbers:
-        lines.append("  numbers    " + ", ".join(f"{name} = {value}" for name, value in imported.numbers.items()))
-    for name in imported.without:
-        lines.append(f"  without    {name}")
-    lines += _told(imported)
-    left = imported.of(Role.NOT_MODELLED)
-    if left:
-        lines.append("not modelled: nothing below speaks of these")
-        lines += _rows(left)
-    rest = imported.of(Role.NO_MATTER)
-    if rest:
-        shown = ", ".join(r.name for r in rest[:_FEW]) + (", ..." if len(rest) > _FEW else "")
-        lines.append(f"of no matter here: {len(rest)} setting{'' if len(rest) == 1 else 's'} ({shown})")
-    return "\n".join(lines) + "\n\n"
+def document(every: Sequence[Imported], *, alone: bool) -> Document:
+    """What configurations were read as. In data, every setting and what became of it; a list, but of one that is ``alone``."""
+    data = [_data(one) for one in every]
+    return Document(
+        name=", ".join(one.source for one in every),
+        sections=lambda: (section for one in every for section in _sections(one)),
+        data=lambda: data[0] if alone else data,
+    )
 
 
-def _told(imported: Imported) -> list[str]:
-    """What the system passes over, and what is to be known of settings that were read."""
-    lines = []
-    unknown = imported.of(Role.UNKNOWN)
+def _sections(imported: Imported) -> Iterator[Section]:
+    """The strategy, what goes with it, what is not modelled, and how much says nothing about it: one block of text."""
+    title = SYSTEMS[imported.system].title
+    also = [f"precision  {imported.precision}"] if imported.precision is not None else []
+    also += ["numbers    " + ", ".join(f"{name} = {value}" for name, value in imported.numbers.items())] if imported.numbers else []
+    parts: list[Part] = [Notes([*also, *(f"without    {name}" for name in imported.without)])]
+    unknown, left, rest = (imported.of(role) for role in (Role.UNKNOWN, Role.NOT_MODELLED, Role.NO_MATTER))
     if unknown:
-        title = SYSTEMS[imported.system].title
-        lines.append(f"unknown to {title}, which passes over them without a word: what they were to do is not done")
-        lines += _rows(unknown[:_MOST])
-        lines += [f"  and {len(unknown) - _MOST} more"] * (len(unknown) > _MOST)
-    told = [r for r in imported.readings if r.told and r.role is not Role.NOT_MODELLED]
-    return [*lines, "of what was read:", *_rows(told)] if told else lines
+        more = [f"and {len(unknown) - _MOST} more"] * (len(unknown) > _MOST)
+        parts.append(Lines([f"unknown to {title}, which passes over them without a word: what they were to do is not done"]))
+        parts.append(Notes([*_rows(unknown[:_MOST]), *more]))
+    known = [r for r in imported.readings if r.told and r.role is not Role.NOT_MODELLED]
+    parts += [Lines(["of what was read:"]), Notes(_rows(known))] if known else []
+    parts += [Lines(["not modelled: nothing below speaks of these"]), Notes(_rows(left))] if left else []
+    if rest:
+        names = ", ".join(r.name for r in rest[:_FEW]) + (", ..." if len(rest) > _FEW else "")
+        parts.append(Lines([f"of no matter here: {len(rest)} setting{'' if len(rest) == 1 else 's'} ({names})"]))
+    yield section(f"{imported.source}: {title}, read as `{imported.expression}`", *parts)
 
 
 def _rows(readings: Iterable[Reading]) -> list[str]:
-    return [f"  {r.name} = {_value(r.value)}: {r.note}" for r in readings]
+    return [f"{r.name} = {_value(r.value)}: {r.note}" for r in readings]
 
 
 def _value(value: object) -> str:
@@ -56,7 +53,7 @@ def _value(value: object) -> str:
     return shown if len(shown) <= 40 else shown[:37] + "..."
 
 
-def data(imported: Imported) -> dict[str, Any]:
+def _data(imported: Imported) -> dict[str, Any]:
     """Every setting and what became of it."""
     return {
         "system": imported.system,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placeproof.prove import Relation
-from placeproof.report.formats import expression_latex
+from placeproof.report.renderers import expression_latex
 from placeproof.theory.bibliography import known_to
 from placeproof.theory.claims import hypotheses
 from placeproof.theory.lock import read

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from placeproof.cost.derive import Derivation, evaluate
 from placeproof.cost.uneven import NOTES, Devices, Shards, following, fraction
 from placeproof.cost.values import Numbers
-from placeproof.report.units import bytes_text, figure, plain
+from placeproof.report.document import Document, Notes, Section, Table, section
+from placeproof.report.units import bytes_text, giga
 
 if TYPE_CHECKING:
     import sympy
@@ -75,30 +76,26 @@ def parts_text(parts: Iterable[Fraction]) -> str:
     return ", ".join(part if number == 1 else f"{number} of {part}" for part, number in runs)
 
 
-def numbers_text(d: Derivation, shards: Shards, numbers: Numbers) -> list[str]:
+def numbers(d: Derivation, shards: Shards, numbers: Numbers) -> Section:
     """The numbers of each device."""
-    rows = rows_of(_forms(d), shards, numbers.values)
-    return ["each device, GB", *_table(rows, shards), *_greatest(rows)]
+    return section("each device, GB", *_table(rows_of(_forms(d), shards, numbers.values), shards))
 
 
-def stages_text(stages: Sequence[StageCost], d: ModelDerivation, shards: Shards, numbers: Numbers) -> str:
-    """The numbers of each device of each stage, or nothing where none were asked for."""
-    rows = _stage_rows(stages, d, shards, numbers)
-    title = ["uneven parts", *(f"  {axis}: {parts_text(parts)}" for axis, parts in shards.parts.items())]
-    lines = [*title, *(_table(rows, shards) if numbers.asked else []), *(_greatest(rows) if numbers.asked else [])]
-    lines += [f"  - {note}" for note in (*NOTES, _STAGE_NOTE)]
-    return "\n".join(lines) + "\n"
+def stages(stages: Sequence[StageCost], d: ModelDerivation, shards: Shards, numbers: Numbers) -> Document:
+    """Each device of each stage: its formulas, which the stages of equal parts do not have, and its numbers where they were asked for.
+
+    Its data stand in a field of the model's.
+    """
+    rows = _stage_rows(stages, d, shards, numbers) if numbers.asked else []
+    parts = [f"{axis}: {parts_text(parts)}" for axis, parts in shards.parts.items()]
+    shown = section("uneven parts", Notes(parts), *(_table(rows, shards) if rows else ()), Notes([*NOTES, _STAGE_NOTE], items=True))
+    formulas = {cost.stage.name: _stage_forms(cost) for cost in stages}
+    return Document(name=d.linked.name, sections=lambda: [shown], data=lambda: _data(rows, shards) | {"formulas": formulas})
 
 
 def data(d: Derivation, shards: Shards, numbers: Numbers) -> dict[str, Any]:
     """The fractions, and the numbers of each device where numbers were asked for."""
     return _data(rows_of(_forms(d), shards, numbers.values) if numbers.asked else [], shards)
-
-
-def stages_data(stages: Sequence[StageCost], d: ModelDerivation, shards: Shards, numbers: Numbers) -> dict[str, Any]:
-    """The same of each device of each stage, with the formulas, which the stages of equal parts do not have."""
-    formulas = {cost.stage.name: {key: str(expr) for key, expr in _stage_forms(cost).items()} for cost in stages}
-    return _data(_stage_rows(stages, d, shards, numbers) if numbers.asked else [], shards) | {"formulas": formulas}
 
 
 def _forms(d: Derivation) -> dict[str, sympy.Expr]:
@@ -118,44 +115,36 @@ def _stage_forms(cost: StageCost) -> dict[str, sympy.Expr]:
     return forms | {"traffic.sent_per_device": sympy.Add(*cost.traffic().values())}
 
 
-def _table(rows: Sequence[Row], shards: Shards) -> list[str]:
+def _table(rows: Sequence[Row], shards: Shards) -> tuple[Table, Notes]:
+    """A row for each of the devices, and the one that has the most."""
     keys = [k for k in _COLUMNS if k in rows[0].values and (k not in _OPTIONAL or any(r.values[k] != 0 for r in rows))]
-    stages = any(r.stage for r in rows)
-    left = [(*([r.stage] if stages else []), *r.where, *(str(r.devices.values[str(fraction(a))]) for a in shards.axes)) for r in rows]
-    head = (*([""] if stages else []), *("" for _ in shards.axes), *(str(fraction(a)) for a in shards.axes))
-    cells = [(*head, *(_COLUMNS[k] for k in keys))]
-    cells += [(*names, *(_giga(r.values[k]) for k in keys)) for names, r in zip(left, rows, strict=True)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
-    names = len(head) - len(shards.axes)
-    return [
-        "  " + "  ".join(c.ljust(w) if i < names else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
-        for line in cells
+    named = any(r.stage for r in rows)
+    fractions = [str(fraction(a)) for a in shards.axes]
+    names = len(fractions) + named
+    cells = [
+        (*([r.stage] if named else []), *r.where, *(str(r.devices.values[f]) for f in fractions), *(giga(r.values[k]) for k in keys))
+        for r in rows
     ]
-
-
-def _giga(value: Fraction | None) -> str:
-    if value is None:
-        return "?"
-    return "0" if value == 0 else f"{float(value / 10**9):.4g}" if value < 10**13 else figure(value / 10**9)
+    head = (*[""] * names, *fractions, *(_COLUMNS[k] for k in keys))
+    return Table(cells, head, range(names, len(head))), Notes(_greatest(rows))
 
 
 def _greatest(rows: Sequence[Row]) -> list[str]:
-    found = greatest(rows)
-    if found is None:
+    most = greatest(rows)
+    if most is None:
         return []
-    key, row, value = found
+    key, row, value = most
     words = {"memory.peak": "greatest peak", "memory.model_states": "most model states"}
-    return [f"  {words[key]}: {bytes_text(value)}, {', '.join((*filter(None, [row.stage]), *row.where))}"]
+    return [f"{words[key]}: {bytes_text(value)}, {', '.join((*filter(None, [row.stage]), *row.where))}"]
 
 
 def _data(rows: Sequence[Row], shards: Shards) -> dict[str, Any]:
-    found = greatest(rows)
-    most = None if found is None else {"key": found[0], **_at(found[1]), "value": plain(found[2])}
+    most = greatest(rows)
     return {
         "parts": {axis: [str(part) for part in parts] for axis, parts in shards.parts.items()},
-        "symbols": {axis: {"own": str(fraction(axis)), "next": str(following(axis))} for axis in shards.axes},
-        "devices": [{**_at(r), "values": {k: plain(v) for k, v in r.values.items() if v is not None}} for r in rows],
-        "greatest": most,
+        "symbols": {axis: {"own": fraction(axis), "next": following(axis)} for axis in shards.axes},
+        "devices": [{**_at(r), "values": {k: v for k, v in r.values.items() if v is not None}} for r in rows],
+        "greatest": None if most is None else {"key": most[0], **_at(most[1]), "value": most[2]},
     }
 
 

@@ -33,6 +33,27 @@ def bytes_text(value: Fraction, *, giga: bool = True) -> str:
     return f"{figure(value)} B"
 
 
+def giga(value: Fraction | None) -> str:
+    """Gigabytes without their unit, for columns; ``?`` where the number is not known."""
+    if value is None:
+        return "?"
+    return "0" if value == 0 else f"{float(value / 10**9):.4g}" if value < 10**13 else figure(value / 10**9)
+
+
+def percent(value: Fraction) -> str:
+    """``48.85 %``."""
+    return f"{float(100 * value):.4g} %"
+
+
+_SECONDS = (("s", 1), ("ms", 10**3), ("us", 10**6))
+
+
+def seconds_text(value: Fraction) -> str:
+    """``1.25 s``, ``30.1 ms``, ``14 us``."""
+    unit, scale = next(((u, n) for u, n in _SECONDS if value * n >= 1), _SECONDS[-1])
+    return f"{float(value * scale):.4g} {unit}" if value else "0"
+
+
 def plain(value: Any) -> int | float:
     """An exact number as JSON has it: an integer where it is one."""
     return value.numerator if value.denominator == 1 else float(value)

@@ -344,7 +344,8 @@ def test_formulas_elsewhere_have_the_parts(form: str) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("zero3", "--shards", "dp=1:1", "--program"), "`--program` does not go with `--shards`"),
+        (("zero3", "--shards", "dp=1:1", "--shapes", "x.toml"), "`--shapes` does not go with `--shards`"),
+        (("zero3", "--shards", "dp=1:1", "--model", "llama3-8b", "--latex"), "`--latex` does not go with `--shards`"),
         (("zero3", "--shards", "dp=1:1", "--model", "llama3-8b", "--cluster", "dgx-h100"), "`--cluster` does not go with `--shards`"),
         (("zero3", "--shards", "dp=1:2", "--set", "N=3"), "N"),
         (("zero3(", "--shards", "dp=1,2", "--set", "Q=1"), "3 problems"),

@@ -308,11 +308,11 @@ def test_the_command_prints_what_it_derives(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["derive", "ddp", "--model", "llama3-8b", "--program", "--fp8"], "`--fp8` does not go with `--program`"),
-        (["derive", "ddp", "--model", "llama3-8b", "--program", "--cluster", "dgx-h100"], "`--cluster` does not go with `--program`"),
-        (["derive", "FILE", "--latex"], "--latex does not go with a model's program"),
-        (["derive", "FILE", "--groups"], "--groups does not go with a model's program"),
-        (["prove", "FILE", "--against", "ddp"], "`--against` does not go with a model"),
+        (["derive", "FILE", "--stages", "8,8,8,8"], "`--stages` does not go with a model's program"),
+        (["derive", "FILE", "--recompute", "full"], "`--recompute` does not go with a model's program"),
+        (["derive", "FILE", "--groups"], "`--groups` does not go with a model's program"),
+        (["derive", "FILE", "--groups", "--shards", "dp=1:1"], "`--groups` and `--shards` do not go with a model's program"),
+        (["prove", "FILE", "--against", "ddp"], "defines the blocks of a model beside its step"),
         (["compare", "FILE", "ddp"], "defines the blocks of a model beside its step"),
     ],
 )

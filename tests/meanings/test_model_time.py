@@ -24,7 +24,7 @@ from placeproof.cost.model import ModelDerivation, derive_model
 from placeproof.cost.model.prices import layout
 from placeproof.cost.model.time import EFFICIENCY, OVERLAP, ModelTime, Overlap, StepTime, step_time, utilisation
 from placeproof.models import load
-from placeproof.report.models.time import seconds_text
+from placeproof.report.units import seconds_text
 from placeproof.strategies import parse_strategy
 
 OVERLAPS: tuple[Overlap, ...] = ("none", "data", "all")

@@ -1,71 +1,64 @@
-"""Exact bytes of one device as text and as JSON."""
+"""Exact bytes of one device as a document: the schema ``placeproof.exact/1``, and its text."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from math import prod
 from typing import Any
 
-from placeproof.collectives import COLLECTIVES
-from placeproof.core.exchange import Exchange
-from placeproof.core.shapes import Shapes
+from placeproof.cost.exact.bytes import ExactBytes
 from placeproof.cost.exact.choose import Change
-from placeproof.cost.exact.predict import Predicted
 from placeproof.profiles.profile import Implementation
-
-SCHEMA = "placeproof.exact/1"
-Row = tuple[str, tuple[str, ...], str, int]
+from placeproof.report.document import Document, Lines, Notes, Part, Section, Table, section
 
 
-def grouped(exchanges: tuple[Exchange, ...]) -> Counter[Row]:
-    """Equal calls of one phase together, in the order of their first."""
-    return Counter((e.kind, e.axes, e.phase, e.bytes) for e in exchanges)
+def document(b: ExactBytes) -> Document:
+    """What a device exchanges and holds. In data, bytes are whole numbers; ``sent`` is a fraction as a text."""
+    return Document(name=b.strategy.name, sections=lambda: _sections(b), data=lambda: data(b, b.programs))
 
 
-def sent(exchanges: tuple[Exchange, ...], degree: Mapping[str, int]) -> Fraction:
-    """Bytes that one device sends, by ring algorithms."""
-    total = Fraction(0)
-    for one in exchanges:
-        devices = prod(degree.get(a, 1) for a in one.axes)
-        total += COLLECTIVES[one.kind].sent(Fraction(devices), Fraction(one.bytes))
-    return total
+def data(b: ExactBytes, programs: Sequence[str]) -> dict[str, Any]:
+    """The values. ``programs``: what is said to be run."""
+    return {
+        "schema": "placeproof.exact/1",
+        "strategy": b.strategy.name,
+        "program": "; ".join(programs),
+        "implementations": [one.name for one in b.implementations],
+        "model": {"name": b.shapes.name, "parameters": b.shapes.elements, "units": len(b.shapes.units)},
+        "mesh": b.mesh,
+        "rank": b.rank,
+        "calls": [
+            {"kind": kind, "axes": axes, "phase": phase, "bytes": size, "count": count}
+            for (kind, axes, phase, size), count in b.calls.items()
+        ],
+        "sent": str(b.sent),
+        "memory": b.predicted.memory,
+        "held": b.predicted.held,
+        "differences": [{"name": c.name, "text": c.text, "bytes": c.bytes, "calls": c.calls, "memory": c.memory} for c in b.changes],
+        "assumes": b.assumed,
+    }
 
 
-def header(name: str, implementations: tuple[Implementation, ...], shapes: Shapes, programs: tuple[str, ...]) -> str:
-    """What is told of: the strategy, who runs it how, the model, and the strategies whose step programs are run."""
-    if len(programs) == 1:
-        one = programs[0]
+def _sections(b: ExactBytes) -> Iterator[Section]:
+    if len(b.programs) == 1:
+        (one,) = b.programs
         proved = f'its step program: `placeproof prove "{one}"` proves it, `placeproof derive "{one}" --program` shows it'
     else:
-        proved = f"its step programs, each for some of the weights, and each proved by `placeproof prove`: {'; '.join(programs)}"
-    return (
-        f"{name}: {'; '.join(dict.fromkeys(one.title for one in implementations))}\n"
-        f"model: {shapes.name}; {shapes.elements:,} parameters in {len(shapes.units)} units\n"
-        f"{proved}\n"
-    )
+        proved = f"its step programs, each for some of the weights, and each proved by `placeproof prove`: {'; '.join(b.programs)}"
+    model = f"model: {b.shapes.name}; {b.shapes.elements:,} parameters in {len(b.shapes.units)} units"
+    yield section(f"{b.strategy.name}: {b.title}", Lines([model, proved]))
+    calls = [(kind, ", ".join(axes), phase, f"{size:,}", f"x {n}") for (kind, axes, phase, size), n in b.calls.items()]
+    sent = [f"sent by this device, ring algorithms: {_number(b.sent)}"] if calls else ["nothing"]
+    title = f"what {b.where} exchanges in a step: bytes of the tensor that a call is about"
+    yield section(title, Table(calls, right=(3,)), Notes(sent))
+    beside = {state: f"of which held {amount:,}; the rest is padding" for state, amount in b.predicted.padded.items()}
+    states = [(state, f"{amount:,}", beside.get(state, "")) for state, amount in b.predicted.memory.items()]
+    yield section(f"what {b.where} {'allocates' if b.predicted.held else 'holds'}, bytes", Table(states, right=(1,)))
+    yield section("otherwise than in the ideal", _differences(b.changes))
+    yield section("taken for granted", Notes(b.assumed))
 
 
-def exchanged(exchanges: tuple[Exchange, ...], degree: Mapping[str, int]) -> str:
-    """A table of calls, and what one device sends."""
-    rows = [(kind, ", ".join(axes), phase, f"{size:,}", f"x {n}") for (kind, axes, phase, size), n in grouped(exchanges).items()]
-    if not rows:
-        return "  nothing\n"
-    wide = [max(len(row[i]) for row in rows) for i in range(5)]
-    lines = [f"  {a:<{wide[0]}}  {b:<{wide[1]}}  {c:<{wide[2]}}  {d:>{wide[3]}}  {e}" for a, b, c, d, e in rows]
-    return "\n".join(lines) + f"\n  sent by this device, ring algorithms: {_number(sent(exchanges, degree))}\n"
-
-
-def memory(told: Predicted) -> str:
-    """A table of what a device allocates, and what of it holds elements, where the rest is padding."""
-    wide = max(len(k) for k in told.memory)
-    number = max(len(f"{v:,}") for v in told.memory.values())
-    beside = {state: f"  of which held {amount:,}; the rest is padding" for state, amount in told.padded.items()}
-    return "".join(f"  {k:<{wide}}  {v:>{number},}{beside.get(k, '')}\n" for k, v in told.memory.items())
-
-
-def differences(changes: tuple[Change, ...]) -> str:
+def _differences(changes: Sequence[Change]) -> Part:
     """What is otherwise than in the ideal, and what that makes."""
     lines = []
     for one in changes:
@@ -73,123 +66,57 @@ def differences(changes: tuple[Change, ...]) -> str:
         made += [f"{kind} {count:+,} calls" for kind, count in one.calls.items() if kind not in one.bytes]
         made += [f"{state} {amount:+,} B" for state, amount in one.memory.items()]
         names, texts = one.name.split(", "), one.text.split("\n")
-        told = zip(names, texts, strict=True) if len(names) == len(texts) else [(one.name, one.text)]
-        lines += [*(f"  {name}: {text}" for name, text in told), f"    here: {', '.join(made) or 'nothing'}"]
-    return "\n".join(lines) + "\n" if lines else "  nothing\n"
+        pairs = zip(names, texts, strict=True) if len(names) == len(texts) else [(one.name, one.text)]
+        lines += [*(f"{name}: {text}" for name, text in pairs), f"  here: {', '.join(made) or 'nothing'}"]
+    return Notes(lines or ["nothing"])
 
 
-def assumed(implementations: Iterable[Implementation]) -> list[str]:
-    """What exact bytes take for granted, each once."""
-    return list(dict.fromkeys(text for one in implementations for text in one.assumes))
+def comparison(every: Mapping[str, ExactBytes], programs: Mapping[str, str]) -> Document:
+    """Profiles side by side: bytes and calls of each kind of exchange, what is sent, what is allocated, and why they differ.
 
-
-def prediction(
-    name: str,
-    implementations: tuple[Implementation, ...],
-    shapes: Shapes,
-    programs: tuple[str, ...],
-    where: str,
-    told: Predicted,
-    changes: tuple[Change, ...],
-    degree: Mapping[str, int],
-) -> str:
-    """The whole text."""
-    return (
-        header(name, implementations, shapes, programs)
-        + f"\nwhat {where} exchanges in a step: bytes of the tensor that a call is about\n"
-        + exchanged(told.exchanges, degree)
-        + f"\nwhat {where} {'allocates' if told.held else 'holds'}, bytes\n"
-        + memory(told)
-        + "\notherwise than in the ideal\n"
-        + differences(changes)
-        + "\ntaken for granted\n"
-        + "".join(f"  {text}\n" for text in assumed(implementations))
+    ``programs``: the strategy as each profile lowers it.
+    """
+    profiles = {profile: data(b, (programs[profile],)) for profile, b in every.items()}
+    return Document(
+        name=next(iter(every.values())).strategy.name,
+        sections=lambda: _side_by_side(every, programs),
+        data=lambda: {"schema": "placeproof.exact-comparison/1", "profiles": profiles},
     )
 
 
-Told = tuple[Predicted, tuple[Change, ...], Predicted]
+def _side_by_side(every: Mapping[str, ExactBytes], programs: Mapping[str, str]) -> Iterator[Section]:
+    first = next(iter(every.values()))
+    shapes = first.shapes
+    yield section(f"{first.strategy.name} on {shapes.name}, {shapes.elements:,} parameters in {len(shapes.units)} units; {first.where}")
+    yield section("", Lines([f"{profile}: {every[profile].title}: `{program}`" for profile, program in programs.items()]))
+    yield section("", Table(_rows(list(every.values())), ("bytes", *every), range(1, len(every) + 1)))
+    for profile, b in every.items():
+        yield from [section(f"{profile}, otherwise than in the ideal", _differences(b.changes))] if b.changes else []
+    for profile, b in every.items():
+        yield section(f"{profile}, taken for granted", Notes(b.assumed))
 
 
-def comparison(
-    name: str,
-    every: Mapping[str, tuple[Implementation, ...]],
-    shapes: Shapes,
-    programs: Mapping[str, str],
-    where: str,
-    told: Mapping[str, Told],
-    degree: Mapping[str, int],
-) -> str:
-    """Profiles side by side: bytes and calls of each kind of exchange, what is sent, what is allocated, and why they differ."""
-    lines = [f"{name} on {shapes.name}, {shapes.elements:,} parameters in {len(shapes.units)} units; {where}", ""]
-    for profile, program in programs.items():
-        lines.append(f"{profile}: {'; '.join(dict.fromkeys(i.title for i in every[profile]))}: `{program}`")
-    after = {profile: one[2] for profile, one in told.items()}
-    kinds = dict.fromkeys((e.kind, e.axes) for one in after.values() for e in one.exchanges)
-    rows = [["bytes", *after]]
-    for kind, axes in kinds:
-        of = [[e for e in one.exchanges if (e.kind, e.axes) == (kind, axes)] for one in after.values()]
-        rows.append([f"{kind} over {', '.join(axes)}", *(f"{sum(e.bytes for e in some):,} in {len(some)}" for some in of)])
-    rows.append(["sent, ring algorithms", *(_number(sent(one.exchanges, degree)) for one in after.values())])
-    for state in dict.fromkeys(s for one in after.values() for s in one.memory):
-        rows.append([state, *(f"{one.memory[state]:,}" if state in one.memory else "" for one in after.values())])
-    for state in dict.fromkeys(s for one in after.values() for s in one.padded):
-        rows.append([f"{state}, held", *(f"{one.held[state]:,}" if state in one.held else "" for one in after.values())])
-    wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines.append("")
-    lines += ["  ".join([f"  {row[0]:<{wide[0]}}", *(f"{c:>{w}}" for c, w in zip(row[1:], wide[1:], strict=True))]) for row in rows]
-    text = "\n".join(lines) + "\n"
-    for profile, (_, changes, _) in told.items():
-        if changes:
-            text += f"\n{profile}, otherwise than in the ideal\n" + differences(changes)
-    for profile, implementations in every.items():
-        text += f"\n{profile}, taken for granted\n" + "".join(f"  {one}\n" for one in assumed(implementations))
-    return text
+def _rows(every: Sequence[ExactBytes]) -> list[list[str]]:
+    predicted = [b.predicted for b in every]
+    rows = []
+    for kind, axes in dict.fromkeys((e.kind, e.axes) for p in predicted for e in p.exchanges):
+        calls = [[e for e in p.exchanges if (e.kind, e.axes) == (kind, axes)] for p in predicted]
+        rows.append([f"{kind} over {', '.join(axes)}", *(f"{sum(e.bytes for e in some):,} in {len(some)}" for some in calls)])
+    rows.append(["sent, ring algorithms", *(_number(b.sent) for b in every)])
+    states = [("", p.memory, p.memory) for p in predicted], [(", held", p.padded, p.held) for p in predicted]
+    for kinds in states:
+        for state in dict.fromkeys(s for _, named, _ in kinds for s in named):
+            rows.append([f"{state}{kinds[0][0]}", *(f"{amounts[state]:,}" if state in amounts else "" for _, _, amounts in kinds)])
+    return rows
 
 
 def _number(value: Fraction) -> str:
     return f"{value.numerator:,}" if value.denominator == 1 else f"{float(value):,.1f}"
 
 
-def named(every: Mapping[str, tuple[Implementation, ...]]) -> str:
+def named(every: Mapping[str, tuple[Implementation, ...]]) -> Iterator[Section]:
     """What profiles make otherwise, in words alone."""
-    text = ""
     for profile, implementations in every.items():
-        told = {name: why for one in implementations for name, why in one.differences.items()}
-        if told:
-            text += f"\n{profile}, otherwise than in the ideal\n" + "".join(f"  {name}: {why}\n" for name, why in told.items())
-    return text
-
-
-def as_data(
-    name: str,
-    implementations: tuple[Implementation, ...],
-    shapes: Shapes,
-    programs: tuple[str, ...],
-    mesh: Mapping[str, int],
-    rank: int,
-    told: Predicted,
-    changes: tuple[Change, ...],
-    degree: Mapping[str, int],
-) -> dict[str, Any]:
-    """The same for JSON. Bytes are whole numbers; ``sent`` is a fraction as a text."""
-    calls = [
-        {"kind": kind, "axes": list(axes), "phase": phase, "bytes": size, "count": count}
-        for (kind, axes, phase, size), count in grouped(told.exchanges).items()
-    ]
-    return {
-        "schema": SCHEMA,
-        "strategy": name,
-        "program": "; ".join(programs),
-        "implementations": [one.name for one in implementations],
-        "model": {"name": shapes.name, "parameters": shapes.elements, "units": len(shapes.units)},
-        "mesh": dict(mesh),
-        "rank": rank,
-        "calls": calls,
-        "sent": str(sent(told.exchanges, degree)),
-        "memory": dict(told.memory),
-        "held": dict(told.held),
-        "differences": [
-            {"name": c.name, "text": c.text, "bytes": dict(c.bytes), "calls": dict(c.calls), "memory": dict(c.memory)} for c in changes
-        ],
-        "assumes": assumed(implementations),
-    }
+        differences = {name: why for one in implementations for name, why in one.differences.items()}
+        if differences:
+            yield section(f"{profile}, otherwise than in the ideal", Notes([f"{name}: {why}" for name, why in differences.items()]))

@@ -1,9 +1,10 @@
-"""The second argument for "for every number of devices", as text and as JSON data."""
+"""The second argument for "for every number of devices", in words and as JSON data."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from placeproof.report.document import Notes, Section, section
 from placeproof.semantics.judge.cutoff import Covered, NotCovered
 
 
@@ -21,18 +22,18 @@ def data(found: Covered | NotCovered) -> dict[str, Any]:
     }
 
 
-def shown(found: dict[str, Any]) -> str:
+def shown(found: dict[str, Any]) -> Section:
     """The same in words."""
     if not found["covered"]:
         where = f" (line {found['line']})" if found["line"] else ""
-        return f"\nsecond opinion: the cut-off does not cover this: {found['why']}{where}\n"
-    lines = [f"\nsecond opinion: right for every number of devices by {found['runs']} runs, too"]
+        return section(f"second opinion: the cut-off does not cover this: {found['why']}{where}")
+    lines = []
     for axis, values in found["values"].items():
         if len(values) == 1:
-            lines.append(f"  {axis} = {values[0]}: it is given")
+            lines.append(f"{axis} = {values[0]}: it is given")
         else:
-            at = ", ".join(map(str, values))
-            lines.append(f"  {axis} = {at}: coefficients are rational functions of {axis} of degree {found['degree'][axis]} at most")
+            listed = ", ".join(map(str, values))
+            lines.append(f"{axis} = {listed}: coefficients are rational functions of {axis} of degree {found['degree'][axis]} at most")
     counts, units = (", ".join(map(str, found[name])) for name in ("microbatches", "units"))
-    lines.append(f"  micro-batches: {counts}; units in the model: {units}; of other numbers of these it says nothing")
-    return "\n".join(lines) + "\n"
+    lines.append(f"micro-batches: {counts}; units in the model: {units}; of other numbers of these it says nothing")
+    return section(f"second opinion: right for every number of devices by {found['runs']} runs, too", Notes(lines))

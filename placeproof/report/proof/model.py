@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from placeproof.report.diagnostics import excerpt
-from placeproof.report.proof import data as of_part
+from placeproof.report.document import Code, Document, Lines, Notes, Section, section
 from placeproof.report.proof import text as part
+from placeproof.report.proof.data import judgement
 from placeproof.semantics.judge.model import JudgedModel
 from placeproof.semantics.judge.verdict import Judged
 from placeproof.semantics.linked.contract import Contract, contract_of
@@ -19,43 +20,36 @@ _SAYS = (
 )
 
 
-def judgement(judged: JudgedModel) -> str:
-    """Everything that was found out, the verdict first."""
-    title = title_of(judged)
-    first = f"{title}: {judged.word}" + (f" for {part.for_all(judged.step)}" if judged.word == "proved" else "")
-    blocks = [[first, *(_SAYS if judged.word == "proved" else ())], *_wrong(judged)]
-    blocks += [_blocks(judged), ["the step, for blocks that keep their contracts", *part.obligations(judged.step.settled)[1:]]]
-    blocks += [part.assumptions(judged.step)]
-    blocks += [["not asked", *(f"  {text}" for text in judged.not_asked)]] if judged.not_asked else []
-    blocks += [[_counts(judged)]]
-    return "\n\n".join("\n".join(lines) for lines in blocks) + "\n"
+def document(judged: JudgedModel, opinion: dict[str, Any] | None = None) -> Document:
+    """Everything that was found out, the verdict first. ``opinion``: what a second solver says, by its field in data."""
+    name = f"{judged.linked.model} under {judged.linked.name}"
+    return Document(name=name, sections=lambda: _sections(name, judged, opinion or {}), data=lambda: _data(judged) | (opinion or {}))
 
 
-def title_of(judged: JudgedModel) -> str:
-    """The model and the strategy."""
-    return f"{judged.linked.model} under {judged.linked.name}"
-
-
-def _wrong(judged: JudgedModel) -> Iterator[list[str]]:
-    """What is refuted or unknown, part by part."""
+def _sections(name: str, judged: JudgedModel, opinion: dict[str, Any]) -> Iterator[Section]:
+    proved = judged.word == "proved"
+    yield section(f"{name}: {judged.word}" + (f" for {part.for_all(judged.step)}" if proved else ""), *([Lines(_SAYS)] if proved else []))
     for breach in judged.breaches:
-        yield [
-            f"error: block `{breach.block}` breaks its contract",
-            *(excerpt(breach.place) if breach.place is not None else ()),
-            f"   = {breach.text}",
-        ]
-    for name, verdict in judged.named:
+        place = [] if breach.place is None else excerpt(breach.place)
+        yield section(f"error: block `{breach.block}` breaks its contract", Code([*place, f"   = {breach.text}"]))
+    for called, verdict in judged.named:
         if verdict.word != "proved":
-            yield part.opening(name, verdict)
+            yield part.opening(called, verdict)
+    yield section("blocks", Code(list(_blocks(judged))))
+    yield part.obligations(judged.step.settled, "the step, for blocks that keep their contracts")
+    yield part.assumptions(judged.step)
+    if judged.not_asked:
+        yield section("not asked", Notes(judged.not_asked))
+    yield section(_counts(judged))
+    if "second_opinion" in opinion:
+        yield part.second_opinion(opinion["second_opinion"])
 
 
-def _blocks(judged: JudgedModel) -> list[str]:
+def _blocks(judged: JudgedModel) -> Iterator[str]:
     width = max(map(len, judged.blocks))
-    lines = ["blocks"]
     for name, verdict in judged.blocks.items():
-        lines.append(f"  {name.ljust(width)}  {verdict.word}: {_proofs(verdict)}")
-        lines += [f"  {' ' * width}    {text}" for text in _weights(contract_of(judged.linked.blocks[name]))]
-    return lines
+        yield f"  {name.ljust(width)}  {verdict.word}: {_proofs(verdict)}"
+        yield from (f"  {' ' * width}    {text}" for text in _weights(contract_of(judged.linked.blocks[name])))
 
 
 def _proofs(verdict: Judged) -> str:
@@ -78,19 +72,17 @@ def _counts(judged: JudgedModel) -> str:
     return f"{judged.word}: {of}, {proved} of {len(settled)} obligations proved in {1e3 * seconds:.0f} ms; {runs} runs agree"
 
 
-def data(judged: JudgedModel) -> dict[str, Any]:
-    """The same as JSON data: the schema ``placeproof.prove-model/1`` (``docs/reference/prove-model.schema.json``)."""
+def _data(judged: JudgedModel) -> dict[str, Any]:
+    """The same as data: the schema ``placeproof.prove-model/1`` (``docs/reference/prove-model.schema.json``)."""
+    contracts = {name: _contract(contract_of(block)) for name, block in judged.linked.blocks.items()}
     return {
         "schema": "placeproof.prove-model/1",
         "model": judged.linked.model,
         "strategy": judged.linked.name,
         "verdict": judged.word,
-        "blocks": {
-            name: {"contract": _contract(contract_of(judged.linked.blocks[name])), **of_part.judgement(name, verdict)}
-            for name, verdict in judged.blocks.items()
-        },
+        "blocks": {name: {"contract": contracts[name], **judgement(name, verdict)} for name, verdict in judged.blocks.items()},
         "breaches": [{"block": b.block, "line": None if b.place is None else b.place.line, "text": b.text} for b in judged.breaches],
-        "step": of_part.judgement(judged.linked.name, judged.step),
+        "step": judgement(judged.linked.name, judged.step),
         "not_asked": list(judged.not_asked),
     }
 

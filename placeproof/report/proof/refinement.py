@@ -1,64 +1,51 @@
-"""What came out when a step was held against another one, as text and as data."""
+"""What came out when a step was held against another one, as a document."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from placeproof.core.diagnostics import Place
 from placeproof.report.diagnostics import excerpt
-from placeproof.report.proof.text import judgement
+from placeproof.report.document import Document, Lines, Notes, Section, section
+from placeproof.report.proof.text import document as judgement
 from placeproof.semantics.judge.refine import PARTS, Difference, Refinement
 
 
-def refinement(subject: str, against: str, found: Refinement) -> str:
+def document(subject: str, against: str, found: Refinement) -> Document:
     """The word, where the two differ, and the judgement of what is not proved."""
-    blocks = [_said(subject, against, found)]
+    return Document(name=subject, sections=lambda: _sections(subject, against, found), data=lambda: _data(subject, against, found))
+
+
+def _sections(subject: str, against: str, found: Refinement) -> Iterator[Section]:
+    yield _verdict(subject, against, found)
     if found.differences:
-        blocks.append([line for d in found.differences[:1] for line in _first(subject, against, d)])
-        rest = found.differences[1:]
-        blocks += [["then also", *(_line(d) for d in rest)]] if rest else []
-    text = "\n\n".join("\n".join(b) for b in blocks) + "\n"
+        first, *rest = found.differences
+        lines: list[str] = []
+        for name, value, place in ((subject, first.left, first.left_place), (against, first.right, first.right_place)):
+            lines += [f"{name}: {value}", *(excerpt(place) if place is not None else [])]
+        yield section(f"the first difference{_of(first)}: {PARTS[first.part]}", Notes(lines))
+        yield from [section("then also", Notes([f"{PARTS[d.part]}{_of(d)}: {d.left}; there: {d.right}" for d in rest]))] if rest else []
     for name, judged in ((subject, found.left), (against, found.right)):
-        text += "" if judged.word == "proved" else "\n" + judgement(name, judged)
-    return text
+        yield from [] if judged.word == "proved" else judgement(name, judged).sections()
 
 
-def _said(subject: str, against: str, found: Refinement) -> list[str]:
+def _verdict(subject: str, against: str, found: Refinement) -> Section:
     if found.word == "refines":
-        return [
-            f"{subject} refines {against}",
-            "Both are proved, and they do the same with every group of parameters: the same placements, gathers, reductions and scale.",
-        ]
-    lines = [f"{subject}: {found.word} (against {against})"]
+        same = "Both are proved, and they do the same with every group of parameters: the same placements, gathers, reductions and scale."
+        return section(f"{subject} refines {against}", Lines([same]))
+    lines = []
     if found.word == "differs, and both are proved":
         lines.append("The difference is harmless for what is trained: every device ends with what one device computes, in both.")
     if not found.differences:
         lines.append("No part of the flows differs: what is wrong is wrong on the way from one to the next.")
-    return lines
-
-
-def _first(subject: str, against: str, one: Difference) -> list[str]:
-    lines = [f"the first difference{_of(one)}: {PARTS[one.part]}"]
-    for name, value, place in ((subject, one.left, one.left_place), (against, one.right, one.right_place)):
-        lines.append(f"  {name}: {value}")
-        lines += [f"  {line}" for line in _shown(place)]
-    return lines
-
-
-def _shown(place: Place | None) -> list[str]:
-    return excerpt(place) if place is not None else []
+    return section(f"{subject}: {found.word} (against {against})", Lines(lines))
 
 
 def _of(one: Difference) -> str:
     return f" (group {one.group})" if one.group not in ("", "all") else ""
 
 
-def _line(one: Difference) -> str:
-    return f"  {PARTS[one.part]}{_of(one)}: {one.left}; there: {one.right}"
-
-
-def data(subject: str, against: str, found: Refinement) -> dict[str, Any]:
-    """The same as an object."""
+def _data(subject: str, against: str, found: Refinement) -> dict[str, Any]:
     return {
         "subject": subject,
         "against": against,

@@ -1,17 +1,21 @@
-"""A judgement as text: proved with its obligations, refuted with numbers to check by hand, or unknown with what was tried."""
+"""A judgement as a document: proved with its obligations, refuted with numbers to check by hand, or unknown with what was tried."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from typing import Any
 
 from placeproof.core.diagnostics import Place
 from placeproof.programs import Resolved
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
+from placeproof.report.document import Code, Document, Lines, Notes, Part, Section, Table, section
+from placeproof.report.proof import cutoff
 from placeproof.semantics import tensors
 from placeproof.semantics.judge.explain import explain
+from placeproof.semantics.judge.search import Found
 from placeproof.semantics.judge.verdict import Judged, Settled
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.script import inputs, missing, shown_pair, what_differs
@@ -19,16 +23,27 @@ from placeproof.semantics.meaning.script import inputs, missing, shown_pair, wha
 _MOST_INPUTS = 12
 
 
-def judgement(subject: str, judged: Judged) -> str:
-    """Everything that was found out about a program."""
-    blocks = [opening(subject, judged)]
-    blocks += [obligations(judged.settled)] if judged.settled else []
-    blocks += [assumptions(judged)] if not judged.program.tensors else []
-    blocks += [[f"warning: {text}{_line(place)}"] for text, place in judged.warnings]
-    return "\n\n".join("\n".join(b) for b in [*blocks, [_counts(judged)]]) + "\n"
+def document(subject: str, judged: Judged, opinion: dict[str, Any] | None = None) -> Document:
+    """Everything that was found out about a program. ``opinion``: what a second solver or argument says, by its field in data."""
+    from placeproof.report.proof.data import judgement as data
+
+    return Document(
+        name=subject, sections=lambda: _sections(subject, judged, opinion or {}), data=lambda: data(subject, judged) | (opinion or {})
+    )
 
 
-def opening(subject: str, judged: Judged) -> list[str]:
+def _sections(subject: str, judged: Judged, opinion: Mapping[str, Any]) -> Iterator[Section]:
+    yield opening(subject, judged)
+    yield from [obligations(judged.settled)] if judged.settled else []
+    yield from [assumptions(judged)] if not judged.program.tensors else []
+    for text, place in judged.warnings:
+        yield section(f"warning: {text}{_line(place)}")
+    yield section(_counts(judged))
+    yield from [second_opinion(opinion["second_opinion"])] if "second_opinion" in opinion else []
+    yield from [cutoff.shown(opinion["cutoff"])] if "cutoff" in opinion else []
+
+
+def opening(subject: str, judged: Judged) -> Section:
     """The verdict: for what it is proved, the numbers that refute it, or why it is unknown."""
     return {"proved": _proved, "refuted": _refuted, "unknown": _unknown}[judged.word](subject, judged)
 
@@ -44,42 +59,46 @@ def for_all(judged: Judged) -> str:
     return ", ".join([*judged.for_all, *fixed]) or "one device"
 
 
-def _proved(subject: str, judged: Judged) -> list[str]:
+def _proved(subject: str, judged: Judged) -> Section:
+    title = f"{subject}: proved for {for_all(judged)}"
     if judged.program.tensors:
-        return [
-            f"{subject}: proved for {for_all(judged)}",
+        lines = [
             "Every device returns what one device computes: for all of these degrees, any sizes of the dimensions (parts may be uneven),",
             "any numbers, and any elementwise functions. Gradients are derivatives.",
         ]
-    return [
-        f"{subject}: proved for {for_all(judged)}",
-        "One step on the mesh leaves every device with what one device computes from the whole global batch: for all of these",
-        "degrees, any model, any samples, and shards of any sizes (who owns an element is an arbitrary function).",
-    ]
+    else:
+        lines = [
+            "One step on the mesh leaves every device with what one device computes from the whole global batch: for all of these",
+            "degrees, any model, any samples, and shards of any sizes (who owns an element is an arbitrary function).",
+        ]
+    return section(title, Lines(lines))
 
 
-def _refuted(subject: str, judged: Judged) -> list[str]:
+def _refuted(subject: str, judged: Judged) -> Section:
     assert judged.found is not None
-    about = judged.about
-    lines = [f"{subject}: refuted"]
+    about, found = judged.about, judged.found
+    lines = []
     if about is not None:
         lines += ["", f"error: {about.condition} is broken"]
         lines += excerpt(about.place) if about.place is not None else []
         lines.append(f"   = it does not hold that {about.name}")
-    if isinstance(judged.found, tensors.Found):
-        return lines + _of_tensors(judged.program, judged.found)
-    setup, what = judged.found.setup, judged.found.what
+    lines += _of_tensors(judged.program, found) if isinstance(found, tensors.Found) else _of_step(judged, found)
+    return section(f"{subject}: refuted", Code(lines))
+
+
+def _of_step(judged: Judged, found: Found) -> list[str]:
+    """A run of a training step."""
+    setup, what = found.setup, found.what
     mesh = ", ".join([*(f"{axis} = {n}" for axis, n in setup.degrees.items()), f"micro-batches = {setup.microbatches}"])
+    lines = [f"   = counterexample: {mesh} (replayed exactly)"]
     if isinstance(what, Fault):
         where = "; ".join(", ".join(f"{a} = {n}" for a, n in d.items()) for d in what.devices[:4])
-        return [*lines, f"   = counterexample: {mesh} (replayed exactly)", f"   = {what.words}: {where}", *_explained(judged)]
-    lines.append(f"   = counterexample: {mesh} (replayed exactly)")
+        return [*lines, f"   = {what.words}: {where}", *_explained(judged)]
     if what.actual is None:
         return [*lines, f"   = {missing(what)}", *_explained(judged)]
     expected, actual = shown_pair(what)
     lines.append(f"   = {what_differs(what)}: expected {expected}, actual {actual}")
-    lines += _explained(judged)
-    return lines + _inputs(inputs(judged.program, setup))
+    return [*lines, *_explained(judged), *_inputs(inputs(judged.program, setup))]
 
 
 def _explained(judged: Judged) -> list[str]:
@@ -103,33 +122,28 @@ def _inputs(found: dict[str, Fraction]) -> list[str]:
     return ["   = it begins with", *shown] if shown else []
 
 
-def _unknown(subject: str, judged: Judged) -> list[str]:
-    lines = [f"{subject}: unknown", f"neither proved nor refuted: {judged.why}"]
+def _unknown(subject: str, judged: Judged) -> Section:
+    parts: list[Part] = [Lines([f"neither proved nor refuted: {judged.why}"])]
     if judged.about is not None and judged.about.place is not None:
-        lines += [f"{judged.about.condition}: {judged.about.name}", *excerpt(judged.about.place)]
-    return lines
+        parts.append(Code([f"{judged.about.condition}: {judged.about.name}", *excerpt(judged.about.place)]))
+    return section(f"{subject}: unknown", *parts)
 
 
-def obligations(settled: Iterable[Settled]) -> list[str]:
+def obligations(settled: Iterable[Settled], title: str = "obligations") -> Section:
     """A table of obligations."""
-    rows = [("line", "condition", "verdict", "obligation")]
+    rows = []
     for one in settled:
         place = one.obligation.place
         word = "suspected" if isinstance(one.verdict, Unknown) and one.verdict.suspected else one.word
         rows.append((str(place.line) if place else "", one.obligation.condition, word, one.obligation.name))
-    widths = [max(len(r[i]) for r in rows) for i in range(3)]
-    return ["obligations", *("  " + "  ".join([*(c.ljust(w) for c, w in zip(r, widths, strict=False)), r[3]]).rstrip() for r in rows)]
+    return section(title, Table(rows, ("line", "condition", "verdict", "obligation")))
 
 
-def assumptions(judged: Judged) -> list[str]:
+def assumptions(judged: Judged) -> Section:
     """What a proof takes for granted."""
-    lines = ["assumptions"]
-    for one in (a for a in ASSUMPTIONS.values() if a.concerns(judged.program)):
-        if one.name in judged.options.without:
-            lines.append(f"  {one.name}: not made; {one.without}")
-        else:
-            lines.append(f"  {one.name}: {one.says}")
-    return lines
+    made = (a for a in ASSUMPTIONS.values() if a.concerns(judged.program))
+    lines = [f"{a.name}: not made; {a.without}" if a.name in judged.options.without else f"{a.name}: {a.says}" for a in made]
+    return section("assumptions", Notes(lines))
 
 
 def _counts(judged: Judged) -> str:
@@ -149,10 +163,9 @@ def _confirmed(judged: Judged) -> str:
     return f", and {count} {'run agrees' if count == 1 else 'runs agree'}{fewer}"
 
 
-def second_opinion(opinions: list[dict[str, str]]) -> str:
+def second_opinion(opinions: list[dict[str, str]]) -> Section:
     """What another solver says of the same queries."""
-    silent = [o["query"] for o in opinions if o["answer"] == "silent"]
-    lines = [f"second opinion: cvc5 confirms {sum(1 for o in opinions if o['answer'] == 'unsat')} of {len(opinions)} queries"]
-    lines += [f"  silent: {name}" for name in silent]
-    lines += [f"  disagrees: {o['query']} ({o['answer']})" for o in opinions if o["answer"] not in ("unsat", "silent")]
-    return "\n" + "\n".join(lines) + "\n"
+    lines = [f"silent: {o['query']}" for o in opinions if o["answer"] == "silent"]
+    lines += [f"disagrees: {o['query']} ({o['answer']})" for o in opinions if o["answer"] not in ("unsat", "silent")]
+    confirmed = sum(1 for o in opinions if o["answer"] == "unsat")
+    return section(f"second opinion: cvc5 confirms {confirmed} of {len(opinions)} queries", Notes(lines))

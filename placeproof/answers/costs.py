@@ -1,0 +1,181 @@
+"""What a strategy costs, in symbols, for a model, in bytes of one device, in seconds: the records of the layers below, as answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from placeproof.answers import subject as subjects
+from placeproof.answers.answer import Answer, Asked, Setting, answer, asked, texts
+from placeproof.answers.models import Clock, Run, derived, timed
+from placeproof.answers.numbers import Settings, degrees
+from placeproof.answers.shapes import mesh_of, options_of
+from placeproof.core.diagnostics import Problems
+from placeproof.core.strategy import Strategy
+from placeproof.cost.derive import Derivation, derive, derive_shards
+from placeproof.cost.exact.bytes import ExactBytes, exact_bytes, require_rank
+from placeproof.cost.exact.choose import chosen
+from placeproof.cost.model.derivation import ModelDerivation
+from placeproof.cost.model.time import DEFAULT_OVERLAP, ModelTime, Overlap, StepTime
+from placeproof.cost.uneven import Shards, read_shards
+from placeproof.cost.values import Numbers
+from placeproof.profiles.profile import profile as read_profile
+from placeproof.report import derivation as closed_forms
+from placeproof.report.models import derivation as model_costs
+from placeproof.report.models import exact, time
+
+if TYPE_CHECKING:
+    from placeproof.answers.proof import Judgement
+    from placeproof.clusters import Cluster
+    from placeproof.core.shapes import Shapes
+    from placeproof.models import Model
+    from placeproof.report.document import Document
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class Formulas(Answer, Derivation):
+    """Closed forms of a strategy or of a step program. ``numbers``: what is set; ``shards``: fractions of uneven parts."""
+
+    numbers: Numbers
+    shards: Shards | None = None
+
+    @property
+    def document(self) -> Document:
+        """What it says."""
+        return closed_forms.document(self, self.numbers, self.shards)
+
+    def model(self, model: str | Model, **options: Any) -> ModelFormulas:
+        """What a model costs under the strategy: :func:`placeproof.model`."""
+        return model_formulas(self._strategy(), model, **options)
+
+    def bytes(
+        self,
+        shapes: str | Shapes,
+        *,
+        profile: str = "ideal",
+        implementations: Sequence[str] = (),
+        rank: int = 0,
+        degrees: Mapping[str, int] | None = None,
+        options: Mapping[str, Setting] | None = None,
+    ) -> DeviceBytes:
+        """Exact bytes of one device, as ``placeproof derive --shapes`` gives them.
+
+        ``shapes``: a file of shapes, a config.json, or ``transformer(layers=2, ...)``; ``degrees``: those that the strategy leaves open, by
+        symbol; ``options``: as those of ``--option``. Raises InputError.
+        """
+        problems = Problems()
+        run = AsRun(profile=profile, implementations=implementations, rank=rank, options=texts(options))
+        made = device_bytes(self._strategy, shapes, run, texts(degrees), problems)
+        problems.raise_if_any()
+        return made()
+
+    def prove(self, *, without: Iterable[str] = ()) -> Judgement:
+        """Whether it trains what one device trains: :func:`placeproof.judge`."""
+        from placeproof.answers.proof import judgement
+
+        return judgement(self.program if self.strategy is None else self.strategy, without=without)
+
+    def _strategy(self) -> Strategy:
+        return self.strategy or subjects.refuse_program(self.name)
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class ModelFormulas(Answer, ModelDerivation):
+    """What a model costs under a strategy. ``numbers``: what is set besides its sizes."""
+
+    numbers: Numbers
+
+    @property
+    def document(self) -> Document:
+        """What it says."""
+        return model_costs.document(self, self.numbers)
+
+    def time(self, cluster: str | Cluster, *, efficiency: Setting | None = None, overlap: Overlap = DEFAULT_OVERLAP) -> StepSeconds:
+        """How long a step takes on a cluster: a name, or a file. ``efficiency``: the share of the peak that computing reaches.
+
+        Raises InputError where a symbol that time depends on is not set, such as ``b``.
+        """
+        from placeproof.clusters import find
+
+        where = find(cluster) if isinstance(cluster, str) else cluster
+        eta = None if efficiency is None else Fraction(str(efficiency))
+        _, step = timed(self, self.numbers, Clock(cluster=where, eta=eta, overlap=overlap))
+        return answer(StepSeconds, step)
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class StepSeconds(Answer, StepTime):
+    """How long a step of a model takes on a cluster."""
+
+    @property
+    def document(self) -> Document:
+        """What it says."""
+        return time.document(ModelTime(d=self.d, overlap=self.overlap), self)
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class DeviceBytes(Answer, ExactBytes):
+    """Exact bytes of one device."""
+
+    @property
+    def document(self) -> Document:
+        """What it says."""
+        return exact.document(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsRun:
+    """How a system runs a strategy, and of which device bytes are told; ``options``: NAME=VALUE texts."""
+
+    profile: str | None = None
+    implementations: Sequence[str] = ()
+    rank: int = 0
+    options: Sequence[str] = ()
+
+
+def device_bytes(
+    strategy: Callable[[], Strategy], shapes: str | Shapes, run: AsRun, settings: Sequence[str], problems: Problems
+) -> Callable[[], DeviceBytes]:
+    """Exact bytes of one device, to be had by a call once there are no problems. ``settings``: NAME=VALUE texts, degrees among them."""
+    runs = problems.attempt(lambda: chosen(read_profile(run.profile or "ideal"), strategy(), tuple(run.implementations)))
+    wanted = problems.attempt(lambda: subjects.shapes(shapes) if isinstance(shapes, str) else shapes)
+    options = problems.attempt(lambda: options_of(run.options))
+    mesh = problems.attempt(lambda: mesh_of(strategy(), settings))
+    problems.attempt(lambda: require_rank(mesh(), run.rank))
+    return lambda: answer(DeviceBytes, exact_bytes(strategy(), runs(), wanted(), mesh(), rank=run.rank, options=options()))
+
+
+def formulas(
+    subject: Asked, *, groups: bool = False, shards: Iterable[str] = (), precision: str | None = None, **numbers: Setting
+) -> Formulas:
+    """Closed forms, with numbers where some are set: :func:`placeproof.derive`."""
+    (of, imported), parts = asked(subject), list(shards)
+    uneven = read_shards(parts) if parts else None
+    d = derive(of, groups=groups) if uneven is None else derive_shards(of, uneven, groups=groups)
+    settings = Settings(given=texts(numbers), precision=precision, imported=imported)
+    return answer(Formulas, d, numbers=settings.numbers(symbols=d.symbols, degrees=d.degree_values), shards=uneven)
+
+
+def model_formulas(
+    subject: Asked,
+    model: str | Model,
+    *,
+    recompute: str | None = None,
+    stages: Sequence[int] | None = None,
+    widths: Mapping[str, int] | None = None,
+    fp8: bool = False,
+    vocab_padding: int | None = None,
+    precision: str | None = None,
+    **numbers: Setting,
+) -> ModelFormulas:
+    """What a model costs: :func:`placeproof.model`."""
+    of, imported = asked(subject)
+    strategy = of if isinstance(of, Strategy) else subjects.refuse_program(of.name)
+    read = subjects.model(model) if isinstance(model, str) else model
+    known = degrees(strategy.axes, strategy.schedule.microbatches)
+    run = Run(recompute=recompute, layers=stages, widths=widths or {}, fp8=fp8, padding=vocab_padding)
+    settings = Settings(given=texts(numbers), precision=precision, imported=imported)
+    d, rest = derived(read, strategy, run, settings.numbers(degrees=known))
+    return answer(ModelFormulas, d, numbers=rest)

@@ -1,0 +1,98 @@
+"""A model under a strategy, as it is asked for: its sizes set, its vocabulary padded, its step timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from placeproof.core.diagnostics import Problems
+from placeproof.cost.model import derive_model
+from placeproof.cost.model.checks import require_fit, require_names
+from placeproof.cost.model.derivation import WIDTHS, ModelDerivation, derive_linked
+from placeproof.cost.model.stages import pipeline_axis
+from placeproof.cost.model.time import DEFAULT_OVERLAP, Overlap, StepTime, step_time
+from placeproof.cost.model.vocabulary import padded
+from placeproof.cost.values import Numbers
+
+if TYPE_CHECKING:
+    from placeproof.clusters import Cluster
+    from placeproof.core.strategy import Strategy
+    from placeproof.models import Model
+    from placeproof.semantics.linked import Linked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How a model is run. ``recompute``: None for what a strategy says; ``layers``: of each pipeline stage; ``widths``: those that were
+    given; ``padding``: see :func:`placeproof.cost.model.vocabulary.padded`, 0 for none."""
+
+    recompute: str | None = None
+    layers: Sequence[int] | None = None
+    widths: Mapping[str, int] = field(default_factory=dict)
+    fp8: bool = False
+    padding: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """What a step is timed with. ``eta``: the share of the peak, where it was given."""
+
+    cluster: Cluster
+    eta: Fraction | None = None
+    overlap: Overlap = DEFAULT_OVERLAP
+
+
+def derived(model: Model, strategy: Strategy, run: Run, numbers: Numbers) -> tuple[ModelDerivation, Numbers]:
+    """The derivation for a model of the sizes that the numbers set, and the other numbers.
+
+    Raises InputError where the model cannot have these sizes, or cannot be run that way.
+    """
+    _check_stages(strategy, run.layers)
+    model, rest = _sized(model, strategy, run.padding, numbers)
+    widths = {**WIDTHS, **run.widths}
+    d = derive_model(model, strategy, recompute=run.recompute, layers=run.layers, widths=widths, fp8=run.fp8)
+    require_names(d, run.widths)
+    return d, rest
+
+
+def derived_as_linked(linked: Linked, run: Run) -> ModelDerivation:
+    """The derivation of a linked program, of which ``run`` says widths alone. Raises InputError."""
+    d = derive_linked(linked, widths={**WIDTHS, **run.widths}, fp8=run.fp8)
+    require_names(d, run.widths)
+    return d
+
+
+def _sized(model: Model, strategy: Strategy, padding: int | None, numbers: Numbers) -> tuple[Model, Numbers]:
+    """The model with the sizes among the numbers, its vocabulary padded, and the numbers that are none of its sizes."""
+    names = {name for name in numbers.given if name in model.symbols() and name != "b"}
+    sizes = {name: numbers.values[name] for name in names}
+    model = model.resized({name: int(n) if n.denominator == 1 else n for name, n in sizes.items()})
+    rest = {name: n for name, n in numbers.values.items() if name not in names}
+    model = model if padding == 0 else padded(model, strategy, rest, padding)
+    return model, replace(numbers, values=rest, given=tuple(n for n in numbers.given if n not in names))
+
+
+def _check_stages(strategy: Strategy, layers: Sequence[int] | None) -> None:
+    """Raise InputError where stages are told, and there are none, or nobody knows how many."""
+    name = pipeline_axis(strategy)
+    axis = next((a for a in strategy.axes if a.name == name), None)
+    problems = Problems()
+    if layers is not None and axis is None:
+        message = f"`--stages` lists the layers of pipeline stages, and `{strategy.name}` has none"
+        problems.add("PP104", message, help=f"`{strategy.name} * pp({len(layers)})` has {len(layers)} stages")
+    elif layers is not None and axis is not None and axis.degree is None:
+        message = f"`--stages` lists {len(layers)} stages, and the degree of axis `{name}` is open"
+        problems.add("PP203", message, help=f"say it in the strategy: `pp({len(layers)})`")
+    problems.raise_if_any()
+
+
+def timed(d: ModelDerivation, numbers: Numbers, clock: Clock | None) -> tuple[Numbers, StepTime | None]:
+    """The numbers with what a cluster adds, and the step on it. Raises InputError where numbers do not fit together or are missing."""
+    require_fit(d, {n: v for n, v in numbers.values.items() if n in numbers.given})
+    if clock is None:
+        return numbers, None
+    eta = {} if clock.eta is None else {"eta": clock.eta}
+    numbers = replace(numbers, values={**numbers.values, **eta}, asked=True)
+    return numbers, step_time(d, numbers.values, clock.cluster, overlap=clock.overlap)

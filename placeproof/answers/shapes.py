@@ -1,0 +1,93 @@
+"""What exact bytes are asked with, read from text: sizes of a transformer, options, and degrees."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from placeproof.core.bounds import A_COUNT, is_count
+from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.mesh import degree_symbol
+
+if TYPE_CHECKING:
+    from placeproof.core.shapes import Shapes
+    from placeproof.core.strategy import Strategy
+    from placeproof.cost.exact.options import Value
+
+_SIZES = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "batch", "tokens")
+_EXAMPLE = "write `transformer(layers=2, hidden=64, heads=4, ffn=128, vocab=256, batch=2, tokens=16)`"
+
+
+def transformer_of(text: str) -> Shapes:
+    """The shapes of ``transformer(...)`` with its sizes. Raises InputError."""
+    from placeproof.core.shapes import MOST_LAYERS, transformer
+
+    problems = Problems()
+    sizes: dict[str, int] = {}
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+        assert isinstance(call, ast.Call)
+        assert not call.args
+        sizes = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+        for name, size in sizes.items():
+            if not is_count(size) or (name == "layers" and size > MOST_LAYERS):
+                raise ValueError(f"`{name}` is {A_COUNT}{f', of layers {MOST_LAYERS:,}' if name == 'layers' else ''}, not {size!r}")
+    except (SyntaxError, AssertionError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        problems.add("PP102", f"`{text}` cannot be read: {error or 'sizes are given by name'}", help=_EXAMPLE)
+    problems.raise_if_any()
+    unknown, missing = set(sizes) - set(_SIZES), set(_SIZES) - set(sizes) - {"kv_heads"}
+    if unknown or missing:
+        said = [f"no size `{n}`" for n in sorted(unknown)] + [f"`{n}` is missing" for n in sorted(missing)]
+        problems.add("PP104", f"a transformer has other sizes: {', '.join(said)}", help=_EXAMPLE)
+    problems.raise_if_any()
+    try:
+        return transformer(**sizes)
+    except ValueError as error:
+        problems.add("PP104", str(error), help="give sizes that divide one another")
+        problems.raise_if_any()
+        raise
+
+
+def options_of(texts: Iterable[str]) -> dict[str, Value]:
+    """``NAME=VALUE`` texts as options. Raises InputError with every problem."""
+    from placeproof.cost.exact.options import OPTIONS
+
+    problems = Problems()
+    found: dict[str, Value] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name not in OPTIONS:
+            problems.add("PP104", f"there is no option `{name}`", help=suggestion(name, OPTIONS) or "options: " + ", ".join(OPTIONS))
+            continue
+        try:
+            found[name] = OPTIONS[name].read(value)
+        except ValueError:
+            problems.add("PP104", f"option `{name}` cannot be `{value}`", help=f"give {OPTIONS[name].expects()}")
+    problems.raise_if_any()
+    return found
+
+
+def mesh_of(strategy: Strategy, given: Iterable[str], *, command: str = "") -> dict[str, int]:
+    """The degree of every axis, from the strategy or from ``N=8`` and ``N_dp=8``; the slowest axis first. Raises InputError, which names
+    a ``command`` with all degrees that are missing, if it is told one."""
+    values = {text.partition("=")[0].strip(): text.partition("=")[2].strip() for text in given}
+    problems, mesh = Problems(), {}
+    missing = [
+        f"--set {name}={8 if not command else 2}"
+        for axis in strategy.axes
+        if axis.degree is None and (name := degree_symbol(axis.name, only=len(strategy.axes) == 1)) not in values
+    ]
+    for axis in sorted(strategy.axes, key=lambda a: (a.splits.name != "layers", a.splits.order)):
+        name = degree_symbol(axis.name, only=len(strategy.axes) == 1)
+        text = str(axis.degree) if axis.degree is not None else values.get(name)
+        if text is None:
+            help_ = f"`{' '.join((command, *missing))}`" if command else f"`--set {name}=8`"
+            problems.add("PP203", f"exact bytes need the degree of axis `{axis.name}`", help=help_)
+        elif not re.fullmatch(r"[1-9][0-9]{0,6}", text):
+            problems.add("PP103", f"axis `{axis.name}` cannot have `{text}` devices", help=f"`--set {name}=8`")
+        else:
+            mesh[axis.name] = int(text)
+    problems.raise_if_any()
+    return mesh

@@ -1,0 +1,262 @@
+"""What several commands are asked with: options as records, each declared once, and what reads them.
+
+A command takes one record. Its fields are its arguments and options in the order of ``--help``; a field that is a record itself stands for
+the fields of that.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from placeproof.core.diagnostics import Problems, suggestion
+
+if TYPE_CHECKING:
+    from placeproof.answers.models import Clock, Run
+    from placeproof.answers.numbers import Settings
+    from placeproof.answers.subject import Subject
+
+Record = TypeVar("Record")
+Result = TypeVar("Result")
+
+
+def takes(record: type[Record]) -> Callable[[Callable[[Record], Result]], Callable[..., Result]]:
+    """A command of Typer's from a function of one record: its parameters are the record's fields."""
+
+    def of(run: Callable[[Record], Result]) -> Callable[..., Result]:
+        def command(**given: Any) -> Result:
+            return run(_built(record, given))
+
+        parameters = list(_parameters(record))
+        command.__doc__ = run.__doc__
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return of
+
+
+def option(name: str, help: str, *, metavar: str | None = None, default: Any = None) -> Any:
+    """A field of a record that is an option."""
+    return field(default=default, metadata={"of": typer.Option(name, metavar=metavar, help=help)})
+
+
+def _parameters(record: Any) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(record, include_extras=True)
+    for one in fields(record):
+        if is_dataclass(hints[one.name]):
+            yield from _parameters(hints[one.name])
+        else:
+            annotation = Annotated[hints[one.name], one.metadata["of"]] if "of" in one.metadata else hints[one.name]
+            default = inspect.Parameter.empty if one.default is MISSING else one.default
+            yield inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _built(record: Any, given: Mapping[str, Any]) -> Any:
+    hints = get_type_hints(record, include_extras=True)
+    return record(**{f.name: _built(hints[f.name], given) if is_dataclass(hints[f.name]) else given[f.name] for f in fields(record)})
+
+
+ProfileOption = Annotated[
+    str | None, typer.Option("--profile", metavar="NAME", help="As a system runs it: `placeproof list profiles`. [default: ideal]")
+]
+WithOption = Annotated[
+    list[str] | None,
+    typer.Option("--with", metavar="NAME", help="Another implementation of the profile than the usual one; may be repeated."),
+]
+ShapesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shapes", metavar="FILE", help="Exact bytes for a model: a file of shapes, a config.json, or `transformer(layers=2, ...)`."
+    ),
+]
+RankOption = Annotated[int, typer.Option("--rank", min=0, help="Of which device exact bytes are told.")]
+OptionOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", metavar="NAME=VALUE", help="For exact bytes: dtype=bfloat16, optimizer=sgd, ...: `how-to/exact-bytes` lists them."
+    ),
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="SYSTEM", help="The subject is a configuration, a file or its text: deepspeed, megatron, torchtitan, accelerate."
+    ),
+]
+World = Annotated[
+    int | None, typer.Option("--world", metavar="N", min=1, help="The number of devices that a configuration is launched on.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What is set, and how configurations are read."""
+
+    set_: list[str] | None = option("--set", "Give a symbol a value; may be repeated.", metavar="NAME=VALUE")
+    precision: str | None = option("--precision", "Byte widths for numbers: `placeproof list precisions`. [default: mixed-adam]")
+    from_: From = None
+    world: World = None
+
+    def read(self, texts: Sequence[str]) -> list[Subject]:
+        """What each argument is. Raises InputError."""
+        from placeproof.answers.subject import read_all
+
+        return read_all(texts, system=self.from_, world=self.world)
+
+    def settings(self, subjects: Sequence[Subject] = ()) -> Settings:
+        """The numbers, and those of configurations among the subjects."""
+        from placeproof.answers.numbers import Settings
+        from placeproof.answers.subject import imported
+
+        return Settings(given=self.set_ or [], precision=self.precision, imported=imported(subjects))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exact:
+    """What exact bytes are of."""
+
+    shapes: ShapesOption = None
+    rank: RankOption = 0
+    option: OptionOption = None
+
+    def check(self, problems: Problems) -> None:
+        """Options that need shapes."""
+        if self.shapes is None and (self.rank or self.option):
+            problems.add("PP104", f"`{'--rank' if self.rank else '--option'}` is about exact bytes", help="add `--shapes FILE`")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfModel:
+    """What is said of a model."""
+
+    model: str | None = option(
+        "--model", "Of a model: `placeproof list models`, a file, or a config.json of transformers.", metavar="MODEL"
+    )
+    recompute: str | None = option(
+        "--recompute",
+        "What backward computes again; `selective+norms` says several. [default: what the strategy says, else none]",
+        metavar="none|full|selective|norms|mlp",
+    )
+    stages: str | None = option("--stages", "Layers of each pipeline stage, where they are not as many.", metavar="N,N,...")
+    width: list[str] | None = option(
+        "--width", "Bytes of an element of a value that is kept, block.value or value; may be repeated.", metavar="NAME=BYTES"
+    )
+    fp8: bool = option(
+        "--fp8", "Keep in one byte what layers keep for products of matrices that give gradients by weights alone.", default=False
+    )
+    vocab_padding: str | None = option(
+        "--vocab-padding",
+        "Pad the vocabulary to a multiple of N tokens a part. [default: 128 where parts would be unequal, as Megatron-LM]",
+        metavar="N|none",
+    )
+    cluster: str | None = option(
+        "--cluster", "Time a step on a cluster: docs/reference/clusters.md; a file ends in .toml.", metavar="NAME|FILE"
+    )
+    efficiency: str | None = option(
+        "--efficiency", "The share of the peak that computing reaches: eta. [default: half]", metavar="half|peak|NUMBER"
+    )
+    overlap: str | None = option("--overlap", "Which exchanges hide behind computing. [default: data]", metavar="none|data|all")
+
+    @property
+    def given(self) -> list[str]:
+        """The options that say something of the model, as they are written."""
+        return [
+            f"--{f.name.replace('_', '-')}" for f in fields(self) if f.name != "model" and getattr(self, f.name) not in (None, False, [])
+        ]
+
+    def check(self, problems: Problems) -> None:
+        """Options without a model."""
+        if self.model is None and self.given:
+            listed = ", ".join(f"`{name}`" for name in self.given)
+            problems.add("PP104", f"options that speak of a model need one: {listed}", help="for example `--model llama3-8b`")
+
+    def run(self, problems: Problems) -> Run:
+        """How the model is run; what is wrong is added to the problems."""
+        from placeproof.answers.models import Run
+        from placeproof.cost.model.recomputation import words
+
+        with problems.collecting():
+            words("none" if self.recompute is None else self.recompute)
+        return Run(
+            recompute=self.recompute,
+            layers=_layers(self.stages, problems),
+            widths=_widths(self.width or (), problems),
+            fp8=self.fp8,
+            padding=_padding(self.vocab_padding, problems),
+        )
+
+    def clock(self, settings: Sequence[str], problems: Problems) -> Clock | None:
+        """What the step is timed with, if it is; what is wrong is added to the problems."""
+        from placeproof.answers.models import Clock
+        from placeproof.clusters import find
+        from placeproof.cost.model.time import DEFAULT_OVERLAP, OVERLAP
+
+        overlap = DEFAULT_OVERLAP if self.overlap is None else self.overlap
+        if overlap not in OVERLAP:
+            problems.add("PP104", f"there is no overlap `{overlap}`", help=suggestion(overlap, OVERLAP) or f"one of {', '.join(OVERLAP)}")
+        alone = [name for name in self.given if name in ("--efficiency", "--overlap")]
+        if self.cluster is None and alone:
+            verb = "speaks" if len(alone) == 1 else "speak"
+            problems.add("PP104", f"{' and '.join(alone)} {verb} of time, which needs a cluster", help="for example `--cluster dgx-h100`")
+        eta = _efficiency(self.efficiency, settings, problems)
+        if self.cluster is not None:
+            with problems.collecting():
+                return Clock(cluster=find(self.cluster), eta=eta, overlap=overlap)  # type: ignore[arg-type]
+        return None
+
+
+def _widths(texts: Sequence[str], problems: Problems) -> dict[str, int]:
+    """What ``--width`` says, as far as it is well formed."""
+    found: dict[str, int] = {}
+    for text in texts:
+        name, _, number = (part.strip() for part in text.partition("="))
+        if not name or not re.fullmatch(r"[1-9][0-9]?", number):
+            help = "a whole number from 1 to 99, for example `--width rms_norm.n=1`"
+            problems.add("PP202", f"`--width {text}` is not NAME=BYTES", help=help)
+        elif name in found:
+            problems.add("PP202", f"`--width` says twice how wide `{name}` is", help="say it once")
+        else:
+            found[name] = int(number)
+    return found
+
+
+def _padding(text: str | None, problems: Problems) -> int | None:
+    if text is None or text == "none":
+        return None if text is None else 0
+    if re.fullmatch(r"[1-9][0-9]{0,5}", text):
+        return int(text)
+    problems.add("PP202", f"`--vocab-padding {text}` is no number of tokens", help="a whole number such as 128, or `none`")
+    return None
+
+
+def _layers(stages: str | None, problems: Problems) -> list[int] | None:
+    if stages is None:
+        return None
+    runs = [re.fullmatch(r"(0|[1-9][0-9]{0,5})(?:x([1-9][0-9]{0,5}))?", text.strip()) for text in stages.split(",")]
+    if all(runs):
+        return [int(run[1]) for run in runs if run for _ in range(int(run[2] or 1))]
+    problems.add("PP202", f"`--stages {stages}` lists no numbers of layers", help="for example `--stages 7,8x14,7`: 7, fourteen times 8, 7")
+    return None
+
+
+def _efficiency(text: str | None, settings: Sequence[str], problems: Problems) -> Fraction | None:
+    """The share of the peak; a problem where it is given twice, or is no share."""
+    from placeproof.cost.model.time import EFFICIENCY
+
+    if text is None:
+        return None
+    if any(setting.partition("=")[0].strip() == "eta" for setting in settings):
+        problems.add("PP205", "`--efficiency` and `--set eta` say the same thing", help="say it once")
+    value = EFFICIENCY[text][0] if text in EFFICIENCY else None
+    if re.fullmatch(r"[0-9]{0,6}\.?[0-9]{1,9}|[0-9]{1,9}/[1-9][0-9]{0,8}", text):
+        value = Fraction(text)
+    if value is None or not 0 < value <= 1:
+        help = suggestion(text, EFFICIENCY) or "half, peak, or a number above 0 and up to 1, such as 0.4"
+        problems.add("PP104", f"`--efficiency {text}` is no share of the peak", help=help)
+    return value

@@ -1,0 +1,106 @@
+"""The answer about exact bytes: what one device exchanges and holds, and why that is otherwise than in the ideal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+
+from placeproof.collectives import COLLECTIVES
+from placeproof.core.diagnostics import Problems
+from placeproof.core.shapes import Shapes
+from placeproof.core.strategy import Strategy
+from placeproof.cost.exact.choose import Change, explained, realised_text
+from placeproof.cost.exact.options import Value
+from placeproof.cost.exact.predict import Predicted
+from placeproof.cost.exact.setting import degrees
+from placeproof.profiles.profile import Implementation
+from placeproof.semantics.lower import lower
+
+#: What a call is: its kind, axes, phase and bytes.
+Call = tuple[str, tuple[str, ...], str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactBytes:
+    """Exact bytes of one device. ``programs``: the strategies whose step programs are run; ``mesh``: degrees by axis, the slowest first."""
+
+    strategy: Strategy
+    implementations: tuple[Implementation, ...]
+    shapes: Shapes
+    mesh: Mapping[str, int]
+    rank: int
+    programs: tuple[str, ...]
+    predicted: Predicted
+    changes: tuple[Change, ...]
+
+    @property
+    def where(self) -> str:
+        """The device in words."""
+        return f"rank {self.rank} of {prod(self.mesh.values())}"
+
+    @property
+    def title(self) -> str:
+        """Who runs the strategy."""
+        return "; ".join(dict.fromkeys(one.title for one in self.implementations))
+
+    @property
+    def assumed(self) -> list[str]:
+        """What is taken for granted, each once."""
+        return list(dict.fromkeys(text for one in self.implementations for text in one.assumes))
+
+    @property
+    def calls(self) -> Counter[Call]:
+        """Equal calls of one phase together, in the order of their first."""
+        return Counter((e.kind, e.axes, e.phase, e.bytes) for e in self.predicted.exchanges)
+
+    @property
+    def sent(self) -> Fraction:
+        """Bytes that the device sends, by ring algorithms."""
+        degree = degrees(self.strategy, self.mesh)
+        total = Fraction(0)
+        for one in self.predicted.exchanges:
+            total += COLLECTIVES[one.kind].sent(Fraction(prod(degree.get(a, 1) for a in one.axes)), Fraction(one.bytes))
+        return total
+
+
+def exact_bytes(
+    strategy: Strategy,
+    implementations: tuple[Implementation, ...],
+    shapes: Shapes,
+    mesh: Mapping[str, int],
+    *,
+    rank: int = 0,
+    options: Mapping[str, Value] | None = None,
+) -> ExactBytes:
+    """Exact bytes of one device, explained. Raises InputError as :func:`placeproof.cost.exact.predict.predict` does, and where the mesh has
+    no such rank."""
+    from placeproof.strategies import parse_strategy
+
+    require_rank(mesh, rank)
+    _, changes, predicted = explained(strategy, implementations, shapes, mesh, rank=rank, options=options)
+    lowered = realised_text(strategy, implementations)
+    programs = tuple(dict.fromkeys(p.name for p in predicted.programs))  # a system's own rules say which programs it runs
+    if [p.body for p in predicted.programs] == [lower(parse_strategy(lowered)).body]:
+        programs = (lowered,)
+    return ExactBytes(
+        strategy=strategy,
+        implementations=implementations,
+        shapes=shapes,
+        mesh=mesh,
+        rank=rank,
+        programs=programs,
+        predicted=predicted,
+        changes=changes,
+    )
+
+
+def require_rank(mesh: Mapping[str, int], rank: int) -> None:
+    """Raise InputError where the mesh has no such rank."""
+    devices = prod(mesh.values())
+    problems = Problems()
+    if rank >= devices:
+        problems.add("PP103", f"there is no rank {rank} among {devices} devices", help="ranks count from 0")
+    problems.raise_if_any()

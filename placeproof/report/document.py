@@ -1,0 +1,145 @@
+"""Results as documents, which text, JSON, Markdown, HTML, LaTeX and Python are read from (``placeproof.report.renderers``).
+
+A *document* is one result, made once. It has
+
+- ``data``: its values by name, as its JSON Schema has them: mappings and sequences with text, numbers, formulas (SymPy expressions, which
+  JSON has as text) and :class:`Figure` at their ends. A figure is named and fetched there;
+- ``sections``: what people read of it, a view of the same values: a title and parts, each of them :class:`Lines`, :class:`Notes`,
+  :class:`Table`, :class:`Reasons` or :class:`Code`;
+- ``forms``: its closed forms, by their key in data and by their name in words: what is LaTeX and what is Python.
+
+Each is made when it is asked for: who prints text pays for no JSON. A result that has several parts, such as a model's costs and the time
+of its step, is several documents; :func:`joined` makes one of them.
+
+Builders decide nothing about layout and renderers nothing about content. A builder yields a section, or does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import sympy
+
+    from placeproof.cost.reason import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A formula and, where it is known, its value in bytes. In a table two cells; in JSON ``formula`` and ``value``."""
+
+    formula: sympy.Expr
+    value: Fraction | None = None
+
+
+#: Text as it stands; a formula; or both a formula and a number.
+Cell: TypeAlias = "str | sympy.Expr | Figure"
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Sentences, a line each, on the level of the title."""
+
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Sentences that belong to what stands above them; a list where they are ``items`` of equal rank."""
+
+    lines: Sequence[str]
+    items: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells, which may be of different lengths. ``right``: the columns that hold numbers."""
+
+    rows: Sequence[Sequence[Cell]]
+    head: Sequence[str] = ()
+    right: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """Steps of a derivation: a rule, the formula that it gives, and why."""
+
+    steps: Sequence[Reason]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Lines whose columns matter: an excerpt of a program, and what is said below it."""
+
+    lines: Sequence[str]
+
+
+Part: TypeAlias = Lines | Notes | Table | Reasons | Code
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A title, which may be empty, and what stands below it."""
+
+    title: str
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A closed form: its key, its name as a function, what it is called, and the formula. ``part``: whether it is a part of one before;
+    ``shown``: whether who reads the formulas misses it."""
+
+    key: str
+    name: str
+    label: str
+    formula: sympy.Expr
+    part: bool = False
+    shown: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One result, by name. ``data``, ``sections`` and ``forms`` are made at each call. ``measure``: what the forms are in."""
+
+    name: str
+    sections: Callable[[], Iterable[Section]]
+    data: Callable[[], Any]
+    forms: Callable[[], Sequence[Form]] = tuple
+    measure: str = "bytes per device"
+
+
+def section(title: str, *parts: Part) -> Section:
+    """A section of these parts."""
+    return Section(title, parts)
+
+
+def listing(name: str, text: str) -> Document:
+    """A program as a document; in data, its text."""
+    return Document(name=name, sections=lambda: [section("", Code(text.rstrip("\n").split("\n")))], data=lambda: text)
+
+
+def joined(parts: Mapping[str, Document], before: Document | None = None, field: str = "") -> Document:
+    """Several results of one subject as one. ``parts``: each by the field that its data stand in, empty for the others' base.
+
+    ``before``: what people read before all of them, and what stands behind them in data, in its ``field``.
+    """
+    documents = list(parts.values())
+
+    def data() -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for name, document in {**parts, **({field: before} if before and field else {})}.items():
+            values |= {name: document.data()} if name else document.data()
+        return values
+
+    def sections() -> Iterator[Section]:
+        for document in [*([before] if before else []), *documents]:
+            yield from document.sections()
+
+    def forms() -> list[Form]:
+        return [form for document in documents for form in document.forms()]
+
+    return Document(name=documents[0].name, sections=sections, data=data, forms=forms, measure=documents[0].measure)

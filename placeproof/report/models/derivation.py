@@ -1,0 +1,271 @@
+"""What a model costs under a strategy as a document: the schema ``placeproof.derive-model/1``, and its text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from placeproof.core.symbols import info
+from placeproof.cost.blocks.tensors import Amount
+from placeproof.cost.closed import tidy
+from placeproof.cost.model import ModelDerivation, StageCost
+from placeproof.cost.model.derivation import WIDTHS
+from placeproof.cost.model.recomputation import meaning
+from placeproof.cost.model.vocabulary import PADDED
+from placeproof.cost.step.host import TOLD
+from placeproof.cost.values import Numbers
+from placeproof.report.document import Cell, Document, Figure, Form, Lines, Notes, Section, Table, section
+from placeproof.report.units import giga
+
+if TYPE_CHECKING:
+    import sympy
+
+_ROWS = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer",
+    "activations": "activations",
+    "working": "computed again",
+    "transient": "gathered",
+    "peak": "peak",
+    "host": "on the host",
+    "host_asked": "host, asked for",
+}
+#: Rows that are there only where there is something.
+_SOMETIMES = ("working", "transient", "host", "host_asked")
+_FLOPS = {"forward": "forward", "again": "computed again", "inputs": "backward, inputs", "weights": "backward, weights"}
+#: Symbols of a device that only times speak of.
+_OF_TIME = ("eta", "F_peak", "B_mem")
+
+_Figures = Callable[[Amount], Figure]
+
+
+def document(d: ModelDerivation, numbers: Numbers) -> Document:
+    """Everything that was derived, formulas first and numbers second.
+
+    Values are null where none were asked for, and while a symbol is not set.
+    """
+    return Document(
+        name=f"{d.linked.model} under {d.linked.name}",
+        sections=lambda: _sections(d, numbers),
+        data=lambda: _data(d, numbers),
+        forms=lambda: [_form(key, expr) for key, expr in d.forms.items()],
+        measure="bytes per device; parameters in elements, flops in operations of one micro-batch",
+    )
+
+
+def _form(key: str, formula: Amount) -> Form:
+    import sympy
+
+    return Form(key=key, name=key, label=key, formula=tidy(sympy.sympify(formula)))
+
+
+def _figures(d: ModelDerivation, numbers: Numbers) -> _Figures:
+    """What makes figures of amounts, with their values where numbers were asked for."""
+    import sympy
+
+    def figure(amount: Amount) -> Figure:
+        return Figure(tidy(sympy.sympify(amount)), d.value(amount, numbers.values) if numbers.asked else None)
+
+    return figure
+
+
+def _data(d: ModelDerivation, numbers: Numbers) -> dict[str, Any]:
+    figure = _figures(d, numbers)
+    return {
+        "schema": "placeproof.derive-model/1",
+        "model": d.linked.model,
+        "source": d.linked.source,
+        "strategy": d.linked.name,
+        "axes": [{"name": a.name, "splits": a.splits.name, "degree": str(d.at.degrees[a.name])} for a in d.linked.axes],
+        "recompute": d.recompute,
+        "widths": d.at.widths,
+        "fp8": d.at.fp8,
+        "schedule": d.schedule if d.linked.pipeline is not None else None,
+        "sizes": {n: int(v) for n, v in d.linked.values.items()},
+        "stages": [_stage(c, figure) for c in d.costs],
+        "symbols": {n: info(n).meaning for n in sorted(_used(d))},
+        "conventions": conventions(d),
+        "precision": numbers.precision,
+    }
+
+
+def _stage(cost: StageCost, figure: _Figures) -> dict[str, Any]:
+    return {
+        "name": cost.stage.name,
+        "index": cost.stage.index,
+        "parameters": {group: figure(n) for group, n in cost.parameters.items()},
+        "memory": {key: figure(memory(cost, key)) for key in _ROWS},
+        "in_flight": figure(cost.in_flight),
+        "kept": _kept(cost, figure),
+        "sent": _sent(cost, figure),
+        "traffic": _traffic(cost, figure),
+        "flops": _flops(cost, figure),
+    }
+
+
+def memory(cost: StageCost, key: str) -> sympy.Expr:
+    """An amount of memory of a device of a stage by its key."""
+    return cost.states[key] if key in cost.states else getattr(cost, key)
+
+
+def _kept(cost: StageCost, figure: _Figures) -> list[dict[str, Any]]:
+    return [
+        {
+            "part": held.part,
+            "block": stored.block,
+            "value": stored.name,
+            "dims": stored.dims,
+            "split": dict(stored.split),
+            "bytes": figure(held.bytes),
+            "host": held.host,
+        }
+        for held, stored in ((held, held.row.stored) for held in cost.held)
+    ]
+
+
+def _sent(cost: StageCost, figure: _Figures) -> list[dict[str, Any]]:
+    return [
+        {
+            "collective": one.kind,
+            "about": one.about,
+            "axes": one.axes,
+            "phase": one.phase,
+            "bytes": figure(one.bytes),
+            "times": figure(one.times),
+        }
+        for one in cost.sent
+    ]
+
+
+def _traffic(cost: StageCost, figure: _Figures) -> dict[str, Figure]:
+    return {axes: figure(n) for axes, n in cost.traffic().items()}
+
+
+def _flops(cost: StageCost, figure: _Figures) -> dict[str, Figure]:
+    return {key: figure(getattr(cost.flops, key)) for key in _FLOPS}
+
+
+def _used(d: ModelDerivation) -> set[str]:
+    """Every symbol of the data."""
+    exprs: list[Amount] = [*d.forms.values(), *d.at.degrees.values()]
+    for cost in d.costs:
+        exprs += [cost.kept, cost.in_flight, *(amount for one in cost.sent for amount in (one.bytes, one.times))]
+    return {str(s) for e in exprs for s in getattr(e, "free_symbols", ())}
+
+
+def _sections(d: ModelDerivation, numbers: Numbers) -> Iterator[Section]:
+    first, figure = d.costs[0], _figures(d, numbers)
+    yield section(f"{d.linked.model} under {d.linked.name}", Lines([d.linked.title, *sizes_of(d), f"source: {d.linked.source}"]))
+    mesh = [(a.name, f"degree {d.at.degrees[a.name]}, splits the {a.splits}") for a in d.linked.axes]
+    yield section("mesh", Table(mesh or [("one device",)]))
+    yield _counted(d)
+    yield _states(d)
+    yield _activations(d, first, figure)
+    yield _messages(first, figure)
+    work = [(_FLOPS[key], amount.formula) for key, amount in _flops(first, figure).items()]
+    yield section(f"floating-point operations of a device of {first.stage.name}, one micro-batch", Table(work))
+    yield from [_by_stage(d, numbers)] if numbers.asked else []
+    used = {str(s) for e in d.forms.values() for s in e.free_symbols}
+    used |= {"P"} | {str(s) for base in d.base.every for e in base.memory.values() for s in e.free_symbols}
+    yield section("where", Table([(n, info(n).meaning) for n in sorted(used)]))
+    yield section("conventions", Notes(conventions(d), items=True))
+
+
+def sizes_of(d: ModelDerivation) -> list[str]:
+    """The model's sizes, and what those were that are set otherwise."""
+    before = {name: f" ({how}; {n} in the model)" for name, (how, n) in (d.model.replaced if d.model else {}).items()}
+    rows = [f"{name} = {n}{before.get(name, '')}" for name, n in d.linked.values.items()]
+    return [f"sizes: {', '.join(rows)}"] if rows else []
+
+
+def _counted(d: ModelDerivation) -> Section:
+    """Parameters of one device by group, and P, which the formulas of model states speak of; neighbours that have as many share rows."""
+    runs: list[tuple[list[StageCost], Mapping[str, sympy.Expr]]] = []
+    for cost in d.costs:
+        if runs and runs[-1][1] == cost.parameters:
+            runs[-1][0].append(cost)
+        else:
+            runs.append(([cost], cost.parameters))
+    rows: list[tuple[Cell, ...]] = []
+    for costs, counted in runs:
+        stage = costs[0].stage.name if len(costs) == 1 else f"{costs[0].stage.name} to {costs[-1].stage.index}"
+        rows += [(*([stage] if len(d.costs) > 1 else []), group, tidy(n)) for group, n in counted.items()]
+    return section("parameters of one device, by group (P: all of them)", Table(rows))
+
+
+def _states(d: ModelDerivation) -> Section:
+    rows: list[tuple[Cell, ...]] = []
+    for base in d.base.every:
+        of = " of experts" if base is d.base.experts else ""
+        rows += [(f"{state}{of}", base.memory[state]) for state in ("parameters", "gradients", "optimizer")]
+        rows.append((f"gathered{of}", base.memory["transient"]))
+        rows += [(f"on the host{of}", host)] if (host := base.memory["host"]) != 0 else []
+    return section("model states of one device, bytes, in its P parameters and the U of its largest unit", Table(rows))
+
+
+def _activations(d: ModelDerivation, cost: StageCost, figure: _Figures) -> Section:
+    rows: list[tuple[Cell, ...]] = []
+    for kept in _kept(cost, figure):
+        split = ", ".join(f"{dim} by {' and '.join(axes)}" for dim, axes in kept["split"].items())
+        what = f"{kept['block']}.{kept['value']}" if kept["block"] != "input" else f"input {kept['value']}"
+        rows.append((kept["part"], what + (", on the host" if kept["host"] else ""), split, kept["bytes"]))
+    whole = "on the device" if any(held.host for held in cost.held) else "in all"
+    notes = [f"micro-batches in flight: {cost.in_flight} ({d.schedule})"] if d.schedule and cost.in_flight != 1 else []
+    notes += [f"and of {cost.deferred} more what gradients by weights need: {tidy(cost.late)}"] if cost.deferred != 0 else []
+    notes += [f"computed again of one layer: {tidy(cost.working)}"] if cost.working != 0 else []
+    title = f"activations that {cost.stage.name} keeps of one micro-batch, bytes (recomputation: {d.recompute})"
+    return section(title, Table(rows), Table([(whole, figure(cost.kept))]), Notes(notes))
+
+
+def _messages(cost: StageCost, figure: _Figures) -> Section:
+    """What is sent; equal messages share a row."""
+    merged: dict[tuple[str, str, str, str, sympy.Expr], sympy.Expr] = {}
+    for one in cost.sent:
+        key = (one.kind, one.about, "*".join(one.axes), one.phase, tidy(one.bytes))
+        merged[key] = merged.get(key, 0) + one.times
+    rows = [(*key, f"x {tidy(times)}") for key, times in merged.items()]
+    totals = [(f"over {axes}", amount) for axes, amount in _traffic(cost, figure).items()]
+    return section(f"traffic of a device of {cost.stage.name} in a step, bytes sent", Table(rows), Table(totals))
+
+
+def _by_stage(d: ModelDerivation, numbers: Numbers) -> Section:
+    """Every stage in numbers, as far as they are known."""
+    every = [(cost.stage.name, *(giga(d.value(memory(cost, key), numbers.values)) for key in _ROWS)) for cost in d.costs]
+    used = [i for i, key in enumerate(_ROWS, start=1) if key not in _SOMETIMES or any(r[i] != "0" for r in every)]
+    head, *rows = (tuple(r[i] for i in (0, *used)) for r in (("", *_ROWS.values()), *every))
+    missing = sorted({str(s) for c in d.costs for s in c.peak.free_symbols if str(s) not in {**d.values, **numbers.values}})
+    notes = [f"not set: {n} ({info(n).meaning})" for n in missing]
+    unused = [n for n in numbers.given if n not in {*_used(d), *d.linked.values, *_OF_TIME}]
+    notes += [f"set, but in no formula: {', '.join(unused)}"] if unused else []
+    return section("memory of a device by stage, GB", Table(rows, head, range(1, len(head))), Notes(notes))
+
+
+def conventions(d: ModelDerivation) -> list[str]:
+    """What the formulas and numbers take for granted, a sentence each."""
+    lines = [
+        "GB = 1e9 bytes, GiB = 2**30 bytes",
+        "ring algorithms; bytes are those that one device sends",
+        "FLOPs are those of products of matrices, and no position is masked: a causal mask would halve what grows with s**2",
+        "positions take 8 bytes, masks 1, a statistic of attention 4, whatever activations take",
+        "statistics of norms are computed again in backward",
+        f"recomputation, {d.recompute}: {meaning(d.recompute)}",
+    ]
+    if other := {n: w for n, w in d.at.widths.items() if WIDTHS.get(n) != w}:
+        lines.append("bytes of an element that were set: " + ", ".join(f"{n} {w}" for n, w in other.items()))
+    if d.at.fp8:
+        lines.append(
+            "fp8: what layers keep for gradients by weights alone takes 1 byte, without scales; what something else reads, too, what is"
+            " computed again, the head, routers, exchanges and times are not in fp8"
+        )
+    if any(cost.host != 0 for cost in d.costs):
+        lines.append("what lies on the host is no part of the peak, and neither is what passes there in an update")
+    if any(cost.host_asked != cost.host for cost in d.costs):
+        lines.append(TOLD)
+    if len(d.costs) > 1:
+        lines.append("the loss is computed on the last stage, the embedding on the first; a table that both use lies on both")
+    if d.model is not None and d.model.replaced.get("V", ("",))[0] == PADDED:
+        lines.append("the vocabulary is padded so that its parts are equal, as Megatron-LM does: `--vocab-padding none` leaves it")
+    if d.linked.note:
+        lines.append(d.linked.note)
+    return lines
