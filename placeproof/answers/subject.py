@@ -186,13 +186,14 @@ def linked(subject: Subject) -> Linked:
 
 
 def judged_program(subject: Subject, of: str | None) -> tuple[Linked, Model | None]:
-    """The program of a model's step that is proved, with the model whose blocks one device runs: of a strategy, the one of which
-    ``derive --program`` prints the lines. Raises InputError."""
+    """The program of a model's step that is proved, with the model whose blocks one device runs, if one is named: of a strategy, the
+    program of which ``derive --program`` prints the lines. Raises InputError."""
     from placeproof.semantics.linked import link, read_linked, render_linked
 
-    if of is None:
-        return linked(subject), None
-    read, under = model(of), strategy(subject)
+    read = None if of is None else model(of)
+    if read is None or isinstance(subject, LinkedProgram):
+        return linked(subject), read
+    under = strategy(subject)
     return read_linked(render_linked(link(read, under)), source=f"{under.name} --model {of}"), read
 
 

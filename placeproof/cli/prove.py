@@ -159,7 +159,7 @@ def _require_none(given: dict[str, object]) -> None:
 
 def _prove_model(subjects: Sequence[Subject], name: str | None, options: _ModelOptions) -> int:
     """Prove the step of a model under a strategy, or a linked program that is written down."""
-    from placeproof.answers.subject import judged_program
+    from placeproof.answers.subject import LinkedProgram, judged_program
     from placeproof.prove import Budget
     from placeproof.report.proof.model import document
     from placeproof.semantics.judge.model import judge_linked
@@ -178,7 +178,8 @@ def _prove_model(subjects: Sequence[Subject], name: str | None, options: _ModelO
         raise InputError([Diagnostic(code="PP207", message="`cutoff` speaks of steps, and not of models", help="`--second-opinion cvc5`")])
     opinions = [_opinion(options.second_opinion, verdict, options.budget) for _, verdict in judged.named]
     opinion = {"second_opinion": [o for one in opinions for o in one["second_opinion"]]} if options.second_opinion else {}
-    return _answered(document(judged, opinion), subjects, EXIT_CODES[judged.word], opinion, json_=options.json_)
+    path = next((s.path for s in subjects if isinstance(s, LinkedProgram)), None)
+    return _answered(document(judged, path, opinion), subjects, EXIT_CODES[judged.word], opinion, json_=options.json_)
 
 
 def _opinion(name: str | None, judged: Judged, budget: int) -> dict[str, Any]:

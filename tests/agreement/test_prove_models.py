@@ -22,7 +22,7 @@ from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.linked import link, read_linked, render_linked
 from placeproof.semantics.linked.contract import against_contracts, contract_of
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.tensors.samples import coupled
+from placeproof.semantics.tensors.alone import coupled
 from placeproof.strategies import parse_strategy
 
 NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
@@ -223,6 +223,7 @@ parameters = all_gather(parameters, dp)
     [
         ("gradients.table = tied_reduce(gradients.table, pp)\ngradients = reduce_scatter(gradients, dp)", "proved"),
         ("gradients = reduce_scatter(gradients, dp)", "refuted"),
+        ("gradients.table = tied_reduce(gradients.table, pp, op=mean)\ngradients = reduce_scatter(gradients, dp)", "refuted"),
         ("gradients = reduce_scatter(gradients, dp)\ngradients.table = tied_reduce(gradients.table, pp)", "refuted"),
         ("gradients.table = tied_reduce(tied_reduce(gradients.table, pp), pp)\ngradients = reduce_scatter(gradients, dp)", "refuted"),
         (
@@ -303,6 +304,82 @@ def test_devices_of_a_call_come_to_it_together() -> None:
     assert judge(read(program.format(BOTH))).word != "proved"
 
 
+# Files, and their models.
+
+
+def test_a_file_says_its_model_or_is_asked_whether_it_is_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What one device runs is in the file, unless the model is named."""
+    file, found = tmp_path / "mine.step", text("llama3-8b", "zero1 * tp")
+    edits = {
+        "another activation": ("silu", "gelu", "something else than the model's `swiglu` gives"),
+        "another residual": (
+            "y = x + all_reduce(contract(a, w2, over=ffn), tp)",
+            "y = n + all_reduce(contract(a, w2, over=ffn), tp)",
+            "`y`",
+        ),
+        "twice as many layers": ("layers * L,", "layers * (2 * L),", "how often `layers` is repeated"),
+        "a wider block": ("size(ffn, f)", "size(ffn, 2 * f)", "the size of `ffn`"),
+        "a norm less": ("    n = rms_norm(x)\n    x = swiglu(x, n)", "    x = swiglu(x, n)", "the blocks of the stack"),
+    }
+    file.write_text(found)
+    assert run(["prove", str(file), "--model", "llama3-8b"]) == 0
+    assert "not asked" not in capsys.readouterr().out
+    assert run(["prove", str(file)]) == 0
+    assert "whether these blocks, in this order, are those of `llama3-8b`" in capsys.readouterr().out
+    for old, new, said in edits.values():
+        assert old in found
+        file.write_text(found.replace(old, new))
+        assert run(["prove", str(file), "--model", "llama3-8b"]) == 1
+        assert said in capsys.readouterr().out
+
+
+def test_a_weight_that_heads_share_is_summed_by_the_step(tmp_path: Path) -> None:
+    """Without sequence parallelism, too: each device finds a part of its gradient, that of its own heads."""
+    block = """tensor(x, batch, tokens, hidden)
+tensor(n, batch, tokens, hidden)
+tensor(w, hidden, heads, width)
+tensor(gain, width)
+tensor(wo, heads, width, hidden)
+tensor(dy, batch, tokens, hidden)
+q = contract(n, w, over=hidden)
+s = q * gain
+y = x + total(contract(s, wo, over=width), over=heads)
+returns(y)
+returns(dy, gradient_of=y, by=x, at=dy)
+returns(total(contract(s, dy, over=tokens), over=batch), gradient_of=y, by=wo, at=dy)
+ds = contract(dy, wo, over=hidden)
+returns(total(total(total(ds * q, over=tokens), over=batch), over=heads), gradient_of=y, by=gain, at=dy)
+dq = ds * gain
+returns(total(contract(n, dq, over=tokens), over=batch), gradient_of=y, by=w, at=dy)
+returns(total(contract(dq, w, over=width), over=heads), gradient_of=y, by=n, at=dy)
+"""
+    (tmp_path / "scaled.step").write_text(block)
+    family = """name = "mine"
+title = "t"
+source = "s"
+[dims]
+batch = "b"
+tokens = "s"
+hidden = "h"
+heads = "a"
+width = "h/a"
+vocab = "V"
+[stack.before]
+blocks = ["embedding"]
+[stack.layers]
+times = "L"
+blocks = ["rms_norm", "scaled.step"]
+[stack.after]
+blocks = ["rms_norm", "head"]
+"""
+    path = tmp_path / "mine.toml"
+    path.write_text(family)
+    for strategy in ("zero1 * tp", "fsdp * tp * pp", "zero3 * tp * sp * cp", "ddp * tp * sp(norms=each)"):
+        linked = link(load(path), parse_strategy(strategy))
+        assert ("scaled", "gain") in linked.members["norm"]
+        assert judge_linked(linked, load(path)).word == "proved", strategy
+
+
 # Samples.
 
 
@@ -365,7 +442,7 @@ def test_lines_are_those_of_the_printed_program(capsys: pytest.CaptureFixture[st
     [
         ["fsdp", "--model", "llama3-8b", "--against", "ddp"],
         ["fsdp", "--model", "llama3-8b", "--certificate", "c.json"],
-        ["mine.step", "--model", "llama3-8b"],
+        ["fsdp", "--model", "llama3-8b", "--second-opinion", "cutoff"],
         ["fsdp", "--model", "nonesuch"],
         ["ep", "--model", "llama3-8b"],
     ],

@@ -20,9 +20,11 @@ _SAYS = (
 )
 
 
-def document(judged: JudgedModel, opinion: dict[str, Any] | None = None) -> Document:
-    """Everything that was found out, the verdict first. ``opinion``: what a second solver says, by its field in data."""
-    name = f"{judged.linked.model} under {judged.linked.name}"
+def document(judged: JudgedModel, file: str | None = None, opinion: dict[str, Any] | None = None) -> Document:
+    """Everything that was found out, the verdict first. ``file``: where the program is written down; ``opinion``: what a second solver
+    says, by its field in data."""
+    named = f"{judged.linked.model} under {judged.linked.name}"
+    name = named if file is None else f"{file} ({named})"
     return Document(name=name, sections=lambda: _sections(name, judged, opinion or {}), data=lambda: _data(judged) | (opinion or {}))
 
 
@@ -31,7 +33,8 @@ def _sections(name: str, judged: JudgedModel, opinion: dict[str, Any]) -> Iterat
     yield section(f"{name}: {judged.word}" + (f" for {part.for_all(judged.step)}" if proved else ""), *([Lines(_SAYS)] if proved else []))
     for breach in judged.breaches:
         place = [] if breach.place is None else excerpt(breach.place)
-        yield section(f"error: block `{breach.block}` breaks its contract", Code([*place, f"   = {breach.text}"]))
+        what = "this is not the model's program" if breach.block is None else f"block `{breach.block}` breaks its contract"
+        yield section(f"error: {what}", Code([*place, f"   = {breach.text}"]))
     for called, verdict in judged.named:
         if verdict.word != "proved":
             yield part.opening(called, verdict)

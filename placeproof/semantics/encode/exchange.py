@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from placeproof.programs import Call
-from placeproof.prove.terms import Index, Poly, Var, choose, constant, greatest, inverse, product, same, substitute, total
+from placeproof.prove.terms import ZERO, Index, Poly, Var, choose, constant, greatest, inverse, product, same, substitute, total
 from placeproof.semantics.encode.compute import application, largest
 from placeproof.semantics.encode.context import Context, NoMeaningError
 from placeproof.semantics.encode.values import Piece, Scalar, Stream, Tensor, Whole
@@ -126,9 +126,11 @@ def _tied_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
 
         if ctx.world.shared(group) != factor:
             return both(piece.body) if ctx.world.tied(group) == factor else piece.body
-        if op != "sum":
-            raise NoMeaningError("`tied_reduce` of shared weights that is no sum", call.place)
-        return ctx.world.with_shared(group, piece.body, other)
+        summed = ctx.world.with_shared(group, piece.body, other)
+        if op == "sum":
+            return summed
+        at_end = sum((product(same(here, stage), same(E_BLOCK, block)) for stage, block in ctx.world.ends), ZERO)
+        return product(constant(1) - product(constant(Fraction(1, 2)), apart, at_end), summed)
 
     if not isinstance(value, Tensor):
         raise NoMeaningError("`tied_reduce` of something other than gradients", call.place)

@@ -13,8 +13,10 @@ from placeproof.semantics.judge.ranges import Range
 from placeproof.semantics.judge.verdict import Judged, Word, judge, judge_tensors
 from placeproof.semantics.linked import Linked
 from placeproof.semantics.linked.contract import Breach, against_contracts, breaches, misfits
+from placeproof.semantics.linked.link import unlike
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.tensors.samples import coupled
+from placeproof.semantics.tensors.alone import coupled
+from placeproof.semantics.tensors.alone import unlike as unlike_block
 
 #: Blocks that were proved, by what was proved: a step calls the same ones under many strategies.
 _PROVED: dict[tuple[Resolved, Resolved | None], Judged] = {}
@@ -23,9 +25,10 @@ _PROVED: dict[tuple[Resolved, Resolved | None], Judged] = {}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedModel:
     """The verdict on a linked program. ``blocks``: those on its blocks, by name; ``breaches``: what blocks do otherwise than contracts say;
-    ``step``: that on the step against contracts."""
+    ``step``: that on the step against contracts. ``model``: whose blocks one device runs; None where these are the program's own."""
 
     linked: Linked
+    model: Model | None
     blocks: Mapping[str, Judged]
     breaches: tuple[Breach, ...]
     step: Judged
@@ -44,11 +47,12 @@ class JudgedModel:
     def not_asked(self) -> tuple[str, ...]:
         """What lines of the program say that no proof speaks of."""
         linked, found = self.linked, []
+        if self.model is None and linked.model:
+            found.append(f"whether these blocks, in this order, are those of `{linked.model}`: one device runs the ones that stand here")
         if linked.ring:
             axes = " and ".join(f"`{a}`" for a in linked.ring)
-            found.append(
-                f"keys and values go round {axes}, and the block gathers them: that a ring gives the same is what `ring_attention` proves"
-            )
+            ring = "that a ring gives the same is what `ring_attention` proves"
+            found.append(f"keys and values go round {axes}, and the block gathers them: {ring}")
         if linked.recompute != ("none",):
             found.append(f"backward computes again ({', '.join(linked.recompute)}): the same operations on the same values")
         if linked.pipeline is not None:
@@ -74,13 +78,14 @@ def judge_linked(
 ) -> JudgedModel:
     """Prove a linked program, or refute one of its parts.
 
-    ``model``: whose blocks one device runs; without it, one device runs those of the program. Raises InputError, and DisagreementError as
-    :func:`judge` does.
+    ``model``: whose blocks one device runs, in its own order; without it, one device runs those of the program. Raises InputError, and
+    DisagreementError as :func:`judge` does.
     """
     own = {} if model is None else {b.name: b for s in model.segments for b in s.blocks}
     blocks = {name: _block(block, own.get(name), budget) for name, block in linked.blocks.items()}
     step = judge(against_contracts(linked), without=without, ranges=ranges, budget=budget)
-    return JudgedModel(linked=linked, blocks=blocks, breaches=tuple(_breaches(linked, blocks)), step=step)
+    found = [*(() if model is None else unlike(linked, model)), *_others(blocks, own), *_breaches(linked, blocks)]
+    return JudgedModel(linked=linked, model=model, blocks=blocks, breaches=tuple(found), step=step)
 
 
 def _block(block: Block, own: Block | None, budget: Budget | None) -> Judged:
@@ -91,6 +96,13 @@ def _block(block: Block, own: Block | None, budget: Budget | None) -> Judged:
             return judged
         _PROVED[key] = judged
     return _PROVED[key]
+
+
+def _others(blocks: Mapping[str, Judged], own: Mapping[str, Block]) -> Iterator[Breach]:
+    """Blocks that are not proved, and that one device runs otherwise than the model's."""
+    for name in (name for name, judged in blocks.items() if judged.word == "unknown" and name in own):
+        if (text := unlike_block(blocks[name].program, resolve(own[name].program))) is not None:
+            yield Breach(block=name, text=f"on one device {text} than the model's `{name}` gives")
 
 
 def _breaches(linked: Linked, blocks: Mapping[str, Judged]) -> Iterator[Breach]:

@@ -21,6 +21,8 @@ from placeproof.semantics.searched import Searched, in_words
 MOST_DEVICES = 12
 SECONDS = 20.0
 SEEDS = (1, 2, 3)
+#: The most digits of the numbers of a counterexample, together.
+LONGEST = 12_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +164,7 @@ def degrees_by(axis: Axis, outer: int, inner: int = 1) -> dict[str, int]:
 
 
 def legible(program: Resolved, found: Found, seeds: int = 10) -> Found | None:
-    """A run of the same size in fractions whose numbers are short; None where no run in fractions differs."""
+    """A run of the same size in fractions whose numbers are short; None where no run in fractions differs in numbers that can be shown."""
     for small in (True, False):
         best = None
         for seed in range(1, seeds + 1):
@@ -171,7 +173,7 @@ def legible(program: Resolved, found: Found, seeds: int = 10) -> Found | None:
                 what = run(program, setup)
             except (ZeroDivisionError, IrrationalError):
                 continue
-            if what is not None and (best is None or _length(what) < _length(best.what)):
+            if what is not None and _length(what) < (LONGEST if best is None else _length(best.what)):
                 best = Found(setup=setup, what=what)
             if isinstance(what, Fault):
                 break
@@ -181,10 +183,11 @@ def legible(program: Resolved, found: Found, seeds: int = 10) -> Found | None:
 
 
 def _length(what: Difference | Fault) -> int:
-    """How long the numbers are to read; a missing one counts as very long."""
+    """How long the numbers are to read, about as many digits; a missing one counts as very long."""
     if isinstance(what, Fault):
         return 0
     if what.actual is None:
         return 10_000 + what.step
     shown = [what.actual, what.expected, *(n for n in what.gradient if n is not None)]
-    return sum(len(str(n)) for n in shown) + 100 * what.step
+    bits = (part.bit_length() for n in shown for part in (getattr(n, "numerator", 0), getattr(n, "denominator", 0)))
+    return sum(int(n * 0.3) + 1 for n in bits) + 100 * what.step

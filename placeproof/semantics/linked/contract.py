@@ -154,9 +154,10 @@ def _listed(axes: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breach:
-    """What a block does otherwise than its contract, or that of the block beside it, says."""
+    """What a block does otherwise than its contract, or that of the block beside it, says; None: what the program does otherwise than its
+    model."""
 
-    block: str
+    block: str | None
     text: str
     place: Place | None = None
 

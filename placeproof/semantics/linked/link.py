@@ -18,9 +18,9 @@ from placeproof.core.symbols import symbol
 from placeproof.models import Block, Model, Segment
 from placeproof.models.expressions import Amount, Expression, expression
 from placeproof.models.programs import rows_reached, weights
-from placeproof.programs import Program
 from placeproof.semantics.blocks import Plan, combined, context_parallel, expert_parallel, lower_block, tensor_parallel
 from placeproof.semantics.linked.claims import left_partial, partial
+from placeproof.semantics.linked.contract import Breach
 from placeproof.semantics.linked.data import Linked, dimensions, splitting
 from placeproof.semantics.lower import lower
 from placeproof.semantics.lower.facts import Facts
@@ -39,11 +39,13 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     _require_experts(model, strategy)
     pipeline = any(a.splits.name == "layers" for a in strategy.axes)
     tied = _shared_by_segments(model) if pipeline else ()
-    facts, plan, step = Facts(strategy), plan_of(strategy), lower(strategy, linked=True, tied=bool(tied))
-    made: dict[str, Block] = {}
-    for block in (b for s in model.segments for b in s.blocks if b.name not in made):
-        made[block.name] = _on_the_mesh(block, plan, step)
-        _require_sums(made[block.name], facts)
+    facts, plan = Facts(strategy), plan_of(strategy)
+    lowered = {b.name: _lowered(b, plan) for b in {b.name: b for s in model.segments for b in s.blocks}.values()}
+    kinds = {_kind(block, weight, facts, tied) for block in lowered.values() for weight in _summed(block, facts)}
+    step = lower(strategy, linked=True, tied=bool(tied), sums=tuple(g for g in (NORM, EXPERT, TIED) if g in kinds))
+    made = {name: replace(block, program=replace(block.program, axes=splitting(step))) for name, block in lowered.items()}
+    for block in made.values():
+        _require_sums(block, facts)
     stack = tuple(replace(s, blocks=tuple(made[b.name] for b in s.blocks), times=_times(model, s)) for s in model.segments)
     return Linked(
         model=model.name,
@@ -62,6 +64,26 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
         layers=None if layers is None else tuple(layers),
         ring=tuple(a.name for a in strategy.axes if a.splits.name == "sequence" and strategy.schedule.attention == "ring"),
     )
+
+
+def unlike(linked: Linked, model: Model) -> Iterator[Breach]:
+    """Where a linked program is not that of a model: in which blocks it has, in what order and how often, how large they are, and what they
+    share. What blocks compute is proved."""
+
+    def differs(what: str, here: object, there: object) -> Iterator[Breach]:
+        if here != there:
+            yield Breach(block=None, text=f"{what}: {here} here, and {there} in `{model.name}`")
+
+    names = [(s.name, [b.name for b in s.blocks]) for s in linked.stack]
+    yield from differs("the blocks of the stack", names, [(s.name, [b.name for b in s.blocks]) for s in model.segments])
+    if [name for name, _ in names] == [s.name for s in model.segments]:
+        for segment, own in zip(linked.stack, model.segments, strict=True):
+            yield from differs(f"how often `{segment.name}` is repeated", str(segment.times), str(_times(model, own)))
+    sizes = {dim: str(said(size)) for dim, size in _dims(model, linked.stack).items()}
+    for dim, size in linked.sizes.items():
+        if dim in sizes:
+            yield from differs(f"the size of `{dim}`", str(size), sizes[dim])
+    yield from differs("what is shared", sorted(linked.shared), sorted(model.shared))
 
 
 def plan_of(strategy: Strategy) -> Plan:
@@ -90,8 +112,8 @@ def _require_experts(model: Model, strategy: Strategy) -> None:
     raise InputError([Diagnostic(code="PP104", message=message, help=help, notes=(note,))])
 
 
-def _on_the_mesh(block: Block, plan: Plan, step: Program) -> Block:
-    program = replace(left_partial(lower_block(block.program, plan)), axes=splitting(step))
+def _lowered(block: Block, plan: Plan) -> Block:
+    program = left_partial(lower_block(block.program, plan))
     return replace(block, program=program, weights=weights(program), reached=rows_reached(program), buffers={})
 
 
@@ -131,13 +153,23 @@ def _shared_by_segments(model: Model) -> tuple[str, ...]:
     return tuple(name for name in model.shared if sum(name in names for names in having) > 1)
 
 
+def _summed(block: Block, facts: Facts) -> Iterator[str]:
+    """The weights of which each device of the hidden axis finds a part of the gradient."""
+    sums = partial(block.program)
+    yield from (w.name for w in block.weights if facts.hidden in sums.get(w.name, ()))
+
+
+def _kind(block: Block, weight: str, facts: Facts, tied: Sequence[str]) -> str:
+    """The step's group of a weight: what the ends of a pipeline share, experts, or what each device of the hidden axis finds a part of the
+    gradient of; else that of all others."""
+    if weight in tied:
+        return TIED
+    if block.groups[weight] == EXPERT and facts.experts is not None:
+        return EXPERT
+    return NORM if weight in _summed(block, facts) else ""
+
+
 def _members(group: str, blocks: Iterable[Block], facts: Facts, tied: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The weights of one of the step's groups: what the ends of a pipeline share, experts, or what each device of the hidden axis finds a
-    part of the gradient of."""
+    """The weights of one of the step's groups."""
     for block in blocks:
-        sums = partial(block.program)
-        for weight in block.weights:
-            of_experts = block.groups[weight.name] == EXPERT and facts.experts is not None
-            kind = EXPERT if of_experts else NORM if facts.hidden in sums.get(weight.name, ()) else None
-            if group == (TIED if weight.name in tied else kind):
-                yield block.name, weight.name
+        yield from ((block.name, w.name) for w in block.weights if _kind(block, w.name, facts, tied) == group)

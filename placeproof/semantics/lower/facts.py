@@ -15,11 +15,13 @@ from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, OUTER, TIED, S
 @dataclass(frozen=True)
 class Facts:
     """Axes by what they ask of a step. ``linked``: of one whose layers are calls of blocks, which say themselves how axes split them.
-    ``tied``: of a model with weights that the first and the last stage share."""
+    ``tied``: of a model with weights that the first and the last stage share; ``sums``: groups with gradients that its blocks leave as sums
+    over the hidden axis."""
 
     strategy: Strategy
     linked: bool = False
     tied: bool = False
+    sums: tuple[str, ...] | None = None
 
     def modes(self, state: State, group: str | None = None) -> tuple[tuple[str, Mode], ...]:
         """The modes of a state (of a group) on all axes, by name."""
@@ -82,7 +84,9 @@ class Facts:
     @cached_property
     def summed_with_norms(self) -> tuple[str, ...]:
         """Groups of which each device of the hidden axis finds a part of the gradient: that of its own tokens."""
-        return (NORM, EXPERT) if self.whole_experts else (NORM,)
+        if self.sums is not None:
+            return self.sums
+        return () if not self.sequence_parallel else (NORM, EXPERT) if self.whole_experts else (NORM,)
 
     @cached_property
     def gather(self) -> tuple[str, ...]:
@@ -132,7 +136,7 @@ class Facts:
     @cached_property
     def norms_each(self) -> bool:
         """Whether gradients of norms are summed over the hidden axis as they are produced."""
-        return self.sequence_parallel and self.strategy.schedule.norms == "each"
+        return bool(self.summed_with_norms) and self.strategy.schedule.norms == "each"
 
     @cached_property
     def split_checkpoints(self) -> bool:
@@ -175,7 +179,7 @@ class Facts:
     def groups(self) -> tuple[str | None, ...]:
         """Parameter groups that are placed differently; (None,) when all lie alike."""
         apart = (*([EXPERT] if self.experts is not None else []), *([TIED] if self.tied else []))
-        if self.hidden is not None and (self.sequence_parallel or not self.linked):
+        if self.hidden is not None and (NORM in self.summed_with_norms or not self.linked):
             return (MATRIX, NORM, *apart)
         return (DENSE, *apart) if apart else (None,)
 

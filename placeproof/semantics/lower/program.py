@@ -16,19 +16,20 @@ from placeproof.semantics.lower.write import call, do, infix, let, num, of, ref
 from placeproof.semantics.usable import require_usable
 
 
-def lower(strategy: Strategy, *, linked: bool = False, tied: bool = False) -> Program:
+def lower(strategy: Strategy, *, linked: bool = False, tied: bool = False, sums: tuple[str, ...] | None = None) -> Program:
     """The step program of a strategy: the cheapest correct sequence of collectives for its placement.
 
     ``linked``: one whose layers are calls of blocks (:mod:`placeproof.semantics.linked`). How blocks lie on axes that split them, and which
     stage has which, is not said here; nor are the numbers of micro-batches that a schedule keeps in flight.
 
-    ``tied``: one of a model with weights that the first and the last stage share.
+    ``tied``: one of a model with weights that the first and the last stage share; ``sums``: the groups of which its blocks leave gradients
+    that are sums over the axis that splits the hidden dimension; None for what sequence parallelism makes of a strategy's own layers.
 
     The program is the text that :func:`placeproof.programs.render` prints, read again, so that each statement knows
     its line. Raises :class:`InputError` when no device could use the placement.
     """
     require_usable(strategy)
-    facts = Facts(one_copy_each(strategy), linked, tied)
+    facts = Facts(one_copy_each(strategy), linked, tied, sums)
     program = Program(
         name=strategy.name,
         axes=facts.strategy.axes,
@@ -91,7 +92,7 @@ def _late_reductions(facts: Facts) -> list[Stmt]:
     for op in ("reduce_scatter", "part"):
         if op in late:
             body += _each(facts, op, gradients, gradients, late[op])
-    if facts.sequence_parallel and facts.hidden is not None and not facts.norms_each:
+    if facts.hidden is not None and not facts.norms_each:
         for group in facts.summed_with_norms:
             own = ref("gradients", group)
             body.append(let(own, call("all_reduce", own, axes=[facts.hidden])))

@@ -78,8 +78,8 @@ class Collective:
 
     def _shared(self, value: Part) -> Part:
         """Of weights that the blocks at both ends share: each has them as elements of its own."""
-        if self.call.choice("op") != "sum":
-            raise NoMeaningError("`tied_reduce` of shared weights that is no sum")
+        if self.call.choice("op") == "max":
+            raise NoMeaningError("`tied_reduce` of shared weights that takes the greatest")
         where = {e: n for n, e in enumerate(value.columns.elements)}
         pairs = [(where[one], where[two]) for one, two in self.world.layout.shared_elements if one in where and two in where]
         data = value.data.copy()

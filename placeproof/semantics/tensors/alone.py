@@ -1,4 +1,5 @@
-"""Whether a block treats each sample by itself, and a loss is the mean over samples: one device runs two samples together, and each alone.
+"""What one device does with a block: whether it treats each sample by itself, and a loss is the mean over samples (it runs two samples
+together, and each alone); and whether another block does the same.
 
 That a step may average over devices and micro-batches rests on this. It is what `separable-loss` assumes of models of which nothing is
 known; of a block, runs can deny it.
@@ -6,7 +7,7 @@ known; of a block, runs can deny it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.programs import Resolved
+from placeproof.programs import Ref, Resolved, calls, statements
 from placeproof.programs.ir import Tensor
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.tensors.arrays import Arrays
@@ -36,16 +37,57 @@ def coupled(program: Resolved, *, loss: bool) -> str | None:
     if not any(BATCH in t.dims for t in program.tensors):
         return None
     first = next(setups(program))
-    sizes = {**first.sizes, BATCH: 2}
-    alone = Setup(degrees=dict.fromkeys(first.degrees, 1), sizes=sizes, exact=False)
-    for seed in _SEEDS:
+    alone = Setup(degrees=dict.fromkeys(first.degrees, 1), sizes={**first.sizes, BATCH: 2})
+    return _shown(program, alone, lambda setup: next(_differences(program, setup, loss=loss), None))
+
+
+def _shown(program: Resolved, setup: Setup, differs: Callable[[Setup], str | None]) -> str | None:
+    """What differs in residues; of a program that takes logarithms, which residues have no more than in name, in fractions too."""
+    found = _first(differs, [replace(setup, exact=False, seed=seed) for seed in _SEEDS])
+    every = (c for s in statements(program.body) for c in calls(s) if c.op == "elementwise")
+    if found is None or not any(isinstance(c.args[0], Ref) and c.args[0].name == "log" for c in every):
+        return found
+    fractions = [replace(setup, fine=fine, seed=seed) for fine in (False, True) for seed in _SEEDS]
+    return found if _first(differs, fractions) is not None else None
+
+
+def _first(differs: Callable[[Setup], str | None], every: list[Setup]) -> str | None:
+    for setup in every:
         try:
-            found = next(_differences(program, replace(alone, seed=seed), loss=loss), None)
+            found = differs(setup)
         except (NotComputedError, FaultError, ZeroDivisionError):
             continue
         if found is not None:
             return found
     return None
+
+
+def unlike(program: Resolved, reference: Resolved) -> str | None:
+    """What a block returns otherwise than another one on one device, in words; None where no run shows any."""
+    first = next(setups(reference))
+    setup = Setup(degrees={a.name: 1 for a in program.axes}, sizes={d: max(n, 2) for d, n in first.sizes.items()})
+    return _shown(program, setup, lambda own: _other(program, reference, own))
+
+
+def _other(program: Resolved, reference: Resolved, setup: Setup) -> str | None:
+    try:
+        found, expected = (_returned(one, setup) for one in (program, reference))
+    except KeyError:  # tensors of other dimensions
+        return None
+    arrays = Arrays(arithmetic(setup)[0], setup.degrees, setup.seed)
+    for kind, output in expected.items():
+        other, dims = found.get(kind), sorted(output.value.dims)
+        if other is None or sorted(other.value.dims) != dims:
+            return f"{output.name} is nothing"
+        if not np.asarray(arrays.field.same(arrays.ordered(other.value, dims), arrays.ordered(output.value, dims))).all():
+            return f"{output.name} is something else"
+    return None
+
+
+def _returned(program: Resolved, setup: Setup) -> dict[tuple[str | None, str | None], Output]:
+    f, begin = arithmetic(setup)
+    run = Machine(program, Arrays(f, setup.degrees, setup.seed), setup.sizes, begin, seed=setup.seed).run()
+    return {(o.call.option("gradient_of"), o.call.option("by")): o for o in run}
 
 
 def _differences(program: Resolved, setup: Setup, *, loss: bool) -> Iterator[str]:
