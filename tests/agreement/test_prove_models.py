@@ -18,6 +18,7 @@ from placeproof.models import load, presets
 from placeproof.programs import Program, read
 from placeproof.semantics.catalogue import compositions, variants
 from placeproof.semantics.judge.model import JudgedModel, judge_linked
+from placeproof.semantics.judge.ranges import read_ranges
 from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.linked import link, read_linked, render_linked
 from placeproof.semantics.linked.contract import against_contracts, contract_of
@@ -325,12 +326,62 @@ def test_a_file_says_its_model_or_is_asked_whether_it_is_that(tmp_path: Path, ca
     assert run(["prove", str(file), "--model", "llama3-8b"]) == 0
     assert "not asked" not in capsys.readouterr().out
     assert run(["prove", str(file)]) == 0
-    assert "whether these blocks, in this order, are those of `llama3-8b`" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert said.startswith(f"{file}: proved")
+    assert "One device runs the blocks of this file. Whether they are those of llama3-8b, `--model llama3-8b` asks." in said
     for old, new, said in edits.values():
         assert old in found
         file.write_text(found.replace(old, new))
         assert run(["prove", str(file), "--model", "llama3-8b"]) == 1
         assert said in capsys.readouterr().out
+
+
+ALBERT = (("shared(table)", "shared(table, w1, w3, w2)"),)
+
+
+def test_what_stages_share_is_added_up_by_the_step_or_the_program_is_refuted() -> None:
+    assert judged("llama3-8b", "ddp * pp", *ALBERT).word == "refuted"
+    assert judged("llama3-8b", "ddp * tp", *ALBERT).word == "proved"
+    untied = text("gpt3-125m", "ddp * pp")
+    assert judge_linked(read_linked(untied)).word == "proved"
+    lines = [line for line in untied.splitlines() if "tied" not in line or ("head_tied" in line and "group" not in line)]
+    found = judge_linked(read_linked("\n".join(lines).replace(".dense", "").replace("group(dense, P - P_tied)\n", "")))
+    assert found.word == "refuted"
+    assert "no group that is tied has it in both" in found.breaches[0].text
+
+
+def test_of_units_that_share_a_weight_nothing_is_proved() -> None:
+    found = judged("llama3-8b", "fsdp", *ALBERT)
+    assert found.word == "unknown"
+    assert found.undecided[0] == "every unit has `w1`, which is one tensor, and each writes its gradient"
+    assert "which unit has `table`" in judge_linked(link(load("gpt3-125m"), parse_strategy("fsdp"))).not_asked[0]
+
+
+def test_between_stages_goes_the_stream_alone() -> None:
+    edits = (
+        ("    x = embedding()\n", "    x = embedding()\n    n = rms_norm(x)\n"),
+        ("    n = rms_norm(x)\n    x = attention_flash(x, n)\n", "    x = attention_flash(x, n)\n"),
+        ("    x = swiglu(x, n)\n", "    x = swiglu(x, n)\n    n = rms_norm(x)\n"),
+        ("    n = rms_norm(x)\n    x = head(n)", "    x = head(n)"),
+    )
+    assert judged("llama3-8b", "ddp", *edits).word == "proved"
+    for strategy in ("ddp * pp", "fsdp"):
+        found = judged("llama3-8b", strategy, *edits)
+        assert found.word == "refuted"
+        assert "between units and stages goes the stream alone" in found.breaches[0].text
+
+
+def test_a_range_that_leaves_one_degree_is_one_of_the_blocks_too() -> None:
+    found = read_linked(
+        text("llama3-8b", "zero1 * tp").replace("y = x + all_reduce(contract(a, w2, over=ffn), tp)", "y = x + contract(a, w2, over=ffn)")
+    )
+    assert judge_linked(found).word == "refuted"
+    assert judge_linked(found, ranges=read_ranges(["N_tp == 1"], found.step)).word == "proved"
+
+
+def test_all_of_the_stages_that_share_a_weight_are_not_summed() -> None:
+    lines = "gradients.table = all_reduce(gradients.table, pp)\ngradients = reduce_scatter(gradients, dp)"
+    assert judge(read(TIED.format("R", "R", lines))).word == "unknown"
 
 
 def test_a_weight_that_heads_share_is_summed_by_the_step(tmp_path: Path) -> None:

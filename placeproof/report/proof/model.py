@@ -24,13 +24,18 @@ def document(judged: JudgedModel, file: str | None = None, opinion: dict[str, An
     """Everything that was found out, the verdict first. ``file``: where the program is written down; ``opinion``: what a second solver
     says, by its field in data."""
     named = f"{judged.linked.model} under {judged.linked.name}"
-    name = named if file is None else f"{file} ({named})"
+    name = named if file is None else f"{file} ({named})" if judged.model is not None else file
     return Document(name=name, sections=lambda: _sections(name, judged, opinion or {}), data=lambda: _data(judged) | (opinion or {}))
 
 
 def _sections(name: str, judged: JudgedModel, opinion: dict[str, Any]) -> Iterator[Section]:
     proved = judged.word == "proved"
-    yield section(f"{name}: {judged.word}" + (f" for {part.for_all(judged.step)}" if proved else ""), *([Lines(_SAYS)] if proved else []))
+    own = judged.linked.model
+    whose = (
+        [f"One device runs the blocks of this file. Whether they are those of {own}, `--model {own}` asks."] if judged.model is None else []
+    )
+    says = Lines([*(_SAYS if proved else ()), *whose, *judged.undecided])
+    yield section(f"{name}: {judged.word}" + (f" for {part.for_all(judged.step)}" if proved else ""), *([says] if says.lines else []))
     for breach in judged.breaches:
         place = [] if breach.place is None else excerpt(breach.place)
         what = "this is not the model's program" if breach.block is None else f"block `{breach.block}` breaks its contract"
@@ -86,6 +91,8 @@ def _data(judged: JudgedModel) -> dict[str, Any]:
         "blocks": {name: {"contract": contracts[name], **judgement(name, verdict)} for name, verdict in judged.blocks.items()},
         "breaches": [{"block": b.block, "line": None if b.place is None else b.place.line, "text": b.text} for b in judged.breaches],
         "step": judgement(judged.linked.name, judged.step),
+        "compared_with": "the model" if judged.model is not None else "the program's own blocks",
+        "undecided": list(judged.undecided),
         "not_asked": list(judged.not_asked),
     }
 

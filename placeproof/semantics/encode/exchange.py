@@ -17,6 +17,8 @@ def exchange(ctx: Context, call: Call, value: Whole) -> Whole:
     """The result of a collective on the device that is spoken of."""
     if not isinstance(value, Tensor | Stream | Scalar):
         raise NoMeaningError(f"`{call.op}` of what a forward kept", call.place)
+    if call.op != "tied_reduce" and isinstance(value, Tensor) and any(ctx.world.shared(g) in call.axes for g in value.pieces):
+        raise NoMeaningError(f"`{call.op}` of weights that stages share, over these stages", call.place)
     root = call.option("root")
     op = {"broadcast": "all_gather", "reduce": "reduce_scatter"}.get(call.op, call.op) if root == "owner" else call.op
     match op:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from placeproof.core.mesh import degree_symbol
 from placeproof.models import Block, Model
-from placeproof.programs import Resolved
+from placeproof.programs import For, Resolved, statements
 from placeproof.prove import Budget
 from placeproof.semantics.judge.ranges import Range
 from placeproof.semantics.judge.verdict import Judged, Word, judge, judge_tensors
@@ -47,8 +48,10 @@ class JudgedModel:
     def not_asked(self) -> tuple[str, ...]:
         """What lines of the program say that no proof speaks of."""
         linked, found = self.linked, []
-        if self.model is None and linked.model:
-            found.append(f"whether these blocks, in this order, are those of `{linked.model}`: one device runs the ones that stand here")
+        shared = [n for n in linked.shared if sum(any(w.name == n for b in s.blocks for w in b.weights) for s in linked.stack) > 1]
+        if shared and any(isinstance(s, For) and s.domain == "units" for s in statements(linked.step.body)):
+            listed = " and ".join(f"`{name}`" for name in shared)
+            found.append(f"which unit has {listed}, that several share: one of them, and its gradient is that of all uses")
         if linked.ring:
             axes = " and ".join(f"`{a}`" for a in linked.ring)
             ring = "that a ring gives the same is what `ring_attention` proves"
@@ -60,12 +63,20 @@ class JudgedModel:
         return tuple(found)
 
     @property
+    def undecided(self) -> tuple[str, ...]:
+        """What the program does not say, so that nothing is proved of it."""
+        units = any(isinstance(s, For) and s.domain == "units" for s in statements(self.linked.step.body))
+        layers = [s for s in self.linked.stack if str(s.times) != "1"] if units else []
+        shared = [n for n in self.linked.shared if any(w.name == n for s in layers for b in s.blocks for w in b.weights)]
+        return tuple(f"every unit has `{name}`, which is one tensor, and each writes its gradient" for name in shared)
+
+    @property
     def word(self) -> Word:
         """Refuted where a part is; proved where all are, and blocks fit together."""
         words = {judged.word for judged in self.parts}
         if "refuted" in words or self.breaches:
             return "refuted"
-        return "unknown" if "unknown" in words else "proved"
+        return "unknown" if "unknown" in words or self.undecided else "proved"
 
 
 def judge_linked(
@@ -81,11 +92,19 @@ def judge_linked(
     ``model``: whose blocks one device runs, in its own order; without it, one device runs those of the program. Raises InputError, and
     DisagreementError as :func:`judge` does.
     """
+    linked = linked.with_degrees(_fixed(linked, ranges))
     own = {} if model is None else {b.name: b for s in model.segments for b in s.blocks}
     blocks = {name: _block(block, own.get(name), budget) for name, block in linked.blocks.items()}
     step = judge(against_contracts(linked), without=without, ranges=ranges, budget=budget)
     found = [*(() if model is None else unlike(linked, model)), *_others(blocks, own), *_breaches(linked, blocks)]
     return JudgedModel(linked=linked, model=model, blocks=blocks, breaches=tuple(found), step=step)
+
+
+def _fixed(linked: Linked, ranges: tuple[Range, ...]) -> dict[str, int]:
+    """Degrees that ranges leave no choice of: a block is then proved for these."""
+    only = len(linked.step.axes) == 1
+    names = {degree_symbol(a.name, only=only): a.name for a in linked.step.axes}
+    return {names[r.name]: r.bound for r in ranges if r.relation == "==" and r.name in names}
 
 
 def _block(block: Block, own: Block | None, budget: Budget | None) -> Judged:

@@ -18,7 +18,7 @@ from placeproof.core.modes import SHARDED, Mode
 from placeproof.core.states import MODEL_STATES
 from placeproof.models import Block
 from placeproof.models.programs import output, weights
-from placeproof.programs import Assign, Call, Do, Expr, Placed, Program, Ref, Stmt
+from placeproof.programs import Assign, Call, Do, Expr, For, Placed, Program, Ref, Stmt, statements
 from placeproof.programs.ir import Group, Tensor, references, rewritten, with_expressions
 from placeproof.semantics.linked.claims import partial
 from placeproof.semantics.linked.data import Linked, splitting
@@ -226,14 +226,39 @@ def misfits(linked: Linked, results: Mapping[str, Sequence[Result]]) -> Iterator
             wanted = "takes no gradient" if given is None else f"takes it {in_words(given)}"
             text = f"it gives the gradient by `{wire}` {in_words(_lies(backward))}, and `{producer}` {wanted}"
             yield Breach(block=consumer, text=text, place=backward.call.place)
+    yield from _norms_between(linked, contracts)
     last = linked.stack[-1].blocks[-1]
     if contracts[last.name].given is not None:
         yield Breach(block=last.name, text="it is the last one, and gives no loss: a number, whose gradient is given as a number")
     yield from _shared(linked, contracts)
 
 
+def _norms_between(linked: Linked, contracts: Mapping[str, Contract]) -> Iterator[Breach]:
+    """From one stage, or unit, to the next goes the stream alone."""
+    loops = any(isinstance(s, For) and s.domain != "microbatches" for s in statements(linked.step.body))
+    for segment in linked.stack if linked.pipeline is not None or loops else ():
+        given: set[str] = {"x"}
+        for block in segment.blocks:
+            for wire in (w for w in contracts[block.name].reads if w not in given):
+                text = (
+                    f"it reads `{wire}`, which no block of `{segment.name}` gives before it: between units and stages goes the stream alone"
+                )
+                yield Breach(block=block.name, text=text)
+            given.add(contracts[block.name].gives)
+
+
 def _shared(linked: Linked, contracts: Mapping[str, Contract]) -> Iterator[Breach]:
-    """One tensor lies in one way, wherever it is used."""
+    """One tensor lies in one way, wherever it is used; and what stages have in common is added up by the step."""
+    stages = linked.stages
+    for name in linked.shared if stages is not None and stages.degree != 1 else ():
+        where = [s for s in linked.stack if any(name in contracts[b.name].weights for b in s.blocks)]
+        tied = {m for g in linked.step.groups if g.tied for m in linked.members.get(g.name, ())}
+        if any(str(s.times) != "1" for s in where):
+            yield Breach(
+                block=None, text=f"`{name}` is shared by layers of several stages, and the step adds up the gradients of no more than two"
+            )
+        elif len(where) > 1 and any((b.name, name) not in tied for s in where for b in s.blocks if name in contracts[b.name].weights):
+            yield Breach(block=None, text=f"`{name}` is shared by the first and the last stage, and no group that is tied has it in both")
     for name in linked.shared:
         having = [block for block, contract in contracts.items() if name in contract.weights]
         for block in having[1:]:

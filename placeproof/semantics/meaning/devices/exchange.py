@@ -59,6 +59,8 @@ class Collective:
         world, extent = self.world, value.extent
         if self.op == "tied_reduce":
             return self._tied(value)
+        if any(world.layout.shared(world.layout.group_of(e)) in self.call.axes for e in value.columns.elements):
+            raise NoMeaningError(f"`{self.op}` of weights that stages share, over these stages")
         stage = self.mesh.joined(self.factors).stage
         owners = {f: world.layout.owners(f, stage)[value.columns.index] for f in self.factors}
         given = {f: np.maximum(owner, 0) for f, owner in owners.items()}  # of copies of tied weights, the first stage's
