@@ -113,6 +113,9 @@ def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:
             message = f"{shown} both split the {kind}{' dimension' if kind == 'hidden' else ''}; one axis can be lowered"
             yield _bad(message, "merge them into one axis of the product of their degrees")
     for axis in strategy.axes:
+        if axis.splits.called:
+            message = f"axis `{axis.name}` splits blocks, and a strategy has none of its own"
+            yield _bad(message, "say what it splits of them: hidden, sequence, batch; `--model` has blocks")
         if axis.splits.name == "experts":
             message = f"axis `{axis.name}` splits the experts and not the batch: that is not lowered"
             yield _bad(message, "compose it with `ep`, whose devices have different samples")

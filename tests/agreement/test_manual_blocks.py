@@ -69,7 +69,7 @@ PART = "part(x, tp, dim=hidden)"
         ("returns(shift(x, tp))", RIGHT),
         (f"returns(all_reduce({PART}, tp))", WRONG),
         ("returns(all_gather(x, tp))", UNDECIDED),
-        ("y = total(x * x, over=hidden)\nreturns(2 * x, gradient_of=y, by=x, at=dy)", UNDECIDED),
+        ("y = total(x * x, over=hidden)\nreturns(2 * x, gradient_of=y, by=x, at=w)", UNDECIDED),
         ("y = x * elementwise(exp, x)\nreturns(elementwise(exp, x) * (1 + x) * x, gradient_of=y, by=x, at=x)", RIGHT),
         ("y = x * elementwise(exp, x)\nreturns(elementwise(exp, x) * x * x, gradient_of=y, by=x, at=x)", WRONG),
         ("y = x * elementwise(stop, x)\nreturns(x * x, gradient_of=y, by=x, at=x)", RIGHT),

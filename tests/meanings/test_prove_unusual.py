@@ -76,8 +76,10 @@ parameters = all_gather(parameters, dp)
 """
 
 
-def test_a_tied_group_that_is_sharded_where_activations_are_passed_on_is_not_understood() -> None:
-    assert judge(read(TIED_ALONG_THE_PIPELINE)).word == "unknown"
+def test_a_tied_group_that_lies_in_stages_is_summed_by_the_first_and_the_last_of_them() -> None:
+    assert judge(read(TIED_ALONG_THE_PIPELINE)).word == "refuted"
+    summed = TIED_ALONG_THE_PIPELINE.replace("g = scale(g,", "g.embed = tied_reduce(g.embed, pp)\ng = scale(g,")
+    assert judge(read(summed)).word == "proved"
 
 
 def test_a_step_that_stops_is_refuted_and_the_line_is_named() -> None:

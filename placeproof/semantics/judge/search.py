@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from placeproof.core.mesh import Axis
 from placeproof.programs import FIRST_UNIT, For, Resolved, assigned, calls, reads, statements
@@ -189,5 +190,10 @@ def _length(what: Difference | Fault) -> int:
     if what.actual is None:
         return 10_000 + what.step
     shown = [what.actual, what.expected, *(n for n in what.gradient if n is not None)]
-    bits = (part.bit_length() for n in shown for part in (getattr(n, "numerator", 0), getattr(n, "denominator", 0)))
-    return sum(int(n * 0.3) + 1 for n in bits) + 100 * what.step
+    return sum(map(_digits, shown)) + 100 * what.step
+
+
+def _digits(number: Any) -> int:
+    """How long a number is as text; of one that Python would not write out, about."""
+    bits = max(getattr(number, part, 0).bit_length() for part in ("numerator", "denominator"))
+    return len(str(number)) if bits < LONGEST else int(bits * 0.3)
