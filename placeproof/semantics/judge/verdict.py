@@ -9,7 +9,7 @@ from typing import Literal
 
 from placeproof.core.diagnostics import Place
 from placeproof.programs import Program, Resolved
-from placeproof.prove import Budget, Proved, Refuted, Unknown, confirm, settle
+from placeproof.prove import Budget, Order, Proved, Refuted, Unknown, confirm, settle
 from placeproof.semantics.encode import INVARIANT, Line, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.judge.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, denied
 from placeproof.semantics.judge.ranges import Range
@@ -79,7 +79,7 @@ def judge(
         return _by_search(_unsaid(resolved, options, missing))
     settled = tuple(_settled(o, budget) for o in encoding.obligations)
     open_ = [s for s in settled if s.word != "proved"]
-    for_all = tuple(g.name for g in encoding.given if not g.name.startswith("tokens each"))
+    for_all = tuple(g.name for g in encoding.given if isinstance(g, Order) and not g.name.startswith("tokens each"))
     judged = Judged(program=resolved, options=options, word="proved", settled=settled, for_all=for_all, warnings=encoding.warnings)
     if not open_:
         return _ends(judged, encoding.lines)

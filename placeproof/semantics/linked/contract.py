@@ -40,7 +40,7 @@ class WeightContract:
 
     def __str__(self) -> str:
         words = [f"in parts over {_listed(self.split)}"] if self.split else []
-        words += [f"its gradient a sum over {_listed(self.partial)}"] if self.partial else []
+        words += [f"the gradient is a sum over {_listed(self.partial)}"] if self.partial else []
         return ", ".join(words) or "whole"
 
 
