@@ -16,7 +16,7 @@ from placeproof.semantics.linked import Linked
 from placeproof.semantics.linked.contract import Breach, against_contracts, breaches, misfits
 from placeproof.semantics.linked.link import unlike
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.tensors.alone import coupled
+from placeproof.semantics.tensors.alone import Shown, coupled
 from placeproof.semantics.tensors.alone import unlike as unlike_block
 
 #: Blocks that were proved, by what was proved: a step calls the same ones under many strategies.
@@ -68,7 +68,12 @@ class JudgedModel:
         units = any(isinstance(s, For) and s.domain == "units" for s in statements(self.linked.step.body))
         layers = [s for s in self.linked.stack if str(s.times) != "1"] if units else []
         shared = [n for n in self.linked.shared if any(w.name == n for s in layers for b in s.blocks for w in b.weights)]
-        return tuple(f"every unit has `{name}`, which is one tensor, and each writes its gradient" for name in shared)
+        unsure = [
+            f"block `{name}`: {shown.text} in residues, and fractions say nothing"
+            for name, shown in _coupled(self.linked, self.blocks)
+            if not shown.sure
+        ]
+        return (*(f"every unit has `{name}`, which is one tensor, and each writes its gradient" for name in shared), *unsure)
 
     @property
     def word(self) -> Word:
@@ -120,17 +125,23 @@ def _block(block: Block, own: Block | None, budget: Budget | None) -> Judged:
 def _others(blocks: Mapping[str, Judged], own: Mapping[str, Block]) -> Iterator[Breach]:
     """Blocks that are not proved, and that one device runs otherwise than the model's."""
     for name in (name for name, judged in blocks.items() if judged.word == "unknown" and name in own):
-        if (text := unlike_block(blocks[name].program, resolve(own[name].program))) is not None:
-            yield Breach(block=name, text=f"on one device {text} than the model's `{name}` gives")
+        shown = unlike_block(blocks[name].program, resolve(own[name].program))
+        if shown is not None and shown.sure:
+            yield Breach(block=name, text=f"on one device {shown.text} than the model's `{name}` gives")
+
+
+def _coupled(linked: Linked, blocks: Mapping[str, Judged]) -> Iterator[tuple[str, Shown]]:
+    """Blocks in which samples meet, or whose loss is no mean over them."""
+    last = linked.stack[-1].blocks[-1].name
+    for name, judged in blocks.items():
+        if (shown := coupled(judged.program, loss=name == last)) is not None:
+            yield name, shown
 
 
 def _breaches(linked: Linked, blocks: Mapping[str, Judged]) -> Iterator[Breach]:
     """Of blocks that return what can be followed; how they fit together, where each has what others ask for."""
     found = [b for name, judged in blocks.items() for b in breaches(linked.blocks[name], judged.results)]
-    last = linked.stack[-1].blocks[-1].name
-    for name, judged in blocks.items():
-        text = coupled(judged.program, loss=name == last)
-        found += [] if text is None else [Breach(block=name, text=text)]
+    found += [Breach(block=name, text=shown.text) for name, shown in _coupled(linked, blocks) if shown.sure]
     yield from found
     if not found and all(judged.results for judged in blocks.values()):
         yield from misfits(linked, {name: judged.results for name, judged in blocks.items()})

@@ -18,7 +18,7 @@ from placeproof.core.modes import SHARDED, Mode
 from placeproof.core.states import MODEL_STATES
 from placeproof.models import Block
 from placeproof.models.programs import output, weights
-from placeproof.programs import Assign, Call, Do, Expr, For, Placed, Program, Ref, Stmt, statements
+from placeproof.programs import Assign, Call, Do, Expr, Placed, Program, Ref, Stmt
 from placeproof.programs.ir import Group, Tensor, references, rewritten, with_expressions
 from placeproof.semantics.linked.claims import partial
 from placeproof.semantics.linked.data import Linked, splitting
@@ -197,10 +197,14 @@ def breaches(block: Block, results: Sequence[Result]) -> Iterator[Breach]:
 def _unlike_its_text(block: Block) -> Iterator[Breach]:
     """Of a block whose results are not known: gradients of something else than what is given, which is no other name for it."""
     names = {s.targets[0].name for s in block.program.body if isinstance(s, Assign) and isinstance(s.value, Ref)} | {output(block.program)}
-    for call in _returns(block.program):
-        if call.option("by") and call.option("gradient_of") not in names:
-            text = f"the gradient by `{call.option('by')}` is of something else than what it gives"
-            yield Breach(block=block.name, text=text, place=call.place)
+    gradients = [call for call in _returns(block.program) if call.option("by")]
+    usual = Counter(call.option("at") for call in gradients).most_common(1)
+    for call in gradients:
+        by = call.option("by")
+        if call.option("gradient_of") not in names:
+            yield Breach(block=block.name, text=f"the gradient by `{by}` is of something else than what it gives", place=call.place)
+        elif call.option("at") != usual[0][0]:
+            yield Breach(block=block.name, text=f"the gradient by `{by}` does not begin with the gradient that comes in", place=call.place)
 
 
 def given_to(gradients: Sequence[Result]) -> str | None:
@@ -234,15 +238,12 @@ def misfits(linked: Linked, results: Mapping[str, Sequence[Result]]) -> Iterator
 
 
 def _norms_between(linked: Linked, contracts: Mapping[str, Contract]) -> Iterator[Breach]:
-    """From one stage, or unit, to the next goes the stream alone."""
-    loops = any(isinstance(s, For) and s.domain != "microbatches" for s in statements(linked.step.body))
-    for segment in linked.stack if linked.pipeline is not None or loops else ():
+    """From one stage to the next goes the stream alone."""
+    for segment in linked.stack if linked.stages is not None and linked.stages.degree != 1 else ():
         given: set[str] = {"x"}
         for block in segment.blocks:
             for wire in (w for w in contracts[block.name].reads if w not in given):
-                text = (
-                    f"it reads `{wire}`, which no block of `{segment.name}` gives before it: between units and stages goes the stream alone"
-                )
+                text = f"it reads `{wire}`, which no block of `{segment.name}` gives before it: between stages goes the stream alone"
                 yield Breach(block=block.name, text=text)
             given.add(contracts[block.name].gives)
 
@@ -257,8 +258,8 @@ def _shared(linked: Linked, contracts: Mapping[str, Contract]) -> Iterator[Breac
             yield Breach(
                 block=None, text=f"`{name}` is shared by layers of several stages, and the step adds up the gradients of no more than two"
             )
-        elif len(where) > 1 and any((b.name, name) not in tied for s in where for b in s.blocks if name in contracts[b.name].weights):
-            yield Breach(block=None, text=f"`{name}` is shared by the first and the last stage, and no group that is tied has it in both")
+        elif len(where) > 1 and all((b.name, name) not in tied for s in where for b in s.blocks):
+            yield Breach(block=None, text=f"`{name}` is shared by the first and the last stage, and no group that is tied has it")
     for name in linked.shared:
         having = [block for block, contract in contracts.items() if name in contract.weights]
         for block in having[1:]:

@@ -82,10 +82,10 @@ def _results(run: Run) -> Iterator[Result]:
 
 
 def _pairs(many: list[Returned], alone: list[Returned]) -> list[tuple[Returned, Returned]]:
-    """What both return: results in their order, gradients by what they are of and by."""
+    """What both return: results in their order, gradients by what they are of, by, and at."""
 
-    def kind(returned: Returned) -> tuple[str, str]:
-        return returned.call.option("gradient_of") or "", returned.call.option("by") or ""
+    def kind(returned: Returned) -> tuple[str, ...]:
+        return tuple(returned.call.option(name) or "" for name in ("gradient_of", "by", "at"))
 
     if sorted(map(kind, many)) != sorted(map(kind, alone)):
         raise NoMeaningError("what is returned is not what one device returns", None)
