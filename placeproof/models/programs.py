@@ -13,8 +13,8 @@ from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, Program, Ref, Stmt, parse, read, reads
 from placeproof.programs.ir import Tensor, calls
 
-#: What a block gives: the new stream, or what the next block reads as ``n``.
-OUTPUTS = ("y", "n")
+#: What a block gives, the new stream or what a norm gives, -> what the next ones read it as.
+WIRES = {"y": "x", "n": "n"}
 
 
 @cache
@@ -57,7 +57,7 @@ def output(program: Program) -> str | None:
     for stmt in program.body:
         match stmt:
             case Do(call=Call(op="returns", args=(Ref(name=name),)) as call) if call.option("gradient_of") is None:
-                return name if name in OUTPUTS else None
+                return name if name in WIRES else None
     return None
 
 

@@ -17,15 +17,13 @@ from typing import NoReturn
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import Axis
 from placeproof.cost.blocks.recompute import renamed
+from placeproof.models.programs import WIRES
 from placeproof.programs import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
 from placeproof.programs.ir import Tensor, adjoints
 from placeproof.semantics.layouts.layout import Layout
 from placeproof.semantics.layouts.lines import Line, inputs, lines
 
 __all__ = ["INPUT", "Origin", "chained"]
-
-#: What a block gives -> what the next ones read it as.
-_READ_AS = {"y": "x", "n": "n"}
 
 #: The block that an input of the chain is said to be of.
 INPUT = "input"
@@ -86,7 +84,7 @@ class _Part:
         self.given, self.result = self._gives()
         self.seed = self._seed()
         written = [line.stmt.targets[0].name for line in self.lines if isinstance(line.stmt, Assign)]
-        for wire in filter(self.read, _READ_AS.values()):
+        for wire in filter(self.read, WIRES.values()):
             if wire in written:
                 place = self.tensors[wire].place
                 _refuse("PP309", f"`{program.name}` overwrites `{wire}`, which it reads", place, "give what it makes another name")
@@ -98,7 +96,7 @@ class _Part:
         if len(found) != 1:
             _refuse("PP309", f"`{self.program.name}` gives {len(found)} results, and a block of a chain gives one", None, "`returns(y)`")
         (arg,) = found[0][0].args
-        if not isinstance(arg, Ref) or arg.name not in _READ_AS:
+        if not isinstance(arg, Ref) or arg.name not in WIRES:
             help = "call it `y` if it is the stream, and `n` if the next block reads it beside the stream"
             _refuse("PP309", f"the result of `{self.program.name}` is neither `y` nor `n`", arg.place, help)
         return arg.name, found[0][1]
@@ -143,21 +141,21 @@ class _Chain:
         self.last.called[self.last.seed.name] = self.last.seed.name
         for part in parts:
             self._declare(part, wires)
-            wires[_READ_AS[part.given]] = (part.called[part.given], part.result)
+            wires[WIRES[part.given]] = (part.called[part.given], part.result)
             self.makers[part.called[part.given]] = part
         self._input(self.last.seed, self.last.seed.name)
 
     def _declare(self, part: _Part, wires: dict[str, tuple[str, Layout]]) -> None:
         """What a block reads from blocks before it, and what is its own."""
         layouts = {name: value.layout for name, value in inputs(part.program).items()}
-        for wire in filter(part.read, _READ_AS.values()):
+        for wire in filter(part.read, WIRES.values()):
             if wire not in wires:
                 self._input(part.tensors[wire], wire)
                 wires[wire] = (wire, layouts[wire])
             _same_layout(wires[wire][1], layouts[wire], f"`{wire}` of block {part.number}, `{part.program.name}`")
             part.called[wire] = wires[wire][0]
         for own, called in part.called.items():
-            if not (own in _READ_AS.values() and part.read(own)):
+            if not (own in WIRES.values() and part.read(own)):
                 self.origins[called] = Origin(block=part.program.name, number=part.number, name=own)
                 if own in part.tensors and own != part.seed.name:
                     self.header[called] = replace(part.tensors[own], name=called)
@@ -181,7 +179,7 @@ class _Chain:
                     _refuse("PP309", f"no block of the chain reads what block {part.number}, `{part.program.name}`, gives", None)
                 yield Assign(targets=(Ref(name=part.called[part.seed.name]),), value=_sum(self.gradients[given]))
             yield from self._backward_of(part)
-        for wire in _READ_AS.values():
+        for wire in WIRES.values():
             if wire in self.gradients:
                 yield self._claim(_sum(self.gradients[wire]), wire)
 
@@ -202,7 +200,7 @@ class _Chain:
         by, (value,) = stmt.call.option("by") or "", stmt.call.args
         if by not in part.called:
             _refuse("PP309", f"`{part.program.name}` claims a gradient by `{by}`, which it does not have", line.stmt.place, "name a tensor")
-        if not (by in _READ_AS.values() and part.read(by)):
+        if not (by in WIRES.values() and part.read(by)):
             yield self._claim(value, part.called[by])
             return
         if maker := self.makers.get(part.called[by]):

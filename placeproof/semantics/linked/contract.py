@@ -17,7 +17,7 @@ from placeproof.core.mesh import SPLITS
 from placeproof.core.modes import SHARDED, Mode
 from placeproof.core.states import MODEL_STATES
 from placeproof.models import Block
-from placeproof.models.programs import output, weights
+from placeproof.models.programs import WIRES, output, weights
 from placeproof.programs import Assign, Call, Do, Expr, Placed, Program, Ref, Stmt
 from placeproof.programs.ir import Group, Tensor, references, rewritten, with_expressions
 from placeproof.semantics.linked.claims import partial
@@ -26,8 +26,6 @@ from placeproof.semantics.tensors import Result
 
 #: Along which axes each dimension of a tensor lies in parts, the outermost first.
 Split = Mapping[str, tuple[str, ...]]
-#: What a block gives -> what the next one reads it as.
-WIRES = {"y": "x", "n": "n"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,4 +295,4 @@ def _neighbours(linked: Linked) -> Iterator[tuple[str, str]]:
             last[contract.gives] = block.name
 
 
-__all__ = ["WIRES", "Breach", "Contract", "WeightContract", "against_contracts", "breaches", "contract_of", "misfits"]
+__all__ = ["Breach", "Contract", "WeightContract", "against_contracts", "breaches", "contract_of", "misfits"]

@@ -13,7 +13,7 @@ from placeproof.core.symbols import SYMBOLS
 from placeproof.models import Block, Segment
 from placeproof.models.expressions import Expression, expression
 from placeproof.models.family import GROUPS
-from placeproof.models.programs import output, rows_reached, weights
+from placeproof.models.programs import WIRES, output, rows_reached, weights
 from placeproof.programs import Program, parse, read, render
 from placeproof.programs.wellformed import check_into
 from placeproof.schedules import names
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 LINES = ("model", "values", "size", "shared", "recompute", "ring", "pipeline", "stages", "stack")
 #: What these lines say by name; others say nothing by name, but for `values`.
 _NAMED = {"model": ("title", "source", "note"), "pipeline": ("schedule", "chunks")}
-#: What a block gives -> what the next one reads it as.
-_WIRES = {"y": "x", "n": "n"}
 
 
 # Printing.
@@ -91,8 +89,8 @@ def _block_text(block: Block) -> str:
 def _segment_text(segment: Segment) -> str:
     calls = []
     for block in segment.blocks:
-        read_as = [wire for wire in _WIRES.values() if any(t.name == wire for t in block.program.tensors)]
-        calls.append(f"{_WIRES[output(block.program) or 'y']} = {block.name}({', '.join(read_as)})")
+        read_as = [wire for wire in WIRES.values() if any(t.name == wire for t in block.program.tensors)]
+        calls.append(f"{WIRES[output(block.program) or 'y']} = {block.name}({', '.join(read_as)})")
     return "\n    ".join([f"def {segment.name}():", *calls])
 
 
