@@ -165,6 +165,8 @@ def _prove_model(subjects: Sequence[Subject], name: str | None, options: _ModelO
     from placeproof.semantics.judge.model import judge_linked
     from placeproof.semantics.judge.ranges import read_ranges
 
+    if options.second_opinion == "cutoff":
+        raise InputError([Diagnostic(code="PP207", message="`cutoff` speaks of steps, and not of models", help="`--second-opinion cvc5`")])
     linked, model = judged_program(subjects[0], name)
     ranges = read_ranges(list(options.ranges), linked.step)
     judged = judge_linked(linked, model, without=options.without, ranges=ranges, budget=Budget(milliseconds=options.budget))
@@ -174,8 +176,6 @@ def _prove_model(subjects: Sequence[Subject], name: str | None, options: _ModelO
     if options.replay_script is not None:
         called, first = next(((n, v) for n, v in judged.named if v.word == "refuted"), judged.named[-1])
         _write_script(options.replay_script, called, first)
-    if options.second_opinion == "cutoff":
-        raise InputError([Diagnostic(code="PP207", message="`cutoff` speaks of steps, and not of models", help="`--second-opinion cvc5`")])
     opinions = [_opinion(options.second_opinion, verdict, options.budget) for _, verdict in judged.named]
     opinion = {"second_opinion": [o for one in opinions for o in one["second_opinion"]]} if options.second_opinion else {}
     path = next((s.path for s in subjects if isinstance(s, LinkedProgram)), None)
