@@ -547,3 +547,10 @@ def test_a_block_that_sums_what_is_the_steps_is_refused() -> None:
                 "returns(all_reduce(total(total(dn * x * rms, over=tokens), over=batch), tp), at=dn, by=gain, gradient_of=n)",
             ),
         )
+
+
+def test_a_second_opinion_no_model_has_is_refused_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    queries = tmp_path / "queries"
+    assert run(["prove", "tp", "--model", "llama3-8b", "--second-opinion", "cutoff", "--smtlib", str(queries)]) == 2
+    assert "error[PP207]: `cutoff` speaks of steps, and not of models" in capsys.readouterr().err
+    assert not queries.exists()
