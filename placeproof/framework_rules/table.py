@@ -120,10 +120,7 @@ class Rule:
 @lru_cache(maxsize=1)
 def rules() -> dict[str, Rule]:
     """All rules by id, system by system, in the order of the collection."""
-    found = [rule for system in SYSTEMS for rule in read_rules(Table.open(_FOLDER / f"{system}.toml", kind=KIND))]
-    by_id = {rule.id: rule for rule in found}
-    assert len(by_id) == len(found), "an id is used twice"
-    return by_id
+    return {rule.id: rule for system in SYSTEMS for rule in of_system(system)}
 
 
 def of_system(system: str) -> tuple[Rule, ...]:
@@ -133,7 +130,15 @@ def of_system(system: str) -> tuple[Rule, ...]:
         problems = Problems()
         problems.add("PP204", f"no rules of `{system}` are known", help=suggestion(system, SYSTEMS) or "one of " + ", ".join(SYSTEMS))
         problems.raise_if_any()
-    return tuple(r for r in rules().values() if r.system == wanted)
+    return _of_file(wanted)
+
+
+@lru_cache(maxsize=len(SYSTEMS))
+def _of_file(system: str) -> tuple[Rule, ...]:
+    found = read_rules(Table.open(_FOLDER / f"{system}.toml", kind=KIND))
+    assert all(rule.system == system for rule in found), f"a rule of {system} has another's id"
+    assert len({rule.id for rule in found}) == len(found), "an id is used twice"
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from placeproof.framework_rules import Broken, broken, rules
+from placeproof.framework_rules import Broken, broken, of_system
 from placeproof.framework_rules.formula import Fact
 from placeproof.importers.fields import Reader
 
@@ -43,7 +43,7 @@ class Known:
 
     def breaks(self, rule: str) -> bool:
         """Whether what is known breaks a rule: what follows from the same mistake is not to be told beside it."""
-        formula = rules()[rule].formula
+        (formula,) = (known.formula for known in of_system(rule.partition("-")[0]) if known.id == rule)
         return set(formula.names) <= set(self.facts) and not formula.holds(self.facts)
 
     def ask(self, system: str, refuse: Refuse, says: Mapping[str, Says], passed_over: Collection[str] = ()) -> None:
