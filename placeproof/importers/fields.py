@@ -22,7 +22,7 @@ class Field:
     """A setting that a system knows.
 
     ``name``: its tables and itself, with dots; ``*`` stands for any name. ``kinds``: those of :data:`KINDS`, or one of ``choices``.
-    ``note``: what became of it.
+    ``note``: what became of it. ``also``: other names of the same setting.
     """
 
     name: str
@@ -32,16 +32,12 @@ class Field:
     choices: tuple[object, ...] = ()
     #: What it is if it is not said; a setting that says just that is of no matter, whatever its role.
     default: object = None
+    also: tuple[str, ...] = ()
 
-
-def field(name: str, kinds: str, role: Role, note: str, *choices: object, default: object = None) -> Field:
-    """A row of a table; ``kinds`` with spaces between."""
-    return Field(name=name, kinds=tuple(kinds.split()), role=role, note=note, choices=choices, default=default)
-
-
-def alike(names: str, kinds: str, role: Role, note: str, *choices: object, default: object = None) -> tuple[Field, ...]:
-    """Rows that differ in their names alone; ``names`` with spaces between."""
-    return tuple(field(name, kinds, role, note, *choices, default=default) for name in names.split())
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names of it."""
+        return (self.name, *self.also)
 
 
 class Reader:
@@ -56,7 +52,8 @@ class Reader:
     ) -> None:
         self.document, self.problems, self.auto = document, problems, auto
         self.passed_over = frozenset(passed_over)
-        self.fields = {f.name: f for f in fields}
+        rows = tuple(fields)
+        self.fields = {name: row for row in rows for name in row.names}
         self._looked_up = 0
         self._tables: dict[str, set[str]] = {}
         for name in self.fields:
@@ -66,31 +63,46 @@ class Reader:
         self.found: dict[str, Any] = {}
         self.readings: list[Reading] = []
         self._walk(document.data, ())
+        for known in rows:
+            first, *others = [name for name in known.names if name in self.found] or [""]
+            for name in others:
+                message, place = f"`{name}` and `{first}` are one setting", document.place(*name.split("."))
+                problems.add("PP504", message, place=place, help="say it once, under the name that your version knows")
+
+    def name(self, name: str) -> str:
+        """The name under which the document says a setting."""
+        known = self._field(tuple(name.split(".")))
+        return next((one for one in known.names if one in self.found), name) if known is not None else name
 
     def get(self, name: str) -> Any:
         """What was said, or the default of the table. None for `auto`."""
-        if name in self.found:
-            return self.found[name]
+        said = self.name(name)
+        if said in self.found:
+            return self.found[said]
         known = self._field(tuple(name.split(".")))
         assert known is not None, name
         return known.default
 
     def said(self, name: str) -> bool:
         """Whether the document says it, and not `auto`."""
-        return self.found.get(name) is not None
+        return self.found.get(self.name(name)) is not None
 
-    def sound(self, name: str) -> bool:
-        """Whether it was not said with a value that it cannot have: a rule must not judge the default in its place."""
-        value: Any = self.document.data
-        for part in name.split("."):
-            if not isinstance(value, Mapping) or part not in value:
-                return True
-            value = value[part]
-        return name in self.found
+    def sound(self, *names: str) -> bool:
+        """Whether none was said with a value that it cannot have: a rule must not judge the default in its place."""
+        return all(one in self.found or not self._stands(one) for name in names for one in getattr(self.fields.get(name), "names", (name,)))
 
     def refuse(self, name: str, message: str, help: str, code: str = "PP504", notes: tuple[str, ...] = ()) -> None:
         """A problem with a setting, at its place."""
-        self.problems.add(code, message, place=self.document.place(*name.split(".")), help=help, notes=notes)
+        self.problems.add(code, message, place=self.document.place(*self.name(name).split(".")), help=help, notes=notes)
+
+    def _stands(self, name: str) -> bool:
+        """Whether the document has such a key, whatever its value."""
+        value: Any = self.document.data
+        for part in name.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                return False
+            value = value[part]
+        return True
 
     def _walk(self, table: Mapping[str, Any], path: KeyPath) -> None:
         for key, value in table.items():
@@ -126,7 +138,7 @@ class Reader:
         self.problems.add("PP502", f"`{key}` is no setting{where}", place=place, help=lambda: self._near(key, path))
 
     def _near(self, key: str, path: KeyPath) -> str:
-        elsewhere = sorted(name for name in self.fields if name.split(".")[-1] == key)
+        elsewhere = sorted(known.name for name, known in self.fields.items() if name.split(".")[-1] == key)
         plain = key.removeprefix("no_")  # a flag that is told not to be
         if plain in self._inside(path):
             return f"there is `{plain}`: leave it out where it is not wanted"
@@ -173,6 +185,7 @@ KINDS = {
     "text": "a text",
     "list": "a list",
     "table": "a table",
+    "null": "null",
 }
 #: What the kinds of numbers ask of one.
 _DOMAINS: dict[str, Callable[[Fraction], bool]] = {
@@ -217,6 +230,8 @@ def _as(kind: str, value: Any) -> Any:
             return value if isinstance(value, list) else [value] if isinstance(value, str | int | float) else _NO
         case "table":
             return value if isinstance(value, dict) else _NO
+        case "null":
+            return value if value is None else _NO
     number = _number(value)
     if number is None or not _DOMAINS[kind](number):
         return _NO

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from string import Formatter
@@ -21,6 +20,7 @@ from placeproof.importers.document import read_document
 from placeproof.importers.fields import Reader
 from placeproof.importers.megatron.facts import PASSED_OVER
 from placeproof.importers.megatron.facts import SAYS as MEGATRON
+from placeproof.importers.settings import settings
 from placeproof.importers.torchtitan.facts import SAYS as TORCHTITAN
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -82,7 +82,7 @@ def test_what_is_told_of_a_rule_speaks_of_its_facts_and_of_settings_that_there_a
     assert known.system in (system, "pytorch") or (system, rule) in {("accelerate", name) for name in MEGATRON_SAYS}
     speaks = {name for text in (says.message, says.help) for _, name, _, _ in Formatter().parse(text) if name}
     assert speaks <= set(known.formula.names)
-    fields = {f.name for f in importlib.import_module(f"placeproof.importers.{system}.fields").FIELDS}
+    fields = {name for known in settings(system) for name in known.names}
     assert set(says.at) <= fields
 
 

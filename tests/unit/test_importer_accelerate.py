@@ -12,7 +12,6 @@ import yaml
 
 from placeproof.core.diagnostics import InputError
 from placeproof.core.precision import PRECISIONS
-from placeproof.importers.accelerate.fields import FIELDS
 from placeproof.importers.imported import Imported, Role
 from placeproof.importers.systems import read_config
 from placeproof.programs.assumptions import ASSUMPTIONS
@@ -87,11 +86,6 @@ def test_a_bad_file_is_refused_at_its_lines(name: str):
     found = [[d.code, d.place.line if d.place else None] for d in refused.value.diagnostics]
     assert found == BAD[name]["problems"]
     assert all(d.help for d in refused.value.diagnostics)
-
-
-def test_no_name_is_listed_twice():
-    names = [f.name for f in FIELDS]
-    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(

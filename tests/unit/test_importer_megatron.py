@@ -13,7 +13,6 @@ from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
 from placeproof.core.precision import PRECISIONS
 from placeproof.importers import Imported, Role, read_config
-from placeproof.importers.megatron.fields import FIELDS
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
@@ -36,11 +35,6 @@ def problems(text: str, world: int | None = 8) -> list[str]:
 def test_all_files_are_expected() -> None:
     assert {p.name for p in CONFIGS.glob("*.args")} == set(GOOD)
     assert {p.name for p in (CONFIGS / "bad").glob("*.args")} == set(BAD)
-
-
-def test_no_setting_is_listed_twice() -> None:
-    names = [f.name for f in FIELDS]
-    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -11,7 +11,6 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.precision import PRECISIONS
 from placeproof.importers.imported import Imported, Role
 from placeproof.importers.systems import read_config
-from placeproof.importers.torchtitan.fields import FIELDS, OLD_NAMES
 from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 
@@ -308,10 +307,3 @@ def test_micro_batches_that_are_left_open_are_told_and_no_others(text, name, ope
     found = imported("[training]\n" + text, 2)
     one = reading(found, f"training.{name}")
     assert ("b" not in found.numbers) is ("left open" in one.note) is one.told is opened
-
-
-def test_the_table_says_each_setting_once_and_knows_the_old_names():
-    names = [f.name for f in FIELDS]
-    assert len(names) == len(set(names))
-    assert {n for new, old in OLD_NAMES.items() for n in (new, *old)} <= set(names)
-    assert all(f.note and (f.kinds or f.choices) for f in FIELDS)

@@ -16,15 +16,13 @@ from hypothesis import strategies as st
 
 from placeproof.core.diagnostics import MOST, InputError, Problems
 from placeproof.core.places import toml_place
-from placeproof.importers import Role, read_config, recognised
-from placeproof.importers.accelerate.fields import FIELDS as ACCELERATE
-from placeproof.importers.deepspeed.fields import FIELDS as DEEPSPEED
+from placeproof.core.tables import FileKind, Table
+from placeproof.importers import SYSTEMS, Role, read_config, recognised
 from placeproof.importers.document import Document, read_document
-from placeproof.importers.fields import Reader, field
+from placeproof.importers.fields import Field, Reader
 from placeproof.importers.imported import expression
-from placeproof.importers.megatron.fields import FIELDS as MEGATRON
+from placeproof.importers.settings import read_settings, settings
 from placeproof.importers.shapes import parse_shapes
-from placeproof.importers.torchtitan.fields import FIELDS as TORCHTITAN
 
 LEAVES = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5) | st.just('{"[,:]}"')
 TREES = st.dictionaries(
@@ -326,19 +324,26 @@ def test_each_kind_of_number_has_its_domain(kind: str) -> None:
     for values, wrong in ((taken, False), ((*refused, *ENDLESS), True)):
         for value in values:
             problems = Problems()
-            Reader(Document(data={"n": value}, source="mine", text=""), [field("n", kind, Role.READ, "a number")], problems)
+            Reader(
+                Document(data={"n": value}, source="mine", text=""),
+                [Field(name="n", kinds=(kind,), role=Role.READ, note="a number")],
+                problems,
+            )
             assert [d.code for d in problems.found] == ["PP503"] * wrong, value
 
 
-#: The kinds that numbers of a system's tables have, and a file in which one setting stands.
-TABLES = {"deepspeed": DEEPSPEED, "megatron": MEGATRON, "torchtitan": TORCHTITAN, "accelerate": ACCELERATE}
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_each_setting_of_a_system_is_there_once(system: str) -> None:
+    names = [name for known in settings(system) for name in known.names]
+    assert sorted(names) == sorted(set(names))
+    assert all(known.note and "—" not in known.note for known in settings(system))
 
 
-@pytest.mark.parametrize("system", TABLES)
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_no_setting_of_a_system_is_a_number_without_end(system: str) -> None:
     """Nor is one of any kind whatever: `nan` is no value of a switch, a list or a text that may also be a number."""
     asked = 0
-    for known in TABLES[system]:
+    for known in settings(system):
         for value in (float("nan"), float("inf")):
             problems = Problems()
             data: dict[str, Any] = {}
@@ -347,20 +352,40 @@ def test_no_setting_of_a_system_is_a_number_without_end(system: str) -> None:
             for table in tables:
                 inner = inner.setdefault(table, {})
             inner[last] = value
-            Reader(Document(data=data, source="mine", text=""), TABLES[system], problems)
+            Reader(Document(data=data, source="mine", text=""), settings(system), problems)
             assert problems.found, known.name
             asked += 1
     assert asked >= 100
 
 
-FIELDS = (
-    field("n", "count", Role.READ, "a number", default=1),
-    field("t.enabled", "bool", Role.NOT_MODELLED, "a switch", default=False),
-    field("t.any", "table", Role.NO_MATTER, "anything"),
-    field("mode", "", Role.READ, "one of two", "fast", "slow", default="fast"),
-    field("either", "int text", Role.NO_MATTER, "a number or a text"),
-    field("three", "", Role.READ, "few", 0, 1, 2, default=0),
-    field("group.*", "number", Role.NO_MATTER, "any name"),
+FIELDS = read_settings(
+    Table.read(
+        """
+[[table]]
+read = [
+    { names = "n", kinds = "count", default = 1, also = ["older.n"], note = "a number" },
+    { names = "mode", choices = ["fast", "slow"], default = "fast", note = "one of two" },
+    { names = "case", choices = ["Fast", 1], any_case = true, note = "one of two" },
+    { names = "three", choices = [0, 1, 2], default = 0, note = "few" },
+]
+no_matter = [
+    { names = "either", kinds = "int text", note = "a number or a text" },
+    { names = "group.*", kinds = "number", note = "any name" },
+    { names = "what ever", note = "anything at all" },
+]
+[[table]]
+before = ["t."]
+also = ["short."]
+note = "of a table"
+not_modelled = [{ names = "enabled", kinds = "bool", default = false, note = "a switch" }]
+no_matter = [{ names = "any", kinds = "table" }]
+[[table]]
+before = ["first.", "second."]
+no_matter = [{ names = "twin", kinds = "bool", note = "in each" }]
+""",
+        kind=FileKind(noun="a file", manual="see the others"),
+        source="mine",
+    )
 )
 
 
@@ -378,6 +403,26 @@ def test_settings_are_read_with_their_roles() -> None:
         ("group.z", Role.NO_MATTER),
     ]  # fmt: skip
     assert [r.place.line for r in read.readings if r.place] == [2, 4, 5, 9, 10, 12]
+
+
+def test_a_setting_may_have_several_names() -> None:
+    read, problems = reader({"older": {"n": 3}, "short": {"enabled": True}, "what": [None], "ever": None, "case": "FAST"})
+    assert not problems.found
+    assert (read.name("n"), read.get("n"), read.get("t.enabled"), read.get("what"), read.get("case")) == (
+        "older.n",
+        3,
+        True,
+        [None],
+        "FAST",
+    )
+    _, problems = reader({"n": 1, "older": {"n": 1}})
+    assert [(d.code, d.message, d.place and d.place.line) for d in problems.found] == [("PP504", "`older.n` and `n` are one setting", 4)]
+    assert reader({"case": "fAST"})[1].found
+
+
+def test_a_row_without_a_note_is_a_mistake() -> None:
+    with pytest.raises(InputError, match="`note` is missing"):
+        read_settings(Table.read('[[table]]\nread = [{ names = "n" }]\n', kind=FileKind(noun="a file", manual="-"), source="mine"))
 
 
 def test_what_is_not_said_is_the_default_and_what_says_the_default_is_of_no_matter() -> None:

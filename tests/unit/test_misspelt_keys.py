@@ -13,6 +13,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.tables import FileKind, Table
 from placeproof.framework_rules.questions import read_questions
 from placeproof.framework_rules.table import read_rules
+from placeproof.importers.settings import read_settings
 from placeproof.importers.shapes import parse_shapes
 from placeproof.profiles.profile import read_profile
 from placeproof.schedules.read import read_text as read_schedule
@@ -42,6 +43,7 @@ KINDS: dict[str, tuple[str, Callable[..., object]]] = {
     "rules": ("framework_rules", of_ours(read_rules)),
     "questions": ("framework_rules", of_ours(read_questions)),
     "compositions": ("strategies", of_ours(read_compositions)),
+    "settings": ("importers/torchtitan", of_ours(read_settings)),
 }
 #: Tables whose keys are names that the author chooses, as patterns.
 CHOSEN: dict[str, str] = {
@@ -54,6 +56,7 @@ CHOSEN: dict[str, str] = {
     "rules": r"rule\.domains|rule\.template",
     "questions": r"question\.domains",
     "compositions": "",
+    "settings": "",
 }
 #: Of our own files some: all take minutes.
 ONLY = {"profile": ("ideal", "megatron-core"), "rules": ("accelerate", "nanotron"), "questions": ("questions",), "compositions": ("rules",)}

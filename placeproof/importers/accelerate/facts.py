@@ -42,7 +42,7 @@ def known(run: Run, sizes: Mapping[str, int]) -> Known:
     found = Known(run.reader)
 
     def put(name: str, value: int | bool | str | None, *settings: str) -> None:
-        found.put(name, value, *map(run.name, settings))
+        found.put(name, value, *settings)
 
     for name in ("dp_replicate", "dp_shard", "cp", "sp", "tp"):
         said = f"{_PC}{name}_size"

@@ -9,10 +9,11 @@ from placeproof.core.diagnostics import Problems
 from placeproof.importers.accelerate import deepspeed as accelerate_deepspeed
 from placeproof.importers.accelerate.experts import check_experts, experts
 from placeproof.importers.accelerate.facts import MEGATRON_SAYS, SAYS, known, megatron_known
-from placeproof.importers.accelerate.fields import FIELDS, MULTI, OWNED, SHARDING, Run, without_empty
+from placeproof.importers.accelerate.fields import MULTI, OWNED, SHARDING, Run, without_empty
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported, Reading, Role, expression, over_axes
+from placeproof.importers.settings import settings
 
 _DS, _FSDP, _MG, _PC = "deepspeed_config.", "fsdp_config.fsdp_", "megatron_lm_config.megatron_lm_", "parallelism_config.parallelism_config_"
 #: What becomes of a model whose layers are no units, in each version of FSDP (accelerate==1.15.0:utils/fsdp_utils.py, fsdp2_prepare_model).
@@ -28,12 +29,11 @@ _Parts = dict[str, dict[str, object]]
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
     """Read a configuration of Accelerate. ``world`` is the number of processes where the file leaves it open."""
     document, empty = without_empty(document)
-    reader = Reader(document, FIELDS, problems)
+    reader = Reader(document, settings("accelerate"), problems)
     run = Run(reader=reader, kind=_kind(reader, problems))
     _count(run, world)
     sizes = _sizes(run)
     _check_machines(run)
-    _check_names(run)
     if accelerate_deepspeed.named_file(run):
         return _followed(run, document, empty, problems)
     build = {"FSDP": _fsdp, "DEEPSPEED": accelerate_deepspeed.parts, "MEGATRON_LM": _megatron, "TP": _tensor}.get(run.kind, _plain)
@@ -125,14 +125,6 @@ def _check_machines(run: Run) -> None:
     if run.world is not None and run.world % run.machines:
         message = f"{run.world} processes are not divided evenly by {run.machines} machines"
         run.refuse("num_machines", message, "Accelerate starts num_processes // num_machines on each, and would leave the rest out")
-
-
-def _check_names(run: Run) -> None:
-    """FSDP's settings may stand without their prefix, but not with and without it."""
-    for name in run.reader.found:
-        table, _, short = name.partition(".")
-        if table == "fsdp_config" and f"{table}.fsdp_{short}" in run.reader.found:
-            run.refuse(name, f"`{short}` and `fsdp_{short}` are one setting, said twice", "leave one of the two out", "PP502")
 
 
 def _single(run: Run, said: int | None, world: int | None) -> int:

@@ -13,11 +13,12 @@ from placeproof.core.places import KeyPath
 from placeproof.importers.asked import Known
 from placeproof.importers.deepspeed.experts import check_experts, devices_note
 from placeproof.importers.deepspeed.facts import SAYS
-from placeproof.importers.deepspeed.fields import FIELDS, HARMLESS, PASSED_OVER, REMOVED, SWITCHES, WIDTHS
+from placeproof.importers.deepspeed.fields import HARMLESS, PASSED_OVER, REMOVED, SWITCHES, WIDTHS
 from placeproof.importers.deepspeed.types import Types
 from placeproof.importers.document import Document
-from placeproof.importers.fields import Field, Reader, field
+from placeproof.importers.fields import Field, Reader
 from placeproof.importers.imported import Imported, Reading, Role, expression, misplaced, over_axes
+from placeproof.importers.settings import settings
 
 _ZERO = "zero_optimization"
 _BATCH, _MICRO, _STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
@@ -41,7 +42,9 @@ _TESTED = ("", "adam", "adamw", "adagrad", "lion", "muon")
 
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
     """Read a configuration of DeepSpeed. Problems are collected; with any, what is returned must not be used."""
-    config = _Config(Reader(document, (*FIELDS, *_forms(document.data)), problems, auto=True, passed_over=PASSED_OVER), world)
+    config = _Config(
+        Reader(document, (*settings("deepspeed"), *_forms(document.data)), problems, auto=True, passed_over=PASSED_OVER), world
+    )
     parts, precision = config.parts(), config.precision()
     config.check()
     config.known().ask("deepspeed", config.reader.refuse, SAYS)
@@ -75,9 +78,9 @@ def _forms(table: Mapping[str, Any], path: KeyPath = ()) -> Iterator[Field]:
     for key, value in table.items():
         name = ".".join(str(p) for p in (*path, key))
         if name == _ZERO and isinstance(value, bool):
-            yield field(_ZERO, "bool", Role.READ, "an older form: ZeRO stage 1, or none")
-        elif value is None and name not in _UNPACKED and any(f.name.startswith(name + ".") for f in FIELDS):
-            yield field(name, "", Role.NO_MATTER, "nothing is said", None)
+            yield Field(name=_ZERO, kinds=("bool",), role=Role.READ, note="an older form: ZeRO stage 1, or none")
+        elif value is None and name not in _UNPACKED and any(f.name.startswith(name + ".") for f in settings("deepspeed")):
+            yield Field(name=name, kinds=("null",), role=Role.NO_MATTER, note="nothing is said")
         elif isinstance(value, dict):
             yield from _forms(value, (*path, key))
 

@@ -12,8 +12,8 @@ from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported, Note, Reading, Role, expression, over_axes
 from placeproof.importers.megatron.experts import check_split, expert_notes, experts_whole
 from placeproof.importers.megatron.facts import PASSED_OVER, SAYS, known
-from placeproof.importers.megatron.fields import FIELDS
 from placeproof.importers.megatron.rules import Sizes, check, flag, full_recompute, own_fsdp
+from placeproof.importers.settings import settings
 
 _NUMBERS = {
     "b": "micro_batch_size", "s": "seq_length", "L": "num_layers", "h": "hidden_size", "a": "num_attention_heads", "V": "padded_vocab_size",
@@ -49,7 +49,7 @@ _ELEMENTWISE = ("adam", "sgd", "lion")
 
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
     """Read arguments as they are passed to ``pretrain_gpt.py``. ``world``: the number of devices, or None to leave dp open."""
-    reader = Reader(document, FIELDS, problems)
+    reader = Reader(document, settings("megatron"), problems)
     if not document.data and not problems.found:
         place = Place(source=document.source, line=1, column=1, text=(document.text.splitlines() or [""])[0])
         problems.add("PP501", "no argument is given", place=place, help="write them as `--name value`")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from placeproof.importers.fields import Reader
 from placeproof.importers.imported import SHARING, Note, Reading, Role
 
 
@@ -61,11 +62,11 @@ _STAGED = "parallelism.pipeline_parallel_"
 _ACCUMULATED = "the pipeline is run and emptied once for each of the step's passes; the formulas count one run"
 
 
-def amendments(known: Facts, names: Mapping[str, str]) -> Callable[[Reading], Reading]:
-    """A function that gives a reading its last role and note. ``names``: the newest name of each old one."""
+def amendments(known: Facts, reader: Reader) -> Callable[[Reading], Reading]:
+    """A function that gives a reading its last role and note."""
 
     def changed(reading: Reading) -> Reading:
-        name = names.get(reading.name, reading.name)
+        name = reader.fields[reading.name].name if reading.name in reader.fields else reading.name
         if reason := _unused(name, known):
             return dataclasses.replace(reading, role=Role.NO_MATTER, note=reason)
         found = _experts(name, known) or _changed(name, known)
