@@ -17,7 +17,7 @@ from placeproof.collectives.algorithms import ALGORITHMS, Algorithm, Levelled, p
 from placeproof.collectives.passes import Pass, Terms
 from placeproof.collectives.patterns import steps
 from placeproof.collectives.rounds import Link, Plan
-from placeproof.core.diagnostics import InputError, Problems, suggestion
+from placeproof.core.diagnostics import refuse, suggestion
 from placeproof.core.exchange import Exchange
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ def fastest(kind: str, groups: Sequence[Group], s: Fraction, cluster: Cluster, a
     found = [(*max((seconds(one, group, s, level, cluster.reduction), i) for i, group in enumerate(groups)), one.name) for one in fit]
     if not found:
         wanted = f"`{algorithm}` is no algorithm" if algorithm else "there is no algorithm"
-        problems = Problems()
-        problems.add("PP104", f"{wanted} of {kind} for such groups and links", help="docs/how-to/time.md says what each algorithm needs")
-        raise InputError(problems.found)
+        refuse("PP104", f"{wanted} of {kind} for such groups and links", help="docs/how-to/time.md says what each algorithm needs")
     took, slowest, name = min(found, key=lambda row: row[0])
     return Timed(seconds=took, algorithm=name, group=groups[slowest])
 
@@ -85,9 +83,7 @@ def fastest(kind: str, groups: Sequence[Group], s: Fraction, cluster: Cluster, a
 def _named(kind: str, name: str | None) -> list[Algorithm | Levelled]:
     rows = ALGORITHMS[kind]
     if name is not None and name not in rows:
-        problems = Problems()
-        problems.add("PP101", f"{kind} has no algorithm `{name}`", help=suggestion(name, rows) or "its algorithms: " + ", ".join(rows))
-        raise InputError(problems.found)
+        refuse("PP101", f"{kind} has no algorithm `{name}`", help=suggestion(name, rows) or "its algorithms: " + ", ".join(rows))
     return [rows[name]] if name is not None else list(rows.values())
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
 #: So many problems of one code are shown: a file with more of them is the wrong file, or has one mistake many times.
@@ -115,6 +115,11 @@ class Problems:
             raise problem
 
         return again
+
+
+def refuse(code: str, message: str, *, place: Place | None = None, help: str | None = None, notes: Iterable[str] = ()) -> NoReturn:
+    """Raise :class:`InputError` with this one problem."""
+    raise InputError([Diagnostic(code=code, message=message, place=place, help=help, notes=tuple(notes))])
 
 
 def _order(problem: Diagnostic) -> tuple[int, int]:

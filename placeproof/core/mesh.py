@@ -11,6 +11,8 @@ class Splits:
 
     ``compute``: the computation is split together with the parameters, so no device needs the others' part. ``partial``: what a part of
     a block makes is then a partial sum. ``called``: the step calls blocks whole, and what their devices exchange is the blocks' own.
+    ``tokens``: samples are divided themselves. ``routes``: tokens go to the devices that have their experts. ``stages``: devices compute
+    one after the other.
     """
 
     name: str
@@ -20,22 +22,35 @@ class Splits:
     meaning: str
     partial: bool = False
     called: bool = False
+    tokens: bool = False
+    routes: bool = False
+    stages: bool = False
+
+    @property
+    def batch(self) -> bool:
+        """Whether its devices see different samples, each whole."""
+        return self.samples and not self.tokens
+
+    @property
+    def matrices(self) -> bool:
+        """Whether it cuts the matrices of each layer."""
+        return self.partial and not self.routes
 
     def __str__(self) -> str:
-        return "hidden dimension" if self.name == "hidden" else self.name
+        return "hidden dimension" if self.matrices else self.name
 
 
 SPLITS: dict[str, Splits] = {
     s.name: s
     for s in (
         Splits(name="batch", order=0, samples=True, compute=False, meaning="the samples of the global batch"),
-        Splits(name="sequence", order=1, samples=True, compute=False, meaning="the tokens of each sequence"),
-        Splits(name="experts", order=2, samples=False, compute=True, partial=True, meaning="the experts of a mixture"),
+        Splits(name="sequence", order=1, samples=True, compute=False, tokens=True, meaning="the tokens of each sequence"),
+        Splits(name="experts", order=2, samples=False, compute=True, partial=True, routes=True, meaning="the experts of a mixture"),
         Splits(name="hidden", order=3, samples=False, compute=True, partial=True, meaning="the hidden dimension of each layer"),
         Splits(
             name="blocks", order=3, samples=False, compute=True, called=True, meaning="what blocks compute, which exchange by themselves"
         ),
-        Splits(name="layers", order=4, samples=False, compute=True, meaning="the layers, into pipeline stages"),
+        Splits(name="layers", order=4, samples=False, compute=True, stages=True, meaning="the layers, into pipeline stages"),
     )
 }
 

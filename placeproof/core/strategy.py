@@ -128,7 +128,7 @@ class Strategy:
         Experts that nobody places on an axis which splits the hidden dimension lie there as other matrices, or each is whole.
         """
         if group == EXPERT and not any(e.axis == axis and EXPERT in e.groups for e in self.entries):
-            group = (NORM if self.schedule.experts == "whole" else MATRIX) if self.axis(axis).splits.name == "hidden" else group
+            group = (NORM if self.schedule.experts == "whole" else MATRIX) if self.axis(axis).splits.matrices else group
         fallback: Mode | None = None
         for entry in self.entries:
             if entry.state == state.name and entry.axis == axis:
@@ -156,7 +156,7 @@ def usual_mode(state: State, axis: Axis, group: str | None = None) -> Mode:
     """
     if state is not ACTIVATIONS:
         return REPLICATED
-    outside = axis.splits.name == "hidden" and group != INNER
+    outside = axis.splits.matrices and group != INNER
     split = axis.splits.samples or (axis.splits.compute and not outside)
     return SHARDED if split else REPLICATED
 

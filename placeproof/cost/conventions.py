@@ -35,11 +35,11 @@ def _conventions(d: Derivation) -> Iterator[str]:
         yield TOLD
     yield from _about_units(d)
     yield from _about_blocks(d)
-    if any(a.splits.name == "sequence" for a in d.program.axes):
+    if any(a.splits.tokens for a in d.program.axes):
         yield "what attention exchanges of keys and values is not counted until a model is given"
     if any(isinstance(s, For) and s.in_flight is not None for s in statements(d.program.body)):
         yield "the first stage, which has the most micro-batches in flight; stages are taken as equal in size"
-    if d.strategy is not None and any(a.splits.name == "layers" for a in d.strategy.axes):
+    if d.strategy is not None and any(a.splits.stages for a in d.strategy.axes):
         schedule = schedule_of(d.strategy)
         for need in schedule.needs:
             yield f"`{schedule.name}` needs {need.rule.text}, of p devices and m micro-batches: {need.because}"
@@ -56,7 +56,7 @@ def _about_units(d: Derivation) -> Iterator[str]:
 
 
 def _about_blocks(d: Derivation) -> Iterator[str]:
-    hidden = [a for a in d.program.axes if a.splits.name == "hidden"]
+    hidden = [a for a in d.program.axes if a.splits.matrices]
     if not hidden:
         return
     if not d.amounts.groups:

@@ -9,7 +9,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.mesh import degree_symbol
 from placeproof.core.states import MODEL_STATES
 from placeproof.core.strategy import Strategy
@@ -189,14 +189,12 @@ def evaluate(expr: sympy.Expr, values: Mapping[str, Fraction]) -> Fraction | Non
 
 def _require_one_copy(strategy: Strategy) -> None:
     """Raise InputError for a schedule that holds the model twice: its program tells what one of the two copies does."""
-    if not any(a.splits.name == "layers" for a in strategy.axes):
+    if not any(a.splits.stages for a in strategy.axes):
         return
     schedule = schedule_of(strategy)
     if schedule.copies > 1:
-        problems = Problems()
         message = f"`{schedule.name}` holds {schedule.copies} copies of each stage, and its program tells what one of them costs"
-        problems.add("PP122", message, help="derive it for a model, `--model llama3-8b`, or take `dualpipe-v`, which holds one copy")
-        problems.raise_if_any()
+        refuse("PP122", message, help="derive it for a model, `--model llama3-8b`, or take `dualpipe-v`, which holds one copy")
 
 
 def derive_shards(subject: Strategy | Program, shards: Shards, *, groups: bool = False) -> Derivation:
@@ -227,10 +225,8 @@ def derive(subject: Strategy | Program, *, groups: bool = False, uneven: tuple[s
     if strategy is not None:
         _require_one_copy(strategy)
     if program.tensors:
-        problems = Problems()
         place = program.tensors[0].place
-        problems.add("PP310", f"`{program.name}` is a program over tensors", place=place, help="`placeproof prove` proves it")
-        problems.raise_if_any()
+        refuse("PP310", f"`{program.name}` is a program over tensors", place=place, help="`placeproof prove` proves it")
     found = trace(resolve(program))
     require_uneven(found, uneven)
     amounts = Amounts(found.program, groups, uneven)

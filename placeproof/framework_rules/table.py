@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.diagnostics import refuse, suggestion
 from placeproof.core.tables import FileKind, Table, records
 from placeproof.framework_rules.domains import domain
 from placeproof.framework_rules.formula import Fact, Facts, Formula, read_formula
@@ -127,9 +127,7 @@ def of_system(system: str) -> tuple[Rule, ...]:
     """The rules of one system, by its key or its name. Raises InputError for one that is not known."""
     wanted = {title.lower(): key for key, title in SYSTEMS.items()}.get(system.lower(), system.lower())
     if wanted not in SYSTEMS:
-        problems = Problems()
-        problems.add("PP204", f"no rules of `{system}` are known", help=suggestion(system, SYSTEMS) or "one of " + ", ".join(SYSTEMS))
-        problems.raise_if_any()
+        refuse("PP204", f"no rules of `{system}` are known", help=suggestion(system, SYSTEMS) or "one of " + ", ".join(SYSTEMS))
     return _of_file(wanted)
 
 

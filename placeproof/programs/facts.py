@@ -29,18 +29,15 @@ class ProgramFacts:
         placed = (p for p in self.program.placed if p.state == state and p.group in (None, group))
         return tuple(dict.fromkeys(axis for p in placed for axis, mode in p.modes if mode.split))
 
-    def _splitting(self, kind: str) -> str | None:
-        return next((a.name for a in self.program.axes if a.splits.name == kind), None)
-
     @cached_property
     def hidden(self) -> str | None:
         """The axis that splits the hidden dimension."""
-        return self._splitting("hidden")
+        return next((a.name for a in self.program.axes if a.splits.matrices), None)
 
     @cached_property
     def stages(self) -> str | None:
         """The axis that splits the layers."""
-        return self._splitting("layers")
+        return next((a.name for a in self.program.axes if a.splits.stages), None)
 
     @cached_property
     def sample_factors(self) -> tuple[str, ...]:

@@ -424,11 +424,9 @@ def _nests(loop: For, outer: tuple[For, ...], order: list[str], problems: Proble
 
 def _one_axis_each(program: Program, problems: Problems) -> None:
     """Layers lie in stages of one pipeline, and slices of the hidden dimension on one axis: two would need two kinds of parts."""
-    for what in ("layers", "hidden"):
-        names = [a.name for a in program.axes if a.splits.name == what]
-        if len(names) > 1 and not program.tensors:
-            listed = " and ".join(f"`{n}`" for n in names)
-            whole = "the layers" if what == "layers" else "the hidden dimension"
+    for axes in ([a for a in program.axes if a.splits.stages], [a for a in program.axes if a.splits.matrices]):
+        if len(axes) > 1 and not program.tensors:
+            listed, whole = " and ".join(f"`{a.name}`" for a in axes), f"the {axes[0].splits}"
             problems.add("PP303", f"{listed} both split {whole}", help=f"one axis splits {whole}; let the others split something else")
 
 

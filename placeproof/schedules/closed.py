@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from placeproof.core.diagnostics import InputError, Problems
+from placeproof.core.diagnostics import Problems, refuse
 from placeproof.schedules.catalogue import load
 from placeproof.schedules.expression import Number, read
 from placeproof.schedules.order import slots
@@ -29,9 +29,7 @@ _BUSY = {copies: Form(what="busy", form=read(f"m * v / {copies} * (T_F + T_B + T
 def form(schedule: Schedule | str, what: str) -> Form | None:
     """The closed form of a quantity, or None where none is known. Raises InputError for an unknown schedule or quantity."""
     if what not in QUANTITIES:
-        problems = Problems()
-        problems.add("PP201", f"a schedule has no quantity `{what}`", help=f"ask for one of {', '.join(QUANTITIES)}")
-        raise InputError(problems.found)
+        refuse("PP201", f"a schedule has no quantity `{what}`", help=f"ask for one of {', '.join(QUANTITIES)}")
     known = _schedule(schedule)
     found = next((one for one in known.closed if one.what == what), None)
     return _BUSY[known.copies] if found is None and what == "busy" and not known.overlapped else found
@@ -121,9 +119,7 @@ def _values(schedule: Schedule, p: int, m: int, v: int | None, times: Times) -> 
 
 def _device(d: int, p: int) -> int:
     if isinstance(d, bool) or not isinstance(d, int) or not 0 <= d < p:
-        problems = Problems()
-        problems.add("PP202", f"there is no device d = {d!r} of {p}", help=f"devices are numbered from 0 to {p - 1}")
-        raise InputError(problems.found)
+        refuse("PP202", f"there is no device d = {d!r} of {p}", help=f"devices are numbered from 0 to {p - 1}")
     return d
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from placeproof.core.diagnostics import InputError, Problems, suggestion
+from placeproof.core.diagnostics import refuse, suggestion
 from placeproof.core.formula import MOST_CHARACTERS, NUMBERS, RELATIONS, ForeignError, Language, Meaning, Table, parse
 
 if TYPE_CHECKING:
@@ -53,11 +53,9 @@ class Expression:
         """
         try:
             return self._meaning(values)
-        except ZeroDivisionError as error:
-            problems = Problems()
+        except ZeroDivisionError:
             shown = ", ".join(f"{name} = {values[name]}" for name in self.names)
-            problems.add("PP112", f"`{self.text}` divides by zero at {shown}", help="write what is meant there: max(1, p - 1)")
-            raise InputError(problems.found) from error
+            refuse("PP112", f"`{self.text}` divides by zero at {shown}", help="write what is meant there: max(1, p - 1)")
 
     def holds(self, values: Mapping[str, Number]) -> bool:
         """Whether a comparison holds. Raises as :meth:`value`."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, NoReturn, TypeAlias
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import Problems, refuse
 from placeproof.schedules.expression import Expression, Number
 from placeproof.schedules.schedule import Kind, Schedule, Token
 
@@ -41,10 +41,8 @@ def slots(schedule: Schedule, p: int, m: int, v: int | None = None) -> tuple[Ord
     """
     chunks = schedule.counts(p, m, v)
     if p * m * chunks > MOST:
-        problems = Problems()
         message = f"{m:,} micro-batches on {p:,} devices are {p * m * chunks:,} forward passes, and at most {MOST:,} are put in order"
-        problems.add("PP202", message, help="take fewer micro-batches")
-        problems.raise_if_any()
+        refuse("PP202", message, help="take fewer micro-batches")
     found = tuple(tuple(_Device(schedule, p, m, chunks, d).slots()) for d in range(p))
     _check(schedule, p, m, chunks, found)
     return found
@@ -118,11 +116,8 @@ class _Device:
         return found
 
     def _wrong(self, what: str) -> NoReturn:
-        problems = Problems()
         said = f"`{self.schedule.name}` with p = {self.p}, m = {self.m}, v = {self.v}: on device {self.d}, {what}"
-        problems.add("PP112", said, help="mend the phases: their counts and passes")
-        problems.raise_if_any()
-        raise AssertionError("unreachable")
+        refuse("PP112", said, help="mend the phases: their counts and passes")
 
 
 def _check(schedule: Schedule, p: int, m: int, v: int, found: tuple[Order, ...]) -> None:

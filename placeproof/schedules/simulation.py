@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import lcm
 from typing import NamedTuple, TypeAlias
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import Problems, refuse
 from placeproof.schedules.order import Pass, Slot, slots
 from placeproof.schedules.schedule import Kind, Schedule
 from placeproof.schedules.timetable import Tick, Timetable
@@ -69,9 +69,7 @@ def simulate(schedule: Schedule, *, p: int, m: int, v: int | None = None, times:
     depth = schedule.depth(p, chunks)
     each = [times] * depth if isinstance(times, Times) else list(times)
     if len(each) != depth:
-        problems = Problems()
-        problems.add("PP202", f"times of {len(each)} stages, and the model has {depth}", help="give one `Times`, or one for each stage")
-        problems.raise_if_any()
+        refuse("PP202", f"times of {len(each)} stages, and the model has {depth}", help="give one `Times`, or one for each stage")
     durations, unit = _whole(each)
     ticks = _run(schedule, p, m, chunks, durations)
     return Timetable(schedule=schedule, p=p, m=m, v=chunks, unit=unit, ticks=ticks)
@@ -173,7 +171,5 @@ def _stuck(schedule: Schedule, p: int, m: int, jobs: Sequence[Sequence[_Job]], f
             needs = [need for one in slot if (need := _need(one, len(own))) is not None]
             others = sorted({schedule.device(need.stage, need.microbatch, p, m) for need in needs})
             notes.append(f"device {d} waits with {' and '.join(map(str, slot))} for device {' and '.join(map(str, others))}")
-    problems = Problems()
     said = f"`{schedule.name}` with p = {p}, m = {m}: the devices wait for one another for ever"
-    problems.add("PP308", said, help="change the order of one of these passes", notes=notes)
-    problems.raise_if_any()
+    refuse("PP308", said, help="change the order of one of these passes", notes=notes)

@@ -124,7 +124,7 @@ def _stages(event: Event, program: Program) -> _Wrong:
     if event.call.op not in ("all_gather", "broadcast") or not event.operands or event.operands[0].kind is not _P:
         return
     for axis in program.axes:
-        if axis.splits.name == "layers" and set(axis.factors) & set(program.factors(*event.call.axes)):
+        if axis.splits.stages and set(axis.factors) & set(program.factors(*event.call.axes)):
             message = f"parameters are gathered over `{axis.name}`, which splits the layers: a device computes those of its own stage"
             help = f'if every device computes all layers, let the axis split the batch: `splits({axis.name}="batch")`'
             yield message, event.call.place, help

@@ -65,14 +65,14 @@ def _gradient(w: Value, dx: Value, program: Program) -> Value:
 def _gradient_piece(w: Piece, dx: Value, program: Program) -> Piece:
     own = {g.experts for g in program.groups if g.name == w.group}  # a device has its own experts' gradient, whole
     factors = [(axis.splits, f) for axis in program.axes if axis.name not in own for f in axis.factors]
-    split = [f for of, f in factors if of.name == "hidden" and AxisLayout.SHARD in dx.on(f) and w.on(f) is not AxisLayout.SHARD]
+    split = [f for of, f in factors if of.matrices and AxisLayout.SHARD in dx.on(f) and w.on(f) is not AxisLayout.SHARD]
     return w.laid((*(f for of, f in factors if of.samples), *split), AxisLayout.PARTIAL)
 
 
 def _output(saved: Value, program: Program) -> Value:
     stream = plain_stream(program)
     for axis in program.axes:
-        if axis.splits.name == "hidden":
+        if axis.splits.matrices:
             stream = stream.laid((axis.name,), saved.on(axis.name)[0])
     return stream
 

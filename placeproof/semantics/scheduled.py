@@ -21,7 +21,7 @@ def chunks_of(strategy: Strategy) -> int:
 
 def problems(strategy: Strategy) -> Iterator[Diagnostic]:
     """Why a schedule cannot run: no such schedule, chunks that it does not have, degrees or micro-batches that it does not admit."""
-    axis = next((a for a in strategy.axes if a.splits.name == "layers"), None)
+    axis = next((a for a in strategy.axes if a.splits.stages), None)
     if axis is None:
         return
     if _name(strategy) not in names():

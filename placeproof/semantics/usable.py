@@ -89,9 +89,9 @@ def _activations_lie(strategy: Strategy) -> Iterator[Diagnostic]:
         if axis.splits.samples and (mode.device is not Share.PART or mode.gathers):
             help = "leave activations out there; to keep less of them, compose with `checkpoint` or `checkpoint(checkpoints=host)`"
             yield bad(f"activations lie `{mode}` on {where}, but its devices have different samples", help)
-        if axis.splits.name == "layers" and mode.device is not Share.PART:
+        if axis.splits.stages and mode.device is not Share.PART:
             yield bad(f"activations lie `{mode}` on `{axis.name}`, but each stage has its own layers", "leave activations out there")
-        if axis.splits.name == "hidden" and mode.gathers and not strategy.schedule.recompute:
+        if axis.splits.matrices and mode.gathers and not strategy.schedule.recompute:
             message = f"activations lie `{mode}` on `{axis.name}` without recomputation, which is not lowered"
             yield bad(message, "`zero_r` partitions activation checkpoints; `sp` splits activations by the sequence", code="PP122")
 
@@ -106,20 +106,19 @@ def _needs_met(strategy: Strategy) -> Iterator[Diagnostic]:
 
 
 def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:
-    for kind in ("hidden", "layers"):
-        axes = [a.name for a in strategy.axes if a.splits.name == kind]
+    for axes in ([a for a in strategy.axes if a.splits.matrices], [a for a in strategy.axes if a.splits.stages]):
         if len(axes) > 1:
-            shown = " and ".join(f"`{a}`" for a in axes)
-            message = f"{shown} both split the {kind}{' dimension' if kind == 'hidden' else ''}; one axis can be lowered"
+            shown = " and ".join(f"`{a.name}`" for a in axes)
+            message = f"{shown} both split the {axes[0].splits}; one axis can be lowered"
             yield _bad(message, "merge them into one axis of the product of their degrees")
     for axis in strategy.axes:
         if axis.splits.called:
             message = f"axis `{axis.name}` splits blocks, and a strategy has none of its own"
             yield _bad(message, "say what it splits of them: hidden, sequence, batch; `--model` has blocks")
-        if axis.splits.name == "experts":
+        if axis.splits.routes:
             message = f"axis `{axis.name}` splits the experts and not the batch: that is not lowered"
             yield _bad(message, "compose it with `ep`, whose devices have different samples")
-        if axis.splits.name == "sequence" and strategy.schedule.attention is None:
+        if axis.splits.tokens and strategy.schedule.attention is None:
             message = f"axis `{axis.name}` splits the sequence, and nothing says how attention reaches the other devices' tokens"
             yield _bad(message, f"compose it with `cp({axis.name})`, whose `attention` is ring, gather or ulysses")
 
@@ -134,7 +133,7 @@ def _experts_lie(strategy: Strategy) -> Iterator[Diagnostic]:
     for name in axes:
         axis = strategy.axis(name)
         modes = {state: strategy.mode(state, name, EXPERT) for state in MODEL_STATES}
-        if axis.splits.name != "batch" or any(not m.split or m.gathers or m.fetches for m in modes.values()):
+        if not axis.splits.batch or any(not m.split or m.gathers or m.fetches for m in modes.values()):
             shown = ", ".join(f"{state} `{mode}`" for state, mode in modes.items())
             message = f"experts lie {shown} on `{name}`, which splits the {axis.splits}: that is not lowered"
             yield _bad(message, "place parameters, gradients and optimizer of `expert` `S` on an axis that splits the batch")
@@ -161,7 +160,7 @@ def _beside_experts(strategy: Strategy, name: str) -> Iterator[Diagnostic]:
 
 def _groups_differ_by_computation(strategy: Strategy) -> Iterator[Diagnostic]:
     for entry in strategy.entries:
-        if entry.groups and EXPERT not in entry.groups and strategy.axis(entry.axis).splits.name != "hidden":
+        if entry.groups and EXPERT not in entry.groups and not strategy.axis(entry.axis).splits.matrices:
             message = f"`{entry.owner}` places groups of {entry.state} differently on `{entry.axis}`, which is not lowered"
             yield _bad(message, "groups may differ on an axis that splits the hidden dimension; place the whole state alike here")
 

@@ -8,7 +8,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-from placeproof.core.diagnostics import Place, Problems
+from placeproof.core.diagnostics import Place, refuse
 from placeproof.core.files import read_text, write_text
 from placeproof.prove.solvers.scripts import available, version
 from placeproof.theory.outcome import Outcome
@@ -41,14 +41,11 @@ def read(folder: Path) -> dict[str, dict[str, Any]] | None:
             raise ValueError("it has another shape")
         verdicts: dict[str, dict[str, Any]] = data["verdicts"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        problems = Problems()
         line = getattr(error, "lineno", 1)
-        problems.add(
+        refuse(
             "PP405", f"the lock file cannot be read: {error}", place=Place(source=str(path), line=line, column=1),
             help=_RESTORE,
         )  # fmt: skip
-        problems.raise_if_any()
-        raise AssertionError("unreachable") from error
     return verdicts
 
 

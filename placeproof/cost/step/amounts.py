@@ -95,11 +95,11 @@ class Amounts:
 
     @cached_property
     def _layer_axes(self) -> tuple[str, ...]:
-        return tuple(a.name for a in self.program.axes if a.splits.name == "layers")
+        return tuple(a.name for a in self.program.axes if a.splits.stages)
 
     @cached_property
     def _batch_factors(self) -> frozenset[str]:
-        return frozenset(f for a in self.program.axes if a.splits.name == "batch" for f in a.factors)
+        return frozenset(f for a in self.program.axes if a.splits.batch for f in a.factors)
 
     def scalar(self, expr: Expr) -> sympy.Expr:
         """A scalar expression of the program: numbers, degrees, counts, symbols."""

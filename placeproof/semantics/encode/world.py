@@ -169,7 +169,7 @@ class World(ProgramFacts):
         """Whether a group's elements belong to slices of the hidden dimension, or to experts."""
         if group in self.expert_groups:
             return True
-        return any(self.axis_of(a).splits.name in ("hidden", "experts") for a in self.split_axes("parameters", group))
+        return any(self.axis_of(a).splits.partial for a in self.split_axes("parameters", group))
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
@@ -188,9 +188,9 @@ class World(ProgramFacts):
         suffix = "" if order == "blocked" else f".{order}"
         if axis.splits.called and self.shared(group) is not None:  # both ends compute with the same part
             return fn(f"owner.{factor}{suffix}", (E_ENTRY,), sort)
-        if axis.splits.name == "layers":
+        if axis.splits.stages:
             return fn("stage", (E_BLOCK,), sort)
-        if self.sliced(group) and (axis.splits.name in ("hidden", "experts") or self.is_expert_axis(group, axis.name)):
+        if self.sliced(group) and (axis.splits.partial or self.is_expert_axis(group, axis.name)):
             own = f".{group}" if self.by_groups else ""  # each group has slices of its own
             return fn(f"owner.{factor}{own}{suffix}", (E_BLOCK, E_SLICE), sort)
         copy = () if self.tied(group) is None else (self.stage,)  # tied copies lie in partitions of their own

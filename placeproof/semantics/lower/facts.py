@@ -39,14 +39,12 @@ class Facts:
     @cached_property
     def means(self) -> tuple[str, ...]:
         """Of these axes those over which a step takes the mean. Blocks that are split over one take the mean loss of all its tokens."""
-        return tuple(
-            a for a in self.samples if not (self.linked and (a == self.experts or self.strategy.axis(a).splits.name == "sequence"))
-        )
+        return tuple(a for a in self.samples if not (self.linked and (a == self.experts or self.strategy.axis(a).splits.tokens)))
 
     @cached_property
     def hidden(self) -> str | None:
         """The axis that splits the hidden dimension."""
-        return next((a.name for a in self.strategy.axes if a.splits.name == "hidden"), None)
+        return next((a.name for a in self.strategy.axes if a.splits.matrices), None)
 
     @property
     def cut(self) -> str | None:
@@ -56,7 +54,7 @@ class Facts:
     @cached_property
     def stages(self) -> str | None:
         """The axis that splits the layers."""
-        return next((a.name for a in self.strategy.axes if a.splits.name == "layers"), None)
+        return next((a.name for a in self.strategy.axes if a.splits.stages), None)
 
     @cached_property
     def experts(self) -> str | None:

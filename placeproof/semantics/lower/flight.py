@@ -58,7 +58,7 @@ def one_copy_each(strategy: Strategy) -> Strategy:
     batch, so that gradients are added up along it; that two of its devices are one machine changes nothing in what is trained. The
     schedule's micro-batches are those of both copies, a program's those of one.
     """
-    stages = next((a for a in strategy.axes if a.splits.name == "layers"), None)
+    stages = next((a for a in strategy.axes if a.splits.stages), None)
     copies = 1 if stages is None else schedule_of(strategy).copies
     if stages is None or copies == 1:
         return strategy

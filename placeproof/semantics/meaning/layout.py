@@ -104,8 +104,8 @@ class Layout(ProgramFacts):
     def slice_axes(self, group: str) -> tuple[str, ...]:
         """The axes along which a group's slices (or experts) are spread, that of the experts first."""
         experts = self.group(group).experts
-        kinds = {a.name: a.splits.name for a in self.program.axes}
-        spread = [a for a in self.split_axes("parameters", group) if kinds.get(a) in ("hidden", "experts") and a != experts]
+        parts = {a.name for a in self.program.axes if a.splits.partial}
+        spread = [a for a in self.split_axes("parameters", group) if a in parts and a != experts]
         return (*([experts] if experts else []), *spread)
 
     def slices(self, group: str) -> int:
@@ -224,7 +224,7 @@ class Layout(ProgramFacts):
         elements one by one, so that shares are uneven where degrees do not divide. Copies of tied weights lie in partitions of their own.
         """
         axis, of, size = self.axis_of(factor), self.table, self.sizes[factor]
-        if axis.splits.name == "layers":
+        if axis.splits.stages:
             return of.block // (self.blocks_per_layer * self.setup.layers_per_stage)
         before = itertools.takewhile(lambda f: f != factor, self.sizes)
         row = prod(self.sizes[f] for f in before if f != self.hidden)
