@@ -136,13 +136,20 @@ class AsRun:
 
 
 def device_bytes(
-    strategy: Callable[[], Strategy], shapes: str | Shapes, run: AsRun, settings: Sequence[str], problems: Problems
+    strategy: Callable[[], Strategy],
+    shapes: str | Shapes,
+    run: AsRun,
+    settings: Sequence[str],
+    problems: Problems,
+    *,
+    others: bool = False,
 ) -> Callable[[], DeviceBytes]:
-    """Exact bytes of one device, to be had by a call once there are no problems. ``settings``: NAME=VALUE texts, degrees among them."""
+    """Exact bytes of one device, to be had by a call once there are no problems. ``settings``: NAME=VALUE texts, degrees; ``others``:
+    whether other symbols may be among them."""
     runs = problems.attempt(lambda: chosen(read_profile(run.profile or "ideal"), strategy(), tuple(run.implementations)))
     wanted = problems.attempt(lambda: subjects.shapes(shapes) if isinstance(shapes, str) else shapes)
     options = problems.attempt(lambda: options_of(run.options))
-    mesh = problems.attempt(lambda: mesh_of(strategy(), settings))
+    mesh = problems.attempt(lambda: mesh_of(strategy(), settings, others=others))
     problems.attempt(lambda: require_rank(mesh(), run.rank))
     return lambda: answer(DeviceBytes, exact_bytes(strategy(), runs(), wanted(), mesh(), rank=run.rank, options=options()))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from placeproof.answers.numbers import degrees
 from placeproof.core.bounds import A_COUNT, is_count
 from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.mesh import degree_symbol
+from placeproof.cost.values import read_numbers
 
 if TYPE_CHECKING:
     from placeproof.core.shapes import Shapes
@@ -69,25 +70,26 @@ def options_of(texts: Iterable[str]) -> dict[str, Value]:
     return found
 
 
-def mesh_of(strategy: Strategy, given: Iterable[str], *, command: str = "") -> dict[str, int]:
-    """The degree of every axis, from the strategy or from ``N=8`` and ``N_dp=8``; the slowest axis first. Raises InputError, which names
-    a ``command`` with all degrees that are missing, if it is told one."""
-    values = {text.partition("=")[0].strip(): text.partition("=")[2].strip() for text in given}
+def mesh_of(strategy: Strategy, given: Iterable[str], *, command: str = "", others: bool = False) -> dict[str, int]:
+    """The degree of every axis, from the strategy or from ``N=8`` and ``N_dp=8``; the slowest axis first. ``others``: whether symbols may
+    be set that are no degrees, for formulas beside the bytes.
+
+    Raises InputError, which names a ``command`` with all degrees that are missing, if it is told one.
+    """
+    known = degrees(strategy.axes, strategy.schedule.microbatches)
+    numbers = read_numbers(given, None, degrees=known)
     problems, mesh = Problems(), {}
-    missing = [
-        f"--set {name}={8 if not command else 2}"
-        for axis in strategy.axes
-        if axis.degree is None and (name := degree_symbol(axis.name, only=len(strategy.axes) == 1)) not in values
-    ]
-    for axis in sorted(strategy.axes, key=lambda a: (a.splits.name != "layers", a.splits.order)):
-        name = degree_symbol(axis.name, only=len(strategy.axes) == 1)
-        text = str(axis.degree) if axis.degree is not None else values.get(name)
-        if text is None:
-            help_ = f"`{' '.join((command, *missing))}`" if command else f"`--set {name}=8`"
+    for name in numbers.given:
+        if name not in known and not others:
+            problems.add("PP201", f"exact bytes do not depend on `{name}`", help="leave it out: shapes say how large everything is")
+    symbols = {axis.name: degree_symbol(axis.name, only=len(strategy.axes) == 1) for axis in strategy.axes}
+    missing = [name for name in symbols.values() if known[name] is None and name not in numbers.given]
+    for axis in sorted(strategy.axes, key=lambda a: (not a.splits.stages, a.splits.order)):
+        name = symbols[axis.name]
+        if name in missing:
+            help_ = f"`{' '.join((command, *(f'--set {n}=2' for n in missing)))}`" if command else f"`--set {name}=8`"
             problems.add("PP203", f"exact bytes need the degree of axis `{axis.name}`", help=help_)
-        elif not re.fullmatch(r"[1-9][0-9]{0,6}", text):
-            problems.add("PP103", f"axis `{axis.name}` cannot have `{text}` devices", help=f"`--set {name}=8`")
         else:
-            mesh[axis.name] = int(text)
+            mesh[axis.name] = known[name] or int(numbers.values[name])
     problems.raise_if_any()
     return mesh

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.common import EXIT_BAD_INPUT
+from placeproof.cli.process import EXIT_BAD_INPUT
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:

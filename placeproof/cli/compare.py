@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.common import read_as
-from placeproof.cli.options import Exact, Given, OfModel, option, takes
+from placeproof.cli.options import Exact, Given, OfModel, option, read_as, show, takes
 from placeproof.core.diagnostics import Diagnostic, InputError, Problems
 
 if TYPE_CHECKING:
@@ -41,8 +40,6 @@ class Options:
 @takes(Options)
 def command(options: Options) -> None:
     """Strategies side by side at the same world size: ratios, limits, and where one overtakes another; or for a model, in numbers."""
-    from placeproof.report import renderers
-
     problems = Problems()
     options.about.check(problems)
     beside = [f"`{name}`" for name, text in (("--of", options.of), ("--shapes", options.exact.shapes)) if text is not None]
@@ -50,7 +47,7 @@ def command(options: Options) -> None:
         verb = "does" if len(beside) == 1 else "do"
         problems.add("PP104", f"{' and '.join(beside)} {verb} not go with `--model`", help="leave one of them out; `--json` goes with it")
     document = _strategies(options, problems) if options.of is None else _profiles(options, options.of, problems)
-    typer.echo(renderers.json(document) if options.json_ else renderers.text(document), nl=False)
+    show(document, json_=options.json_, ascii=False)
 
 
 def _strategies(o: Options, problems: Problems) -> Document:
@@ -75,10 +72,11 @@ def _formulas(o: Options, subjects: Sequence[Subject], problems: Problems) -> Do
     from placeproof.cost.compare import Comparison, known
     from placeproof.report.compare import document
 
-    members = problems.attempt(lambda: derive_all(subjects))
-    numbers = problems.attempt(o.given.settings(subjects).numbers)
+    members, settings = problems.attempt(lambda: derive_all(subjects)), o.given.settings(subjects)
+    problems.attempt(settings.check)
     problems.raise_if_any()
-    return document(Comparison(tuple(members()), known(numbers())), numbers())
+    numbers = settings.numbers(symbols={name for d in members() for name in d.symbols})
+    return document(Comparison(tuple(members()), known(numbers)), numbers)
 
 
 def derive_all(subjects: Sequence[Subject]) -> list[Derivation]:

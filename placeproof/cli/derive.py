@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.cli.common import picture_path, read_as, write_picture
-from placeproof.cli.options import Exact, Given, OfModel, ProfileOption, WithOption, option, takes
+from placeproof.cli.options import Exact, Given, OfModel, ProfileOption, WithOption, given, option, picture_path, read_as, takes
 from placeproof.core.diagnostics import Problems
+from placeproof.core.files import write_text
 
 if TYPE_CHECKING:
     from placeproof.answers.subject import Subject
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from placeproof.cost.values import Numbers
     from placeproof.programs import Program
     from placeproof.report.document import Document
+
+
+#: What a program alone depends on, and what formulas alone do not.
+_OF_PROGRAM = {"--from", "--world", "--profile", "--with", "--model", "--recompute", "--stages", "--vocab-padding"}
+_NUMBERS = {"--set", "--precision", "--cluster", "--efficiency", "--overlap"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +73,7 @@ class Options:
     @property
     def forms(self) -> list[str]:
         """The options that choose a form of output."""
-        outputs = {"--json": self.json_, "--latex": self.latex, "--markdown": self.markdown, "--python": self.python}
-        return [name for name, on in (outputs | {"--program": self.program}).items() if on]
+        return [name for name in ("--json", "--latex", "--markdown", "--python", "--program") if name in given(self)]
 
     @property
     def alone(self) -> bool:
@@ -77,16 +81,19 @@ class Options:
         return self.program and not self.json_
 
     @property
+    def beside_bytes(self) -> bool:
+        """Whether closed forms are derived: always, but where exact bytes alone are asked for."""
+        return self.exact.shapes is None or bool(self.about.model or self.given.precision or self.groups or self.program)
+
+    @property
     def of_no_matter(self) -> list[str]:
-        """Options that were given, and change nothing of the program that is printed alone."""
-        of_model = [n for n in self.about.given if n in ("--cluster", "--efficiency", "--overlap", "--width", "--fp8")]
-        others = {
-            "--set": self.given.set_ if self.about.model is None else None,
-            "--precision": self.given.precision,
-            "--groups": self.groups,
-        }
-        more = others | {"--shards": self.shards, "--shapes": self.exact.shapes}
-        return [*of_model, *(name for name, value in more.items() if value)] if self.alone else []
+        """Options that were given, and change nothing of what is printed."""
+        if self.about.plot is not None:
+            return []  # a picture is of the numbers, too
+        matters = set(self.forms) | _OF_PROGRAM | ({"--set"} if self.about.model is not None else set())
+        if self.alone:
+            return [name for name in given(self) if name not in matters]
+        return [name for name in given(self) if name in _NUMBERS - matters] if {"--latex", "--python"} & set(self.forms) else []
 
     @property
     def implementation(self) -> tuple[str | None, list[str]]:
@@ -104,7 +111,8 @@ def command(options: Options) -> None:
     typer.echo(_answer(options), nl=False)
     if options.of_no_matter:
         listed = ", ".join(f"`{name}`" for name in options.of_no_matter)
-        typer.echo(f"note: `--program` prints the program alone, which does not depend on {listed}", err=True)
+        what = "the program alone, which does" if options.alone else "closed forms alone, which do"
+        typer.echo(f"note: `{options.forms[0]}` prints {what} not depend on {listed}", err=True)
 
 
 def _answer(o: Options) -> str:
@@ -123,7 +131,7 @@ def _answer(o: Options) -> str:
     tasks: list[_Task] = []
     if linked or o.about.model is not None:
         tasks.append(_linked(o, subject, problems) if linked else _model(o, subject, shards, problems))
-    elif o.exact.shapes is None or o.given.precision or o.groups or o.program:
+    elif o.beside_bytes:
         tasks.append(_formulas(o, subject, shards, problems))
     if o.exact.shapes is not None and not o.alone:
         tasks.append(_bytes(o, subject, problems))
@@ -304,7 +312,7 @@ class _Asked:
             return program
         numbers, step = timed(d, numbers, self.clock)
         if picture is not None:
-            write_picture(picture, _picture(d, numbers, step))
+            write_text(picture, _picture(d, numbers, step), code="PP104")
         timing = {} if step is None else {"time": time.document(ModelTime(d=d, overlap=step.overlap), step)}
         return {"": derivation.document(d, numbers)} | timing | program
 
@@ -327,5 +335,5 @@ def _bytes(o: Options, subject: Callable[[], Subject], problems: Problems) -> _T
 
     of = problems.attempt(lambda: strategy(subject()))
     run = AsRun(profile=o.profile, implementations=o.with_ or (), rank=o.exact.rank, options=o.exact.option or ())
-    made = device_bytes(of, str(o.exact.shapes), run, o.given.set_ or (), problems)
+    made = device_bytes(of, str(o.exact.shapes), run, o.given.set_ or (), problems, others=o.beside_bytes)
     return lambda: {"bytes": made().document}

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from placeproof.cli.common import picture_path, write_picture
+from placeproof.cli.options import picture_path
+from placeproof.core.files import write_text
 
 
 def command(
@@ -30,5 +31,5 @@ def command(
     torch = version("torch")
     typer.echo(json.dumps(shown.data(made, torch), indent=2) if json_ else shown.text(made, torch), nl=json_)
     if path is not None:
-        write_picture(path, shown.picture(made, torch))
+        write_text(path, shown.picture(made, torch), code="PP104")
     return 0 if all(one.holds for one in made) else 1

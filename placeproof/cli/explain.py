@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.diagnostics import refuse, suggestion
 
 
 def _code(name: str) -> list[str] | None:
@@ -251,6 +251,4 @@ def command(
         if lines is not None:
             typer.echo("\n".join(lines))
             return
-    problems = Problems()
-    problems.add("PP204", f"nothing here is called `{name}`", help=suggestion(name, _known()) or "`placeproof list strategies`")
-    problems.raise_if_any()
+    refuse("PP204", f"nothing here is called `{name}`", help=suggestion(name, _known()) or "`placeproof list strategies`")

@@ -8,9 +8,8 @@ import sys
 import typer
 
 from placeproof.cli import check, compare, derive, experiment, explain, listing, measure, prove, replay, trace, verify
-from placeproof.cli.common import EXIT_BAD_INPUT, EXIT_BUG
-from placeproof.cli.process import EXIT_INTERRUPTED, prepare
-from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.cli.process import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, prepare
+from placeproof.core.diagnostics import InputError, refuse
 
 app = typer.Typer(
     name="placeproof",
@@ -65,7 +64,7 @@ def run(arguments: list[str]) -> int:
     """Run one command and return its exit code: bad input is 2, a bug in placeproof 70, and neither shows a traceback."""
     try:
         if any("\0" in text for text in arguments):  # no shell passes one, and no system call takes one
-            raise InputError([Diagnostic(code="PP104", message="an argument holds a zero byte", help="leave it out")])
+            refuse("PP104", "an argument holds a zero byte", help="leave it out")
         code = app(_with_texts(arguments), prog_name="placeproof", standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:

@@ -7,20 +7,24 @@ the fields of that.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
-from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.diagnostics import Problems, refuse, suggestion
 
 if TYPE_CHECKING:
     from placeproof.answers.models import Clock, Run
     from placeproof.answers.numbers import Settings
     from placeproof.answers.subject import Subject
+    from placeproof.report.document import Document
 
 Record = TypeVar("Record")
 Result = TypeVar("Result")
@@ -30,8 +34,8 @@ def takes(record: type[Record]) -> Callable[[Callable[[Record], Result]], Callab
     """A command of Typer's from a function of one record: its parameters are the record's fields."""
 
     def of(run: Callable[[Record], Result]) -> Callable[..., Result]:
-        def command(**given: Any) -> Result:
-            return run(_built(record, given))
+        def command(**values: Any) -> Result:
+            return run(_built(record, values))
 
         parameters = list(_parameters(record))
         command.__doc__ = run.__doc__
@@ -42,25 +46,71 @@ def takes(record: type[Record]) -> Callable[[Callable[[Record], Result]], Callab
     return of
 
 
-def option(name: str, help: str, *, metavar: str | None = None, default: Any = None) -> Any:
+def option(name: str, help: str, *, metavar: str | None = None, default: Any = None, min: int | None = None) -> Any:
     """A field of a record that is an option."""
-    return field(default=default, metadata={"of": typer.Option(name, metavar=metavar, help=help)})
+    return field(default=default, metadata={"of": typer.Option(name, metavar=metavar, help=help, min=min)})
+
+
+def _annotations(record: Any) -> Iterator[tuple[Field[Any], Any]]:
+    """The fields of a record, each with its annotation: another record, or a type with what Typer is told of it."""
+    hints = get_type_hints(record, include_extras=True)
+    for one in fields(record):
+        yield one, Annotated[hints[one.name], one.metadata["of"]] if "of" in one.metadata else hints[one.name]
 
 
 def _parameters(record: Any) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(record, include_extras=True)
-    for one in fields(record):
-        if is_dataclass(hints[one.name]):
-            yield from _parameters(hints[one.name])
+    for one, annotation in _annotations(record):
+        if is_dataclass(annotation):
+            yield from _parameters(annotation)
         else:
-            annotation = Annotated[hints[one.name], one.metadata["of"]] if "of" in one.metadata else hints[one.name]
             default = inspect.Parameter.empty if one.default is MISSING else one.default
             yield inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _built(record: Any, given: Mapping[str, Any]) -> Any:
-    hints = get_type_hints(record, include_extras=True)
-    return record(**{f.name: _built(hints[f.name], given) if is_dataclass(hints[f.name]) else given[f.name] for f in fields(record)})
+def _built(record: Any, values: Mapping[str, Any]) -> Any:
+    return record(**{f.name: _built(kind, values) if is_dataclass(kind) else values[f.name] for f, kind in _annotations(record)})
+
+
+def given(options: Any) -> list[str]:
+    """The options of a record that were given, as they are written: ``--for-all``."""
+    names: list[str] = []
+    for one, annotation in _annotations(type(options)):
+        value = getattr(options, one.name)
+        if is_dataclass(annotation):
+            names += given(value)
+        elif value not in (None, [], one.default) and isinstance(declared := annotation.__metadata__[0], OptionInfo):
+            names.append(str(declared.default))  # where an annotation has its first name
+    return names
+
+
+def show(document: Document, *, json_: bool, ascii: bool = True) -> None:
+    """Print a result as text, or as JSON; ``ascii``: with other letters as escapes."""
+    from placeproof.report import renderers
+
+    typer.echo(renderers.json(document, ascii=ascii) if json_ else renderers.text(document), nl=False)
+
+
+def read_as(subjects: Sequence[Subject]) -> Document | None:
+    """What the configurations among the subjects were read as; None where there is none."""
+    from placeproof.answers.subject import imported
+
+    if not (every := imported(subjects)):
+        return None
+    from placeproof.report.imported import document
+
+    return document(every, alone=len(subjects) == 1)
+
+
+def picture_path(plot: str | None) -> Path | None:
+    """Where a picture goes, if it can: work is not to end in a wrong path. Raises InputError."""
+    if plot is None:
+        return None
+    path = Path(plot)
+    if path.suffix.lower() != ".svg":
+        refuse("PP104", f"`--plot {plot}`: a picture is written as SVG", help=f"give a file that ends in .svg: {path.stem}.svg")
+    if not os.path.isdir(path.parent) or os.path.isdir(path):
+        refuse("PP104", f"`--plot {plot}`: no file can be written there", help="give a file in a folder that exists")
+    return path
 
 
 ProfileOption = Annotated[
@@ -166,9 +216,7 @@ class OfModel:
     @property
     def given(self) -> list[str]:
         """The options that say something of the model, as they are written."""
-        return [
-            f"--{f.name.replace('_', '-')}" for f in fields(self) if f.name != "model" and getattr(self, f.name) not in (None, False, [])
-        ]
+        return [name for name in given(self) if name != "--model"]
 
     def check(self, problems: Problems) -> None:
         """Options without a model."""

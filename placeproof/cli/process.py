@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError
 
+EXIT_BAD_INPUT = 2
+EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
 #: Seconds in which an interrupted command ends, or is ended.

@@ -10,205 +10,190 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placeproof.cli.common import EXIT_BAD_INPUT, read_as
-from placeproof.cli.options import From, ProfileOption, WithOption, World
-from placeproof.core.diagnostics import Diagnostic, InputError, Problems, suggestion
+from placeproof.cli.options import From, ProfileOption, WithOption, World, given, option, read_as, show, takes
+from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.files import make_folder, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from placeproof.answers.subject import Subject
     from placeproof.prove import Budget
     from placeproof.report.document import Document
     from placeproof.semantics.judge.verdict import Judged
 
-_WITH = "`--with` names an implementation of a profile"
 EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 3}
 _SUBJECT = (
     "A strategy such as `zero3 * tp`, a step program `mine.step`, a configuration `ds_config.json`, or a name of `placeproof list blocks`."
 )
+#: What a proof of something else than one step takes; other options are refused, and none is passed over in silence.
+_OF_CATALOGUE = {"--catalogue", "--json"}
+_OF_TWO_STEPS = {"--against", "--without", "--from", "--world", "--profile", "--with", "--budget", "--json"}
+_OF_STEPS = {"--without", "--for-all"}
+_OF_ONE_STEP = {"--profile", "--with", "--certificate", "--against"}
 
 
-_Subject = Annotated[str | None, typer.Argument(help=_SUBJECT)]
-_Catalogue = Annotated[bool, typer.Option("--catalogue", help="Prove every strategy and every composition of two and of three of them.")]
-_Without = Annotated[
-    list[str] | None,
-    typer.Option(metavar="ASSUMPTION", help="Do not make an assumption (`placeproof list assumptions`); may be repeated."),
-]
-_ForAll = Annotated[
-    list[str] | None,
-    typer.Option("--for-all", metavar="RANGE", help="Only for degrees in a range, `N_dp >= 2` or `m == 4`; may be repeated."),
-]
-_SecondOpinion = Annotated[
-    str | None,
-    typer.Option(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The command line."""
+
+    subject: Annotated[str | None, typer.Argument(help=_SUBJECT)] = None
+    catalogue: bool = option("--catalogue", "Prove every strategy and every composition of two and of three of them.", default=False)
+    without: list[str] | None = option(
+        "--without", "Do not make an assumption (`placeproof list assumptions`); may be repeated.", metavar="ASSUMPTION"
+    )
+    for_all: list[str] | None = option(
+        "--for-all", "Only for degrees in a range, `N_dp >= 2` or `m == 4`; may be repeated.", metavar="RANGE"
+    )
+    model: str | None = option("--model", "Prove the step of a model: its blocks, and the step that calls them.", metavar="MODEL")
+    from_: From = None
+    world: World = None
+    profile: ProfileOption = None
+    with_: WithOption = None
+    second_opinion: str | None = option(
         "--second-opinion",
+        "Ask cvc5 about everything that Z3 proved; or run a step on so many meshes that they prove it for all.",
         metavar="cvc5|cutoff",
-        help="Ask cvc5 about everything that Z3 proved; or run a step on so many meshes that they prove it for all.",
-    ),
-]
-_Budget = Annotated[int, typer.Option(metavar="MS", min=1, help="Milliseconds that one query may take.")]
-_Smtlib = Annotated[Path | None, typer.Option(metavar="DIR", help="Write every query as SMT-LIB 2, with the answer that it should get.")]
-_Certificate = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the proof as terms and steps that `placeproof verify FILE` checks.")
-]
-_ReplayScript = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write a counterexample as a Python file that needs only the standard library.")
-]
-_Against = Annotated[
-    str | None,
-    typer.Option(metavar="OTHER", help="Also say whether the step does what another one does: a strategy, or a step program."),
-]
-_Model = Annotated[
-    str | None, typer.Option("--model", metavar="MODEL", help="Prove the step of a model: its blocks, and the step that calls them.")
-]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.prove/1).")]
+    )
+    milliseconds: int = option("--budget", "Milliseconds that one query may take.", metavar="MS", default=5000, min=1)
+    smtlib: Path | None = option("--smtlib", "Write every query as SMT-LIB 2, with the answer that it should get.", metavar="DIR")
+    certificate: Path | None = option(
+        "--certificate", "Write the proof as terms and steps that `placeproof verify FILE` checks.", metavar="FILE"
+    )
+    replay_script: Path | None = option(
+        "--replay-script", "Write a counterexample as a Python file that needs only the standard library.", metavar="FILE"
+    )
+    against: str | None = option(
+        "--against", "Also say whether the step does what another one does: a strategy, or a step program.", metavar="OTHER"
+    )
+    json_: bool = option("--json", "Print JSON (schema placeproof.prove/1).", default=False)
+
+    @property
+    def budget(self) -> Budget:
+        """Of one query."""
+        from placeproof.prove import Budget
+
+        return Budget(milliseconds=self.milliseconds)
+
+    def refuse(self, refused: Callable[[str], bool], what: str, help: str) -> None:
+        """Raise InputError for options that were given and do not go with something."""
+        problems = Problems()
+        for name in filter(refused, given(self)):
+            problems.add("PP207", f"`{name}` does not go with {what}", help=help)
+        problems.raise_if_any()
 
 
-def command(
-    subject: _Subject = None,
-    catalogue: _Catalogue = False,
-    without: _Without = None,
-    for_all: _ForAll = None,
-    model: _Model = None,
-    from_: From = None,
-    world: World = None,
-    profile: ProfileOption = None,
-    with_: WithOption = None,
-    second_opinion: _SecondOpinion = None,
-    budget: _Budget = 5000,
-    smtlib: _Smtlib = None,
-    certificate: _Certificate = None,
-    replay_script: _ReplayScript = None,
-    against: _Against = None,
-    json_: _Json = False,
-) -> int:
+@takes(Options)
+def command(options: Options) -> int:
     """Prove that a strategy or a step program trains what one device trains, for every degree; or show where it does not.
 
     Ends with 0 if proved, 1 if refuted, 3 if neither could be shown within the budget.
     """
     from placeproof.answers.subject import LinkedProgram, imported, read_all
-    from placeproof.answers.subject import program as program_of
-    from placeproof.report.proof.text import document as judgement
+
+    dropped = _assumptions(options.without or [])
+    if options.catalogue or options.subject is None:
+        return _catalogue(options)
+    if options.with_ and options.profile is None:
+        refuse("PP104", "`--with` names an implementation of a profile", help="add `--profile torch-2.13`")
+    _check_opinion(options.second_opinion)
+    subjects = read_all([options.subject], system=options.from_, world=options.world, library=True)
+    dropped |= {name for one in imported(subjects) for name in one.without}
+    if options.model is not None or isinstance(subjects[0], LinkedProgram):
+        options.refuse(_OF_ONE_STEP.__contains__, "a model", "leave it out; a strategy alone, or a step program, takes it")
+        return _prove_model(options, subjects, dropped)
+    if options.against is not None:
+        options.refuse(lambda name: name not in _OF_TWO_STEPS, "`--against`", "leave it out; a proof of one step takes it")
+        return _held_against(options, options.against, subjects, dropped)
+    return _prove_step(options, subjects, dropped)
+
+
+def _prove_step(o: Options, subjects: Sequence[Subject], without: frozenset[str]) -> int:
+    from placeproof.answers.subject import program
+    from placeproof.report.proof.text import document
     from placeproof.semantics.judge.ranges import read_ranges
     from placeproof.semantics.judge.verdict import judge
 
-    dropped = _assumptions(without or [])
-    if catalogue or subject is None:
-        return _all(subject, catalogue, json_)
-    from placeproof.prove import Budget
-
-    if against is not None:
-        if model is not None:
-            _require_none({"--against": against})
-        return _held_against(subject, against, Budget(milliseconds=budget), json_=json_)
-    if with_ and profile is None:
-        raise InputError([Diagnostic(code="PP104", message=_WITH, help="add `--profile torch-2.13`")])
-    found = read_all([subject], system=from_, world=world, library=True)
-    dropped |= {name for one in imported(found) for name in one.without}
-    if model is not None or isinstance(found[0], LinkedProgram):
-        _require_none({"--profile": profile, "--certificate": certificate})
-        options = _ModelOptions(dropped, tuple(for_all or ()), budget, second_opinion, smtlib, replay_script, json_)
-        return _prove_model(found, model, options)
-    program = program_of(found[0], profile, with_ or ())
-    ranges = read_ranges(for_all or [], program)
-    judged = judge(program, without=dropped, ranges=ranges, budget=Budget(milliseconds=budget))
-    if smtlib is not None:
-        _write_queries(smtlib, judged)
-    if certificate is not None:
-        _write_certificate(certificate, judged)
-    if replay_script is not None:
-        _write_script(replay_script, subject, judged)
-    opinion = _opinion(second_opinion, judged, budget)
-    return _answered(judgement(subject, judged, opinion), found, EXIT_CODES[judged.word], opinion, json_=json_)
+    step = program(subjects[0], o.profile, o.with_ or ())
+    if step.tensors:
+        o.refuse(_OF_STEPS.__contains__, "a block", "leave it out; a block is proved for all degrees, whatever is assumed of a step")
+    judged = judge(step, without=without, ranges=read_ranges(o.for_all or [], step), budget=o.budget)
+    if o.smtlib is not None:
+        _write_queries(o.smtlib, judged)
+    if o.certificate is not None:
+        _write_certificate(o.certificate, judged)
+    if o.replay_script is not None:
+        _write_script(o.replay_script, str(o.subject), judged)
+    opinion = _opinion(o, judged)
+    return _answered(document(str(o.subject), judged, opinion), subjects, EXIT_CODES[judged.word], opinion, json_=o.json_)
 
 
 def _answered(judgement: Document, subjects: Sequence[Subject], code: int, opinion: dict[str, Any], *, json_: bool) -> int:
     """Print it, with what configurations were read as; the exit code, unless solvers disagree."""
-    from placeproof.report import renderers
     from placeproof.report.document import joined
 
-    document = joined({"": judgement}, read_as(subjects), "imported")
-    typer.echo(renderers.json(document, ascii=True) if json_ else renderers.text(document), nl=False)
+    show(joined({"": judgement}, read_as(subjects), "imported"), json_=json_)
     if any(o["answer"] not in ("unsat", "silent") for o in opinion.get("second_opinion", [])):
         typer.echo("error: the solvers disagree; please report this", err=True)
         return 70
     return code
 
 
-@dataclass(frozen=True, slots=True)
-class _ModelOptions:
-    """What is asked for beside the verdict on a model's step."""
-
-    without: frozenset[str]
-    ranges: tuple[str, ...]
-    budget: int
-    second_opinion: str | None
-    smtlib: Path | None
-    replay_script: Path | None
-    json_: bool
-
-
-def _require_none(given: dict[str, object]) -> None:
-    problems = Problems()
-    for name in (name for name, value in given.items() if value is not None):
-        problems.add("PP207", f"`{name}` does not go with a model", help="leave it out; a strategy alone, or a step program, takes it")
-    problems.raise_if_any()
-
-
-def _prove_model(subjects: Sequence[Subject], name: str | None, options: _ModelOptions) -> int:
+def _prove_model(o: Options, subjects: Sequence[Subject], without: frozenset[str]) -> int:
     """Prove the step of a model under a strategy, or a linked program that is written down."""
     from placeproof.answers.subject import LinkedProgram, judged_program
-    from placeproof.prove import Budget
     from placeproof.report.proof.model import document
     from placeproof.semantics.judge.model import judge_linked
     from placeproof.semantics.judge.ranges import read_ranges
 
-    if options.second_opinion == "cutoff":
-        raise InputError([Diagnostic(code="PP207", message="`cutoff` speaks of steps, and not of models", help="`--second-opinion cvc5`")])
-    linked, model = judged_program(subjects[0], name)
-    ranges = read_ranges(list(options.ranges), linked.step)
-    judged = judge_linked(linked, model, without=options.without, ranges=ranges, budget=Budget(milliseconds=options.budget))
-    for number, (_, verdict) in enumerate(judged.named if options.smtlib is not None else (), start=1):
-        assert options.smtlib is not None
-        _write_queries(options.smtlib / f"{number:02}-{re.sub('[^a-z0-9]+', '-', verdict.program.name)}", verdict)
-    if options.replay_script is not None:
+    if o.second_opinion == "cutoff":
+        refuse("PP207", "`cutoff` speaks of steps, and not of models", help="`--second-opinion cvc5`")
+    linked, model = judged_program(subjects[0], o.model)
+    judged = judge_linked(linked, model, without=without, ranges=read_ranges(o.for_all or [], linked.step), budget=o.budget)
+    for number, (_, verdict) in enumerate(judged.named if o.smtlib is not None else (), start=1):
+        assert o.smtlib is not None
+        _write_queries(o.smtlib / f"{number:02}-{re.sub('[^a-z0-9]+', '-', verdict.program.name)}", verdict)
+    if o.replay_script is not None:
         called, first = next(((n, v) for n, v in judged.named if v.word == "refuted"), judged.named[-1])
-        _write_script(options.replay_script, called, first)
-    opinions = [_opinion(options.second_opinion, verdict, options.budget) for _, verdict in judged.named]
-    opinion = {"second_opinion": [o for one in opinions for o in one["second_opinion"]]} if options.second_opinion else {}
+        _write_script(o.replay_script, called, first)
+    opinions = [_opinion(o, verdict) for _, verdict in judged.named]
+    opinion = {"second_opinion": [answer for each in opinions for answer in each["second_opinion"]]} if o.second_opinion else {}
     path = next((s.path for s in subjects if isinstance(s, LinkedProgram)), None)
-    return _answered(document(judged, path, opinion), subjects, EXIT_CODES[judged.word], opinion, json_=options.json_)
+    return _answered(document(judged, path, opinion), subjects, EXIT_CODES[judged.word], opinion, json_=o.json_)
 
 
-def _opinion(name: str | None, judged: Judged, budget: int) -> dict[str, Any]:
+def _check_opinion(name: str | None) -> None:
+    """Refuse another opinion that cannot be had, before anything is proved."""
+    from placeproof.prove.solvers.scripts import available
+
+    if name not in (None, "cvc5", "cutoff"):
+        refuse("PP207", f"there is no second opinion `{name}`", help="`cvc5`, or `cutoff`")
+    if name == "cvc5" and "cvc5" not in available():
+        refuse("PP207", "a second opinion needs cvc5, which is not installed", help="pip install 'placeproof[cvc5]'")
+
+
+def _opinion(o: Options, judged: Judged) -> dict[str, Any]:
     """What another solver, or another argument, says of what was proved, as data."""
-    if name is None:
+    if o.second_opinion is None:
         return {}
-    if name == "cvc5":
-        return {"second_opinion": _second_opinions(judged, budget)}
-    problems = Problems()
-    if name != "cutoff":
-        problems.add("PP207", f"there is no second opinion `{name}`", help="`cvc5`, or `cutoff`")
-    problems.raise_if_any()
+    if o.second_opinion == "cvc5":
+        return {"second_opinion": _second_opinions(judged, o.budget)}
     from placeproof.report.proof.cutoff import data
     from placeproof.semantics.judge.cutoff import cutoff_of
 
     return {"cutoff": data(cutoff_of(judged))}
 
 
-def _held_against(subject: str, against: str, budget: Budget, *, json_: bool) -> int:
+def _held_against(o: Options, against: str, subjects: Sequence[Subject], without: frozenset[str]) -> int:
     """Whether one step does what another one does; 0 also where it does something else that is proved as well."""
     from placeproof.answers.subject import program, read
-    from placeproof.report import renderers
     from placeproof.report.proof.refinement import document
     from placeproof.semantics.judge.refine import refine
 
-    found = refine(program(read(subject, library=True)), program(read(against, library=True)), budget=budget)
-    result = document(subject, against, found)
-    typer.echo(renderers.json(result, ascii=True) if json_ else renderers.text(result), nl=False)
-    return 3 if found.word == "unknown" else EXIT_CODES[found.left.word]
+    step = program(subjects[0], o.profile, o.with_ or ())
+    result = refine(step, program(read(against, library=True)), without=without, budget=o.budget)
+    code = EXIT_CODES["unknown" if result.word == "unknown" else result.left.word]
+    return _answered(document(str(o.subject), against, result), subjects, code, {}, json_=o.json_)
 
 
 def _assumptions(names: list[str]) -> frozenset[str]:
@@ -226,37 +211,33 @@ def _assumptions(names: list[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _all(subject: str | None, catalogue: bool, json_: bool) -> int:
-    problems = Problems()
-    if not catalogue:
-        problems.add("PP207", "there is nothing to prove", help='`placeproof prove "zero3 * tp"`, `placeproof prove --catalogue`')
-    elif subject is not None:
-        problems.add("PP207", "`--catalogue` proves everything and takes no subject", help="leave one of the two out")
-    problems.raise_if_any()
-    from placeproof.report.proof.catalogue import run
+def _catalogue(o: Options) -> int:
+    if not o.catalogue:
+        refuse("PP207", "there is nothing to prove", help='`placeproof prove "zero3 * tp"`, `placeproof prove --catalogue`')
+    if o.subject is not None:
+        refuse("PP207", "`--catalogue` proves everything and takes no subject", help="leave one of the two out")
+    o.refuse(lambda name: name not in _OF_CATALOGUE, "`--catalogue`", "leave it out; a strategy, or a step program, takes it")
+    from placeproof.report.proof import catalogue
 
-    return run(typer.echo, json_=json_)
+    rows, refused = catalogue.judged()
+    show(catalogue.document(rows, refused), json_=o.json_)
+    surprises = [row["verdict"] for row in rows if row["verdict"] != row["expected"]]
+    return 0 if not surprises else EXIT_CODES["unknown" if "unknown" in surprises else "refuted"]
 
 
-def _second_opinions(judged: Judged, budget: int) -> list[dict[str, str]]:
+def _second_opinions(judged: Judged, budget: Budget) -> list[dict[str, str]]:
     """What cvc5 says of each query that Z3 decided; `silent` where it gives no answer in time."""
-    from placeproof.prove import Budget, Proved
+    from placeproof.prove import Proved
     from placeproof.prove.kernel import ask
     from placeproof.prove.smtlib import queries
-    from placeproof.prove.solvers.scripts import available
 
-    if "cvc5" not in available():
-        problems = Problems()
-        problems.add("PP207", "a second opinion needs cvc5, which is not installed", help="pip install 'placeproof[cvc5]'")
-        problems.raise_if_any()
-    found = []
-    for one in judged.settled:
-        if isinstance(one.verdict, Proved):
-            wanted = [q for q in queries(one.obligation.claim) if q.expected == "unsat"]
-            for query in wanted:
-                answer = ask(query, Budget(milliseconds=budget), "cvc5")
-                found.append({"query": query.name, "solver": "cvc5", "answer": "silent" if answer == "unknown" else answer})
-    return found
+    answers = []
+    for settled in judged.settled:
+        if isinstance(settled.verdict, Proved):
+            for query in (q for q in queries(settled.obligation.claim) if q.expected == "unsat"):
+                answer = ask(query, budget, "cvc5")
+                answers.append({"query": query.name, "solver": "cvc5", "answer": "silent" if answer == "unknown" else answer})
+    return answers
 
 
 def _write_queries(folder: Path, judged: Judged) -> None:
@@ -300,6 +281,3 @@ def _write_script(path: Path, subject: str, judged: Judged) -> None:
         typer.echo(f"note: {path} was not written: there is no counterexample with two numbers that differ", err=True)
         return
     write_text(path, text)
-
-
-__all__ = ["EXIT_BAD_INPUT", "command"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import refuse
 
 if TYPE_CHECKING:
     from placeproof.measure.replay.file import Counterexample
@@ -30,14 +30,13 @@ def command(
 
     Ends with 0 if every process got the numbers that the proof predicted, 1 if one did not, 3 if the program cannot be replayed.
     """
-    problems = Problems()
     if backend not in BACKENDS:
-        problems.add("PP601", f"there is no backend `{backend}`", help=f"one of {', '.join(BACKENDS)}")
-    elif backend == "gloo" and find_spec("torch") is None:
-        problems.add(
-            "PP601", "a replay on real processes needs torch, which is not installed", help="pip install torch, or `--backend simulator`"
-        )
-    problems.raise_if_any()
+        refuse("PP601", f"there is no backend `{backend}`", help=f"one of {', '.join(BACKENDS)}")
+    if backend == "gloo" and find_spec("torch") is None:
+        help = "pip install torch, or `--backend simulator`"
+        refuse("PP601", "a replay on real processes needs torch, which is not installed", help=help)
+    if backend == "simulator" and timeout is not None:
+        refuse("PP601", "`--timeout` does not go with the simulator, in which nobody waits", help="leave it out")
     found = _read(file)
     return _simulated(found, json_) if backend == "simulator" else _on_processes(found, timeout, json_)
 

@@ -12,7 +12,7 @@ from placeproof.cost.derive import evaluate
 from placeproof.cost.values import Numbers
 from placeproof.report.derivation import partly
 from placeproof.report.document import Document, Figure, Notes, Section, Table, section
-from placeproof.report.units import figure
+from placeproof.report.units import figure, unused
 
 LABELS = {
     "memory.model_states": "model states per device",
@@ -40,6 +40,8 @@ def _sections(c: Comparison, numbers: Numbers, figures: list[dict[str, Figure]])
         yield section(LABELS[key], Table([(d.name, mine[key]) for d, mine in zip(c.members, figures, strict=True)]))
     for d, pairs in c.pairs():
         yield section(f"`{d.name}` against `{first}`", Notes([line for p in pairs for line in _pair(p, numbers)]))
+    symbols = {str(s) for form in c.forms for expr in form.values() for s in expr.free_symbols}
+    yield from (section(line) for line in unused(numbers.given, symbols))
     if numbers.precision != OPEN:
         yield section(f"ratios with numbers take the widths of {numbers.precision}; `--precision` changes them")
 

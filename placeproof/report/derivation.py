@@ -17,7 +17,7 @@ from placeproof.cost.values import Numbers
 from placeproof.programs import render
 from placeproof.report import uneven
 from placeproof.report.document import Cell, Document, Form, Lines, Notes, Reasons, Section, Table, section
-from placeproof.report.units import bytes_text, figure
+from placeproof.report.units import bytes_text, figure, unused
 
 if TYPE_CHECKING:
     import sympy
@@ -205,8 +205,7 @@ def _numbers(d: Derivation, numbers: Numbers) -> Section:
         for name in sorted(n for s in expr.free_symbols if (n := str(s)) not in numbers.values and not is_fraction(n)):
             missing.setdefault(name, []).append(label)
     notes = [f"not set: {name} ({', '.join(labels)})" for name, labels in missing.items()]
-    unused = [n for n in numbers.given if n not in d.symbols]
-    notes += [f"set, but in no formula: {', '.join(unused)}"] if unused else []
+    notes += unused(numbers.given, d.symbols)
     title = f"numbers ({'; '.join([_per_parameter(numbers), *([', '.join(given)] if given else [])])})"
     return section(title, Table(rows), Notes(notes))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -38,6 +39,12 @@ def giga(value: Fraction | None) -> str:
     if value is None:
         return "?"
     return "0" if value == 0 else f"{float(value / 10**9):.4g}" if value < 10**13 else figure(value / 10**9)
+
+
+def unused(given: Iterable[str], symbols: Container[str]) -> list[str]:
+    """A line that names what was set and no formula speaks of, if there is something."""
+    names = [name for name in given if name not in symbols]
+    return [f"set, but in no formula: {', '.join(names)}"] if names else []
 
 
 def percent(value: Fraction) -> str:

@@ -101,6 +101,68 @@ def test_what_a_program_does_not_depend_on_is_said(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("form", ["--latex", "--python"])
+def test_so_is_what_formulas_do_not_depend_on(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["derive", "zero3", form]) == 0
+    alone = capsys.readouterr()
+    assert alone.err == ""
+    assert run(["derive", "zero3", form, "--set", "P=1", "--set", "N=8", "--precision", "bf16-adam"]) == 0
+    told = capsys.readouterr()
+    assert told.out == alone.out
+    assert told.err == f"note: `{form}` prints closed forms alone, which do not depend on `--set`, `--precision`\n"
+    assert run(["derive", "zero3 * tp", form, "--groups"]) == 0
+    told = capsys.readouterr()
+    assert "norm" in told.out
+    assert told.err == ""
+
+
+def test_what_no_formula_of_a_comparison_speaks_of_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for setting, told in (("k=3", True), ("P=1e9", False)):
+        assert run(["compare", "zero1", "zero3", "--set", setting]) == 0
+        assert ("set, but in no formula: k\n" in capsys.readouterr().out) == told
+
+
+SMALL = ["--shapes", "transformer(layers=2, hidden=64, heads=4, ffn=128, vocab=256, batch=2, tokens=16)"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refused"),
+    [
+        (["derive", "fsdp(4)", *SMALL, "--set", "N=8"], "[PP205]: `N` is 4 in the strategy, and 8 here"),
+        (["derive", "fsdp(4)", *SMALL, "--set", "P=1e9"], "[PP201]: exact bytes do not depend on `P`"),
+        (
+            ["compare", "ideal", "torch-2.13", "--of", "fsdp(4)", *SMALL, "--set", "N=8"],
+            "[PP205]: `N` is 4 in the strategy, and 8 here",
+        ),
+        (["prove", "zero3", "--against", "ddp", "--for-all", "N >= 2"], "[PP207]: `--for-all` does not go with `--against`"),
+        (["prove", "zero3", "--against", "ddp", "--smtlib", "x"], "[PP207]: `--smtlib` does not go with `--against`"),
+        (
+            ["prove", "zero3", "--against", "ddp", "--second-opinion", "cutoff"],
+            "[PP207]: `--second-opinion` does not go with `--against`",
+        ),
+        (["prove", "--catalogue", "--without", "separable-loss"], "[PP207]: `--without` does not go with `--catalogue`"),
+        (["prove", "mlp", "--without", "separable-loss"], "[PP207]: `--without` does not go with a block"),
+        (["prove", "mlp", "--for-all", "N >= 2"], "[PP207]: `--for-all` does not go with a block"),
+        (["prove", "zero3", "--second-opinion", "none"], "[PP207]: there is no second opinion `none`"),
+        (["replay", "x.json", "--backend", "simulator", "--timeout", "3"], "[PP601]: `--timeout` does not go with the simulator"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_no_option_is_passed_over_in_silence(arguments: list[str], refused: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"error{refused}")
+
+
+def test_assumptions_and_budgets_go_with_a_second_step(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without its assumption neither step is proved."""
+    assert run(["prove", "zero3", "--against", "zero3"]) == 0
+    assert capsys.readouterr().out.startswith("zero3 refines zero3\n")
+    assert run(["prove", "zero3", "--against", "zero3", "--without", "separable-loss", "--budget", "4000"]) == 1
+    assert "differs, and the recorded step is refuted" in capsys.readouterr().out
+
+
 def test_what_is_wrong_is_said_beside_a_program_too(capsys: pytest.CaptureFixture[str]) -> None:
     wrong = ["--set", "q=1", "--overlap", "no", "--cluster", "none", "--width", "x"]
     assert run(["derive", STRATEGY, *MODEL, "--program", *wrong]) == 2

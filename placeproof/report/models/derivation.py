@@ -15,7 +15,7 @@ from placeproof.cost.model.vocabulary import PADDED
 from placeproof.cost.step.host import TOLD
 from placeproof.cost.values import Numbers
 from placeproof.report.document import Cell, Document, Figure, Form, Lines, Notes, Section, Table, section
-from placeproof.report.units import giga
+from placeproof.report.units import giga, unused
 
 if TYPE_CHECKING:
     import sympy
@@ -236,8 +236,7 @@ def _by_stage(d: ModelDerivation, numbers: Numbers) -> Section:
     head, *rows = (tuple(r[i] for i in (0, *used)) for r in (("", *_ROWS.values()), *every))
     missing = sorted({str(s) for c in d.costs for s in c.peak.free_symbols if str(s) not in {**d.values, **numbers.values}})
     notes = [f"not set: {n} ({info(n).meaning})" for n in missing]
-    unused = [n for n in numbers.given if n not in {*_used(d), *d.linked.values, *_OF_TIME}]
-    notes += [f"set, but in no formula: {', '.join(unused)}"] if unused else []
+    notes += unused(numbers.given, {*_used(d), *d.linked.values, *_OF_TIME})
     return section("memory of a device by stage, GB", Table(rows, head, range(1, len(head))), Notes(notes))
 
 

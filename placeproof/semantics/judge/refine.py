@@ -66,9 +66,11 @@ class Refinement:
     right: Judged
 
 
-def refine(left: Program, right: Program, *, budget: Budget | None = None) -> Refinement:
-    """Compare two programs of training steps, and prove both. Raises InputError for a program that is no well-formed training step."""
-    judged, against = judge(left, budget=budget), judge(right, budget=budget)
+def refine(left: Program, right: Program, *, without: frozenset[str] = frozenset(), budget: Budget | None = None) -> Refinement:
+    """Compare two programs of training steps, and prove both. ``without``: assumptions that are not made.
+
+    Raises InputError for a program that is no well-formed training step."""
+    judged, against = (judge(program, without=without, budget=budget) for program in (left, right))
     found = differences(judged.program, against.program)
     return Refinement(word=_word(judged, against, bool(found)), differences=found, left=judged, right=against)
 
