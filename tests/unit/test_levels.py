@@ -81,7 +81,7 @@ def test_processes_are_started_for_what_takes_long(recorded: object, tmp_path: P
 def test_the_nearest_tests_import_what_was_changed() -> None:
     assert "tests/unit/test_network.py" in near.near("placeproof/semantics/meaning/devices/network.py", [1], "HEAD", None)
     assert near.near("placeproof/strategies/catalogue/zero3.toml", [1], "HEAD", None)
-    assert near.near("tests/helpers/linked_walk.py", [], "HEAD", None) == {"tests/meanings/test_linked.py"}
+    assert near.near("tests/helpers/linked_walk.py", [], "HEAD", None) == {"tests/agreement/test_linked_walk.py"}
     assert near.near("tests/unit/test_levels.py", [], "HEAD", None) == {"tests/unit/test_levels.py"}
     assert near.near("tests/unit/test_gone.py", [], "HEAD", None) == set()
     assert near.near("tests/data/forged_certificates.json", [], "HEAD", None) >= {"tests/meanings/test_certificates.py"}

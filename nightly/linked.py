@@ -1,0 +1,55 @@
+"""Every model under forty strategies: derived again from the printed program, and walked by an oracle: `python nightly/linked.py`.
+
+Prints each pair that differs, those that are refused by what is said of them, and how many of each there are. `--sizes L=8` changes models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
+
+from linked_pairs import STRATEGIES, Outcome, outcome
+
+from placeproof.models import presets
+
+
+def main() -> int:
+    """Try all, or every n-th."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th")
+    parser.add_argument("--sizes", nargs="*", default=[], metavar="NAME=N", help="sizes that all models get")
+    parser.add_argument("--jobs", type=int, default=None, metavar="N", help="processes")
+    asked = parser.parse_args()
+    sizes = {name: int(n) for name, _, n in (said.partition("=") for said in asked.sizes)}
+    pairs = [(model, strategy) for strategy in STRATEGIES for model in presets()][:: asked.every]
+    begun, found = time.monotonic(), []
+    with ProcessPoolExecutor(asked.jobs) as pool:
+        models, strategies = zip(*pairs, strict=True)
+        for pair, own in zip(pairs, pool.map(outcome, models, strategies, repeat(sizes), chunksize=4), strict=True):
+            found.append(own)
+            if own.word == "different":
+                print(" under ".join(pair), *own.why, sep="\n    ", flush=True)
+    return summary(found, time.monotonic() - begun)
+
+
+def summary(found: list[Outcome], seconds: float) -> int:
+    """What came of all."""
+    words = Counter(own.word for own in found)
+    for why, n in Counter(own.why[0] for own in found if own.word == "refused").most_common():
+        print(f"{n} refused: {why}")
+    off = sorted(own.off for own in found if own.off)
+    if off:
+        print(f"{len(off)} with runs of layers that are not alike: activations off by {off[0]:.1%} to {off[-1]:.1%}")
+    print(f"{len(found)} pairs in {seconds:.0f} s: " + ", ".join(f"{n} {word}" for word, n in sorted(words.items())))
+    return 1 if words["different"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
