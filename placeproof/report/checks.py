@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +24,27 @@ def counts(outcomes: Sequence[Outcome]) -> dict[str, int]:
     return {word: sum(1 for o in outcomes if o.standing == word) for word in words}
 
 
-def failure(outcome: Outcome, locked: bool = False) -> str:
-    """A theorem that does not stand, for a reader who has not seen it: statement, expected, found, witness, how to see it alone."""
-    lines = [f"{outcome.id}: {outcome.standing}", f"  --> {_relative(outcome.path)}:{outcome.line}", f"   says      {outcome.says}"]
-    lines += [f"   states    {outcome.statement}"]
+def _rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """What is said of every outcome: statement, hypotheses, expected, found, witness."""
+    yield "states", outcome.statement
+    if outcome.cached:
+        yield "checked", "in an earlier run; `--no-cache` checks it anew"
     if outcome.hypotheses:
-        lines.append(f"   given     {', '.join(outcome.hypotheses)}")
-    lines.append(f"   expected  {outcome.expected}" + (f": {outcome.because}" if outcome.because else ""))
-    lines.append(f"   found     {outcome.verdict}" + (f", by {outcome.evidence}" if outcome.evidence else ""))
+        yield "given", ", ".join(outcome.hypotheses)
+    yield "expected", outcome.expected + (f": {outcome.because}" if outcome.because else "")
+    yield "found", outcome.verdict + (f", by {outcome.evidence}" if outcome.evidence else "")
     if outcome.witness:
-        lines.append(f"   witness   {', '.join(f'{k} = {v}' for k, v in outcome.witness.items())}")
-    for one in outcome.checks:
-        if one.standing == "failed":
-            lines.append(f"   failed    {one.name}: {one.detail}")
-    for one in outcome.controls:
-        if one.standing == "failed":
-            lines.append(f"   failed    control `{one.name}`: {one.detail}")
-    return "\n".join([*lines, f"   alone     placeproof check {_alone(outcome)}"])
+        yield "witness", ", ".join(f"{name} = {value}" for name, value in outcome.witness.items())
+
+
+def failure(outcome: Outcome) -> str:
+    """A theorem that does not stand, for a reader who has not seen it: statement, expected, found, witness, how to see it alone."""
+    rows = [("says", outcome.says), *(row for row in _rows(outcome) if row[0] != "checked")]
+    rows += [("failed", f"{check.name}: {check.detail}") for check in outcome.checks if check.standing == "failed"]
+    rows += [("failed", f"control `{check.name}`: {check.detail}") for check in outcome.controls if check.standing == "failed"]
+    rows.append(("alone", f"placeproof check {_alone(outcome)}"))
+    lines = [f"{outcome.id}: {outcome.standing}", f"  --> {_relative(outcome.path)}:{outcome.line}"]
+    return "\n".join([*lines, *(f"   {name:<8}  {text}" for name, text in rows)])
 
 
 def _alone(outcome: Outcome) -> str:
@@ -53,17 +57,8 @@ def _alone(outcome: Outcome) -> str:
 
 def one(outcome: Outcome) -> str:
     """A theorem with everything that was checked, for a single one that was asked for."""
-    lines = [f"{outcome.id}: {outcome.standing}", "", outcome.says, "", f"states    {outcome.statement}"]
-    if outcome.cached:
-        lines.append("checked   in an earlier run; `--no-cache` checks it anew")
-    if outcome.hypotheses:
-        lines.append(f"given     {', '.join(outcome.hypotheses)}")
-    lines.append(f"expected  {outcome.expected}" + (f": {outcome.because}" if outcome.because else ""))
-    lines.append(f"found     {outcome.verdict}" + (f", by {outcome.evidence}" if outcome.evidence else ""))
-    if outcome.witness:
-        lines.append(f"witness   {', '.join(f'{k} = {v}' for k, v in outcome.witness.items())}")
-    lines += ["", "checks", *(_check(c) for c in outcome.checks), "controls", *(_check(c) for c in outcome.controls)]
-    return "\n".join(lines)
+    lines = [f"{outcome.id}: {outcome.standing}", "", outcome.says, "", *(f"{name:<8}  {text}" for name, text in _rows(outcome))]
+    return "\n".join([*lines, "", "checks", *map(_check, outcome.checks), "controls", *map(_check, outcome.controls)])
 
 
 def _check(one: Check) -> str:

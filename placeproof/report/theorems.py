@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from placeproof.prove import Relation
 from placeproof.report.renderers import expression_latex
 from placeproof.theory.bibliography import known_to
-from placeproof.theory.claims import hypotheses
+from placeproof.theory.checks.claims import premises
 from placeproof.theory.lock import read
-from placeproof.theory.statements import ByInduction, Trains
+from placeproof.theory.statements import ByInduction, Statement, Trains
 from placeproof.theory.theorem import Control, Refuted, Theorem
 
 
@@ -47,39 +47,31 @@ def formula(relation: Relation) -> str:
 
 def described(theorem: Theorem) -> Described:
     """Everything that can be said of a theorem without proving it. Raises StatementError or InputError if it cannot be understood."""
-    statement = theorem.statement()
-    locked = read(Path(theorem.path).parent) or {}
-    formulas: tuple[str, ...] = ()
-    how, program = "", ""
-    where: dict[str, sympy.Expr] = {}
-    if isinstance(statement, Trains):
-        from placeproof.programs import render
+    from placeproof.programs import render
 
-        states: tuple[str, ...] = (f"{statement.subject} trains what one device trains",)
-        given: tuple[str, ...] = (*statement.assuming, *statement.for_all)
-        program = render(statement.program)
-    else:
-        what = statement.what if isinstance(statement, ByInduction) else statement
-        states = tuple(str(g) for g in what.goals)
-        formulas = tuple(formula(g.written()) for g in what.goals)
-        where = {label: expr for g in (*what.goals, *what.given) for label, expr in g.where().items()}
-        given = tuple(h.name for h in hypotheses(theorem, statement))
-        how = f"by induction over {statement.on}, from {statement.start}" if isinstance(statement, ByInduction) else ""
-        if what.lemmas:
-            how = "; ".join(filter(None, [how, "with " + ", ".join(dict.fromkeys(lemma.theorem.id for lemma in what.lemmas))]))
+    statement = theorem.statement()
+    goals, given = ((), ()) if isinstance(statement, Trains) else (statement.what.goals, statement.what.given)
     return Described(
         theorem=theorem,
-        states=states,
-        formulas=formulas,
-        given=given,
-        where=where,
-        how=how,
-        program=program,
+        states=statement.says,
+        formulas=tuple(formula(g.written()) for g in goals),
+        given=premises(theorem, statement),
+        where={label: expr for g in (*goals, *given) for label, expr in g.where().items()},
+        how=_how(statement),
+        program=render(statement.program) if isinstance(statement, Trains) else "",
         expected=_expected(theorem),
-        found=locked.get(theorem.id),
+        found=(read(Path(theorem.path).parent) or {}).get(theorem.id),
         sources=tuple(known_to(Path(theorem.path).parent)[key].text().replace("*", "") for key in theorem.cite),
         controls=tuple(_control(one) for one in theorem.controls),
     )
+
+
+def _how(statement: Statement) -> str:
+    if isinstance(statement, Trains):
+        return ""
+    induction = [f"by induction over {statement.on}, from {statement.start}"] if isinstance(statement, ByInduction) else []
+    lemmas = ", ".join(dict.fromkeys(lemma.theorem.id for lemma in statement.what.lemmas))
+    return "; ".join([*induction, *([f"with {lemmas}"] if lemmas else [])])
 
 
 def _expected(theorem: Theorem) -> str:
@@ -103,28 +95,17 @@ def _control(one: Control) -> str:
 def text(theorem: Theorem) -> Iterator[str]:
     """A theorem for the command line."""
     found = described(theorem)
-    yield f"theorem {theorem.id}"
-    yield ""
-    yield theorem.says
-    if theorem.remarks:
-        yield ""
-        yield theorem.remarks
-    yield ""
-    for line in found.states:
-        yield f"states    {line}"
-    for label, expr in found.where.items():
-        yield f"where     {label} = {expr}"
-    yield f"given     {', '.join(found.given) or 'nothing'}"
-    if found.how:
-        yield f"shown     {found.how}"
-    yield f"expected  {found.expected}"
-    if found.found is not None:
-        yield f"found     {found.found['verdict']}, by {found.found['evidence']}"
-    yield f"source    {'; '.join(found.sources)}"
-    for line in found.controls:
-        yield f"control   {line}"
-    if found.program:
-        yield ""
-        yield from (f"    {line}" for line in found.program.splitlines())
-    yield ""
-    yield f"`placeproof check {theorem.id}` checks it"
+    yield from (f"theorem {theorem.id}", "", theorem.says, *(("", theorem.remarks) if theorem.remarks else ()), "")
+    rows = [
+        *(("states", line) for line in found.states),
+        *(("where", f"{label} = {expr}") for label, expr in found.where.items()),
+        ("given", ", ".join(found.given) or "nothing"),
+        *([("shown", found.how)] if found.how else []),
+        ("expected", found.expected),
+        *([("found", f"{found.found['verdict']}, by {found.found['evidence']}")] if found.found is not None else []),
+        ("source", "; ".join(found.sources)),
+        *(("control", line) for line in found.controls),
+    ]
+    yield from (f"{name:<8}  {line}" for name, line in rows)
+    yield from ("", *(f"    {line}" for line in found.program.splitlines())) if found.program else ()
+    yield from ("", f"`placeproof check {theorem.id}` checks it")

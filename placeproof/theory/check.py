@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from placeproof.prove import Proved, Refuted, Unknown, Verdict
-from placeproof.theory import arithmetic_checks as arithmetic
-from placeproof.theory import program_checks as programs
-from placeproof.theory.claims import hypotheses
+from placeproof.theory.checks import arithmetic, programs
+from placeproof.theory.checks.claims import premises
+from placeproof.theory.checks.points import shown
 from placeproof.theory.outcome import Check, Outcome, Settings
-from placeproof.theory.points import shown
-from placeproof.theory.statements import ByInduction, Holds, Trains
+from placeproof.theory.statements import ByInduction, Holds, Statement, Trains
 from placeproof.theory.theorem import Refuted as ExpectRefuted
 from placeproof.theory.theorem import Theorem
 
@@ -29,19 +28,13 @@ def check(theorem: Theorem, settings: Settings | None = None) -> Outcome:
     return replace(found, checks=checks, seconds=time.perf_counter() - began)
 
 
-def _blank(theorem: Theorem, statement: Any) -> Outcome:
+def _blank(theorem: Theorem, statement: Statement) -> Outcome:
     """What is known before anything is proved."""
     expect = theorem.expect
-    if isinstance(statement, Trains):
-        text = f"{statement.subject} trains what one device trains"
-        given = (*statement.assuming, *statement.for_all)
-    else:
-        text = "; ".join(arithmetic.parts(statement))
-        given = tuple(h.name for h in hypotheses(theorem, statement))
     return Outcome(
-        id=theorem.id, path=theorem.path, line=theorem.line, level=theorem.level, says=theorem.says, statement=text,
-        hypotheses=given, expected=expect.word, because=getattr(expect, "because", getattr(expect, "note", "")), verdict="unknown",
-        evidence="", cite=theorem.cite,
+        id=theorem.id, path=theorem.path, line=theorem.line, level=theorem.level, says=theorem.says, statement="; ".join(statement.says),
+        hypotheses=premises(theorem, statement), expected=expect.word, because=getattr(expect, "because", getattr(expect, "note", "")),
+        verdict="unknown", evidence="", cite=theorem.cite,
     )  # fmt: skip
 
 
@@ -50,7 +43,7 @@ def _blank(theorem: Theorem, statement: Any) -> Outcome:
 
 def _arithmetic(theorem: Theorem, statement: Holds | ByInduction, settings: Settings) -> Outcome:
     blank = _blank(theorem, statement)
-    lemmas = (statement.what if isinstance(statement, ByInduction) else statement).lemmas
+    lemmas = statement.what.lemmas
     for lemma in lemmas:
         if check_lemma(lemma.theorem) != "proved":
             failed = Check(name="verdict", standing="failed", detail=f"it rests on {lemma.theorem.id}, which is not proved")
@@ -135,7 +128,7 @@ def check_lemma(theorem: Theorem) -> str:
     if key not in _LEMMAS:
         statement = theorem.statement()
         assert not isinstance(statement, Trains)
-        lemmas = (statement.what if isinstance(statement, ByInduction) else statement).lemmas
+        lemmas = statement.what.lemmas
         resting = all(check_lemma(lemma.theorem) == "proved" for lemma in lemmas)
         proved = resting and _word(arithmetic.verdicts(theorem, statement), arithmetic.certified(theorem, statement))[0] == "proved"
         _LEMMAS[key] = "proved" if proved else "unknown"

@@ -44,6 +44,16 @@ class Holds:
     given: tuple[Goal, ...] = ()
     lemmas: tuple[Lemma, ...] = ()
 
+    @property
+    def what(self) -> Holds:
+        """The relations themselves, as those of an induction."""
+        return self
+
+    @property
+    def says(self) -> tuple[str, ...]:
+        """The goals as text."""
+        return tuple(map(str, self.goals))
+
     def functions(self) -> frozenset[Function]:
         """The functions that it speaks of."""
         goals = [g.functions() for g in (*self.goals, *self.given)]
@@ -58,6 +68,11 @@ class ByInduction:
     over: Term
     start: Term
     at: tuple[Mapping[str, Term], ...] = ()
+
+    @property
+    def says(self) -> tuple[str, ...]:
+        """The goal as text."""
+        return self.what.says
 
     @property
     def on(self) -> str:
@@ -77,6 +92,11 @@ class Trains:
     program: Program
     assuming: tuple[str, ...]
     for_all: tuple[str, ...] = ()
+
+    @property
+    def says(self) -> tuple[str, ...]:
+        """The claim as text."""
+        return (f"{self.subject} trains what one device trains",)
 
 
 Statement: TypeAlias = Holds | ByInduction | Trains

@@ -130,7 +130,7 @@ class Theorem:
         """Every symbol is a parameter, and what has to be an integer is one."""
         if isinstance(statement, Trains):
             return
-        what = statement.what if isinstance(statement, ByInduction) else statement
+        what = statement.what
         relations = [g.relation() for g in (*what.goals, *what.given)]
         strange = [p for r in relations for e in (r.left, r.right, *r.divisors) if (p := outside(e)) is not None]
         if strange:
@@ -188,9 +188,9 @@ class Theorem:
         if not isinstance(self.expect, Proved):
             raise StatementError(f"{self.name} is not expected to be proved, and can be no lemma")
         statement = self.elaborate(self.function, {n: term(v) for n, v in values.items()})
-        what = statement.what if isinstance(statement, ByInduction) else statement
-        if not isinstance(what, Holds):
+        if isinstance(statement, Trains):
             raise StatementError(f"{self.name} is about a program, and can be no lemma")
+        what = statement.what
         bounds = tuple(b for n in self.domains if (b := self.bound(n, values.get(n))) is not None)
         begun = (statement.begun(),) if isinstance(statement, ByInduction) else ()
         given = (*bounds, *begun, *(g.relation() for g in what.given))

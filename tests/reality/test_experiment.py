@@ -28,6 +28,7 @@ from placeproof.measure.training.predicted import predicted
 from placeproof.report import experiment as report
 from placeproof.report.pictures import bars as picture
 from placeproof.report.pictures.bars import Bar, Panel, Row, svg
+from placeproof.report.pictures.svg import STYLE
 
 #: As the large model of the experiments, but of one layer.
 LARGE = transformer(layers=1, hidden=2048, heads=32, kv_heads=4, ffn=5632, vocab=32000, batch=1, tokens=8)
@@ -170,8 +171,8 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_a_picture_is_legible_on_light_and_on_dark() -> None:
-    light, dark = re.findall(r"\.back { fill: (#\w+)", picture.STYLE)
-    on_light, on_dark = re.findall(r"text {[^}]*fill: (#\w+)", picture.STYLE)
+    light, dark = re.findall(r"\.back { fill: (#\w+)", STYLE)
+    on_light, on_dark = re.findall(r"text {[^}]*fill: (#\w+)", STYLE)
     assert min(contrast(on_light, light), contrast(on_dark, dark)) > 7
     assert all(contrast(colour, back) > 3 for colour in picture._COLOURS for back in (light, dark))
 

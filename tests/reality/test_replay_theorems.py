@@ -21,8 +21,8 @@ from placeproof.report.proof.data import judgement
 from placeproof.semantics import tensors
 from placeproof.semantics.judge.verdict import Judged
 from placeproof.semantics.meaning import Setup
+from placeproof.theory.checks.programs import Programs
 from placeproof.theory.load import load, suite
-from placeproof.theory.program_checks import Programs
 from placeproof.theory.statements import Trains
 from placeproof.theory.theorem import Theorem
 

@@ -12,8 +12,8 @@ import pytest
 from placeproof.cli.main import run
 from placeproof.cost.model import derive_model
 from placeproof.models import load
-from placeproof.report.pictures import bars as picture
 from placeproof.report.pictures.memory import MOST_PASSES, PASSES, SERIES, memory_picture, stacks
+from placeproof.report.pictures.svg import STYLE
 from placeproof.schedules import load as schedule
 from placeproof.schedules import simulate
 from placeproof.strategies import parse_strategy
@@ -36,7 +36,7 @@ def test_bars_are_to_scale(tmp_path: Path) -> None:
     root = drawn(tmp_path / "a.svg", "--cluster", "dgx-h100")
     bars = stacks(derive_model(load("llama3-8b"), parse_strategy("fsdp(4) * tp(4) * pp(4)")), VALUES)
     place = list(SERIES).index("optimizer")
-    found = widths(root, SERIES["optimizer"])[1:]  # the first is the legend's
+    found = widths(root, SERIES["optimizer"])
     sizes = [float(b.parts[place]) for b in bars]
     scale = found[0] / sizes[0]
     assert found == pytest.approx([s * scale for s in sizes], abs=0.06)
@@ -47,7 +47,7 @@ def test_bars_are_to_scale(tmp_path: Path) -> None:
 
 def test_each_pass_is_drawn_once(tmp_path: Path) -> None:
     root = drawn(tmp_path / "a.svg")
-    assert len(widths(root, "#2e8b57")) == 1 + 4 + 1 + 4 * 8  # activations and their legend, backward and its legend
+    assert len(widths(root, "#2e8b57")) == 4 + 4 * 8  # activations, backward
     assert not [x for x in root.iter(f"{SVG}line") if x.get("class") == "memory"]
     texts = [t.text for t in root.iter(f"{SVG}text")]
     assert "One forward, one backward: 8 micro-batches on 4 stages" in texts
@@ -77,7 +77,7 @@ def test_colours_are_told_apart_on_light_and_on_dark() -> None:
         r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
         return 0.2126 * r + 0.7152 * g + 0.0722 * b
 
-    backs = re.findall(r"\.back { fill: (#\w+)", picture.STYLE)
+    backs = re.findall(r"\.back { fill: (#\w+)", STYLE)
     assert len(backs) == 2
     for colour in {*SERIES.values(), *(c for _, c in PASSES.values())}:
         for back in backs:

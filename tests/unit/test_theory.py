@@ -283,7 +283,7 @@ def test_what_a_solver_proves_is_not_refuted_by_its_witness(monkeypatch: pytest.
     n = sympy.Symbol("n")
     proved = decide(Claim(name="n = n", goal=Relation(n, "==", n)))
     assert isinstance(proved, Proved)
-    monkeypatch.setattr("placeproof.theory.arithmetic_checks.verdicts", lambda *_: [proved])
+    monkeypatch.setattr("placeproof.theory.checks.arithmetic.verdicts", lambda *_: [proved])
     found = check(declared(small, ExpectedRefuted(witness={"n": 9}, because="degrees grow")))
     assert failed(found)["solver"] == "z3 proves it"
     assert found.standing == "unexpected"

@@ -1,26 +1,17 @@
-"""Horizontal bars as SVG, without a library: legible on light and on dark, with every number written beside its bar."""
+"""Horizontal bars as SVG, with every number written beside its bar."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
-#: Pixels: of a bar, between rows, of a title with its space, of an axis with its numbers and name, of the bars' field, of the margins.
-_BAR, _GAP, _TITLE, _AXIS, _FIELD, MARGIN = 14, 9, 30, 44, 440, 16
-#: Pixels that a character takes at most, on average, and that the number beside a bar takes.
-CHARACTER, _NUMBER = 6.9, 90
+from placeproof.report.pictures.svg import CHARACTER, MARGIN, legend, picture, rect, round_step, round_up, upright, written
+
+#: Pixels: of a bar, between rows, of a title with its space, of an axis with its numbers and name, of the bars' field, of a number.
+_BAR, _GAP, _TITLE, _AXIS, _FIELD, _NUMBER = 14, 9, 30, 44, 440, 90
 #: Least ratio of contrast to white and to the dark background: 3 to 1, as WCAG 2.1 asks of graphics.
 _COLOURS = ("#808080", "#3a7bd5", "#c8641e", "#2e8b57")
-STYLE = """
-text { font: 12px system-ui, sans-serif; fill: #1b1b1b; }
-.title { font-weight: 600; }
-.back { fill: #ffffff; }
-.line { stroke: #808080; stroke-width: 1; }
-.grid { stroke: #808080; stroke-opacity: 0.3; stroke-width: 1; }
-@media (prefers-color-scheme: dark) { text { fill: #ececec; } .back { fill: #161616; } }
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,20 +64,12 @@ class _Scale:
         return [((n - self.low) / (self.high - self.low) * _FIELD, f"1e{n:.0f}" if self.log else f"{n:g}") for n in numbers]
 
 
-def round_step(least: float) -> float:
-    """The least of 1, 2 and 5 times a power of ten that is not less."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= least * (1 - 1e-9))
-
-
 def _scale(panel: Panel) -> _Scale:
     values = [bar.value for row in panel.rows for bar in row.bars if bar.value]
     if panel.log:
         exponents = [math.log10(v) for v in values] or [0.0]
         return _Scale(math.floor(min(exponents)) - 1, math.ceil(max(exponents) + 1e-9), True)
-    most = max(values, default=1.0)
-    step = round_step(most / 6)
-    return _Scale(0.0, step * math.ceil(most / step - 1e-9), False)
+    return _Scale(0.0, round_up(max(values, default=1.0)), False)
 
 
 def svg(title: str, series: Sequence[str], panels: Sequence[Panel]) -> str:
@@ -94,23 +77,12 @@ def svg(title: str, series: Sequence[str], panels: Sequence[Panel]) -> str:
     left = MARGIN + max((len(row.label) for panel in panels for row in panel.rows), default=0) * CHARACTER + 10
     widest = max((len(panel.title) for panel in panels), default=0) * CHARACTER * 1.1
     width = max(left + _FIELD + _NUMBER + MARGIN, widest + 2 * MARGIN)
-    parts = [*_legend(title, series)]
+    parts = [written(MARGIN, MARGIN + 12, title, "title"), *legend(zip(series, _COLOURS, strict=False), MARGIN + 26)]
     top = float(MARGIN + 2 * _TITLE)
     for panel in panels:
         parts += _panel(panel, left, top)
         top += _height(panel)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{top:.0f}" viewBox="0 0 {width:.0f} {top:.0f}" role="img">'
-    back = f'<rect class="back" width="{width:.0f}" height="{top:.0f}"/>'
-    return "\n".join([head, f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>", back, *parts, "</svg>"]) + "\n"
-
-
-def _legend(title: str, series: Sequence[str]) -> Iterator[str]:
-    yield written(MARGIN, MARGIN + 12, title, "title")
-    x = float(MARGIN)
-    for number, name in enumerate(series):
-        yield rect(x, MARGIN + 26, _BAR, _BAR, _COLOURS[number])
-        yield written(x + _BAR + 5, MARGIN + 36, name)
-        x += _BAR + 25 + len(name) * CHARACTER
+    return picture(title, width, top, parts)
 
 
 def _rows(panel: Panel) -> float:
@@ -126,13 +98,13 @@ def _panel(panel: Panel, left: float, top: float) -> Iterator[str]:
     yield written(MARGIN, top + 14, panel.title, "title")
     start, end = top + _TITLE, top + _TITLE + _rows(panel)
     for x, number in scale.ticks():
-        yield f'<line class="grid" x1="{left + x:.1f}" y1="{start:.1f}" x2="{left + x:.1f}" y2="{end + 4:.1f}"/>'
+        yield upright("grid", left + x, start, end + 4)
         yield written(left + x, end + 18, number, anchor="middle")
     y = start
     for row in panel.rows:
         yield from _row(row, scale, left, y)
         y += len(row.bars) * _BAR + _GAP
-    yield f'<line class="line" x1="{left:.1f}" y1="{start:.1f}" x2="{left:.1f}" y2="{end:.1f}"/>'
+    yield upright("line", left, start, end)
     yield written(left + _FIELD / 2, end + 36, panel.axis, anchor="middle")
 
 
@@ -143,14 +115,3 @@ def _row(row: Row, scale: _Scale, left: float, y: float) -> Iterator[str]:
         yield rect(left, y, length, _BAR - 1, _COLOURS[bar.series])
         yield written(left + length + 4, y + _BAR - 3, bar.text)
         y += _BAR
-
-
-def rect(x: float, y: float, width: float, height: float, colour: str) -> str:
-    """A rectangle, by its upper left corner."""
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{colour}"/>'
-
-
-def written(x: float, y: float, said: str, style: str = "", *, anchor: str = "start") -> str:
-    """A line of text, by the place where it starts (or its middle, or its end) on its base line."""
-    named = f' class="{style}"' if style else ""
-    return f'<text{named} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(said)}</text>'

@@ -1,17 +1,15 @@
-"""What each pipeline stage holds, and who does what when, as one SVG without a library: legible on light and on dark."""
+"""What each pipeline stage holds, and who does what when, as one SVG."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil
-from xml.sax.saxutils import escape
 
 from placeproof.core.diagnostics import Problems
 from placeproof.core.symbols import info
 from placeproof.cost.model import ModelDerivation, StageCost
-from placeproof.report.pictures.bars import CHARACTER, MARGIN, STYLE, rect, round_step, written
+from placeproof.report.pictures.svg import CHARACTER, MARGIN, legend, picture, rect, round_step, round_up, upright, written
 from placeproof.schedules import Kind, Run, Timetable
 
 #: What a device holds -> its colour. Contrast to either background is 3 to 1 at least, as WCAG 2.1 asks of graphics.
@@ -66,29 +64,19 @@ def memory_picture(
     """
     left = MARGIN + max(len(b.label) for b in bars) * CHARACTER + 10
     parts, top = [written(MARGIN, MARGIN + 12, title, "title")], MARGIN + 26.0
-    parts += _legend([(n, c) for i, (n, c) in enumerate(SERIES.items()) if any(b.parts[i] for b in bars)], top)
+    parts += legend([(n, c) for i, (n, c) in enumerate(SERIES.items()) if any(b.parts[i] for b in bars)], top)
     parts += _bars(bars, memory, left, top + 40)
     top += 40 + len(bars) * _ROW + 60
     if table is not None and sum(map(len, table.runs)) <= MOST_PASSES:
         parts += _schedule(table, unit, left, top)
         top += 52 + table.p * _ROW + 50
     width = left + _FIELD + _NUMBER + MARGIN
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{top:.0f}" viewBox="0 0 {width:.0f} {top:.0f}" role="img">'
-    back = f'<rect class="back" width="{width:.0f}" height="{top:.0f}"/>'
-    return "\n".join([head, f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>", back, *parts, "</svg>"]) + "\n"
-
-
-def _legend(series: Sequence[tuple[str, str]], top: float) -> Iterator[str]:
-    x = float(MARGIN)
-    for name, colour in series:
-        yield rect(x, top, _BAR, _BAR, colour)
-        yield written(x + _BAR + 5, top + 11, name)
-        x += _BAR + 22 + len(name) * CHARACTER
+    return picture(title, width, top, parts, ".memory { stroke: #d0342c; stroke-width: 2; }\n")
 
 
 def _bars(bars: Sequence[Stack], memory: Fraction | None, left: float, top: float) -> Iterator[str]:
     most = max(float(sum(b.parts)) for b in bars)
-    scale = _FIELD / _round_up(max(most, float(memory or 0)) or 1.0)
+    scale = _FIELD / round_up(max(most, float(memory or 0)) or 1.0)
     bottom = top + len(bars) * _ROW
     yield from _axis(_FIELD / scale / 1e9, "GB a device", left, top, bottom)
     for i, bar in enumerate(bars):
@@ -101,20 +89,15 @@ def _bars(bars: Sequence[Stack], memory: Fraction | None, left: float, top: floa
         yield written(x + 4, y + 12, f"{float(sum(bar.parts)) / 1e9:.4g}")
     if memory is not None:
         at = left + float(memory) * scale
-        yield f'<line class="memory" x1="{at:.1f}" y1="{top - 6:.1f}" x2="{at:.1f}" y2="{bottom:.1f}" stroke="#d0342c" stroke-width="2"/>'
+        yield upright("memory", at, top - 6, bottom)
         yield written(at, top - 9, f"a device has {float(memory) / 1e9:g} GB", anchor="end")
-
-
-def _round_up(most: float) -> float:
-    step = round_step(most / 6)
-    return step * ceil(most / step - 1e-9)
 
 
 def _axis(most: float, name: str, left: float, top: float, bottom: float) -> Iterator[str]:
     step = round_step(most / 6)
     for i in range(int(most / step + 1e-9) + 1):
         x = left + i * step / most * _FIELD
-        yield f'<line class="grid" x1="{x:.1f}" y1="{top:.1f}" x2="{x:.1f}" y2="{bottom + 4:.1f}"/>'
+        yield upright("grid", x, top, bottom + 4)
         yield written(x, bottom + 18, f"{i * step:g}", anchor="middle")
     yield written(left + _FIELD / 2, bottom + 36, name, anchor="middle")
 
@@ -123,7 +106,7 @@ def _schedule(table: Timetable, unit: str, left: float, top: float) -> Iterator[
     """A row for each stage's devices, a rectangle for each pass, with its micro-batch where there is room."""
     kinds = [k for k in PASSES if any(one.kind is k for runs in table.runs for run in runs for one in run.slot)]
     yield written(MARGIN, top, f"{table.schedule.title}: {table.m} micro-batches on {table.p} stages", "title")
-    yield from _legend([PASSES[k] for k in kinds], top + 10)
+    yield from legend([PASSES[k] for k in kinds], top + 10)
     top += 42
     yield from _axis(float(table.step), unit, left, top, top + table.p * _ROW)
     for d, runs in enumerate(table.runs):

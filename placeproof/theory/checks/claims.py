@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from placeproof.prove import Claim, Definition, Induction, Named
-from placeproof.prove.relations import Fact
 from placeproof.theory.language import definitions
-from placeproof.theory.statements import ByInduction, Holds
+from placeproof.theory.statements import ByInduction, Holds, Statement, Trains
 from placeproof.theory.theorem import Theorem
 
 
 def hypotheses(theorem: Theorem, statement: Holds | ByInduction) -> tuple[Named, ...]:
     """The hypotheses with their names: the bounds of the domains, then those that the statement gives. Lemmas are none."""
-    what = statement.what if isinstance(statement, ByInduction) else statement
     found = []
     for name, domain in theorem.domains.items():
         relation = theorem.bound(name)
@@ -19,19 +17,18 @@ def hypotheses(theorem: Theorem, statement: Holds | ByInduction) -> tuple[Named,
             found.append(Named(name=str(domain.bound(name)), fact=relation))
     if isinstance(statement, ByInduction) and (begun := f"{statement.on} >= {statement.start}") not in {n.name for n in found}:
         found.append(Named(name=begun, fact=statement.begun()))
-    return (*found, *(Named(name=str(g.relation()), fact=g.relation()) for g in what.given))
+    return (*found, *(Named(name=str(g.relation()), fact=g.relation()) for g in statement.what.given))
 
 
 def claims(theorem: Theorem, statement: Holds | ByInduction, without: str | None = None) -> tuple[Claim, ...]:
     """One claim for each goal; of an induction, what it claims at every integer. ``without``: the name of a hypothesis to leave out."""
-    what = statement.what if isinstance(statement, ByInduction) else statement
     given = tuple(h for h in hypotheses(theorem, statement) if h.name != without)
-    lemmas = tuple(Named(name=f"by {lemma.theorem.id}", fact=lemma.fact) for lemma in what.lemmas)
+    lemmas = tuple(Named(name=f"by {lemma.theorem.id}", fact=lemma.fact) for lemma in statement.what.lemmas)
     defined = known_definitions(statement)
-    number = len(what.goals)
+    number = len(statement.what.goals)
     return tuple(
         Claim(name=theorem.id if number == 1 else f"{theorem.id} ({i})", goal=goal.relation(), given=(*given, *lemmas), definitions=defined)
-        for i, goal in enumerate(what.goals, start=1)
+        for i, goal in enumerate(statement.what.goals, start=1)
     )
 
 
@@ -45,10 +42,11 @@ def inductions(theorem: Theorem, statement: ByInduction) -> tuple[Induction, ...
 
 def known_definitions(statement: Holds | ByInduction) -> tuple[Definition, ...]:
     """The definitions of all functions that a statement speaks of."""
-    what = statement.what if isinstance(statement, ByInduction) else statement
-    return definitions(what.functions())
+    return definitions(statement.what.functions())
 
 
-def facts(claim: Claim) -> tuple[Fact, ...]:
-    """The hypotheses of a claim."""
-    return tuple(n.fact for n in claim.given)
+def premises(theorem: Theorem, statement: Statement) -> tuple[str, ...]:
+    """What a statement takes for granted, by name: hypotheses, or of a program, assumptions and ranges of degrees."""
+    if isinstance(statement, Trains):
+        return (*statement.assuming, *statement.for_all)
+    return tuple(h.name for h in hypotheses(theorem, statement))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
@@ -11,10 +11,10 @@ from typing import Any
 from placeproof.prove import Budget, Claim, Induction, Proved, Refuted, Unknown, Verdict, certify, decide, induct, refute
 from placeproof.prove.exact import Point, UndefinedError, drawn
 from placeproof.prove.solvers.scripts import available
-from placeproof.theory.claims import claims, hypotheses, inductions
+from placeproof.theory.checks.claims import claims, hypotheses, inductions
+from placeproof.theory.checks.points import Sampler, fails, shown
 from placeproof.theory.language import StatementError
 from placeproof.theory.outcome import Check, Settings
-from placeproof.theory.points import Sampler, fails, shown
 from placeproof.theory.statements import ByInduction, Holds
 from placeproof.theory.theorem import LEVELS, Control, Theorem
 from placeproof.theory.theorem import Refuted as ExpectRefuted
@@ -140,11 +140,10 @@ def _fails_without(theorem: Theorem, statement: Holds | ByInduction, name: str, 
 
 def not_trivial(statement: Holds | ByInduction) -> Check:
     """No goal is true before anything is proved."""
-    what = statement.what if isinstance(statement, ByInduction) else statement
-    idle = [str(g) for g in what.goals if g.trivial()]
+    idle = [str(g) for g in statement.what.goals if g.trivial()]
     if idle:
         return Check(name="not trivial", standing="failed", detail=f"both sides are the same: {'; '.join(idle)}")
-    same = [g for g in what.goals if g.left.expr == g.right.expr]
+    same = [g for g in statement.what.goals if g.left.expr == g.right.expr]
     return Check(name="not trivial", standing="passed", detail="the two sides were derived from different programs" if same else "")
 
 
@@ -222,8 +221,7 @@ def dimensions(theorem: Theorem, statement: Holds | ByInduction) -> Check:
     """Both sides of every goal have one dimension: they scale alike if all symbols of a unit are scaled."""
     name = "dimensions"
     units = sorted({u for d in theorem.domains.values() for u in d.units()})
-    what = statement.what if isinstance(statement, ByInduction) else statement
-    if not units or what.functions():
+    if not units or statement.what.functions():
         return Check(name=name, standing="not applicable", detail="arbitrary functions" if units else "pure numbers")
     for values, _ in Sampler(theorem, statement).points(4, TRIES):
         for unit in units:
@@ -257,9 +255,3 @@ def witness(theorem: Theorem, statement: Holds | ByInduction) -> tuple[Refuted |
     if missing:
         raise StatementError(f"the witness of {theorem.name} gives no value for `{missing[0]}`")
     return refutation(theorem, statement, at)
-
-
-def parts(statement: Holds | ByInduction) -> Iterator[str]:
-    """The goals as text."""
-    what = statement.what if isinstance(statement, ByInduction) else statement
-    yield from (str(g) for g in what.goals)

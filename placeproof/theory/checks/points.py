@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from placeproof.prove import Claim, Relation
 from placeproof.prove.exact import Point, Table, UndefinedError, drawn
-from placeproof.theory.claims import claims, known_definitions
+from placeproof.theory.checks.claims import claims, known_definitions
 from placeproof.theory.domains import Domain
 from placeproof.theory.language import periods
 from placeproof.theory.statements import ByInduction, Holds
@@ -49,8 +49,7 @@ class Sampler:
 
     def statement_functions(self) -> object:
         """The functions that the statement speaks of."""
-        what = self.statement.what if isinstance(self.statement, ByInduction) else self.statement
-        return what.functions()
+        return self.statement.what.functions()
 
     def _free(self, name: str) -> bool:
         return self.without is not None and self.without == self.theorem.domains[name].bound(name)
@@ -79,8 +78,7 @@ class Sampler:
                     values[str(relation.left)] = right - step
 
     def _table(self, seed: int, values: Mapping[str, Fraction]) -> Table:
-        what = self.statement.what if isinstance(self.statement, ByInduction) else self.statement
-        repeat = {name: values[p] for name, p in periods(what.functions()).items() if p in values and self._keeps(name)}
+        repeat = {name: values[p] for name, p in periods(self.statement.what.functions()).items() if p in values and self._keeps(name)}
         plain = drawn(seed)
 
         def at(name: str, args: tuple[Fraction, ...]) -> Fraction:
