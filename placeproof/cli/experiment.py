@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from placeproof.cli.options import picture_path
+from placeproof.cli.options import picture_path, show
 from placeproof.core.files import write_text
 
 
@@ -29,7 +28,7 @@ def command(
     from placeproof.report import experiment as shown
 
     torch = version("torch")
-    typer.echo(json.dumps(shown.data(made, torch), indent=2) if json_ else shown.text(made, torch), nl=json_)
+    show(shown.document(made, torch), json_=json_)
     if path is not None:
         write_text(path, shown.picture(made, torch), code="PP104")
     return 0 if all(one.holds for one in made) else 1

@@ -211,10 +211,9 @@ def command(
 
 
 def _text(listing: Listing, rows: Rows) -> str:
-    cells = [listing.cells(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)][:-1]
-    aligned = ([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]] for row in cells)
-    return "".join("  ".join(row).rstrip() + "\n" for row in aligned)
+    from placeproof.report.renderers import columns
+
+    return "".join(f"{line}\n" for line in columns([listing.cells(row) for row in rows], indent=""))
 
 
 def _data(kind: str, listing: Listing, rows: Rows) -> str:

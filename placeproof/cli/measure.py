@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placeproof.cli.options import OptionOption, RankOption, ShapesOption, WithOption
-from placeproof.core.diagnostics import InputError, Problems
+from placeproof.cli.options import Exact, WithOption, given, option, show, takes
+from placeproof.core.diagnostics import InputError, Problems, refuse
 
 if TYPE_CHECKING:
+    from placeproof.core.shapes import Shapes
     from placeproof.core.strategy import Strategy
+    from placeproof.cost.exact.predict import Predicted
+    from placeproof.measure.measured import Measured
     from placeproof.measure.training.subjects import Subject
 
 #: A model that is small enough for real tensors, where none is given; it has more layers where there are more stages.
 DEFAULT = "transformer(layers={layers}, hidden=32, heads=4, ffn=64, vocab=64, batch=4, tokens=16)"
 
 
-def command(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The command line."""
+
     strategy: Annotated[
         str, typer.Argument(help="What to run: a strategy such as `fsdp(4)`, `fsdp(2) * tp(2) * sp`, `pp(4, microbatches=8)`.")
-    ],
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="N=VALUE", help="The degree of an axis; may be repeated.")] = None,
-    shapes: ShapesOption = None,
-    profile: Annotated[
-        str, typer.Option(metavar="NAME", help="What to run: torch-2.13; deepspeed-0.19 and megatron-core on real processes.")
-    ] = "torch-2.13",
-    with_: WithOption = None,
-    rank: RankOption = 0,
-    option: OptionOption = None,
-    backend: Annotated[
-        str | None,
-        typer.Option(help="`fake`: one device of up to 4,096, without the others; `gloo`: a real process for each device. [default: fake]"),
-    ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.measure/1).")] = False,
-) -> int:
+    ]
+    set_: list[str] | None = option("--set", "The degree of an axis; may be repeated.", metavar="N=VALUE")
+    exact: Exact
+    profile: str = option(
+        "--profile", "What to run: torch-2.13; deepspeed-0.19 and megatron-core on real processes.", metavar="NAME", default="torch-2.13"
+    )
+    with_: WithOption = None
+    backend: str | None = option(
+        "--backend", "`fake`: one device of up to 4,096, without the others; `gloo`: a real process for each device. [default: fake]"
+    )
+    json_: bool = option("--json", "Print JSON (schema placeproof.measure/1).", default=False)
+
+
+@takes(Options)
+def command(o: Options) -> int:
     """Run a training step of PyTorch, and hold what a device exchanged and held against what is predicted. Needs torch.
 
     Ends with 0 if prediction and measurement are equal, 1 if they are not.
@@ -44,63 +50,46 @@ def command(
     from placeproof.answers.shapes import mesh_of, options_of
     from placeproof.answers.subject import shapes as shapes_of
     from placeproof.cost.exact.bytes import require_rank
-    from placeproof.measure.systems.run import SYSTEMS
-    from placeproof.measure.training.predicted import PROFILE, differences, predicted
-    from placeproof.measure.training.run import measure
-    from placeproof.report import measured as report
+    from placeproof.measure.systems.run import SYSTEMS, run_system
+    from placeproof.measure.training.predicted import PROFILE, differences
+    from placeproof.report.measured import document
     from placeproof.strategies import parse_strategy
 
-    composed = parse_strategy(strategy)
-    problems = Problems()
-    if profile in SYSTEMS:
-        for name, value in (("--with", with_), ("--rank", rank), ("--backend", backend)):
-            if value:
-                problems.add("PP104", f"`{name}` is of the profile {PROFILE} alone", help="leave it out: systems run on real processes")
-        problems.raise_if_any()
-        return _of_system(profile, composed, shapes or DEFAULT.format(layers=2), set_ or [], option or [], json_=json_)
-    if profile != PROFILE:
-        problems.add("PP101", f"profile `{profile}` cannot be measured", help=f"one of {', '.join((PROFILE, *SYSTEMS))}")
+    strategy, system, problems = parse_strategy(o.strategy), o.profile in SYSTEMS, Problems()
+    if o.profile not in (PROFILE, *SYSTEMS):
+        refuse("PP101", f"profile `{o.profile}` cannot be measured", help=f"one of {', '.join((PROFILE, *SYSTEMS))}")
+    for name in given(o):
+        if system and name in ("--with", "--rank", "--backend"):
+            problems.add("PP104", f"`{name}` is of the profile {PROFILE} alone", help="leave it out: systems run on real processes")
+    subject = problems.attempt(lambda: None if system else _subject(strategy, tuple(o.with_ or ())))
+    options = problems.attempt(lambda: options_of(o.exact.option or []))
+    called = "" if system else f'placeproof measure "{o.strategy}"'
+    mesh = problems.attempt(lambda: mesh_of(strategy, o.set_ or [], command=called))
+    problems.attempt(lambda: require_rank(mesh(), o.exact.rank))
+    shapes = problems.attempt(lambda: shapes_of(o.exact.shapes) if o.exact.shapes else None)
     problems.raise_if_any()
-    with problems.collecting():
-        subject = _subject(composed, tuple(with_ or ()))
-    with problems.collecting():
-        options = options_of(option or [])
-    with problems.collecting():
-        given = mesh_of(composed, set_ or [], command=f'placeproof measure "{strategy}"')
-        require_rank(given, rank)
-    model = None
-    with problems.collecting():
-        model = shapes_of(shapes) if shapes else None
-    problems.raise_if_any()
-    mesh = {axis: given[axis] for axis in subject.axes}
-    settled = _from_schedule(composed, subject) | options
-    if model is None:
-        model = shapes_of(DEFAULT.format(layers=_layers(subject, mesh, settled)))
-    measured = measure(subject, model, mesh, backend=backend or "fake", rank=rank, options=settled)
-    told = predicted(subject, model, mesh, rank=rank, options=settled)
-    found = differences(told, measured)
-    if json_:
-        typer.echo(json.dumps(report.as_data(composed.name, told, measured, found), indent=2))
+    if (run := subject()) is None:
+        title = o.profile
+        told, measured = run_system(title, strategy, shapes() or shapes_of(DEFAULT.format(layers=2)), mesh(), options())
     else:
-        typer.echo(report.text(composed.name, subject.title, told, measured, found), nl=False)
-    return 1 if found else 0
+        title = run.title
+        told, measured = _measured(o, run, shapes(), {a: mesh()[a] for a in run.axes}, _from_schedule(strategy, run) | options())
+    unequal = differences(told, measured)
+    show(document(strategy.name, title, told, measured, unequal), json_=o.json_)
+    return 1 if unequal else 0
 
 
-def _of_system(profile: str, strategy: Strategy, shapes: str, given: list[str], options: list[str], *, json_: bool) -> int:
-    """The same for a whole system."""
-    from placeproof.answers.shapes import mesh_of, options_of
+def _measured(
+    o: Options, subject: Subject, shapes: Shapes | None, mesh: Mapping[str, int], options: Mapping[str, Any]
+) -> tuple[Predicted, Measured]:
+    """What one device does, predicted and measured."""
     from placeproof.answers.subject import shapes as shapes_of
-    from placeproof.measure.systems.run import run_system
-    from placeproof.measure.training.predicted import differences
-    from placeproof.report import measured as report
+    from placeproof.measure.training.predicted import predicted
+    from placeproof.measure.training.run import measure
 
-    told, measured = run_system(profile, strategy, shapes_of(shapes), mesh_of(strategy, given), options_of(options))
-    found = differences(told, measured)
-    if json_:
-        typer.echo(json.dumps(report.as_data(strategy.name, told, measured, found), indent=2))
-    else:
-        typer.echo(report.text(strategy.name, profile, told, measured, found), nl=False)
-    return 1 if found else 0
+    model = shapes or shapes_of(DEFAULT.format(layers=_layers(subject, mesh, options)))
+    measured = measure(subject, model, mesh, backend=o.backend or "fake", rank=o.exact.rank, options=options)
+    return predicted(subject, model, mesh, rank=o.exact.rank, options=options), measured
 
 
 def _subject(strategy: Strategy, wanted: tuple[str, ...]) -> Subject:

@@ -1,4 +1,4 @@
-"""Experiments as a table, as data, and as a picture."""
+"""Experiments as a document, the schema ``placeproof.experiment/1`` and its text, and as a picture."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from fractions import Fraction
 from typing import Any
 
 from placeproof.measure.experiments.experiment import UNITS, Experiment, Line
+from placeproof.report.document import Code, Document, Notes, Section, section
 from placeproof.report.pictures.bars import Bar, Panel, Row, svg
+from placeproof.report.renderers import columns
 
 SCHEMA = "placeproof.experiment/1"
 _SERIES = ("closed form", "predicted", "measured")
@@ -26,10 +28,19 @@ def _expected(line: Line) -> str:
     return ("<= " if line.bound else "") + figure(line, line.predicted)
 
 
-def text(made: Sequence[Experiment], torch: str) -> str:
-    """Every experiment as a table, each with what was asked and why predictions depart from closed forms; then the outcome in a line."""
-    blocks = ["\n".join(_block(one)) for one in made]
-    return "\n\n".join([*blocks, _outcome(made, torch)]) + "\n"
+def document(made: Sequence[Experiment], torch: str) -> Document:
+    """Every experiment as a table, each with what was asked and why predictions depart from closed forms; then the outcome in a line.
+
+    In data, numbers are exact fractions, as texts.
+    """
+    return Document(name="experiments", sections=lambda: _sections(made, torch), data=lambda: _all_data(made, torch))
+
+
+def _sections(made: Sequence[Experiment], torch: str) -> Iterator[Section]:
+    for one in made:
+        yield section(f"{one.name}: {one.title}", Notes(one.says))
+        yield section("", Code([*_block(one)]))
+    yield section(_outcome(made, torch))
 
 
 def _outcome(made: Sequence[Experiment], torch: str) -> str:
@@ -40,21 +51,15 @@ def _outcome(made: Sequence[Experiment], torch: str) -> str:
 
 
 def _block(one: Experiment) -> Iterator[str]:
-    yield f"{one.name}: {one.title}"
-    yield from (f"  {said}" for said in one.says)
     notes = list(dict.fromkeys(line.note for line in one.lines if line.note and (line.departs or not line.holds)))
-    rows = [_row(line, notes) for line in one.lines]
-    heads = ("", *_SERIES)
-    widths = [max(len(head), *(len(row[i]) for row in rows)) for i, head in enumerate(heads)]
-    yield ""
-    yield "    " + "  ".join([" " * widths[0], *(head.rjust(width) for head, width in zip(heads[1:], widths[1:], strict=True))])
+    head, *rows = columns([("", *_SERIES), *(_row(line, notes) for line in one.lines)], (1, 2, 3), "    ")
+    yield head
     how = ""
     for line, row in zip(one.lines, rows, strict=True):
         if line.how != how:
             how = line.how
             yield f"  {how}"
-        numbers = (cell.rjust(width) for cell, width in zip(row[1:4], widths[1:], strict=True))
-        yield "    " + "  ".join([row[0].ljust(widths[0]), *numbers, row[4]])
+        yield row
         yield from _in_full(line)
     yield from (f"  ({number}) {note}" for number, note in enumerate(notes, start=1))
 
@@ -74,8 +79,7 @@ def _in_full(line: Line) -> Iterator[str]:
 # As data.
 
 
-def data(made: Sequence[Experiment], torch: str) -> dict[str, Any]:
-    """The experiments as JSON data; numbers are exact fractions, as texts."""
+def _all_data(made: Sequence[Experiment], torch: str) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "torch": torch,

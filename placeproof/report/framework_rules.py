@@ -11,6 +11,7 @@ from placeproof.framework_rules.evidence import Agreement, Compared, Found, Refu
 from placeproof.framework_rules.formula import Facts
 from placeproof.framework_rules.questions import Question, asked
 from placeproof.framework_rules.subjects import source
+from placeproof.report.renderers import columns
 from placeproof.semantics import tensors
 from placeproof.semantics.judge.verdict import Judged
 from placeproof.semantics.meaning import Fault
@@ -114,9 +115,8 @@ def _compared(one: Compared) -> Iterator[str]:
         yield f"saves nothing: {pair.of} costs what {pair.against} costs, in memory and in traffic"
         return
     yield f"costs more: {pair.of} less {pair.against}, bytes per device"
-    width = max(len(_name(key)) for key in one.differences)
-    for key, difference in one.differences.items():
-        yield f"  {_name(key).ljust(width)}  {difference}{'  (never negative)' if key == pair.key else ''}"
+    never = {pair.key: "  (never negative)"}
+    yield from columns([(_name(key), f"{difference}{never.get(key, '')}") for key, difference in one.differences.items()])
 
 
 def _name(key: str) -> str:

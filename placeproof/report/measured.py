@@ -1,12 +1,15 @@
-"""A measurement beside its prediction, as text and as JSON."""
+"""A measurement beside its prediction as a document: the schema ``placeproof.measure/1``, and its text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from placeproof.core.exchange import tally
 from placeproof.cost.exact.predict import Predicted
+from placeproof.report.document import Code, Document, Lines, Section, section
+from placeproof.report.renderers import columns
 
 if TYPE_CHECKING:
     from placeproof.measure.measured import Measured
@@ -15,34 +18,36 @@ if TYPE_CHECKING:
 SCHEMA = "placeproof.measure/1"
 
 
-def text(name: str, title: str, told: Predicted, measured: Measured, found: Differences) -> str:
+def document(name: str, title: str, told: Predicted, measured: Measured, found: Differences) -> Document:
     """Predicted and measured side by side, and whether they are equal."""
-    world = 1
-    for size in measured.mesh.values():
-        world *= size
-    lines = [
-        f"{name}: {title}",
-        f"{'' if ' ' in measured.torch else 'torch '}{measured.torch}, backend {measured.backend}, "
-        f"rank {measured.rank} of {world}; {measured.shapes.name}, "
-        f"{measured.shapes.elements:,} parameters; {measured.seconds:.1f} s",
-        "",
-    ]
+    return Document(
+        name=name,
+        sections=lambda: _sections(f"{name}: {title}", told, measured, equal=not found),
+        data=lambda: _data(name, told, measured, equal=not found),
+    )
+
+
+def _sections(title: str, told: Predicted, measured: Measured, *, equal: bool) -> Iterator[Section]:
+    system = f"{'' if ' ' in measured.torch else 'torch '}{measured.torch}, backend {measured.backend}"
+    shapes = f"{measured.shapes.name}, {measured.shapes.elements:,} parameters"
+    where = f"rank {measured.rank} of {prod(measured.mesh.values())}"
+    yield section(title, Lines([f"{system}, {where}; {shapes}; {measured.seconds:.1f} s"]))
     ours, theirs = tally(told.exchanges), tally(measured.exchanges)
-    rows = [["calls in a step", "", "bytes", "predicted", "measured"]]
+    rows = [("calls in a step", "", "bytes", "predicted", "measured")]
     for key in dict.fromkeys((*ours, *theirs)):
         kind, axes, size = key
-        rows.append(
-            [kind, ", ".join(axes), f"{size:,}", f"x {ours[key]}", f"x {theirs[key]}" + ("" if ours[key] == theirs[key] else "  <-")]
-        )
-    rows.append(["allocated, bytes" if told.held else "held, bytes", "", "", "predicted", "measured"])
-    for state, ours_, theirs_ in _memory(told, measured):
-        rows.append([state, "", "", f"{ours_:,}", f"{theirs_:,}" + ("" if ours_ == theirs_ else "  <-")])
-    wide = [max(len(row[i]) for row in rows) for i in range(5)]
-    for row in rows:
-        aligned = [f"{row[0]:<{wide[0]}}", f"{row[1]:<{wide[1]}}", *(f"{c:>{w}}" for c, w in zip(row[2:], wide[2:], strict=True))]
-        lines.append(("" if row[3] == "predicted" else "  ") + "  ".join(aligned).rstrip())
-    lines += ["", "equal: every call and every byte was predicted" if not found else "different: see the lines marked <-"]
-    return "\n".join(lines) + "\n"
+        rows.append((kind, ", ".join(axes), f"{size:,}", f"x {ours[key]}", f"x {theirs[key]}{_mark(ours[key], theirs[key])}"))
+    rows.append(("allocated, bytes" if told.held else "held, bytes", "", "", "predicted", "measured"))
+    for state, amount, other in _memory(told, measured):
+        rows.append((state, "", "", f"{amount:,}", f"{other:,}{_mark(amount, other)}"))
+    heads = [row[3] == "predicted" for row in rows]
+    lines = columns(rows, (2, 3, 4), "")
+    yield section("", Code([line if head else f"  {line}" for head, line in zip(heads, lines, strict=True)]))
+    yield section("equal: every call and every byte was predicted" if equal else "different: see the lines marked <-")
+
+
+def _mark(ours: int, theirs: int) -> str:
+    return "" if ours == theirs else "  <-"
 
 
 def _memory(told: Predicted, measured: Measured) -> Iterator[tuple[str, int, int]]:
@@ -55,8 +60,7 @@ def _memory(told: Predicted, measured: Measured) -> Iterator[tuple[str, int, int
             yield f"{state}, held", amount, found
 
 
-def as_data(name: str, told: Predicted, measured: Measured, found: Differences) -> dict[str, Any]:
-    """The same for JSON."""
+def _data(name: str, told: Predicted, measured: Measured, *, equal: bool) -> dict[str, Any]:
     ours, theirs = tally(told.exchanges), tally(measured.exchanges)
     calls = [
         {"kind": kind, "axes": list(axes), "bytes": size, "predicted": ours[kind, axes, size], "measured": theirs[kind, axes, size]}
@@ -75,5 +79,5 @@ def as_data(name: str, told: Predicted, measured: Measured, found: Differences) 
         "calls": calls,
         "memory": memory,
         "held": held,
-        "equal": not found,
+        "equal": equal,
     }

@@ -6,7 +6,7 @@ import html as escaping
 import json as notation
 import keyword
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -38,15 +38,15 @@ def _lines(part: Part) -> Iterator[str]:
         case Notes(lines, items):
             yield from (f"  - {line}" if items else f"  {line}" for line in lines)
         case Table():
-            yield from _columns(part)
+            table = [part.head, *part.rows] if part.head and part.rows else part.rows
+            yield from columns(_grid(table, str), part.right)
         case Reasons(steps):
             for number, step in enumerate(steps, start=1):
                 yield from (f"  {number:>2}. {step.rule}", f"        = {step.expression}", f"      because {step.why}")
 
 
-def _columns(table: Table) -> Iterator[str]:
-    rows = _grid([table.head, *table.rows] if table.head and table.rows else table.rows, str)
-    right = set(table.right)
+def columns(rows: Sequence[Sequence[str]], right: Container[int] = (), indent: str = "  ") -> Iterator[str]:
+    """Cells in columns as wide as their widest cell; a row's last cell takes the room that it needs. ``right``: columns of numbers."""
     widths: dict[int, int] = {}
     for row in rows:
         for i, cell in enumerate(row):
@@ -54,7 +54,7 @@ def _columns(table: Table) -> Iterator[str]:
                 widths[i] = max(widths.get(i, 0), len(cell))
     for row in rows:
         cells = (c.rjust(widths[i]) if i in right else c.ljust(widths[i]) if i < len(row) - 1 else c for i, c in enumerate(row))
-        yield ("  " + "  ".join(cells)).rstrip()
+        yield (indent + "  ".join(cells)).rstrip()
 
 
 def _grid(rows: Sequence[Sequence[Cell]], formula: Callable[[Any], str], word: Callable[[str], str] = str) -> list[list[str]]:

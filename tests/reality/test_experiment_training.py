@@ -18,6 +18,7 @@ from placeproof.cli.main import run
 from placeproof.measure.experiments import catalogue as experiments
 from placeproof.measure.experiments.experiment import Experiment, Line
 from placeproof.report import experiment as report
+from placeproof.report import renderers
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "experiments.md"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -50,7 +51,7 @@ def test_training_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     (one,) = data["experiments"]
     lines = [read_line(each) for each in one["lines"]]
     again = Experiment(**{k: v for k, v in one.items() if k != "holds"} | {"lines": tuple(lines), "says": tuple(one["says"])})
-    assert report.data([again], data["torch"]) == data
+    assert renderers.as_data(report.document([again], data["torch"]).data()) == data
     found = {each.what: each for each in again.lines}
     for way, n in (("ddp", 2), ("fsdp2", 2), ("tp", 2), ("ddp", 4), ("fsdp2", 4), ("tp", 4), ("hsdp", 4)):
         assert found[f"exact, {way}, N = {n}"].measured == 0
@@ -150,8 +151,8 @@ def test_a_process_that_fails_is_a_line_that_does_not_hold(monkeypatch: pytest.M
     found = only(monkeypatch, fails)
     wrong = [one for one in found.lines if not one.holds]
     assert {one.measured for one in wrong} == {None}
-    assert "no such gradient" in report.text([found], "2.13.0")
-    json.dumps(report.data([found], "2.13.0"), allow_nan=False)
+    assert "no such gradient" in renderers.text(report.document([found], "2.13.0"))
+    json.dumps(renderers.as_data(report.document([found], "2.13.0").data()), allow_nan=False)
 
 
 # Exactness.

@@ -319,11 +319,13 @@ def test_exit_codes_of_a_replay(word: str, code: int, monkeypatch: pytest.Monkey
 def test_exit_codes_of_an_experiment(holds: bool, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from types import SimpleNamespace
 
+    from placeproof.report.document import listing
+
     monkeypatch.setattr(
         "placeproof.measure.experiments.catalogue.experiments", lambda _: [SimpleNamespace(holds=True), SimpleNamespace(holds=holds)]
     )
     monkeypatch.setattr("importlib.metadata.version", lambda _: "0")
-    monkeypatch.setattr("placeproof.report.experiment.text", lambda *_: "told\n")
+    monkeypatch.setattr("placeproof.report.experiment.document", lambda *_: listing("experiments", "told"))
     assert run(["experiment", "memory"]) == code
     capsys.readouterr()
 
