@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from placeproof.answers.subject import Subject
     from placeproof.prove import Budget
     from placeproof.report.document import Document
+    from placeproof.semantics.judge.model import JudgedModel
     from placeproof.semantics.judge.verdict import Judged
 
 EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 3}
@@ -154,8 +155,7 @@ def _prove_model(o: Options, subjects: Sequence[Subject], without: frozenset[str
         assert o.smtlib is not None
         _write_queries(o.smtlib / f"{number:02}-{re.sub('[^a-z0-9]+', '-', verdict.program.name)}", verdict)
     if o.replay_script is not None:
-        called, first = next(((n, v) for n, v in judged.named if v.word == "refuted"), judged.named[-1])
-        _write_script(o.replay_script, called, first)
+        _write_script_of_model(o.replay_script, judged)
     opinions = [_opinion(o, verdict) for _, verdict in judged.named]
     opinion = {"second_opinion": [answer for each in opinions for answer in each["second_opinion"]]} if o.second_opinion else {}
     path = next((s.path for s in subjects if isinstance(s, LinkedProgram)), None)
@@ -267,6 +267,16 @@ def _write_certificate(path: Path, judged: Judged) -> None:
         write_text(path, json.dumps(document, indent=1) + "\n")
 
 
+def _write_script_of_model(path: Path, judged: JudgedModel) -> None:
+    """The computation that refutes the first of the parts that numbers refute."""
+    refuted = next(((name, part) for name, part in judged.named if part.word == "refuted"), None)
+    shown = next((b for b in judged.breaches if b.shown is not None), None)
+    if refuted is None and shown is not None and shown.shown is not None:
+        _write_text(path, shown.shown.script(f"block `{shown.block}` breaks its contract: {shown.text}"))
+    else:
+        _write_script(path, *(refuted or judged.named[-1]))
+
+
 def _write_script(path: Path, subject: str, judged: Judged) -> None:
     from placeproof.semantics import tensors
     from placeproof.semantics.judge.search import Found
@@ -277,6 +287,10 @@ def _write_script(path: Path, subject: str, judged: Judged) -> None:
         text = script(judged.program, judged.found.setup, title)
     elif judged.found is not None:
         text = tensors.script(judged.program, judged.found, title)
+    _write_text(path, text)
+
+
+def _write_text(path: Path, text: str | None) -> None:
     if text is None:
         typer.echo(f"note: {path} was not written: there is no counterexample with two numbers that differ", err=True)
         return

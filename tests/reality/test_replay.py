@@ -31,12 +31,18 @@ from placeproof.measure.replay.file import number, parse
 from placeproof.measure.replay.launch import BY_AUTOGRAD
 from placeproof.measure.replay.model import world_of
 from placeproof.measure.replay.simulator import simulated
+from placeproof.models import load
 from placeproof.programs import Program, read
+from placeproof.report import renderers
 from placeproof.report.proof.data import judgement
+from placeproof.report.proof.model import document
 from placeproof.semantics.catalogue import not_equivalent, read_not_equivalent
-from placeproof.semantics.judge.verdict import judge
+from placeproof.semantics.judge.model import judge_linked
+from placeproof.semantics.judge.verdict import judge, judge_tensors
+from placeproof.semantics.linked import link, read_linked, render_linked
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
+from placeproof.semantics.resolve import resolve
 from placeproof.strategies import parse_strategy
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
@@ -109,6 +115,37 @@ BLOCKS = (
 @pytest.mark.parametrize("name", BLOCKS)
 def test_blocks_come_out_bit_for_bit(name: str) -> None:
     assert_reproduced(replayed(data_of(name)))
+
+
+OF_MODELS = {
+    "a layer that is not the model's": ("zero1 * tp", "silu", "gelu"),
+    "a sum that a block leaves out": ("zero1 * tp", "x + all_reduce(contract(a, w2, over=ffn), tp)", "x + contract(a, w2, over=ffn)"),
+    "a sum that the step leaves out": ("fsdp * tp * sp", "gradients.norm = all_reduce(gradients.norm, tp)\n", ""),
+}
+
+
+@pytest.mark.parametrize("what", OF_MODELS)
+def test_models_come_out_bit_for_bit(what: str) -> None:
+    strategy, old, new = OF_MODELS[what]
+    text = render_linked(link(load("llama3-8b"), parse_strategy(strategy)))
+    found = judge_linked(read_linked(text.replace(old, new)), load("llama3-8b"))
+    one = replayed(json.loads(renderers.json(document(found))))
+    assert_reproduced(one)
+    assert one.compared > 0
+
+
+def test_a_gradient_is_compared_with_the_derivative_of_what_one_device_runs() -> None:
+    """Two texts return the same gradient, which is none of what either computes."""
+    head = "tensor(x, tokens, hidden)\ntensor(dy, tokens, hidden)\n"
+    mesh = read(f"mesh(tp)\n{head}y = x * x\nreturns(dy * x, gradient_of=y, by=x, at=dy)\nreturns(y)\n")
+    alone = read(f"mesh()\n{head}y = x ** 2\nreturns(y)\nreturns(x * dy, gradient_of=y, by=x, at=dy)\n")
+    judged = judge_tensors(resolve(mesh), reference=resolve(alone))
+    assert judged.word == "refuted"
+    assert judged.about is not None
+    assert "is the derivative of `y`" in judged.about.name
+    data = judgement("two texts", judged)
+    assert data["counterexample"]["run"]["shown"] == "result 1"
+    assert_reproduced(replayed(data))
 
 
 HEAD = "mesh(tp)\ntensor(x, tokens, hidden)\ntensor(w1, hidden, ffn, tp=ffn)\ntensor(w2, ffn, hidden, tp=ffn)\ntensor(dy, tokens, hidden)\n"

@@ -16,7 +16,7 @@ from placeproof.measure.replay.ended import DERIVATIVE
 from placeproof.measure.replay.file import Counterexample, Named
 from placeproof.measure.replay.mesh import Mesh, NothingThereError, NotHomeError, NotReplayedError
 from placeproof.measure.replay.wire import Wire
-from placeproof.programs import Call, calls, statements
+from placeproof.programs import Call, Resolved, calls, statements
 from placeproof.programs.ir import Tensor
 from placeproof.programs.ir import returned as program_returns
 from placeproof.programs.ops import OPS
@@ -24,7 +24,7 @@ from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.recorded import known
 from placeproof.semantics.tensors.arrays import Arrays, Held
 from placeproof.semantics.tensors.groups import Groups
-from placeproof.semantics.tensors.machine import Machine
+from placeproof.semantics.tensors.machine import Machine, in_order, kind
 from placeproof.semantics.tensors.numbers import Fractions
 from placeproof.semantics.tensors.setup import FaultError, NotComputedError
 from placeproof.semantics.tensors.simulate import spot
@@ -128,7 +128,7 @@ def returned(found: Counterexample, mesh: Mesh | None) -> dict[str, Named]:
     wanted = found.reference.get(DERIVATIVE, {}) if mesh is None else {}
     number = int(found.shown.table.removeprefix("result ")) - 1 if wanted and found.shown.table is not None else None
     with _as_replayed():
-        outputs = _machine(found, mesh, number).run()
+        outputs = in_order(found.program, _machine(found, mesh, number).run())
     tables = {f"result {n + 1}": _table(found, o.value) for n, o in enumerate(outputs)}
     if number is None:
         return tables
@@ -142,8 +142,17 @@ def _machine(found: Counterexample, mesh: Mesh | None, number: int | None) -> Ma
     degrees = found.factors if mesh is not None else dict.fromkeys(found.factors, 1)
     arrays = Arrays(f, degrees, found.seed, None if mesh is None else mesh.at)
     exchange = None if mesh is None else OnGloo(arrays, mesh)
-    follow = () if number is None else program_returns(found.program)[number : number + 1]
-    return Machine(found.program, arrays, found.sizes, partial(_begin, found, f), seed=found.seed, follow=follow, groups=exchange)
+    program = found.one_device if mesh is None and found.one_device is not None else found.program
+    follow = () if number is None else _claimed(program, found.program, number)
+    return Machine(program, arrays, found.sizes, partial(_begin, found, f), seed=found.seed, follow=follow, groups=exchange)
+
+
+def _claimed(program: Resolved, other: Resolved, number: int) -> list[Call]:
+    """The gradient that is the result of this number of another program."""
+    if program is other:
+        return program_returns(program)[number : number + 1]
+    wanted = kind(program_returns(other)[number])
+    return [call for call in program_returns(program) if kind(call) == wanted][:1]
 
 
 def _begin(found: Counterexample, f: Fractions, tensor: Tensor) -> Array:

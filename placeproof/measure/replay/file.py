@@ -21,6 +21,7 @@ from placeproof.semantics.meaning.layout import TIED, Element
 from placeproof.semantics.resolve import resolve
 
 SCHEMA = "placeproof.prove/1"
+OF_MODEL = "placeproof.prove-model/1"
 #: The error code of everything here.
 CODE = "PP602"
 _AGAIN = "write it anew: `placeproof prove SUBJECT --json > FILE`"
@@ -62,12 +63,14 @@ class Counterexample:
 
     ``kind``: "step" or "block". ``sizes``: layers and units a stage and the number of steps; or the sizes of dimensions. ``numbers``:
     all that the run begins with. ``owners``: along a factor of the mesh, in an order of parts, of a stage, a coordinate for each element.
-    ``ends``: by device, None where the run does not end; then ``stuck`` are the devices that it names.
+    ``ends``: by device, None where the run does not end; then ``stuck`` are the devices that it names. ``one_device``: the program that
+    one device runs, if it is another text.
     """
 
     subject: str
     kind: str
     program: Resolved
+    one_device: Resolved | None
     degrees: Mapping[str, int]
     microbatches: int
     sizes: Mapping[str, int]
@@ -122,6 +125,8 @@ def parse(text: str, source: str = "<json>") -> Counterexample:
     except (ValueError, RecursionError) as error:
         _refuse(f"`{source}` is not whole JSON: {error}", _AGAIN)
     schema = data.get("schema") if isinstance(data, dict) else None
+    if schema == OF_MODEL:
+        data, schema = _part(data, source), SCHEMA
     if schema != SCHEMA:
         found = f"its schema is `{schema}`" if schema else "it names no schema"
         _refuse(
@@ -143,6 +148,20 @@ def parse(text: str, source: str = "<json>") -> Counterexample:
         _refuse(f"the counterexample in `{source}` is not whole: {what}", _AGAIN)
 
 
+def _part(data: Mapping[str, Any], source: str) -> Any:
+    """The first part of a model's proof that devices refute: a block, or the step."""
+    blocks, step = data.get("blocks"), data.get("step")
+    parts = [*(blocks.values() if isinstance(blocks, dict) else ()), step]
+    refuted = (p for p in parts if isinstance(p, dict) and p.get("verdict") == "refuted" and p.get("counterexample") is not None)
+    found = next(refuted, None)
+    if found is None:
+        breaches = data.get("breaches")
+        texts = [str(b.get("text")) for b in breaches if isinstance(b, dict)] if isinstance(breaches, list) else []
+        why = f"what breaks a contract is on one device, or in the text: {texts[0]}" if texts else f"its verdict is `{data.get('verdict')}`"
+        _refuse(f"`{source}` has no counterexample of several devices: {why}", "only what devices refute can be replayed")
+    return found
+
+
 def _refuse(what: str, remedy: str) -> NoReturn:
     raise InputError([Diagnostic(code=CODE, message=what, help=remedy)])
 
@@ -159,6 +178,7 @@ def _counterexample(data: Mapping[str, Any]) -> Counterexample:
         subject=str(data["subject"]),
         kind=kind,
         program=_program(_text(run["program"])),
+        one_device=_program(_text(run["one_device"])) if "one_device" in run else None,
         degrees={str(a): _whole(n, least=1) for a, n in found["degrees"].items()},
         microbatches=_whole(found["microbatches"], least=1),
         sizes={str(k): _whole(n) for k, n in run["sizes"].items()},

@@ -18,7 +18,13 @@ def simulated(found: Counterexample) -> Shown:
     if found.kind == "step":
         what = run(found.program, setup_of(found))
     else:
-        of_block = tensors.Setup(degrees=dict(found.degrees), sizes=dict(found.sizes), seed=found.seed, fine=found.flags.get("fine", False))
+        of_block = tensors.Setup(
+            degrees=dict(found.degrees),
+            sizes=dict(found.sizes),
+            seed=found.seed,
+            fine=found.flags.get("fine", False),
+            reference=found.one_device,
+        )
         what = tensors.simulate(found.program, of_block)
     match what:
         case meaning.Difference():

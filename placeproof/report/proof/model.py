@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from placeproof.measure.replay.file import number
 from placeproof.report.diagnostics import excerpt
 from placeproof.report.document import Code, Document, Lines, Notes, Section, section
 from placeproof.report.proof import text as part
 from placeproof.report.proof.data import judgement
 from placeproof.semantics.judge.model import JudgedModel
 from placeproof.semantics.judge.verdict import Judged
-from placeproof.semantics.linked.contract import Contract, contract_of
+from placeproof.semantics.linked.contract import Breach, Contract, contract_of
+from placeproof.semantics.meaning.recorded import plain
 
 _SAYS = (
     "Every block does on all devices what one device does with it, forward and backward, and lies as the next one",
@@ -39,7 +41,7 @@ def _sections(name: str, judged: JudgedModel, opinion: dict[str, Any]) -> Iterat
     for breach in judged.breaches:
         place = [] if breach.place is None else excerpt(breach.place)
         what = "this is not the model's program" if breach.block is None else f"block `{breach.block}` breaks its contract"
-        yield section(f"error: {what}", Code([*place, f"   = {breach.text}"]))
+        yield section(f"error: {what}", Code([*place, f"   = {breach.text}", *_numbers(breach)]))
     for called, verdict in judged.named:
         if verdict.word != "proved":
             yield part.opening(called, verdict)
@@ -51,6 +53,16 @@ def _sections(name: str, judged: JudgedModel, opinion: dict[str, Any]) -> Iterat
     yield section(_counts(judged))
     if "second_opinion" in opinion:
         yield part.second_opinion(opinion["second_opinion"])
+
+
+def _numbers(breach: Breach) -> Iterator[str]:
+    """The run that shows a breach."""
+    shown = breach.shown
+    if shown is not None:
+        sizes = ", ".join(f"{dim} = {n}" for dim, n in shown.setup.sizes.items())
+        yield f"   = counterexample: one device, {sizes} (replayed exactly)"
+        yield f"   = {shown.words}"
+        yield from part.inputs_of(shown.inputs)
 
 
 def _blocks(judged: JudgedModel) -> Iterator[str]:
@@ -89,12 +101,23 @@ def _data(judged: JudgedModel) -> dict[str, Any]:
         "strategy": judged.linked.name,
         "verdict": judged.word,
         "blocks": {name: {"contract": contracts[name], **judgement(name, verdict)} for name, verdict in judged.blocks.items()},
-        "breaches": [{"block": b.block, "line": None if b.place is None else b.place.line, "text": b.text} for b in judged.breaches],
+        "breaches": list(map(_breach, judged.breaches)),
         "step": judgement(judged.linked.name, judged.step),
         "compared_with": "the model" if judged.model is not None else "the program's own blocks",
         "undecided": list(judged.undecided),
         "not_asked": list(judged.not_asked),
     }
+
+
+def _breach(breach: Breach) -> dict[str, Any]:
+    line, shown = None if breach.place is None else breach.place.line, breach.shown
+    said = {"block": breach.block, "line": line, "text": breach.text}
+    if shown is None or shown.pair is None:
+        return {**said, "counterexample": None}
+    expected, actual = (number(plain(n)) for n in shown.pair)
+    inputs = {name: number(value) for name, value in shown.inputs.items()}
+    run = {"sizes": dict(shown.setup.sizes), "at": shown.at, "expected": expected, "actual": actual, "inputs": inputs}
+    return {**said, "counterexample": run}
 
 
 def _contract(contract: Contract) -> dict[str, Any]:

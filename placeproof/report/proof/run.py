@@ -15,6 +15,7 @@ from typing import Any
 from placeproof.measure.replay.file import number
 from placeproof.measure.replay.model import Row, of_device, of_truth
 from placeproof.programs import Resolved, calls, render, statements
+from placeproof.programs.ir import returned as program_returns
 from placeproof.semantics import tensors
 from placeproof.semantics.meaning import Difference, Fault, Setup
 from placeproof.semantics.meaning.layout import Element, Layout, in_words
@@ -23,6 +24,7 @@ from placeproof.semantics.meaning.recorded import known
 from placeproof.semantics.meaning.run import Run
 from placeproof.semantics.meaning.script import shown_pair
 from placeproof.semantics.tensors.arrays import Held
+from placeproof.semantics.tensors.machine import Output, in_order
 from placeproof.semantics.tensors.setup import FaultError
 from placeproof.semantics.tensors.simulate import machine, spot
 
@@ -142,19 +144,20 @@ def of_block(program: Resolved, found: tensors.Found) -> dict[str, Any]:
     alone, mesh = (machine(program, setup, alone=one) for one in (True, False))
     one = dict.fromkeys(setup.degrees, 0).values()
     numbers = {f"{t.name}{name}": n for t in program.tensors for name, n in _returned(alone.read(t.name), tuple(one)).items()}
-    truth = alone.run()
+    truth, text = in_order(program, alone.run()), setup.reference
     try:
         many = [o.value for o in mesh.run()]
         devices = mesh.arrays.coordinates(True)
         ends = [{"device": at, "returns": [_returned(v, tuple(at.values())) for v in many]} for at in devices]
     except FaultError:
         ends = None
-    lines = [(o.line, o.name) for o in truth]
+    lines = [(o.line, o.name) for o in (Output(call=c, value=t.value) for c, t in zip(program_returns(program), truth, strict=True))]
     which = lines.index((what.line, what.name)) if isinstance(what, tensors.Difference) and (what.line, what.name) in lines else None
     returned = [_returned(o.value, tuple(one)) for o in truth]
     return {
         "kind": "block",
         "program": render(program),
+        **({} if text is None else {"one_device": render(text)}),
         "sizes": dict(setup.sizes),
         "seed": setup.seed,
         "fine": setup.fine,

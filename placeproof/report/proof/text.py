@@ -98,7 +98,7 @@ def _of_step(judged: Judged, found: Found) -> list[str]:
         return [*lines, f"   = {missing(what)}", *_explained(judged)]
     expected, actual = shown_pair(what)
     lines.append(f"   = {what_differs(what)}: expected {expected}, actual {actual}")
-    return [*lines, *_explained(judged), *_inputs(inputs(judged.program, setup))]
+    return [*lines, *_explained(judged), *inputs_of(inputs(judged.program, setup))]
 
 
 def _explained(judged: Judged) -> list[str]:
@@ -111,10 +111,12 @@ def _of_tensors(program: Resolved, found: tensors.Found) -> list[str]:
     """A run of a program over tensors."""
     sizes = [f"{name} = {n}" for name, n in (*found.setup.degrees.items(), *found.setup.sizes.items())]
     lines = [f"   = counterexample: {', '.join(sizes)} (replayed exactly)", f"   = {found.words}"]
-    return lines + _inputs(tensors.inputs(program, found.setup))
+    lines += ["   = one device runs the block of the model"] if found.setup.reference is not None else []
+    return lines + inputs_of(tensors.inputs(program, found.setup))
 
 
-def _inputs(found: dict[str, Fraction]) -> list[str]:
+def inputs_of(found: Mapping[str, Fraction]) -> list[str]:
+    """The numbers that a run begins with: some of them."""
     shown = [f"   =   {name}: {value}" for name, value in list(found.items())[:_MOST_INPUTS]]
     left = len(found) - _MOST_INPUTS
     if left > 0:

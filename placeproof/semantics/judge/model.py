@@ -16,8 +16,7 @@ from placeproof.semantics.linked import Linked
 from placeproof.semantics.linked.contract import Breach, against_contracts, breaches, misfits
 from placeproof.semantics.linked.link import unlike
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.tensors.alone import Shown, coupled
-from placeproof.semantics.tensors.alone import unlike as unlike_block
+from placeproof.semantics.tensors.alone import Shown, comparable, coupled
 
 #: Blocks that were proved, by what was proved: a step calls the same ones under many strategies.
 _PROVED: dict[tuple[Resolved, Resolved | None], Judged] = {}
@@ -73,7 +72,11 @@ class JudgedModel:
             for name, shown in _coupled(self.linked, self.blocks)
             if not shown.sure
         ]
-        return (*(f"every unit has `{name}`, which is one tensor, and each writes its gradient" for name in shared), *unsure)
+        return (
+            *_apart(self.linked, self.model),
+            *(f"every unit has `{name}`, which is one tensor, and each writes its gradient" for name in shared),
+            *unsure,
+        )
 
     @property
     def word(self) -> Word:
@@ -98,10 +101,10 @@ def judge_linked(
     DisagreementError as :func:`judge` does.
     """
     linked = linked.with_degrees(_fixed(linked, ranges))
-    own = {} if model is None else {b.name: b for s in model.segments for b in s.blocks}
+    own = _own(model)
     blocks = {name: _block(block, own.get(name), budget) for name, block in linked.blocks.items()}
     step = judge(against_contracts(linked), without=without, ranges=ranges, budget=budget)
-    found = [*(() if model is None else unlike(linked, model)), *_others(blocks, own), *_breaches(linked, blocks)]
+    found = [*(() if model is None else unlike(linked, model)), *_breaches(linked, blocks)]
     return JudgedModel(linked=linked, model=model, blocks=blocks, breaches=tuple(found), step=step)
 
 
@@ -112,22 +115,29 @@ def _fixed(linked: Linked, ranges: tuple[Range, ...]) -> dict[str, int]:
     return {names[r.name]: r.bound for r in ranges if r.relation == "==" and r.name in names}
 
 
+def _own(model: Model | None) -> dict[str, Block]:
+    """The blocks of a model by name."""
+    return {} if model is None else {b.name: b for s in model.segments for b in s.blocks}
+
+
 def _block(block: Block, own: Block | None, budget: Budget | None) -> Judged:
-    key = resolve(block.program), None if own is None else resolve(own.program)
+    program, reference = resolve(block.program), None if own is None else comparable(resolve(block.program), resolve(own.program))
+    key = program, reference if isinstance(reference, Resolved) else None
     if key not in _PROVED:
-        judged = judge_tensors(key[0], budget, key[1])
+        judged = judge_tensors(program, budget, key[1])
         if judged.word != "proved":
             return judged
         _PROVED[key] = judged
     return _PROVED[key]
 
 
-def _others(blocks: Mapping[str, Judged], own: Mapping[str, Block]) -> Iterator[Breach]:
-    """Blocks that are not proved, and that one device runs otherwise than the model's."""
-    for name in (name for name, judged in blocks.items() if judged.word == "unknown" and name in own):
-        shown = unlike_block(blocks[name].program, resolve(own[name].program))
-        if shown is not None and shown.sure:
-            yield Breach(block=name, text=f"on one device {shown.text} than the model's `{name}` gives")
+def _apart(linked: Linked, model: Model | None) -> Iterator[str]:
+    """Blocks that cannot be asked whether they are the model's, with the reason."""
+    own = _own(model)
+    for name, block in linked.blocks.items():
+        why = comparable(resolve(block.program), resolve(own[name].program)) if name in own else None
+        if isinstance(why, str):
+            yield f"block `{name}` is not compared with the model's: {why}"
 
 
 def _coupled(linked: Linked, blocks: Mapping[str, Judged]) -> Iterator[tuple[str, Shown]]:
@@ -141,7 +151,7 @@ def _coupled(linked: Linked, blocks: Mapping[str, Judged]) -> Iterator[tuple[str
 def _breaches(linked: Linked, blocks: Mapping[str, Judged]) -> Iterator[Breach]:
     """Of blocks that return what can be followed; how they fit together, where each has what others ask for."""
     found = [b for name, judged in blocks.items() for b in breaches(linked.blocks[name], judged.results)]
-    found += [Breach(block=name, text=shown.text) for name, shown in _coupled(linked, blocks) if shown.sure]
+    found += [Breach(block=name, text=shown.text, shown=shown) for name, shown in _coupled(linked, blocks) if shown.sure]
     yield from found
     if not found and all(judged.results for judged in blocks.values()):
         yield from misfits(linked, {name: judged.results for name, judged in blocks.items()})

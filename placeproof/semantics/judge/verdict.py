@@ -18,8 +18,8 @@ from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.searched import Searched
+from placeproof.semantics.tensors import Difference, Result, encode_block
 from placeproof.semantics.tensors import Found as FoundInBlock
-from placeproof.semantics.tensors import Result, encode_block
 from placeproof.semantics.tensors.simulate import ran, setups, simulate, smaller
 from placeproof.semantics.tensors.simulate import search as search_blocks
 from placeproof.semantics.tensors.values import Space
@@ -136,14 +136,15 @@ def _settled(obligation: Obligation, budget: Budget | None) -> Settled:
     return Settled(obligation=obligation, verdict=verdict, seconds=time.perf_counter() - began)
 
 
-def _by_search(judged: Judged) -> Judged:
-    """A suspicion is confirmed by a run, or it stays one."""
+def _by_search(judged: Judged, reference: Resolved | None = None) -> Judged:
+    """A suspicion is confirmed by a run, or it stays one. ``reference``: what one device runs of a block, if it is another text."""
     program, options = judged.program, judged.options
     if program.tensors:
-        block = search_blocks(program)
+        block = search_blocks(program, reference=reference)
         if isinstance(block, Searched):
             return replace(judged, why=f"{judged.why}; {block.words}")
-        return _with_run(judged, block, lambda: simulate(program, block.setup) == block.what)
+        shown = replace(judged, about=_about(judged, block.what))
+        return _with_run(shown, block, lambda: simulate(program, block.setup) == block.what)
     result = search(program, without=options.without, ranges=options.ranges)
     if not isinstance(result, Found):  # long thin meshes, too
         denied = confirm_by_runs(program, options.without, options.ranges)
@@ -154,6 +155,14 @@ def _by_search(judged: Judged) -> Judged:
     if found is None:
         return replace(judged, why=f"{judged.why}; a run in residues differed, and in fractions it did not")
     return _with_run(judged, found, lambda: run(program, found.setup) == found.what)
+
+
+def _about(judged: Judged, what: Difference | Fault) -> Obligation | None:
+    """The obligation that a run of a block denies: of those that are not proved, the one about the result that differs."""
+    line, derivative = what.line, isinstance(what, Difference) and what.derivative
+    open_ = [s.obligation for s in judged.settled if s.word != "proved"]
+    alike = [o for o in open_ if o.place is not None and o.place.line == line and ("is the derivative of" in o.name) is derivative]
+    return alike[0] if alike else judged.about
 
 
 def _with_run(judged: Judged, found: Found | FoundInBlock, again: Callable[[], bool]) -> Judged:
@@ -178,21 +187,21 @@ def judge_tensors(program: Resolved, budget: Budget | None = None, reference: Re
     try:
         encoded = encode_block(program, reference)
     except NoMeaningError as missing:
-        return _by_search(_unsaid(program, options, missing))
+        return _by_search(_unsaid(program, options, missing), reference)
     settled = tuple(_settled(o, budget) for o in encoded.obligations)
     for_all = tuple(g.name for g in Space.of(program).given())
     judged = Judged(program=program, options=options, word="proved", settled=settled, for_all=for_all, results=encoded.results)
     open_ = [s for s in settled if s.word != "proved"]
     if not open_:
-        return _confirmed_block(judged)
+        return _confirmed_block(judged, reference)
     first = next((s for s in open_ if isinstance(s.verdict, Unknown) and s.verdict.suspected), open_[0])
     assert isinstance(first.verdict, Unknown)
-    return _by_search(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why))
+    return _by_search(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why), reference)
 
 
-def _confirmed_block(judged: Judged) -> Judged:
+def _confirmed_block(judged: Judged, reference: Resolved | None) -> Judged:
     """What the obligations say, if small runs say so too: of one device, of two along each axis, and of three along one."""
-    every = list(setups(judged.program))
+    every = list(setups(judged.program, reference=reference))
     of = [s for s in every if sorted(s.degrees.values()) in ([1] * len(s.degrees), [2] * len(s.degrees))]
     of += [s for s in every if max(s.degrees.values(), default=1) == 3 and sum(s.degrees.values()) == len(s.degrees) + 2][-1:]
     done: list[str] = []

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial as partial_function
+from typing import TYPE_CHECKING
 
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import SPLITS
@@ -23,6 +24,9 @@ from placeproof.programs.ir import Group, Tensor, references, rewritten, with_ex
 from placeproof.semantics.linked.claims import partial
 from placeproof.semantics.linked.data import Linked, splitting
 from placeproof.semantics.tensors import Result
+
+if TYPE_CHECKING:
+    from placeproof.semantics.tensors.alone import Shown
 
 #: Along which axes each dimension of a tensor lies in parts, the outermost first.
 Split = Mapping[str, tuple[str, ...]]
@@ -153,11 +157,12 @@ def _listed(axes: tuple[str, ...]) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breach:
     """What a block does otherwise than its contract, or that of the block beside it, says; None: what the program does otherwise than its
-    model."""
+    model. ``shown``: the numbers that show it, where a run does."""
 
     block: str | None
     text: str
     place: Place | None = None
+    shown: Shown | None = None
 
 
 def breaches(block: Block, results: Sequence[Result]) -> Iterator[Breach]:

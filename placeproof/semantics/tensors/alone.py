@@ -1,5 +1,5 @@
 """What one device does with a block: whether it treats each sample by itself, and a loss is the mean over samples (it runs two samples
-together, and each alone); and whether another block does the same.
+together, and each alone); and whether another block can be asked to be the same.
 
 That a step may average over devices and micro-batches rests on this. It is what `separable-loss` assumes of models of which nothing is
 known; of a block, runs can deny it.
@@ -7,7 +7,8 @@ known; of a block, runs can deny it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -16,10 +17,13 @@ from typing import Any
 import numpy as np
 
 from placeproof.programs import Ref, Resolved, calls, statements
-from placeproof.programs.ir import Tensor
+from placeproof.programs.ir import Tensor, returned
 from placeproof.semantics.meaning.numbers import Array
+from placeproof.semantics.meaning.recorded import Plain, plain
+from placeproof.semantics.meaning.script import begun, written
 from placeproof.semantics.tensors.arrays import Arrays
-from placeproof.semantics.tensors.machine import Machine, Output
+from placeproof.semantics.tensors.machine import Machine, Output, kind
+from placeproof.semantics.tensors.numbers import SHOWN, require_short
 from placeproof.semantics.tensors.setup import FaultError, NotComputedError, Setup
 from placeproof.semantics.tensors.simulate import arithmetic, setups
 
@@ -32,10 +36,33 @@ _MANY, _ENOUGH = range(1, 17), 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What runs show, in words. ``sure``: not in residues alone, where those may deceive."""
+    """What runs show, in words. ``pair``: in fractions, what was expected and what is ``at`` a place; None in residues, which may
+    deceive."""
 
     text: str
-    sure: bool = True
+    setup: Setup
+    at: str = ""
+    pair: tuple[Plain, Plain] | None = None
+
+    @property
+    def sure(self) -> bool:
+        """Whether numbers show it."""
+        return self.pair is not None
+
+    @property
+    def words(self) -> str:
+        """The two numbers."""
+        expected, actual = map(plain, self.pair or (0, 0))
+        return f"{self.at}: expected {expected}, actual {actual}"
+
+    @property
+    def inputs(self) -> dict[str, Fraction]:
+        """The numbers that they were computed from, by name."""
+        return {} if self.pair is None else begun(self.pair)
+
+    def script(self, title: str) -> str | None:
+        """They as a Python file (:mod:`placeproof.semantics.meaning.script`); None in residues."""
+        return None if self.pair is None else written(title, self.pair, self.words)
 
 
 @lru_cache(maxsize=256)
@@ -48,20 +75,22 @@ def coupled(program: Resolved, *, loss: bool) -> Shown | None:
         return None
     first = next(setups(program))
     alone = Setup(degrees=dict.fromkeys(first.degrees, 1), sizes={**first.sizes, BATCH: 2})
-    return _shown(program, alone, lambda setup: next(_differences(program, setup, loss=loss), None))
+    return _shown(program, alone, lambda setup: min(_differences(program, setup, loss=loss), key=lambda s: len(s.words), default=None))
 
 
-def _shown(program: Resolved, setup: Setup, differs: Callable[[Setup], str | None]) -> Shown | None:
-    """What differs in residues; of a program that takes logarithms, which residues have no more than in name, in fractions too."""
+def _shown(program: Resolved, setup: Setup, differs: Callable[[Setup], Shown | None]) -> Shown | None:
+    """What differs in residues, with numbers. Of a program that takes logarithms, which residues have no more than in name, it may be
+    nothing."""
     found, _ = _first(differs, [replace(setup, exact=False, seed=seed) for seed in _SEEDS])
+    if found is None:
+        return None
+    shown, ran = _first(differs, [replace(setup, fine=fine, seed=seed, record=True) for fine in (False, True) for seed in _MANY])
     every = (c for s in statements(program.body) for c in calls(s) if c.op == "elementwise")
-    if found is None or not any(isinstance(c.args[0], Ref) and c.args[0].name == "log" for c in every):
-        return None if found is None else Shown(text=found)
-    shown, ran = _first(differs, [replace(setup, fine=fine, seed=seed) for fine in (False, True) for seed in _MANY])
-    return Shown(text=found, sure=shown is not None) if shown is not None or ran < _ENOUGH else None
+    logs = any(isinstance(c.args[0], Ref) and c.args[0].name == "log" for c in every)
+    return shown or (None if logs and ran >= _ENOUGH else found)
 
 
-def _first(differs: Callable[[Setup], str | None], every: list[Setup]) -> tuple[str | None, int]:
+def _first(differs: Callable[[Setup], Shown | None], every: list[Setup]) -> tuple[Shown | None, int]:
     """What the first run shows that shows something, and how many were computed."""
     ran = 0
     for setup in every:
@@ -75,35 +104,26 @@ def _first(differs: Callable[[Setup], str | None], every: list[Setup]) -> tuple[
     return None, ran
 
 
-def unlike(program: Resolved, reference: Resolved) -> Shown | None:
-    """What a block returns otherwise than another one on one device, in words; None where no run shows any."""
-    first = next(setups(reference))
-    setup = Setup(degrees={a.name: 1 for a in program.axes}, sizes={d: max(n, 2) for d, n in first.sizes.items()})
-    return _shown(program, setup, lambda own: _other(program, reference, own))
+def comparable(program: Resolved, reference: Resolved) -> Resolved | str:
+    """Another program as one device may run it for this one: dimensions have no order. Or, in words, why it may not.
+
+    Tensors are known by their names, and what is returned by what it is of.
+    """
+    own, others = ({t.name: t for t in p.tensors} for p in (program, reference))
+    if own.keys() != others.keys():
+        here, there = (", ".join(f"`{n}`" for n in a if n not in b) or "nothing" for a, b in ((own, others), (others, own)))
+        return f"tensors are known by their names: {here} here, {there} there"
+    for name, tensor in own.items():
+        if (sorted(tensor.dims), tensor.picks) != (sorted(others[name].dims), others[name].picks):
+            return f"`{name}` has the dimensions {', '.join(tensor.dims)} here, and {', '.join(others[name].dims)} there"
+    mine, its = (Counter(map(kind, returned(p))) for p in (program, reference))
+    if mine != its:
+        by = next(iter((mine - its) or (its - mine)))[1]
+        return f"{'the gradient by `' + by + '`' if by else 'what it gives'} is returned otherwise here than there"
+    return replace(reference, tensors=tuple(replace(t, dims=own[t.name].dims) for t in reference.tensors))
 
 
-def _other(program: Resolved, reference: Resolved, setup: Setup) -> str | None:
-    try:
-        found, expected = (_returned(one, setup) for one in (program, reference))
-    except KeyError:  # tensors of other dimensions
-        return None
-    arrays = Arrays(arithmetic(setup)[0], setup.degrees, setup.seed)
-    for kind, output in expected.items():
-        other, dims = found.get(kind), sorted(output.value.dims)
-        if other is None or sorted(other.value.dims) != dims:
-            return f"{output.name} is nothing"
-        if not np.asarray(arrays.field.same(arrays.ordered(other.value, dims), arrays.ordered(output.value, dims))).all():
-            return f"{output.name} is something else"
-    return None
-
-
-def _returned(program: Resolved, setup: Setup) -> dict[tuple[str | None, str | None], Output]:
-    f, begin = arithmetic(setup)
-    run = Machine(program, Arrays(f, setup.degrees, setup.seed), setup.sizes, begin, seed=setup.seed).run()
-    return {(o.call.option("gradient_of"), o.call.option("by")): o for o in run}
-
-
-def _differences(program: Resolved, setup: Setup, *, loss: bool) -> Iterator[str]:
+def _differences(program: Resolved, setup: Setup, *, loss: bool) -> Iterator[Shown]:
     f, begin = arithmetic(setup)
     whole = {t.name: begin(t) for t in program.tensors}
 
@@ -112,14 +132,25 @@ def _differences(program: Resolved, setup: Setup, *, loss: bool) -> Iterator[str
             every = whole[tensor.name]
             return every if sample is None or BATCH not in tensor.dims else every.take([sample], axis=tensor.dims.index(BATCH))
 
-        sizes = setup.sizes if sample is None else {**setup.sizes, BATCH: 1}
-        return Machine(program, Arrays(f, setup.degrees, setup.seed), sizes, some, seed=setup.seed).run()
+        sizes, name = (setup.sizes, "two samples") if sample is None else ({**setup.sizes, BATCH: 1}, f"sample {sample} alone")
+        return Machine(program, Arrays(f, setup.degrees, setup.seed), sizes, some, seed=setup.seed, name=name).run()
 
     for both, *each in zip(run(None), run(0), run(1), strict=True):
         arrays = Arrays(f, setup.degrees, setup.seed)
         expected, actual = _expected(arrays, both, each, loss=loss), arrays.ordered(both.value, sorted(both.value.dims))
-        if not np.asarray(f.same(actual, expected)).all():
-            yield _said(both, loss=loss)
+        for at in np.argwhere(~np.asarray(f.same(actual, expected)))[:1]:
+            index = dict(zip(sorted(both.value.dims), at[1 + len(arrays.axes) :].tolist(), strict=True))
+            shown = Shown(text=_said(both, loss=loss), setup=setup, at=f"{both.name} at {_place(index)}")
+            if not setup.exact:
+                yield shown
+                continue
+            pair = expected[tuple(at)], actual[tuple(at)]
+            require_short(f, map(plain, pair), SHOWN)
+            yield replace(shown, pair=pair)
+
+
+def _place(index: Mapping[str, int]) -> str:
+    return ", ".join(f"{dim} {n}" for dim, n in index.items()) or "the number"
 
 
 def _expected(arrays: Arrays, both: Output, each: list[Output], *, loss: bool) -> Any:

@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 
 from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Number, Ref, Resolved, Stmt, assigned, statements
-from placeproof.programs.ir import Tensor
+from placeproof.programs.ir import Tensor, returned
 from placeproof.programs.ops import COMPARE, OPS
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.recorded import HERE, PLAIN
@@ -42,6 +42,25 @@ class Output:
         """What is returned, in words."""
         (arg,), by = self.call.args, self.call.option("by")
         return f"`{arg.name}`" if isinstance(arg, Ref) else f"the gradient by `{by}`" if by else "the result"
+
+
+def kind(call: Call) -> tuple[str | None, ...]:
+    """What a `returns` claims: a result, or a gradient of it by something."""
+    return tuple(call.option(name) for name in ("gradient_of", "by", "at"))
+
+
+def in_order(program: Resolved, outputs: Sequence[Output]) -> list[Output]:
+    """What another program returned, each where this one returns the same kind. Raises NotComputedError where one lacks a kind."""
+    left, found = list(outputs), list[Output]()
+    for call in returned(program):
+        alike = next((o for o in left if kind(o.call) == kind(call)), None)
+        if alike is None:
+            break
+        found.append(alike)
+        left.remove(alike)
+    if left or len(found) != len(returned(program)):
+        raise NotComputedError("what is returned is not what one device returns")
+    return found
 
 
 class Machine:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from placeproof.programs import Resolved
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.searched import in_words
 
@@ -27,7 +28,8 @@ class Setup:
     """A mesh, the sizes of the dimensions, and what the inputs are drawn from.
 
     ``exact``: compute in fractions, with small inputs; otherwise in residues. ``fine``: exponents are multiplied, so that powers of
-    fractions are computed too. ``record``: remember how each number came to be.
+    fractions are computed too. ``record``: remember how each number came to be. ``reference``: what one device runs, if it is another
+    text.
     """
 
     degrees: dict[str, int]
@@ -36,6 +38,7 @@ class Setup:
     exact: bool = True
     fine: bool = False
     record: bool = False
+    reference: Resolved | None = None
 
     @property
     def mesh(self) -> str:
@@ -45,7 +48,9 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A result that differs on a device. ``actual`` is None, and ``unheld`` says why, where it was computed from what is not held;
+    """A result that differs on a device: from one device's, or from the ``derivative`` of what that computes.
+
+    ``actual`` is None, and ``unheld`` says why, where it was computed from what is not held;
     ``expected`` is None where one device has no such element."""
 
     line: int
@@ -55,6 +60,7 @@ class Difference:
     expected: Fraction | None
     actual: Fraction | None
     unheld: str = ""
+    derivative: bool = False
 
     @property
     def element(self) -> str | None:

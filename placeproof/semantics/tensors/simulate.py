@@ -22,7 +22,7 @@ from placeproof.semantics.meaning.recorded import Recorded, known, unheld
 from placeproof.semantics.meaning.script import begun, written
 from placeproof.semantics.searched import Searched
 from placeproof.semantics.tensors.arrays import Arrays
-from placeproof.semantics.tensors.machine import Machine, Output
+from placeproof.semantics.tensors.machine import Machine, Output, in_order
 from placeproof.semantics.tensors.numbers import SHOWN, Fractions, Residues, require_short
 from placeproof.semantics.tensors.setup import Difference, FaultError, Found, NotComputedError, Setup
 
@@ -44,33 +44,45 @@ def simulate(program: Resolved, setup: Setup, *, slopes: bool = True) -> Differe
         raise NotComputedError("division by zero") from error
     if found is None or isinstance(found, Fault):
         return found
-    output, at, index, numbers, f = found
+    output, derivative, at, index, numbers, f = found
     expected, actual = (None if n is None else f.plain(n) for n in numbers)
     require_short(f, (expected, actual), SHOWN)
     where, held = dict(zip(setup.degrees, at, strict=True)), known(actual)
-    return Difference(line=output.line, device=where, name=output.name, index=index, expected=expected, actual=held, unheld=unheld(actual))
+    return Difference(
+        line=output.line,
+        device=where,
+        name=output.name,
+        index=index,
+        expected=expected,
+        actual=held,
+        unheld=unheld(actual),
+        derivative=derivative,
+    )
 
 
 def compared(program: Resolved, setup: Setup, *, slopes: bool = True) -> Any:
-    """What :func:`simulate` finds; a difference as the result, where it is, the two numbers as the run holds them, and its arithmetic.
+    """What :func:`simulate` finds; a difference as the result, whether it is one from the derivative, where it is, the two numbers as the
+    run holds them, and its arithmetic.
 
     Raises NotComputedError, ZeroDivisionError.
     """
     f, begin = arithmetic(setup)
     alone, many = (machine(program, setup, f, begin, alone=one) for one in (True, False))
     try:
-        truth = alone.run()
+        truth = in_order(program, alone.run())
     except FaultError as fault:
         raise NotComputedError(f"one device cannot compute this: {fault}") from fault
     try:
-        every = [(o, many.arrays.differs(o.value, t.value)) for o, t in zip(many.run(), truth, strict=True)]
+        every = [(o, False, many.arrays.differs(o.value, t.value)) for o, t in zip(many.run(), truth, strict=True)]
     except FaultError as fault:
         return Fault(str(fault), tuple(many.arrays.coordinates(fault.where)), fault.line)
-    returned = [o.call for o in alone.outputs if o.call.option("gradient_of") is not None] if slopes else []
-    for some in [[c] for c in returned] if setup.exact else [returned]:  # of fractions a run has no more than it needs
-        if some and not any(found for _, found in every):
-            every += _gradients(machine(program, setup, f, begin, alone=True, follow=some), some)
-    return next(((output, *found, f) for output, found in every if found is not None), None)
+    gradients = {id(t.call): o for (o, *_), t in zip(every, truth, strict=True) if t.call.option("gradient_of") is not None}
+    claimed = [t.call for t in truth if id(t.call) in gradients] if slopes else []
+    for some in [[c] for c in claimed] if setup.exact else [claimed]:  # of fractions a run has no more than it needs
+        if some and not any(found for *_, found in every):
+            derived = _gradients(machine(program, setup, f, begin, alone=True, follow=some), some)
+            every += [(gradients[id(one.call)], True, found) for one, found in derived]
+    return next(((output, derivative, *found, f) for output, derivative, found in every if found is not None), None)
 
 
 def _gradients(alone: Machine, calls: Sequence[Call]) -> list[tuple[Output, Any]]:
@@ -98,7 +110,7 @@ def inputs(program: Resolved, setup: Setup) -> dict[str, Fraction]:
 def _recorded(program: Resolved, setup: Setup) -> tuple[Any, Any] | None:
     """The two numbers that differ, with how they came to be."""
     found = compared(program, replace(setup, record=True))
-    expected, actual = found[3] if isinstance(found, tuple) else (None, None)
+    expected, actual = found[4] if isinstance(found, tuple) else (None, None)
     return None if known(expected) is None or known(actual) is None else (expected, actual)
 
 
@@ -109,7 +121,8 @@ def machine(
     if f is None:
         f, begin = arithmetic(setup)
     arrays = Arrays(f, dict.fromkeys(setup.degrees, 1) if alone else setup.degrees, setup.seed)
-    return Machine(program, arrays, setup.sizes, begin, seed=setup.seed, follow=follow, name="one device" if alone else "all devices")
+    text, name = (setup.reference or program, "one device") if alone else (program, "all devices")
+    return Machine(text, arrays, setup.sizes, begin, seed=setup.seed, follow=follow, name=name)
 
 
 def arithmetic(setup: Setup) -> tuple[Any, Any]:
@@ -146,13 +159,13 @@ def spot(index: Mapping[str, int]) -> str:
 # Looking for a difference.
 
 
-def search(program: Resolved, most: int = 3, seconds: float = math.inf) -> Found | Searched:
-    """The smallest run that differs from one device in fractions, or how far was looked.
+def search(program: Resolved, most: int = 3, seconds: float = math.inf, reference: Resolved | None = None) -> Found | Searched:
+    """The smallest run that differs from one device in fractions, or how far was looked. ``reference``: what one device runs.
 
     One device's gradients do not depend on the mesh: they are compared with derivatives for the sizes of the first one alone.
     """
     runs, last, first, began = 0, "", None, time.monotonic()
-    for setup in setups(program, most):
+    for setup in setups(program, most, reference):
         first = first or setup.degrees
         if runs and time.monotonic() - began > seconds:
             break
@@ -210,14 +223,14 @@ def smaller(program: Resolved, setup: Setup) -> Setup:
     return replace(setup, sizes={d: max(n, 2 if d in POSITIONS - {"batch"} else 1) for d, n in cut.items()})
 
 
-def setups(program: Resolved, most: int = 3) -> Iterator[Setup]:
+def setups(program: Resolved, most: int = 3, reference: Resolved | None = None) -> Iterator[Setup]:
     """Small meshes, smallest first; of each, dimensions that its degrees divide and dimensions that they do not."""
     choices = [((a.degree,) if a.degree is not None else range(1, most + 1)) for a in program.axes]
     meshes = [dict(zip((a.name for a in program.axes), chosen, strict=True)) for chosen in itertools.product(*choices)]
     for mesh in sorted(meshes, key=lambda m: (math.prod(m.values()), tuple(m.values()))):
         cut = _cut(program, mesh)
         for extra in (0, 1):
-            yield Setup(degrees=mesh, sizes={d: max(n, 2) + extra * (n > 1) for d, n in cut.items()})
+            yield Setup(degrees=mesh, sizes={d: max(n, 2) + extra * (n > 1) for d, n in cut.items()}, reference=reference)
 
 
 def _cut(program: Resolved, mesh: Mapping[str, int]) -> dict[str, int]:
