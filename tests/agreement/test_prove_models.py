@@ -312,7 +312,7 @@ def test_a_file_says_its_model_or_is_asked_whether_it_is_that(tmp_path: Path, ca
     """What one device runs is in the file, unless the model is named."""
     file, found = tmp_path / "mine.step", text("llama3-8b", "zero1 * tp")
     edits = {
-        "another activation": ("silu", "gelu", "something else than the model's `swiglu` gives"),
+        "another activation": ("silu", "gelu", "one device runs the block of the model"),
         "another residual": (
             "y = x + all_reduce(contract(a, w2, over=ffn), tp)",
             "y = n + all_reduce(contract(a, w2, over=ffn), tp)",

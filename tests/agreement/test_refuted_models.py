@@ -19,8 +19,9 @@ from placeproof.measure.replay.simulator import simulated
 from placeproof.models import load
 from placeproof.report import renderers
 from placeproof.report.proof.model import document
-from placeproof.semantics.judge.model import JudgedModel, judge_linked
+from placeproof.semantics.judge.model import JudgedModel, judge_linked, repair_of
 from placeproof.semantics.linked import link, read_linked, render_linked
+from placeproof.semantics.linked.contract import against_contracts, stands_for
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.tensors import Difference, Found
 from placeproof.semantics.tensors.simulate import machine
@@ -259,3 +260,126 @@ def test_of_a_proof_nothing_is_replayed(capsys: pytest.CaptureFixture[str]) -> N
     assert run(["prove", "ddp", "--model", "llama3-8b", "--json"]) == 0
     with pytest.raises(InputError, match="its verdict is `proved`"):
         parse(capsys.readouterr().out)
+
+
+# A step that is wrong: of which weights, and what would mend it.
+
+STEPS = {
+    "a sum of one group": (
+        "llama3-8b: fsdp * tp * sp",
+        ("gradients.norm = all_reduce(gradients.norm, tp)\n", ""),
+        "with `gradients.norm = all_reduce(gradients.norm, tp)` before line 166",
+    ),
+    "the same for all groups": (
+        "llama3-8b: fsdp * tp * sp",
+        ("gradients.norm = all_reduce(gradients.norm, tp)", "gradients = all_reduce(gradients, tp)"),
+        "with `gradients.norm = all_reduce(gradients.norm, tp)` instead of line 166",
+    ),
+    "a mean that blocks take": (
+        "llama3-8b: fsdp * tp * sp",
+        ("1 / dp)", "1 / (dp * tp))"),
+        "with `gradients = scale(gradients, 1 / dp)` instead of line 167",
+    ),
+    "no mean": (
+        "llama3-8b: fsdp * tp * sp",
+        ("gradients = scale(gradients, 1 / dp)\n", ""),
+        "with `gradients = scale(gradients, 1 / dp)` before line 166",
+    ),
+    "a sum over the batch": (
+        "llama3-8b: ddp",
+        ("gradients = all_reduce(gradients, dp)\n", ""),
+        "with `gradients = all_reduce(gradients, dp)` before line 145",
+    ),
+    "a sum twice": (
+        "llama3-8b: ddp",
+        ("gradients = all_reduce(gradients, dp)\n", "gradients = all_reduce(gradients, dp)\n" * 2),
+        "without line 145",
+    ),
+    "parameters that nobody gathers": (
+        "llama3-8b: zero1",
+        ("parameters = all_gather(parameters, dp)", ""),
+        "with `parameters = all_gather(parameters, dp)` behind line 147",
+    ),
+    "a sum over too many": (
+        "mixtral-8x7b: ddp * ep * tp * sp",
+        ("gradients.expert = all_reduce(gradients.expert, dp)", "gradients.expert = all_reduce(gradients.expert, dp, ep)"),
+        "with `gradients.expert = all_reduce(gradients.expert, dp)` instead of line 186",
+    ),
+    "what stages share": (
+        "gpt3-125m: ddp * pp",
+        ("gradients.tied = tied_reduce(gradients.tied, pp)\n", ""),
+        "with `gradients.tied = tied_reduce(gradients.tied, pp)` before line 186",
+    ),
+}
+
+
+def wrong_step(what: str) -> JudgedModel:
+    subject, (old, new), _ = STEPS[what]
+    model, strategy = subject.split(": ")
+    right = render_linked(link(load(model), parse_strategy(strategy)))
+    assert right.count(old) == 1
+    return judge_linked(read_linked(right.replace(old, new)))
+
+
+@pytest.mark.parametrize("what", STEPS)
+def test_a_line_that_would_mend_a_step_is_said_and_is_right(what: str) -> None:
+    found = wrong_step(what)
+    assert found.word == "refuted"
+    repair = repair_of(found)
+    assert repair is not None
+    assert repair.text == STEPS[what][2]
+    assert judge_linked(repair.linked).word == "proved"
+    assert f"  {repair.text} the step is proved\n" in shown(found)
+
+
+def test_a_counterexample_speaks_of_the_weights_of_blocks() -> None:
+    said = shown(wrong_step("a sum of one group"))
+    assert "  `norm`: rms_norm.gain\n    the gradient is a sum over `tp`\n" in said
+    assert "n[1, 0] of block 0 stands for a weight of `norm`\n" in said
+    assert "`matrix`:" not in said
+
+
+def test_groups_of_which_blocks_say_different_things_are_explained() -> None:
+    right = render_linked(link(load("gpt3-125m"), parse_strategy("zero1 * tp * sp")))
+    found = judge_linked(read_linked(right.replace("gradients = reduce_scatter(gradients, dp)", "gradients = part(gradients, dp)")))
+    said = shown(found)
+    assert found.word == "refuted"
+    open_ = [s.obligation.name for s in found.step.settled if s.word != "proved"]
+    assert open_
+    stands = stands_for(found.linked)
+    for name in {text[text.rindex("(") + 1 : -1] for text in open_}:
+        weights = ", ".join(".".join(w) for w in stands[name].weights)
+        of = "" if name == stands[name].group else f", of group `{stands[name].group}`"
+        assert f"  `{name}`{of}: {weights}\n" in said
+
+
+def test_every_weight_is_of_one_group() -> None:
+    for model, strategy in (("gpt3-125m", "zero1 * tp * pp"), ("mixtral-8x7b", "ddp * ep * tp * sp")):
+        linked = link(load(model), parse_strategy(strategy))
+        stands = stands_for(linked)
+        assert sorted(w for s in stands.values() for w in s.weights) == sorted(linked.weights())
+        assert [g.name for g in against_contracts(linked).groups] == list(stands)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        (", by=gain, gradient_of=n, partial=tp)", ", by=gain, gradient_of=n)"),  # the block is wrong, and the step for what it claims
+        ("w = all_gather(parameters[u], dp)\n    gradients", "w = parameters[u]\n    gradients"),  # in a loop
+    ],
+)
+def test_where_no_line_is_known_to_mend_it_none_is_said(edit: tuple[str, str]) -> None:
+    found = judged("fsdp * tp * sp", edit, own=False)
+    assert found.word == "refuted"
+    assert repair_of(found) is None
+    assert "the step is proved" not in shown(found)
+
+
+def test_a_repair_is_data_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.step"
+    file.write_text(edited("fsdp * tp * sp", ("gradients.norm = all_reduce(gradients.norm, tp)\n", "")))
+    assert run(["prove", str(file), "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    validate(said, SCHEMA)
+    assert said["repair"] == STEPS["a sum of one group"][2]
+    assert said["groups"]["norm"] == {"group": "norm", "weights": ["rms_norm.gain"], "split": [], "partial": ["tp"]}

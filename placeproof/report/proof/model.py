@@ -10,9 +10,12 @@ from placeproof.report.diagnostics import excerpt
 from placeproof.report.document import Code, Document, Lines, Notes, Section, section
 from placeproof.report.proof import text as part
 from placeproof.report.proof.data import judgement
-from placeproof.semantics.judge.model import JudgedModel
+from placeproof.semantics.judge.model import JudgedModel, repair_of
+from placeproof.semantics.judge.search import Found
 from placeproof.semantics.judge.verdict import Judged
-from placeproof.semantics.linked.contract import Breach, Contract, contract_of
+from placeproof.semantics.linked.contract import Breach, Contract, Stands, contract_of, stands_for
+from placeproof.semantics.meaning import Difference
+from placeproof.semantics.meaning.layout import Layout, in_words
 from placeproof.semantics.meaning.recorded import plain
 
 _SAYS = (
@@ -45,6 +48,8 @@ def _sections(name: str, judged: JudgedModel, opinion: dict[str, Any]) -> Iterat
     for called, verdict in judged.named:
         if verdict.word != "proved":
             yield part.opening(called, verdict)
+    if judged.step.word != "proved":
+        yield section("in the weights of the blocks", Code(list(_in_weights(judged))))
     yield section("blocks", Code(list(_blocks(judged))))
     yield part.obligations(judged.step.settled, "the step, for blocks that keep their contracts")
     yield part.assumptions(judged.step)
@@ -53,6 +58,23 @@ def _sections(name: str, judged: JudgedModel, opinion: dict[str, Any]) -> Iterat
     yield section(_counts(judged))
     if "second_opinion" in opinion:
         yield part.second_opinion(opinion["second_opinion"])
+
+
+def _in_weights(judged: JudgedModel) -> Iterator[str]:
+    """What is said of the groups of the step: of which weights it is, and what would mend it."""
+    step = judged.step
+    open_ = [s.obligation.name for s in step.settled if s.word != "proved"]
+    for name, stands in stands_for(judged.linked).items():
+        if not open_ or any(text.endswith(f"({name})") for text in open_):
+            of = "" if name == stands.group else f", of group `{stands.group}`"
+            yield f"  `{name}`{of}: {', '.join('.'.join(w) for w in stands.weights) or 'no weights'}"
+            yield f"    {stands.lies}"
+    if isinstance(step.found, Found) and isinstance(what := step.found.what, Difference):
+        group = Layout(step.program, step.found.setup).group_of(what.element)
+        yield f"  the step is run with a small model: {in_words(what.element)} stands for a weight of `{group}`"
+    repair = repair_of(judged)
+    if repair is not None:
+        yield f"  {repair.text} the step is proved"
 
 
 def _numbers(breach: Breach) -> Iterator[str]:
@@ -103,10 +125,17 @@ def _data(judged: JudgedModel) -> dict[str, Any]:
         "blocks": {name: {"contract": contracts[name], **judgement(name, verdict)} for name, verdict in judged.blocks.items()},
         "breaches": list(map(_breach, judged.breaches)),
         "step": judgement(judged.linked.name, judged.step),
+        "groups": {name: _group(stands) for name, stands in stands_for(judged.linked).items()},
+        "repair": None if (repair := repair_of(judged)) is None else repair.text,
         "compared_with": "the model" if judged.model is not None else "the program's own blocks",
         "undecided": list(judged.undecided),
         "not_asked": list(judged.not_asked),
     }
+
+
+def _group(stands: Stands) -> dict[str, Any]:
+    lies = {"split": list(stands.lies.split), "partial": list(stands.lies.partial)}
+    return {"group": stands.group, "weights": [".".join(w) for w in stands.weights], **lies}
 
 
 def _breach(breach: Breach) -> dict[str, Any]:

@@ -11,13 +11,16 @@ from placeproof.models import Block, Model
 from placeproof.programs import For, Resolved, statements
 from placeproof.prove import Budget
 from placeproof.semantics.judge.ranges import Range
-from placeproof.semantics.judge.verdict import Judged, Word, judge, judge_tensors
+from placeproof.semantics.judge.repair import Repair, repaired
+from placeproof.semantics.judge.verdict import Judged, Word, judge, judge_tensors, provable
 from placeproof.semantics.linked import Linked
 from placeproof.semantics.linked.contract import Breach, against_contracts, breaches, misfits
 from placeproof.semantics.linked.link import unlike
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.tensors.alone import Shown, comparable, coupled
 
+#: Milliseconds that a query may take about a step which one line would make of another.
+_EACH = 500
 #: Blocks that were proved, by what was proved: a step calls the same ones under many strategies.
 _PROVED: dict[tuple[Resolved, Resolved | None], Judged] = {}
 
@@ -106,6 +109,18 @@ def judge_linked(
     step = judge(against_contracts(linked), without=without, ranges=ranges, budget=budget)
     found = [*(() if model is None else unlike(linked, model)), *_breaches(linked, blocks)]
     return JudgedModel(linked=linked, model=model, blocks=blocks, breaches=tuple(found), step=step)
+
+
+def repair_of(judged: JudgedModel) -> Repair | None:
+    """What would make a step right, where one line does; None also where blocks are wrong, so that nothing is known of what they leave."""
+    if judged.step.word == "proved" or judged.breaches or any(block.word != "proved" for block in judged.blocks.values()):
+        return None
+    options, budget = judged.step.options, Budget(milliseconds=_EACH)
+
+    def proved(other: Linked) -> bool:
+        return provable(against_contracts(other), without=options.without, ranges=options.ranges, budget=budget)
+
+    return repaired(judged.linked, proved)
 
 
 def _fixed(linked: Linked, ranges: tuple[Range, ...]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Literal
 from placeproof.core.diagnostics import Place
 from placeproof.programs import Program, Resolved
 from placeproof.prove import Budget, Order, Proved, Refuted, Unknown, confirm, settle
-from placeproof.semantics.encode import INVARIANT, Line, NoMeaningError, Obligation, Options, encode
+from placeproof.semantics.encode import CONSISTENCY, GRADIENT, INVARIANT, Line, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.judge.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, denied
 from placeproof.semantics.judge.ranges import Range
 from placeproof.semantics.judge.search import Found, legible, search, stuck
@@ -88,6 +88,20 @@ def judge(
     first = min(open_, key=_tells_least)
     assert isinstance(first.verdict, Unknown)
     return _by_search(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why))
+
+
+def provable(
+    program: Program, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), budget: Budget | None = None
+) -> bool:
+    """Whether a step is proved, and runs confirm it; where it is not, nothing is looked for. Raises as :func:`judge` does."""
+    try:
+        encoding = encode(resolve(program), Options(without=without | frozenset(program.without), ranges=ranges))
+    except NoMeaningError:
+        return False
+    telling = sorted(encoding.obligations, key=lambda o: (GRADIENT, INVARIANT, CONSISTENCY).index(o.condition))
+    if not all(_settled(o, budget).word == "proved" for o in telling):
+        return False
+    return judge(program, without=without, ranges=ranges, budget=budget).word == "proved"
 
 
 def _unsaid(program: Resolved, options: Options, missing: NoMeaningError) -> Judged:

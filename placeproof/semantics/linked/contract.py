@@ -87,28 +87,41 @@ def against_contracts(linked: Linked) -> Program:
 
     Raises InputError where the step places parameters on an axis along which a block has them in parts.
     """
-    step, contracts = linked.step, {name: contract_of(block) for name, block in linked.blocks.items()}
-    parts = {group.name: _parts(group, linked, contracts) for group in step.groups}
+    step, found = linked.step, stands_for(linked)
+    parts = {group.name: [(_part(group, name, s), s.lies) for name, s in found.items() if s.group == group.name] for group in step.groups}
     axes = tuple(replace(a, splits=SPLITS["blocks"]) if a in splitting(step) else a for a in step.axes)
-    groups = tuple(g for found in parts.values() for g, _ in found)
-    placed = tuple(
-        _placed(linked, state.name, old, new, lies) for old, found in parts.items() for new, lies in found for state in MODEL_STATES
-    )
-    names = {old: tuple(g.name for g, _ in found) for old, found in parts.items()}
+    groups = tuple(g for own in parts.values() for g, _ in own)
+    placed = tuple(_placed(linked, state.name, old, new, lies) for old, own in parts.items() for new, lies in own for state in MODEL_STATES)
+    names = {old: tuple(g.name for g, _ in own) for old, own in parts.items()}
     return replace(step, axes=axes, groups=groups, placed=placed, body=_each(step.body, names))
 
 
-def _parts(group: Group, linked: Linked, contracts: Mapping[str, Contract]) -> list[tuple[Group, WeightContract]]:
-    """The groups that a group of the step is, each with what blocks say of all of its weights alike."""
-    members: dict[WeightContract, str] = {}
-    for block, weight in linked.weights():
-        if linked.group(block, weight) == group.name:
-            members.setdefault(contracts[block].weights[weight], f"{block}_{weight}")
-    found = members or {WeightContract(split=(), partial=()): group.name}
-    several = len(found) > 1
-    return [
-        (replace(group, name=name if several else group.name, partial=lies.partial, experts=None), lies) for lies, name in found.items()
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stands:
+    """What a group of a step against contracts stands for: weights of a ``group`` of the program, of which blocks say the same."""
+
+    group: str
+    weights: tuple[tuple[str, str], ...]
+    lies: WeightContract
+
+
+def stands_for(linked: Linked) -> dict[str, Stands]:
+    """The groups of the step against contracts: those of the program, each as several where blocks say different things of its weights."""
+    contracts = {name: contract_of(block) for name, block in linked.blocks.items()}
+    found: dict[str, Stands] = {}
+    for group in linked.step.groups:
+        members: dict[WeightContract, list[tuple[str, str]]] = {}
+        for block, weight in linked.weights():
+            if linked.group(block, weight) == group.name:
+                members.setdefault(contracts[block].weights[weight], []).append((block, weight))
+        for lies, own in (members or {WeightContract(split=(), partial=()): []}).items():
+            name = "_".join(own[0]) if len(members) > 1 else group.name
+            found[name] = Stands(group=group.name, weights=tuple(own), lies=lies)
+    return found
+
+
+def _part(group: Group, name: str, stands: Stands) -> Group:
+    return replace(group, name=name, partial=stands.lies.partial, experts=None)
 
 
 def _placed(linked: Linked, state: str, old: str, new: Group, lies: WeightContract) -> Placed:
@@ -300,4 +313,4 @@ def _neighbours(linked: Linked) -> Iterator[tuple[str, str]]:
             last[contract.gives] = block.name
 
 
-__all__ = ["Breach", "Contract", "WeightContract", "against_contracts", "breaches", "contract_of", "misfits"]
+__all__ = ["Breach", "Contract", "Stands", "WeightContract", "against_contracts", "breaches", "contract_of", "misfits", "stands_for"]
