@@ -418,6 +418,10 @@ LINES = {
         (4, "G", "what is expected"),
         (5, "G", "on no device for some elements"),
     ],
+    "mesh(dp)\ng = backward(parameters)\nG = reduce(g, dp, op=mean, root=0)\n": [
+        (2, "g", "that of the device's own samples alone"),
+        (3, "G", "what is expected, on some devices alone"),
+    ],
     f"mesh(dp)\n{PLAIN}if rank(dp) == 0:\n    G = scale(G, 2)\n": [(2, "G", "what is expected"), (3, "G", "something else")],
     "mesh(dp)\nG = backward(parameters)\nfor u in units[1:]:\n    G[u] = all_reduce(G[u], dp, op=mean)\n": [
         (2, "G", "that of the device's own samples alone"),

@@ -88,7 +88,11 @@ def _holds(found: _Gradient, setup: Setup) -> str:
         wrong, of = _wrong(found)
         said = _said(wrong, setup) if of else None
         said = None if said is None else f"{said}{of}, elsewhere {_RIGHT}"
-    return said or "something else"
+    if said is None:
+        return "something else"
+    held = found.read != -1
+    rooted = (held.all(axis=1) | ~held.any(axis=1)).all() and not held.all()  # as after a `reduce`: here all of it, there nothing
+    return f"{said}, on some devices alone" if rooted else said
 
 
 def _is_gradient(part: Any) -> bool:
