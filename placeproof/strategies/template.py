@@ -14,6 +14,8 @@ from placeproof.core.states import STATES
 from placeproof.core.strategy import NEUTRAL, Entry, Schedule, Strategy, compose
 from placeproof.programs.ops import RESERVED
 
+_WORD = re.compile(r"[a-z][a-z0-9_]*")
+
 Value: TypeAlias = bool | int | str
 
 
@@ -139,9 +141,12 @@ class Template:
         if any(a.name == name for a in self.axes):
             if _names_an_axis(value) or is_count(value):
                 return True
+            message = f"the degree of axis `{name}` is {A_COUNT}, not {value!r}"
+            if isinstance(value, str) and _WORD.fullmatch(value):
+                message = f"no axis can be called `{value}`: that name means something else in step programs"
             problems.add(
                 "PP103",
-                f"the degree of axis `{name}` is {A_COUNT}, not {value!r}",
+                message,
                 place=place,
                 help=f"leave it out to keep it symbolic: `{self.name}`; a name gives the axis another name: `{self.name}({name}=outer)`",
             )
@@ -195,7 +200,7 @@ class Template:
 
 def _names_an_axis(value: Value) -> bool:
     """Whether a value can be the name of a mesh axis: no word of the language, no state."""
-    if not isinstance(value, str) or re.fullmatch(r"[a-z][a-z0-9_]*", value) is None:
+    if not isinstance(value, str) or _WORD.fullmatch(value) is None:
         return False
     return value not in RESERVED and value not in STATES and not value.endswith(("_outer", "_inner"))
 

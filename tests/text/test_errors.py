@@ -125,6 +125,12 @@ def test_bad_strategies(strategy: str, expected: list[str], capsys: pytest.Captu
     assert codes_of(capsys, "derive", strategy) == expected
 
 
+@pytest.mark.parametrize("name", ["inner", "dp_inner", "gradients"])
+def test_a_word_of_step_programs_is_no_axis(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["derive", f"fsdp(dp={name})"]) == 2
+    assert f"error[PP103]: no axis can be called `{name}`: that name means something else in step programs\n" in capsys.readouterr().err
+
+
 def test_a_conflict_names_both_strategies_and_the_rule() -> None:
     with pytest.raises(InputError) as caught:
         parse_strategy("zero1(4) * fsdp")
