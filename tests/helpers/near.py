@@ -124,9 +124,17 @@ def importers() -> dict[str, set[str]]:
     return found
 
 
+def readers(path: str) -> set[str]:
+    """The modules that may read a file of data: those of the package that it lies in; where some name its folder there, these."""
+    folder = next(parent for parent in (ROOT / path).parents if (parent / "__init__.py").exists())
+    modules = {str(file.relative_to(ROOT)): file.read_text(encoding="utf-8") for file in folder.glob("*.py")}
+    inside = (ROOT / path).relative_to(folder).parts[0]
+    return {name for name, text in modules.items() if f'"{inside}"' in text} or set(modules)
+
+
 def by_imports(path: str) -> set[str]:
-    """The files of tests from which the fewest imports lead to a file; of data, to the package that it lies in."""
-    seen, last = {path}, {_module(path if path.endswith(".py") else f"{Path(path).parent}/__init__.py")}
+    """The files of tests from which the fewest imports lead to a file; of data, to what reads it."""
+    seen, last = {path}, {_module(file) for file in ([path] if path.endswith(".py") else readers(path))}
     while last:
         files = set().union(*(importers().get(name, ()) for name in last)) - seen
         if tests := {file for file in files if Path(file).name.startswith("test_")}:

@@ -82,6 +82,8 @@ def test_the_nearest_tests_import_what_was_changed() -> None:
     assert "tests/unit/test_network.py" in near.near("placeproof/semantics/meaning/devices/network.py", [1], "HEAD", None)
     assert near.near("placeproof/strategies/catalogue/zero3.toml", [1], "HEAD", None)
     assert near.near("tests/helpers/linked_walk.py", [], "HEAD", None) == {"tests/agreement/test_linked_walk.py"}
+    assert "tests/meanings/test_model_blocks.py" in near.near("placeproof/models/blocks/swiglu.step", [1], "HEAD", None)
+    assert near.near("placeproof/profiles/torch-2.13.toml", [1], "HEAD", None)
     assert near.near("tests/unit/test_levels.py", [], "HEAD", None) == {"tests/unit/test_levels.py"}
     assert near.near("tests/unit/test_gone.py", [], "HEAD", None) == set()
     assert near.near("tests/data/forged_certificates.json", [], "HEAD", None) >= {"tests/meanings/test_certificates.py"}
