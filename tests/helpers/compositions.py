@@ -12,18 +12,10 @@ from placeproof.semantics import catalogue
 from placeproof.semantics.lower import lower
 from placeproof.strategies import names, parse_strategy
 
+#: Options beside one another, and one that takes a number. Every option by itself is a variant of the catalogue.
 OPTIONS = [
-    "zero3(prefetch=true)",
-    "zero3(bucket=unit)",
-    "zero2(bucket=unit)",
-    "fsdp(reshard_after_forward=false)",
     "fsdp(reshard_after_forward=2)",
     "fsdp(reshard_after_forward=false, prefetch=true)",
-    "zero_infinity(prefetch=true)",
-    "pp(schedule=gpipe)",
-    "checkpoint(checkpoints=host)",
-    "zero3(unit=model)",
-    "fsdp(root=keep)",
     "fsdp(root=keep, reshard_after_forward=2)",
     "zero3(root=keep, bucket=unit)",
 ]
@@ -31,9 +23,9 @@ OPTIONS = [
 
 @lru_cache(maxsize=1)
 def compositions() -> list[str]:
-    """The catalogue with its options, and every composition of up to three strategies that the rules allow."""
-    found = [text for text, program in catalogue.compositions() if isinstance(program, Program)]
-    return found + OPTIONS + [f"tp * sp * pp * {o}" for o in OPTIONS if "pp" not in o and "checkpoint" not in o]
+    """Every composition of up to three strategies that the rules allow, and every option of the catalogue."""
+    found = [text for text, program in (*catalogue.compositions(), *catalogue.variants()) if isinstance(program, Program)]
+    return found + OPTIONS + [f"tp * sp * pp * {o}" for o in OPTIONS]
 
 
 def without(expr: Expr, victim: Call) -> Expr:
