@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-#: The names of the blocks.
-BLOCKS: tuple[str, ...] = (
-    "mlp",
-    "mlp_sharded_output",
-    "swiglu",
-    "attention",
-    "gqa",
-    "embedding",
-    "cross_entropy",
-    "norm",
-    "ring_attention",
-)
+#: The names of the blocks: one file each.
+BLOCKS: tuple[str, ...] = tuple(sorted(f.name.removesuffix(".step") for f in files(__name__).iterdir() if f.name.endswith(".step")))
 
 
 def text(name: str) -> str:

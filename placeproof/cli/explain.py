@@ -64,12 +64,18 @@ def _not_equivalent(name: str) -> list[str] | None:
 
 
 def _block(name: str) -> list[str] | None:
-    from placeproof.blocks import text as block_text
-    from placeproof.semantics.catalogue import BLOCKS, about
+    """A block on a mesh, and what models have under the same name."""
+    from placeproof import blocks as on_mesh
+    from placeproof.models import programs as of_models
+    from placeproof.semantics.catalogue import comment
 
-    if name not in BLOCKS:
-        return None
-    return [f"block {name}", "", about(name), "", *(f"    {line}" for line in block_text(name).splitlines() if not line.startswith("#"))]
+    texts = {f"block {name}": on_mesh.text(name)} if name in on_mesh.BLOCKS else {}
+    texts |= {f"block {name} of models, on one device": of_models.block_text(name)} if name in of_models.blocks() else {}
+    lines: list[str] = []
+    for title, text in texts.items():
+        code = [f"    {line}" for line in text.splitlines() if not line.startswith("#")]
+        lines += [*([""] if lines else []), title, "", comment(text), "", *code]
+    return lines or None
 
 
 def _rule(name: str) -> list[str] | None:

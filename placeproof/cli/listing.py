@@ -98,6 +98,13 @@ def _blocks() -> Rows:
     return [(name, about(name)) for name in BLOCKS]
 
 
+def _model_blocks() -> Rows:
+    from placeproof.models.programs import block_text, blocks
+    from placeproof.semantics.catalogue import comment
+
+    return [(name, comment(block_text(name))) for name in blocks()]
+
+
 def _rules() -> Rows:
     """Rules of composition, which are ours, and after them those that training frameworks enforce."""
     from placeproof.framework_rules import rules as enforced
@@ -182,6 +189,7 @@ KINDS: dict[str, Listing] = {
     "assumptions": Listing(("name", "without", "says"), _assumptions, _or_always),
     "not-equivalent": Listing(("name", "about"), _not_equivalent),
     "blocks": Listing(("name", "about"), _blocks),
+    "model-blocks": Listing(("name", "about"), _model_blocks),
     "rules": Listing(("name", "class", "says"), _rules),
     "profiles": Listing(("profile", "name", "of", "title"), _profiles),
     "models": Listing(("name", "parameters", "family", "title"), _models),

@@ -31,8 +31,12 @@ def block_program(name: str) -> Program:
     """
     if name not in blocks():
         raise KeyError(name)
-    text = (files(__package__) / "blocks" / f"{name}.step").read_text(encoding="utf-8")
-    return parse(text, source=f"{name}.step")
+    return parse(block_text(name), source=f"{name}.step")
+
+
+def block_text(name: str) -> str:
+    """What the file of such a block says, its comment included."""
+    return (files(__package__) / "blocks" / f"{name}.step").read_text(encoding="utf-8")
 
 
 def block_file(path: Path) -> Program:

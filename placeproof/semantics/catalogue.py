@@ -93,7 +93,11 @@ def read_block(name: str) -> Program:
 
 def about(name: str) -> str:
     """What a program that is not equivalent, or a block, does: the comment that it begins with."""
-    text = block_text(name) if name in BLOCKS else not_equivalent()[name].read_text(encoding="utf-8")
+    return comment(block_text(name) if name in BLOCKS else not_equivalent()[name].read_text(encoding="utf-8"))
+
+
+def comment(text: str) -> str:
+    """The comment that a program's text begins with, in one line."""
     return " ".join(line.lstrip("# ") for line in itertools.takewhile(lambda ln: ln.startswith("#"), text.splitlines()))
 
 
@@ -122,4 +126,16 @@ def read_rules(table: Table) -> tuple[Rule, ...]:
     return table.sound(records(Rule)(table, "rule"))
 
 
-__all__ = ["BLOCKS", "Rule", "about", "apart", "compositions", "not_equivalent", "read_block", "read_not_equivalent", "rules", "variants"]
+__all__ = [
+    "BLOCKS",
+    "Rule",
+    "about",
+    "apart",
+    "comment",
+    "compositions",
+    "not_equivalent",
+    "read_block",
+    "read_not_equivalent",
+    "rules",
+    "variants",
+]

@@ -209,6 +209,8 @@ def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
         "precisions",
         "operations",
         "errors",
+        "blocks",
+        "model-blocks",
         "models",
         "families",
         "schedules",
