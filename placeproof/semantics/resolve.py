@@ -10,6 +10,7 @@ from placeproof.collectives import AxisLayout
 from placeproof.core.modes import GATHERED, REPLICATED, SHARDED, Mode
 from placeproof.programs import Binary, Call, Expr, For, Placed, Program, Ref, Resolved, Stmt, calls, statements
 from placeproof.programs.ir import references, with_draws, with_expressions
+from placeproof.programs.ops import OPS
 from placeproof.semantics.kinds import require_kinds
 from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Event, Kind, Trace
@@ -83,7 +84,7 @@ class _Names:
     def _call(self, call: Call, loops: Mapping[str, str]) -> Call:
         first = 1 if call.op in ("elementwise", "slope") else 0  # the name of a function stands before its operand
         args = (*call.args[:first], *(self._expr(a, loops) for a in call.args[first:]))
-        silent = call.op in ("broadcast", "reduce") and call.option("root") is None and id(call) in self.roots
+        silent = "root" in dict(OPS[call.op].options) and call.option("root") is None and id(call) in self.roots
         options = (*call.options, ("root", self.roots[id(call)])) if silent else call.options
         return replace(call, args=args, options=options)
 
