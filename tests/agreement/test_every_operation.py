@@ -20,6 +20,7 @@ from placeproof.programs.ops import OPS, Axes, Op
 from placeproof.programs.ranks import least_degrees
 from placeproof.programs.wellformed import TENSOR_OPS
 from placeproof.semantics.judge.verdict import judge
+from placeproof.semantics.kinds import NEEDS
 
 #: A kind of value -> a buffer that holds one.
 KINDS = {
@@ -83,6 +84,8 @@ def test_the_table_is_covered() -> None:
     named = {text.split("(")[0] for text, _ in EVERY}
     assert named == {op.name for op in OPS.values()} - SKIPPED
     assert len(EVERY) > 3000
+    collectives = {op.name for op in OPS.values() if op.collective and op.operands}
+    assert collectives - SKIPPED <= set(NEEDS), "placeproof/semantics/kinds.py: the kinds that it takes"
 
 
 @pytest.mark.parametrize("name", [op.name for op in OPS.values() if op.name not in SKIPPED])

@@ -43,6 +43,15 @@ def test_recipes_can_be_run(name: str) -> None:
     assert (ROOT / name).read_text().startswith("#!/usr/bin/env bash\n")
 
 
+def test_files_that_contributing_names_are_there() -> None:
+    """Each by the end of its path. Capitals stand for something else."""
+    named = set(re.findall(r"`([a-z0-9_./-]+/[a-z0-9_.-]*[a-z])`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+    tops = (ROOT / top for top in ("placeproof", "tests", "docs", "mutation", "nightly"))
+    ends = tuple(str(path) for top in tops for path in top.rglob("*"))
+    assert len(named) > 50
+    assert not [path for path in named if not (ROOT / path).exists() and not any(end.endswith(f"/{path}") for end in ends)]
+
+
 def test_each_package_has_a_lowest_version() -> None:
     """`.ci/lowest` installs it."""
     assert all(re.match(r"[\w-]+>=[\d.]+", needed) for needed in PROJECT["dependencies"])

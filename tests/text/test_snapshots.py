@@ -13,11 +13,12 @@ COMMANDS = tuple(commands())
 def test_a_document_says_what_it_said(command: tuple[str, ...]) -> None:
     """If not, `python tests/helpers/snapshots.py FOLDER` at both commits and `diff -r` show where. List what is right in CHANGELOG."""
     said = document(command)
+    assert " ".join(command) in KEPT, "nothing is kept of it: `python tests/helpers/snapshots.py`"
     assert digests(said) == KEPT[" ".join(command)], said["errors"]
 
 
 def test_nothing_else_is_kept_and_what_is_refused_says_why() -> None:
-    assert list(KEPT) == [" ".join(command) for command in COMMANDS]
+    assert list(KEPT) == [" ".join(command) for command in COMMANDS], "`python tests/helpers/snapshots.py` writes it anew"
     refused = [document(command) for command in COMMANDS if command[0] == "derive" and KEPT[" ".join(command)].keys() == {"exit", "errors"}]
     assert all(said["exit"] == 2 and said["errors"].startswith("error[PP") for said in refused)
     assert len(refused) < len(COMMANDS) / 10

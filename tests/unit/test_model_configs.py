@@ -78,7 +78,7 @@ def test_what_no_block_has_is_refused_at_its_place(name: str) -> None:
 def test_every_kind_is_in_the_tables_of_transformers() -> None:
     assert set(KINDS) <= set(FAMILIES)
     assert {kind_of(n) for n in FILES if n not in REFUSED} >= set(KINDS)
-    assert {kind.family for kind in KINDS.values()} == set(models.families())
+    assert {kind.family for kind in KINDS.values()} <= set(models.families())
 
 
 def test_problems_of_a_file_are_those_of_its_shapes() -> None:

@@ -125,7 +125,8 @@ def test_sequences_are_as_long_as_in_the_first_training(name: str) -> None:
         keys = ("original_max_position_embeddings", "max_position_embeddings", "seq_length")
         tokens = next(told[key] for key in keys if key in told)
     sizes = load(name).sizes
-    assert (sizes["s"], sizes.get("n_pos", tokens)) == (tokens, tokens)
+    other = "a vendor's configuration goes to tests/configs/huggingface, and its name to CONFIGURATIONS"
+    assert (sizes["s"], sizes.get("n_pos", tokens)) == (tokens, tokens), other
 
 
 def test_what_gpt3_would_have_with_the_contradictory_figures_of_table_2_1() -> None:
