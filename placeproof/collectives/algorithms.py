@@ -13,7 +13,7 @@ from math import ceil, floor, isqrt, prod
 
 from placeproof.clusters import Group
 from placeproof.collectives import passes
-from placeproof.collectives.passes import Pass, Size, Terms, power_of_two
+from placeproof.collectives.passes import Pass, Size, Terms, power_of_two, summed, summed_by_level
 from placeproof.collectives.patterns import Rounds, backwards, levels_all_gather, levels_all_to_all, steps
 from placeproof.collectives.rounds import Link, Plan
 from placeproof.collectives.table import A
@@ -56,8 +56,7 @@ class Algorithm:
 
     def terms(self, n: A, k: A, s: A) -> Terms[A]:
         """The closed form for s bytes over n devices, on links that are all alike; k is log2 n, rounded up where n is no power of two."""
-        first, *rest = (one.terms(Size(n, k, s)) for one in self.passes)
-        return sum(rest, start=first)
+        return summed(one.terms(Size(n, k, s)) for one in self.passes)
 
     def at(self, n: int, s: Fraction) -> Terms[Fraction]:
         """The closed form at n devices."""
@@ -65,9 +64,7 @@ class Algorithm:
 
     def by_level(self, sizes: Sequence[A], exponents: Sequence[A], s: A) -> tuple[Terms[A], ...] | None:
         """The closed form over levels of links, see :meth:`placeproof.collectives.passes.Pass.by_level`; None where there is none."""
-        found = [one.by_level(sizes, exponents, s) for one in self.passes]
-        known = [one for one in found if one is not None]
-        return tuple(sum(rest, start=first) for first, *rest in zip(*known, strict=True)) if len(known) == len(found) else None
+        return summed_by_level(one.by_level(sizes, exponents, s) for one in self.passes)
 
     def carried(self, group: Group, s: Fraction) -> tuple[Fraction, ...]:
         """Bytes that a device sends over each level, as the mean over the devices of a group."""
@@ -106,8 +103,7 @@ class Levelled:
         """The closed form over levels: on each, that of its passes alone."""
         found, share = [], s
         for size, exponent in zip(sizes, exponents, strict=True):
-            first, *rest = (one.terms(Size(size, exponent, share)) for one in (*self.outwards, *self.inwards))
-            found.append(sum(rest, start=first))
+            found.append(summed(one.terms(Size(size, exponent, share)) for one in (*self.outwards, *self.inwards)))
             share = share / size if self.shrinks else share
         return tuple(found)
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from functools import reduce
 from itertools import accumulate, pairwise
 from math import prod
 from numbers import Rational
-from operator import mul
+from operator import add, mul
 from typing import Any, Generic
 
 from placeproof.clusters import Group
@@ -40,6 +41,18 @@ class Terms(Generic[A]):
 
     def __sub__(self, other: Terms[A]) -> Terms[A]:
         return Terms(self.messages - other.messages, self.sent - other.sent, self.added - other.added)
+
+
+def summed(terms: Iterable[Terms[A]]) -> Terms[A]:
+    """Terms of what is done one after the other."""
+    return reduce(add, terms)
+
+
+def summed_by_level(passes: Iterable[tuple[Terms[A], ...] | None]) -> tuple[Terms[A], ...] | None:
+    """The same on each level of links; None where one of the passes has no closed form."""
+    every = list(passes)
+    known = [terms for terms in every if terms is not None]
+    return tuple(map(summed, zip(*known, strict=True))) if len(known) == len(every) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +320,3 @@ def chain(segments: int, *, adds: bool) -> Pass:
 
     rounds = patterns.chain_broadcast(segments)
     return Pass(rounds=_adding(rounds) if adds else rounds, pattern=Pattern.CHAIN, cut=cut, terms=terms)
-
-
-def on_torus(side: A, axes: int, s: A) -> Terms[A]:
-    """The closed form of :func:`placeproof.collectives.patterns.torus_all_gather`: on axis p, a part holds side^p blocks already."""
-    blocks = list(accumulate([side] * axes, mul, initial=side / side))
-    sent = sum(blocks[1:-1], start=blocks[0])
-    return Terms(side * axes / 2, s * side * sent / blocks[-1] / axes / 2, s * 0)

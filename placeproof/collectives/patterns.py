@@ -213,7 +213,7 @@ def levels_all_gather(sizes: Sequence[int]) -> Rounds:
     for level in reversed(range(len(sizes))):
         below, upto = prod(sizes[:level]), prod(sizes[: level + 1])
         chunks = [[tuple(range(place + below * j, n, upto)) for j in range(sizes[level])] for place in range(below)]
-        rounds += together(*(on_members(ring_all_gather(sizes[level]), m, chunks[m[0] % below]) for m in _lines(n, below, upto)))
+        rounds += together(*(on_members(ring_all_gather(sizes[level]), m, chunks[m[0] % below]) for m in lines(n, below, upto)))
     return rounds
 
 
@@ -237,31 +237,6 @@ def levels_all_to_all(sizes: Sequence[int]) -> Rounds:
     return rounds
 
 
-def torus_all_gather(side: int, axes: int) -> Rounds:
-    """An all-gather on a torus of side^axes devices, over all links at once. axes chunks a device; side even; two ports an axis.
-
-    Each device's block is cut into as many parts as there are axes. Part i is gathered along axis i, then the next one, and so on round.
-    """
-    n = side**axes
-    rounds: Rounds = []
-    for phase in range(axes):
-        lines: list[Rounds] = []
-        for part in range(axes):
-            axis = (part + phase) % axes
-            done = {(part + earlier) % axes for earlier in range(phase)}
-            for members in _lines(n, side**axis, side ** (axis + 1)):
-                chunks = [tuple(d * axes + part for d in _reached(m, done, side, axes)) for m in members]
-                lines.append(on_members(both_ways_all_gather(side), members, chunks, port=2 * axis))
-        rounds += together(*lines)
-    return rounds
-
-
-def _lines(n: int, below: int, upto: int) -> list[range]:
+def lines(n: int, below: int, upto: int) -> list[range]:
     """The groups of devices that differ in one place only."""
     return [range(start + place, start + upto, below) for start in range(0, n, upto) for place in range(below)]
-
-
-def _reached(device: int, free: set[int], side: int, axes: int) -> list[int]:
-    """The devices of a torus that differ from one at most along the axes that are free."""
-    fixed = [side**axis for axis in range(axes) if axis not in free]
-    return [d for d in range(side**axes) if all(d // below % side == device // below % side for below in fixed)]

@@ -1,4 +1,4 @@
-"""Collectives round by round: who sends which chunks to whom, run on real chunks, and timed.
+"""Collectives round by round: who sends which chunks to whom, and how long it takes.
 
 In a round, devices send at the same time what they had when it began. A *chunk* is an equal part of the amount s that
 :mod:`placeproof.collectives.table` names for the collective; a plan says into how many parts s is cut. In an all-to-all, where s is
@@ -15,9 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-
-#: How much of each device's own data a value holds: device d's data occurs value[d] times in the sum.
-Held = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,82 +106,3 @@ def _slowest(one: Round, size: Fraction, links: Sequence[Link], gamma: Fraction,
         ),
         default=Fraction(0),
     )
-
-
-# Running a plan.
-
-
-def faults(plan: Plan) -> list[str]:
-    """What is wrong with a plan, run on chunks that tell whose data are in them; empty exactly where the result is the collective's.
-
-    A chunk is sent that its sender has not, a port is used twice in a round, or a device ends with something else than it should.
-    """
-    held, found = begin(plan.kind, plan.devices, plan.parts), []
-    for number, one in enumerate(plan.rounds, start=1):
-        found += [f"round {number}: {text}" for text in (*_ports(one), *_absent(one, held))]
-        if found:
-            return found
-        arriving = [(send, [held[send.source][c] for c in send.chunks]) for send in one]
-        for send, values in arriving:
-            _receive(send, values, held[send.target])
-    wanted = required(plan.kind, plan.devices, plan.parts)
-    return [
-        f"in the end, device {d} has {held[d].get(chunk)} of chunk {chunk} instead of {value}"
-        for d, chunks in enumerate(wanted)
-        for chunk, value in chunks.items()
-        if held[d].get(chunk) != value
-    ]
-
-
-def _ports(one: Round) -> Iterator[str]:
-    """Ports over which more than one message leaves or arrives, and chunks that two messages of a round replace."""
-    ends = [("sends", s.source, s.port) for s in one] + [("receives", s.target, s.port) for s in one]
-    yield from (f"device {d} {verb} twice over port {port}" for verb, d, port in sorted({e for e in ends if ends.count(e) > 1}))
-    written = [(s.target, c) for s in one if not s.add for c in s.chunks]
-    if len(set(written)) < len(written):
-        yield "a chunk is replaced twice"
-
-
-def _absent(one: Round, held: list[dict[int, Held]]) -> Iterator[str]:
-    return (f"device {s.source} sends chunk {c}, which it has not" for s in one for c in s.chunks if c not in held[s.source])
-
-
-def _receive(send: Send, values: list[Held], into: dict[int, Held]) -> None:
-    for chunk, value in zip(send.chunks, values, strict=True):
-        before = into.get(chunk) if send.add else None
-        into[chunk] = value if before is None else tuple(a + b for a, b in zip(before, value, strict=True))
-
-
-def begin(kind: str, n: int, parts: int) -> list[dict[int, Held]]:
-    """What each of n devices has before a collective, by chunk. The root of a broadcast or a scatter, and the sender, is device 0."""
-    own = [tuple(int(d == other) for other in range(n)) for d in range(n)]
-    if kind in ("all_reduce", "reduce_scatter", "reduce"):
-        return [dict.fromkeys(range(parts), own[d]) for d in range(n)]
-    if kind == "all_gather":
-        return [dict.fromkeys(share(d, n, parts), own[d]) for d in range(n)]
-    if kind == "all_to_all":
-        return [dict.fromkeys(range(d * parts, (d + 1) * parts), own[d]) for d in range(n)]
-    return [dict.fromkeys(range(parts) if d == 0 else (), own[d]) for d in range(n)]
-
-
-def required(kind: str, n: int, parts: int) -> list[dict[int, Held]]:
-    """What each of n devices has to have after a collective, by chunk."""
-    own = [tuple(int(d == other) for other in range(n)) for d in range(n)]
-    everyone, whole = (1,) * n, range(parts)
-    if kind == "all_reduce":
-        return [dict.fromkeys(whole, everyone)] * n
-    if kind == "reduce_scatter":
-        return [dict.fromkeys(share(d, n, parts), everyone) for d in range(n)]
-    if kind == "all_gather":
-        return [{c: own[c * n // parts] for c in whole}] * n
-    if kind == "all_to_all":
-        return [{source * parts + c: own[source] for source in range(n) for c in share(d, n, parts)} for d in range(n)]
-    receivers = {"reduce": range(1), "broadcast": range(n), "scatter": range(n), "send": range(1, min(n, 2))}[kind]
-    value = everyone if kind == "reduce" else own[0]
-    chunks = [share(d, n, parts) if kind == "scatter" else whole for d in range(n)]
-    return [dict.fromkeys(chunks[d] if d in receivers else (), value) for d in range(n)]
-
-
-def share(d: int, n: int, parts: int) -> range:
-    """The chunks that belong to device d of n, where s is cut into n equal shares."""
-    return range(d * parts // n, (d + 1) * parts // n)

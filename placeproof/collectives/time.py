@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from placeproof.clusters import Cluster, Group
 from placeproof.collectives.algorithms import ALGORITHMS, Algorithm, Levelled, pipelined, runs_on, segments
-from placeproof.collectives.passes import Pass, Terms
+from placeproof.collectives.passes import Pass, Terms, summed_by_level
 from placeproof.collectives.patterns import steps
 from placeproof.collectives.rounds import Link, Plan
 from placeproof.core.diagnostics import refuse, suggestion
@@ -135,9 +135,7 @@ def by_level(one: Algorithm | Levelled, group: Group, s: Fraction, level: Sequen
     """The closed form in a group, over the cluster's levels of links; None where there is none."""
     if isinstance(one, Levelled):
         return one.by_level(*_counted(group.sizes), s) if group.sizes is not None else None
-    found = [_pass_by_level(each, group, s, level) for each in one.passes]
-    known = [terms for terms in found if terms is not None]
-    return tuple(sum(rest, start=first) for first, *rest in zip(*known, strict=True)) if len(known) == len(found) else None
+    return summed_by_level(_pass_by_level(each, group, s, level) for each in one.passes)
 
 
 def _pass_by_level(one: Pass, group: Group, s: Fraction, level: Sequence[Link]) -> tuple[Terms[Fraction], ...] | None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import sympy
+from collective_rounds import begin, faults, on_torus, torus_all_gather
 
 from placeproof.collectives import COLLECTIVES
 from placeproof.collectives import time as times
 from placeproof.collectives.algorithms import ALGORITHMS, Algorithm, Levelled, best, crossover, pipelined, runs_on, segments
-from placeproof.collectives.passes import on_torus
-from placeproof.collectives.patterns import backwards, steps, torus_all_gather
-from placeproof.collectives.rounds import Link, Plan, Round, begin, faults
+from placeproof.collectives.patterns import backwards, steps
+from placeproof.collectives.rounds import Link, Plan, Round
 from placeproof.theory.load import load
 
 FLAT = [one for rows in ALGORITHMS.values() for one in rows.values() if isinstance(one, Algorithm)]

@@ -9,12 +9,12 @@ from functools import lru_cache
 
 import pytest
 import sympy
+from collective_rounds import on_torus, torus_all_gather
 from published import Check, Row, as_printed, rows, shows
 
 from placeproof.collectives import COLLECTIVES
 from placeproof.collectives.algorithms import ALGORITHMS, pipelined
-from placeproof.collectives.passes import on_torus
-from placeproof.collectives.patterns import steps, torus_all_gather
+from placeproof.collectives.patterns import steps
 from placeproof.collectives.rounds import Link, Plan
 
 OURS = re.compile(r"coll-|nccl-|jax-(All|Reduce|ag-)|playbook-allreduce$")
