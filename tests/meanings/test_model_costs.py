@@ -17,13 +17,12 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.layer import layer
 from placeproof.cost.model import ModelDerivation, derive_model
-from placeproof.cost.model.base import Base
 from placeproof.cost.model.checks import require_fit
 from placeproof.cost.model.derivation import WIDTHS as WIDTHS_OF_VALUES
 from placeproof.cost.model.parts import Part
+from placeproof.cost.model.step import GroupCosts
 from placeproof.models import load
 from placeproof.programs import read
-from placeproof.semantics.linked import link
 from placeproof.strategies import parse_strategy
 
 WIDTHS = {"b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2}
@@ -434,9 +433,10 @@ def test_without_sequence_parallelism_nothing_is_summed_over_tensor_parallel_dev
     assert not [s for s in derived("mixtral-8x7b", "ddp(4) * ep(2) * tp(2)").costs[0].sent if s.about.startswith("gradients of norms")]
 
 
-def base_of(strategy: str) -> Base:
+def step_of(strategy: str) -> tuple[GroupCosts, ...]:
     """The formulas that a strategy's step has for a model with experts."""
-    return Base(link(load("mixtral-8x7b"), parse_strategy(strategy)))
+    found = derived("mixtral-8x7b", strategy)
+    return found.step.at(found.costs[0].stage)
 
 
 @pytest.mark.parametrize(
@@ -449,19 +449,26 @@ def base_of(strategy: str) -> Base:
     ],
 )
 def test_formulas_of_experts_are_those_of_the_strategy_without_their_axis(strategy: str, alone: str) -> None:
-    found, expected = base_of(strategy).experts, base_of(alone)
-    assert found is not None
-    assert found.memory == expected.memory
-    assert [(m.collective, m.axes, m.bytes, m.count) for m in found.messages] == [
-        (m.collective, m.axes, m.bytes, m.count) for m in expected.messages
-    ]
+    (_, found), (expected,) = step_of(strategy), step_of(alone)
+    assert found.experts
+    kept = {key: form for key, form in found.memory.items() if key != "transient"}
+    assert kept == {key: expected.memory[key] for key in kept}
+    assert [(m.kind, m.axes, m.bytes, m.count) for m in found.messages] == [(m.kind, m.axes, m.bytes, m.count) for m in expected.messages]
 
 
 @pytest.mark.parametrize("degree", [2, 4])
 @pytest.mark.parametrize("name", ["ddp", "zero1", "zero2", "fsdp", "zero_infinity"])
 def test_the_bytes_of_a_message_are_what_a_ring_sends_of_its_size(name: str, degree: int) -> None:
-    base = base_of(f"{name}({degree})")
-    assert base.messages
-    for message in base.messages:
-        sent = COLLECTIVES[message.collective].sent(sympy.Integer(degree), base.size(message))
+    (costs,) = step_of(f"{name}({degree})")
+    assert costs.messages
+    for message in costs.messages:
+        sent = COLLECTIVES[message.kind].sent(sympy.Integer(degree), message.size)
         assert sympy.expand(sent - message.bytes) == 0
+
+
+def test_what_is_summed_in_parts_is_as_large_as_a_part() -> None:
+    """Of two collectives in one line each has the size of its own tensor."""
+    (costs,) = step_of("zero_infinity(4) * cp(2)")
+    whole, part = (next(m for m in costs.messages if m.kind == kind) for kind in ("reduce_scatter", "all_reduce"))
+    assert whole.stmt is part.stmt
+    assert whole.size == 4 * part.size

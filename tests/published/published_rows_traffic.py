@@ -16,7 +16,7 @@ from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.layer import layer
 from placeproof.cost.closed import limit
 from placeproof.cost.model import ModelDerivation
-from placeproof.cost.model.sent import Sent
+from placeproof.cost.model.traffic import Sent
 from placeproof.models import load
 from placeproof.semantics.blocks import Plan, combined, context_parallel, lower_block, tensor_parallel
 

@@ -19,13 +19,13 @@ from placeproof.cost.blocks.flops import Work
 from placeproof.cost.blocks.layer import Row
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.derive import evaluate
-from placeproof.cost.model.base import Base
 from placeproof.cost.model.chunks import Flow
 from placeproof.cost.model.compiled import compiled
 from placeproof.cost.model.parts import At, Part, parts
 from placeproof.cost.model.recomputation import Recompute, chosen, words
-from placeproof.cost.model.sent import Sent, Share, sent_of_activations, synchronised
 from placeproof.cost.model.stages import Stage, require_something
+from placeproof.cost.model.step import StepCosts
+from placeproof.cost.model.traffic import Sent, Share, sent_of_activations, synchronised
 from placeproof.cost.step.host import asked
 from placeproof.models import Model
 from placeproof.models.family import GROUPS
@@ -137,7 +137,7 @@ class ModelDerivation:
     costs: tuple[StageCost, ...]
     values: Mapping[str, Fraction]
     at: At
-    base: Base
+    step: StepCosts
     model: Model | None = None
     strategy: Strategy | None = None
 
@@ -196,7 +196,7 @@ def derive_linked(linked: Linked, *, widths: Mapping[str, int] = WIDTHS, fp8: bo
     (:meth:`placeproof.cost.blocks.layer.Layer.operands`). Raises InputError for stages that cannot be.
     """
     words("+".join(linked.recompute))
-    base, held, at = Base(linked), parts(linked), _at(linked, widths, fp8)
+    step, held, at = StepCosts(linked), parts(linked), _at(linked, widths, fp8)
     depth = None if linked.stages is None else at.degrees[linked.stages.name]
     flow = Flow(linked=linked, depth=depth)
     times = {s.name: s.times.at({n: symbol(n) for n in s.times.names}) for s in linked.stack}
@@ -213,10 +213,10 @@ def derive_linked(linked: Linked, *, widths: Mapping[str, int] = WIDTHS, fp8: bo
         chunks=flow.chunks,
         batches=flow.batches,
         parts=held,
-        costs=tuple(_cost(stage, base, at, flow, layer) for stage in found),
+        costs=tuple(_cost(stage, step, at, flow, layer) for stage in found),
         values=values | ({"m": Fraction(flow.batches)} if flow.fixed else {}),
         at=at,
-        base=base,
+        step=step,
     )
 
 
@@ -231,15 +231,15 @@ def _at(linked: Linked, widths: Mapping[str, int], fp8: bool) -> At:
     return At(sizes=sizes, degrees=degrees, width=symbol("b_a"), widths=widths, load=load, fp8=fp8)
 
 
-def _cost(stage: Stage, base: Base, at: At, flow: Flow, layer: Part | None) -> StageCost:
+def _cost(stage: Stage, step: StepCosts, at: At, flow: Flow, layer: Part | None) -> StageCost:
     """``layer``: one whose input goes along the pipeline."""
     import sympy
 
     linked = flow.linked
     counted = _parameters(stage, at)
-    shares = [Share(one, counted, base, stage, at, linked) for one in base.every]
-    states = {state: sympy.Add(*(s.of(s.base.memory[state]) for s in shares)) for state in MODEL_STATES}
-    offloaded = sympy.Add(*(s.of(s.base.memory["host"]) for s in shares))
+    shares = [Share(costs, counted, stage, at, linked) for costs in step.at(stage)]
+    states = {state: sympy.Add(*(s.of(s.costs.memory[state]) for s in shares)) for state in MODEL_STATES}
+    offloaded = sympy.Add(*(s.of(s.costs.memory["host"]) for s in shares))
     again = [sympy.Add(*(r.bytes for r in p.bytes(p.working, at))) for p, _ in stage.held if p.working]
     kept, deferred = flow.in_flight(stage)
     late = sympy.Integer(0)
@@ -285,9 +285,11 @@ def gathered(shares: Sequence[Share]) -> sympy.Expr:
     import sympy
 
     if len(shares) == 1:
-        return shares[0].of(shares[0].base.memory["transient"])
+        return shares[0].of(shares[0].costs.memory["transient"])
     together = zip(*(s.units for s in shares), strict=True)
-    return sympy.Max(*(sympy.Add(*(s.of(s.base.memory["transient"], n) for s, n in zip(shares, units, strict=True))) for units in together))
+    return sympy.Max(
+        *(sympy.Add(*(s.of(s.costs.memory["transient"], n) for s, n in zip(shares, units, strict=True))) for units in together)
+    )
 
 
 def _parameters(stage: Stage, at: At) -> dict[str, sympy.Expr]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from placeproof.core.diagnostics import Problems
 from placeproof.core.strategy import Strategy
-from placeproof.cost.model.base import Base
 from placeproof.cost.model.derivation import MODEL_STATES, ModelDerivation, StageCost, gathered
-from placeproof.cost.model.sent import Share, synchronised
+from placeproof.cost.model.step import StepCosts
+from placeproof.cost.model.traffic import Share, synchronised
 from placeproof.cost.uneven import Shards, fitted, require_parts
 
 if TYPE_CHECKING:
@@ -34,24 +34,24 @@ def uneven_stages(d: ModelDerivation, shards: Shards) -> tuple[StageCost, ...]:
 
     Raises InputError for an axis along which nothing lies in parts, and for a schedule that holds the model twice.
     """
-    base = Base(d.linked, uneven=shards.axes)
-    require_parts((e for one in base.every for e in one.derived.raw), shards.axes, d.linked.name)
+    step = StepCosts(d.linked, uneven=shards.axes)
+    require_parts((e for cost in d.costs for e in step.formulas(cost.stage)), shards.axes, d.linked.name)
     problems = Problems()
     if any(cost.stage.copies > 1 for cost in d.costs):
         message = f"`{d.schedule}` holds two copies of each stage: what they send one another of uneven parts is not derived"
         problems.add("PP104", message, help="choose another schedule")
     problems.raise_if_any()
-    return tuple(_uneven(cost, d, base) for cost in d.costs)
+    return tuple(_uneven(cost, d, step) for cost in d.costs)
 
 
-def _uneven(cost: StageCost, d: ModelDerivation, base: Base) -> StageCost:
+def _uneven(cost: StageCost, d: ModelDerivation, step: StepCosts) -> StageCost:
     import sympy
 
-    shares = _shares(cost, d, base)
-    even = set(synchronised(cost.stage, _shares(cost, d, d.base), d.linked))
+    shares = _shares(cost, d, step)
+    even = set(synchronised(cost.stage, _shares(cost, d, d.step), d.linked))
 
     def held(key: str) -> sympy.Expr:
-        return sympy.Add(*(s.of(s.base.memory[key]) for s in shares))
+        return sympy.Add(*(s.of(s.costs.memory[key]) for s in shares))
 
     return replace(
         cost,
@@ -62,5 +62,5 @@ def _uneven(cost: StageCost, d: ModelDerivation, base: Base) -> StageCost:
     )
 
 
-def _shares(cost: StageCost, d: ModelDerivation, base: Base) -> list[Share]:
-    return [Share(one, cost.parameters, base, cost.stage, d.at, d.linked) for one in base.every]
+def _shares(cost: StageCost, d: ModelDerivation, step: StepCosts) -> list[Share]:
+    return [Share(costs, cost.parameters, cost.stage, d.at, d.linked) for costs in step.at(cost.stage)]

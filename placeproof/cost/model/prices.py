@@ -21,7 +21,7 @@ from placeproof.core.mesh import Axis
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.derivation import ModelDerivation
-from placeproof.cost.model.sent import Sent
+from placeproof.cost.model.traffic import Sent
 
 if TYPE_CHECKING:
     import sympy
@@ -51,7 +51,7 @@ def layout(axes: Sequence[Axis], order: Sequence[str] | None = None) -> tuple[Ax
 
 def degree(d: ModelDerivation, name: str) -> Amount:
     """Devices along an axis of the strategy, or along a factor of one that has sub-groups."""
-    return d.at.degrees[name] if name in d.at.degrees else d.base.derived.amounts.degree(name)
+    return d.at.degrees[name] if name in d.at.degrees else d.step.amounts.degree(name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from placeproof.core.symbols import info, symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_linked
 from placeproof.cost.model.prices import Exact, Symbols, layout
-from placeproof.cost.model.sent import Sent
+from placeproof.cost.model.traffic import Sent
 from placeproof.cost.values import how_to_set
 from placeproof.schedules import Times, Timetable, formula, load, simulate
 from placeproof.schedules import step as makespan

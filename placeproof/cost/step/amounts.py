@@ -33,12 +33,14 @@ _UNITS = Count((((0, 1, 0), 1),))
 class Amounts:
     """Sizes of a program's values. ``groups``: count norms and biases apart (``P_norm``) instead of taking them as 0.
 
-    ``uneven``: axes along which a device has its own fraction of what lies in parts (:mod:`placeproof.cost.uneven`).
+    ``uneven``: axes along which a device has its own fraction of what lies in parts (:mod:`placeproof.cost.uneven`). ``inside``: axes
+    over which the sizes of groups are shared out already: they are those of one device there.
     """
 
     program: Program
     groups: bool = False
     uneven: tuple[str, ...] = ()
+    inside: frozenset[str] = frozenset()
 
     @cached_property
     def one(self) -> sympy.Expr:
@@ -157,7 +159,7 @@ class Amounts:
             return self._stream / self.devices(tuple(a for a in split if a not in self._batch_factors | set(self._layer_axes)))
         if value.kind is Kind.SAVED:
             return self._saved(value, piece) / self.devices(tuple(a for a in split if a not in self._batch_factors | set(self._layer_axes)))
-        whole = self._group(piece.group)
+        whole, split = self._group(piece.group), tuple(a for a in split if a not in self.inside)
         tied = next((g.tied for g in self.program.groups if g.name == piece.group and g.tied in split), None)
         if tied is not None:  # the first and the last stage have it whole
             split = tuple(a for a in split if a != tied)
@@ -255,7 +257,7 @@ class Amounts:
         if self.program.unit is not None:
             return sympy.Integer(self.program.unit)
         if self.program.count("units") == 1:
-            return symbol("P") / self.devices(self._layer_axes)
+            return symbol("P") / self.devices(tuple(a for a in self._layer_axes if a not in self.inside))
         return symbol("U")
 
     def _saved(self, value: Value, piece: Piece) -> sympy.Expr:

@@ -59,6 +59,17 @@ def kinds(program: Program, amounts: Amounts) -> tuple[Holds, ...]:
     return tuple(dict(zip(found, outcome, strict=True)) for outcome in seen)
 
 
+def holding_at(rank: int, axis: str, program: Program, amounts: Amounts) -> Holds:
+    """What holds on the devices with a rank along an axis, from its end where it is negative. Open degrees are large ones."""
+    own = program.axis(axis)
+    bounds = {c: amounts.scalar(s.bound) for c, s in branches(program).items() if program.axis(c[0]) is own}
+    degree = amounts.degree(axis)
+    open_ones = {s for expr in (degree, *bounds.values()) for s in expr.free_symbols}
+    numbers = dict.fromkeys(open_ones, MOST_RANKS)
+    place = rank if rank >= 0 else int(_at(degree, numbers)) + rank
+    return {c: bool(COMPARE[c[1]](place, _at(bound, numbers))) for c, bound in bounds.items()}
+
+
 def _numbers(bounds: Mapping[Condition, sympy.Expr], degrees: Mapping[str, sympy.Expr]) -> Iterator[dict[sympy.Symbol, int]]:
     """Numbers for what is open in degrees and bounds: some equal ones, and some of which one is larger."""
     open_ones = sorted({s for expr in (*bounds.values(), *degrees.values()) for s in expr.free_symbols}, key=str)

@@ -49,15 +49,15 @@ class Memory:
         return self.model_states() + self.activations + self.transient
 
 
-def memory(found: Trace, amounts: Amounts, runs: tuple[Unrolled, ...]) -> Memory:
-    """Interpret the runs of a program as memory."""
+def memory(found: Trace, amounts: Amounts, runs: tuple[Unrolled, ...], without: frozenset[Kind] = frozenset()) -> Memory:
+    """Interpret the runs of a program as memory. ``without``: kinds of values that are counted elsewhere."""
     playing = _persistent(found)
     held, host, steps = _held(found, amounts, playing, runs)
 
     def passes(life: Life) -> bool:
         kept = life.by_parts or life.batch is not None or life.name == ACTIVATIONS  # A counts the stream between blocks
         kind = life.value.kind
-        return life.name not in playing.values() and kind is not Kind.SCALAR and (kind is not Kind.STREAM or kept)
+        return kind not in without and life.name not in playing.values() and kind is not Kind.SCALAR and (kind is not Kind.STREAM or kept)
 
     moments = moments_of(runs, found, amounts, lambda life: passes(life) and not life.value.host)
     activations, step = _activations(moments, found, amounts)

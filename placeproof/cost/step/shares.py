@@ -24,7 +24,11 @@ def hops(event: Event) -> Expr | None:
 def shares(event: Event, amounts: Amounts, runs: tuple[Unrolled, ...]) -> Iterator[tuple[Sent, sympy.Expr]]:
     """What devices send in an operation, each with the share of devices that send it."""
     often = hops(event)
-    around = {condition(b): (b, taken) for b, taken in event.branches if often is None or b.axis not in event.call.axes}
+    around = {
+        condition(b): (b, taken)
+        for b, taken in event.branches
+        if b.axis not in amounts.inside and (often is None or b.axis not in event.call.axes)
+    }
     scale = amounts.one if often is None else amounts.scalar(often) / amounts.devices(event.call.axes)
     inside = [run for run in runs if all(run.taken[condition(b)] is taken for b, taken in event.branches)]
     by_kind = _together(event, inside, amounts)

@@ -139,7 +139,7 @@ def _size(event: Event, value: Value, amounts: Amounts) -> sympy.Expr:
     n = amounts.devices(event.call.axes)
     local = event.call.op == "all_to_all"
     size = amounts.bytes(value) if local else amounts.payload(value, amounts.program.factors(*event.call.axes))
-    if event.call.op == "tied_reduce":
+    if event.call.op == "tied_reduce" and not amounts.inside.issuperset(event.call.axes):  # the mean of all stages
         import sympy
 
         return size * 2 / n * sympy.Min(1, n - 1)

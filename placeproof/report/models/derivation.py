@@ -167,7 +167,7 @@ def _sections(d: ModelDerivation, numbers: Numbers) -> Iterator[Section]:
     yield section(f"floating-point operations of a device of {first.stage.name}, one micro-batch", Table(work))
     yield from [_by_stage(d, numbers)] if numbers.asked else []
     used = {str(s) for e in d.forms.values() for s in e.free_symbols}
-    used |= {"P"} | {str(s) for base in d.base.every for e in base.memory.values() for s in e.free_symbols}
+    used |= {"P"} | {str(s) for costs in d.step.at(d.costs[0].stage) for e in costs.memory.values() for s in e.free_symbols}
     yield section("where", Table([(n, info(n).meaning) for n in sorted(used)]))
     yield section("conventions", Notes(conventions(d), items=True))
 
@@ -196,11 +196,11 @@ def _counted(d: ModelDerivation) -> Section:
 
 def _states(d: ModelDerivation) -> Section:
     rows: list[tuple[Cell, ...]] = []
-    for base in d.base.every:
-        of = " of experts" if base is d.base.experts else ""
-        rows += [(f"{state}{of}", base.memory[state]) for state in ("parameters", "gradients", "optimizer")]
-        rows.append((f"gathered{of}", base.memory["transient"]))
-        rows += [(f"on the host{of}", host)] if (host := base.memory["host"]) != 0 else []
+    for costs in d.step.at(d.costs[0].stage):
+        of = " of experts" if costs.experts else ""
+        rows += [(f"{state}{of}", costs.memory[state]) for state in ("parameters", "gradients", "optimizer")]
+        rows.append((f"gathered{of}", costs.memory["transient"]))
+        rows += [(f"on the host{of}", host)] if (host := costs.memory["host"]) != 0 else []
     return section("model states of one device, bytes, in its P parameters and the U of its largest unit", Table(rows))
 
 

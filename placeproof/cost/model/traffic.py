@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.strategy import NORM, TIED
+from placeproof.core.strategy import EXPERT, NORM, TIED
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
-from placeproof.cost.model.base import Base
 from placeproof.cost.model.parts import At, Part
 from placeproof.cost.model.stages import Stage
-from placeproof.programs import Assign, calls, statements
+from placeproof.cost.model.step import GroupCosts, StateMessage
+from placeproof.programs import calls, statements
 from placeproof.semantics.linked import Linked
 
 if TYPE_CHECKING:
@@ -52,18 +52,24 @@ class Share:
     those of one copy whose gradients the step sums over the axis that splits the hidden dimension.
     """
 
-    def __init__(self, base: Base, counted: Mapping[str, sympy.Expr], whole: Base, stage: Stage, at: At, linked: Linked) -> None:
+    def __init__(self, costs: GroupCosts, counted: Mapping[str, sympy.Expr], stage: Stage, at: At, linked: Linked) -> None:
         import sympy
 
-        self.base = base
-        self.total = sympy.Add(*(n for g, n in counted.items() if whole.speaks_of(g) is base))
-        held = [(p, times, p.elements_of(lambda g: whole.speaks_of(g) is base, at)) for p, times in stage.held]
+        apart = EXPERT in {g.name for g in linked.step.groups}
+
+        def own(group: str) -> bool:
+            return (apart and group == EXPERT) is costs.experts
+
+        self.costs = costs
+        self.total = sympy.Add(*(n for g, n in counted.items() if own(g)))
+        held = [(p, times, p.elements_of(own, at)) for p, times in stage.held]
         units = [(p.repeats, sympy.Add(*found.values())) for p, _, found in held]
-        self.root = _of_root(held) if base.root_apart else None
+        self.root = _of_root(held) if costs.root_apart else None
         self.units = [n for layer, n in units if layer or self.root is None] or [sympy.Integer(0)]
         norms = sympy.Add(*(times * n for _, times, found in held for weight, n in found.items() if linked.group(*weight) == NORM))
         self.norms = stage.copies * norms
-        self.sums = self.total / stage.copies if whole.experts is base else norms
+        self.sums = self.total / stage.copies if costs.experts else norms
+        self.tied = _of_ends(stage, at) if linked.pipeline is not None else sympy.Integer(0)
 
     @cached_property
     def largest(self) -> sympy.Expr:
@@ -75,13 +81,22 @@ class Share:
     def of(self, expr: sympy.Expr, unit: sympy.Expr | None = None) -> sympy.Expr:
         """A formula for these parameters; ``unit``: those of the unit that it is about, the largest unless it is given."""
         named = self.largest if unit is None and symbol("U") in expr.free_symbols else unit
-        return self.base.of(expr, self.total, self.total if named is None else named, self.root, self.norms)
+        put = {"P": self.total, "U": self.total if named is None else named, "P_norm": self.norms, "P_tied": self.tied}
+        put |= {} if self.root is None else {"U_root": self.root}
+        return expr.xreplace({symbol(name): n for name, n in put.items()})
 
     def of_sums(self, expr: sympy.Expr) -> sympy.Expr:
         """A formula for those of one copy that are summed, of all units together."""
-        import sympy
+        return expr.xreplace({symbol("P"): self.sums, symbol("P_norm"): self.sums})
 
-        return self.base.of(expr, self.sums, self.sums, sympy.Integer(0), self.sums)
+
+def _of_ends(stage: Stage, at: At) -> sympy.Expr:
+    """Elements of the weights that a stage at one end of the pipeline has in common with the other end."""
+    import sympy
+
+    ends = stage.held[:1] if stage.first else stage.held[-1:] if stage.last else ()
+    rows = [r for part, _ in ends for r in part.bytes(tuple(w for _, w in part.weights), at) if r.stored.name in part.shared]
+    return sympy.Add(*(r.elements for r in rows)) if stage.first != stage.last else sympy.Integer(0)
 
 
 def _of_root(held: Sequence[tuple[Part, Amount, Mapping[tuple[str, str], Amount]]]) -> sympy.Expr:
@@ -121,49 +136,75 @@ def sent_of_activations(
             )
     if linked.pipeline is not None and layer is not None:
         found += _between(layer, at, batches, hops, linked)
-        found += _of_tied(stage, at, linked)
     return found
 
 
 def synchronised(stage: Stage, shares: Sequence[Share], linked: Linked) -> Iterator[Sent]:
-    """What is sent of parameters and of their gradients: sums over the axis that splits the hidden dimension together, whatever they are
-    of, and then the rest as the step's statements say."""
-    import sympy
-
-    every = [(share, message) for share in shares if share.total != 0 for message in share.base.messages]
+    """What the step's statements send of states: what the ends of a pipeline share, then what is summed over the axis that splits the
+    hidden dimension, whatever it is of, and then the rest."""
+    every = [(share, message) for share in shares if share.total != 0 for message in share.costs.messages]
     inside = {a.name for a in linked.step.axes if a.splits.name == "hidden"}
-    summed = [(s, m) for s, m in every if set(m.axes) & inside]
-    layers = sympy.Add(*(times for _, times in stage.held))
-    size = sympy.Add(*(share.of_sums(share.base.size(message)) for share, message in summed))
-    if size != 0:
-        message = summed[0][1]
-        each = any(call.op.startswith("backward") for call in calls(message.stmt))  # as it is produced, in every pass
-        yield Sent(
-            kind=message.collective,
-            axes=message.axes,
-            about="gradients of norms" if len({id(s) for s, _ in summed}) == 1 else "gradients of norms and experts",
-            phase="backward",
-            size=size,
-            bytes=sympy.Add(*(share.of_sums(m.bytes) * m.count / message.count for share, m in summed)),
-            times=message.count * (1 if each else stage.copies),
-            calls=layers,
-            each=each,
-        )
+    tied = [(share, message) for share, message in every if TIED in message.groups]
+    summed = [(share, message) for share, message in every if set(message.axes) & inside and TIED not in message.groups]
+    yield from (_of_tied(share, message) for share, message in tied if share.tied != 0)
+    yield from _summed(stage, summed)
+    layers = _layers(stage)
     for share, message in every:
-        if set(message.axes) & inside:
+        if (share, message) in summed or TIED in message.groups:
             continue
-        loops, copies = share.base.loops(message), bool(set(message.axes) & set(linked.apart))
+        copies = bool(set(message.axes) & set(linked.apart))
         yield Sent(  # of two copies each device of a pair has both stages, and sends its own once
-            kind="tied_reduce" if copies else message.collective,
+            kind="tied_reduce" if copies else message.kind,
             axes=(linked.pipeline or "",) if copies else message.axes,
-            about="gradients of the two copies" if copies else message.state,
+            about="gradients of the two copies" if copies else message.about,
             phase=message.phase,
-            size=share.of(share.base.size(message)),
+            size=share.of(message.size),
             bytes=share.of(message.bytes),
             times=share.of(message.count),
-            calls=stage.copies * layers if loops & {"units", "layers"} else 1,
-            each="microbatches" in loops,
+            calls=stage.copies * layers if message.loops & {"units", "layers"} else 1,
+            each="microbatches" in message.loops,
         )
+
+
+def _layers(stage: Stage) -> sympy.Expr:
+    import sympy
+
+    return sympy.Add(*(times for _, times in stage.held))
+
+
+def _of_tied(share: Share, message: StateMessage) -> Sent:
+    return Sent(
+        kind=message.kind,
+        axes=message.axes,
+        about="gradients of the tied table",
+        phase=message.phase,
+        size=share.of(message.size),
+        bytes=share.of(message.bytes),
+        times=message.count,
+        each="microbatches" in message.loops,
+    )
+
+
+def _summed(stage: Stage, summed: Sequence[tuple[Share, StateMessage]]) -> Iterator[Sent]:
+    """Sums over the axis that splits the hidden dimension, as one."""
+    import sympy
+
+    size = sympy.Add(*(share.of_sums(message.size) for share, message in summed))
+    if size == 0:
+        return
+    first = summed[0][1]
+    each = bool(first.loops)  # as it is produced, in every pass
+    yield Sent(
+        kind=first.kind,
+        axes=first.axes,
+        about="gradients of norms" if len({id(share) for share, _ in summed}) == 1 else "gradients of norms and experts",
+        phase="backward",
+        size=size,
+        bytes=sympy.Add(*(share.of_sums(m.bytes) * m.count / first.count for share, m in summed)),
+        times=first.count * (1 if each else stage.copies),
+        calls=_layers(stage),
+        each=each,
+    )
 
 
 def _ring_bytes(kind: str, group: sympy.Expr, size: sympy.Expr) -> sympy.Expr:
@@ -189,27 +230,3 @@ def _between(part: Part, at: At, batches: Amount, hops: tuple[Amount, Amount], l
                 bytes=size,
                 times=sympy.sympify(batches * often),
             )
-
-
-def _of_tied(stage: Stage, at: At, linked: Linked) -> Iterator[Sent]:
-    """What the ends of a pipeline exchange of the gradients of weights that both have, as the step's statements say: nothing where one
-    device has both."""
-    import sympy
-
-    ends = stage.held[:1] if stage.first else stage.held[-1:] if stage.last else ()
-    rows = [r for part, _ in ends for r in part.bytes(tuple(w for _, w in part.weights), at) if r.stored.name in part.shared]
-    if stage.first == stage.last or not rows:
-        return
-    size = symbol("b_g") * sympy.Add(*(r.elements for r in rows))
-    tied = [s for s in statements(linked.step.body) if isinstance(s, Assign) and any(t.group == TIED for t in s.targets)]
-    for call in (c for s in tied if any(c.op == "tied_reduce" for c in calls(s)) for c in calls(s) if c.op in COLLECTIVES):
-        yield Sent(
-            kind=call.op,
-            axes=call.axes,
-            about="gradients of the tied table",
-            phase="backward",
-            size=size,
-            bytes=_ring_bytes(call.op, sympy.Mul(*(at.degrees[a] for a in call.axes)), size),
-            times=sympy.Integer(1),
-            each=False,
-        )
