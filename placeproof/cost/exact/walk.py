@@ -1,4 +1,5 @@
-"""A step program walked for one device, every loop unrolled over the model's units: each collective as the calls that it becomes."""
+"""A linked step walked for one device, every loop unrolled over the model's units: each collective as the calls that it becomes, each call
+of layers as what their blocks exchange."""
 
 from __future__ import annotations
 
@@ -11,18 +12,18 @@ from math import prod
 from placeproof.collectives import COLLECTIVES, AxisLayout
 from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Unit, Weight
-from placeproof.core.strategy import MATRIX, NORM
 from placeproof.cost.blocks.tensors import BlockExchange, exchanges
 from placeproof.cost.exact.cuts import buckets, dealt, local_shape, padded
 from placeproof.cost.exact.setting import Setting
-from placeproof.programs import FIRST_UNIT, POSITIONS, Binary, Call, Expr, For, If, Number, Program, Ref, Stmt, calls, read, statements
+from placeproof.programs import FIRST_UNIT, POSITIONS, Binary, Call, Expr, For, If, Number, Program, Ref, Stmt, calls, read
 from placeproof.programs.ops import COMPARE
+from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.trace import trace
-from placeproof.semantics.values import Event, Kind
+from placeproof.semantics.values import Event, Kind, Value
 
-_TURNED = ("backward", "backward_weight", "backward_input")
-
+#: The calls that run blocks; gradients by weights come with those by inputs.
+_PHASES = {"forward": "forward", "backward": "backward", "backward_weight": "backward"}
 
 #: Bytes that a device broadcasts which owns no weight: one number, of whatever type the weights are.
 NOTHING = 4
@@ -64,7 +65,7 @@ class Walk:
     late: list[Exchange] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.program = resolve(self.setting.program)
+        self.program = resolve(lower(self.setting.strategy, linked=True, sums=()))
         self.events: dict[int, Event] = {id(e.call): e for e in trace(self.program).events}
         self.shards_samples = bool(self.setting.cut_axes)
 
@@ -92,6 +93,8 @@ class Walk:
                 self._collective(self._event(call), where)
             elif call.op == "loss":
                 self._turn(where)
+            elif call.op in _PHASES:
+                self._blocks(self._event(call), where)
 
     def _event(self, call: Call) -> Event:
         return self.events[id(call)]
@@ -121,31 +124,27 @@ class Walk:
             order = range(stmt.start, len(self.setting.units_of(where.stage)))
             for unit in reversed(order) if stmt.reverse else order:
                 self._body(stmt.body, replace(where, unit=unit))
-        elif stmt.domain == "layers" and any(isinstance(s, For) for s in statements(stmt.body)):
-            self._body(stmt.body, where)
         else:
-            self._blocks(stmt, where)
+            self._body(stmt.body, where)
 
     def _microbatches(self) -> int:
         return self.program.count("microbatches") or int(self.setting.options.get("microbatches") or 1)
 
-    def _units(self, where: _Where) -> tuple[Unit, ...]:
+    def _units(self, value: Value, where: _Where) -> tuple[Unit, ...]:
+        """The units of which a value is."""
         every = self.setting.units_of(where.stage)
-        return every if where.unit is None else (every[where.unit],)
+        if value.index is not None and value.index.var is None:
+            return (every[value.index.offset],)
+        return every if value.part is None or where.unit is None else (every[where.unit],)
 
     # Blocks: what their own programs exchange.
 
-    def _blocks(self, stmt: For, where: _Where) -> None:
-        backward = any(c.op in _TURNED for s in statements(stmt.body) for c in calls(s))
-        for unit in reversed(self._units(where)) if stmt.reverse else self._units(where):
-            root = unit.name == self.setting.shapes.units[0].name
-            names = unit.blocks[:1] if root else unit.blocks
-            for name in reversed(names) if stmt.reverse else names:
-                self._block(name, "backward" if backward else "forward")
-        for inner in statements(stmt.body):
-            for call in calls(inner):
-                if call.op in COLLECTIVES and self._event(call).operands[0].kind is not Kind.STREAM:
-                    self._collective(self._event(call), where)
+    def _blocks(self, event: Event, where: _Where) -> None:
+        """The blocks that a call runs, those of the root but for its ends."""
+        phase, root = _PHASES[event.call.op], self.setting.shapes.units[0].name
+        names = [n for u in self._units(event.operands[0], where) for n in (u.blocks[:1] if u.name == root else u.blocks)]
+        for name in reversed(names) if phase == "backward" else names:
+            self._block(name, phase)
 
     def _turn(self, where: _Where) -> None:
         """The end of the root, after the last unit: the last norm, the head, the loss."""
@@ -184,12 +183,9 @@ class Walk:
     # Collectives of the step program.
 
     def _collective(self, event: Event, where: _Where) -> None:
-        axes = event.call.axes
         if event.call.op in ("send", "recv"):
             self._message(event, where)
-        elif axes == (self.setting.hidden,):
-            return  # the blocks' own programs say what is exchanged there
-        else:
+        elif event.operands[0].kind is not Kind.STREAM:
             self.found += self._calls(event, where)
 
     def _message(self, event: Event, where: _Where) -> None:
@@ -209,7 +205,7 @@ class Walk:
         parameters = operand.kind is Kind.PARAMETERS
         widths = self.setting.widths
         width = widths.reduced if not parameters else widths.kept if event.phase == "update" else widths.computed
-        split = {a for p in operand.pieces for a in p.axes(AxisLayout.SHARD)} - {self.setting.hidden, self.setting.stage_axis}
+        split = {a for p in operand.pieces for a in p.axes(AxisLayout.SHARD)} - {self.setting.stage_axis}
         left = self.setting.degree(a for a in split if a not in _factors(self.setting, event.call.axes))
         reduces = "reduce" in event.call.op
         if event.call.op in ("all_gather", "reduce_scatter") and how.cut == "rows" and self.setting.degree(event.call.axes) == 1:
@@ -238,13 +234,7 @@ class Walk:
 
     def _weights(self, event: Event, where: _Where) -> list[tuple[Unit, Weight]]:
         """The weights that a state's collective is about, unit by unit."""
-        operand, every = event.operands[0], self.setting.units_of(where.stage)
-        if operand.index is not None and operand.index.var is None:
-            units: Iterable[Unit] = (every[operand.index.offset],)
-        else:
-            units = every if operand.part is None else self._units(where)
-        groups = {p.group for p in operand.pieces}
-        return [(u, w) for u in units for w in u.weights if groups - {MATRIX, NORM} or _group(w) in groups]
+        return [(u, w) for u in self._units(event.operands[0], where) for w in u.weights]
 
     def _grouped(self, rule: str, weights: list[tuple[Unit, Weight]]) -> list[list[Weight]]:
         every = [w for _, w in weights]
@@ -286,10 +276,6 @@ class Walk:
         elif options.get("step") == 2:  # the first device tells the others its buckets
             for count in (len(weights) + 1, len(self._buckets(weights))):
                 yield Exchange(kind="broadcast", axes=axes, bytes=4 * count, phase="forward")
-
-
-def _group(weight: Weight) -> str:
-    return NORM if weight.split is None else MATRIX
 
 
 def _factors(setting: Setting, axes: Iterable[str]) -> set[str]:
