@@ -1,15 +1,16 @@
 """Pipeline schedules as data: the orders of their passes, an exact simulation, and closed forms that equal it."""
 
 from placeproof.schedules.catalogue import load, names
-from placeproof.schedules.closed import bubble, evaluate, form, formula, messages, peak, step
+from placeproof.schedules.closed import bubble, evaluate, form, formula, formulas, messages, peak, step
 from placeproof.schedules.order import Pass, orders, slots
 from placeproof.schedules.schedule import Kind, Layout, Schedule
 from placeproof.schedules.simulation import UNIT, Times, simulate
-from placeproof.schedules.timetable import Bubble, Run, Timetable, kept_at_most
+from placeproof.schedules.timetable import Bubble, Kept, Run, Timetable, kept_at_most, kept_together
 
 __all__ = [
     "UNIT",
     "Bubble",
+    "Kept",
     "Kind",
     "Layout",
     "Pass",
@@ -21,7 +22,9 @@ __all__ = [
     "evaluate",
     "form",
     "formula",
+    "formulas",
     "kept_at_most",
+    "kept_together",
     "load",
     "messages",
     "names",

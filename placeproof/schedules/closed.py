@@ -35,15 +35,28 @@ def form(schedule: Schedule | str, what: str) -> Form | None:
     return _BUSY[known.copies] if found is None and what == "busy" and not known.overlapped else found
 
 
+def forms(schedule: Schedule | str, what: str) -> tuple[Form, ...]:
+    """All closed forms of a quantity, each for values of its own. Raises InputError as :func:`form`."""
+    known, first = _schedule(schedule), form(schedule, what)
+    return tuple(one for one in known.closed if one.what == what) or (() if first is None else (first,))
+
+
 def formula(schedule: Schedule | str, what: str) -> sympy.Expr | None:
     """A closed form as a SymPy expression; v is the schedule's own number of chunks where that is fixed. None where none is known."""
+    found = form(schedule, what)
+    return None if found is None else _of_chunks(_schedule(schedule), found)
+
+
+def formulas(schedule: Schedule | str, what: str) -> tuple[sympy.Expr, ...]:
+    """All closed forms of a quantity as SymPy expressions."""
+    return tuple(_of_chunks(_schedule(schedule), found) for found in forms(schedule, what))
+
+
+def _of_chunks(schedule: Schedule, found: Form) -> sympy.Expr:
     import sympy
 
-    known, found = _schedule(schedule), form(schedule, what)
-    if found is None:
-        return None
     made = found.form.sympy()
-    return made if known.chunks is None else made.subs(sympy.Symbol("v"), known.chunks)
+    return made if schedule.chunks is None else made.subs(sympy.Symbol("v"), schedule.chunks)
 
 
 def evaluate(
@@ -56,8 +69,8 @@ def evaluate(
     """
     known = _schedule(schedule)
     values = _values(known, p, m, v, times) | {"d": _device(d, p)} | _sizes(M_B, M_W)
-    found = form(known, what)
-    return Fraction(found.form.value(values)) if found and found.holds(values) else None
+    found = next((one for one in forms(known, what) if one.holds(values)), None)
+    return None if found is None else Fraction(found.form.value(values))
 
 
 def bubble(schedule: Schedule | str, *, p: int, m: int, v: int | None = None, times: Times | Sequence[Times] = UNIT) -> Bubble:

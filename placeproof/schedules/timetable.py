@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from placeproof.schedules.expression import Number
 from placeproof.schedules.order import Order, Slot
@@ -124,6 +125,34 @@ def kept_at_most(order: Order, M_B: Number = 1, M_W: Number = 1) -> Fraction:  #
         after = kept + sum(change[one.kind] for one in slot)
         most, kept = max(most, kept, after), after
     return Fraction(most)
+
+
+#: Of each stage, the micro-batches of which a device keeps what B needs, and those of which it keeps only what W needs.
+Kept: TypeAlias = Mapping[int, tuple[int, int]]
+
+
+def kept_together(order: Order) -> tuple[Kept, ...]:
+    """What a device keeps at once, at each moment at which another one does not keep as much of everything.
+
+    It follows from the device's order alone. Stages need not be alike, so that it depends on their sizes which moment is the peak.
+    """
+    stages = sorted({one.stage for slot in order for one in slot})
+    kept = {stage: [0, 0] for stage in stages}
+    seen: dict[tuple[tuple[int, int], ...], None] = {}
+    for slot in order:
+        for one in slot:
+            kept[one.stage][0] += one.kind is Kind.F
+        seen.setdefault(tuple((b, w) for b, w in kept.values()))
+        for one in slot:
+            kept[one.stage][0] -= one.kind in (Kind.B, Kind.BW)
+            kept[one.stage][1] += {Kind.B: 1, Kind.W: -1}.get(one.kind, 0)
+        seen.setdefault(tuple((b, w) for b, w in kept.values()))
+    most = [one for one in seen if not any(other != one and _covers(other, one) for other in seen)]
+    return tuple(dict(zip(stages, one, strict=True)) for one in most)
+
+
+def _covers(more: Iterable[tuple[int, int]], less: Iterable[tuple[int, int]]) -> bool:
+    return all(a >= c and b >= d for (a, b), (c, d) in zip(more, less, strict=True))
 
 
 def _allocated(slot: Slot) -> int:

@@ -29,9 +29,9 @@ EVERY = [(name, v) for name in schedules.names() for v in ((2, 3) if schedules.l
 ONE_COPY = [(name, v) for name, v in EVERY if schedules.load(name).copies == 1]
 
 
-def written(name: str, v: int | None, p: int | None = None, **more: object) -> str:
-    options = {"schedule": name, **({} if v is None else {"chunks": v}), **more}
-    listed = ", ".join(([] if p is None else [str(p)]) + [f"{k}={x}" for k, x in options.items()])
+def written(name: str, v: int | None, p: int | None = None, microbatches: int | None = None) -> str:
+    options = {"schedule": name, "chunks": v, "microbatches": microbatches}
+    listed = ", ".join(([] if p is None else [str(p)]) + [f"{k}={x}" for k, x in options.items() if x is not None])
     return f"pp({listed})"
 
 
@@ -157,8 +157,8 @@ def numbers(p: int, m: int, **more: int) -> dict[str, Fraction]:
     return {k: Fraction(n) for k, n in {"N": p, "m": m, "b": 1, "b_a": 2, "b_g": 2, "b_theta": 2, "b_omega": 12, **more}.items()}
 
 
-def of_llama(name: str, v: int | None, p: int | None = 4) -> ModelDerivation:
-    return derive_model(load("llama3-8b"), parse_strategy(written(name, v, p)))
+def of_llama(name: str, v: int | None, p: int | None = 4, microbatches: int | None = None) -> ModelDerivation:
+    return derive_model(load("llama3-8b"), parse_strategy(written(name, v, p, microbatches)))
 
 
 #: 32 layers have no 12 equal parts.
@@ -168,27 +168,78 @@ DIVIDES = [(name, v) for name, v in EVERY if v != 3]
 @pytest.mark.parametrize(("name", "v"), DIVIDES)
 def test_each_device_of_a_model_is_as_in_the_simulation(name: str, v: int | None) -> None:
     p, m, schedule = 4, 8, schedules.load(name)
-    found, values = of_llama(name, v), numbers(4, 8)
+    found, values = of_llama(name, v, microbatches=m), numbers(4, 8)
     table = schedules.simulate(schedule, p=p, m=m, v=v)
     for d, cost in enumerate(found.costs):
         sent = sum(found.value(s.times, values) for s in cost.sent if s.kind == "send")
         assert sent == table.messages(d)
-        in_flight, deferred = (found.value(n, values) for n in (cost.in_flight, cost.deferred))
         share = Fraction(schedule.copies, found.chunks)
-        assert in_flight == schedules.peak(name, p=p, m=m, v=v, d=d, M_W=0) * share
-        assert in_flight + deferred == schedules.peak(name, p=p, m=m, v=v, d=d) * share
+        assert found.value(cost.in_flight, values) == schedules.peak(name, p=p, m=m, v=v, d=d, M_W=0) * share
     held = sum(found.value(n, values) for cost in found.costs for n in cost.parameters.values())
     assert held == load("llama3-8b").parameters().total * schedule.copies
 
 
+def alone(model: str, sharing: str, depth: int) -> list[tuple[Fraction, Fraction]]:
+    """What each of so many stages keeps of one micro-batch until B, and until W, when it has a device for itself."""
+    found = derive_model(load(model), parse_strategy(f"pp({depth}, schedule=zb-h1){sharing}"))
+    return [tuple(found.value(n, numbers(depth, 1, s=16)) for n in (run.kept, run.late)) for cost in found.costs for run in cost.runs]
+
+
+def kept_by(order: schedules.order.Order, sizes: list[tuple[Fraction, Fraction]]) -> Fraction:
+    """The most that a device keeps, pass by pass."""
+    kept = most = Fraction(0)
+    for slot in order:
+        kept += sum(sizes[one.stage][0] for one in slot if one.kind.value == "F")
+        most = max(most, kept)
+        for one in slot:
+            until_b, until_w = sizes[one.stage]
+            kept += {"F": 0, "BW": -until_b, "B": until_w - until_b, "W": -until_w}[one.kind.value]
+        most = max(most, kept)
+    assert kept == 0
+    return most
+
+
+@pytest.mark.parametrize("sharing", ["", " * tp(2) * sp", " * checkpoint"])
+@pytest.mark.parametrize(("name", "v"), DIVIDES)
+def test_what_a_device_keeps_is_what_the_order_of_its_passes_keeps(name: str, v: int | None, sharing: str) -> None:
+    """The first run has the embedding, the last one the head; and what waits for W may be more than what waited for B."""
+    p, m, schedule = 4, 8, schedules.load(name)
+    depth = schedule.depth(p, schedule.chunks or v or 1)
+    sizes, values = alone("llama3-8b", sharing, depth), numbers(4, 8, s=16)
+    fixed = derive_model(load("llama3-8b"), parse_strategy(written(name, v, p, m) + sharing))
+    open_ = derive_model(load("llama3-8b"), parse_strategy(written(name, v, p) + sharing))
+    few, many = (schedules.slots(schedule, p, n, v) for n in (m, 4 * p))
+    for d in range(p):
+        assert fixed.value(fixed.costs[d].activations, values) == kept_by(few[d], sizes)
+        assert open_.value(open_.costs[d].activations, {**values, "m": Fraction(4 * p)}) == kept_by(many[d], sizes)
+        assert open_.value(open_.costs[d].activations, values) >= kept_by(few[d], sizes)
+
+
+@pytest.mark.parametrize(("name", "v"), DIVIDES)
+def test_more_micro_batches_than_four_for_each_device_are_kept_alike(name: str, v: int | None) -> None:
+    schedule = schedules.load(name)
+    for p in (2, 4, 6):
+        at_once = [[schedules.kept_together(order) for order in schedules.slots(schedule, p, n * p, v)] for n in (4, 6)]
+        assert at_once[0] == at_once[1] or name == "gpipe"
+
+
 @pytest.mark.parametrize(("name", "v"), DIVIDES)
 def test_an_open_pipeline_has_the_ends_of_one_with_a_number(name: str, v: int | None) -> None:
+    """But for what it keeps of runs that are not alike: of an open number of devices they count as alike."""
     open_, told, values = of_llama(name, v, None), of_llama(name, v), numbers(4, 8)
     for one, other in zip(open_.costs, (told.costs[0], told.costs[1], told.costs[-1]), strict=True):
-        for key in ("model_states", "kept", "in_flight", "peak"):
+        alike = () if other.stage.runs else ("in_flight", "peak")
+        for key in ("model_states", "kept", *alike):
             assert open_.value(getattr(one, key), values) == told.value(getattr(other, key), values), key
         sent = [{axes: open_.value(n, values) for axes, n in cost.traffic().items()} for cost in (one, other)]
         assert sent[0] == sent[1]
+
+
+def test_copies_that_also_take_the_sum_over_data_are_one_group() -> None:
+    found = derive_model(load("llama3-8b"), parse_strategy("ddp(2) * pp(2, schedule=dualpipe)"))
+    (one,) = (s for s in found.costs[0].sent if s.about == "gradients of the two copies")
+    assert (one.kind, one.axes, one.pair) == ("all_reduce", ("dp", "pp"), "pp")
+    assert found.value(one.bytes, numbers(2, 8)) == found.value(one.size, numbers(2, 8)) * Fraction(3, 2)  # a ring of four
 
 
 def test_two_copies_add_their_gradients_up() -> None:

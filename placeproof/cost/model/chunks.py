@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, TypeAlias
 
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.parts import Part
 from placeproof.cost.model.stages import Stage, stages
 from placeproof.programs import For
-from placeproof.schedules import Layout, Schedule, formula, load
+from placeproof.schedules import Kept, Layout, Schedule, formulas, kept_together, load, slots
 from placeproof.semantics.linked import Linked
 
 if TYPE_CHECKING:
     import sympy
+
+
+#: Of each run of layers: micro-batches of which a device keeps what backward needs, and only what gradients by weights need.
+Moment: TypeAlias = tuple[tuple[Amount, Amount], ...]
+
+#: Where the number of micro-batches is open, the order is that of so many for each device; and the most passes that are looked at.
+MANY, MOST = 4, 40_000
+
+
+@lru_cache(maxsize=64)
+def kept_in_order(schedule: Schedule, devices: int, batches: int, chunks: int) -> tuple[tuple[Kept, ...], ...]:
+    """What each device keeps at once."""
+    return tuple(map(kept_together, slots(schedule, devices, batches, chunks)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,38 +83,62 @@ class Flow:
         if isinstance(self.depth, int):
             found = stages(parts, times, self.schedule.depth(self.depth, self.chunks), layers)
             devices = self.schedule.stages(self.depth, self.chunks)
-            return tuple(_together(d, [found[i] for i in own], self.copies, d == self.depth - 1) for d, own in enumerate(devices))
+            together = (_together(d, {i: found[i] for i in own}, self.copies, d == self.depth - 1) for d, own in enumerate(devices))
+            few = self.depth * self._ordered * self.chunks <= MOST
+            return tuple(stage if few else replace(stage, runs={}) for stage in together)
         three = stages(parts, times, self.depth, layers)
         if layout is Layout.LOOP:
             return three
         first, between, last = three
-        ends = replace(_together(0, [first, last], 2, end=False), name=first.name)
+        ends = replace(_together(0, {0: first, 1: last}, 2, end=False), name=first.name, runs={})
         if layout is Layout.BOTH:
             return ends, replace(between, copies=2), replace(ends, name=last.name, index=None, end=True)
         repeated = {part.name for part, _ in between.held}
         held = tuple((p, n if p.name in repeated else times[p.name]) for p, n in ends.held)
         return replace(ends, held=held, copies=1), between, replace(between, name=last.name, end=True)
 
-    def in_flight(self, stage: Stage) -> tuple[Amount, Amount]:
-        """Micro-batches of which a device keeps the activations of all that it has, and those of which it keeps only what gradients by
-        weights need. Those of one of v runs of layers count as one v-th."""
+    def at_once(self, stage: Stage) -> tuple[Moment, ...]:
+        """What a device keeps at the moments at which it can be most: of each of its runs of layers, the micro-batches of which it keeps
+        what backward needs, and those of which it keeps only what gradients by weights need.
+
+        Runs that are not known one by one count as alike, and as one.
+        """
+        if self.depth is None:
+            return (((1, 0),),)
+        if stage.runs and stage.index is not None:
+            return tuple(tuple(self._bounded(moment[run]) for run in stage.runs) for moment in self._orders[stage.index])
+        put = {"p": self.depth, "m": self.batches, "v": self.chunks, "d": self._device(stage)}
+        return tuple((tuple(self._share(form, put)),) for form in formulas(self.schedule, "peak"))
+
+    @cached_property
+    def _orders(self) -> tuple[tuple[Kept, ...], ...]:
+        """What each device keeps by the order of its passes."""
+        assert isinstance(self.depth, int)
+        return kept_in_order(self.schedule, self.depth, self._ordered, self.chunks)
+
+    @property
+    def _ordered(self) -> int:
+        """The micro-batches whose order is looked at: many, where their number is open."""
+        assert isinstance(self.depth, int)
+        return self.fixed or MANY * self.depth
+
+    def _bounded(self, counts: tuple[int, int]) -> tuple[Amount, Amount]:
+        """No run keeps more micro-batches than there are, and a step has one at least."""
         import sympy
 
-        if self.depth is None:
-            return 1, 0
-        form = formula(self.schedule, "peak")
-        assert form is not None
-        put = {"p": self.depth, "m": self.batches, "v": self.chunks, "d": self._device(stage)}
+        kept, late = (n if self.fixed or n < 2 else sympy.Min(n, self.batches) for n in counts)
+        return kept, late
 
-        def at(kept: int, late: int) -> sympy.Expr:
+    def _share(self, form: sympy.Expr, put: Mapping[str, Amount]) -> Iterator[Amount]:
+        """How often a form of a peak has M_B, and M_W. Activations of so many runs of layers, in those of all that a device has of one
+        copy: those of one of v runs count as one v-th."""
+        import sympy
+
+        for kept, late in ((1, 0), (0, 1)):
             values = {**put, "M_B": kept, "M_W": late}
-            return self._share(form.xreplace({sympy.Symbol(n): sympy.sympify(v) for n, v in values.items()}))
-
-        return at(1, 0), at(0, 1) if form.has(sympy.Symbol("M_W")) else 0
-
-    def _share(self, chunks: sympy.Expr) -> sympy.Expr:
-        """Activations of so many runs of layers, in those of all that a device has of one copy."""
-        return chunks * self.copies / self.chunks
+            counted = form.xreplace({sympy.Symbol(n): sympy.sympify(v) for n, v in values.items()})
+            counted = counted.xreplace({sympy.Min(1, symbol("m")): sympy.Integer(1)})  # a step has one at least
+            yield counted * self.copies / self.chunks
 
     def _device(self, stage: Stage) -> Amount:
         """Its number. Of the devices between the ends, the one that keeps most stands for all."""
@@ -125,14 +162,14 @@ class Flow:
         return (each / 2, each / 2) if first or end else (each, each)
 
 
-def _together(device: int, own: Sequence[Stage], copies: int, end: bool) -> Stage:
+def _together(device: int, own: Mapping[int, Stage], copies: int, end: bool) -> Stage:
     """The stages of one device as one, each counted as one of so many copies."""
     import sympy
 
     counts: dict[str, tuple[Part, Amount]] = {}
-    for part, times in (pair for stage in own for pair in stage.held):
+    for part, times in (pair for stage in own.values() for pair in stage.held):
         _, before = counts.get(part.name, (part, 0))
         counts[part.name] = (part, before + times)
     held = tuple((part, n if copies == 1 else sympy.sympify(n) / copies) for part, n in counts.values())
-    first, last = any(s.first for s in own), any(s.last for s in own)
-    return Stage(name=f"stage {device}", index=device, held=held, first=first, last=last, end=end, copies=copies)
+    first, last = any(s.first for s in own.values()), any(s.last for s in own.values())
+    return Stage(name=f"stage {device}", index=device, held=held, first=first, last=last, end=end, copies=copies, runs=own)

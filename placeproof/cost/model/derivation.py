@@ -19,7 +19,7 @@ from placeproof.cost.blocks.flops import Work
 from placeproof.cost.blocks.layer import Row
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.derive import evaluate
-from placeproof.cost.model.chunks import Flow
+from placeproof.cost.model.chunks import Flow, Moment
 from placeproof.cost.model.compiled import compiled
 from placeproof.cost.model.parts import At, Part, parts
 from placeproof.cost.model.recomputation import Recompute, chosen, words
@@ -59,21 +59,30 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunCost:
+    """What one run of layers of a device keeps of one micro-batch, in bytes: until backward, on the ``host``, and, while gradients by
+    weights are put off, ``late``."""
+
+    kept: sympy.Expr
+    host: sympy.Expr
+    late: sympy.Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageCost:
     """What a device of one stage has, in bytes; ``parameters`` are numbers of elements by group.
 
-    ``in_flight``: micro-batches of which it keeps activations at the same time, at most; ``deferred`` of which it keeps what gradients by
-    weights still need. ``working``: what backward computes again of one layer. ``offloaded``: model states that lie on the host, which are
-    in none of ``states``. ``flops`` for one micro-batch.
+    ``runs``: its runs of layers, of which it keeps activations of several micro-batches ``at_once``
+    (:meth:`placeproof.cost.model.chunks.Flow.at_once`). ``working``: what backward computes again of one layer. ``offloaded``: model states
+    that lie on the host, which are in none of ``states``. ``flops`` for one micro-batch.
     """
 
     stage: Stage
     parameters: Mapping[str, sympy.Expr]
     states: Mapping[str, sympy.Expr]
     held: tuple[Held, ...]
-    late: sympy.Expr
-    in_flight: sympy.Expr
-    deferred: sympy.Expr
+    runs: tuple[RunCost, ...]
+    at_once: tuple[Moment, ...]
     working: sympy.Expr
     transient: sympy.Expr
     offloaded: sympy.Expr
@@ -93,9 +102,22 @@ class StageCost:
         return _bytes(h for h in self.held if not h.host)
 
     @property
+    def in_flight(self) -> sympy.Expr:
+        """Micro-batches of which a device keeps activations at the same time, at most; those of one of v runs count as one v-th."""
+        import sympy
+
+        each = sympy.Rational(self.stage.copies, len(self.runs)) if self.stage.runs else 1
+        return sympy.Max(*(each * sympy.Add(*(kept for kept, _ in moment)) for moment in self.at_once))
+
+    @property
+    def deferred(self) -> bool:
+        """Whether gradients by weights are put off, so that something is kept for them."""
+        return any(late != 0 for moment in self.at_once for _, late in moment)
+
+    @property
     def activations(self) -> sympy.Expr:
         """Activations of all micro-batches that are in flight."""
-        return self.in_flight * self.kept + self.deferred * self.late
+        return self._most(lambda run: run.kept, lambda run: run.late)
 
     @property
     def peak(self) -> sympy.Expr:
@@ -105,7 +127,13 @@ class StageCost:
     @property
     def host(self) -> sympy.Expr:
         """What a device has on its host: model states, and activations of all micro-batches that are in flight."""
-        return self.offloaded + self.in_flight * _bytes(h for h in self.held if h.host)
+        return self.offloaded + self._most(lambda run: run.host, lambda run: run.host * 0)
+
+    def _most(self, kept: Callable[[RunCost], sympy.Expr], late: Callable[[RunCost], sympy.Expr]) -> sympy.Expr:
+        import sympy
+
+        moments = ([(n, w, run) for (n, w), run in zip(moment, self.runs, strict=True)] for moment in self.at_once)
+        return sympy.Max(*(sympy.Add(*(n * kept(run) + w * late(run) for n, w, run in moment)) for moment in moments))
 
     @property
     def host_asked(self) -> sympy.Expr:
@@ -241,18 +269,13 @@ def _cost(stage: Stage, step: StepCosts, at: At, flow: Flow, layer: Part | None)
     states = {state: sympy.Add(*(s.of(s.costs.memory[state]) for s in shares)) for state in MODEL_STATES}
     offloaded = sympy.Add(*(s.of(s.costs.memory["host"]) for s in shares))
     again = [sympy.Add(*(r.bytes for r in p.bytes(p.working, at))) for p, _ in stage.held if p.working]
-    kept, deferred = flow.in_flight(stage)
-    late = sympy.Integer(0)
-    if deferred != 0:
-        late = sympy.Add(*(n * sum(r.bytes for r in p.bytes(p.layer.kept_for_weights(), at)) for p, n in stage.held))
     return StageCost(
         stage=stage,
         parameters=counted,
         states=states,
         held=tuple(_held(stage, at)),
-        late=late,
-        in_flight=sympy.sympify(kept),
-        deferred=sympy.sympify(deferred),
+        runs=tuple(_run(run, at) for run in stage.runs.values() or [stage]),
+        at_once=flow.at_once(stage),
         working=sympy.Max(*again) if again else sympy.Integer(0),
         transient=gathered(shares),
         offloaded=offloaded,
@@ -262,6 +285,14 @@ def _cost(stage: Stage, step: StepCosts, at: At, flow: Flow, layer: Part | None)
         ),
         flops=_flops(stage, at),
     )
+
+
+def _run(stage: Stage, at: At) -> RunCost:
+    import sympy
+
+    held = tuple(_held(stage, at))
+    late = sympy.Add(*(n * sum(r.bytes for r in p.bytes(p.layer.kept_for_weights(), at)) for p, n in stage.held))
+    return RunCost(kept=_bytes(h for h in held if not h.host), host=_bytes(h for h in held if h.host), late=late)
 
 
 def _held(stage: Stage, at: At) -> Iterator[Held]:

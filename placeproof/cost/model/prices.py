@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING
 
 from placeproof.clusters import Cluster, Group
@@ -78,7 +79,7 @@ class Symbols:
         import sympy
 
         kind = TIMED_AS.get(sent.kind, sent.kind)
-        n = sympy.Integer(2) if sent.kind == "tied_reduce" else sympy.Mul(*(degree(self.d, a) for a in sent.axes))
+        n = sympy.Mul(*(2 if a == sent.pair else degree(self.d, a) for a in sent.axes))
         if n == 1 or sent.size == 0:
             return sympy.Integer(0)
         first = next(iter(ALGORITHMS[kind].values()))
@@ -110,8 +111,8 @@ class Exact:
     peak: Fraction
     bandwidth: Fraction
     flat: bool = False
-    _groups: dict[tuple[str, ...], tuple[Group, ...]] = field(default_factory=dict, repr=False)
-    _found: dict[tuple[str, tuple[str, ...], Fraction], Timed] = field(default_factory=dict, repr=False)
+    _groups: dict[tuple[tuple[str, ...], str | None], tuple[Group, ...]] = field(default_factory=dict, repr=False)
+    _found: dict[tuple[str, tuple[str, ...], str | None, Fraction], Timed] = field(default_factory=dict, repr=False)
 
     @cached_property
     def mesh(self) -> dict[str, int]:
@@ -150,21 +151,25 @@ class Exact:
         """One call of an exchange, in the slowest of its groups."""
         kind = TIMED_AS.get(sent.kind, sent.kind)
         size = self.amount(sent.size) / self.amount(sent.calls)
-        key = (sent.kind, sent.axes, size)
+        key = (sent.kind, sent.axes, sent.pair, size)
         if key not in self._found:
-            groups = self.groups(sent.axes)
-            if sent.kind == "tied_reduce":
-                groups = tuple(dict.fromkeys(Group((g.blocks[0], g.blocks[-1])) for g in groups if g.degree > 1)) or groups
+            groups = self.groups(sent.axes, sent.pair)
             algorithm = next(iter(ALGORITHMS[kind])) if self.flat else None
             self._found[key] = fastest(kind, groups, size, self.cluster, algorithm)
         return self._found[key]
 
-    def groups(self, axes: tuple[str, ...]) -> tuple[Group, ...]:
-        """The groups along some axes. Raises InputError where the cluster has not as many devices."""
-        if axes not in self._groups:
+    def groups(self, axes: tuple[str, ...], pair: str | None = None) -> tuple[Group, ...]:
+        """The groups along some axes; along ``pair`` those that are furthest apart stand for the two that meet. Raises InputError where the
+        cluster has not as many devices."""
+        if (axes, pair) not in self._groups:
             along = [n for n in self.mesh if n in axes or any(n in (f"{a}_inner", f"{a}_outer") for a in axes)]
-            self._groups[axes] = self.cluster.groups(self.mesh, along)
-        return self._groups[axes]
+            found = self.cluster.groups(self.mesh, along)
+            if pair is not None:
+                inside, degree = prod(self.mesh[n] for n in along[: along.index(pair)]), self.mesh[pair]
+                met = [i for i in range(found[0].degree) if i // inside % degree in (0, degree - 1)]
+                found = tuple(dict.fromkeys(Group(tuple(g.blocks[i] for i in met)) for g in found))
+            self._groups[axes, pair] = found
+        return self._groups[axes, pair]
 
     def most(self, *amounts: Amount) -> Fraction:
         """The greatest of some times."""

@@ -7,7 +7,7 @@ stages stand for all: the first, one in between, and the last. Where it is a num
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from placeproof.core.diagnostics import Diagnostic, InputError
@@ -24,7 +24,8 @@ class Stage:
     """What one device of a pipeline has: parts with how often each is repeated. ``index``: from 0, or None where it stands for many.
 
     ``first``, ``last``: whether it has what is before the layers, and what is behind them. ``end``: whether it is the last device.
-    ``copies``: how often the model is held; ``held`` is then a share of what the device has, that of one copy on average.
+    ``copies``: how often the model is held; ``held`` is then a share of what the device has, that of one copy on average. ``runs``: the
+    model's stages that it has, by their numbers, where they are several and known one by one.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Stage:
     last: bool = False
     end: bool = False
     copies: int = 1
+    runs: Mapping[int, Stage] = field(default_factory=dict, hash=False)
 
 
 def pipeline_axis(strategy: Strategy) -> str | None:

@@ -26,7 +26,8 @@ class Sent:
     """A collective that a device of a stage takes part in: ``bytes`` sent by it a time, ``times`` a step. ``about``: what is sent.
 
     ``size``: bytes of the tensor that it is about, by the convention of :class:`placeproof.core.exchange.Exchange`; they are sent in
-    ``calls`` equal parts. ``each``: whether it comes for each micro-batch.
+    ``calls`` equal parts. ``each``: whether it comes for each micro-batch. ``pair``: the axis along which two devices meet: those that
+    have both copies of a stage, or both ends of the model.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Sent:
     times: sympy.Expr
     calls: Amount = 1
     each: bool = True
+    pair: str | None = None
 
     @property
     def total(self) -> sympy.Expr:
@@ -153,10 +155,12 @@ def synchronised(stage: Stage, shares: Sequence[Share], linked: Linked) -> Itera
         if (share, message) in summed or TIED in message.groups:
             continue
         copies = bool(set(message.axes) & set(linked.apart))
+        axes = tuple(linked.pipeline or a if a in linked.apart else a for a in message.axes)
         yield Sent(  # of two copies each device of a pair has both stages, and sends its own once
-            kind="tied_reduce" if copies else message.kind,
-            axes=(linked.pipeline or "",) if copies else message.axes,
+            kind="tied_reduce" if copies and len(axes) == 1 else message.kind,
+            axes=axes,
             about="gradients of the two copies" if copies else message.about,
+            pair=linked.pipeline if copies else None,
             phase=message.phase,
             size=share.of(message.size),
             bytes=share.of(message.bytes),
@@ -177,6 +181,7 @@ def _of_tied(share: Share, message: StateMessage) -> Sent:
         kind=message.kind,
         axes=message.axes,
         about="gradients of the tied table",
+        pair=message.axes[0] if message.kind == "tied_reduce" else None,
         phase=message.phase,
         size=share.of(message.size),
         bytes=share.of(message.bytes),

@@ -9,6 +9,7 @@ from placeproof.core.symbols import info
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.closed import tidy
 from placeproof.cost.model import ModelDerivation, StageCost
+from placeproof.cost.model.chunks import MANY
 from placeproof.cost.model.derivation import WIDTHS
 from placeproof.cost.model.recomputation import meaning
 from placeproof.cost.model.vocabulary import PADDED
@@ -20,6 +21,8 @@ from placeproof.report.units import giga, unused
 if TYPE_CHECKING:
     import sympy
 
+#: The most moments of a schedule that are listed.
+MOMENTS = 4
 _ROWS = {
     "parameters": "parameters",
     "gradients": "gradients",
@@ -211,11 +214,24 @@ def _activations(d: ModelDerivation, cost: StageCost, figure: _Figures) -> Secti
         what = f"{kept['block']}.{kept['value']}" if kept["block"] != "input" else f"input {kept['value']}"
         rows.append((kept["part"], what + (", on the host" if kept["host"] else ""), split, kept["bytes"]))
     whole = "on the device" if any(held.host for held in cost.held) else "in all"
-    notes = [f"micro-batches in flight: {cost.in_flight} ({d.schedule})"] if d.schedule and cost.in_flight != 1 else []
-    notes += [f"and of {cost.deferred} more what gradients by weights need: {tidy(cost.late)}"] if cost.deferred != 0 else []
+    notes = [f"micro-batches in flight: {_in_flight(cost)} ({d.schedule})"] if d.schedule and cost.in_flight != 1 else []
     notes += [f"computed again of one layer: {tidy(cost.working)}"] if cost.working != 0 else []
     title = f"activations that {cost.stage.name} keeps of one micro-batch, bytes (recomputation: {d.recompute})"
     return section(title, Table(rows), Table([(whole, figure(cost.kept))]), Notes(notes))
+
+
+def _in_flight(cost: StageCost) -> str:
+    """Of which micro-batches a device keeps activations at the moments at which it can keep most."""
+    moments = []
+    for moment in cost.at_once:
+        words = []
+        for (kept, late), run, number in zip(moment, cost.runs, cost.stage.runs or [None], strict=True):
+            of, size = (f" of stage {number}", "") if number is not None else ("", f", each {tidy(run.late)}")
+            words += [f"{kept}{of}"] if kept != 0 else []
+            words += [f"what gradients by weights need of {late}{of or ' more'}{size}"] if late != 0 else []
+        moments.append(" and ".join(words))
+    more = [f"{len(moments) - MOMENTS} other moments"] if len(moments) > MOMENTS else []
+    return "; or ".join([*moments[:MOMENTS], *more])
 
 
 def _messages(cost: StageCost, figure: _Figures) -> Section:
@@ -265,6 +281,17 @@ def conventions(d: ModelDerivation) -> list[str]:
         lines.append("the loss is computed on the last stage, the embedding on the first; a table that both use lies on both")
     if d.model is not None and d.model.replaced.get("V", ("",))[0] == PADDED:
         lines.append("the vocabulary is padded so that its parts are equal, as Megatron-LM does: `--vocab-padding none` leaves it")
+    if d.linked.pipeline is not None and d.chunks > 1:
+        lines.append(_of_runs(d))
     if d.linked.note:
         lines.append(d.linked.note)
     return lines
+
+
+def _of_runs(d: ModelDerivation) -> str:
+    """How activations of several runs of layers on a device are counted."""
+    if not all(cost.stage.runs for cost in d.costs):
+        return f"each of a device's {d.chunks} runs of layers counts as keeping as much as the others; those of `pp(4)` are told apart"
+    if d.linked.step.count("microbatches") is not None:
+        return "what a device keeps follows from the order of its passes, run by run"
+    return f"what a device keeps follows from the order of its passes, of {MANY} micro-batches for each device; of fewer it keeps no more"
