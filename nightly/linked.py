@@ -44,9 +44,6 @@ def summary(found: list[Outcome], seconds: float) -> int:
     words = Counter(own.word for own in found)
     for why, n in Counter(own.why[0] for own in found if own.word == "refused").most_common():
         print(f"{n} refused: {why}")
-    off = sorted(own.off for own in found if own.off)
-    if off:
-        print(f"{len(off)} with runs of layers that are not alike: activations off by {off[0]:.1%} to {off[-1]:.1%}")
     print(f"{len(found)} pairs in {seconds:.0f} s: " + ", ".join(f"{n} {word}" for word, n in sorted(words.items())))
     return 1 if words["different"] else 0
 

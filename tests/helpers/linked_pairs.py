@@ -73,11 +73,10 @@ SCHEDULES = Path(placeproof.schedules.__file__).parent / "catalogue"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a pair: `refused`, `equal` or `different`, why, and by how much it is off where runs of layers count as their mean."""
+    """What came of a pair: `refused`, `equal` or `different`, and why."""
 
     word: str
     why: tuple[str, ...] = ()
-    off: float = 0
 
 
 def linked_of(model: str, strategy: str, sizes: dict[str, int]) -> Linked:
@@ -100,13 +99,9 @@ def outcome(model: str, strategy: str, sizes: dict[str, int]) -> Outcome:
     why += ["derived again: exchanges"] if [c.sent for c in derived.costs] != [c.sent for c in again.costs] else []
     why += ["derived again: what is kept"] if [c.held for c in derived.costs] != [c.held for c in again.costs] else []
     walked = Model(text, NUMBERS, SCHEDULES)
-    off = 0.0
     for stage in range(len(derived.costs)):
-        costs = walked.costs(stage)
-        why += differences(derived, stage, costs)
-        if costs.mean is not None and costs.mean != costs.memory["activations"]:
-            off = max(off, float(costs.mean / costs.memory["activations"]) - 1, key=abs)
-    return Outcome("different" if why else "equal", tuple(why), off)
+        why += differences(derived, stage, walked.costs(stage))
+    return Outcome("different" if why else "equal", tuple(why))
 
 
 def amount(derived: ModelDerivation, form: Any) -> Fraction:
@@ -125,7 +120,7 @@ def differences(derived: ModelDerivation, stage: int, costs: Costs) -> Iterator[
             yield f"{cost.stage.name}: sent over {'*'.join(sorted(axes))}: {one} and {other}"
     form = {kind: derived.forms[f"{cost.stage.name}.{kind}"] for kind in (*MEMORY, "peak")}
     held = {kind: amount(derived, own) for kind, own in form.items()}
-    walked = costs.memory | ({} if costs.mean is None else {"activations": costs.mean})
+    walked = costs.memory
     yield from (f"{cost.stage.name}: {kind}: {held[kind]} and {walked[kind]}" for kind in MEMORY if held[kind] != walked[kind])
     if held["peak"] != sum(held[kind] for kind in MEMORY if kind != "host"):
         yield f"{cost.stage.name}: the peak is not the sum of its parts"

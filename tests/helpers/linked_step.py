@@ -87,7 +87,6 @@ class Step:
         self.memory = Memory()
         self.env: dict[str, Value] = {}
         self.streams: dict[Key, Stream] = {}
-        self.streaming: set[str] = set()
         self.checkpoint = Stream()  # where the input of a layer lies until backward
         for state, width in WIDTHS.items():
             host = any("O" in own.values() for (named, _), own in head.placed.items() if named == state)
@@ -100,9 +99,7 @@ class Step:
         self.sent[frozenset(names)] += amount
 
     def walk(self, body: list[ast.stmt]) -> None:
-        """Walk the whole step. A gradient that is named to be reduced group by group streams into the collectives."""
-        nodes = [n for stmt in body for n in ast.walk(stmt)]
-        self.streaming = {n.value.id for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)} - set(WIDTHS)
+        """Walk the whole step."""
         self.run(body, {})
 
     # Statements.
@@ -185,8 +182,7 @@ class Step:
             self._bound(name, whole)
             return
         self.env[name] = whole
-        streams = value.state == "gradients" and name in self.streaming
-        if not value.host and not streams:  # what passes on the host in an update is not counted
+        if not value.host:  # what passes on the host in an update is not counted
             grown = whole if _group(target) else value
             if _group(target):
                 self.memory.renamed(key)

@@ -30,8 +30,6 @@ class Costs:
     memory: dict[str, Fraction]
     #: The most that is alive at one statement; None in pipelines, whose micro-batches overlap.
     peak: Fraction | None
-    #: In a pipeline, activations where each of the device's runs of layers counts as their mean.
-    mean: Fraction | None
 
 
 class Model:
@@ -144,22 +142,19 @@ class Model:
         memory = {state: step.held[state, False] for state in WIDTHS}
         memory["host"] = sum((n for (_, host), n in step.held.items() if host), step.memory.most({"host"}))
         memory["activations"] = step.memory.most({"activations"})
-        mean = None
         if self.head.pipeline:
             memory["activations"] = self._in_flight(d, runs, step.checkpoint)
             memory["host"] += self._in_flight(d, runs, step.checkpoint, host=True) - step.memory.most({"host"})
-            mean = self._in_flight(d, [units], step.checkpoint)
         memory["working"] = step.memory.most({"working"})
         memory["transient"] = step.memory.rounded({"transient"})
         alive = step.memory.most({"activations", "working", "transient"})
         peak = None if self.head.pipeline else sum((memory[state] for state in WIDTHS), alive)
-        return Costs({axes: n for axes, n in step.sent.items() if n}, memory, peak, mean)
+        return Costs({axes: n for axes, n in step.sent.items() if n}, memory, peak)
 
     def _in_flight(self, d: int, runs: list[list[Unit]], checkpoint: Stream, host: bool = False) -> Fraction:
-        """What a device keeps at most while it follows its order of passes; of one run of layers, as if it were all in equal parts."""
-        parts = self.order.v // len(runs)
-        until_b = [sum((unit.stays(checkpoint, host) for unit in run), Fraction(0)) / parts for run in runs for _ in range(parts)]
-        until_w = [sum((Fraction(0) if host else unit.deferred for unit in run), Fraction(0)) / parts for run in runs for _ in range(parts)]
+        """What a device keeps at most while it follows its order of passes."""
+        until_b = [sum((unit.stays(checkpoint, host) for unit in run), Fraction(0)) for run in runs]
+        until_w = [sum((Fraction(0) if host else unit.deferred for unit in run), Fraction(0)) for run in runs]
         return self.order.most(d, int(self.head.known["m"]), until_b, until_w)
 
 
