@@ -22,6 +22,7 @@ from placeproof.cost.model.prices import Exact, Symbols, layout
 from placeproof.cost.model.traffic import Sent
 from placeproof.cost.values import how_to_set
 from placeproof.schedules import Times, Timetable, formula, load, simulate
+from placeproof.schedules import form as closed_form
 from placeproof.schedules import step as makespan
 
 if TYPE_CHECKING:
@@ -189,6 +190,14 @@ class ModelTime:
         share, passes = sympy.sympify(_chunk(self.d)), sympy.symbols("T_F T_B T_W")
         each = {name: name * share for name in passes} | {sympy.Symbol("T_FB"): sympy.Add(*passes) * share}
         return (busy + idle).xreplace({sympy.Symbol("v"): sympy.Integer(self.d.chunks), **each})
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Where :attr:`shape` holds: elsewhere a step on a cluster follows from the order of passes, and has no form."""
+        if self.d.linked.pipeline is None:
+            return ()
+        known = (closed_form(self.d.schedule, what) for what in ("busy", "idle"))
+        return tuple(dict.fromkeys(condition.text for one in known if one is not None for condition in one.when))
 
     @cached_property
     def form(self) -> sympy.Expr:

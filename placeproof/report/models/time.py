@@ -61,11 +61,12 @@ def _sections(form: ModelTime, step: StepTime) -> Iterator[Section]:
     yield _mesh(step)
     rows = [
         ("schedule", str(form.shape)),
+        *([("where", f"{' and '.join(form.conditions)}: elsewhere the order of passes decides")] if form.conditions else []),
         ("T_F", "forward / (F_peak eta) + what is not hidden of exchanges; T_B and T_W as well"),
         ("T_send", "alpha + beta s"),
     ]
     title = "seconds of a step: the schedule, and what comes once a step"
-    yield section(title, Table(rows if form.d.linked.pipeline else rows[:2]))
+    yield section(title, Table(rows if form.d.linked.pipeline else rows[:-1]))
     yield _stages(step)
     yield _whole(step)
     yield from _links(step)
