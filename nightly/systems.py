@@ -51,7 +51,8 @@ def compare(system: str, count: int) -> int:
     """Measure other cases than the recorded ones, show where a prediction differs, and say in how many."""
     wrong = 0
     for seed, (case, seen) in measured(system, range(10_000, 10_000 + count)).items():
-        exchanges, memory, _ = predicted(case)
+        prediction = predicted(case)
+        exchanges, memory = prediction.exchanges, prediction.memory
         ours, theirs = Counter(exchanges), Counter(seen.exchanges)
         if ours != theirs or any(seen.memory[k] != v for k, v in memory.items()):
             wrong += 1

@@ -19,7 +19,7 @@ from placeproof.cost.blocks.layer import layer
 from placeproof.cost.model import ModelDerivation, derive_model
 from placeproof.cost.model.checks import require_fit
 from placeproof.cost.model.derivation import WIDTHS as WIDTHS_OF_VALUES
-from placeproof.cost.model.parts import Part
+from placeproof.cost.model.parts import DeviceSegment
 from placeproof.cost.model.step import GroupCosts
 from placeproof.models import load
 from placeproof.programs import read
@@ -305,7 +305,7 @@ def test_bytes_of_fp8_operands_by_hand() -> None:
     st.sampled_from(["none", "norms", "selective+norms", "mlp", "full"]),
 )
 def test_fp8_takes_half_of_the_operands_and_of_nothing_else(model: str, strategy: str, recompute: str) -> None:
-    """At two bytes an element. What is computed again stays wide; what layers send and compute stays as it is."""
+    """Sizing two bytes an element. What is computed again stays wide; what layers send and compute stays as it is."""
     wide, narrow = (derived(model, strategy, recompute, fp8=fp8) for fp8 in (False, True))
     values = numbers(b=1, m=4, N_dp=2, N=2, c=1)
     operands = {(p.name, number, name) for p in narrow.parts for number, name in p.narrow}
@@ -320,7 +320,7 @@ def test_fp8_takes_half_of_the_operands_and_of_nothing_else(model: str, strategy
         assert (after.working, after.flops, after.traffic()) == (before.working, before.flops, before.traffic())
 
 
-def late_operands(part: Part, d: ModelDerivation) -> sympy.Expr:
+def late_operands(part: DeviceSegment, d: ModelDerivation) -> sympy.Expr:
     """Bytes of what one repetition still needs for gradients by weights, and would keep in fp8."""
     late = part.layer.kept_for_weights()
     return sum(r.bytes for r in part.bytes(late, d.at) if (r.stored.number, r.stored.name) in part.narrow)

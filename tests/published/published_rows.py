@@ -16,7 +16,7 @@ from placeproof import schedules
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.flops import Work
 from placeproof.cost.model import ModelDerivation, derive_model
-from placeproof.cost.model.parts import Part
+from placeproof.cost.model.parts import DeviceSegment
 from placeproof.models import load
 from placeproof.strategies import parse_strategy
 
@@ -113,7 +113,7 @@ def model(strategy: str, recompute: str = "none", name: str = "gpt") -> ModelDer
     return derive_model(load(name), parse_strategy(strategy), recompute=recompute)
 
 
-def layers(d: ModelDerivation) -> Part:
+def layers(d: ModelDerivation) -> DeviceSegment:
     """The layer that a model repeats."""
     return next(part for part in d.parts if part.name == "layers")
 

@@ -16,7 +16,7 @@ from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.layer import layer
 from placeproof.cost.closed import limit
 from placeproof.cost.model import ModelDerivation
-from placeproof.cost.model.traffic import Sent
+from placeproof.cost.model.traffic import Transfer
 from placeproof.models import load
 from placeproof.semantics.blocks import Plan, combined, context_parallel, lower_block, tensor_parallel
 
@@ -25,12 +25,12 @@ ONE_BYTE = dict.fromkeys(HALF, 1)
 STREAM = {"b": B, "s": S, "h": H, "t": N, "seq": S, "hidden": H, "N": S, "P": N}
 
 
-def of_the_stream(d: ModelDerivation, stage: int = 0) -> list[Sent]:
+def of_the_stream(d: ModelDerivation, stage: int = 0) -> list[Transfer]:
     """What a device sends of the activations of its layers."""
     return [sent for sent in d.costs[stage].sent if sent.about == "activations of `layers`"]
 
 
-def elements(sent: list[Sent], layers_of_a_stage: sympy.Expr) -> sympy.Expr:
+def elements(sent: list[Transfer], layers_of_a_stage: sympy.Expr) -> sympy.Expr:
     """Elements that are sent for a layer and a micro-batch."""
     return sum(one.total for one in sent).xreplace(ONE_BYTE) / layers_of_a_stage
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from placeproof.cost.model.derivation import WIDTHS
-from placeproof.cost.model.parts import Part, parts
+from placeproof.cost.model.parts import DeviceSegment, parts
 from placeproof.cost.model.recomputation import Recompute, words
 from placeproof.models import load
 from placeproof.semantics.linked import link
@@ -102,13 +102,13 @@ def case_of(seed: int) -> Case:
 
 
 @cache
-def part_of(family: str, attention: str, dropout: bool, recompute: Recompute) -> Part:
+def part_of(family: str, attention: str, dropout: bool, recompute: Recompute) -> DeviceSegment:
     options = {"attention": attention} | ({} if family == "llama" else {"dropout": "yes" if dropout else "no"})
     linked = link(load(family, **options), parse_strategy("ddp"), recompute=words(recompute))
     return next(p for p in parts(linked) if p.name == "layers")
 
 
-def part(case: Case) -> Part:
+def part(case: Case) -> DeviceSegment:
     return part_of(case.family, "flash" if case.fused else "core", case.dropout, case.recompute)
 
 

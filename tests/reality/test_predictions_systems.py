@@ -34,14 +34,15 @@ def test_recorded_measurements_are_predicted(recorded: dict[str, Any]) -> None:
     """Not only in kind, axes, bytes and count, but in how a reduction combines and in the phase, too."""
     case = CASES[recorded["system"]](recorded["seed"])
     assert about(case) == {k: recorded[k] for k in about(case)}, "another case than the one recorded: run nightly/systems.py"
-    exchanges, memory, _ = predicted(case)
+    prediction = predicted(case)
+    exchanges, memory = prediction.exchanges, prediction.memory
     seen = {Exchange(kind=k, axes=tuple(a), bytes=b, op=o, phase=p): n for k, a, b, o, p, n in recorded["calls"]}
     assert Counter(exchanges) == seen
     assert memory == recorded["memory"]
 
 
 def test_every_implementation_was_recorded() -> None:
-    used = {(r["system"], name) for r in rows() for p in predicted(CASES[r["system"]](r["seed"]))[2] for name in p.split("*")}
+    used = {(r["system"], name) for r in rows() for p in predicted(CASES[r["system"]](r["seed"])).programs for name in p.split("*")}
     profiles = {"deepspeed": deepspeed.PROFILE, "megatron": megatron.PROFILE}
     assert used == {(system, one.name) for system, name in profiles.items() for one in profile(name).implementations}
     assert [(r["system"], r["seed"]) for r in rows()] == [(s, seed) for s in sorted(SEEDS) for seed in SEEDS[s]]
@@ -74,8 +75,8 @@ def test_what_was_recorded_shows_each_option(option: str, value: Any) -> None:
 
     def shown(case: Any) -> bool:
         other = replace(case, options={**case.options, option: value})
-        (ours, held, _), (theirs, others, _) = predicted(case), predicted(other)
-        return (Counter(ours), held) != (Counter(theirs), others)
+        ours, theirs = predicted(case), predicted(other)
+        return (Counter(ours.exchanges), ours.memory) != (Counter(theirs.exchanges), theirs.memory)
 
     cases = [CASES[system](seed) for system, seeds in SEEDS.items() for seed in seeds]
     assert any(shown(case) for case in cases if case.options.get(option, value) != value)
@@ -126,21 +127,21 @@ def stack(*units: tuple[int, ...]) -> Shapes:
 def test_a_small_model_is_gathered_once_unless_told_otherwise() -> None:
     shapes = stack((7,), (10, 3), (5,))
     options = {"stage": 3, "stage3_param_persistence_threshold": 0}
-    kept = deepspeed.tell(shapes, 2, options)
+    kept = deepspeed.predict_step(shapes, 2, options)
     assert list(kept.programs) == ["stage3_kept"]
     assert sum(e.bytes for e in kept.exchanges if e.kind == "all_gather") == 4 * (8 + 10 + 4 + 6)
     no = {"stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0}
-    again = deepspeed.tell(shapes, 2, {**options, **no})
+    again = deepspeed.predict_step(shapes, 2, {**options, **no})
     assert list(again.programs) == ["stage3"]
     assert sum(e.bytes for e in again.exchanges if e.kind == "all_gather") == 2 * 4 * (8 + 10 + 4 + 6)
-    whole = deepspeed.tell(shapes, 2, {"stage": 3})
+    whole = deepspeed.predict_step(shapes, 2, {"stage": 3})
     assert {e.phase for e in whole.exchanges if e.kind == "all_gather"} == {"update"}
 
 
 def flat(*sizes: int, stage: int, **options: Any) -> list[tuple[str, str, int]]:
     """Kind, phase and elements of the calls about states, of weights of these sizes on one device."""
     shapes = Shapes(name="flat", units=(Unit(name="root", weights=tuple(Weight(name=f"m{i}.w", shape=(n,)) for i, n in enumerate(sizes))),))
-    told = deepspeed.tell(shapes, 2, {"stage": stage, **options})
+    told = deepspeed.predict_step(shapes, 2, {"stage": stage, **options})
     return [(e.kind, e.phase, e.bytes // 4) for e in told.exchanges if e.bytes > 8]
 
 
@@ -200,7 +201,7 @@ def test_the_optimizer_of_stage_3_counts_the_steps_of_each_billion_elements() ->
 
     def counters(*parts: int) -> int:
         weights = tuple(Weight(name=f"m{i}.w", shape=(2 * n,)) for i, n in enumerate(parts))
-        told = deepspeed.tell(Shapes(name="flat", units=(Unit(name="root", weights=weights),)), 2, {"stage": 3})
+        told = deepspeed.predict_step(Shapes(name="flat", units=(Unit(name="root", weights=weights),)), 2, {"stage": 3})
         return told.memory["optimizer"] - 12 * sum(parts)
 
     assert counters(500 * MILLION, 500 * MILLION) == counters(7) == 4
@@ -209,19 +210,19 @@ def test_the_optimizer_of_stage_3_counts_the_steps_of_each_billion_elements() ->
 
 def test_an_all_reduce_costs_what_a_reduce_scatter_would_twice() -> None:
     shapes = stack((8,), (8, 16))
-    ours = deepspeed.tell(shapes, 2, {"stage": 2})
-    owners = deepspeed.tell(shapes, 2, {"stage": 2, "use_multi_rank_bucket_allreduce": False})
+    ours = deepspeed.predict_step(shapes, 2, {"stage": 2})
+    owners = deepspeed.predict_step(shapes, 2, {"stage": 2, "use_multi_rank_bucket_allreduce": False})
     assert [e.bytes for e in ours.exchanges if e.kind == "all_reduce" and e.phase == "backward"] == [4 * 32]
     assert [e.bytes for e in owners.exchanges if e.kind == "reduce"] == [4 * 16, 4 * 16]
 
 
 def test_unknown_options_and_stages_are_refused() -> None:
     with pytest.raises(InputError, match="`bucket` is no option that is predicted of DeepSpeed"):
-        deepspeed.tell(stack((1,)), 2, {"bucket": 1})
+        deepspeed.predict_step(stack((1,)), 2, {"bucket": 1})
     with pytest.raises(InputError, match="no stage 4"):
-        deepspeed.tell(stack((1,)), 2, {"stage": 4})
+        deepspeed.predict_step(stack((1,)), 2, {"stage": 4})
     with pytest.raises(InputError, match="`stage` is no option that is predicted of Megatron-core"):
-        megatron.tell(stack((1,)), {"dp": 2, "tp": 1}, {"stage": 1})
+        megatron.predict_step(stack((1,)), {"dp": 2, "tp": 1}, {"stage": 1})
 
 
 SIZES = st.lists(st.integers(1, 300), min_size=1, max_size=8)

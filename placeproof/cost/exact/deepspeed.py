@@ -21,7 +21,7 @@ from placeproof.cost.exact.held import OPTIMIZERS
 from placeproof.cost.exact.modules import modules
 from placeproof.cost.exact.options import Value, defaults
 from placeproof.cost.exact.reuse import Coordinator, Limits, gathers
-from placeproof.cost.exact.setting import BYTES, Setting, settled, with_degrees
+from placeproof.cost.exact.setting import BYTES, Setting, SystemPrediction, settled, with_degrees
 from placeproof.cost.exact.uses import Use, once, walked
 from placeproof.profiles.profile import Implementation, profile
 from placeproof.programs import Program
@@ -45,18 +45,7 @@ SUB_GROUP = 1_000_000_000
 ALIGNED = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What one device does in a step: ``exchanges``, ``memory`` in bytes, and the ``programs`` that say so, each about its own weights,
-    by the names of the implementations.
-    """
-
-    exchanges: tuple[Exchange, ...]
-    memory: Mapping[str, int]
-    programs: Mapping[str, Program]
-
-
-def tell(shapes: Shapes, devices: int, options: Mapping[str, Value] | None = None) -> Told:
+def predict_step(shapes: Shapes, devices: int, options: Mapping[str, Value] | None = None) -> SystemPrediction:
     """Exact bytes of a device in a step that later ones repeat, on one axis ``dp``. ``options``: some of :data:`DEFAULTS`.
 
     Raises InputError for an option that is none of them, and for a stage that there is not.
@@ -125,7 +114,7 @@ def _name(job: _Job) -> str:
     return f"stage{stage}_owners" if owners else f"stage{stage}"
 
 
-def _flat(job: _Job) -> Told:
+def _flat(job: _Job) -> SystemPrediction:
     name = _name(job)
     setting = job.setting(name)
     uses = walked(setting).uses
@@ -135,7 +124,7 @@ def _flat(job: _Job) -> Told:
     found += _flags(job)
     if gathered := once(uses, parameters=True, op="all_gather"):
         found.append(job.call("all_gather", up(_elements(gathered), ALIGNED * job.devices), "update"))
-    return Told(exchanges=tuple(found), memory=_flat_memory(job), programs={name: setting.program})
+    return SystemPrediction(exchanges=tuple(found), memory=_flat_memory(job), programs={name: setting.program})
 
 
 def _elements(weights: Iterable[Weight]) -> int:
@@ -209,7 +198,7 @@ def _flat_memory(job: _Job) -> dict[str, int]:
 # Stage 3: each weight is cut into parts by itself; small ones stay whole.
 
 
-def _stage3(job: _Job) -> Told:
+def _stage3(job: _Job) -> SystemPrediction:
     sizes = {w.name: w.elements for w in job.shapes.weights}
     threshold = job.number("stage3_param_persistence_threshold")
     whole = frozenset(name for name, size in sizes.items() if size <= threshold)
@@ -230,7 +219,7 @@ def _stage3(job: _Job) -> Told:
     found += _flags(job)
     back = once([u for u in uses if u.phase == "update"], parameters=True, op="all_gather")
     found += [job.call("all_gather", _cut(job, [w.elements]), "update") for w in back]
-    return Told(exchanges=tuple(found), memory=_stage3_memory(job, whole), programs=programs)
+    return SystemPrediction(exchanges=tuple(found), memory=_stage3_memory(job, whole), programs=programs)
 
 
 def _cut(job: _Job, sizes: Iterable[int]) -> int:

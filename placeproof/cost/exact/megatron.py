@@ -7,7 +7,7 @@ Sources, below megatron-core==0.16.1:megatron/core: ``distributed/param_and_grad
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from math import prod
 
@@ -15,10 +15,9 @@ from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Shapes, Unit, Weight, transformer
 from placeproof.cost.exact.flat import buffers
 from placeproof.cost.exact.options import Value, defaults
-from placeproof.cost.exact.setting import BYTES, Setting, settled, with_degrees
+from placeproof.cost.exact.setting import BYTES, Setting, SystemPrediction, settled, with_degrees
 from placeproof.cost.exact.uses import Uses, once, walked
 from placeproof.profiles.profile import Implementation, profile
-from placeproof.programs import Program
 from placeproof.strategies import parse_strategy
 
 PROFILE = "megatron-core"
@@ -32,18 +31,6 @@ DEFAULTS: Mapping[str, Value] = {
 }
 #: What the ends of buckets are also a multiple of for high bus bandwidth.
 BUS = 2**16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What one device exchanges in a step and holds, and the ``programs`` that say so, by the names of the implementations.
-
-    ``memory``, in bytes: ``parameters``, and ``gradients``, the buffers in which they lie, with padding.
-    """
-
-    exchanges: tuple[Exchange, ...]
-    memory: Mapping[str, int]
-    programs: Mapping[str, Program]
 
 
 def decoder(*, layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocab: int, batch: int, tokens: int) -> Shapes:
@@ -69,10 +56,11 @@ def _fused(unit: Unit) -> Unit:
     return replace(unit, weights=weights)
 
 
-def tell(shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, Value] | None = None) -> Asked:
+def predict_step(shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, Value] | None = None) -> SystemPrediction:
     """Exact bytes of a device in a step on the axes ``dp`` and ``tp``, of shapes that :func:`decoder` makes.
 
-    The step ends with the gathering of updated parameters where the optimizer is distributed. Raises InputError for an option that
+    The step ends with the gathering of updated parameters where the optimizer is distributed. ``gradients`` are the buffers in which they
+    lie, with padding. Raises InputError for an option that
     is none of :data:`DEFAULTS`.
     """
     given = settled("Megatron-core", DEFAULTS, options or {})
@@ -85,7 +73,7 @@ def tell(shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, Value] |
         "parameters": setting.widths.kept * sum(prod(walk.local(w)) for w in shapes.weights),
         "gradients": _width(given) * sum(sizes),
     }
-    return Asked(exchanges=tuple(found), memory=held, programs={"*".join(names): setting.program})
+    return SystemPrediction(exchanges=tuple(found), memory=held, programs={"*".join(names): setting.program})
 
 
 def implementations(mesh: Mapping[str, int], options: Mapping[str, Value]) -> tuple[str, ...]:

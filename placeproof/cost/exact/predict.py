@@ -11,8 +11,8 @@ from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact.held import allocated, held
 from placeproof.cost.exact.options import Value, check_options
-from placeproof.cost.exact.setting import Setting, check_beside, check_degrees, check_shapes, with_degrees
-from placeproof.cost.exact.systems import told
+from placeproof.cost.exact.setting import Setting, SystemPrediction, check_beside, check_degrees, check_shapes, with_degrees
+from placeproof.cost.exact.systems import predict_system
 from placeproof.cost.exact.walk import Walk
 from placeproof.profiles.profile import Implementation
 from placeproof.programs import Program
@@ -40,6 +40,12 @@ class Predicted:
         return {state: amount for state, amount in self.held.items() if amount != self.memory[state]}
 
 
+def of_system(strategy: Strategy, prediction: SystemPrediction) -> Predicted:
+    """What a whole system's own rules say, as any other prediction."""
+    every = tuple(prediction.programs.values())
+    return Predicted(strategy=strategy, program=every[0], exchanges=prediction.exchanges, memory=prediction.memory, programs=every)
+
+
 def predict(
     strategy: Strategy,
     implementations: tuple[Implementation, ...],
@@ -59,9 +65,7 @@ def predict(
     check_options(implementations, options or {})
     realised = reduce(lambda s, i: i.realise(s), implementations, with_degrees(strategy, mesh))
     if implementations and implementations[0].system:
-        exchanges, memory, programs = told(realised, implementations, shapes, mesh, options or {})
-        every = tuple(programs.values())
-        return Predicted(strategy=realised, program=every[0], exchanges=exchanges, memory=memory, programs=every)
+        return of_system(realised, predict_system(realised, implementations, shapes, mesh, options or {}))
     check_beside(implementations, (part.split("(")[0] for part in strategy.parts))
     setting = Setting(realised, implementations, shapes, mesh, rank, options or {})
     check_shapes(setting)

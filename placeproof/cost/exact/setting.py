@@ -8,6 +8,7 @@ from functools import cached_property
 from math import prod
 
 from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.exchange import Exchange
 from placeproof.core.mesh import Axis
 from placeproof.core.shapes import BUFFER_TYPES, Shapes, Unit, Weight
 from placeproof.core.strategy import EXPERT, Strategy
@@ -32,6 +33,16 @@ class Widths:
     kept: int
     computed: int
     reduced: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemPrediction:
+    """What one device does in a step by the rules of a whole system: ``exchanges``, ``memory`` in bytes by state, and the ``programs`` that
+    say so, each about its own weights, by the names of the implementations."""
+
+    exchanges: tuple[Exchange, ...]
+    memory: Mapping[str, int]
+    programs: Mapping[str, Program]
 
 
 def widths(options: Mapping[str, Value]) -> Widths:

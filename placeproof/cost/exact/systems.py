@@ -6,25 +6,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from placeproof.core.diagnostics import Problems
-from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact import deepspeed, megatron
 from placeproof.cost.exact.options import Value
+from placeproof.cost.exact.setting import SystemPrediction
 from placeproof.profiles.profile import Implementation
-from placeproof.programs import Program
-
-#: What :func:`told` says: the exchanges, bytes by state, and the programs.
-Told = tuple[tuple[Exchange, ...], Mapping[str, int], Mapping[str, Program]]
 
 
-def told(
+def predict_system(
     strategy: Strategy,
     implementations: tuple[Implementation, ...],
     shapes: Shapes,
     mesh: Mapping[str, int],
     options: Mapping[str, Value],
-) -> Told:
+) -> SystemPrediction:
     """Exact bytes by the rules of the system that the implementations belong to. Raises InputError for a mesh, a composition or an option
     of which it is not known what the system does.
     """
@@ -41,23 +37,26 @@ def _refuse(message: str, help_: str) -> None:
     problems.raise_if_any()
 
 
-def _deepspeed(strategy: Strategy, names: tuple[str, ...], shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, Value]) -> Told:
+def _deepspeed(
+    strategy: Strategy, names: tuple[str, ...], shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, Value]
+) -> SystemPrediction:
     if len(names) > 1 or len(strategy.parts) > 1 or len(mesh) != 1:
         _refuse(f"exact bytes of DeepSpeed are known for one stage on one axis, not for `{strategy.name}`", "leave out the other parts")
     (axis,) = mesh
     options = {**options, "stage": int(names[0].removeprefix("stage")[0])}
     if names[0].endswith("_owners"):
         options = {**options, "use_multi_rank_bucket_allreduce": False}
-    found = deepspeed.tell(shapes, mesh[axis], options)
-    return tuple(replace(e, axes=(axis,)) for e in found.exchanges), found.memory, found.programs
+    prediction = deepspeed.predict_step(shapes, mesh[axis], options)
+    return replace(prediction, exchanges=tuple(replace(e, axes=(axis,)) for e in prediction.exchanges))
 
 
-def _megatron(strategy: Strategy, names: tuple[str, ...], shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, Value]) -> Told:
+def _megatron(
+    strategy: Strategy, names: tuple[str, ...], shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, Value]
+) -> SystemPrediction:
     if not {"dp"} <= set(mesh) <= {"dp", "tp"} or not {p.split("(")[0] for p in strategy.parts} <= {"ddp", "zero1", "tp", "sp"}:
         _refuse(
             f"exact bytes of Megatron-core are known for ddp or zero1 on `dp`, with tp and sp on `tp`, not for `{strategy.name}`",
             "leave out the other parts",
         )
     fixed = {"use_distributed_optimizer": "distributed_optimizer" in names, "sequence_parallel": "tp_sp" in names}
-    found = megatron.tell(shapes, {"dp": mesh["dp"], "tp": mesh.get("tp", 1)}, {**options, **fixed})
-    return found.exchanges, found.memory, found.programs
+    return megatron.predict_step(shapes, {"dp": mesh["dp"], "tp": mesh.get("tp", 1)}, {**options, **fixed})

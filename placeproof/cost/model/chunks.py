@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
-from placeproof.cost.model.parts import Part
+from placeproof.cost.model.parts import DeviceSegment
 from placeproof.cost.model.stages import Stage, stages
 from placeproof.programs import For
 from placeproof.schedules import Kept, Layout, Schedule, formulas, kept_together, load, slots
@@ -33,7 +33,7 @@ def kept_in_order(schedule: Schedule, devices: int, batches: int, chunks: int) -
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flow:
+class PipelineFlow:
     """How micro-batches flow through a pipeline of ``depth`` devices; None without one. ``batches``: micro-batches of a step."""
 
     linked: Linked
@@ -72,7 +72,7 @@ class Flow:
         said = self.linked.step.count("microbatches")
         return None if said is None else said * self.copies
 
-    def stages(self, parts: Sequence[Part], times: Mapping[str, Amount], layers: Sequence[int] | None) -> tuple[Stage, ...]:
+    def stages(self, parts: Sequence[DeviceSegment], times: Mapping[str, Amount], layers: Sequence[int] | None) -> tuple[Stage, ...]:
         """What each device has: several stages of the model, where the schedule gives it several.
 
         ``layers``: those of each stage of the model. Raises InputError as :func:`placeproof.cost.model.stages.stages`.
@@ -166,7 +166,7 @@ def _together(device: int, own: Mapping[int, Stage], copies: int, end: bool) -> 
     """The stages of one device as one, each counted as one of so many copies."""
     import sympy
 
-    counts: dict[str, tuple[Part, Amount]] = {}
+    counts: dict[str, tuple[DeviceSegment, Amount]] = {}
     for part, times in (pair for stage in own.values() for pair in stage.held):
         _, before = counts.get(part.name, (part, 0))
         counts[part.name] = (part, before + times)

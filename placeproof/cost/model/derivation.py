@@ -19,13 +19,13 @@ from placeproof.cost.blocks.flops import Work
 from placeproof.cost.blocks.layer import Row
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.derive import evaluate
-from placeproof.cost.model.chunks import Flow, Moment
+from placeproof.cost.model.chunks import Moment, PipelineFlow
 from placeproof.cost.model.compiled import compiled
-from placeproof.cost.model.parts import At, Part, parts
+from placeproof.cost.model.parts import DeviceSegment, Sizing, parts
 from placeproof.cost.model.recomputation import Recompute, chosen, words
 from placeproof.cost.model.stages import Stage, require_something
 from placeproof.cost.model.step import StepCosts
-from placeproof.cost.model.traffic import Sent, Share, sent_of_activations, synchronised
+from placeproof.cost.model.traffic import ParameterShare, Transfer, sent_of_activations, synchronised
 from placeproof.cost.step.host import asked
 from placeproof.models import Model
 from placeproof.models.family import GROUPS
@@ -41,7 +41,7 @@ MODEL_STATES = ("parameters", "gradients", "optimizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class KeptTensor:
     """A tensor that one device keeps: of which part of the model, how often, and the bytes of all of them for one micro-batch.
 
     ``host``: whether it lies on the host.
@@ -73,20 +73,20 @@ class StageCost:
     """What a device of one stage has, in bytes; ``parameters`` are numbers of elements by group.
 
     ``runs``: its runs of layers, of which it keeps activations of several micro-batches ``at_once``
-    (:meth:`placeproof.cost.model.chunks.Flow.at_once`). ``working``: what backward computes again of one layer. ``offloaded``: model states
-    that lie on the host, which are in none of ``states``. ``flops`` for one micro-batch.
+    (:meth:`placeproof.cost.model.chunks.PipelineFlow.at_once`). ``working``: what backward computes again of one layer.
+    ``offloaded``: model states that lie on the host, which are in none of ``states``. ``flops`` for one micro-batch.
     """
 
     stage: Stage
     parameters: Mapping[str, sympy.Expr]
     states: Mapping[str, sympy.Expr]
-    held: tuple[Held, ...]
+    held: tuple[KeptTensor, ...]
     runs: tuple[RunCost, ...]
     at_once: tuple[Moment, ...]
     working: sympy.Expr
     transient: sympy.Expr
     offloaded: sympy.Expr
-    sent: tuple[Sent, ...]
+    sent: tuple[Transfer, ...]
     flops: Work
 
     @property
@@ -161,10 +161,10 @@ class ModelDerivation:
     schedule: str
     chunks: int
     batches: Amount
-    parts: tuple[Part, ...]
+    parts: tuple[DeviceSegment, ...]
     costs: tuple[StageCost, ...]
     values: Mapping[str, Fraction]
-    at: At
+    at: Sizing
     step: StepCosts
     model: Model | None = None
     strategy: Strategy | None = None
@@ -226,7 +226,7 @@ def derive_linked(linked: Linked, *, widths: Mapping[str, int] = WIDTHS, fp8: bo
     words("+".join(linked.recompute))
     step, held, at = StepCosts(linked), parts(linked), _at(linked, widths, fp8)
     depth = None if linked.stages is None else at.degrees[linked.stages.name]
-    flow = Flow(linked=linked, depth=depth)
+    flow = PipelineFlow(linked=linked, depth=depth)
     times = {s.name: s.times.at({n: symbol(n) for n in s.times.names}) for s in linked.stack}
     if isinstance(depth, int):  # stages are told one by one
         times |= {s.name: s.times.at(linked.values) for s in linked.stack if set(s.times.names) <= set(linked.values)}
@@ -248,7 +248,7 @@ def derive_linked(linked: Linked, *, widths: Mapping[str, int] = WIDTHS, fp8: bo
     )
 
 
-def _at(linked: Linked, widths: Mapping[str, int], fp8: bool) -> At:
+def _at(linked: Linked, widths: Mapping[str, int], fp8: bool) -> Sizing:
     """The sizes of dimensions, and the degrees of axes, in symbols as far as they are open."""
     axes = [a for a in linked.step.axes if a.name not in linked.apart]
     degrees: dict[str, Amount] = {a.name: a.degree or symbol(degree_symbol(a.name, only=len(axes) == 1)) for a in axes}
@@ -256,16 +256,16 @@ def _at(linked: Linked, widths: Mapping[str, int], fp8: bool) -> At:
     if linked.experts is not None:  # its devices have samples of their own, whose tokens meet where the experts are
         sizes["batch"] = sizes["batch"] * degrees[linked.experts]
     load = 1 if linked.experts is None else symbol("c")
-    return At(sizes=sizes, degrees=degrees, width=symbol("b_a"), widths=widths, load=load, fp8=fp8)
+    return Sizing(sizes=sizes, degrees=degrees, width=symbol("b_a"), widths=widths, load=load, fp8=fp8)
 
 
-def _cost(stage: Stage, step: StepCosts, at: At, flow: Flow, layer: Part | None) -> StageCost:
+def _cost(stage: Stage, step: StepCosts, at: Sizing, flow: PipelineFlow, layer: DeviceSegment | None) -> StageCost:
     """``layer``: one whose input goes along the pipeline."""
     import sympy
 
     linked = flow.linked
     counted = _parameters(stage, at)
-    shares = [Share(costs, counted, stage, at, linked) for costs in step.at(stage)]
+    shares = [ParameterShare(costs, counted, stage, at, linked) for costs in step.at(stage)]
     states = {state: sympy.Add(*(s.of(s.costs.memory[state]) for s in shares)) for state in MODEL_STATES}
     offloaded = sympy.Add(*(s.of(s.costs.memory["host"]) for s in shares))
     again = [sympy.Add(*(r.bytes for r in p.bytes(p.working, at))) for p, _ in stage.held if p.working]
@@ -287,7 +287,7 @@ def _cost(stage: Stage, step: StepCosts, at: At, flow: Flow, layer: Part | None)
     )
 
 
-def _run(stage: Stage, at: At) -> RunCost:
+def _run(stage: Stage, at: Sizing) -> RunCost:
     import sympy
 
     held = tuple(_held(stage, at))
@@ -295,23 +295,23 @@ def _run(stage: Stage, at: At) -> RunCost:
     return RunCost(kept=_bytes(h for h in held if not h.host), host=_bytes(h for h in held if h.host), late=late)
 
 
-def _held(stage: Stage, at: At) -> Iterator[Held]:
+def _held(stage: Stage, at: Sizing) -> Iterator[KeptTensor]:
     """What a device of a stage keeps of one micro-batch."""
     import sympy
 
     for part, times in stage.held:
         for row in part.bytes(part.kept, at):
             host = part.checkpoints.host and part.is_checkpoint(row.stored)
-            yield Held(part=part.name, row=row, times=sympy.sympify(times), host=host)
+            yield KeptTensor(part=part.name, row=row, times=sympy.sympify(times), host=host)
 
 
-def _bytes(held: Iterable[Held]) -> sympy.Expr:
+def _bytes(held: Iterable[KeptTensor]) -> sympy.Expr:
     import sympy
 
     return sympy.Add(*(h.bytes for h in held))
 
 
-def gathered(shares: Sequence[Share]) -> sympy.Expr:
+def gathered(shares: Sequence[ParameterShare]) -> sympy.Expr:
     """What is gathered at once, of all shares together: the most of any part."""
     import sympy
 
@@ -323,7 +323,7 @@ def gathered(shares: Sequence[Share]) -> sympy.Expr:
     )
 
 
-def _parameters(stage: Stage, at: At) -> dict[str, sympy.Expr]:
+def _parameters(stage: Stage, at: Sizing) -> dict[str, sympy.Expr]:
     """Elements of one device by group."""
     import sympy
 
@@ -339,7 +339,7 @@ def _parameters(stage: Stage, at: At) -> dict[str, sympy.Expr]:
     return {g: found[g] for g in GROUPS if g in found}
 
 
-def _flops(stage: Stage, at: At) -> Work:
+def _flops(stage: Stage, at: Sizing) -> Work:
     import sympy
 
     each = [(part.flops(at), times) for part, times in stage.held]

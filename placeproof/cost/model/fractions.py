@@ -13,7 +13,7 @@ from placeproof.core.diagnostics import Problems
 from placeproof.core.strategy import Strategy
 from placeproof.cost.model.derivation import MODEL_STATES, ModelDerivation, StageCost, gathered
 from placeproof.cost.model.step import StepCosts
-from placeproof.cost.model.traffic import Share, synchronised
+from placeproof.cost.model.traffic import ParameterShare, synchronised
 from placeproof.cost.uneven import Shards, fitted, require_parts
 
 if TYPE_CHECKING:
@@ -62,5 +62,5 @@ def _uneven(cost: StageCost, d: ModelDerivation, step: StepCosts) -> StageCost:
     )
 
 
-def _shares(cost: StageCost, d: ModelDerivation, step: StepCosts) -> list[Share]:
-    return [Share(costs, cost.parameters, cost.stage, d.at, d.linked) for costs in step.at(cost.stage)]
+def _shares(cost: StageCost, d: ModelDerivation, step: StepCosts) -> list[ParameterShare]:
+    return [ParameterShare(costs, cost.parameters, cost.stage, d.at, d.linked) for costs in step.at(cost.stage)]

@@ -33,7 +33,7 @@ class Checkpoints:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class DeviceSegment:
     """One repetition of a segment on one device. ``plain``: without recomputation. ``ring``: the axes round which keys and values go.
     ``shared``: names of weights that several parts have in common. ``checkpoints``: where its inputs lie, if the strategy keeps them alone.
     """
@@ -87,14 +87,14 @@ class Part:
         apart = {(w.number, w.name) for group, w in self.weights if group == ROUTER}
         return self.layer.operands(apart) if self.repeats else frozenset()
 
-    def bytes(self, stored: tuple[Stored, ...], at: At) -> tuple[Row, ...]:
+    def bytes(self, stored: tuple[Stored, ...], at: Sizing) -> tuple[Row, ...]:
         """Each tensor with its elements and bytes."""
         rows = self.layer.rows(stored, at.sizes, at.degrees, at.width, at.widths, at.load)
         if not at.fp8:
             return rows
         return tuple(replace(r, bytes=r.elements) if _key(r.stored) in self.narrow and not at.told(r.stored) else r for r in rows)
 
-    def elements_of(self, group: Callable[[str], bool], at: At) -> dict[tuple[str, str], Amount]:
+    def elements_of(self, group: Callable[[str], bool], at: Sizing) -> dict[tuple[str, str], Amount]:
         """Elements of its weights whose groups fulfil a condition, by the names of block and weight; a block that comes twice counts
         twice."""
         found: dict[tuple[str, str], Amount] = {}
@@ -104,19 +104,19 @@ class Part:
             found[key] = found.get(key, 0) + row.elements
         return found
 
-    def flops(self, at: At) -> Work:
+    def flops(self, at: Sizing) -> Work:
         """Floating-point operations of one repetition."""
         if self.name not in at.flops:
             at.flops[self.name] = self.layer.flops(at.sizes, at.degrees, load=at.load)
         return at.flops[self.name]
 
-    def exchanges(self, at: At) -> tuple[tuple[Exchange, Amount], ...]:
+    def exchanges(self, at: Sizing) -> tuple[tuple[Exchange, Amount], ...]:
         """The collectives of activations, each with how often it comes in one repetition."""
         if self.name not in at.exchanges:
             at.exchanges[self.name] = tuple(self._exchanges(at))
         return at.exchanges[self.name]
 
-    def _exchanges(self, at: At) -> Iterator[tuple[Exchange, Amount]]:
+    def _exchanges(self, at: Sizing) -> Iterator[tuple[Exchange, Amount]]:
         """The collectives of activations, checkpoints that are gathered among them.
 
         Where keys and values go round a ring, an all-gather of n parts is n - 1 steps of a part each, and a reduce-scatter n: gradients
@@ -138,7 +138,7 @@ class Part:
                 (row,) = self.bytes((stored,), at)
                 yield Exchange(kind="all_gather", axes=self.checkpoints.over, bytes=row.bytes, phase="backward"), 1
 
-    def _sent(self, at: At) -> tuple[tuple[BlockExchange, Exchange], ...]:
+    def _sent(self, at: Sizing) -> tuple[tuple[BlockExchange, Exchange], ...]:
         """Every collective of the layer, as its shape and with its bytes."""
         if self.name not in at.sent:
             bytes_ = self.layer.exchanges(at.sizes, at.degrees, at.width, at.load)
@@ -157,7 +157,7 @@ def _key(stored: Stored) -> tuple[int, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class At:
+class Sizing:
     """Where amounts are worked out: sizes of dimensions, degrees of axes, bytes of an element, and of the elements of named values.
 
     ``load``: tokens that a device's experts get, over the mean of all devices. ``fp8``: operands for gradients by weights take one byte,
@@ -193,7 +193,7 @@ def _part(whole: Amount, degree: Amount) -> Amount:
     return whole // degree if isinstance(whole, int) and isinstance(degree, int) else whole / degree
 
 
-def parts(linked: Linked) -> tuple[Part, ...]:
+def parts(linked: Linked) -> tuple[DeviceSegment, ...]:
     """The segments of a linked program. Raises InputError for a recomputation that is none."""
     having = [{w.name for b in s.blocks for w in b.weights} for s in linked.stack]
     shared = tuple(name for name in linked.shared if sum(name in names for names in having) > 1)
@@ -211,8 +211,10 @@ def _checkpoints(linked: Linked) -> Checkpoints:
     return Checkpoints()
 
 
-def _part_of(segment: Segment, linked: Linked, shared: tuple[str, ...], checkpoints: Checkpoints) -> Part:
+def _part_of(segment: Segment, linked: Linked, shared: tuple[str, ...], checkpoints: Checkpoints) -> DeviceSegment:
     plain = layer([b.program for b in segment.blocks], segment.name)
     again, drawn = recomputed(plain, segment, linked.recompute)
-    found = Part(name=segment.name, times=segment.times, blocks=segment.blocks, plain=plain, layer=again, drawn=drawn, shared=shared)
+    found = DeviceSegment(
+        name=segment.name, times=segment.times, blocks=segment.blocks, plain=plain, layer=again, drawn=drawn, shared=shared
+    )
     return replace(found, ring=linked.ring, checkpoints=checkpoints if found.repeats else Checkpoints())

@@ -22,7 +22,7 @@ from placeproof.core.mesh import Axis
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.derivation import ModelDerivation
-from placeproof.cost.model.traffic import Sent
+from placeproof.cost.model.traffic import Transfer
 
 if TYPE_CHECKING:
     import sympy
@@ -74,7 +74,7 @@ class Symbols:
         """Seconds of reading or writing so many bytes."""
         return amount / symbol("B_mem")
 
-    def exchange(self, sent: Sent) -> sympy.Expr:
+    def exchange(self, sent: Transfer) -> sympy.Expr:
         """Seconds of one time of an exchange, all its calls."""
         import sympy
 
@@ -143,11 +143,11 @@ class Exact:
         """Seconds of reading or writing so many bytes."""
         return self.amount(amount) / self.bandwidth
 
-    def exchange(self, sent: Sent) -> Fraction:
+    def exchange(self, sent: Transfer) -> Fraction:
         """Seconds of one time of an exchange, all its calls."""
         return self.timed(sent).seconds * self.amount(sent.calls)
 
-    def timed(self, sent: Sent) -> Timed:
+    def timed(self, sent: Transfer) -> Timed:
         """One call of an exchange, in the slowest of its groups."""
         kind = TIMED_AS.get(sent.kind, sent.kind)
         size = self.amount(sent.size) / self.amount(sent.calls)
@@ -175,7 +175,7 @@ class Exact:
         """The greatest of some times."""
         return max(Fraction(a) for a in amounts)
 
-    def by_level(self, sent: Sent) -> tuple[Fraction, ...]:
+    def by_level(self, sent: Transfer) -> tuple[Fraction, ...]:
         """Bytes that a device sends over each level of links in a step, by the algorithm of its time; the mean over the group's devices."""
         timed = self.timed(sent)
         size = self.amount(sent.size) / self.amount(sent.calls)

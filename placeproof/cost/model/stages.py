@@ -13,7 +13,7 @@ from typing import NoReturn
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.strategy import Strategy
 from placeproof.cost.blocks.tensors import Amount
-from placeproof.cost.model.parts import Part
+from placeproof.cost.model.parts import DeviceSegment
 
 #: Stages that are told one by one, at most: each takes some milliseconds.
 MOST = 512
@@ -30,7 +30,7 @@ class Stage:
 
     name: str
     index: int | None
-    held: tuple[tuple[Part, Amount], ...]
+    held: tuple[tuple[DeviceSegment, Amount], ...]
     first: bool = False
     last: bool = False
     end: bool = False
@@ -44,7 +44,7 @@ def pipeline_axis(strategy: Strategy) -> str | None:
 
 
 def stages(
-    parts: Sequence[Part], times: Mapping[str, Amount], degree: Amount | None, layers: Sequence[int] | None = None
+    parts: Sequence[DeviceSegment], times: Mapping[str, Amount], degree: Amount | None, layers: Sequence[int] | None = None
 ) -> tuple[Stage, ...]:
     """The stages of a pipeline of so many devices; ``degree`` None: no pipeline, a symbol: open.
 
@@ -72,7 +72,7 @@ def stages(
     return tuple(_counted(before, after, repeated, times, _shares(repeated, times, degree, layers)))
 
 
-def _ends(parts: Sequence[Part]) -> tuple[list[Part], list[Part]]:
+def _ends(parts: Sequence[DeviceSegment]) -> tuple[list[DeviceSegment], list[DeviceSegment]]:
     """What is before the first layer, and what is behind the last one."""
     numbers = [i for i, p in enumerate(parts) if p.repeats]
     if not numbers:
@@ -80,7 +80,7 @@ def _ends(parts: Sequence[Part]) -> tuple[list[Part], list[Part]]:
     return list(parts[: numbers[0]]), list(parts[numbers[-1] + 1 :])
 
 
-def _shares(repeated: Sequence[Part], times: Mapping[str, Amount], degree: int, layers: Sequence[int] | None) -> list[int]:
+def _shares(repeated: Sequence[DeviceSegment], times: Mapping[str, Amount], degree: int, layers: Sequence[int] | None) -> list[int]:
     """How many layers each stage has."""
     every = [times[p.name] for p in repeated]
     if any(not isinstance(n, int) for n in every):
@@ -102,9 +102,9 @@ def _shares(repeated: Sequence[Part], times: Mapping[str, Amount], degree: int, 
 
 
 def _counted(
-    before: tuple[tuple[Part, Amount], ...],
-    after: tuple[tuple[Part, Amount], ...],
-    repeated: Sequence[Part],
+    before: tuple[tuple[DeviceSegment, Amount], ...],
+    after: tuple[tuple[DeviceSegment, Amount], ...],
+    repeated: Sequence[DeviceSegment],
     times: Mapping[str, Amount],
     shares: list[int],
 ) -> list[Stage]:

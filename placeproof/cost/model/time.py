@@ -19,7 +19,7 @@ from placeproof.core.symbols import info, symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_linked
 from placeproof.cost.model.prices import Exact, Symbols, layout
-from placeproof.cost.model.traffic import Sent
+from placeproof.cost.model.traffic import Transfer
 from placeproof.cost.values import how_to_set
 from placeproof.schedules import Times, Timetable, formula, load, simulate
 from placeproof.schedules import form as closed_form
@@ -105,7 +105,7 @@ def stage_time(d: ModelDerivation, cost: StageCost, price: Symbols | Exact, over
     )
 
 
-def _kind(sent: Sent) -> Literal["inside", "data", "once"]:
+def _kind(sent: Transfer) -> Literal["inside", "data", "once"]:
     """Of activations; or of parameters and gradients, for each micro-batch or once a step."""
     if sent.about.startswith("activations"):
         return "inside"

@@ -11,7 +11,7 @@ from placeproof.collectives import COLLECTIVES
 from placeproof.core.strategy import EXPERT, NORM, TIED
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
-from placeproof.cost.model.parts import At, Part
+from placeproof.cost.model.parts import DeviceSegment, Sizing
 from placeproof.cost.model.stages import Stage
 from placeproof.cost.model.step import GroupCosts, StateMessage
 from placeproof.programs import calls, statements
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class Transfer:
     """A collective that a device of a stage takes part in: ``bytes`` sent by it a time, ``times`` a step. ``about``: what is sent.
 
     ``size``: bytes of the tensor that it is about, by the convention of :class:`placeproof.core.exchange.Exchange`; they are sent in
@@ -47,14 +47,14 @@ class Sent:
         return self.bytes * self.times
 
 
-class Share:
+class ParameterShare:
     """The parameters of one device that follow the same formulas: how many, and how many of them each unit has.
 
     A unit is a part of the model. Where the root unit is gathered apart, it has what is no layer, and the units are the layers. ``sums``:
     those of one copy whose gradients the step sums over the axis that splits the hidden dimension.
     """
 
-    def __init__(self, costs: GroupCosts, counted: Mapping[str, sympy.Expr], stage: Stage, at: At, linked: Linked) -> None:
+    def __init__(self, costs: GroupCosts, counted: Mapping[str, sympy.Expr], stage: Stage, at: Sizing, linked: Linked) -> None:
         import sympy
 
         apart = EXPERT in {g.name for g in linked.step.groups}
@@ -92,7 +92,7 @@ class Share:
         return expr.xreplace({symbol("P"): self.sums, symbol("P_norm"): self.sums})
 
 
-def _of_ends(stage: Stage, at: At) -> sympy.Expr:
+def _of_ends(stage: Stage, at: Sizing) -> sympy.Expr:
     """Elements of the weights that a stage at one end of the pipeline has in common with the other end."""
     import sympy
 
@@ -101,7 +101,7 @@ def _of_ends(stage: Stage, at: At) -> sympy.Expr:
     return sympy.Add(*(r.elements for r in rows)) if stage.first != stage.last else sympy.Integer(0)
 
 
-def _of_root(held: Sequence[tuple[Part, Amount, Mapping[tuple[str, str], Amount]]]) -> sympy.Expr:
+def _of_root(held: Sequence[tuple[DeviceSegment, Amount, Mapping[tuple[str, str], Amount]]]) -> sympy.Expr:
     """Elements of what is no layer; what two segments of it share is one tensor."""
     import sympy
 
@@ -113,8 +113,8 @@ def _of_root(held: Sequence[tuple[Part, Amount, Mapping[tuple[str, str], Amount]
 
 
 def sent_of_activations(
-    stage: Stage, at: At, batches: Amount, hops: tuple[Amount, Amount], linked: Linked, layer: Part | None
-) -> list[Sent]:
+    stage: Stage, at: Sizing, batches: Amount, hops: tuple[Amount, Amount], linked: Linked, layer: DeviceSegment | None
+) -> list[Transfer]:
     """Collectives inside layers, and messages to other stages: of so many micro-batches, each handed on and back so often.
 
     ``layer``: one of the model's, whose input is what goes between stages.
@@ -126,7 +126,7 @@ def sent_of_activations(
         for one, each in part.exchanges(at):
             group = sympy.Mul(*(at.degrees[a] for a in one.axes))
             found.append(
-                Sent(
+                Transfer(
                     kind=one.kind,
                     axes=one.axes,
                     about=f"activations of `{part.name}`",
@@ -141,7 +141,7 @@ def sent_of_activations(
     return found
 
 
-def synchronised(stage: Stage, shares: Sequence[Share], linked: Linked) -> Iterator[Sent]:
+def synchronised(stage: Stage, shares: Sequence[ParameterShare], linked: Linked) -> Iterator[Transfer]:
     """What the step's statements send of states: what the ends of a pipeline share, then what is summed over the axis that splits the
     hidden dimension, whatever it is of, and then the rest."""
     every = [(share, message) for share in shares if share.total != 0 for message in share.costs.messages]
@@ -156,7 +156,7 @@ def synchronised(stage: Stage, shares: Sequence[Share], linked: Linked) -> Itera
             continue
         copies = bool(set(message.axes) & set(linked.apart))
         axes = tuple(linked.pipeline or a if a in linked.apart else a for a in message.axes)
-        yield Sent(  # of two copies each device of a pair has both stages, and sends its own once
+        yield Transfer(  # of two copies each device of a pair has both stages, and sends its own once
             kind="tied_reduce" if copies and len(axes) == 1 else message.kind,
             axes=axes,
             about="gradients of the two copies" if copies else message.about,
@@ -176,8 +176,8 @@ def _layers(stage: Stage) -> sympy.Expr:
     return sympy.Add(*(times for _, times in stage.held))
 
 
-def _of_tied(share: Share, message: StateMessage) -> Sent:
-    return Sent(
+def _of_tied(share: ParameterShare, message: StateMessage) -> Transfer:
+    return Transfer(
         kind=message.kind,
         axes=message.axes,
         about="gradients of the tied table",
@@ -190,7 +190,7 @@ def _of_tied(share: Share, message: StateMessage) -> Sent:
     )
 
 
-def _summed(stage: Stage, summed: Sequence[tuple[Share, StateMessage]]) -> Iterator[Sent]:
+def _summed(stage: Stage, summed: Sequence[tuple[ParameterShare, StateMessage]]) -> Iterator[Transfer]:
     """Sums over the axis that splits the hidden dimension, as one."""
     import sympy
 
@@ -199,7 +199,7 @@ def _summed(stage: Stage, summed: Sequence[tuple[Share, StateMessage]]) -> Itera
         return
     first = summed[0][1]
     each = bool(first.loops)  # as it is produced, in every pass
-    yield Sent(
+    yield Transfer(
         kind=first.kind,
         axes=first.axes,
         about="gradients of norms" if len({id(share) for share, _ in summed}) == 1 else "gradients of norms and experts",
@@ -217,7 +217,7 @@ def _ring_bytes(kind: str, group: sympy.Expr, size: sympy.Expr) -> sympy.Expr:
     return size if kind == "shift" else COLLECTIVES[kind].sent(group, size)
 
 
-def _between(part: Part, at: At, batches: Amount, hops: tuple[Amount, Amount], linked: Linked) -> Iterator[Sent]:
+def _between(part: DeviceSegment, at: Sizing, batches: Amount, hops: tuple[Amount, Amount], linked: Linked) -> Iterator[Transfer]:
     """What the step's messages hand on to the neighbouring stages: the stream as it lies between layers, and its gradient."""
     import sympy
 
@@ -226,7 +226,7 @@ def _between(part: Part, at: At, batches: Amount, hops: tuple[Amount, Amount], l
     for call in (c for s in statements(linked.step.body) for c in calls(s) if c.op == "send"):
         often, phase = (hops[0], "forward") if call.steps > 0 else (hops[1], "backward")
         if often != 0:
-            yield Sent(
+            yield Transfer(
                 kind=call.op,
                 axes=call.axes,
                 about="activations between stages",

@@ -13,8 +13,8 @@ from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Shapes, transformer
 from placeproof.cost.exact import deepspeed, megatron
 from placeproof.cost.exact.options import Value
+from placeproof.cost.exact.setting import SystemPrediction
 from placeproof.measure.training.random import random_stack
-from placeproof.programs import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +36,11 @@ class SystemMeasured:
     version: str = ""
 
 
-def predicted(case: SystemCase) -> tuple[tuple[Exchange, ...], Mapping[str, int], Mapping[str, Program]]:
+def predicted(case: SystemCase) -> SystemPrediction:
     """The exchanges and the memory that a case should show, and the programs that they are read off."""
     if case.system == "deepspeed":
-        told = deepspeed.tell(case.shapes, case.mesh["dp"], case.options)
-        return told.exchanges, told.memory, told.programs
-    asked = megatron.tell(case.shapes, case.mesh, case.options)
-    return asked.exchanges, asked.memory, asked.programs
+        return deepspeed.predict_step(case.shapes, case.mesh["dp"], case.options)
+    return megatron.predict_step(case.shapes, case.mesh, case.options)
 
 
 def deepspeed_case(seed: int) -> SystemCase:

@@ -13,7 +13,7 @@ from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact import megatron
 from placeproof.cost.exact.options import Value
-from placeproof.cost.exact.predict import Predicted
+from placeproof.cost.exact.predict import Predicted, of_system
 from placeproof.measure.measured import Measured
 from placeproof.measure.systems.cases import SystemCase, predicted
 
@@ -32,9 +32,7 @@ def run_system(
     system, package, extra = SYSTEMS[profile]
     _require(package, extra)
     case = _deepspeed(strategy, shapes, mesh, options) if system == "deepspeed" else _megatron(strategy, shapes, mesh, options)
-    exchanges, memory, programs = predicted(case)
-    every = tuple(programs.values())
-    told = Predicted(strategy=strategy, program=every[0], exchanges=exchanges, memory=memory, programs=every)
+    prediction = of_system(strategy, predicted(case))
     began = time.monotonic()
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     if system == "deepspeed":
@@ -57,7 +55,7 @@ def run_system(
         peak_rss=0,
         torch=f"{package} {found.version}",
     )
-    return told, measured
+    return prediction, measured
 
 
 def _require(package: str, extra: str) -> None:
