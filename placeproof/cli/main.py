@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 
 import typer
@@ -81,18 +80,13 @@ def run(arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-#: Options of ours whose value may hold spaces.
-_VALUED = re.compile(
-    r"--(?:set|precision|for-all|without|smtlib|certificate|replay-script|from|world|budget"
-    r"|against|axis|shapes|with|of|profile|option|model|recompute|stages|cluster|efficiency|overlap|plot|vocab-padding)="
-)
-
-
 def _with_texts(arguments: list[str]) -> list[str]:
     """With `--from`, a whole command line of another program may be an argument: a text with spaces is no option of ours."""
     if not any(a == "--from" or a.startswith("--from=") for a in arguments):
         return arguments
-    return [f" {a}" if a.startswith("--") and " " in a and not _VALUED.match(a) else a for a in arguments]
+    commands = typer.main.get_command(app).commands.values()  # type: ignore[attr-defined]
+    valued = tuple(f"{name}=" for command in commands for option in command.params for name in option.opts if name.startswith("--"))
+    return [f" {a}" if a.startswith("--") and " " in a and not a.startswith(valued) else a for a in arguments]
 
 
 def _other(error: BaseException) -> int:

@@ -6,6 +6,7 @@ Terms look like numbers. ``a <= b``, ``a == b`` and so on are statements, not tr
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,6 +22,11 @@ Number: TypeAlias = "Term | int | Fraction"
 
 class StatementError(Exception):
     """A statement that cannot be understood. The message says what to write instead."""
+
+
+def _operator(compute: Callable[[Any, Any], Any]) -> tuple[Callable[[Term, Number], Term], Callable[[Term, Number], Term]]:
+    """An operation of two terms, and the same with its operands exchanged."""
+    return lambda a, b: _joined(compute, [a, term(b)]), lambda a, b: _joined(compute, [term(b), a])
 
 
 class Term:
@@ -45,34 +51,17 @@ class Term:
         self.functions = functions
         self.shown = expr if shown is None else shown
 
-    def _with(self, other: Number, make: Callable[[Any, Any], Any]) -> Term:
-        return _joined(make, [self, term(other)])
-
-    def __add__(self, other: Number) -> Term:
-        return self._with(other, lambda a, b: a + b)
-
-    def __sub__(self, other: Number) -> Term:
-        return self._with(other, lambda a, b: a - b)
-
-    def __mul__(self, other: Number) -> Term:
-        return self._with(other, lambda a, b: a * b)
-
     def __truediv__(self, other: Number) -> Term:
         below = term(other)
         if below.expr == 0:
             raise StatementError(f"{self.expr} is divided by zero")
-        found = self._with(below, lambda a, b: a / b)
-        found.divisors = tuple(dict.fromkeys((*found.divisors, below.expr)))
-        return found
+        quotient = _joined(operator.truediv, [self, below])
+        quotient.divisors = tuple(dict.fromkeys((*quotient.divisors, below.expr)))
+        return quotient
 
-    def __radd__(self, other: Number) -> Term:
-        return term(other) + self
-
-    def __rsub__(self, other: Number) -> Term:
-        return term(other) - self
-
-    def __rmul__(self, other: Number) -> Term:
-        return term(other) * self
+    __add__, __radd__ = _operator(operator.add)
+    __sub__, __rsub__ = _operator(operator.sub)
+    __mul__, __rmul__ = _operator(operator.mul)
 
     def __rtruediv__(self, other: Number) -> Term:
         return term(other) / self
