@@ -158,9 +158,9 @@ def formulas(
     subject: Asked, *, groups: bool = False, shards: Iterable[str] = (), precision: str | None = None, **numbers: Setting
 ) -> Formulas:
     """Closed forms, with numbers where some are set: :func:`placeproof.derive`."""
-    (of, imported), parts = asked(subject), list(shards)
+    (target, imported), parts = asked(subject), list(shards)
     uneven = read_shards(parts) if parts else None
-    d = derive(of, groups=groups) if uneven is None else derive_shards(of, uneven, groups=groups)
+    d = derive(target, groups=groups) if uneven is None else derive_shards(target, uneven, groups=groups)
     settings = Settings(given=texts(numbers), precision=precision, imported=imported)
     return answer(Formulas, d, numbers=settings.numbers(symbols=d.symbols, degrees=d.degree_values), shards=uneven)
 
@@ -178,8 +178,8 @@ def model_formulas(
     **numbers: Setting,
 ) -> ModelFormulas:
     """What a model costs: :func:`placeproof.model`."""
-    of, imported = asked(subject)
-    strategy = of if isinstance(of, Strategy) else subjects.refuse_program(of.name)
+    target, imported = asked(subject)
+    strategy = target if isinstance(target, Strategy) else subjects.refuse_program(target.name)
     read = subjects.model(model) if isinstance(model, str) else model
     known = degrees(strategy.axes, strategy.schedule.microbatches)
     run = Run(recompute=recompute, layers=stages, widths=widths or {}, fp8=fp8, padding=vocab_padding)

@@ -79,8 +79,8 @@ class Settings:
 def degrees(axes: Iterable[Axis], microbatches: object) -> dict[str, int | None]:
     """Every degree by its symbol, None where it is open; and m, where it is a number."""
     axes = tuple(axes)
-    found: dict[str, int | None] = {degree_symbol(a.name, only=len(axes) == 1): a.degree for a in axes}
-    return found | ({"m": microbatches} if isinstance(microbatches, int) else {})
+    values: dict[str, int | None] = {degree_symbol(a.name, only=len(axes) == 1): a.degree for a in axes}
+    return values | ({"m": microbatches} if isinstance(microbatches, int) else {})
 
 
 def _of_world(open_: Mapping[str, str], fixed: int, numbers: Numbers, world: Fraction) -> Numbers:

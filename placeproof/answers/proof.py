@@ -54,7 +54,7 @@ def judgement_of_model(subject: Asked, of: str | Model, *, without: Iterable[str
 
 def judgement(subject: Asked, *, without: Iterable[str] = ()) -> Judgement:
     """The verdict: :func:`placeproof.judge`."""
-    of, imported = asked(subject)
+    target, imported = asked(subject)
     dropped = frozenset(without).union(*(one.without for one in imported))
-    judged = judge(lower(of) if isinstance(of, Strategy) else of, without=dropped)
-    return answer(Judgement, judged, subject=of.name)
+    judged = judge(lower(target) if isinstance(target, Strategy) else target, without=dropped)
+    return answer(Judgement, judged, subject=target.name)

@@ -40,8 +40,8 @@ def transformer_of(text: str) -> Shapes:
     problems.raise_if_any()
     unknown, missing = set(sizes) - set(_SIZES), set(_SIZES) - set(sizes) - {"kv_heads"}
     if unknown or missing:
-        said = [f"no size `{n}`" for n in sorted(unknown)] + [f"`{n}` is missing" for n in sorted(missing)]
-        problems.add("PP104", f"a transformer has other sizes: {', '.join(said)}", help=_EXAMPLE)
+        wrong = [f"no size `{n}`" for n in sorted(unknown)] + [f"`{n}` is missing" for n in sorted(missing)]
+        problems.add("PP104", f"a transformer has other sizes: {', '.join(wrong)}", help=_EXAMPLE)
     problems.raise_if_any()
     try:
         return transformer(**sizes)
@@ -56,18 +56,18 @@ def options_of(texts: Iterable[str]) -> dict[str, Value]:
     from placeproof.cost.exact.options import OPTIONS
 
     problems = Problems()
-    found: dict[str, Value] = {}
+    options: dict[str, Value] = {}
     for text in texts:
         name, _, value = text.partition("=")
         if name not in OPTIONS:
             problems.add("PP104", f"there is no option `{name}`", help=suggestion(name, OPTIONS) or "options: " + ", ".join(OPTIONS))
             continue
         try:
-            found[name] = OPTIONS[name].read(value)
+            options[name] = OPTIONS[name].read(value)
         except ValueError:
             problems.add("PP104", f"option `{name}` cannot be `{value}`", help=f"give {OPTIONS[name].expects()}")
     problems.raise_if_any()
-    return found
+    return options
 
 
 def mesh_of(strategy: Strategy, given: Iterable[str], *, command: str = "", others: bool = False) -> dict[str, int]:

@@ -138,13 +138,13 @@ def strategy(subject: Subject, profile: str | None = None, implementations: Sequ
             _refuse(f"`{name}` is a program of the library, and no strategy", "give a strategy")
         case _:
             assert_never(subject)
-    found = parse_strategy(text)
+    parsed = parse_strategy(text)
     if profile is None:
-        return found
+        return parsed
     from placeproof.cost.exact.choose import chosen, realised_text
     from placeproof.profiles.profile import profile as read_profile
 
-    return parse_strategy(realised_text(found, chosen(read_profile(profile), found, tuple(implementations))))
+    return parse_strategy(realised_text(parsed, chosen(read_profile(profile), parsed, tuple(implementations))))
 
 
 def costed(subject: Subject, profile: str | None = None, implementations: Sequence[str] = ()) -> Strategy | Program:

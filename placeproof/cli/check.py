@@ -56,8 +56,8 @@ def command(
     if json_:
         from placeproof.report.checks import data
 
-        found = [f"{d.code}: {d.message}" for d in problems.found]
-        typer.echo(json.dumps(data(outcomes, found, [line.strip() for line in changed or ()], time.perf_counter() - began), indent=2))
+        unreadable = [f"{d.code}: {d.message}" for d in problems.found]
+        typer.echo(json.dumps(data(outcomes, unreadable, [line.strip() for line in changed or ()], time.perf_counter() - began), indent=2))
     else:
         _show(outcomes, len(problems.found), changed, single=bool(wanted) and len(chosen) == 1)
     return _end(outcomes, problems, changed)
@@ -112,14 +112,14 @@ def _locks(loaded: Loaded, outcomes: list[Outcome], level: int) -> tuple[list[st
         by_folder.setdefault(Path(outcome.path).parent, []).append(outcome)
     lines: list[str] | None = None
     whole: dict[Path, bool] = {}
-    for folder, found in by_folder.items():
+    for folder, own in by_folder.items():
         files = {p for p in folder.glob("*.py") if not p.name.startswith("_")}
         whole[folder] = (
             level == 2 and not loaded.problems.found and files == {Path(t.path) for t in loaded.theorems if Path(t.path).parent == folder}
         )
         locked = read(folder)
         if locked is not None:
-            lines = (lines or []) + differences(locked, found, whole=whole[folder] and _everything(loaded, folder))
+            lines = (lines or []) + differences(locked, own, whole=whole[folder] and _everything(loaded, folder))
     return lines, whole
 
 

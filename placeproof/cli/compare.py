@@ -87,7 +87,7 @@ def derive_all(subjects: Sequence[Subject]) -> list[Derivation]:
     problems = Problems()
     read = [problems.attempt(partial(costed, subject)) for subject in subjects]
     problems.raise_if_any()
-    members = [problems.attempt(partial(derive, of())) for of in read]
+    members = [problems.attempt(partial(derive, costed_subject())) for costed_subject in read]
     problems.raise_if_any()
     return [member() for member in members]
 
@@ -107,9 +107,9 @@ def _of_model(o: Options, subjects: Sequence[Subject], problems: Problems) -> Do
     _check_degrees([strategy() for strategy in strategies], numbers(), problems)
     members = []
     for subject, strategy in zip(subjects, (strategy() for strategy in strategies), strict=True):
-        said = [subject] if isinstance(subject, read.Configuration) else subjects
+        sources = [subject] if isinstance(subject, read.Configuration) else subjects
         try:
-            d, rest = derived(model(), strategy, run, o.given.settings(said).of_strategy(strategy))
+            d, rest = derived(model(), strategy, run, o.given.settings(sources).of_strategy(strategy))
             rest, step = timed(d, rest, clock)
             members.append(Member(d=d, values=rest.values if rest.asked else {}, step=step))
         except InputError as error:

@@ -171,8 +171,8 @@ def _check(o: Options, linked: bool, problems: Problems) -> None:
         names = [name for name, text in beside.items() if text is not None] + (formulas if o.about.model is not None else [])
         refuse(names, "`--shards`", "exact bytes and times are those of equal parts; of a model's stages, JSON has the formulas")
     if linked:
-        said = [f"`{name}`" for name in o.about.given if name in ("--recompute", "--stages", "--vocab-padding")]
-        names = [*said, *(["`--groups`"] if o.groups else []), *(["`--shards`"] if o.shards else [])]
+        fixed = [f"`{name}`" for name in o.about.given if name in ("--recompute", "--stages", "--vocab-padding")]
+        names = [*fixed, *(["`--groups`"] if o.groups else []), *(["`--shards`"] if o.shards else [])]
         names += [f"`{name}`" for name, text in (("--profile", o.profile), ("--shapes", o.exact.shapes)) if text is not None]
         refuse(names, "a model's program", "leave it out; the program says what is computed and sent, and how it is laid out")
     else:
@@ -190,10 +190,10 @@ def _formulas(o: Options, subject: Callable[[], Subject], shards: Callable[[], S
     """Closed forms of a strategy or of a step program."""
     from placeproof.answers.subject import costed
 
-    of = problems.attempt(lambda: costed(subject(), *o.implementation))
+    target = problems.attempt(lambda: costed(subject(), *o.implementation))
     if o.alone:
-        return lambda: {"program": _program(of())}
-    d = problems.attempt(lambda: _derived(of(), shards(), groups=o.groups))
+        return lambda: {"program": _program(target())}
+    d = problems.attempt(lambda: _derived(target(), shards(), groups=o.groups))
 
     def parts() -> dict[str, Document]:
         from placeproof.report.derivation import document
@@ -333,7 +333,7 @@ def _bytes(o: Options, subject: Callable[[], Subject], problems: Problems) -> _T
     from placeproof.answers.costs import AsRun, device_bytes
     from placeproof.answers.subject import strategy
 
-    of = problems.attempt(lambda: strategy(subject()))
+    target = problems.attempt(lambda: strategy(subject()))
     run = AsRun(profile=o.profile, implementations=o.with_ or (), rank=o.exact.rank, options=o.exact.option or ())
-    made = device_bytes(of, str(o.exact.shapes), run, o.given.set_ or (), problems, others=o.beside_bytes)
+    made = device_bytes(target, str(o.exact.shapes), run, o.given.set_ or (), problems, others=o.beside_bytes)
     return lambda: {"bytes": made().document}

@@ -24,22 +24,22 @@ def _code(name: str) -> list[str] | None:
 def _strategy(name: str) -> list[str] | None:
     from placeproof.strategies import read_file, template
 
-    found = read_file(Path(name)) if name.endswith(".toml") else template(name)
-    if found is None:
+    strategy = read_file(Path(name)) if name.endswith(".toml") else template(name)
+    if strategy is None:
         return None
-    lines = [f"{found.name}: {found.title}", "", *([found.summary] if found.summary else [])]
-    lines += [f"source: {found.source}"] if found.source else []
-    lines += ["", f"written: {found.signature()}"]
-    if found.aliases:
-        lines.append(f"also known as: {', '.join(found.aliases)}")
-    lines += ["", "placement"] if found.entries else []
-    for entry in found.entries:
+    lines = [f"{strategy.name}: {strategy.title}", "", *([strategy.summary] if strategy.summary else [])]
+    lines += [f"source: {strategy.source}"] if strategy.source else []
+    lines += ["", f"written: {strategy.signature()}"]
+    if strategy.aliases:
+        lines.append(f"also known as: {', '.join(strategy.aliases)}")
+    lines += ["", "placement"] if strategy.entries else []
+    for entry in strategy.entries:
         groups = f" ({', '.join(entry.groups)})" if entry.groups else ""
         lines.append(f"  {entry.state}{groups} on {entry.axis}: {entry.mode} ({entry.mode.name.lower()}: {entry.mode.meaning})")
-    lines += ["", "options"] if found.options else []
-    for option in found.options:
+    lines += ["", "options"] if strategy.options else []
+    for option in strategy.options:
         lines += [f"  {option.name}: {option.expects()}; default `{str(option.default).lower()}`", f"    {option.doc}"]
-    lines += [f"approximation: {text}" for text in found.approximates]
+    lines += [f"approximation: {text}" for text in strategy.approximates]
     return [*lines, "", f"`placeproof derive {name}` derives what it costs"]
 
 
@@ -106,8 +106,8 @@ def _theorem(name: str) -> list[str] | None:
     from placeproof.answers.subject import theorem
     from placeproof.report.theorems import text
 
-    found = theorem(name)
-    return None if found is None else list(text(found))
+    declared = theorem(name)
+    return None if declared is None else list(text(declared))
 
 
 def _mode(name: str) -> list[str] | None:
@@ -182,9 +182,9 @@ def _profile(name: str) -> list[str] | None:
 
     if name not in names():
         return None
-    found = profile(name)
-    lines = [f"profile {found.name}: {found.title}"]
-    for one in found.implementations:
+    chosen = profile(name)
+    lines = [f"profile {chosen.name}: {chosen.title}"]
+    for one in chosen.implementations:
         lines += ["", f"{one.name}: {one.title}", f"  implements {', '.join(one.of)}"]
         lines += [f"  {key}: {text}" for key, text in one.differences.items()]
     return [*lines, "", f"`placeproof compare ideal {name} --of STRATEGY` shows what that makes"]
@@ -204,8 +204,8 @@ def _schedule(name: str) -> list[str] | None:
     from placeproof.report import described
     from placeproof.schedules import load, names
 
-    found = name if name in names() else name.replace("_", "-")
-    return list(described.schedule(load(found))) if found in names() else None
+    key = name if name in names() else name.replace("_", "-")
+    return list(described.schedule(load(key))) if key in names() else None
 
 
 def _cluster(name: str) -> list[str] | None:

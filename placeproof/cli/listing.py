@@ -23,8 +23,8 @@ Rows: TypeAlias = list[Row]
 def _strategies() -> Rows:
     from placeproof.strategies import names, template
 
-    found = [t for n in names() if (t := template(n)) is not None]
-    return [(t.name, t.title, t.family) for t in sorted(found, key=lambda t: (t.family, t.name))]
+    templates = [t for n in names() if (t := template(n)) is not None]
+    return [(t.name, t.title, t.family) for t in sorted(templates, key=lambda t: (t.family, t.name))]
 
 
 def _collectives() -> Rows:
@@ -132,8 +132,8 @@ def _profiles() -> Rows:
 def _models() -> Rows:
     from placeproof.models import load, presets
 
-    found = [load(name) for name in presets()]
-    return [(m.name, m.parameters().total, m.family, m.title) for m in sorted(found, key=lambda m: (m.family, m.name))]
+    models = [load(name) for name in presets()]
+    return [(m.name, m.parameters().total, m.family, m.title) for m in sorted(models, key=lambda m: (m.family, m.name))]
 
 
 def _families() -> Rows:

@@ -70,12 +70,12 @@ def command(o: Options) -> int:
     problems.raise_if_any()
     if (run := subject()) is None:
         title = o.profile
-        told, measured = run_system(title, strategy, shapes() or shapes_of(DEFAULT.format(layers=2)), mesh(), options())
+        prediction, measured = run_system(title, strategy, shapes() or shapes_of(DEFAULT.format(layers=2)), mesh(), options())
     else:
         title = run.title
-        told, measured = _measured(o, run, shapes(), {a: mesh()[a] for a in run.axes}, _from_schedule(strategy, run) | options())
-    unequal = differences(told, measured)
-    show(document(strategy.name, title, told, measured, unequal), json_=o.json_)
+        prediction, measured = _measured(o, run, shapes(), {a: mesh()[a] for a in run.axes}, _from_schedule(strategy, run) | options())
+    unequal = differences(prediction, measured)
+    show(document(strategy.name, title, prediction, measured, unequal), json_=o.json_)
     return 1 if unequal else 0
 
 
@@ -140,12 +140,12 @@ def _runs(strategy: Strategy) -> str:
 
 def _from_schedule(strategy: Strategy, subject: Subject) -> dict[str, Any]:
     """Options that the strategy itself says."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     schedule = strategy.schedule
     if "microbatches" in subject.takes() and isinstance(schedule.microbatches, int):
-        found["microbatches"] = schedule.microbatches
+        options["microbatches"] = schedule.microbatches
     if "virtual" in subject.takes() and isinstance(schedule.chunks, int):
-        found["virtual"] = schedule.chunks
+        options["virtual"] = schedule.chunks
     if "k" in subject.takes() and isinstance(schedule.reshard, int):
-        found["k"] = int(schedule.reshard)
-    return found
+        options["k"] = int(schedule.reshard)
+    return options

@@ -261,17 +261,17 @@ class OfModel:
 
 def _widths(texts: Sequence[str], problems: Problems) -> dict[str, int]:
     """What ``--width`` says, as far as it is well formed."""
-    found: dict[str, int] = {}
+    widths: dict[str, int] = {}
     for text in texts:
         name, _, number = (part.strip() for part in text.partition("="))
         if not name or not re.fullmatch(r"[1-9][0-9]?", number):
             help = "a whole number from 1 to 99, for example `--width rms_norm.n=1`"
             problems.add("PP202", f"`--width {text}` is not NAME=BYTES", help=help)
-        elif name in found:
+        elif name in widths:
             problems.add("PP202", f"`--width` says twice how wide `{name}` is", help="say it once")
         else:
-            found[name] = int(number)
-    return found
+            widths[name] = int(number)
+    return widths
 
 
 def _padding(text: str | None, problems: Problems) -> int | None:

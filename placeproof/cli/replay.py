@@ -37,8 +37,8 @@ def command(
         refuse("PP601", "a replay on real processes needs torch, which is not installed", help=help)
     if backend == "simulator" and timeout is not None:
         refuse("PP601", "`--timeout` does not go with the simulator, in which nobody waits", help="leave it out")
-    found = _read(file)
-    return _simulated(found, json_) if backend == "simulator" else _on_processes(found, timeout, json_)
+    counterexample = _read(file)
+    return _simulated(counterexample, json_) if backend == "simulator" else _on_processes(counterexample, timeout, json_)
 
 
 def _read(file: str) -> Counterexample:

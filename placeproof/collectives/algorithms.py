@@ -101,19 +101,19 @@ class Levelled:
 
     def by_level(self, sizes: Sequence[A], exponents: Sequence[A], s: A) -> tuple[Terms[A], ...] | None:
         """The closed form over levels: on each, that of its passes alone."""
-        found, share = [], s
+        levels, share = [], s
         for size, exponent in zip(sizes, exponents, strict=True):
-            found.append(summed(one.terms(Size(size, exponent, share)) for one in (*self.outwards, *self.inwards)))
+            levels.append(summed(one.terms(Size(size, exponent, share)) for one in (*self.outwards, *self.inwards)))
             share = share / size if self.shrinks else share
-        return tuple(found)
+        return tuple(levels)
 
     def carried(self, group: Group, s: Fraction) -> tuple[Fraction, ...]:
         """Bytes that each device sends over each level: all send alike."""
         assert group.sizes is not None, "it is for groups whose blocks are alike"
         counted = [Fraction(size) for size in group.sizes], [Fraction(steps(size)) for size in group.sizes]
-        found = self.by_level(*counted, s)
-        assert found is not None
-        return tuple(one.sent for one in found)
+        terms = self.by_level(*counted, s)
+        assert terms is not None
+        return tuple(one.sent for one in terms)
 
     def plan(self, sizes: Sequence[int]) -> Plan:
         """Its rounds; device d lies in block d // (sizes[0] ... sizes[l-1]) of level l."""

@@ -138,13 +138,13 @@ class Pass:
             return _along(whole, self.cut(1), [number for number in numbers if number is not None])
         if not self.pattern.nested or not all(_can_nest(sizes[level]) for level in used[:-1]):
             return None
-        found, within, upto, exponent = [], whole - whole, n / n, k - k
+        terms, within, upto, exponent = [], whole - whole, n / n, k - k
         for size, more in zip(sizes, exponents, strict=True):
             upto, exponent = upto * size, exponent + more
             reached = self.terms(Size(upto, exponent, s * upto / n if self.grows else s))
-            found.append(reached - within)
+            terms.append(reached - within)
             within = reached
-        return tuple(found)
+        return tuple(terms)
 
     def carried(self, group: Group, s: Fraction) -> tuple[Fraction, ...]:
         """Bytes that a device sends over each level, as the mean over the devices of a group."""

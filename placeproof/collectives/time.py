@@ -72,11 +72,11 @@ def fastest(kind: str, groups: Sequence[Group], s: Fraction, cluster: Cluster, a
     fit = [one for one in rows if all(_admits(one, group, level) for group in groups)]
     if max(group.degree for group in groups) > SUMMED_UP:
         fit = [one for one in fit if all(by_level(one, group, s, level) for group in groups)] or fit
-    found = [(*max((seconds(one, group, s, level, cluster.reduction), i) for i, group in enumerate(groups)), one.name) for one in fit]
-    if not found:
+    timings = [(*max((seconds(one, group, s, level, cluster.reduction), i) for i, group in enumerate(groups)), one.name) for one in fit]
+    if not timings:
         wanted = f"`{algorithm}` is no algorithm" if algorithm else "there is no algorithm"
         refuse("PP104", f"{wanted} of {kind} for such groups and links", help="docs/how-to/time.md says what each algorithm needs")
-    took, slowest, name = min(found, key=lambda row: row[0])
+    took, slowest, name = min(timings, key=lambda row: row[0])
     return Timed(seconds=took, algorithm=name, group=groups[slowest])
 
 

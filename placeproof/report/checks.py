@@ -67,13 +67,13 @@ def _check(one: Check) -> str:
 
 def summary(outcomes: Sequence[Outcome], malformed: int, changed: int | None) -> str:
     """The last line of a run. ``changed``: how many differ from the lock file, None where there is none."""
-    found = counts(outcomes)
+    standings = counts(outcomes)
     again = sum(1 for o in outcomes if o.cached)
     controls = sum(len(o.controls) for o in outcomes)
     silent = sum(1 for o in outcomes if o.opinion == "silent")
     asked = [o for o in outcomes if o.opinion != "not asked"]
     what = f"{len(outcomes)} theorem{_s(len(outcomes))} with {controls} control{_s(controls)}"
-    parts = [f"{what}: " + ", ".join(f"{n} {word}" for word, n in found.items())]
+    parts = [f"{what}: " + ", ".join(f"{n} {word}" for word, n in standings.items())]
     if malformed:
         parts.append(f"{malformed} could not be read")
     if asked:
@@ -92,15 +92,15 @@ def _s(number: int) -> str:
 def data(outcomes: Iterable[Outcome], malformed: list[str], changed: list[str], seconds: float) -> dict[str, Any]:
     """Everything that was found, as JSON data."""
     listed = list(outcomes)
-    found = counts(listed)
+    standings = counts(listed)
     return {
         "schema": "placeproof.check/1",
         "theorems": len(listed),
-        "proved": found["proved"],
-        "refuted_as_expected": found["refuted as expected"],
-        "open": found["open"],
-        "unexpected": found["unexpected"],
-        "undecided": found["undecided"],
+        "proved": standings["proved"],
+        "refuted_as_expected": standings["refuted as expected"],
+        "open": standings["open"],
+        "unexpected": standings["unexpected"],
+        "undecided": standings["undecided"],
         "malformed": malformed,
         "second_opinion": {word: sum(1 for o in listed if o.opinion == word) for word in ("agree", "disagree", "silent")},
         "lock": changed,

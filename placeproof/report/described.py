@@ -51,8 +51,8 @@ def _count(count: Count) -> Iterator[str]:
     yield from ("", "parameters by group")
     rows = {**count.groups, "all": count.total, "active": count.active}
     for name, number in rows.items():
-        said = "  what one token meets" if name == "active" else ""
-        yield f"  {name:<10} {number:,}{said}" if isinstance(number, int) else f"  {name:<10} {number}{said}"
+        note = "  what one token meets" if name == "active" else ""
+        yield f"  {name:<10} {number:,}{note}" if isinstance(number, int) else f"  {name:<10} {number}{note}"
 
 
 def family(one: Family, open_: Model) -> Iterator[str]:
@@ -124,8 +124,8 @@ def timetable(table: Timetable) -> Iterator[str]:
     for d, device in enumerate(table.runs):
         cells = ["." * width] * units
         for run in device:
-            said = [cell for one in run.slot for cell in _cells(one, table, d)]
-            cells[int(run.start) : int(run.end)] = [cell.ljust(width) for cell in said]
+            labels = [cell for one in run.slot for cell in _cells(one, table, d)]
+            cells[int(run.start) : int(run.end)] = [cell.ljust(width) for cell in labels]
         yield f"device {d}  {' '.join(cells)}"
 
 
@@ -162,9 +162,9 @@ def figures(one: Cluster) -> Iterator[tuple[str, str, str]]:
     for name, peak in device.peak.items():
         yield f"peak {name}", _unit(peak, "FLOP/s"), device.origin(name)
     links = [(level.name, level.bandwidth, level.latency, level) for level in one.levels]
-    for name, bandwidth, latency, said in [*links, *([("host", one.host.bandwidth, one.host.latency, one.host)] if one.host else [])]:
-        yield f"{name} bandwidth", _unit(bandwidth, "B/s"), said.origin("bandwidth")
-        yield f"{name} latency", _unit(latency, "s"), said.origin("latency")
+    for name, bandwidth, latency, holder in [*links, *([("host", one.host.bandwidth, one.host.latency, one.host)] if one.host else [])]:
+        yield f"{name} bandwidth", _unit(bandwidth, "B/s"), holder.origin("bandwidth")
+        yield f"{name} latency", _unit(latency, "s"), holder.origin("latency")
 
 
 _PREFIXES = {Fraction(10) ** 12: "T", Fraction(10) ** 9: "G", Fraction(10) ** 6: "M", Fraction(1): "", Fraction(1, 10**3): "m"}

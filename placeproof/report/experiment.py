@@ -46,8 +46,8 @@ def _sections(made: Sequence[Experiment], torch: str) -> Iterator[Section]:
 def _outcome(made: Sequence[Experiment], torch: str) -> str:
     lines = [line for one in made for line in one.lines]
     wrong = sum(not line.holds for line in lines)
-    said = f"{wrong} of {len(lines)} lines differ" if wrong else f"all {len(lines)} lines hold"
-    return f"{said}, with torch {torch}, in {sum(one.seconds for one in made):.0f} s"
+    verdict = f"{wrong} of {len(lines)} lines differ" if wrong else f"all {len(lines)} lines hold"
+    return f"{verdict}, with torch {torch}, in {sum(one.seconds for one in made):.0f} s"
 
 
 def _block(one: Experiment) -> Iterator[str]:
@@ -132,5 +132,5 @@ def picture(made: Sequence[Experiment], torch: str) -> str:
 
 def _bars(line: Line) -> Row:
     numbers = ((line.ideal, figure(line, line.ideal)), (line.predicted, _expected(line)), (line.measured, figure(line, line.measured)))
-    shown = [Bar(series=i, value=None if n is None else float(n), text=said) for i, (n, said) in enumerate(numbers)]
+    shown = [Bar(series=i, value=None if n is None else float(n), text=label) for i, (n, label) in enumerate(numbers)]
     return Row(label=line.what, bars=tuple(bar for bar in shown if bar.series or line.ideal is not None))

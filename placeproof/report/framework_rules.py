@@ -73,12 +73,12 @@ def others(question: Question, rule: str = "") -> Iterator[str]:
 
 def witness(judged: Judged) -> str:
     """The run that refutes a program, in a line."""
-    found = judged.found
-    assert found is not None
-    if isinstance(found, tensors.Found):
-        sizes = facts({**found.setup.degrees, **found.setup.sizes})
-        return f"{sizes}: {found.words}"
-    setup, what = found.setup, found.what
+    counterexample = judged.found
+    assert counterexample is not None
+    if isinstance(counterexample, tensors.Found):
+        sizes = facts({**counterexample.setup.degrees, **counterexample.setup.sizes})
+        return f"{sizes}: {counterexample.words}"
+    setup, what = counterexample.setup, counterexample.what
     mesh = facts({**setup.degrees, "micro-batches": setup.microbatches})
     if isinstance(what, Fault):
         return f"{mesh}: {what.words}"

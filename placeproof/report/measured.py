@@ -55,9 +55,9 @@ def _memory(told: Predicted, measured: Measured) -> Iterator[tuple[str, int, int
     for state, amount in told.memory.items():
         yield state, amount, measured.memory[state]
     for state, amount in told.held.items():
-        found = measured.memory[f"{state}_held"]
-        if state in told.padded or found != amount:
-            yield f"{state}, held", amount, found
+        held = measured.memory[f"{state}_held"]
+        if state in told.padded or held != amount:
+            yield f"{state}, held", amount, held
 
 
 def _data(name: str, told: Predicted, measured: Measured, *, equal: bool) -> dict[str, Any]:

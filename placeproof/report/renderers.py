@@ -203,8 +203,8 @@ def _symbol_latex(name: str) -> str:
         return described(name).latex
     except KeyError:
         if "(" in name:  # a derived quantity: sent(zero1 * tp)
-            key, _, of = name.partition("(")
-            return f"\\mathrm{{{_escape(key)}}}(\\mathrm{{{_spaced(of.removesuffix(')'))}}})" if of.endswith(")") else _spaced(name)
+            key, _, what = name.partition("(")
+            return f"\\mathrm{{{_escape(key)}}}(\\mathrm{{{_spaced(what.removesuffix(')'))}}})" if what.endswith(")") else _spaced(name)
         head, _, tail = name.partition("_")
         shown = head if len(head) == 1 else f"\\{head}" if head in _GREEK else f"\\mathrm{{{head}}}"
         return f"{shown}_{{\\mathrm{{{_escape(tail)}}}}}" if tail else shown

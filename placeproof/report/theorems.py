@@ -78,8 +78,8 @@ def _expected(theorem: Theorem) -> str:
     expect = theorem.expect
     if not isinstance(expect, Refuted):
         return expect.word
-    at = ", ".join(f"{name} = {value}" for name, value in expect.witness.items())
-    where = f" at {at}" if at else f"; it breaks {expect.breaks}" if expect.breaks else ""
+    point = ", ".join(f"{name} = {value}" for name, value in expect.witness.items())
+    where = f" at {point}" if point else f"; it breaks {expect.breaks}" if expect.breaks else ""
     return f"refuted{where}: {expect.because}"
 
 
@@ -88,24 +88,24 @@ def _control(one: Control) -> str:
         return f"{one.label}: proved"
     if one.breaks is not None:
         return f"{one.label}: refuted, it breaks {one.breaks}"
-    at = ", ".join(f"{name} = {value}" for name, value in (one.refuted_at or {}).items())
-    return f"{one.label}: refuted at {at}"
+    point = ", ".join(f"{name} = {value}" for name, value in (one.refuted_at or {}).items())
+    return f"{one.label}: refuted at {point}"
 
 
 def text(theorem: Theorem) -> Iterator[str]:
     """A theorem for the command line."""
-    found = described(theorem)
+    description = described(theorem)
     yield from (f"theorem {theorem.id}", "", theorem.says, *(("", theorem.remarks) if theorem.remarks else ()), "")
     rows = [
-        *(("states", line) for line in found.states),
-        *(("where", f"{label} = {expr}") for label, expr in found.where.items()),
-        ("given", ", ".join(found.given) or "nothing"),
-        *([("shown", found.how)] if found.how else []),
-        ("expected", found.expected),
-        *([("found", f"{found.found['verdict']}, by {found.found['evidence']}")] if found.found is not None else []),
-        ("source", "; ".join(found.sources)),
-        *(("control", line) for line in found.controls),
+        *(("states", line) for line in description.states),
+        *(("where", f"{label} = {expr}") for label, expr in description.where.items()),
+        ("given", ", ".join(description.given) or "nothing"),
+        *([("shown", description.how)] if description.how else []),
+        ("expected", description.expected),
+        *([("found", f"{description.found['verdict']}, by {description.found['evidence']}")] if description.found is not None else []),
+        ("source", "; ".join(description.sources)),
+        *(("control", line) for line in description.controls),
     ]
     yield from (f"{name:<8}  {line}" for name, line in rows)
-    yield from ("", *(f"    {line}" for line in found.program.splitlines())) if found.program else ()
+    yield from ("", *(f"    {line}" for line in description.program.splitlines())) if description.program else ()
     yield from ("", f"`placeproof check {theorem.id}` checks it")

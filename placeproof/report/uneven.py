@@ -150,5 +150,5 @@ def _data(rows: Sequence[Row], shards: Shards) -> dict[str, Any]:
 
 def _at(row: Row) -> dict[str, Any]:
     """Which devices a row is of: the first and the last index along each axis, and their fractions."""
-    at = {axis: list(ends) for axis, ends in row.devices.at.items()}
-    return {**({"stage": row.stage} if row.stage else {}), "at": at, "fractions": {n: str(v) for n, v in row.devices.values.items()}}
+    indices = {axis: list(ends) for axis, ends in row.devices.at.items()}
+    return {**({"stage": row.stage} if row.stage else {}), "at": indices, "fractions": {n: str(v) for n, v in row.devices.values.items()}}

@@ -31,8 +31,8 @@ def form(schedule: Schedule | str, what: str) -> Form | None:
     if what not in QUANTITIES:
         refuse("PP201", f"a schedule has no quantity `{what}`", help=f"ask for one of {', '.join(QUANTITIES)}")
     known = _schedule(schedule)
-    found = next((one for one in known.closed if one.what == what), None)
-    return _BUSY[known.copies] if found is None and what == "busy" and not known.overlapped else found
+    stated = next((one for one in known.closed if one.what == what), None)
+    return _BUSY[known.copies] if stated is None and what == "busy" and not known.overlapped else stated
 
 
 def forms(schedule: Schedule | str, what: str) -> tuple[Form, ...]:
@@ -78,14 +78,14 @@ def bubble(schedule: Schedule | str, *, p: int, m: int, v: int | None = None, ti
 
     ``times``: of all stages, or of each. Raises InputError as :func:`placeproof.schedules.simulate`.
     """
-    found = _idle_and_busy(_schedule(schedule), p, m, v, times)
-    return shares(*found) if found else simulate(_schedule(schedule), p=p, m=m, v=v, times=times).bubble()
+    spent = _idle_and_busy(_schedule(schedule), p, m, v, times)
+    return shares(*spent) if spent else simulate(_schedule(schedule), p=p, m=m, v=v, times=times).bubble()
 
 
 def step(schedule: Schedule | str, *, p: int, m: int, v: int | None = None, times: Times | Sequence[Times] = UNIT) -> Fraction:
     """How long a step takes, in the unit of the times: from the first pass to the end of the last one. Raises as :func:`bubble`."""
-    found = _idle_and_busy(_schedule(schedule), p, m, v, times)
-    return found[0] + found[1] if found else simulate(_schedule(schedule), p=p, m=m, v=v, times=times).step
+    spent = _idle_and_busy(_schedule(schedule), p, m, v, times)
+    return spent[0] + spent[1] if spent else simulate(_schedule(schedule), p=p, m=m, v=v, times=times).step
 
 
 def _idle_and_busy(schedule: Schedule, p: int, m: int, v: int | None, times: Times | Sequence[Times]) -> tuple[Fraction, Fraction] | None:
@@ -104,18 +104,18 @@ def peak(
     With both 1, in activations of one chunk for one micro-batch. Raises InputError (PP101, PP202, PP112).
     """
     known = _schedule(schedule)
-    found = evaluate(known, "peak", p=p, m=m, v=v, d=d, M_B=M_B, M_W=M_W)
-    return kept_at_most(slots(known, p, m, v)[d], M_B, M_W) if found is None else found
+    value = evaluate(known, "peak", p=p, m=m, v=v, d=d, M_B=M_B, M_W=M_W)
+    return kept_at_most(slots(known, p, m, v)[d], M_B, M_W) if value is None else value
 
 
 def messages(schedule: Schedule | str, *, p: int, m: int, v: int | None = None) -> int:
     """How many activations and gradients devices send to one another in a step, all together. Raises InputError (PP101, PP202)."""
     known = _schedule(schedule)
-    found = evaluate(known, "messages", p=p, m=m, v=v)
-    if found is None:
+    value = evaluate(known, "messages", p=p, m=m, v=v)
+    if value is None:
         table = simulate(known, p=p, m=m, v=v)
         return sum(table.messages(d) for d in range(p))
-    return int(found)
+    return int(value)
 
 
 def _schedule(named: Schedule | str) -> Schedule:

@@ -86,7 +86,7 @@ def read(text: str, names: Iterable[str]) -> Expression:
         parts = [tree := parse(text)]
         if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and type(tree.ops[0]) in RELATIONS:
             parts = [tree.left, *tree.comparators]
-        found = {name for part in parts for name in _NUMBER.names(part, known.__contains__)}
+        used = {name for part in parts for name in _NUMBER.names(part, known.__contains__)}
     except ForeignError as error:
         if isinstance(error.node, ast.Name):
             hint = suggestion(error.node.id, known) or f"known are {', '.join(sorted(known))}"
@@ -94,4 +94,4 @@ def read(text: str, names: Iterable[str]) -> Expression:
         raise ExpressionError(f"`{error}` is not in the language: whole numbers, names, + - * / // %, min and max") from None
     except ValueError as error:
         raise ExpressionError(f"`{text}` is no expression") from error
-    return Expression(text.strip(), tuple(sorted(found)), tree, _RELATION.meaning(tree))
+    return Expression(text.strip(), tuple(sorted(used)), tree, _RELATION.meaning(tree))

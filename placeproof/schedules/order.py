@@ -43,9 +43,9 @@ def slots(schedule: Schedule, p: int, m: int, v: int | None = None) -> tuple[Ord
     if p * m * chunks > MOST:
         message = f"{m:,} micro-batches on {p:,} devices are {p * m * chunks:,} forward passes, and at most {MOST:,} are put in order"
         refuse("PP202", message, help="take fewer micro-batches")
-    found = tuple(tuple(_Device(schedule, p, m, chunks, d).slots()) for d in range(p))
-    _check(schedule, p, m, chunks, found)
-    return found
+    every = tuple(tuple(_Device(schedule, p, m, chunks, d).slots()) for d in range(p))
+    _check(schedule, p, m, chunks, every)
+    return every
 
 
 def orders(schedule: Schedule, p: int, m: int, v: int | None = None) -> tuple[tuple[Pass, ...], ...]:
@@ -82,10 +82,10 @@ class _Device:
                         yield kept
 
     def _count(self, expression: Expression, values: Mapping[str, Number]) -> int:
-        found = expression.value(values)
-        if not isinstance(found, int) or found < 0:
-            self._wrong(f"{expression.text} = {found} is no count")
-        return found
+        number = expression.value(values)
+        if not isinstance(number, int) or number < 0:
+            self._wrong(f"{expression.text} = {number} is no count")
+        return number
 
     def _turns(self, made_for: int, turn: int, forward: bool) -> Iterator[int]:
         """The chunks, as they take turns: forward from the first to the last, backward from the last to the first."""
@@ -109,33 +109,33 @@ class _Device:
 
     def _oldest(self, chunk: int | None) -> tuple[int, int]:
         """The B whose W is due: that which waits longest, of a chunk or of all."""
-        found = next((one for one in self.open if chunk in (None, one[0])), None)
-        if found is None:
+        waiting = next((one for one in self.open if chunk in (None, one[0])), None)
+        if waiting is None:
             self._wrong("there is no B whose W is still to run")
-        self.open.remove(found)
-        return found
+        self.open.remove(waiting)
+        return waiting
 
     def _wrong(self, what: str) -> NoReturn:
-        said = f"`{self.schedule.name}` with p = {self.p}, m = {self.m}, v = {self.v}: on device {self.d}, {what}"
-        refuse("PP112", said, help="mend the phases: their counts and passes")
+        message = f"`{self.schedule.name}` with p = {self.p}, m = {self.m}, v = {self.v}: on device {self.d}, {what}"
+        refuse("PP112", message, help="mend the phases: their counts and passes")
 
 
-def _check(schedule: Schedule, p: int, m: int, v: int, found: tuple[Order, ...]) -> None:
+def _check(schedule: Schedule, p: int, m: int, v: int, every: tuple[Order, ...]) -> None:
     """Every pass once, on its own device, W after B after F. What one device waits for from others is seen when they run."""
     problems = Problems()
     wanted = {(microbatch, stage) for microbatch in range(m) for stage in range(schedule.depth(p, v))}
     ran: set[tuple[str, int, int]] = set()
-    for d, order in enumerate(found):
+    for d, order in enumerate(every):
         for one in (one for slot in order for one in slot):
-            at = (one.microbatch, one.stage)
-            if at not in wanted or schedule.device(one.stage, one.microbatch, p, m) != d:
+            place = (one.microbatch, one.stage)
+            if place not in wanted or schedule.device(one.stage, one.microbatch, p, m) != d:
                 problems.add("PP112", f"`{schedule.name}`: device {d} runs {one}, which is not its own", help="mend the phases")
             for part in one.kind.value:
-                if (part, *at) in ran:
+                if (part, *place) in ran:
                     problems.add("PP112", f"`{schedule.name}`: device {d} runs {one} a second time", help="mend the phases")
-                if part != "F" and ({"B": "F", "W": "B"}[part], *at) not in ran:
+                if part != "F" and ({"B": "F", "W": "B"}[part], *place) not in ran:
                     problems.add("PP112", f"`{schedule.name}`: device {d} runs {one} too early", help="W comes after B, and B after F")
-                ran.add((part, *at))
+                ran.add((part, *place))
     missing = [f"{part} of micro-batch {i}, stage {s}" for part in "FBW" for i, s in sorted(wanted) if (part, i, s) not in ran]
     if missing:
         shown = f"`{schedule.name}` with p = {p}, m = {m}, v = {v}: {missing[0]} is not run by any device"

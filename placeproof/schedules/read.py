@@ -29,7 +29,7 @@ def read_file(path: Path) -> Schedule:
 
 
 def _schedule(table: Table) -> Schedule:
-    said = table.fields(
+    fields = table.fields(
         name=Table.required,
         **dict.fromkeys(("title", "summary", "source"), Table.text),
         layout=lambda table, key: Layout(table.choice(key, [*Layout]) or "loop"),
@@ -39,7 +39,7 @@ def _schedule(table: Table) -> Schedule:
         closed=records(Form, **_FORM),
         printed=lambda table, key: tuple(map(_printed, table.rows(key))),
     )
-    return table.sound(Schedule(**said.pop("order"), **said))
+    return table.sound(Schedule(**fields.pop("order"), **fields))
 
 
 def _chunks(table: Table, key: str) -> int | None:
@@ -108,5 +108,5 @@ _FORM: dict[str, Reader] = {
 
 
 def _printed(row: Table) -> Printed:
-    said = row.fields(**_FORM, source=Table.text, note=Table.text)
-    return Printed(source=said.pop("source"), note=said.pop("note"), form=Form(**said))
+    fields = row.fields(**_FORM, source=Table.text, note=Table.text)
+    return Printed(source=fields.pop("source"), note=fields.pop("note"), form=Form(**fields))

@@ -39,10 +39,10 @@ class Times:
     def fractions(self) -> tuple[Fraction, ...]:
         """F, B, W, send, and the overlapped pair. Raises InputError (PP202) for a time that is negative or not finite."""
         problems = Problems()
-        found = [_time(name, getattr(self, name), problems) for name in ("forward", "backward", "weight", "send")]
-        pair = sum(found[:3], Fraction(0)) if self.overlapped is None else _time("overlapped", self.overlapped, problems)
+        single = [_time(name, getattr(self, name), problems) for name in ("forward", "backward", "weight", "send")]
+        pair = sum(single[:3], Fraction(0)) if self.overlapped is None else _time("overlapped", self.overlapped, problems)
         problems.raise_if_any()
-        return (*found, pair)
+        return (*single, pair)
 
 
 def _time(name: str, value: Exact, problems: Problems) -> Fraction:
@@ -87,11 +87,11 @@ def _whole(times: Iterable[Times]) -> tuple[list[_Lasts], int]:
     """The times as whole numbers, and how many of their unit make one: integers are added much faster than fractions."""
     exact = [one.fractions() for one in times]
     unit = lcm(*(part.denominator for row in exact for part in row))
-    found = []
+    durations = []
     for row in exact:
         f, b, w, send, pair = (int(part * unit) for part in row)
-        found.append(_Lasts({Kind.F: f, Kind.B: b, Kind.W: w, Kind.BW: b + w}, pair, send))
-    return found, unit
+        durations.append(_Lasts({Kind.F: f, Kind.B: b, Kind.W: w, Kind.BW: b + w}, pair, send))
+    return durations, unit
 
 
 class _Job(NamedTuple):
@@ -106,7 +106,7 @@ class _Job(NamedTuple):
 def _jobs(schedule: Schedule, p: int, m: int, v: int) -> tuple[tuple[_Job, ...], ...]:
     """What each device has to do, in its order. Results are numbered: forwards first, then gradients, by micro-batch and stage."""
     depth = schedule.depth(p, v)
-    found = []
+    devices = []
     for d, order in enumerate(slots(schedule, p, m, v)):
         jobs = []
         for slot in order:
@@ -115,8 +115,8 @@ def _jobs(schedule: Schedule, p: int, m: int, v: int) -> tuple[tuple[_Job, ...],
             numbered = tuple((_number(need, m, depth), need.stage if crosses else -1) for need, crosses in sent)
             makes = tuple(_number(one, m, depth) for one in slot if one.kind is not Kind.W)
             jobs.append(_Job(slot, numbered, makes))
-        found.append(tuple(jobs))
-    return tuple(found)
+        devices.append(tuple(jobs))
+    return tuple(devices)
 
 
 def _need(one: Pass, depth: int) -> Pass | None:
@@ -137,11 +137,11 @@ def _run(schedule: Schedule, p: int, m: int, v: int, lasts: list[_Lasts]) -> tup
     jobs = _jobs(schedule, p, m, v)
     ended = [-1] * (2 * m * len(lasts))
     waiting: dict[int, int] = {}
-    found: list[list[Tick]] = [[] for _ in jobs]
+    history: list[list[Tick]] = [[] for _ in jobs]
     awake = list(range(p))
     while awake:
         d = awake.pop()
-        ticks = found[d]
+        ticks = history[d]
         for slot, needs, makes in jobs[d][len(ticks) :]:
             start = ticks[-1].end if ticks else 0
             missing = next((need for need, _ in needs if ended[need] < 0), None)
@@ -158,18 +158,18 @@ def _run(schedule: Schedule, p: int, m: int, v: int, lasts: list[_Lasts]) -> tup
                 if made in waiting:
                     awake.append(waiting.pop(made))
     if waiting:
-        _stuck(schedule, p, m, jobs, found)
-    return tuple(map(tuple, found))
+        _stuck(schedule, p, m, jobs, history)
+    return tuple(map(tuple, history))
 
 
-def _stuck(schedule: Schedule, p: int, m: int, jobs: Sequence[Sequence[_Job]], found: list[list[Tick]]) -> None:
+def _stuck(schedule: Schedule, p: int, m: int, jobs: Sequence[Sequence[_Job]], history: list[list[Tick]]) -> None:
     """Say who waits for whom. Raises InputError (PP308)."""
     notes = []
-    for d, (own, ran) in enumerate(zip(jobs, found, strict=True)):
+    for d, (own, ran) in enumerate(zip(jobs, history, strict=True)):
         if len(ran) < len(own):
             slot = own[len(ran)].slot
             needs = [need for one in slot if (need := _need(one, len(own))) is not None]
             others = sorted({schedule.device(need.stage, need.microbatch, p, m) for need in needs})
             notes.append(f"device {d} waits with {' and '.join(map(str, slot))} for device {' and '.join(map(str, others))}")
-    said = f"`{schedule.name}` with p = {p}, m = {m}: the devices wait for one another for ever"
-    refuse("PP308", said, help="change the order of one of these passes", notes=notes)
+    message = f"`{schedule.name}` with p = {p}, m = {m}: the devices wait for one another for ever"
+    refuse("PP308", message, help="change the order of one of these passes", notes=notes)

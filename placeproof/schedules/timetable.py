@@ -91,12 +91,12 @@ class Timetable:
     def held(self, d: int, M_B: Number = 1, M_W: Number = 1) -> tuple[tuple[Fraction, Fraction], ...]:  # noqa: N803
         """What a device keeps of activations, and from when on. A forward allocates M_B as it begins; the end of its B leaves M_W of it,
         and that of its W nothing."""
-        found, kept, change = [], Fraction(0), _released(M_B, M_W)
+        steps, kept, change = [], Fraction(0), _released(M_B, M_W)
         for run in self.runs[d]:
             begun = kept + _allocated(run.slot) * Fraction(M_B)
             kept = begun + sum(change[one.kind] for one in run.slot)
-            found += [(run.start, begun), (run.end, kept)]
-        return tuple(found)
+            steps += [(run.start, begun), (run.end, kept)]
+        return tuple(steps)
 
     def messages(self, d: int) -> int:
         """How many activations and gradients a device sends to others in a step."""

@@ -52,5 +52,5 @@ def entries(path: Path) -> dict[str, Source]:
 
 
 def _read(text: str) -> list[Source]:
-    found = _ENTRY.finditer(text)
-    return [Source(key=e["key"], fields={f["name"]: f["value"] for f in _FIELD.finditer(e["fields"])}) for e in found]
+    matches = _ENTRY.finditer(text)
+    return [Source(key=e["key"], fields={f["name"]: f["value"] for f in _FIELD.finditer(e["fields"])}) for e in matches]

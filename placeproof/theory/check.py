@@ -22,10 +22,10 @@ def check(theorem: Theorem, settings: Settings | None = None) -> Outcome:
     began = time.perf_counter()
     chosen = settings or Settings()
     statement = theorem.statement()
-    found = _program(theorem, statement, chosen) if isinstance(statement, Trains) else _arithmetic(theorem, statement, chosen)
-    checks = (*found.checks, _control_exists(theorem, found))
+    outcome = _program(theorem, statement, chosen) if isinstance(statement, Trains) else _arithmetic(theorem, statement, chosen)
+    checks = (*outcome.checks, _control_exists(theorem, outcome))
     checks = tuple(_opted_out(theorem, c) for c in checks)
-    return replace(found, checks=checks, seconds=time.perf_counter() - began)
+    return replace(outcome, checks=checks, seconds=time.perf_counter() - began)
 
 
 def _blank(theorem: Theorem, statement: Statement) -> Outcome:
@@ -89,34 +89,34 @@ def _word(verdicts: list[Verdict], certified: bool) -> tuple[Any, str]:
 
 def _refuted(theorem: Theorem, statement: Holds | ByInduction, settings: Settings, blank: Outcome, verdicts: list[Verdict]) -> Outcome:
     """What is expected to fail, replayed at its witness."""
-    found, why = arithmetic.witness(theorem, statement)
-    if found is not None:
+    refutation, why = arithmetic.witness(theorem, statement)
+    if refutation is not None:
         word: Any = "refuted"
     else:
         word, more = _word(verdicts, False)
         why = f"at the declared witness: {why}" + (f"; {more}" if more else "")
-    checks = [_expected(theorem, word if found is not None else "unknown" if word == "refuted" else word, why)]
+    checks = [_expected(theorem, word if refutation is not None else "unknown" if word == "refuted" else word, why)]
     checks.append(arithmetic.satisfiable(theorem, statement))
-    replayed = "passed" if found is not None else "failed"
-    checks.append(Check(name="exact arithmetic", standing=replayed, detail="the witness was computed in fractions" if found else why))  # type: ignore[arg-type]
+    replayed = "passed" if refutation is not None else "failed"
+    checks.append(Check(name="exact arithmetic", standing=replayed, detail="the witness was computed in fractions" if refutation else why))  # type: ignore[arg-type]
     denied = all(isinstance(v, Proved) for v in verdicts)
     opinion: Any = "not asked"
     if denied:
         checks.append(Check(name="solver", standing="failed", detail="z3 proves it"))
-    if settings.second_opinion and found is not None:
+    if settings.second_opinion and refutation is not None:
         opinion, second = _second(theorem, lambda: arithmetic.second_opinion(theorem, statement, "refuted"))
         checks.append(second)
     checks.append(arithmetic.dimensions(theorem, statement))
-    witness = {n: str(v) for n, v in dict(found.witness).items()} if found is not None else {}  # type: ignore[call-overload]
+    witness = {n: str(v) for n, v in dict(refutation.witness).items()} if refutation is not None else {}  # type: ignore[call-overload]
     return replace(
-        blank, verdict="refuted" if found is not None else word, evidence="witness" if found is not None else "", witness=witness,
+        blank, verdict="refuted" if refutation is not None else word, evidence="witness" if refutation is not None else "", witness=witness,
         opinion=opinion, checks=tuple(checks), controls=_controls(theorem, arithmetic.control),
     )  # fmt: skip
 
 
 def _witness(verdicts: list[Verdict]) -> dict[str, str]:
-    found = next(v for v in verdicts if isinstance(v, Refuted))
-    return {n: str(v) for n, v in dict(found.witness).items()}  # type: ignore[call-overload]
+    refutation = next(v for v in verdicts if isinstance(v, Refuted))
+    return {n: str(v) for n, v in dict(refutation.witness).items()}  # type: ignore[call-overload]
 
 
 _LEMMAS: dict[tuple[str, str], str] = {}

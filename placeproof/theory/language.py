@@ -354,29 +354,29 @@ def definitions(functions: Iterable[Function]) -> tuple[Definition, ...]:
 
     Raises StatementError for functions that are defined by one another, or two of one name.
     """
-    found: dict[Function, Definition] = {}
+    ordered: dict[Function, Definition] = {}
 
     def visit(function: Function, path: tuple[Function, ...]) -> None:
         if function in path:
             raise StatementError(f"{function.name} is defined by way of itself: {' -> '.join(f.name for f in (*path, function))}")
-        if function in found or not isinstance(function, Recursive):
+        if function in ordered or not isinstance(function, Recursive):
             return
         made, uses = function.definition()
         for used in sorted(uses, key=lambda f: f.name):
             visit(used, (*path, function))
-        found[function] = made
+        ordered[function] = made
 
     for function in sorted(functions, key=lambda f: f.name):
         visit(function, ())
-    names = [d.name for d in found.values()]
+    names = [d.name for d in ordered.values()]
     if len(set(names)) != len(names):
         raise StatementError("two functions have one name")
-    return tuple(found.values())
+    return tuple(ordered.values())
 
 
 def periods(functions: Iterable[Function]) -> dict[str, str]:
     """The periods of arbitrary functions, those that definitions speak of too."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     waiting, seen = list(functions), set()
     while waiting:
         function = waiting.pop()
@@ -386,5 +386,5 @@ def periods(functions: Iterable[Function]) -> dict[str, str]:
         if isinstance(function, Recursive):
             waiting += function.definition()[1]
         elif function.period is not None:
-            found[function.name] = function.period
-    return found
+            by_name[function.name] = function.period
+    return by_name

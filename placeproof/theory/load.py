@@ -50,10 +50,10 @@ def load(wanted: Iterable[str] = ()) -> Loaded:
         file, _, one = text.partition("::")
         path = expanded(file)
         if one:
-            found = [t for t in _load_path(path, loaded) if t.name == one]
-            if not found and not loaded.problems.found:
+            theorems = [t for t in _load_path(path, loaded) if t.name == one]
+            if not theorems and not loaded.problems.found:
                 loaded.problems.add("PP401", f"`{file}` has no theorem `{one}`", help=f"`placeproof check {file}` checks those that it has")
-            _add(loaded, found)
+            _add(loaded, theorems)
         elif path.suffix == ".py" or os.path.isdir(path):
             _add(loaded, _load_path(path, loaded))
         else:
@@ -61,11 +61,11 @@ def load(wanted: Iterable[str] = ()) -> Loaded:
     if names or not list(wanted):
         own = _load_path(suite(), loaded)
         for name in names or [""]:
-            found = [t for t in own if not name or name in (t.id, t.topic)]
-            if not found:
+            theorems = [t for t in own if not name or name in (t.id, t.topic)]
+            if not theorems:
                 hint = suggestion(name, {t.id for t in own} | {t.topic for t in own}) or "`placeproof list theorems` shows them"
                 loaded.problems.add("PP401", f"there is no theorem `{name}`", help=hint)
-            _add(loaded, found)
+            _add(loaded, theorems)
     return loaded
 
 

@@ -109,15 +109,15 @@ def _read(event: str, arguments: tuple[Any, ...]) -> tuple[str, ...]:
         return ()
     if arguments and isinstance(arguments[0], int):
         return ()  # it was open before
-    said = os.fsdecode(arguments[0] if arguments and arguments[0] is not None else ".")
-    path = os.path.abspath(said)
+    given = os.fsdecode(arguments[0] if arguments and arguments[0] is not None else ".")
+    path = os.path.abspath(given)
     if path.endswith(".pyc"):
         path = _source(path)
     if path.startswith(_INSTALLED) or path in ("/dev/null", "/dev/urandom"):
         return ()
-    if event == "open" and arguments[1] is None and not os.path.isabs(said):
-        raise OSError(f"{said}: relative to which folder, nobody tells")  # os.open, perhaps with dir_fd
-    return (path,) if os.path.isabs(said) else (path, said)
+    if event == "open" and arguments[1] is None and not os.path.isabs(given):
+        raise OSError(f"{given}: relative to which folder, nobody tells")  # os.open, perhaps with dir_fd
+    return (path,) if os.path.isabs(given) else (path, given)
 
 
 def _source(path: str) -> str:

@@ -263,10 +263,10 @@ def derived(subject: str | Strategy | Template | Program, *, groups: bool = Fals
 
 
 def _flat(goals: Iterable[Goal | Iterable[Goal]]) -> tuple[Goal, ...]:
-    found: list[Goal] = []
+    relations: list[Goal] = []
     for goal in goals:
-        found += [goal] if isinstance(goal, Goal) else list(goal)
-    for goal in found:
+        relations += [goal] if isinstance(goal, Goal) else list(goal)
+    for goal in relations:
         if not isinstance(goal, Goal):
             raise StatementError(f"{goal!r} is no relation")
-    return tuple(found)
+    return tuple(relations)

@@ -207,8 +207,8 @@ class Theorem:
         domain = self.domains[name]
         if domain.least is None:
             return None
-        at = term(value).expr if value is not None else sympy.Symbol(name)
-        return Relation(sympy.Integer(domain.least), "<" if domain.strict else "<=", at)
+        symbol = term(value).expr if value is not None else sympy.Symbol(name)
+        return Relation(sympy.Integer(domain.least), "<" if domain.strict else "<=", symbol)
 
 
 def theorem(
@@ -266,34 +266,35 @@ def _misfits(where: str, given: Mapping[str, Any]) -> list[tuple[str, str, str]]
 def _declare(function: Callable[..., Any], expect: Expectation | None, cite: Sequence[str], level: int, skip: Mapping[str, str]) -> Theorem:
     code, misfits = function.__code__, _misfits(function.__name__, {"cite": cite, "skip": skip})
     cite, skip = cite if _ARE["cite"][0](cite) else (), skip if _ARE["skip"][0](skip) else {}
-    found = Theorem(
+    declared = Theorem(
         name=function.__name__, topic=function.__module__.rpartition(".")[2], function=function, path=code.co_filename,
         line=code.co_firstlineno, expect=expect or Open(""), cite=tuple(cite), level=level, skip=skip, domains={}, problems=misfits,
     )  # fmt: skip
-    before = function.__globals__.get(found.name)
-    if isinstance(before, Theorem) and before.path == found.path:
-        found.problems.append(("PP403", f"line {before.line} has another theorem of this name", "each has a name of its own"))
+    before = function.__globals__.get(declared.name)
+    if isinstance(before, Theorem) and before.path == declared.path:
+        declared.problems.append(("PP403", f"line {before.line} has another theorem of this name", "each has a name of its own"))
     if not isinstance(expect, Proved | Refuted | Open):
-        found.problems.append(("PP403", "no expectation", "write `@theorem(expect=Proved(), cite=...)`, or Refuted(...) or Open(...)"))
+        declared.problems.append(("PP403", "no expectation", "write `@theorem(expect=Proved(), cite=...)`, or Refuted(...) or Open(...)"))
     else:
-        found.problems += _misfits(found.name, {part.name: getattr(expect, part.name) for part in fields(expect)})
+        declared.problems += _misfits(declared.name, {part.name: getattr(expect, part.name) for part in fields(expect)})
     if level not in LEVELS:
-        found.problems.append(("PP403", f"level {level} is none of 0, 1 and 2", "a level says how long a solver may take"))
+        declared.problems.append(("PP403", f"level {level} is none of 0, 1 and 2", "a level says how long a solver may take"))
     for name, reason in skip.items():
         if name not in OPTIONAL or not reason.strip():
-            found.problems.append(("PP403", f"the check `{name}` cannot be skipped like this", f"of {', '.join(OPTIONAL)}, with a reason"))
-    if not found.says:
-        found.problems.append(("PP403", "no docstring", "say in a sentence what the theorem states"))
+            remedy = f"of {', '.join(OPTIONAL)}, with a reason"
+            declared.problems.append(("PP403", f"the check `{name}` cannot be skipped like this", remedy))
+    if not declared.says:
+        declared.problems.append(("PP403", "no docstring", "say in a sentence what the theorem states"))
     if not cite and expect is not None and not misfits:
-        found.problems.append(("PP404", "no source", "cite=... names an entry of references.bib"))
+        declared.problems.append(("PP404", "no source", "cite=... names an entry of references.bib"))
     for name in inspect.signature(function).parameters:
         domain = _domain(function, name)
         if isinstance(domain, str):
             shown = function.__annotations__.get(name, "missing")
-            found.problems.append(("PP402", f"the annotation of `{name}` is {shown!r}, and {domain}", f"one of {', '.join(DOMAINS)}"))
+            declared.problems.append(("PP402", f"the annotation of `{name}` is {shown!r}, and {domain}", f"one of {', '.join(DOMAINS)}"))
         else:
-            found.domains[name] = domain
-    return found
+            declared.domains[name] = domain
+    return declared
 
 
 def _domain(function: Callable[..., Any], name: str) -> Domain | str:

@@ -200,10 +200,10 @@ def _counted(d: ModelDerivation) -> Section:
 def _states(d: ModelDerivation) -> Section:
     rows: list[tuple[Cell, ...]] = []
     for costs in d.step.at(d.costs[0].stage):
-        of = " of experts" if costs.experts else ""
-        rows += [(f"{state}{of}", costs.memory[state]) for state in ("parameters", "gradients", "optimizer")]
-        rows.append((f"gathered{of}", costs.memory["transient"]))
-        rows += [(f"on the host{of}", host)] if (host := costs.memory["host"]) != 0 else []
+        whose = " of experts" if costs.experts else ""
+        rows += [(f"{state}{whose}", costs.memory[state]) for state in ("parameters", "gradients", "optimizer")]
+        rows.append((f"gathered{whose}", costs.memory["transient"]))
+        rows += [(f"on the host{whose}", host)] if (host := costs.memory["host"]) != 0 else []
     return section("model states of one device, bytes, in its P parameters and the U of its largest unit", Table(rows))
 
 

@@ -88,9 +88,9 @@ def _bars(bars: Sequence[Stack], memory: Fraction | None, left: float, top: floa
                 x += float(size) * scale
         yield written(x + 4, y + 12, f"{float(sum(bar.parts)) / 1e9:.4g}")
     if memory is not None:
-        at = left + float(memory) * scale
-        yield upright("memory", at, top - 6, bottom)
-        yield written(at, top - 9, f"a device has {float(memory) / 1e9:g} GB", anchor="end")
+        end = left + float(memory) * scale
+        yield upright("memory", end, top - 6, bottom)
+        yield written(end, top - 9, f"a device has {float(memory) / 1e9:g} GB", anchor="end")
 
 
 def _axis(most: float, name: str, left: float, top: float, bottom: float) -> Iterator[str]:

@@ -88,8 +88,8 @@ def _percent(share: Fraction) -> str:
 
 def _kinds(table: Timetable) -> list[Kind]:
     """The kinds of passes that occur, in their usual order."""
-    found = {one.kind for device in table.runs for run in device for one in run.slot}
-    return [kind for kind in Kind if kind in found]
+    occurring = {one.kind for device in table.runs for run in device for one in run.slot}
+    return [kind for kind in Kind if kind in occurring]
 
 
 def _entries(table: Timetable) -> list[tuple[str, str]]:

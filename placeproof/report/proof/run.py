@@ -42,9 +42,9 @@ class _Noted(Problem):
 
     def overflows(self, element: Element, step: int) -> bool:
         """Noted as 1 or 0."""
-        found = super().overflows(element, step)
-        self.noted[overflow_name(element, step)] = Fraction(found)
-        return found
+        overflow = super().overflows(element, step)
+        self.noted[overflow_name(element, step)] = Fraction(overflow)
+        return overflow
 
 
 def of_step(program: Resolved, setup: Setup, what: Difference | Fault) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def of_step(program: Resolved, setup: Setup, what: Difference | Fault) -> dict[s
         "reference": _tables(of_truth(both.truth)),
         "shown": _shown(what) if isinstance(what, Difference) else None,
         "ends": [{"device": dict(p.here), **_tables(of_device(p))} for p in both.places] if fault is None else None,
-        "stuck": [dict(at) for at in fault.devices] if fault is not None else None,
+        "stuck": [dict(device) for device in fault.devices] if fault is not None else None,
     }
 
 
@@ -100,8 +100,8 @@ def _draw_all(problem: Problem, samples: Iterable[tuple[int, ...]], steps: int, 
     batches = [*range(problem.layout.setup.microbatches), None]
     sizes = problem.layout.sizes if any(c.op == "random" for c in called) else {}
     for draw, batch, step in itertools.product(draws, batches, range(steps)) if sizes else ():
-        for at in itertools.product(*map(range, sizes.values())):
-            problem.key(draw, batch, step, dict(zip(sizes, at, strict=True)))
+        for place in itertools.product(*map(range, sizes.values())):
+            problem.key(draw, batch, step, dict(zip(sizes, place, strict=True)))
 
 
 def _shown(what: Difference) -> str:
@@ -113,7 +113,7 @@ def _shown(what: Difference) -> str:
 
 def _samples(layout: Layout, setup: Setup) -> tuple[tuple[int, ...], ...]:
     places = itertools.product(*(range(layout.sizes[f]) for f in layout.sample_factors))
-    return tuple((*at, i) for at in places for i in range(setup.microbatches))
+    return tuple((*place, i) for place in places for i in range(setup.microbatches))
 
 
 def _owners(program: Resolved, layout: Layout) -> Iterable[dict[str, Any]]:
@@ -121,17 +121,17 @@ def _owners(program: Resolved, layout: Layout) -> Iterable[dict[str, Any]]:
     orders = {c.choice("order") for s in statements(program.body) for c in calls(s) if c.op == "part"}
     stages = range(layout.stage_count) if layout.tied_elements else range(1)
     for factor, order, stage in itertools.product(layout.sizes, sorted(orders | {"blocked"}), stages):
-        of = " ".join(map(str, layout.owners(factor, stage, order)))
-        yield {"along": factor, "order": order, "stage": stage, "of": of}
+        owners = " ".join(map(str, layout.owners(factor, stage, order)))
+        yield {"along": factor, "order": order, "stage": stage, "of": owners}
 
 
 def _tables(rows: Iterable[Row]) -> dict[str, Any]:
     """Numbers by table and element; null for what was computed from what is not held."""
-    found: dict[str, Any] = {"parameters": {}, "optimizer": {}, "gradients": {}}
+    tables: dict[str, Any] = {"parameters": {}, "optimizer": {}, "gradients": {}}
     for table, element, row in rows:
         shown = [_known(n) for n in row]
-        found[table][in_words(element)] = None if None in shown else shown if table == "optimizer" else shown[0]
-    return found
+        tables[table][in_words(element)] = None if None in shown else shown if table == "optimizer" else shown[0]
+    return tables
 
 
 def _known(value: Any) -> str | None:
@@ -148,7 +148,7 @@ def of_block(program: Resolved, found: tensors.Found) -> dict[str, Any]:
     try:
         many = [o.value for o in mesh.run()]
         devices = mesh.arrays.coordinates(True)
-        ends = [{"device": at, "returns": [_returned(v, tuple(at.values())) for v in many]} for at in devices]
+        ends = [{"device": device, "returns": [_returned(v, tuple(device.values())) for v in many]} for device in devices]
     except FaultError:
         ends = None
     lines = [(o.line, o.name) for o in (Output(call=c, value=t.value) for c, t in zip(program_returns(program), truth, strict=True))]

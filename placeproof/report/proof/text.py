@@ -76,13 +76,13 @@ def _proved(subject: str, judged: Judged) -> Section:
 
 def _refuted(subject: str, judged: Judged) -> Section:
     assert judged.found is not None
-    about, found = judged.about, judged.found
+    about, counterexample = judged.about, judged.found
     lines = []
     if about is not None:
         lines += ["", f"error: {about.condition} is broken"]
         lines += excerpt(about.place) if about.place is not None else []
         lines.append(f"   = it does not hold that {about.name}")
-    lines += _of_tensors(judged.program, found) if isinstance(found, tensors.Found) else _of_step(judged, found)
+    lines += _of_tensors(judged.program, counterexample) if isinstance(counterexample, tensors.Found) else _of_step(judged, counterexample)
     return section(f"{subject}: refuted", Code(lines))
 
 
@@ -102,9 +102,10 @@ def _of_step(judged: Judged, found: Found) -> list[str]:
 
 
 def _explained(judged: Judged) -> list[str]:
-    said, left = explain(judged.program, judged.options.without)
+    explanation, left = explain(judged.program, judged.options.without)
     lines = [f"   =   line {one.line}: `{one.name}` is {one.holds}" for one in left]
-    return [*([f"   = {said}"] if said is not None else []), *(["   = what lines leave of the gradient", *lines] if len(lines) > 1 else [])]
+    shown = [f"   = {explanation}"] if explanation is not None else []
+    return [*shown, *(["   = what lines leave of the gradient", *lines] if len(lines) > 1 else [])]
 
 
 def _of_tensors(program: Resolved, found: tensors.Found) -> list[str]:

@@ -63,17 +63,17 @@ def certified(theorem: Theorem, statement: Holds | ByInduction) -> bool:
 
 def witness_of(theorem: Theorem, given: Any) -> dict[str, Fraction]:
     """The values that a declaration names. Raises StatementError for a wrong name or number."""
-    found = {}
+    values = {}
     for name, value in dict(given).items():
         if name not in theorem.domains:
             raise StatementError(f"the witness of {theorem.name} names `{name}`, which is no parameter")
         if isinstance(value, float):
             raise StatementError(f"the witness of {theorem.name} has the inexact number {value!r}; write a fraction in quotes")
         try:
-            found[name] = Fraction(value)
+            values[name] = Fraction(value)
         except (ValueError, TypeError) as error:
             raise StatementError(f"the witness of {theorem.name} has no number for `{name}`: {value!r}") from error
-    return found
+    return values
 
 
 def refutation(theorem: Theorem, statement: Holds | ByInduction, at: dict[str, Fraction]) -> tuple[Refuted | None, str]:
@@ -84,9 +84,9 @@ def refutation(theorem: Theorem, statement: Holds | ByInduction, at: dict[str, F
     parts = claims(theorem, statement)
     if set(at) == set(theorem.domains):
         arbitrary = 20 if Sampler(theorem, statement).statement_functions() else 1
-        found = [refute(c, at, drawn(seed)) for seed in range(arbitrary) for c in parts]
-        good = [v for v in found if isinstance(v, Refuted)]
-        return (good[0], "") if good else (None, "; ".join(dict.fromkeys(v.why for v in found if isinstance(v, Unknown))))
+        refutations = [refute(c, at, drawn(seed)) for seed in range(arbitrary) for c in parts]
+        good = [v for v in refutations if isinstance(v, Refuted)]
+        return (good[0], "") if good else (None, "; ".join(dict.fromkeys(v.why for v in refutations if isinstance(v, Unknown))))
     for values, table in Sampler(theorem, statement).points(1, 2_000):
         for claim in parts:
             verdict = refute(claim, {**values, **at}, table)
@@ -160,8 +160,8 @@ def second_opinion(theorem: Theorem, statement: Holds | ByInduction, word: str) 
     """What cvc5 says of the same queries."""
     if "cvc5" not in available():
         return "not asked", Check(name="second solver", standing="not applicable", detail="cvc5 is not installed")
-    found = verdicts(theorem, statement, "cvc5")
-    words = [_word(v) for v in found]
+    answers = verdicts(theorem, statement, "cvc5")
+    words = [_word(v) for v in answers]
     if word == "proved":
         opinion = "agree" if all(w == "proved" for w in words) else "disagree" if "refuted" in words else "silent"
     else:
@@ -211,10 +211,10 @@ def control(theorem: Theorem, one: Control) -> Check:
         return Check(name=one.label, standing="failed", detail="it should be proved, and was not")
     if one.refuted_at is None:
         raise StatementError(f"the control `{one.label}` of {theorem.name} does not say where it fails: refuted_at={{...}}")
-    found, why = refutation(theorem, statement, witness_of(theorem, one.refuted_at))
-    if found is None:
+    counterexample, why = refutation(theorem, statement, witness_of(theorem, one.refuted_at))
+    if counterexample is None:
         return Check(name=one.label, standing="failed", detail=f"it should fail at {dict(one.refuted_at)}: {why}")
-    return Check(name=one.label, standing="passed", detail=f"fails at {shown(dict(found.witness))}")  # type: ignore[call-overload]
+    return Check(name=one.label, standing="passed", detail=f"fails at {shown(dict(counterexample.witness))}")  # type: ignore[call-overload]
 
 
 def dimensions(theorem: Theorem, statement: Holds | ByInduction) -> Check:
@@ -250,8 +250,8 @@ def _power(theorem: Theorem, claim: Claim, values: dict[str, Fraction], unit: st
 def witness(theorem: Theorem, statement: Holds | ByInduction) -> tuple[Refuted | None, str]:
     """The refutation at the witness that is declared."""
     assert isinstance(theorem.expect, ExpectRefuted)
-    at = witness_of(theorem, theorem.expect.witness)
-    missing = sorted(set(theorem.domains) - set(at))
+    values = witness_of(theorem, theorem.expect.witness)
+    missing = sorted(set(theorem.domains) - set(values))
     if missing:
         raise StatementError(f"the witness of {theorem.name} gives no value for `{missing[0]}`")
-    return refutation(theorem, statement, at)
+    return refutation(theorem, statement, values)

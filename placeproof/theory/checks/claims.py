@@ -10,14 +10,14 @@ from placeproof.theory.theorem import Theorem
 
 def hypotheses(theorem: Theorem, statement: Holds | ByInduction) -> tuple[Named, ...]:
     """The hypotheses with their names: the bounds of the domains, then those that the statement gives. Lemmas are none."""
-    found = []
+    bounds = []
     for name, domain in theorem.domains.items():
         relation = theorem.bound(name)
         if relation is not None:
-            found.append(Named(name=str(domain.bound(name)), fact=relation))
-    if isinstance(statement, ByInduction) and (begun := f"{statement.on} >= {statement.start}") not in {n.name for n in found}:
-        found.append(Named(name=begun, fact=statement.begun()))
-    return (*found, *(Named(name=str(g.relation()), fact=g.relation()) for g in statement.what.given))
+            bounds.append(Named(name=str(domain.bound(name)), fact=relation))
+    if isinstance(statement, ByInduction) and (begun := f"{statement.on} >= {statement.start}") not in {n.name for n in bounds}:
+        bounds.append(Named(name=begun, fact=statement.begun()))
+    return (*bounds, *(Named(name=str(g.relation()), fact=g.relation()) for g in statement.what.given))
 
 
 def claims(theorem: Theorem, statement: Holds | ByInduction, without: str | None = None) -> tuple[Claim, ...]:

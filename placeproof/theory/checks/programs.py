@@ -122,14 +122,14 @@ def exact(one: Programs) -> Check:
         return Check(name=name, standing="passed", detail="replayed by the simulator")
     program = one.judged.program
     if program.tensors:
-        found: object = tensors.search(program, seconds=4 * RUNS)
+        searched: object = tensors.search(program, seconds=4 * RUNS)
     else:
-        found = search(program, without=one.dropped(), ranges=one.ranges, seconds=RUNS)
-    if not isinstance(found, Searched):
+        searched = search(program, without=one.dropped(), ranges=one.ranges, seconds=RUNS)
+    if not isinstance(searched, Searched):
         return Check(name=name, standing="failed", detail="a small run differs")
-    if not found.runs:
+    if not searched.runs:
         return Check(name=name, standing="failed", detail="no small run was possible")
-    return Check(name=name, standing="passed", detail=f"no difference in small runs up to {found.largest}")
+    return Check(name=name, standing="passed", detail=f"no difference in small runs up to {searched.largest}")
 
 
 def brittle(one: Programs, seeds: int) -> Check:
@@ -151,8 +151,8 @@ def control(theorem: Theorem, one: Control) -> Check:
         raise StatementError(f"the control `{one.label}` of {theorem.name} is not about a program, and the theorem is")
     judged = Programs(theorem, statement).judged
     if one.proved:
-        found = judged.word == "proved"
-        return Check(name=one.label, standing="passed" if found else "failed", detail=f"{judged.word}, and it should be proved")
+        proved = judged.word == "proved"
+        return Check(name=one.label, standing="passed" if proved else "failed", detail=f"{judged.word}, and it should be proved")
     if one.breaks is None:
         raise StatementError(f"the control `{one.label}` of {theorem.name} does not say what it breaks: breaks='gradient integrity'")
     broken = judged.about.condition if judged.about is not None else "nothing that has a name"
