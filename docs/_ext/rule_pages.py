@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipe_tables import code, formula, plain, table
 
-from placeproof.framework_rules import MEANINGS, SYSTEMS, Kind, Rule, of_system, rules
+from placeproof.framework_rules import MEANINGS, SYSTEMS, Rule, RuleKind, of_system, rules
 from placeproof.framework_rules.evidence import Compared, Verdict, agreement, examine
 from placeproof.framework_rules.questions import Question, questions
 from placeproof.report.framework_rules import facts, witness
@@ -24,10 +24,10 @@ def kinds() -> str:
 def counts() -> str:
     """How many rules of each kind each system has."""
     found = Counter((rule.system, rule.kind) for rule in rules().values())
-    rows = [[title, *(str(found[key, kind]) for kind in Kind), str(len(of_system(key)))] for key, title in SYSTEMS.items()]
+    rows = [[title, *(str(found[key, kind]) for kind in RuleKind), str(len(of_system(key)))] for key, title in SYSTEMS.items()]
     total = Counter(rule.kind for rule in rules().values())
-    rows.append(["all", *(str(total[kind]) for kind in Kind), str(len(rules()))])
-    return table(["system", *(kind.value for kind in Kind), "all"], rows)
+    rows.append(["all", *(str(total[kind]) for kind in RuleKind), str(len(rules()))])
+    return table(["system", *(kind.value for kind in RuleKind), "all"], rows)
 
 
 def listed() -> str:
@@ -42,11 +42,11 @@ def _of(system: str) -> str:
 
 def witnesses() -> str:
     """Of each semantic rule, the run that refutes a step which breaks it."""
-    rows = [(code(rule.id), plain(v.subject), plain(witness(v.judged))) for rule in _kind(Kind.SEMANTIC) for v in _refuted(rule)]
+    rows = [(code(rule.id), plain(v.subject), plain(witness(v.judged))) for rule in _kind(RuleKind.SEMANTIC) for v in _refuted(rule)]
     return table(["rule", "a step that breaks it", "refuted by"], rows)
 
 
-def _kind(kind: Kind) -> list[Rule]:
+def _kind(kind: RuleKind) -> list[Rule]:
     return [rule for rule in rules().values() if rule.kind is kind]
 
 
@@ -56,7 +56,7 @@ def _refuted(rule: Rule) -> list[Verdict]:
 
 def prices() -> str:
     """What a step that breaks a rule costs more than one that keeps it."""
-    found = [(rule, one) for rule in _kind(Kind.COST) for one in examine(rule) if isinstance(one, Compared) and one.pair.key]
+    found = [(rule, one) for rule in _kind(RuleKind.COST) for one in examine(rule) if isinstance(one, Compared) and one.pair.key]
     rows = [
         (code(r.id), code(c.pair.of), code(c.pair.against), plain(c.pair.key.partition(".")[2]), formula(c.differences[c.pair.key]))
         for r, c in found

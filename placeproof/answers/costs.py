@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from placeproof.answers import subject as subjects
 from placeproof.answers.answer import Answer, Asked, Setting, answer, asked, texts
-from placeproof.answers.models import Clock, Run, derived, timed
+from placeproof.answers.models import Clock, ModelRun, derived, timed
 from placeproof.answers.numbers import Settings, degrees
 from placeproof.answers.shapes import mesh_of, options_of
 from placeproof.core.diagnostics import Problems
@@ -182,7 +182,7 @@ def model_formulas(
     strategy = target if isinstance(target, Strategy) else subjects.refuse_program(target.name)
     read = subjects.model(model) if isinstance(model, str) else model
     known = degrees(strategy.axes, strategy.schedule.microbatches)
-    run = Run(recompute=recompute, layers=stages, widths=widths or {}, fp8=fp8, padding=vocab_padding)
+    run = ModelRun(recompute=recompute, layers=stages, widths=widths or {}, fp8=fp8, padding=vocab_padding)
     settings = Settings(given=texts(numbers), precision=precision, imported=imported)
     d, rest = derived(read, strategy, run, settings.numbers(degrees=known))
     return answer(ModelFormulas, d, numbers=rest)

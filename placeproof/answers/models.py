@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ModelRun:
     """How a model is run. ``recompute``: None for what a strategy says; ``layers``: of each pipeline stage; ``widths``: those that were
     given; ``padding``: see :func:`placeproof.cost.model.vocabulary.padded`, 0 for none."""
 
@@ -44,7 +44,7 @@ class Clock:
     overlap: Overlap = DEFAULT_OVERLAP
 
 
-def derived(model: Model, strategy: Strategy, run: Run, numbers: Numbers) -> tuple[ModelDerivation, Numbers]:
+def derived(model: Model, strategy: Strategy, run: ModelRun, numbers: Numbers) -> tuple[ModelDerivation, Numbers]:
     """The derivation for a model of the sizes that the numbers set, and the other numbers.
 
     Raises InputError where the model cannot have these sizes, or cannot be run that way.
@@ -57,7 +57,7 @@ def derived(model: Model, strategy: Strategy, run: Run, numbers: Numbers) -> tup
     return d, rest
 
 
-def derived_as_linked(linked: Linked, run: Run) -> ModelDerivation:
+def derived_as_linked(linked: Linked, run: ModelRun) -> ModelDerivation:
     """The derivation of a linked program, of which ``run`` says widths alone. Raises InputError."""
     d = derive_linked(linked, widths={**WIDTHS, **run.widths}, fp8=run.fp8)
     require_names(d, run.widths)

@@ -21,7 +21,7 @@ from typer.models import OptionInfo
 from placeproof.core.diagnostics import Problems, refuse, suggestion
 
 if TYPE_CHECKING:
-    from placeproof.answers.models import Clock, Run
+    from placeproof.answers.models import Clock, ModelRun
     from placeproof.answers.numbers import Settings
     from placeproof.answers.subject import Subject
     from placeproof.report.document import Document
@@ -224,14 +224,14 @@ class OfModel:
             listed = ", ".join(f"`{name}`" for name in self.given)
             problems.add("PP104", f"options that speak of a model need one: {listed}", help="for example `--model llama3-8b`")
 
-    def run(self, problems: Problems) -> Run:
+    def run(self, problems: Problems) -> ModelRun:
         """How the model is run; what is wrong is added to the problems."""
-        from placeproof.answers.models import Run
+        from placeproof.answers.models import ModelRun
         from placeproof.cost.model.recomputation import words
 
         with problems.collecting():
             words("none" if self.recompute is None else self.recompute)
-        return Run(
+        return ModelRun(
             recompute=self.recompute,
             layers=_layers(self.stages, problems),
             widths=_widths(self.width or (), problems),

@@ -39,7 +39,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class Realisation:
     """What a strategy says of time rather than of place. None: it says nothing, and another strategy may.
 
     ``microbatches``: passes per update, a number or "symbolic". ``in_flight``: the order of micro-batches in a pipeline, by the name of a
@@ -93,7 +93,7 @@ NEUTRAL: dict[str, object] = {
     "norms": "once",
     "experts": "split",
 }
-SCHEDULE_FIELDS = tuple(f.name for f in fields(Schedule))
+SCHEDULE_FIELDS = tuple(f.name for f in fields(Realisation))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class Strategy:
     parts: tuple[str, ...]
     axes: tuple[Axis, ...]
     entries: tuple[Entry, ...]
-    schedule: Schedule
+    schedule: Realisation
     needs: tuple[tuple[str, str], ...] = ()
     approximates: tuple[str, ...] = ()
     title: str = ""
@@ -248,7 +248,7 @@ def _entries(members: list[Strategy], problems: Problems) -> tuple[Entry, ...]:
     return tuple(sorted(entries, key=lambda e: (list(STATES).index(e.state), e.axis, e.groups, e.mode.symbol, e.owner)))
 
 
-def _schedule(members: list[Strategy], problems: Problems) -> Schedule:
+def _schedule(members: list[Strategy], problems: Problems) -> Realisation:
     said: dict[str, tuple[object, str]] = {}
     for member in members:
         for name in SCHEDULE_FIELDS:
@@ -264,4 +264,4 @@ def _schedule(members: list[Strategy], problems: Problems) -> Schedule:
                     f"`{owner}` sets {name} to {first}, and `{member.name}` sets it to {value}",
                     help="say it once, or the same in both",
                 )
-    return Schedule(**{name: value for name, (value, _) in said.items()})  # type: ignore[arg-type]
+    return Realisation(**{name: value for name, (value, _) in said.items()})  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.framework_rules.domains import apart, grid, size
 from placeproof.framework_rules.formula import Facts, Formula
 from placeproof.framework_rules.subjects import filled, read_subject
-from placeproof.framework_rules.table import Kind, Line, Pair, Rule
+from placeproof.framework_rules.table import Line, Pair, Rule, RuleKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,18 +121,18 @@ def complaints(rule: Rule, found: tuple[Found, ...]) -> Iterator[str]:
     drawn, mixed = rule.line is not None, rule.line is not None and rule.line.stricter is not None
     priced = bool(rule.saves_nothing or rule.dearer or rule.costs)
     demands = {
-        Kind.SEMANTIC: (bool(proved and refuted), "a semantic rule shows a step that is proved and one that is refuted"),
-        Kind.SHAPE: (
+        RuleKind.SEMANTIC: (bool(proved and refuted), "a semantic rule shows a step that is proved and one that is refuted"),
+        RuleKind.SHAPE: (
             drawn and (mixed or not (proved or priced)),
             "a rule about shapes shows a line; proofs and costs belong to what the line allows",
         ),
-        Kind.COST: (bool(proved) and priced, "a rule about cost shows a step that breaks it, proved, and what it costs"),
-        Kind.ENGINEERING: (not priced and not drawn and not rule.refused, "what draws a line or has a price is no matter of engineering"),
+        RuleKind.COST: (bool(proved) and priced, "a rule about cost shows a step that breaks it, proved, and what it costs"),
+        RuleKind.ENGINEERING: (not (priced or drawn or rule.refused), "what draws a line or has a price is no matter of engineering"),
     }
     met, wanted = demands[rule.kind]
     if not met:
         yield wanted
-    if refuted and rule.kind is not Kind.SEMANTIC:
+    if refuted and rule.kind is not RuleKind.SEMANTIC:
         yield "a step that breaks the rule is refuted: the rule is semantic"
 
 

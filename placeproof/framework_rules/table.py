@@ -20,7 +20,7 @@ _FOLDER = Path(__file__).parent
 KIND = FileKind(noun="a file of rules", manual="see the other entries, and docs/reference/rules.md")
 
 
-class Kind(Enum):
+class RuleKind(Enum):
     """What a rule is about, judged from the program that every device runs."""
 
     SEMANTIC = "semantic"  # there is a step that breaks it, and trains something else
@@ -30,11 +30,11 @@ class Kind(Enum):
 
 
 #: What each kind means, in words for users.
-MEANINGS: dict[Kind, str] = {
-    Kind.SEMANTIC: "breaking it trains something else: a step that breaks it is refuted, and one that keeps it is proved",
-    Kind.SHAPE: "breaking it leaves no layout: something does not divide, or there is less of it than devices",
-    Kind.COST: "breaking it is correct, and costs more or saves nothing: by a formula that is derived",
-    Kind.ENGINEERING: "nothing that a program could show forbids it: the system does not implement it, or wants it said in another way",
+MEANINGS: dict[RuleKind, str] = {
+    RuleKind.SEMANTIC: "breaking it trains something else: a step that breaks it is refuted, and one that keeps it is proved",
+    RuleKind.SHAPE: "breaking it leaves no layout: something does not divide, or there is less of it than devices",
+    RuleKind.COST: "breaking it is correct, and costs more or saves nothing: by a formula that is derived",
+    RuleKind.ENGINEERING: "nothing that a program could show forbids it: the system does not implement it, or wants it said in another way",
 }
 
 #: The systems by the prefix of their rules' ids.
@@ -76,7 +76,7 @@ class Line:
 
     formula: Formula
     domains: Mapping[str, tuple[Fact, ...]]
-    stricter: Kind | None = None
+    stricter: RuleKind | None = None
     stricter_why: str = ""
     looser_why: str = ""
 
@@ -94,7 +94,7 @@ class Rule:
     says: str
     formula: Formula
     citation: str
-    kind: Kind
+    kind: RuleKind
     why: str
     proved: tuple[str, ...] = ()
     refuted: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ def _rule(row: Table) -> Rule:
         domains={name: own[name] if name in own else domain(name) for name in names},
         **{key: said.pop(key) for key in ("stricter", "stricter_why", "looser_why")},
     )
-    return Rule(says=said.pop("rule"), kind=said.pop("class") or Kind.SHAPE, line=drawn if "line" in row.data else None, **said)
+    return Rule(says=said.pop("rule"), kind=said.pop("class") or RuleKind.SHAPE, line=drawn if "line" in row.data else None, **said)
 
 
 def domains(table: Table, key: str) -> dict[str, tuple[Fact, ...]]:
@@ -193,9 +193,9 @@ def domains(table: Table, key: str) -> dict[str, tuple[Fact, ...]]:
     return {name: tuple(map(_fact, inner.value(name, is_list, "a list of values") or ())) for name in inner.data}
 
 
-def _kind(row: Table, key: str) -> Kind | None:
-    said = row.choice(key, [kind.value for kind in Kind]) if key == "class" or key in row.data else ""
-    return Kind(said) if said else None
+def _kind(row: Table, key: str) -> RuleKind | None:
+    said = row.choice(key, [kind.value for kind in RuleKind]) if key == "class" or key in row.data else ""
+    return RuleKind(said) if said else None
 
 
 def _template(table: Table) -> Template:

@@ -31,7 +31,7 @@ _FOLDER = Path(__file__).parent / "families"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class StackPart:
     """One part of a stack: blocks in their order, ``times`` times over."""
 
     name: str
@@ -70,7 +70,7 @@ class Family:
     title: str
     source: str
     note: str = ""
-    stack: tuple[Part, ...]
+    stack: tuple[StackPart, ...]
     dims: Mapping[str, Expression]
     defaults: Mapping[str, Expression] = field(default_factory=dict)
     groups: Mapping[str, str] = field(default_factory=dict)
@@ -136,10 +136,10 @@ def _size(table: Table, key: str) -> Expression:
     return table.parsed(key, expression, "1", help='for example "h/a" or "L - 1"')
 
 
-def _stack(table: Table) -> tuple[Part, ...]:
+def _stack(table: Table) -> tuple[StackPart, ...]:
     if not table.data:
         table.refuse("a family has a stack of blocks", help='`[stack.layers]` with `times = "L"` and `blocks = [...]`')
-    parts = tuple(part.record(Part, {"name": part.name}, times=_size, blocks=Table.texts) for part in table.tables())
+    parts = tuple(part.record(StackPart, {"name": part.name}, times=_size, blocks=Table.texts) for part in table.tables())
     for part in parts:
         if not part.blocks:
             help = 'a list of names: `blocks = ["rms_norm", "attention"]`'
@@ -157,7 +157,7 @@ def _option(table: Table) -> Option:
     return Option(name=table.name, default=default, choices=choices)
 
 
-def _programs(table: Table, stack: tuple[Part, ...], options: Mapping[str, Option], folder: Path | None) -> dict[str, Program]:
+def _programs(table: Table, stack: tuple[StackPart, ...], options: Mapping[str, Option], folder: Path | None) -> dict[str, Program]:
     """Every block that is named, read."""
     named: list[tuple[tuple[str, ...], str]] = [(("stack", part.name, "blocks"), block) for part in stack for block in part.blocks]
     for option in options.values():

@@ -15,7 +15,7 @@ from typing import Any
 from placeproof.core import files
 from placeproof.core.bounds import is_count
 from placeproof.core.diagnostics import unknown_name
-from placeproof.core.strategy import NEUTRAL, SCHEDULE_FIELDS, Schedule, Strategy
+from placeproof.core.strategy import NEUTRAL, SCHEDULE_FIELDS, Realisation, Strategy
 from placeproof.core.tables import FileKind, Reader, Table
 
 _FOLDER = Path(__file__).parent
@@ -69,7 +69,7 @@ class Implementation:
     kept: Mapping[str, int] = field(default_factory=dict)
     differences: Mapping[str, str] = field(default_factory=dict)
 
-    def suits(self, schedule: Schedule) -> bool:
+    def suits(self, schedule: Realisation) -> bool:
         """Whether it implements strategies with this schedule; a field that nobody sets has its neutral value."""
         found = {name: getattr(schedule, name) for name in self.when}
         return all(wants in _words(NEUTRAL.get(name) if found[name] is None else found[name]) for name, wants in self.when.items())
@@ -97,7 +97,7 @@ class Profile:
         message, listed = f"profile `{self.name}` has no implementation `{name}`", "its implementations: " + ", ".join(known)
         raise unknown_name(message, name, known, listed)
 
-    def usual(self, part: str, schedule: Schedule) -> Implementation | None:
+    def usual(self, part: str, schedule: Realisation) -> Implementation | None:
         """The usual implementation of a strategy of the catalogue (its name) with a schedule, or None."""
         return next((one for one in self.implementations if part in one.of and one.suits(schedule)), None)
 

@@ -77,7 +77,7 @@ class Code:
     lines: Sequence[str]
 
 
-Part: TypeAlias = Lines | Notes | Table | Reasons | Code
+SectionPart: TypeAlias = Lines | Notes | Table | Reasons | Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Section:
     """A title, which may be empty, and what stands below it."""
 
     title: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SectionPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class Document:
     measure: str = "bytes per device"
 
 
-def section(title: str, *parts: Part) -> Section:
+def section(title: str, *parts: SectionPart) -> Section:
     """A section of these parts."""
     return Section(title, parts)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from placeproof.measure.experiments.experiment import UNITS, Experiment, Line
 from placeproof.report.document import Code, Document, Notes, Section, section
-from placeproof.report.pictures.bars import Bar, Panel, Row, svg
+from placeproof.report.pictures.bars import Bar, BarRow, Panel, svg
 from placeproof.report.renderers import columns
 
 SCHEMA = "placeproof.experiment/1"
@@ -130,7 +130,7 @@ def picture(made: Sequence[Experiment], torch: str) -> str:
     return svg(_outcome(made, torch), _SERIES, panels)
 
 
-def _bars(line: Line) -> Row:
+def _bars(line: Line) -> BarRow:
     numbers = ((line.ideal, figure(line, line.ideal)), (line.predicted, _expected(line)), (line.measured, figure(line, line.measured)))
     shown = [Bar(series=i, value=None if n is None else float(n), text=label) for i, (n, label) in enumerate(numbers)]
-    return Row(label=line.what, bars=tuple(bar for bar in shown if bar.series or line.ideal is not None))
+    return BarRow(label=line.what, bars=tuple(bar for bar in shown if bar.series or line.ideal is not None))

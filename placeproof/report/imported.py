@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from placeproof.importers import SYSTEMS, Imported, Reading, Role
-from placeproof.report.document import Document, Lines, Notes, Part, Section, section
+from placeproof.report.document import Document, Lines, Notes, Section, SectionPart, section
 
 #: So many settings that a system passes over are shown.
 _MOST = 20
@@ -29,7 +29,7 @@ def _sections(imported: Imported) -> Iterator[Section]:
     title = SYSTEMS[imported.system].title
     also = [f"precision  {imported.precision}"] if imported.precision is not None else []
     also += ["numbers    " + ", ".join(f"{name} = {value}" for name, value in imported.numbers.items())] if imported.numbers else []
-    parts: list[Part] = [Notes([*also, *(f"without    {name}" for name in imported.without)])]
+    parts: list[SectionPart] = [Notes([*also, *(f"without    {name}" for name in imported.without)])]
     unknown, left, rest = (imported.of(role) for role in (Role.UNKNOWN, Role.NOT_MODELLED, Role.NO_MATTER))
     if unknown:
         more = [f"and {len(unknown) - _MOST} more"] * (len(unknown) > _MOST)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from placeproof.report.document import Cell, Code, Document, Figure, Lines, Notes, Part, Reasons, Section, Table
+from placeproof.report.document import Cell, Code, Document, Figure, Lines, Notes, Reasons, Section, SectionPart, Table
 from placeproof.report.units import bytes_text, plain
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _section(one: Section) -> Iterator[str]:
         yield from _lines(part)
 
 
-def _lines(part: Part) -> Iterator[str]:
+def _lines(part: SectionPart) -> Iterator[str]:
     match part:
         case Lines(lines) | Code(lines):
             yield from lines
@@ -112,7 +112,7 @@ def markdown(document: Document) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _marked(part: Part, title: str) -> str:
+def _marked(part: SectionPart, title: str) -> str:
     match part:
         case Lines(lines):
             return "  \n".join(map(_word, lines))
@@ -147,7 +147,7 @@ def _hypertext(one: Section) -> str:
     return title + "".join(_element(part) for part in one.parts)
 
 
-def _element(part: Part) -> str:
+def _element(part: SectionPart) -> str:
     match part:
         case Lines([]) | Code([]) | Notes([], _) | Table([], _, _):
             return ""

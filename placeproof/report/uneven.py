@@ -38,7 +38,7 @@ _STAGE_NOTE = "activations, and what is sent of them, are those of equal parts; 
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DeviceRow:
     """What some devices have, by the key of a closed form; None where a symbol has no value. ``stage``: of a model, their stage."""
 
     devices: Devices
@@ -51,16 +51,16 @@ class Row:
         return tuple(f"{axis} {first}" if first == last else f"{axis} {first} to {last}" for axis, (first, last) in self.devices.at.items())
 
 
-def rows_of(forms: Mapping[str, sympy.Expr], shards: Shards, values: Mapping[str, Fraction], stage: str = "") -> list[Row]:
+def rows_of(forms: Mapping[str, sympy.Expr], shards: Shards, values: Mapping[str, Fraction], stage: str = "") -> list[DeviceRow]:
     """A row for each of the devices; ``values`` are those of other symbols."""
     import sympy
 
     put = {n: sympy.Rational(v.numerator, v.denominator) for n, v in values.items()}
     known = {key: expr.xreplace({s: put[str(s)] for s in expr.free_symbols if str(s) in put}) for key, expr in forms.items()}
-    return [Row(one, {key: evaluate(expr, one.values) for key, expr in known.items()}, stage) for one in shards.devices()]
+    return [DeviceRow(one, {key: evaluate(expr, one.values) for key, expr in known.items()}, stage) for one in shards.devices()]
 
 
-def greatest(rows: Sequence[Row]) -> tuple[str, Row, Fraction] | None:
+def greatest(rows: Sequence[DeviceRow]) -> tuple[str, DeviceRow, Fraction] | None:
     """The row with the greatest peak, the first of several; of model states, where peaks are not known; None where neither is."""
     for key in ("memory.peak", "memory.model_states"):
         known = [(value, row) for row in rows if (value := row.values[key]) is not None]
@@ -102,7 +102,7 @@ def _forms(d: Derivation) -> dict[str, sympy.Expr]:
     return {key: d.forms[key] for key in ("memory.model_states", *_COLUMNS) if key in d.forms}
 
 
-def _stage_rows(stages: Sequence[StageCost], d: ModelDerivation, shards: Shards, numbers: Numbers) -> list[Row]:
+def _stage_rows(stages: Sequence[StageCost], d: ModelDerivation, shards: Shards, numbers: Numbers) -> list[DeviceRow]:
     values = {**d.values, **numbers.values}
     return [row for cost in stages for row in rows_of(_stage_forms(cost), shards, values, cost.stage.name)]
 
@@ -115,7 +115,7 @@ def _stage_forms(cost: StageCost) -> dict[str, sympy.Expr]:
     return forms | {"traffic.sent_per_device": sympy.Add(*cost.traffic().values())}
 
 
-def _table(rows: Sequence[Row], shards: Shards) -> tuple[Table, Notes]:
+def _table(rows: Sequence[DeviceRow], shards: Shards) -> tuple[Table, Notes]:
     """A row for each of the devices, and the one that has the most."""
     keys = [k for k in _COLUMNS if k in rows[0].values and (k not in _OPTIONAL or any(r.values[k] != 0 for r in rows))]
     named = any(r.stage for r in rows)
@@ -129,7 +129,7 @@ def _table(rows: Sequence[Row], shards: Shards) -> tuple[Table, Notes]:
     return Table(cells, head, range(names, len(head))), Notes(_greatest(rows))
 
 
-def _greatest(rows: Sequence[Row]) -> list[str]:
+def _greatest(rows: Sequence[DeviceRow]) -> list[str]:
     most = greatest(rows)
     if most is None:
         return []
@@ -138,7 +138,7 @@ def _greatest(rows: Sequence[Row]) -> list[str]:
     return [f"{words[key]}: {bytes_text(value)}, {', '.join((*filter(None, [row.stage]), *row.where))}"]
 
 
-def _data(rows: Sequence[Row], shards: Shards) -> dict[str, Any]:
+def _data(rows: Sequence[DeviceRow], shards: Shards) -> dict[str, Any]:
     most = greatest(rows)
     return {
         "parts": {axis: [str(part) for part in parts] for axis, parts in shards.parts.items()},
@@ -148,7 +148,7 @@ def _data(rows: Sequence[Row], shards: Shards) -> dict[str, Any]:
     }
 
 
-def _at(row: Row) -> dict[str, Any]:
+def _at(row: DeviceRow) -> dict[str, Any]:
     """Which devices a row is of: the first and the last index along each axis, and their fractions."""
     indices = {axis: list(ends) for axis, ends in row.devices.at.items()}
     return {**({"stage": row.stage} if row.stage else {}), "at": indices, "fractions": {n: str(v) for n, v in row.devices.values.items()}}

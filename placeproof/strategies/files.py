@@ -11,7 +11,7 @@ from placeproof.core.bounds import A_COUNT, is_count
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis
 from placeproof.core.modes import MODES
 from placeproof.core.states import STATES
-from placeproof.core.strategy import EXPERT, INNER, MATRIX, NORM, OUTER, SCHEDULE_FIELDS, Entry, Schedule
+from placeproof.core.strategy import EXPERT, INNER, MATRIX, NORM, OUTER, SCHEDULE_FIELDS, Entry, Realisation
 from placeproof.core.tables import FileKind, Table, one_of, shown
 from placeproof.programs.ops import RESERVED
 from placeproof.strategies.template import Option, Template
@@ -100,10 +100,10 @@ def _declared(axis: str, strategy: Table, table: Table, *keys: str) -> None:
         table.refuse(f"`{axis}` is no axis of this strategy", *keys, code=table.kind.unknown, help=f"declare `[axes.{axis}]`")
 
 
-def _schedule(table: Table, key: str) -> Schedule:
+def _schedule(table: Table, key: str) -> Realisation:
     inner = table.table(key)
     inner.known(SCHEDULE_FIELDS)
-    return Schedule(**{name: _setting(inner, name) for name in inner.data if name in SCHEDULE_FIELDS})
+    return Realisation(**{name: _setting(inner, name) for name in inner.data if name in SCHEDULE_FIELDS})
 
 
 def _setting(table: Table, key: str) -> Any:

@@ -11,7 +11,7 @@ from placeproof.core.bounds import A_COUNT, is_count
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.mesh import Axis, axis_order
 from placeproof.core.states import STATES
-from placeproof.core.strategy import NEUTRAL, Entry, Schedule, Strategy, compose
+from placeproof.core.strategy import NEUTRAL, Entry, Realisation, Strategy, compose
 from placeproof.programs.ops import RESERVED
 
 _WORD = re.compile(r"[a-z][a-z0-9_]*")
@@ -69,7 +69,7 @@ class Template:
     source: str
     axes: tuple[Axis, ...]
     entries: tuple[Entry, ...]
-    schedule: Schedule
+    schedule: Realisation
     options: tuple[Option, ...] = ()
     positional: tuple[str, ...] = ()
     needs: tuple[tuple[str, str], ...] = ()

@@ -28,7 +28,7 @@ from placeproof.measure.training.predicted import predicted
 from placeproof.report import experiment as report
 from placeproof.report import renderers
 from placeproof.report.pictures import bars as picture
-from placeproof.report.pictures.bars import Bar, Panel, Row, svg
+from placeproof.report.pictures.bars import Bar, BarRow, Panel, svg
 from placeproof.report.pictures.svg import STYLE
 
 #: As the large model of the experiments, but of one layer.
@@ -133,7 +133,7 @@ def bars(text: str) -> list[float]:
 
 
 def test_the_length_of_a_bar_is_its_number() -> None:
-    rows = tuple(Row(label=f"row {v}", bars=(Bar(series=0, value=v, text=str(v)),)) for v in (1.0, 2.0, 0.0, 7.3))
+    rows = tuple(BarRow(label=f"row {v}", bars=(Bar(series=0, value=v, text=str(v)),)) for v in (1.0, 2.0, 0.0, 7.3))
     one, two, none, most = bars(svg("t", ("a", "b", "c"), [Panel(title="p", axis="x", rows=rows)]))
     assert two == pytest.approx(2 * one, abs=0.11)
     assert most == pytest.approx(7.3 * one, abs=0.5)
@@ -142,7 +142,7 @@ def test_the_length_of_a_bar_is_its_number() -> None:
 
 def test_on_a_logarithmic_axis_a_power_of_ten_is_a_step() -> None:
     values = (1e-12, 1e-14, 1e-16, 0.0)
-    rows = tuple(Row(label="row", bars=(Bar(series=1, value=v, text=str(v)),)) for v in values)
+    rows = tuple(BarRow(label="row", bars=(Bar(series=1, value=v, text=str(v)),)) for v in values)
     text = svg("t", ("a", "b", "c"), [Panel(title="p", axis="x", rows=rows, log=True)])
     first, second, third, none = bars(text)
     assert first - second == pytest.approx(second - third, abs=0.11)

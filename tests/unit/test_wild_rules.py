@@ -14,7 +14,7 @@ import pytest
 
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
-from placeproof.framework_rules import SYSTEMS, Kind, Rule, broken, of_system, rules
+from placeproof.framework_rules import SYSTEMS, Rule, RuleKind, broken, of_system, rules
 from placeproof.framework_rules.domains import grid
 from placeproof.framework_rules.evidence import Agreement, Compared, Found, Verdict, complaints, examine
 from placeproof.framework_rules.formula import Fact, read_formula
@@ -41,7 +41,7 @@ def test_every_rule_of_the_collection_is_judged_once() -> None:
     assert set(COLLECTED) <= set(rules())
     counts = Counter(rule.kind.value for rule in rules().values())
     print(", ".join(f"{n} {kind}" for kind, n in counts.items()))
-    assert set(counts) == {kind.value for kind in Kind}
+    assert set(counts) == {kind.value for kind in RuleKind}
 
 
 @pytest.mark.parametrize("name", sorted(set(rules()) - set(COLLECTED)))
@@ -81,12 +81,12 @@ def test_the_evidence_bears_the_kind_out(name: str) -> None:
 
 
 #: Rules of which a part is of one kind and a part of another: the evidence of the whole would bear these out too.
-MIXED = {"megatron-19": {Kind.COST}, "torchtitan-04": {Kind.COST}, "megatron-27": {Kind.SHAPE}}
+MIXED = {"megatron-19": {RuleKind.COST}, "torchtitan-04": {RuleKind.COST}, "megatron-27": {RuleKind.SHAPE}}
 
 
 @pytest.mark.parametrize("name", rules())
 def test_another_kind_would_be_noticed(name: str) -> None:
-    for kind in set(Kind) - {rules()[name].kind}:
+    for kind in set(RuleKind) - {rules()[name].kind}:
         noticed = bool(list(complaints(replace(rules()[name], kind=kind), found(name))))
         assert noticed is (kind not in MIXED.get(name, set())), kind
 
@@ -103,7 +103,8 @@ def spoiled(rule: Rule) -> list[Rule]:
     if rule.line is not None:
         wrong.append(replace(rule, formula=read_formula("True")))
         wrong.append(replace(rule, line=replace(rule.line, looser_why="" if rule.line.looser_why else "there is none")))
-        other = {"stricter": None, "stricter_why": ""} if rule.line.stricter else {"stricter": Kind.COST, "stricter_why": "there is none"}
+        made_up = {"stricter": RuleKind.COST, "stricter_why": "there is none"}
+        other = {"stricter": None, "stricter_why": ""} if rule.line.stricter else made_up
         wrong.append(replace(rule, line=replace(rule.line, **other)))  # type: ignore[arg-type]
     wrong += [replace(rule, saves_nothing=(replace(p, against="zero3 * accumulate"),)) for p in rule.saves_nothing]
     wrong += [replace(rule, dearer=(replace(p, of=p.against, against=p.of),)) for p in rule.dearer]
@@ -130,7 +131,7 @@ def test_refutations_are_replayed() -> None:
 
 def test_no_step_that_breaks_a_rule_about_cost_is_refuted() -> None:
     for name, rule in rules().items():
-        if rule.kind is Kind.COST:
+        if rule.kind is RuleKind.COST:
             verdicts = [v for v in found(name) if isinstance(v, Verdict)]
             assert verdicts, name
             assert all(v.judged.word == "proved" for v in verdicts), name
@@ -221,7 +222,7 @@ def test_a_layout_of_ours_is_never_stricter_than_what_all_systems_allow() -> Non
 def test_broken_rules_are_listed_with_their_kind() -> None:
     facts: Mapping[str, object] = {"heads": 6, "tp": 4, "sp": True, "pp": 1, "vpp_set": True, "fsdp2": True}
     names = {b.rule.id: b.rule.kind for b in broken("megatron", facts)}  # type: ignore[arg-type]
-    assert names == {"megatron-16": Kind.SHAPE, "megatron-09": Kind.COST}
+    assert names == {"megatron-16": RuleKind.SHAPE, "megatron-09": RuleKind.COST}
     assert broken("Megatron-LM", {"heads": 8, "tp": 4}) == ()
     assert [dict(b.facts) for b in broken("nanotron", {"kv_heads": 1, "tp": 2})] == [{"kv_heads": 1, "tp": 2}]
 
@@ -277,7 +278,7 @@ def test_every_rule_can_be_explained(name: str) -> None:
     lines = list(text(rules()[name]))
     assert lines[0] == f"rule {name} of {rules()[name].title}: {rules()[name].kind.value}"
     assert lines[-1] == f"source: {rules()[name].citation}"
-    if rules()[name].kind is Kind.SEMANTIC:
+    if rules()[name].kind is RuleKind.SEMANTIC:
         assert any("expected" in line and "actual" in line for line in lines)
 
 

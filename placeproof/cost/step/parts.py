@@ -85,7 +85,7 @@ def _level(variable: str, reach: int, fixed: int | None) -> Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Portion:
     """One part: its unit, its layer (or block, where layers are not spoken of) in it, and its block in that; None: all."""
 
     unit: int | None = None
@@ -115,10 +115,10 @@ class Parts:
         self.inner = _level("inner", max(reach["layers"], reach["blocks"]), None if self.inner_domain else 1)
         self.batches = _level("microbatches", reach["microbatches"] if self.kept else -1, program.count("microbatches"))
         self.sub = 2 if self.layered else 1
-        self._bits: dict[Part, int] = {}
+        self._bits: dict[Portion, int] = {}
         self._counts: dict[int, Count] = {}
         self._extents: dict[tuple[int, int], Count] = {}
-        self._walks: dict[tuple[str, Part], list[Part]] = {}
+        self._walks: dict[tuple[str, Portion], list[Portion]] = {}
 
     @cached_property
     def _loops(self) -> tuple[For, ...]:
@@ -132,9 +132,9 @@ class Parts:
     @cached_property
     def first_unit(self) -> int:
         """The parts of the first unit."""
-        return self.bits(Part(unit=0))
+        return self.bits(Portion(unit=0))
 
-    def bits(self, part: Part) -> int:
+    def bits(self, part: Portion) -> int:
         """The smallest parts of a part."""
         if part not in self._bits:
             self._bits[part] = sum(
@@ -149,22 +149,22 @@ class Parts:
         return tuple(itertools.product(range(len(self.units.weights)), range(len(self.inner.weights)), range(self.sub)))
 
     @cached_property
-    def in_order(self) -> dict[str, tuple[tuple[Part, int], ...]]:
+    def in_order(self) -> dict[str, tuple[tuple[Portion, int], ...]]:
         """By domain, its parts in order, each with its smallest parts."""
         units, inner = range(len(self.units.weights)), range(len(self.inner.weights))
-        layers = [Part(u, i) for u in units for i in inner]
-        blocks = [Part(p.unit, p.inner, b) for p in layers for b in range(self.sub)] if self.layered else layers
-        of = {"units": [Part(u) for u in units], "layers": layers, "blocks": blocks}
+        layers = [Portion(u, i) for u in units for i in inner]
+        blocks = [Portion(p.unit, p.inner, b) for p in layers for b in range(self.sub)] if self.layered else layers
+        of = {"units": [Portion(u) for u in units], "layers": layers, "blocks": blocks}
         return {domain: tuple((part, self.bits(part)) for part in parts) for domain, parts in of.items()}
 
-    def every(self, domain: str, around: Part = Part()) -> list[Part]:
+    def every(self, domain: str, around: Portion = Portion()) -> list[Portion]:
         """The parts of a domain within another part, in order."""
         if (domain, around) not in self._walks:
             bits = self.bits(around)
             self._walks[domain, around] = [part for part, own in self.in_order[domain] if own & bits]
         return self._walks[domain, around]
 
-    def times(self, part: Part, around: Part) -> Count:
+    def times(self, part: Portion, around: Portion) -> Count:
         """For how many parts within the part ``around`` it one stands."""
         found = ONE
         if around.unit is None and part.unit is not None:
@@ -173,27 +173,27 @@ class Parts:
             found = found * self.inner.weights[part.inner]
         return found
 
-    def between(self, part: Part) -> bool:
+    def between(self, part: Portion) -> bool:
         """Whether it is not near an end, so that what is alive there is between what is alive near the ends."""
         return self.units.between(part.unit) or self.inner.between(part.inner)
 
     def count(self, bits: int) -> Count:
         """How many smallest parts these are."""
         if bits not in self._counts:
-            self._counts[bits] = self._within(bits, Part())
+            self._counts[bits] = self._within(bits, Portion())
         return self._counts[bits]
 
     def extent(self, bits: int, written: int) -> Count:
         """How many smallest parts these are of one such part as was written: of a unit that stands for others, of one of them."""
         if (bits, written) not in self._extents:
-            around = Part()
+            around = Portion()
             for domain in ("units", "layers"):
                 around = next((part for part, own in self.in_order[domain] if not written & ~own), around)
             self._extents[bits, written] = self._within(bits, around)
         return self._extents[bits, written]
 
-    def _within(self, bits: int, around: Part) -> Count:
-        return total(self.times(Part(u, i), around) for n, (u, i, _) in enumerate(self._smallest) if bits >> n & 1)
+    def _within(self, bits: int, around: Portion) -> Count:
+        return total(self.times(Portion(u, i), around) for n, (u, i, _) in enumerate(self._smallest) if bits >> n & 1)
 
 
 def _reach(index: Index) -> int:

@@ -18,14 +18,14 @@ from placeproof.collectives import COLLECTIVES, AxisLayout
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.states import STATES
 from placeproof.cost.step.devices import Condition, Holds, condition
-from placeproof.cost.step.parts import ONE, Count, Part, Parts, total
+from placeproof.cost.step.parts import ONE, Count, Parts, Portion, total
 from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Ref, Stmt, assigned, statements
 from placeproof.programs.ir import FIRST_UNIT, references
 from placeproof.semantics.results import result_of, second_of, sum_of
 from placeproof.semantics.values import Kind, Piece, Trace, Value, placed_value
 
 #: A value as a device has it, and of which parts; None is nothing at all.
-Held: TypeAlias = tuple[Value, int] | None
+HeldValue: TypeAlias = tuple[Value, int] | None
 
 #: How often something is sent: by its value, the extent of its part, and whether that is of the first unit (None: also).
 Sent: TypeAlias = dict[tuple[Value, Count, bool | None], Count]
@@ -65,7 +65,7 @@ class _Frame:
 
     stmt: For
     number: int
-    part: Part
+    part: Portion
     batch: int | None
     times: Count
     between: bool
@@ -127,7 +127,7 @@ class Known:
         refs = itertools.chain(self.states, *map(references, statements(found.program.body)))
         self.spots = {id(ref): self._spot(ref) for ref in refs}
         self._mentions: dict[int, _Mentions] = {}
-        self._walks: dict[tuple[int, Part], list[tuple[int, Part, None, Count, bool]]] = {}
+        self._walks: dict[tuple[int, Portion], list[tuple[int, Portion, None, Count, bool]]] = {}
         self._values: dict[Value, Value] = {}
         self._made: dict[tuple[object, ...], tuple[Value, tuple[object, ...]]] = {}
 
@@ -176,7 +176,7 @@ class Known:
             self._mentions[id(loop)] = _Mentions(tuple(names), variables, conditions)
         return self._mentions[id(loop)]
 
-    def walked(self, loop: For, around: Part) -> list[tuple[int, Part, None, Count, bool]]:
+    def walked(self, loop: For, around: Portion) -> list[tuple[int, Portion, None, Count, bool]]:
         """The iterations of a loop over parts, each with the position of its part among all."""
         if (id(loop), around) not in self._walks:
             every, parts = [p for p, _ in self.parts.in_order[loop.domain]], self.parts
@@ -318,8 +318,8 @@ class Unrolled:
 
     def _iterate(self, stmt: For) -> None:
         times, between = self._times, self._between
-        around = next((f.part for f in reversed(self._frames) if f.stmt.var == stmt.within), Part())
-        around = Part(unit=0) if stmt.within == FIRST_UNIT else around
+        around = next((f.part for f in reversed(self._frames) if f.stmt.var == stmt.within), Portion())
+        around = Portion(unit=0) if stmt.within == FIRST_UNIT else around
         frames = self._batches(stmt) if stmt.domain == "microbatches" else [_Frame(stmt, *at) for at in self.known.walked(stmt, around)]
         for frame in reversed(frames) if stmt.reverse else frames:
             self._frames.append(frame)
@@ -332,7 +332,7 @@ class Unrolled:
 
     def _batches(self, stmt: For) -> list[_Frame]:
         level = self.parts.batches
-        return [_Frame(stmt, n, Part(), n, times, bool(self.parts.kept) and level.between(n)) for n, times in enumerate(level.weights)]
+        return [_Frame(stmt, n, Portion(), n, times, bool(self.parts.kept) and level.between(n)) for n, times in enumerate(level.weights)]
 
     def _plain(self, stmt: Stmt) -> None:
         if not all(self._exists(ref) for ref in self.program.elsewhere.get(id(stmt), ())):
@@ -405,7 +405,7 @@ class Unrolled:
         by_parts = self.known.spots[id(target)].by_parts
         if by_parts:
             self._filled[target.name] = [f.stmt for f in self._frames if f.batch is None]
-        stands = self.parts.times(self._part(target)[0], Part()) if by_parts else ONE
+        stands = self.parts.times(self._part(target)[0], Portion()) if by_parts else ONE
         for group, own in groups:
             life = Life(target.name, group, self._batch(target), own, bits, bits, by_parts, stands, self.time, self.time, sends=sends)
             self._open.setdefault(target.name, []).append(life)
@@ -462,14 +462,14 @@ class Unrolled:
     def _exists(self, ref: Ref) -> bool:
         return ref.index is None or 0 <= self._number(ref) < self.known.spots[id(ref)].among
 
-    def _part(self, ref: Ref) -> tuple[Part, int]:
+    def _part(self, ref: Ref) -> tuple[Portion, int]:
         """A part, and the smallest parts that it has."""
         if ref.index is not None and (spot := self.known.spots[id(ref)]).by_parts and spot.domain is not None:
             return self.parts.in_order[spot.domain][self._number(ref)]
         part = self._filled_part(ref) if ref.name in self._filled else None
-        return (part, self.parts.bits(part)) if part is not None else (Part(), self.parts.everything)
+        return (part, self.parts.bits(part)) if part is not None else (Portion(), self.parts.everything)
 
-    def _filled_part(self, ref: Ref) -> Part | None:
+    def _filled_part(self, ref: Ref) -> Portion | None:
         """A buffer that an inner loop fills part by part is, as a whole, the part of the loop around both."""
         filled = self._filled.get(ref.name, []) if ref.index is None and ref.name not in STATES else []
         frames = [f for f in self._frames if f.batch is None]
@@ -481,7 +481,7 @@ class Unrolled:
 
     # Values.
 
-    def _found(self, ref: Ref, *, read: bool = False) -> Held:
+    def _found(self, ref: Ref, *, read: bool = False) -> HeldValue:
         """What a reference gives; ``read``: it is read, all groups of it, as a buffer lives with all of them."""
         none = ref.name in self.known.written and ref.name not in STATES
         if not none and ref.name not in STATES:
@@ -500,7 +500,7 @@ class Unrolled:
         parted = value.kind not in (Kind.STREAM, Kind.SCALAR)
         return value if ref.group is None else self.known.value(Value.group, value, ref.group), own & bits if parted else 0
 
-    def _value(self, expr: Expr) -> Held:
+    def _value(self, expr: Expr) -> HeldValue:
         """The value of an expression."""
         match expr:
             case Ref():
@@ -514,10 +514,10 @@ class Unrolled:
                 return self._call(expr, self._operands(expr))
         return _NUMBER, 0
 
-    def _operands(self, call: Call) -> list[Held]:
+    def _operands(self, call: Call) -> list[HeldValue]:
         return [self._value(a) for a in call.operands]
 
-    def _call(self, call: Call, operands: list[Held]) -> Held:
+    def _call(self, call: Call, operands: list[HeldValue]) -> HeldValue:
         if operands and operands[0] is None:
             return None
         held = [h or (_NUMBER, 0) for h in operands]

@@ -9,7 +9,7 @@ from typing import Any
 from placeproof.cost.exact.bytes import ExactBytes
 from placeproof.cost.exact.choose import Change
 from placeproof.profiles.profile import Implementation
-from placeproof.report.document import Document, Lines, Notes, Part, Section, Table, section
+from placeproof.report.document import Document, Lines, Notes, Section, SectionPart, Table, section
 
 
 def document(b: ExactBytes) -> Document:
@@ -58,7 +58,7 @@ def _sections(b: ExactBytes) -> Iterator[Section]:
     yield section("taken for granted", Notes(b.assumed))
 
 
-def _differences(changes: Sequence[Change]) -> Part:
+def _differences(changes: Sequence[Change]) -> SectionPart:
     """What is otherwise than in the ideal, and what that makes."""
     lines = []
     for one in changes:

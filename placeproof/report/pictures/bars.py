@@ -24,7 +24,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class BarRow:
     """Bars under one another that share a label."""
 
     label: str
@@ -37,7 +37,7 @@ class Panel:
 
     title: str
     axis: str
-    rows: tuple[Row, ...]
+    rows: tuple[BarRow, ...]
     log: bool = False
 
 
@@ -108,7 +108,7 @@ def _panel(panel: Panel, left: float, top: float) -> Iterator[str]:
     yield written(left + _FIELD / 2, end + 36, panel.axis, anchor="middle")
 
 
-def _row(row: Row, scale: _Scale, left: float, y: float) -> Iterator[str]:
+def _row(row: BarRow, scale: _Scale, left: float, y: float) -> Iterator[str]:
     yield written(left - 8, y + len(row.bars) * _BAR / 2 + 5, row.label, anchor="end")
     for bar in row.bars:
         length = scale.at(bar.value) if bar.value is not None else 0.0

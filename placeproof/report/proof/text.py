@@ -11,7 +11,7 @@ from placeproof.programs import Resolved
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
-from placeproof.report.document import Code, Document, Lines, Notes, Part, Section, Table, section
+from placeproof.report.document import Code, Document, Lines, Notes, Section, SectionPart, Table, section
 from placeproof.report.proof import cutoff
 from placeproof.semantics import tensors
 from placeproof.semantics.judge.explain import explain
@@ -126,7 +126,7 @@ def inputs_of(found: Mapping[str, Fraction]) -> list[str]:
 
 
 def _unknown(subject: str, judged: Judged) -> Section:
-    parts: list[Part] = [Lines([f"neither proved nor refuted: {judged.why}"])]
+    parts: list[SectionPart] = [Lines([f"neither proved nor refuted: {judged.why}"])]
     if judged.about is not None and judged.about.place is not None:
         parts.append(Code([f"{judged.about.condition}: {judged.about.name}", *excerpt(judged.about.place)]))
     return section(f"{subject}: unknown", *parts)
