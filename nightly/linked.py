@@ -1,11 +1,13 @@
 """Every model under forty strategies: derived again from the printed program, and walked by an oracle: `python nightly/linked.py`.
 
-Prints each pair that differs, those that are refused by what is said of them, and how many of each there are. `--sizes L=8` changes models.
+Prints each pair that differs, those that are refused by what is said of them, and how many of each there are. Where layers cannot be
+shared out evenly, the model gets eight; `--sizes L=8` changes all.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections import Counter
@@ -24,11 +26,12 @@ def main() -> int:
     """Try all, or every n-th."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only strategies with this text")
     parser.add_argument("--sizes", nargs="*", default=[], metavar="NAME=N", help="sizes that all models get")
     parser.add_argument("--jobs", type=int, default=None, metavar="N", help="processes")
     asked = parser.parse_args()
     sizes = {name: int(n) for name, _, n in (said.partition("=") for said in asked.sizes)}
-    pairs = [(model, strategy) for strategy in STRATEGIES for model in presets()][:: asked.every]
+    pairs = [(model, strategy) for strategy in STRATEGIES if asked.only in strategy for model in presets()][:: asked.every]
     begun, found = time.monotonic(), []
     with ProcessPoolExecutor(asked.jobs) as pool:
         models, strategies = zip(*pairs, strict=True)
@@ -42,7 +45,8 @@ def main() -> int:
 def summary(found: list[Outcome], seconds: float) -> int:
     """What came of all."""
     words = Counter(own.word for own in found)
-    for why, n in Counter(own.why[0] for own in found if own.word == "refused").most_common():
+    refused = (own.why[0] for own in found if own.word == "refused")
+    for why, n in Counter(re.sub(r"`[^`]*`|[a-z0-9.]+-[a-z0-9.]+", "...", why) for why in refused).most_common():
         print(f"{n} refused: {why}")
     print(f"{len(found)} pairs in {seconds:.0f} s: " + ", ".join(f"{n} {word}" for word, n in sorted(words.items())))
     return 1 if words["different"] else 0

@@ -1,7 +1,7 @@
 """Pipeline schedules as data: the orders of their passes, an exact simulation, and closed forms that equal it."""
 
 from placeproof.schedules.catalogue import load, names
-from placeproof.schedules.closed import bubble, evaluate, form, formula, formulas, messages, peak, step
+from placeproof.schedules.closed import bubble, evaluate, form, forms, formula, formulas, messages, peak, step
 from placeproof.schedules.order import Pass, orders, slots
 from placeproof.schedules.schedule import Kind, Layout, Schedule
 from placeproof.schedules.simulation import UNIT, Times, simulate
@@ -21,6 +21,7 @@ __all__ = [
     "bubble",
     "evaluate",
     "form",
+    "forms",
     "formula",
     "formulas",
     "kept_at_most",

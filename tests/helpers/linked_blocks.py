@@ -144,7 +144,7 @@ class Walk:
         )
 
     def _deferred(self) -> set[str]:
-        """What gradients of matrices read when those of inputs are done. Those of gains and biases are sums, and are taken before."""
+        """What gradients of matrices read when those of inputs are done. Others are sums, and are taken before."""
         late: set[str] = set()
         matrices = self.contracted.intersection(self.weights)
         last = [read for by, read in self.products if by in matrices]
@@ -193,7 +193,10 @@ class Walk:
             if self.phase == "forward":
                 self.forward.append(name)
                 self.lines.append(Line(name, names(stmt.value), self.sent["forward"][before:]))
-                self.contracted |= {name for call in called(stmt.value, "contract") for name in names(call)}
+                products = [
+                    call for call in called(stmt.value, "contract") if not called(call.args[0], "hot")
+                ]  # rows are picked of a table
+                self.contracted |= {name for call in products for name in names(call)}
             else:
                 self.made.append((name, names(stmt.value)))
             return

@@ -53,10 +53,10 @@ STRATEGIES = (
     "fsdp(2) * pp(2) | full",
     "ddp(2) * pp(2, schedule=interleaved, chunks=2)",
     "fsdp(2) * tp(2) * sp * pp(2, schedule=zb-h1)",
-    "zero1(2) * pp(4, schedule=zb-h2)",
-    "zero1(2) * pp(2, schedule=zb-v)",
+    "zero1(2) * tp(2) * sp * pp(4, schedule=zb-h2) | selective+mlp",
+    "zero1(2) * tp(2) * sp * checkpoint * pp(2, schedule=zb-v)",
     "zero1(2) * tp(2) * sp * pp(2, schedule=dualpipe)",
-    "pp(2, schedule=dualpipe-v)",
+    "pp(2, schedule=dualpipe-v) | full",
     "zero1(2) * ep(2) * tp(2) * sp",
     "fsdp(2) * fsdp(dp=ep) * ep(2) * pp(2)",
     "zero1(4) * ep(2, experts=whole) * tp(2) * sp * cp(2)",
@@ -87,12 +87,14 @@ def linked_of(model: str, strategy: str, sizes: dict[str, int]) -> Linked:
 
 
 def outcome(model: str, strategy: str, sizes: dict[str, int]) -> Outcome:
-    """Of one pair, with some of the model's sizes changed."""
+    """Of one pair, with some of the model's sizes changed. Layers that cannot be shared out evenly become eight."""
     try:
         linked = linked_of(model, strategy, sizes)
         derived = derive_linked(linked)
     except InputError as refused:
-        return Outcome("refused", tuple(d.message for d in refused.diagnostics))
+        why = tuple(d.message for d in refused.diagnostics)
+        uneven = len(why) == 1 and "cannot be shared out evenly" in why[0] and "L" not in sizes
+        return outcome(model, strategy, {**sizes, "L": 8}) if uneven else Outcome("refused", why)
     text = render_linked(linked)
     again = derive_linked(read_linked(text))
     why = [f"derived again: {key}" for key in derived.forms.keys() | again.forms.keys() if derived.forms.get(key) != again.forms.get(key)]
