@@ -100,12 +100,19 @@ class Formula:
         return None
 
 
-def read_formula(text: str, functions: Mapping[str, Function] = FUNCTIONS) -> Formula:
-    """Read a formula. Raises FormulaError for anything that is not in the subset."""
+class _Dotted(ast.NodeTransformer):
+    """Takes names with dots for single names."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        return ast.copy_location(ast.Name(ast.unparse(node)), node)
+
+
+def read_formula(text: str, functions: Mapping[str, Function] = FUNCTIONS, *, dotted: bool = False) -> Formula:
+    """Read a formula; ``dotted``: a name may have dots in it. Raises FormulaError for anything that is not in the subset."""
     table: Table = {**_SIGNS, **dict(functions.items())}
     language = Language(table=table, lazy=_LAZY, constants=(bool, int, str, type(None)), arguments={"implies": range(2, 3)})
     try:
-        tree = parse(text)
+        tree = _Dotted().visit(parse(text)) if dotted else parse(text)
         names = tuple(dict.fromkeys(language.names(tree, lambda name: name not in table and name not in _LAZY)))
     except ForeignError as error:
         wrong = "is a function" if isinstance(error.node, ast.Name) else "is not in the language of formulas"

@@ -1,70 +1,121 @@
-"""The rules that a system enforces, asked of a configuration of its own: importers say what they know, the rules say what is allowed."""
+"""What an importer knows of a configuration: rules of systems are asked of it, and the table of what settings mean together."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Collection, Iterator, Mapping
+from copy import copy
+from typing import Any
 
 from placeproof.framework_rules import Broken, broken, of_system
-from placeproof.framework_rules.formula import Fact
+from placeproof.framework_rules.formula import Fact, Formula
 from placeproof.importers.fields import Reader
+from placeproof.importers.imported import Reading
+from placeproof.importers.meaning import Meaning, Refusal
 
 
-class Refuse(Protocol):
-    """Adds a problem at the place of a setting."""
+class Known(Mapping[str, Any]):
+    """Facts by the names that rules use, and settings by their own. ``settings``: those that each fact comes from."""
 
-    def __call__(self, name: str, message: str, help: str, code: str = "PP504", notes: tuple[str, ...] = ()) -> None:
-        """Add it."""
+    def __init__(self, reader: Reader, meaning: Meaning) -> None:
+        self.reader, self.meaning = reader, meaning
+        self.facts: dict[str, Fact] = {}
+        self.settings: dict[str, tuple[str, ...]] = {}
 
+    def __getitem__(self, name: str) -> Any:
+        """A fact, or the value of a setting. Raises KeyError for what is not known, which a setting is that has a value it cannot have."""
+        return self.facts[name] if name in self.facts else self.reader.value(name)
 
-@dataclass(frozen=True, slots=True)
-class Says:
-    """How a broken rule is told, with facts in braces, and the settings at whose place: the first of them that the file says."""
+    def __contains__(self, name: object) -> bool:
+        return name in self.facts or self.reader.known(str(name))
 
-    message: str
-    help: str
-    at: tuple[str, ...] = ()
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self.facts, *(name for name in self.reader.fields if name not in self.facts)))
 
-
-@dataclass(slots=True)
-class Known:
-    """What an importer knows of a configuration: facts by the names that rules use, and the settings that each comes from."""
-
-    reader: Reader
-    facts: dict[str, Fact] = field(default_factory=dict)
-    settings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    def __len__(self) -> int:
+        return len({*self.facts, *self.reader.fields})
 
     def put(self, name: str, value: Fact, *settings: str, unset: bool = False) -> None:
         """Add a fact. None is not known, unless it may be ``unset``; nor is what comes from a setting with a value that it cannot have."""
-        if (value is not None or unset) and all(self.reader.sound(one) for one in settings):
+        if (value is not None or unset) and self.reader.sound(*settings):
             self.facts[name] = value
             self.settings[name] = settings
+
+    def derive(self) -> None:
+        """Add the facts of the table that what is known suffices for."""
+        for name, fact in self.meaning.facts.items():
+            if all(each in self for each in fact.formula.names):
+                self.put(name, fact.formula.value(self), *(fact.of or self._named(fact.formula)), unset=fact.unset)
+
+    def _named(self, formula: Formula | None) -> tuple[str, ...]:
+        """The settings that a formula speaks of, itself or by a fact."""
+        return tuple(one for name in (formula.names if formula else ()) for one in self.settings.get(name, (name,)))
+
+    def _with(self, **facts: Any) -> Known:
+        """The same and further facts."""
+        other = copy(self)
+        other.facts = {**self.facts, **facts}
+        return other
 
     def breaks(self, rule: str) -> bool:
         """Whether what is known breaks a rule: what follows from the same mistake is not to be told beside it."""
         (formula,) = (known.formula for known in of_system(rule.partition("-")[0]) if known.id == rule)
         return set(formula.names) <= set(self.facts) and not formula.holds(self.facts)
 
-    def ask(self, system: str, refuse: Refuse, says: Mapping[str, Says], passed_over: Collection[str] = ()) -> None:
-        """Refuse what breaks a rule of the system. ``passed_over``: rules that are not asked of such a file."""
+    def ask(self, *systems: str, passed_over: Collection[str] = ()) -> None:
+        """Refuse what breaks a rule of the systems. ``passed_over``: rules that are not asked of such a file."""
         told: dict[tuple[str, str, str], list[str]] = {}
-        for one in broken(system, self.facts):
+        for one in (one for system in systems for one in broken(system, self.facts)):
             if one.rule.id not in passed_over:
-                told.setdefault(self._told(one, says.get(one.rule.id)), []).append(one.rule.id)
+                told.setdefault(self._told(one), []).append(one.rule.id)
         for (name, message, help), ids in told.items():
-            refuse(name, message, help, notes=tuple(f"`placeproof explain {rule}`" for rule in ids))
+            self.reader.refuse(name, message, help, notes=tuple(f"`placeproof explain {rule}`" for rule in ids))
 
-    def _told(self, one: Broken, says: Says | None) -> tuple[str, str, str]:
-        """Where it is told, the message and the remedy."""
-        involved = [name for fact in one.facts for name in self.settings[fact]]
-        if says is None:
+    def _told(self, one: Broken) -> tuple[str, str, str]:
+        """Where a broken rule is told, the message and the remedy."""
+        involved = tuple(self.reader.name(name) for fact in one.facts for name in self.settings[fact])
+        said = self.meaning.told(one.rule.id)
+        if said is None:
             shown = ", ".join(f"{fact} = {_shown(value)}" for fact, value in one.facts.items())
             names = ", ".join(f"`{name}`" for name in dict.fromkeys(involved))
-            says = Says(f"{one.rule.title} refuses it: {one.rule.says} (here {shown})", f"change one of {names}")
-        at = says.at or tuple(involved)
-        place = next((name for name in at if name in self.reader.found), at[0])
-        return place, says.message.format(**one.facts), says.help.format(**one.facts)
+            said = Refusal(message=f"{one.rule.title} refuses it: {one.rule.says} (here {shown})", help=f"change one of {names}")
+        return self._place(said.at or involved), said.message.format_map(self), said.help.format_map(self)
+
+    def _said(self, settings: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that the document says."""
+        return tuple(name for name in settings if self.reader.name(name) in self.reader.found)
+
+    def _place(self, settings: tuple[str, ...]) -> str:
+        return (self._said(settings) or settings)[0]
+
+    def check(self) -> None:
+        """Refuse what the table refuses beside the rules."""
+        for one in self.meaning.refusals:
+            if one.rules or (one.unless and self.breaks(one.unless)):
+                continue
+            for name in self._said(one.each) if one.each else ("",):
+                around = self._with(value=self.reader.get(name), setting=name.split(".")[-1]) if name else self
+                if _holds(one.when, around):
+                    place = name or self._place(one.at or self._named(one.when))
+                    self.reader.refuse(place, one.message.format_map(around), one.help.format_map(around))
+
+    def readings(self) -> tuple[Reading, ...]:
+        """What became of each setting, in the order of the file."""
+        return tuple(map(self.noted, self.reader.readings))
+
+    def noted(self, reading: Reading) -> Reading:
+        """What became of a setting: as the table says it, or else as the importer has noted it."""
+        known = self.reader.fields.get(reading.name)
+        name = reading.name if known is None else known.name
+        around = self._with(value=reading.value, setting=name.split(".")[-1])
+        for one in self.meaning.notes:
+            if one.concerns(name) and _holds(one.when, around):
+                return reading.noted(one.role, one.text.format_map(around), one.told)
+        return reading.noted(*self.reader.notes[reading.name]) if reading.name in self.reader.notes else reading
+
+
+def _holds(formula: Formula | None, around: Mapping[str, Any]) -> bool:
+    """Whether what is known suffices for a formula, and it holds."""
+    return formula is None or (all(name in around for name in formula.names) and formula.holds(around))
 
 
 def _shown(value: Fact) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from placeproof.core.diagnostics import MOST, Problems, suggestion
 from placeproof.core.places import KeyPath
 from placeproof.importers.document import Document
-from placeproof.importers.imported import Reading, Role
+from placeproof.importers.imported import Note, Reading, Role
 
 #: A value that another program fills in: nothing is known of it.
 AUTO = "auto"
@@ -62,12 +62,16 @@ class Reader:
                 self._tables.setdefault(".".join(parts[:depth]), set()).add(parts[depth])
         self.found: dict[str, Any] = {}
         self.readings: list[Reading] = []
+        #: Settings whose values are left to another program.
+        self.open: set[str] = set()
+        #: What became of settings, in place of the notes of their rows.
+        self.notes: dict[str, Note] = {}
         self._walk(document.data, ())
         for known in rows:
             first, *others = [name for name in known.names if name in self.found] or [""]
             for name in others:
-                message, place = f"`{name}` and `{first}` are one setting", document.place(*name.split("."))
-                problems.add("PP504", message, place=place, help="say it once, under the name that your version knows")
+                message, place = f"`{name}` and `{first}` are one setting, said twice", document.place(*name.split("."))
+                problems.add("PP502", message, place=place, help="say it once, under the name that your version knows")
 
     def name(self, name: str) -> str:
         """The name under which the document says a setting."""
@@ -82,6 +86,21 @@ class Reader:
         known = self._field(tuple(name.split(".")))
         assert known is not None, name
         return known.default
+
+    def known(self, name: str) -> bool:
+        """Whether it is a setting whose value is known: neither left open nor one that it cannot have."""
+        return name in self.fields and self.name(name) not in self.open and self.sound(name)
+
+    def value(self, name: str) -> Any:
+        """What it comes to: a switch that is not said is off. Raises KeyError where the value is not known."""
+        if not self.known(name):
+            raise KeyError(name)
+        value = self.get(name)
+        return False if value is None and self.fields[name].kinds == ("bool",) else value
+
+    def note(self, name: str, text: str, role: Role | None = None, *, told: bool = False) -> None:
+        """Say what became of a setting, with a role where it is not that of its row."""
+        self.notes[self.name(name)] = Note(role, text, told)
 
     def said(self, name: str) -> bool:
         """Whether the document says it, and not `auto`."""
@@ -149,6 +168,7 @@ class Reader:
     def _one(self, known: Field, name: str, value: Any, here: KeyPath) -> None:
         if self.auto and value == AUTO:
             self.found[name] = None
+            self.open.add(name)
             self.readings.append(self._reading(name, value, known.role, "filled in by the trainer: kept open"))
             return
         text = isinstance(value, str) and name.rpartition(".")[0] in self.passed_over and "text" not in known.kinds

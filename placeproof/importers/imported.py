@@ -36,16 +36,16 @@ class Reading:
     place: Place | None = None
     told: bool = False
 
-    def noted(self, role: Role, note: str, told: bool) -> Reading:
-        """The same setting with another role and note. Of one that is said twice it stays told that the last counts."""
+    def noted(self, role: Role | None, note: str, told: bool) -> Reading:
+        """The same setting with another note, and a role if one is given. Of one that is said twice it stays told that the last counts."""
         said = f"{self.note.partition('; ')[0]}; {note}" if self.told and note != self.note else note
-        return replace(self, role=role, note=said, told=told or self.told)
+        return replace(self, role=role or self.role, note=said, told=told or self.told)
 
 
 class Note(NamedTuple):
     """What became of a setting once the others are known, in place of its table's role and note. ``told``: as of :class:`Reading`."""
 
-    role: Role
+    role: Role | None
     text: str
     told: bool = False
 

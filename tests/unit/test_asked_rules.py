@@ -12,24 +12,17 @@ import pytest
 from placeproof.core.diagnostics import InputError, Problems
 from placeproof.framework_rules import of_system, rules
 from placeproof.importers import read_config
-from placeproof.importers.accelerate.facts import MEGATRON_SAYS
-from placeproof.importers.accelerate.facts import SAYS as ACCELERATE
-from placeproof.importers.asked import Known, Says
-from placeproof.importers.deepspeed.facts import SAYS as DEEPSPEED
+from placeproof.importers.asked import Known
 from placeproof.importers.document import read_document
 from placeproof.importers.fields import Reader
-from placeproof.importers.megatron.facts import PASSED_OVER
-from placeproof.importers.megatron.facts import SAYS as MEGATRON
+from placeproof.importers.meaning import Meaning, Refusal, Remark, meaning
+from placeproof.importers.megatron.reader import PASSED_OVER
 from placeproof.importers.settings import settings
-from placeproof.importers.torchtitan.facts import SAYS as TORCHTITAN
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-SAID: dict[str, dict[str, Says]] = {
-    "accelerate": {**ACCELERATE, **MEGATRON_SAYS},
-    "deepspeed": DEEPSPEED,
-    "megatron": MEGATRON,
-    "torchtitan": TORCHTITAN,
-}
+SAID: dict[str, Meaning] = {system: meaning(system) for system in ("accelerate", "deepspeed", "megatron", "torchtitan")}
+#: Rules of Megatron-LM that Accelerate's files are asked for.
+OF_ANOTHER = {("accelerate", "megatron-62")}
 
 _PROGRAM = "the program or the model decides it, and not the file"
 #: Rules of the four systems that no file can be asked for, and why.
@@ -52,9 +45,10 @@ def given() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     ask = Known.ask
 
-    def recorded(self: Known, system: str, *rest: Any) -> None:
-        found.setdefault(system, set()).update(self.facts)
-        ask(self, system, *rest)
+    def recorded(self: Known, *systems: str, **rest: Any) -> None:
+        for system in systems:
+            found.setdefault(system, set()).update(self.facts)
+        ask(self, *systems, **rest)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Known, "ask", recorded)
@@ -76,14 +70,42 @@ def test_every_rule_is_asked_or_is_none_of_a_file(system: str, given: dict[str, 
     assert {rule for rule in UNASKED if rule.startswith(system)} <= {rule.id for rule in of_system(system)}
 
 
-@pytest.mark.parametrize(("system", "rule"), [(system, rule) for system, said in SAID.items() for rule in said])
-def test_what_is_told_of_a_rule_speaks_of_its_facts_and_of_settings_that_there_are(system: str, rule: str) -> None:
-    says, known = SAID[system][rule], rules()[rule]
-    assert known.system in (system, "pytorch") or (system, rule) in {("accelerate", name) for name in MEGATRON_SAYS}
-    speaks = {name for text in (says.message, says.help) for _, name, _, _ in Formatter().parse(text) if name}
-    assert speaks <= set(known.formula.names)
-    fields = {name for known in settings(system) for name in known.names}
-    assert set(says.at) <= fields
+def shown(*texts: str) -> set[str]:
+    """What texts show in braces."""
+    return {name for text in texts for _, name, _, _ in Formatter().parse(text) if name}
+
+
+REFUSALS = [(system, one) for system, said in SAID.items() for one in said.refusals]
+NOTES = [(system, one) for system, said in SAID.items() for one in said.notes]
+
+
+@pytest.mark.parametrize(("system", "one"), REFUSALS)
+def test_a_refusal_speaks_of_what_it_asks_for_and_of_settings_that_there_are(system: str, one: Refusal) -> None:
+    asked = set(one.when.names) if one.when else set()
+    for rule in one.rules:
+        assert rules()[rule].system in (system, "pytorch") or (system, rule) in OF_ANOTHER
+        asked |= set(rules()[rule].formula.names)
+    derived = {name for fact in SAID[system].facts.values() for name in fact.formula.names} | set(SAID[system].facts)
+    assert shown(one.message, one.help) <= asked | derived | ({"setting"} if one.each else set())
+    assert {*one.at, *one.each} <= {name for known in settings(system) for name in known.names}
+    assert bool(one.rules) != bool(one.when or one.each)
+    assert not one.unless or one.unless in rules()
+
+
+@pytest.mark.parametrize(("system", "one"), NOTES)
+def test_a_note_is_about_settings_that_there_are(system: str, one: Remark) -> None:
+    names = {known.name for known in settings(system)}
+    assert all(any(name.startswith(of[:-1]) for name in names) if of.endswith("*") else of in names for of in one.of)
+    assert not one.when or one.when.names
+
+
+@pytest.mark.parametrize("system", SAID)
+def test_every_formula_speaks_of_settings_and_of_facts(system: str, given: dict[str, set[str]]) -> None:
+    """A name that is neither would leave what it stands in unsaid for ever."""
+    known = {name for setting in settings(system) for name in setting.names} | given[system] | set(SAID[system].facts)
+    formulas = [fact.formula for fact in SAID[system].facts.values()]
+    formulas += [one.when for one in (*SAID[system].refusals, *SAID[system].notes) if one.when]
+    assert {name for formula in formulas for name in formula.names} <= known | {"value", "setting"}
 
 
 BROKEN = [
@@ -137,7 +159,7 @@ def test_a_rule_is_not_asked_of_a_value_that_cannot_be() -> None:
 
 
 def test_a_rule_is_broken_only_by_what_is_known() -> None:
-    known = Known(Reader(read_document("--num-attention-heads 6", "mine", "arguments", Problems()), (), Problems()))
+    known = Known(Reader(read_document("--num-attention-heads 6", "mine", "arguments", Problems()), (), Problems()), Meaning(facts={}))
     known.put("heads", 6)
     assert not known.breaks("megatron-16")
     known.put("tp", 4)

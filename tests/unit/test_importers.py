@@ -416,7 +416,9 @@ def test_a_setting_may_have_several_names() -> None:
         "FAST",
     )
     _, problems = reader({"n": 1, "older": {"n": 1}})
-    assert [(d.code, d.message, d.place and d.place.line) for d in problems.found] == [("PP504", "`older.n` and `n` are one setting", 4)]
+    assert [(d.code, d.message, d.place and d.place.line) for d in problems.found] == [
+        ("PP502", "`older.n` and `n` are one setting, said twice", 4)
+    ]
     assert reader({"case": "fAST"})[1].found
 
 

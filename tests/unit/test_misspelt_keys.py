@@ -13,6 +13,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.tables import FileKind, Table
 from placeproof.framework_rules.questions import read_questions
 from placeproof.framework_rules.table import read_rules
+from placeproof.importers.meaning import read_meaning
 from placeproof.importers.settings import read_settings
 from placeproof.importers.shapes import parse_shapes
 from placeproof.profiles.profile import read_profile
@@ -44,6 +45,7 @@ KINDS: dict[str, tuple[str, Callable[..., object]]] = {
     "questions": ("framework_rules", of_ours(read_questions)),
     "compositions": ("strategies", of_ours(read_compositions)),
     "settings": ("importers/torchtitan", of_ours(read_settings)),
+    "meanings": ("importers/accelerate", of_ours(read_meaning)),
 }
 #: Tables whose keys are names that the author chooses, as patterns.
 CHOSEN: dict[str, str] = {
@@ -57,9 +59,17 @@ CHOSEN: dict[str, str] = {
     "questions": r"question\.domains",
     "compositions": "",
     "settings": "",
+    "meanings": "facts",
 }
 #: Of our own files some: all take minutes.
-ONLY = {"profile": ("ideal", "megatron-core"), "rules": ("accelerate", "nanotron"), "questions": ("questions",), "compositions": ("rules",)}
+ONLY = {
+    "profile": ("ideal", "megatron-core"),
+    "rules": ("accelerate", "nanotron"),
+    "questions": ("questions",),
+    "compositions": ("rules",),
+    "settings": ("settings",),
+    "meanings": ("meaning",),
+}
 FILES = [
     (kind, path)
     for kind, (folder, _) in KINDS.items()

@@ -15,7 +15,7 @@ from typing import Any
 
 from placeproof.core.diagnostics import Problems
 from placeproof.core.files import read_text
-from placeproof.importers.accelerate.fields import Run
+from placeproof.importers.accelerate.run import Run
 from placeproof.importers.deepspeed import reader as deepspeed
 from placeproof.importers.deepspeed.types import Types
 from placeproof.importers.document import Document, read_document
@@ -24,11 +24,6 @@ from placeproof.importers.imported import Imported, Role
 
 _DS, _PC = "deepspeed_config.", "parallelism_config.parallelism_config_"
 _FILE = _DS + "deepspeed_config_file"
-#: What the file of DeepSpeed decides: Accelerate refuses these beside it.
-_IN_FILE = (
-    "gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device", "offload_param_device",
-    "offload_optimizer_nvme_path", "offload_param_nvme_path", "zero3_save_16bit_model",
-)  # fmt: skip
 #: What Accelerate puts in the place of `auto` where the program does not say it: its own defaults.
 _FILLED: dict[tuple[str, ...], object] = {
     ("zero_optimization", "stage"): 2,
@@ -42,11 +37,11 @@ def parts(run: Run, sizes: Mapping[str, int]) -> _Parts:
     """The strategies of what the file of Accelerate says itself."""
     kept = {n: d for n, d in sizes.items() if n not in (_PC + "dp_replicate_size", _PC + "dp_shard_size")}
     if sizes.get(_PC + "tp_size", 1) > 1:
-        run.mark(_PC + "tp_size", "DeepSpeed splits layers by its own file; left out here", Role.NOT_MODELLED)
+        run.note(_PC + "tp_size", "DeepSpeed splits layers by its own file; left out here", Role.NOT_MODELLED)
     found = _stage(run, run.over(kept))
     steps = run.get(_DS + "gradient_accumulation_steps")
     if steps == AUTO:
-        run.mark(_DS + "gradient_accumulation_steps", "filled in by the trainer: kept open")
+        run.note(_DS + "gradient_accumulation_steps", "filled in by the trainer: kept open")
     elif steps is not None and steps > 1:
         found["accumulate"] = {"microbatches": steps}
     if steps is not None and steps != AUTO:
@@ -59,18 +54,18 @@ def _stage(run: Run, dp: int | None) -> _Parts:
     stage = int(run.get(_DS + "zero_stage"))
     state, weights = (str(run.get(n)).lower() != "none" for n in (optimizer, params))
     if weights and stage < 3:
-        run.mark(params, "DeepSpeed keeps parameters where they are below stage 3", Role.NO_MATTER, told=True)
+        run.note(params, "DeepSpeed keeps parameters where they are below stage 3", Role.NO_MATTER, told=True)
     if stage == 3 and state and weights:
         return {"zero_infinity": {"dp": dp}}
     if stage == 2 and state:
         return {"zero_offload": {"dp": dp}}
     if state:
         note = "there is no ZeRO here to offload" if stage == 0 else "keeps the optimizer state and its update on the host"
-        run.mark(optimizer, note, Role.NO_MATTER if stage == 0 else Role.NOT_MODELLED)
+        run.note(optimizer, note, Role.NO_MATTER if stage == 0 else Role.NOT_MODELLED)
     if stage == 3 and weights:
-        run.mark(params, "keeps shards of the parameters on the host", Role.NOT_MODELLED)
+        run.note(params, "keeps shards of the parameters on the host", Role.NOT_MODELLED)
     if stage:
-        run.mark(_DS + "zero_stage", f"the ZeRO stage; {deepspeed.otherwise(stage)}", told=True)
+        run.note(_DS + "zero_stage", f"the ZeRO stage; {deepspeed.otherwise(stage)}", told=True)
     name, tokens = "zero" + str(stage) if stage else "ddp", run.get(_PC + "sp_size")
     return {} if dp == 1 and not (tokens > 1 and stage) else {name: {"dp": dp}}
 
@@ -88,10 +83,6 @@ def named_file(run: Run) -> bool:
 
 def follow(run: Run, source: str, problems: Problems) -> Imported | None:
     """What the named file says; None with a problem where it cannot be read."""
-    for name in [*(_DS + n for n in _IN_FILE), "mixed_precision"]:
-        if name in run.reader.found:
-            short = name.rpartition(".")[2]
-            run.refuse(name, f"`{short}` beside `deepspeed_config_file`, which decides it", "say it in that file alone")
     path = _found(str(run.get(_FILE)), source)
     if path is None:
         message = f"there is no file `{run.get(_FILE)}`: Accelerate would stop here, and what is trained is not known without it"
@@ -114,7 +105,7 @@ def _filled(run: Run, document: Document, problems: Problems) -> Document:
     """The document with what Accelerate puts into it."""
     if "zero_optimization" not in document.data:
         message = f"`{document.source}` has no `zero_optimization`, and Accelerate asks for one"
-        problems.add("PP504", message, place=run.reader.document.place(*_FILE.split(".")), help="add it, with a stage of 0 for none")
+        problems.add("PP504", message, place=run.document.place(*_FILE.split(".")), help="add it, with a stage of 0 for none")
     data: dict[str, Any] = {"gradient_accumulation_steps": 1, **document.data}
     for path, value in _FILLED.items():
         data = _replaced(data, path, value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placeproof.importers.accelerate.fields import Run
+from placeproof.importers.accelerate.run import Run
 from placeproof.importers.imported import SHARING, Role, misplaced
 
 _TABLE = "megatron_lm_config.megatron_lm_"
@@ -34,6 +34,6 @@ def check_experts(run: Run, devices: int | None) -> int | None:
     note, sharded = f"{SHARING} dp", False
     if whole and run.get(_TABLE + "use_distributed_optimizer"):
         note, sharded = f"{note}; of the optimizer state of whole experts a device has 1/{tp} of what is counted", True
-    run.mark(_DEVICES, note, Role.NOT_MODELLED if sharded else Role.READ)
-    run.mark(_SPLIT, "each expert is whole" if split == 1 else "experts are split as other matrices are")
+    run.note(_DEVICES, note, Role.NOT_MODELLED if sharded else Role.READ)
+    run.note(_SPLIT, "each expert is whole" if split == 1 else "experts are split as other matrices are")
     return None if devices is None else max(devices // ep, 1)

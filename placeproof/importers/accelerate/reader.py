@@ -8,12 +8,11 @@ from fractions import Fraction
 from placeproof.core.diagnostics import Problems
 from placeproof.importers.accelerate import deepspeed as accelerate_deepspeed
 from placeproof.importers.accelerate.experts import check_experts, experts
-from placeproof.importers.accelerate.facts import MEGATRON_SAYS, SAYS, known, megatron_known
-from placeproof.importers.accelerate.fields import MULTI, OWNED, SHARDING, Run, without_empty
+from placeproof.importers.accelerate.facts import known, megatron_known
+from placeproof.importers.accelerate.run import MULTI, SHARDING, Run, without_empty
+from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
-from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Imported, Reading, Role, expression, over_axes
-from placeproof.importers.settings import settings
 
 _DS, _FSDP, _MG, _PC = "deepspeed_config.", "fsdp_config.fsdp_", "megatron_lm_config.megatron_lm_", "parallelism_config.parallelism_config_"
 #: What becomes of a model whose layers are no units, in each version of FSDP (accelerate==1.15.0:utils/fsdp_utils.py, fsdp2_prepare_model).
@@ -29,13 +28,11 @@ _Parts = dict[str, dict[str, object]]
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
     """Read a configuration of Accelerate. ``world`` is the number of processes where the file leaves it open."""
     document, empty = without_empty(document)
-    reader = Reader(document, settings("accelerate"), problems)
-    run = Run(reader=reader, kind=_kind(reader, problems))
+    run = Run(document, problems)
     _count(run, world)
     sizes = _sizes(run)
-    _check_machines(run)
     if accelerate_deepspeed.named_file(run):
-        return _followed(run, document, empty, problems)
+        return _followed(run, known(run, sizes), empty, problems)
     build = {"FSDP": _fsdp, "DEEPSPEED": accelerate_deepspeed.parts, "MEGATRON_LM": _megatron, "TP": _tensor}.get(run.kind, _plain)
     parts = build(run, sizes)
     tokens, attention = _tokens(run, sizes)
@@ -43,40 +40,38 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     if tokens * ep == 1 and not set(parts) - {"accumulate", "checkpoint"}:
         parts = {"ddp": {"dp": 1}, **parts}
     _check_others(run)
-    known(run, sizes).ask("accelerate", run.refuse, SAYS)
+    facts = known(run, sizes)
+    facts.check()
+    facts.ask("accelerate")
     if run.kind == "MEGATRON_LM":
-        megatron_known(run).ask("megatron", run.refuse, MEGATRON_SAYS)
+        megatron_known(run).ask("megatron")
     precision = _precision(run)
     return Imported(
         system="accelerate",
         source=document.source,
         expression=expression(over_axes(parts, tokens=tokens, attention=attention, experts=ep, whole=whole)),
-        readings=_readings(run, empty),
+        readings=_readings(run, facts, empty),
         precision=precision,
         numbers=run.numbers,
         without=("equal-token-counts",) if run.kind == "MEGATRON_LM" and run.get(_MG + "eod_mask_loss") else (),
     )
 
 
-def _followed(run: Run, document: Document, empty: list[Reading], problems: Problems) -> Imported:
+def _followed(run: Run, facts: Known, empty: list[Reading], problems: Problems) -> Imported:
     """What the file of DeepSpeed says that the configuration names, with the settings of both."""
     _check_others(run)
-    found = accelerate_deepspeed.follow(run, document.source, problems)
+    facts.check()
+    source = run.document.source
+    found = accelerate_deepspeed.follow(run, source, problems)
     if found is None:
-        return Imported(system="accelerate", source=document.source, expression="", readings=())
+        return Imported(system="accelerate", source=source, expression="", readings=())
     name = run.get(_DS + "deepspeed_config_file")
     inner = tuple(replace(reading, name=f"{name}: {reading.name}") for reading in found.readings)
-    return replace(found, system="accelerate", source=document.source, readings=(*_readings(run, empty), *inner))
+    return replace(found, system="accelerate", source=source, readings=(*_readings(run, facts, empty), *inner))
 
 
-def _readings(run: Run, empty: list[Reading]) -> tuple[Reading, ...]:
+def _readings(run: Run, facts: Known, empty: list[Reading]) -> tuple[Reading, ...]:
     """Every setting in the order of the file, with what was found out about it."""
-
-    def seen(reading: Reading) -> Reading:
-        owner = OWNED.get(reading.name.partition(".")[0])
-        if owner is not None and run.kind != owner:
-            return reading.noted(Role.NO_MATTER, f"read with distributed_type {owner} alone", told=False)
-        return reading.noted(*run.marks.get(reading.name, (reading.role, reading.note, reading.told)))
 
     def order(reading: Reading) -> tuple[int, int]:
         return (reading.place.line, reading.place.column) if reading.place else (0, 0)
@@ -84,24 +79,7 @@ def _readings(run: Run, empty: list[Reading]) -> tuple[Reading, ...]:
     unsaid = [
         Reading(name=name, value=run.get(name), role=Role.READ, note=f"not said; {note}", told=True) for name, note in run.unsaid.items()
     ]
-    return (*sorted([*map(seen, run.reader.readings), *empty], key=order), *unsaid)
-
-
-def _kind(reader: Reader, problems: Problems) -> str:
-    if "distributed_type" not in reader.document.data:
-        first = next(iter(reader.document.data), "")
-        problems.add(
-            "PP504",
-            "no `distributed_type` is said, and Accelerate asks for one",
-            place=reader.document.place(first),
-            help="for example `distributed_type: FSDP`",
-        )
-    kind = reader.get("distributed_type")
-    if kind is False:
-        return "NO"
-    if kind == "MODEL_PARALLEL":
-        reader.refuse("distributed_type", "SageMaker's own library decides this split", "give the strategy itself, as `tp(tp=8)`")
-    return str(kind or "")
+    return (*sorted([*facts.readings(), *empty], key=order), *unsaid)
 
 
 def _count(run: Run, world: int | None) -> None:
@@ -111,20 +89,13 @@ def _count(run: Run, world: int | None) -> None:
         run.refuse("num_processes", f"{said} processes cannot run", "at least 1, or -1 where the launcher says it", "PP503")
         said = None
     if said == -1:
-        run.mark("num_processes", "left to the launcher")
+        run.note("num_processes", "left to the launcher")
         said = None
-    run.machines = run.get("num_machines")
     if run.kind == "NO":
         said = _single(run, said, world)
     elif world is not None and said is not None and world != said:
         run.refuse("num_processes", f"the file starts {said} processes, and {world} devices were given", "leave one of the two out")
     run.world = said if said is not None else world
-
-
-def _check_machines(run: Run) -> None:
-    if run.world is not None and run.world % run.machines:
-        message = f"{run.world} processes are not divided evenly by {run.machines} machines"
-        run.refuse("num_machines", message, "Accelerate starts num_processes // num_machines on each, and would leave the rest out")
 
 
 def _single(run: Run, said: int | None, world: int | None) -> int:
@@ -139,7 +110,7 @@ def _single(run: Run, said: int | None, world: int | None) -> int:
 def _sizes(run: Run) -> dict[str, int]:
     """The sizes of `parallelism_config`, checked against each other and against the world; none said: an empty table."""
     names = [f"{n}_size" for n in ("dp_replicate", "dp_shard", "cp", "sp", "tp")]
-    if not isinstance(run.reader.document.data.get("parallelism_config"), dict):
+    if not isinstance(run.document.data.get("parallelism_config"), dict):
         return {}
     rep, shard, cp, sp, tp = (run.get(_PC + n) for n in names)
     two = run.kind == "FSDP" and int(run.get(_FSDP + "version")) == 2
@@ -148,18 +119,16 @@ def _sizes(run: Run) -> dict[str, int]:
     last = next((n for n in reversed(said) if run.get(n) > 1), said[-1] if said else "parallelism_config")
     if product > 1 and not two and run.kind not in (*MULTI, "DEEPSPEED", ""):
         run.refuse(last, "sizes of parallelism_config need FSDP 2, DeepSpeed or plain processes", "`fsdp_version: 2`, or leave them out")
-    if cp > 1 and sp > 1:
-        run.refuse(_PC + "cp_size", "context parallelism and Ulysses exclude one another", "leave cp_size or sp_size at 1")
     sizes = dict(zip((_PC + n for n in names), (rep, shard, cp, sp, tp), strict=True))
     facts = known(run, sizes)
     if two and not facts.breaks("accelerate-02") and shard == 1 and cp == 1 and (run.world or product) != 1:
         run.refuse(last, "FSDP 2 has nothing to shard over: dp_shard_size and cp_size are 1", "raise `dp_shard_size`")
-    if shard > 1 and tp > 1 and run.kind in MULTI:
-        run.refuse(_PC + "dp_shard_size", "beside tp_size nothing averages these gradients without FSDP 2", "`distributed_type: FSDP`")
     run.uneven = facts.breaks("accelerate-03")
     if run.world is None and sp == 1 and product > 1:
         run.world = product
-    _split_sequence(run, cp, sp)
+    if run.said(_PC + "sp_seq_length") and run.get(_PC + "sp_seq_length_is_variable") is False:
+        run.numbers["s"] = Fraction(run.get(_PC + "sp_seq_length"))
+        run.note(_PC + "sp_seq_length", "tokens of a sample: s", Role.READ)
     return sizes
 
 
@@ -170,16 +139,6 @@ def _tokens(run: Run, sizes: dict[str, int]) -> tuple[int, str | None]:
     if (sp := sizes.get(_PC + "sp_size", 1)) > 1:
         return sp, "ulysses"
     return sizes.get(_PC + "cp_size", 1), None if run.get(_PC + "cp_comm_strategy") == "alltoall" else "gather"
-
-
-def _split_sequence(run: Run, cp: int, sp: int) -> None:
-    if cp > 1:
-        run.mark(_PC + "cp_size", f"splits each sample over {cp} devices, the axis cp; FSDP shards over them too")
-    if sp > 1:
-        run.mark(_PC + "sp_size", f"splits each sample over {sp} devices (Ulysses), the axis cp; ZeRO shards over them too")
-    if run.said(_PC + "sp_seq_length") and run.get(_PC + "sp_seq_length_is_variable") is False:
-        run.numbers["s"] = Fraction(run.get(_PC + "sp_seq_length"))
-        run.mark(_PC + "sp_seq_length", "tokens of a sample: s")
 
 
 def _axis(name: str, **degree: int | None) -> _Parts:
@@ -195,7 +154,7 @@ def _data(name: str, dp: int | None, tokens: int) -> _Parts:
 def _plain(run: Run, sizes: dict[str, int]) -> _Parts:
     """DistributedDataParallel over all processes, or tensor parallelism over all."""
     if sizes.get(_PC + "dp_shard_size", 1) > 1:
-        run.mark(_PC + "dp_shard_size", "shards nothing without FSDP 2: these devices hold copies")
+        run.note(_PC + "dp_shard_size", "shards nothing without FSDP 2: these devices hold copies")
     kept = {n: d for n, d in sizes.items() if n not in (_PC + "dp_replicate_size", _PC + "dp_shard_size")}
     return {**_axis("ddp", dp=run.over(kept)), **_axis("tp", tp=sizes.get(_PC + "tp_size", 1))}
 
@@ -223,13 +182,13 @@ def _fsdp(run: Run, sizes: dict[str, int]) -> _Parts:
     if strategy == "NO_SHARD" or (shard == 1 and sizes.get(_PC + "cp_size", 1) == 1):
         parts = _axis("ddp", dp=run.over({}) if strategy == "NO_SHARD" else rep)
     elif run.get(offload) and rep == 1 and options.get("reshard_after_forward", True):
-        run.mark(offload, "shards, their optimizer state and its update lie on the host", Role.READ)
+        run.note(offload, "shards, their optimizer state and its update lie on the host", Role.READ)
         parts = {"zero_infinity": {"dp": shard}}
     elif rep != 1:
         parts = {"hsdp": {"rep": rep, "shard": shard, **options}}
     else:
         parts = {"fsdp": {"dp": shard, **options}}
-    return {**parts, **_axis("tp", tp=sizes.get(_PC + "tp_size", 1)), **_checkpoint(run, version)}
+    return {**parts, **_axis("tp", tp=sizes.get(_PC + "tp_size", 1)), **_checkpoint(run)}
 
 
 def _groups(run: Run, sizes: dict[str, int], strategy: str) -> tuple[int, int | None]:
@@ -237,7 +196,7 @@ def _groups(run: Run, sizes: dict[str, int], strategy: str) -> tuple[int, int | 
     if sizes and int(run.get(_FSDP + "version")) == 2:
         return sizes[_PC + "dp_replicate_size"], sizes[_PC + "dp_shard_size"]
     if strategy.startswith("HYBRID") and run.machines > 1:
-        run.mark("num_machines", f"HYBRID_SHARD: {run.machines} copies, each sharded over one machine")
+        run.note("num_machines", f"HYBRID_SHARD: {run.machines} copies, each sharded over one machine")
         return run.machines, None if run.world is None else max(run.world // run.machines, 1)
     return 1, run.world
 
@@ -253,7 +212,7 @@ def _strategy_one(run: Run) -> str:
         return SHARDING[0]
     if run.said(other):
         # `accelerate launch` always hands on fsdp_sharding_strategy, FULL_SHARD where a file does not say it, and that goes first
-        run.mark(other, f"FSDP 1 does not read it: fsdp_sharding_strategy decides, {said} here", Role.NO_MATTER, told=True)
+        run.note(other, f"FSDP 1 does not read it: fsdp_sharding_strategy decides, {said} here", Role.NO_MATTER, told=True)
     return said
 
 
@@ -261,37 +220,23 @@ def _strategy_two(run: Run) -> str:
     """FSDP 2: `fsdp_reshard_after_forward`, true or false."""
     name = _FSDP + "reshard_after_forward"
     said = run.get(name) if run.said(name) else True
-    for old in ("sharding_strategy", "backward_prefetch", "backward_prefetch_policy", "forward_prefetch"):
-        if run.said(_FSDP + old):
-            run.mark(_FSDP + old, "FSDP 2 does not read it", Role.NO_MATTER, told=True)
     if not isinstance(said, bool):
         run.refuse(name, f"FSDP 2 takes true or false, not {said!r}", "true: as FULL_SHARD; false: as SHARD_GRAD_OP")
-    if str(run.get(_FSDP + "state_dict_type")).upper() in ("LOCAL_STATE_DICT", "2"):
-        run.refuse(_FSDP + "state_dict_type", "FSDP 2 has no LOCAL_STATE_DICT", "`SHARDED_STATE_DICT`")
     return "SHARD_GRAD_OP" if said is False else "FULL_SHARD"
 
 
 def _prefetches(run: Run, version: int) -> bool:
     """Whether two units are alive at once: the next one is gathered while this one computes."""
     if version == 2:
-        run.mark(_FSDP + "version", "fully_shard, which always gathers the next unit of backward early")
         return True
     backward = run.get(_FSDP + "backward_prefetch") or run.get(_FSDP + "backward_prefetch_policy")
     return str(backward).upper() in ("BACKWARD_PRE", "1") or run.get(_FSDP + "forward_prefetch") is True
 
 
-def _checkpoint(run: Run, version: int) -> _Parts:
-    whole, offload = _FSDP + "activation_checkpointing", _FSDP + "activation_checkpointing_offload"
-    if run.get(offload) and not run.get(whole):
-        run.refuse(offload, "there are no kept inputs to offload", "`fsdp_activation_checkpointing: true`")
-    elif run.get(offload) and version == 1:
-        run.refuse(offload, "kept inputs are offloaded by FSDP 2 alone", "`fsdp_version: 2`")
-    if run.get(_FSDP + "cpu_ram_efficient_loading") and run.get(_FSDP + "sync_module_states") is False:
-        message = "the other processes would start with empty weights: fsdp_cpu_ram_efficient_loading needs it"
-        run.refuse(_FSDP + "sync_module_states", message, "`fsdp_sync_module_states: true`")
-    if not run.get(whole):
+def _checkpoint(run: Run) -> _Parts:
+    if not run.get(_FSDP + "activation_checkpointing"):
         return {}
-    return {"checkpoint": {"checkpoints": "host"} if run.get(offload) else {}}
+    return {"checkpoint": {"checkpoints": "host"} if run.get(_FSDP + "activation_checkpointing_offload") else {}}
 
 
 def _megatron(run: Run, sizes: dict[str, int]) -> _Parts:
@@ -317,10 +262,10 @@ def _recompute(run: Run) -> _Parts:
     if not any(run.said(name) for name in (whole, method, layers)):
         return {}
     if run.get(whole) == "selective":
-        run.mark(whole, "computes the attention of each layer again in backward", Role.NOT_MODELLED)
+        run.note(whole, "computes the attention of each layer again in backward", Role.NOT_MODELLED)
         return {}
     if run.get(method) == "block" or (run.get(layers) or 1) > 1:
-        run.mark(layers if run.said(layers) else method, "keeps the inputs of some layers alone", Role.NOT_MODELLED)
+        run.note(layers if run.said(layers) else method, "keeps the inputs of some layers alone", Role.NOT_MODELLED)
         return {}
     return {"checkpoint": {}}
 
@@ -329,11 +274,6 @@ def _check_others(run: Run) -> None:
     ids = run.get("gpu_ids")
     if ids is not None and run.kind in MULTI and run.machines <= 1 and str(ids) not in ("all", "auto") and "," not in str(ids):
         run.refuse("gpu_ids", f"one device is named, and {run.kind} needs two", "`gpu_ids: all`, or several with commas")
-    for clip in (_DS + "gradient_clipping", _MG + "gradient_clipping"):
-        if run.get(clip) == 0:
-            run.mark(clip, "nothing is scaled", Role.NO_MATTER)
-    if run.get("downcast_bf16") in (False, "no", "NO"):
-        run.mark("downcast_bf16", "the default", Role.NO_MATTER)
 
 
 def _precision(run: Run) -> str | None:
@@ -345,7 +285,7 @@ def _precision(run: Run) -> str | None:
     found, note = _widths(run, said)
     if run.said(name):
         other = run.kind == "DEEPSPEED" and note != _HALVES
-        run.mark(name, note, Role.NOT_MODELLED if said == "fp8" else Role.READ, told=found is None or other)
+        run.note(name, note, Role.NOT_MODELLED if said == "fp8" else Role.READ, told=found is None or other)
     return found
 
 

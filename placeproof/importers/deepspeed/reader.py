@@ -11,43 +11,50 @@ from typing import Any
 from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.places import KeyPath
 from placeproof.importers.asked import Known
-from placeproof.importers.deepspeed.experts import check_experts, devices_note
-from placeproof.importers.deepspeed.facts import SAYS
-from placeproof.importers.deepspeed.fields import HARMLESS, PASSED_OVER, REMOVED, SWITCHES, WIDTHS
 from placeproof.importers.deepspeed.types import Types
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Field, Reader
-from placeproof.importers.imported import Imported, Reading, Role, expression, misplaced, over_axes
+from placeproof.importers.imported import Imported, Note, Role, expression, misplaced, over_axes
+from placeproof.importers.meaning import meaning
 from placeproof.importers.settings import settings
 
 _ZERO = "zero_optimization"
 _BATCH, _MICRO, _STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
-_MASTERS = (
-    "fp16.fp16_master_weights_and_grads",
-    *(f"{table}.{name}" for table in ("bf16", "bfloat16") for name in ("bf16_master_weights_and_grads", "bf16_optimizer_states")),
-)
+_EXPERTS, _SEQUENCES = "expert_parallel.autoep_size", "sequence_parallel_size"
+_MASTERS = ("fp16.fp16_master_weights_and_grads", "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states")
+#: Tables in which DeepSpeed looks settings up by their names, and so passes over any other; those of its models refuse one.
+_PASSED_OVER = ("", "optimizer", "scheduler", "pipeline", "activation_checkpointing", "checkpoint", "data_types", "aio", "torch_autocast")
 #: Tables that DeepSpeed takes apart without asking whether they are null.
 _UNPACKED = (_ZERO, "fp16", "optimizer", "compile", "hybrid_engine")
+#: Tables that do nothing unless their ``enabled`` is true, and whether it is so where nothing is said.
+_SWITCHES = {
+    **dict.fromkeys(("fp16", "bf16", "bfloat16", "torch_autocast", "expert_parallel", "hybrid_engine"), False),
+    **dict.fromkeys(("data_efficiency", "autotuning"), False),
+    "weight_quantization": True,
+}
+#: What a type's name stands for.
+_WIDTHS = {
+    **dict.fromkeys(("fp16", "float16", "half", "torch.float16"), "fp16"),
+    **dict.fromkeys(("bf16", "bfloat16", "torch.bfloat16"), "bf16"),
+    **dict.fromkeys(("fp32", "float32", "float", "torch.float32"), "fp32"),
+}
 _COMPRESSING = ("onebitadam", "zerooneadam", "onebitlamb")
 _ROWWISE = ("lamb", "onebitlamb", "muon", "adafactor", "lbfgs")
 _TWO_MOMENTS = ("", "adam", "adamw", "muadam", "muadamw", "lamb")
 _SGD = ("sgd", "musgd")
 _OTHERS = ("adagrad", "lion", "adadelta", "adamax", "asgd", "nadam", "radam", "rmsprop", "rprop", "sparseadam")
-_OPTIMIZERS = (*_COMPRESSING, *_ROWWISE, *_TWO_MOMENTS[1:], *_SGD, *_OTHERS)
-#: Those that DeepSpeed builds for the host where the file says that the state lies there; Adam, or the program's own, come first.
-_ON_HOST = ("", "adam", "adamw", "adagrad", "lion")
-#: Those that DeepSpeed runs with ZeRO unasked.
-_TESTED = ("", "adam", "adamw", "adagrad", "lion", "muon")
+_OPTIMIZERS = (*_COMPRESSING, *_ROWWISE, *_TWO_MOMENTS, *_SGD, *_OTHERS)
 
 
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
     """Read a configuration of DeepSpeed. Problems are collected; with any, what is returned must not be used."""
-    config = _Config(
-        Reader(document, (*settings("deepspeed"), *_forms(document.data)), problems, auto=True, passed_over=PASSED_OVER), world
-    )
+    fields = (*_fields(document.data), *_forms(document.data))
+    config = _Config(Reader(document, fields, problems, auto=True, passed_over=_PASSED_OVER), world)
     parts, precision = config.parts(), config.precision()
-    config.check()
-    config.known().ask("deepspeed", config.reader.refuse, SAYS)
+    config.note_switches()
+    known = config.known()
+    known.check()
+    known.ask("deepspeed")
     numbers = {
         "b": config.micro,
         "m": config.steps if any(config.reader.said(n) for n in (_BATCH, _MICRO, _STEPS)) else None,
@@ -57,7 +64,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         system="deepspeed",
         source=document.source,
         expression=expression(over_axes(parts, tokens=config.sp, attention="ulysses", experts=config.ep, whole=config.whole)),
-        readings=tuple(config.readings()),
+        readings=known.readings(),
         precision=precision,
         numbers={name: Fraction(value) for name, value in numbers.items() if value is not None},
         without=("elementwise-optimizer",) if config.optimizer in _ROWWISE else (),
@@ -71,6 +78,16 @@ def otherwise(stage: int) -> str:
     else:
         text = "DeepSpeed all-reduces gradients where the formulas reduce-scatter them: twice the traffic of gradients"
     return f"unless told otherwise {text}"
+
+
+def _fields(data: Mapping[str, Any]) -> Iterator[Field]:
+    """The settings; those of `bfloat16` are read where there is no `bf16`."""
+    twice = data.get("bf16") is not None and "bfloat16" in data
+    for known in settings("deepspeed"):
+        yield replace(known, also=()) if twice and known.also else known
+    if twice:
+        note = "`bf16` is read in its place"
+        yield Field(name="bfloat16.*", kinds=("bool", "number", "text", "list", "table", "null"), role=Role.NO_MATTER, note=note)
 
 
 def _forms(table: Mapping[str, Any], path: KeyPath = ()) -> Iterator[Field]:
@@ -89,8 +106,7 @@ class _Config:
     """The values of a file that depend on each other."""
 
     def __init__(self, reader: Reader, world: int | None) -> None:
-        self.reader, self.world, self.get = reader, world, reader.get
-        self.notes: dict[str, tuple[Role | None, str, bool]] = {}
+        self.reader, self.world, self.get, self.note = reader, world, reader.get, reader.note
         self.micro, self.steps, self.total = self.get(_MICRO), self.get(_STEPS), self.get(_BATCH)
         self.optimizer = self._optimizer()
         self.stage = self._stage()
@@ -98,21 +114,17 @@ class _Config:
         self.tp, self.pp = self._tp(), self.get("pipeline.stages") or 1
         self.dp = self._dp()
         #: Devices that sequences are split over, where the strategy has them.
-        self.sp: int = self.get("sequence_parallel_size")
+        self.sp: int = self.get(_SEQUENCES) or 1
         #: Devices that share experts, None where a trainer fills it in; and whether each is whole while other matrices are split.
-        self.ep: int | None = self.get("expert_parallel.autoep_size") if self.get("expert_parallel.enabled") else 1
+        self.ep: int | None = self.get(_EXPERTS) if self.get("expert_parallel.enabled") else 1
         self.whole = self.ep != 1 and self.tp != 1
         self._batches()
         #: Whether an update has several micro-batches, or may have.
         self.split = self.pp > 1 or self.steps != 1
 
-    def note(self, name: str, text: str, role: Role | None = None, *, told: bool = False) -> None:
-        """Say what became of a setting, in place of the table's note."""
-        self.notes[name] = (role, text, told)
-
     def auto(self, name: str) -> bool:
         """Whether a trainer fills it in."""
-        return name in self.reader.found and self.reader.found[name] is None
+        return self.reader.name(name) in self.reader.open
 
     # degrees and batch sizes
 
@@ -162,7 +174,7 @@ class _Config:
         others = {
             "tensor_parallel.autotp_size": self.tp,
             "pipeline.stages": self.pp,
-            "sequence_parallel_size": self.get("sequence_parallel_size"),
+            _SEQUENCES: self.get(_SEQUENCES),
         }
         known: list[int] = [v for v in others.values() if v is not None]
         if self.world is None or len(known) < len(others):
@@ -213,12 +225,14 @@ class _Config:
         name, arguments = self._data()
         if name == "zeropp" and self.sp > 1:
             note = "sequences are split too (Ulysses): dp is divided by it and the axis left out, since ZeRO++ has no axis beside its nodes"
-            self.note("sequence_parallel_size", note, Role.NOT_MODELLED)
+            self.note(_SEQUENCES, note, Role.NOT_MODELLED)
             self.sp = 1
-        if self.ep != 1:
-            check_experts(self.reader, name, found=misplaced(self.ep, self.dp, tensor=self.tp, sequence=self.sp))
-            self.note("expert_parallel.autoep_size", *devices_note(whole=self.whole, sharded=name != "ddp"))
-        sharded = name != "ddp"
+        wrong = misplaced(self.ep, self.dp, tensor=self.tp, sequence=self.sp)
+        if name == "zeropp" and self.ep != 1:
+            wrong = wrong or ("ZeRO++ beside experts that devices share: no strategy says that", "drop one of the two")
+        if wrong is not None and self.ep != 1:
+            self.reader.refuse(_EXPERTS, *wrong)
+        sharded = self.sharded = name != "ddp"
         rest = self.tp != 1 or self.pp > 1 or (self.sp > 1 and not sharded)
         dp = None if self.dp is None or self.ep is None else max(self.dp // self.ep, 1)
         if dp != 1 or ((self.sp > 1 or self.ep != 1) and sharded) or name in ("zero_offload", "zero_infinity"):
@@ -316,19 +330,13 @@ class _Config:
 
     def _type(self) -> str | None:
         """The type of the weights; None where a trainer fills it in."""
-        bf16 = self._bf16_table() + ".enabled"
-        for name, width in (("fp16.enabled", "fp16"), (bf16, "bf16")):
-            if self.get(name):
-                return width
-        return None if self.auto("fp16.enabled") or self.auto(bf16) else "fp32"
-
-    def _bf16_table(self) -> str:
-        return "bf16" if self.reader.document.data.get("bf16") is not None else "bfloat16"
+        width = next((width for width in ("fp16", "bf16") if self.get(f"{width}.enabled")), None)
+        return width or (None if self.auto("fp16.enabled") or self.auto("bf16.enabled") else "fp32")
 
     def _sums(self) -> str | None:
         """The type in which gradients are added up; None where a trainer fills it in."""
         name = "data_types.grad_accum_dtype"
-        return None if self.auto(name) else WIDTHS[self.get(name)] if self.get(name) else self.weights
+        return None if self.auto(name) else _WIDTHS[self.get(name)] if self.get(name) else self.weights
 
     def types(self) -> Types:
         """What is held in which types, where the file says it."""
@@ -339,13 +347,13 @@ class _Config:
             stage=self.stage,
             pipeline=self.pp > 1,
             host=host,
-            immediate=bool(self.get(f"{self._bf16_table()}.immediate_grad_update")),
+            immediate=bool(self.get("bf16.immediate_grad_update")),
         )
 
     def precision(self) -> str | None:
         """The named precision that this is, None where none is."""
         width, said, sums = self.weights, "data_types.param_dtype", self._sums()
-        if width is not None and self.get(said) and WIDTHS[self.get(said)] != width:
+        if width is not None and self.get(said) and _WIDTHS[self.get(said)] != width:
             self.reader.refuse(said, f"weights are {width}, as `fp16` and `bf16` have it, and not {self.get(said)}", "leave it out")
         casts = self.get("torch_autocast.enabled") or self.auto("torch_autocast.enabled")
         if width is None or sums is None or casts or any(self.get(n) and self._on(n.split(".")[0]) for n in _MASTERS):
@@ -366,96 +374,35 @@ class _Config:
     def _adam(self, width: str) -> str | None:
         name, why = self.types().adam()
         if why and width == "fp32":
-            self.note(self._stage_name(), f"{self.notes[self._stage_name()][1]}; {why}", told=True)
+            self.note(self._stage_name(), f"{self.reader.notes[self._stage_name()].text}; {why}", told=True)
         elif why:
-            at = "fp16" if width == "fp16" else self._bf16_table()
-            self.note(f"{at}.enabled", f"weights and gradients in {width}; {why}", told=True)
+            self.note(f"{width}.enabled", f"weights and gradients in {width}; {why}", told=True)
         return name
 
-    # what DeepSpeed refuses
-
-    def check(self) -> None:
-        """Settings that exclude each other, of which no rule speaks."""
-        for broken, name, message, help in self._others():
-            if broken and self._given(name):
-                self.reader.refuse(name, message, help)
-        for name, help in REMOVED.items():
-            if self._given(name):
-                self.reader.refuse(name, f"DeepSpeed 0.19.8 refuses a file with `{name.rpartition('.')[2]}`", help)
-
-    def _others(self) -> Iterator[tuple[bool, str, str, str]]:
-        """What is refused, at which setting, and a remedy."""
-        other = self.get("compile.deepcompile") or self._given(f"{_ZERO}.zenflow")
-        summed = self.get("gradient_allreduce_op") == "sum"
-        yield (summed and bool(other), "gradient_allreduce_op", "ZenFlow and DeepCompile average gradients", "take `mean`")
-        message = "gradients are added up and divided by nothing: right only if the program divides its loss by the tokens of all devices"
-        alone = summed and not other and self.stage < 3 and (self.dp != 1 or self.sp > 1)
-        yield (alone, "gradient_allreduce_op", message, "take `mean`, or write the step down, with its loss, and prove that")
-        for name in _MASTERS:
-            wrong = bool(self.get(name)) and self.stage == 0 and not name.endswith("optimizer_states")
-            yield (wrong, name, "this needs ZeRO", "take stage 1, 2 or 3")
-
     def known(self) -> Known:
-        """The facts that rules of DeepSpeed ask for."""
-        found, table = Known(self.reader), self._bf16_table()
-        mean, scatters = self.get("gradient_allreduce_op") != "sum", f"{_ZERO}.reduce_scatter"
+        """The facts of the file."""
+        found, host = Known(self.reader, meaning("deepspeed")), self._host("offload_optimizer", "cpu_offload")
         if self.get(f"{_ZERO}.stage") in range(4):  # else 0 stands in for it
             found.put("zero", self.stage, f"{_ZERO}.stage")
         found.put("pp", self.pp, "pipeline.stages")
-        found.put("sp_size", self.get("sequence_parallel_size"), "sequence_parallel_size")
-        if self.dp is not None:
-            for fact, name in (("gbs", _BATCH), ("mbs", _MICRO), ("gas", _STEPS), ("nmb", _STEPS)):
-                if fact != "nmb" or self.pp > 1:
-                    found.put(fact, self.get(name), name)
-            found.put("dp", self.dp, "data_parallel_size")
-        found.put("fp16", self.get("fp16.enabled"), "fp16.enabled")
-        found.put("bf16", self.get(f"{table}.enabled"), f"{table}.enabled")
-        found.put("weight_type", self.weights, "fp16.enabled", f"{table}.enabled")
+        found.put("dp", self.dp, "data_parallel_size")
+        found.put("single", self.dp == 1)
+        found.put("weight_type", self.weights, "fp16.enabled", "bf16.enabled")
         found.put("grad_type", self._sums(), "data_types.grad_accum_dtype")
-        for fact, name in (("bf16_opt_states", "bf16_optimizer_states"), ("bf16_masters", "bf16_master_weights_and_grads")):
-            found.put(fact, bool(self.get(f"{table}.{name}")), f"{table}.{name}")
-        found.put("fp16_masters", bool(self.get(_MASTERS[0])), _MASTERS[0])
-        found.put("managed_ga", self.get("managed_gradient_accumulation"), "managed_gradient_accumulation")
-        found.put("grad_op", self.get("gradient_allreduce_op"), "gradient_allreduce_op")
-        found.put("compute_grad_norm", self.get(f"{_ZERO}.compute_grad_norm"), f"{_ZERO}.compute_grad_norm")
-        found.put("reduce_scatter", bool(self.get(scatters)) and mean, scatters)
-        found.put("scatters", bool(self.get(scatters)), scatters)
-        found.put("postscale", not self.get("prescale_gradients"), "prescale_gradients")
-        found.put("predivided", self.get("gradient_predivide_factor") not in (None, 1), "gradient_predivide_factor")
-        if self.stage in (1, 2):
-            found.put("ag_bucket", self.get(f"{_ZERO}.allgather_bucket_size"), f"{_ZERO}.allgather_bucket_size")
-        self._put_others(found)
+        found.put("offloaded", host is not None, host or f"{_ZERO}.offload_optimizer.device")
+        found.put("opt", self.optimizer if self.optimizer in _OPTIMIZERS else None, "optimizer.type")
+        found.put("shares", self.ep != 1)
+        found.put("whole", self.whole)
+        found.put("sharded", self.sharded)
+        found.derive()
         return found
 
-    def _put_others(self, found: Known) -> None:
-        """Facts of experts, of what lies on the host, and of the optimizer."""
-        ratio, hpz, quantized = (f"{_ZERO}.{n}" for n in ("offload_optimizer.ratio", "zero_hpz_partition_size", "zero_quantized_gradients"))
-        found.put("autoep", bool(self.get("expert_parallel.enabled")), "expert_parallel.enabled")
-        found.put("hpz", self.get(hpz), hpz)
-        found.put("quantized_gradients", bool(self.get(quantized)), quantized)
-        host = self._host("offload_optimizer", "cpu_offload")
-        found.put("offloaded", host is not None, host or f"{_ZERO}.offload_optimizer.device")
-        found.put("offload_ratio_partial", (self.get(ratio) if self.get(ratio) is not None else 1) < 1, ratio)
-        found.put("host_opt", self.optimizer in _ON_HOST, "optimizer.type")
-        found.put("host_adam", self.optimizer in _ON_HOST[:3], "optimizer.type")
-        allowed = "zero_allow_untested_optimizer"
-        if self.optimizer in _OPTIMIZERS:
-            found.put("supported_opt", self.optimizer in _TESTED, "optimizer.type")
-            found.put("allow_untested", self.get(allowed), allowed)
-
-    # what became of each setting
-
-    def readings(self) -> Iterator[Reading]:
-        """The settings, with what the others made of them."""
+    def note_switches(self) -> None:
+        """Of tables that are off no setting is of any matter."""
         for reading in self.reader.readings:
             table, _, key = reading.name.partition(".")
-            role, note, told = self.notes.get(reading.name, (None, reading.note, reading.told))
-            if key and table in SWITCHES and key != "enabled" and not self._on(table):
-                role, note, told = Role.NO_MATTER, f"`{table}` is off", False
-            elif reading.value is not None and HARMLESS.get(reading.name, (None, ""))[0] == reading.value:
-                role, note = Role.NO_MATTER, HARMLESS[reading.name][1]
-            yield replace(reading, role=role or reading.role, note=note, told=told)
+            if key and table in _SWITCHES and key != "enabled" and not self._on(table):
+                self.reader.notes[reading.name] = Note(Role.NO_MATTER, f"`{table}` is off")
 
     def _on(self, table: str) -> bool:
-        name = f"{table}.enabled"
-        return bool(self.reader.found[name] is not False if self._given(name) else SWITCHES[table])
+        return self.reader.found.get(f"{table}.enabled", _SWITCHES[table]) is not False

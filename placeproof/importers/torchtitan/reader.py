@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 
 from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Imported, Reading, Role, expression, misplaced, over_axes
+from placeproof.importers.imported import SHARING, Imported, Reading, Role, expression, misplaced, over_axes
+from placeproof.importers.meaning import meaning
 from placeproof.importers.settings import settings
-from placeproof.importers.torchtitan import facts as torchtitan_facts
-from placeproof.importers.torchtitan.notes import Facts, amendments
 
 _SINGLE = ("1f1b", "gpipe")
 _LOOPED = ("Interleaved1F1B", "InterleavedZeroBubble", "LoopedBFS", "FlexibleInterleaved1F1B", "ZBVZeroBubble", "DualPipeV")
@@ -28,13 +29,63 @@ _ORDERS = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved", "
 _ROTATES = {None: "gather", "allgather": "gather", "alltoall": None}
 _NAMED = {s.lower(): s for s in ("1F1B", "GPipe", *_LOOPED, "PipelineScheduleSingle", "PipelineScheduleMulti")}
 _DEGREES = {
-    "replicate": "data_parallel_replicate_degree",
-    "shard": "data_parallel_shard_degree",
+    "dp_replicate": "data_parallel_replicate_degree",
+    "dp_shard": "data_parallel_shard_degree",
     "tp": "tensor_parallel_degree",
     "pp": "pipeline_parallel_degree",
     "cp": "context_parallel_degree",
 }
 _ROTATE = "parallelism.context_parallel_rotate_method"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What follows from the settings. ``dp_shard``, ``steps`` and ``microbatches`` are None where the file leaves them open.
+
+    ``split``: devices that an expert is split over. ``steps``: passes over the local batch before an update. ``microbatches``: parts of the
+    local batch in a pipeline. ``order``: the schedule as the strategy `pp` names it, None where it has none of that kind; ``chunks``: runs
+    of layers on a device, where the schedule leaves them open. ``offloaded``: whether the strategy says that FSDP's shards lie in host
+    memory; ``ahead``: whether the next unit is gathered while one computes. ``widths``: what is kept in how many bytes.
+    """
+
+    dp_replicate: int
+    dp_shard: int | None
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+    split: int
+    steps: int | None
+    microbatches: int | None
+    schedule: str
+    eight_bits: bool
+    elementwise: bool
+    order: str | None = None
+    chunks: int | None = None
+    offloaded: bool = False
+    ahead: bool = False
+    precision: str | None = None
+    widths: str = ""
+
+    @property
+    def copies(self) -> int:
+        """Data-parallel devices."""
+        return self.dp_replicate * (self.dp_shard or 1)
+
+    @property
+    def whole(self) -> bool:
+        """Whether each of the experts that devices share is whole, while other matrices are split."""
+        return self.ep > 1 and self.tp > 1 and self.split == 1
+
+    @property
+    def sharded(self) -> bool:
+        """Whether torchtitan applies FSDP at all: it also shards over context parallel devices.
+
+        Copies beside tensor or pipeline parallelism are wrapped in FSDP even where each keeps the whole (torchtitan==0.3.0:
+        models/llama3/parallelize.py); earlier versions refuse them.
+        """
+        beside = self.dp_replicate > 1 and (self.tp > 1 or self.pp > 1)
+        return self.dp_shard is None or self.dp_shard > 1 or self.cp > 1 or beside
 
 
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
@@ -43,16 +94,16 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         problems.add("PP501", f"`{document.source}` says nothing", help="is it the right file? torchtitan would train its debug model")
     reader = Reader(document, settings("torchtitan"), problems)
     facts = _facts(reader, world)
-    _check_pipeline(reader, facts)
-    _check_others(reader, facts)
-    known = torchtitan_facts.degrees(reader, facts, world, reader.name)
-    torchtitan_facts.samples(known, facts, reader.name)
-    known.ask("torchtitan", reader.refuse, torchtitan_facts.SAYS)
+    known = _known(reader, facts, world)
+    _check_pipeline(known, facts)
+    _check_experts(reader, facts)
+    known.check()
+    known.ask("torchtitan")
     return Imported(
         system="torchtitan",
         source=document.source,
         expression=expression(_spread(reader, facts)),
-        readings=_readings(reader, facts),
+        readings=_readings(known, facts),
         precision=facts.precision,
         numbers=_numbers(reader, facts),
         without=() if facts.elementwise else ("elementwise-optimizer",),
@@ -64,8 +115,8 @@ def _facts(reader: Reader, world: int | None) -> Facts:
     converters = [c for c in reader.get("model.converters") if str(c).strip()]
     schedule = str(reader.get("parallelism.pipeline_parallel_schedule")).lower().replace("_", "")
     facts = Facts(
-        replicate=_degree(reader, "replicate"),
-        shard=shard,
+        dp_replicate=_degree(reader, "dp_replicate"),
+        dp_shard=shard,
         tp=_degree(reader, "tp"),
         pp=_degree(reader, "pp"),
         cp=_degree(reader, "cp"),
@@ -74,14 +125,12 @@ def _facts(reader: Reader, world: int | None) -> Facts:
         steps=_steps(reader, shard),
         microbatches=_microbatches(reader),
         schedule="csv" if reader.get("parallelism.pipeline_parallel_schedule_csv") else schedule,
-        mode=reader.get("activation_checkpoint.mode"),
         eight_bits=bool(converters) or reader.get("float8.enable_float8_linear"),
         elementwise=str(reader.get("optimizer.name")).lower() in ("adam", "adamw", "sgd", "lion"),
-        max_norm=float(reader.get("training.max_norm")),
     )
     order, chunks = _order(reader, facts)
     precision, widths = _precision(reader, facts)
-    offloaded = reader.get("training.enable_cpu_offload") and shard != 1 and facts.replicate == 1 and _reshards(reader)
+    offloaded = reader.get("training.enable_cpu_offload") and shard != 1 and facts.dp_replicate == 1 and _reshards(reader)
     ahead = facts.sharded and not offloaded and _reshards(reader)
     return dataclasses.replace(facts, precision=precision, widths=widths, offloaded=offloaded, ahead=ahead, order=order, chunks=chunks)
 
@@ -106,8 +155,8 @@ def _degree(reader: Reader, short: str) -> int:
 
 def _shard(reader: Reader, world: int | None) -> int | None:
     """The degree of sharding; the devices that are left where the file says -1. Problems where degrees do not make the world."""
-    said = _degree(reader, "shard")
-    degrees = {short: _degree(reader, short) for short in _DEGREES if short != "shard"}
+    said = _degree(reader, "dp_shard")
+    degrees = {short: _degree(reader, short) for short in _DEGREES if short != "dp_shard"}
     others = prod(degrees.values())
     if world is None or not reader.sound(*(f"parallelism.{name}" for name in _DEGREES.values())):
         return None if said == -1 else said
@@ -120,7 +169,7 @@ def _steps(reader: Reader, shard: int | None) -> int | None:
     if total == -1:
         return 1
     names = ("training.global_batch_size", "training.local_batch_size", *(f"parallelism.{n}" for n in _DEGREES.values()))
-    copies = _degree(reader, "replicate") * (shard or 1)
+    copies = _degree(reader, "dp_replicate") * (shard or 1)
     if not reader.sound(*names):
         return None
     if total % (local * copies):
@@ -185,22 +234,22 @@ def _strategy(reader: Reader, facts: Facts) -> dict[str, dict[str, object]]:
     parts: dict[str, dict[str, object]] = {}
     kept = None if _reshards(reader) else False
     ahead = True if facts.ahead and facts.ep == 1 else None  # two units are alive, which no strategy says beside experts
-    shard = facts.shard if facts.shard is None else max(facts.shard // facts.ep, 1)
-    if facts.sharded and facts.replicate > 1:
-        parts["hsdp"] = {"rep": facts.replicate, "shard": shard, "reshard_after_forward": kept, "prefetch": ahead}
+    shard = facts.dp_shard if facts.dp_shard is None else max(facts.dp_shard // facts.ep, 1)
+    if facts.sharded and facts.dp_replicate > 1:
+        parts["hsdp"] = {"rep": facts.dp_replicate, "shard": shard, "reshard_after_forward": kept, "prefetch": ahead}
     elif facts.offloaded:
         parts["zero_infinity"] = {"dp": shard}
-    elif facts.shard != 1 or facts.cp > 1:
+    elif facts.dp_shard != 1 or facts.cp > 1:
         parts["fsdp"] = {"dp": shard, "reshard_after_forward": kept, "prefetch": ahead}
-    elif facts.replicate > 1:
-        parts["ddp"] = {"dp": facts.replicate}
+    elif facts.dp_replicate > 1:
+        parts["ddp"] = {"dp": facts.dp_replicate}
     if facts.tp > 1:
         parts["tp"] = parts["sp"] = {"tp": facts.tp}
     if facts.pp > 1:
         parts["pp"] = {"pp": facts.pp, "schedule": facts.order if facts.order != "1f1b" else None, "chunks": facts.chunks}
     if not parts:
         parts["ddp"] = {"dp": 1}
-    if facts.mode == "full":
+    if reader.get("activation_checkpoint.mode") == "full":
         parts["checkpoint"] = {}
     if facts.steps != 1 and facts.pp == 1:
         parts["accumulate"] = {}
@@ -219,9 +268,28 @@ def _numbers(reader: Reader, facts: Facts) -> dict[str, Fraction]:
     return numbers
 
 
-def _check_pipeline(reader: Reader, facts: Facts) -> None:
+def _known(reader: Reader, facts: Facts, world: int | None) -> Known:
+    """The facts of the file."""
+    known = Known(reader, meaning("torchtitan"))
+    for name in ("dp_replicate", "dp_shard", "tp", "pp", "cp"):
+        known.put(name, getattr(facts, name), f"parallelism.{_DEGREES[name]}")
+    known.put("ep", facts.ep, "parallelism.expert_parallel_degree")
+    known.put("split", facts.split, "parallelism.expert_tensor_parallel_degree")
+    known.put("world", world)
+    known.put("sp", True)
+    for name in ("copies", "schedule", "eight_bits", "elementwise", "offloaded", "widths", "sharded"):
+        known.put(name, getattr(facts, name))
+    known.put("steps", facts.steps or 0)
+    known.put("microbatches", facts.microbatches or 0)
+    known.put("order", facts.order or "")
+    known.put("precision", facts.precision or "")
+    known.derive()
+    return known
+
+
+def _check_pipeline(known: Known, facts: Facts) -> None:
     """Rules of schedules: which there are, how many stages and micro-batches they take."""
-    schedule = "parallelism.pipeline_parallel_schedule"
+    reader, schedule = known.reader, "parallelism.pipeline_parallel_schedule"
     if facts.pp == 1 or facts.schedule == "csv":
         return
     shown = _NAMED.get(facts.schedule)
@@ -233,10 +301,17 @@ def _check_pipeline(reader: Reader, facts: Facts) -> None:
     if stages is not None and shown in _LOOPED and stages[1] > 2 * facts.pp and stages[1] % facts.pp:
         message = f"{shown} has as many stages on each device: {stages[1]} stages, {facts.pp} devices"
         reader.refuse(stages[0], message, f"name a multiple of {facts.pp}")
-    kinds = (facts.schedule in _SINGLE, facts.schedule in _V_SHAPED)
-    known = torchtitan_facts.schedule(reader, facts, shown, stages, kinds)
-    for system in ("pytorch", "torchtitan"):
-        known.ask(system, reader.refuse, torchtitan_facts.SAYS)
+    found = Known(reader, known.meaning)
+    found.put("pp", facts.pp, "parallelism.pipeline_parallel_degree")
+    found.put("sched", shown, schedule)
+    found.put("nmb", facts.microbatches, "training.local_batch_size")
+    found.put("single_stage_schedule", facts.schedule in _SINGLE, schedule)
+    found.put("v_schedule", facts.schedule in _V_SHAPED, schedule)
+    if stages is not None:
+        found.put("nstages", stages[1], stages[0])
+    elif shown == "DualPipeV":
+        found.put("nstages", 2 * facts.pp, schedule)
+    found.ask("pytorch", "torchtitan")
 
 
 def _stages(reader: Reader) -> tuple[str, int] | None:
@@ -248,42 +323,37 @@ def _stages(reader: Reader) -> tuple[str, int] | None:
     return (splits, len(points) + 1) if points else None
 
 
-def _check_others(reader: Reader, facts: Facts) -> None:
-    """Rules of degrees and of options that exclude each other."""
-    _check_experts(reader, facts)
-    early = "optimizer.early_step_in_backward"
-    if reader.get(early) and (facts.pp > 1 or facts.ep > 1):
-        other = "pipeline" if facts.pp > 1 else "expert"
-        reader.refuse(early, f"torchtitan has no update during backward under {other} parallelism", "set it to false")
-    overlap = "parallelism.enable_async_tensor_parallel"
-    compiled = reader.get("compile.enable") and "model" in (reader.get("compile.components") or ["model"])
-    if reader.get(overlap) and facts.tp > 1 and not compiled:
-        reader.refuse(overlap, "torchtitan overlaps tensor parallelism only in a compiled model", "set `compile.enable` to true")
-
-
 def _check_experts(reader: Reader, facts: Facts) -> None:
-    name, split = "parallelism.expert_parallel_degree", reader.get("parallelism.expert_tensor_parallel_degree")
-    if facts.ep == 1:
+    """What torchtitan refuses of experts that devices share, and what no strategy says."""
+    name, devices, shard, split = "parallelism.expert_parallel_degree", facts.cp * facts.tp, facts.dp_shard, facts.split
+    if facts.ep == 1 or split not in (1, facts.tp):
         return
-    if split not in (1, facts.tp):
-        message = f"experts are split {split} ways and the rest {facts.tp} ways"
-        reader.refuse("parallelism.expert_tensor_parallel_degree", message, "torchtitan takes 1 or the tensor parallel degree")
-    elif facts.shard is not None and facts.shard * facts.cp * facts.tp % (facts.ep * split):
-        room = facts.shard * facts.cp * facts.tp // split
+    if shard is not None and shard * devices % (facts.ep * split):
+        room = shard * devices // split
         message = f"experts cannot be split {facts.ep} ways over {room} devices (sharding * context * tensor, per expert split)"
         reader.refuse(name, message, f"choose a divisor of {room}")
-    elif found := misplaced(facts.ep, facts.shard, context=facts.cp, tensor=facts.tp if facts.whole else 1):
+    elif found := misplaced(facts.ep, shard, context=facts.cp, tensor=facts.tp if facts.whole else 1):
         reader.refuse(name, *found)
 
 
-def _readings(reader: Reader, facts: Facts) -> tuple[Reading, ...]:
+def _note_experts(reader: Reader, facts: Facts) -> None:
+    """Over which devices the experts lie."""
+    note = f"{SHARING} the shards"
+    if facts.whole:  # torchtitan==0.3.0:torchtitan/distributed/parallel_dims.py, efsdp
+        note += f"; FSDP shards whole experts over tensor parallelism too: a device has 1/{facts.tp} of what is counted of them"
+    elif facts.cp > 1:
+        note += "; those of one sequence first: the same bytes, between other devices"
+    if facts.ahead:
+        note += "; one gathered unit is counted, and torch gathers the next one early"
+    reader.note("parallelism.expert_parallel_degree", note, Role.NOT_MODELLED if facts.whole else Role.READ, told=facts.ahead)
+
+
+def _readings(known: Known, facts: Facts) -> tuple[Reading, ...]:
     """Each setting once, and the defaults that a file leaves unsaid but that change the step."""
-    changed = amendments(facts, reader)
-    found = tuple(changed(reading) for reading in reader.readings)
-    said = {r.name for r in found}
+    _note_experts(known.reader, facts)
     unsaid = []
     for name in ("activation_checkpoint.mode", "training.max_norm", "training.mixed_precision_param"):
-        if name not in said:
-            reading = changed(Reading(name=name, value=reader.get(name), role=Role.READ, note="decides the widths"))
+        if name not in known.reader.found:
+            reading = known.noted(Reading(name=name, value=known.reader.get(name), role=Role.READ, note="decides the widths"))
             unsaid.append(dataclasses.replace(reading, note=f"not said; {reading.note}"))
-    return (*found, *unsaid)
+    return (*known.readings(), *unsaid)

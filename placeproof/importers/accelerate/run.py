@@ -1,12 +1,13 @@
-"""The settings of an Accelerate configuration, of version 1.15 and as older versions wrote them, and what is known while one is read."""
+"""What is known while a configuration of Accelerate is read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from placeproof.core.diagnostics import Problems
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
 from placeproof.importers.imported import Reading, Role
@@ -16,8 +17,6 @@ from placeproof.importers.settings import settings
 SHARDING = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
 #: Kinds of device whose processes are joined by DistributedDataParallel.
 MULTI = tuple(f"MULTI_{d}" for d in ("CPU", "GPU", "MLU", "SDAA", "MUSA", "NPU", "XPU", "HPU", "NEURON"))
-#: Tables that are read for one kind of distribution alone.
-OWNED = {"fsdp_config": "FSDP", "deepspeed_config": "DEEPSPEED", "megatron_lm_config": "MEGATRON_LM", "tp_config": "TP"}
 
 
 def without_empty(document: Document) -> tuple[Document, list[Reading]]:
@@ -39,43 +38,37 @@ def without_empty(document: Document) -> tuple[Document, list[Reading]]:
     return replace(document, data=dict(keep(document.data, ""))), empty
 
 
-@dataclass(slots=True)
-class Run:
+class Run(Reader):
     """What is known while a file is read. ``kind``: its `distributed_type`; ``world``: devices, None where open."""
 
-    reader: Reader
-    kind: str
-    world: int | None = None
-    machines: int = 1
-    #: Whether the sizes of `parallelism_config` were found not to multiply to the world.
-    uneven: bool = False
-    marks: dict[str, tuple[Role, str, bool]] = field(default_factory=dict)
-    numbers: dict[str, Fraction] = field(default_factory=dict)
-    #: What is to be told of settings that the file leaves out.
-    unsaid: dict[str, str] = field(default_factory=dict)
+    def __init__(self, document: Document, problems: Problems) -> None:
+        super().__init__(document, settings("accelerate"), problems)
+        self.kind = self._kind()
+        self.world: int | None = None
+        self.machines: int = self.get("num_machines")
+        #: Whether the sizes of `parallelism_config` were found not to multiply to the world.
+        self.uneven = False
+        self.numbers: dict[str, Fraction] = {}
+        #: What is to be told of settings that the file leaves out.
+        self.unsaid: dict[str, str] = {}
 
-    def get(self, name: str) -> Any:
-        """What is said, or the default."""
-        return self.reader.get(name)
-
-    def said(self, name: str) -> bool:
-        """Whether the file says it."""
-        return self.reader.said(name)
-
-    def mark(self, name: str, note: str, role: Role = Role.READ, *, told: bool = False) -> None:
-        """What became of a setting, where the table cannot know it."""
-        self.marks[self.reader.name(name)] = (role, note, told)
+    def _kind(self) -> str:
+        data = self.document.data
+        if "distributed_type" not in data:
+            message = "no `distributed_type` is said, and Accelerate asks for one"
+            place = self.document.place(next(iter(data), ""))
+            self.problems.add("PP504", message, place=place, help="for example `distributed_type: FSDP`")
+        kind = self.get("distributed_type")
+        if kind == "MODEL_PARALLEL":
+            self.refuse("distributed_type", "SageMaker's own library decides this split", "give the strategy itself, as `tp(tp=8)`")
+        return "NO" if kind is False else str(kind or "")
 
     def say(self, name: str, note: str) -> None:
         """Tell what a value does, be it said or the default."""
         if self.said(name):
-            self.mark(name, note, told=True)
+            self.note(name, note, told=True)
         else:
             self.unsaid[name] = note
-
-    def refuse(self, name: str, message: str, help: str, code: str = "PP504", notes: tuple[str, ...] = ()) -> None:
-        """A problem with a setting, at its place."""
-        self.reader.refuse(name, message, help, code, notes)
 
     def over(self, degrees: Mapping[str, int]) -> int | None:
         """The world divided by other degrees; a problem where it does not divide."""
