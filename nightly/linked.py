@@ -48,6 +48,8 @@ def summary(found: list[Outcome], seconds: float) -> int:
     refused = (own.why[0] for own in found if own.word == "refused")
     for why, n in Counter(re.sub(r"`[^`]*`|[a-z0-9.]+-[a-z0-9.]+", "...", why) for why in refused).most_common():
         print(f"{n} refused: {why}")
+    loose = [own.loose for own in found if own.loose]
+    print(f"{len(loose)} with a peak that no statement holds: less is alive, by at most {max(loose, default=0):.0%}")
     print(f"{len(found)} pairs in {seconds:.0f} s: " + ", ".join(f"{n} {word}" for word, n in sorted(words.items())))
     return 1 if words["different"] else 0
 

@@ -73,10 +73,11 @@ SCHEDULES = Path(placeproof.schedules.__file__).parent / "catalogue"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a pair: `refused`, `equal` or `different`, and why."""
+    """What came of a pair: `refused`, `equal` or `different`, and why; and how much of a derived peak no statement holds."""
 
     word: str
     why: tuple[str, ...] = ()
+    loose: float = 0
 
 
 def linked_of(model: str, strategy: str, sizes: dict[str, int]) -> Linked:
@@ -101,9 +102,12 @@ def outcome(model: str, strategy: str, sizes: dict[str, int]) -> Outcome:
     why += ["derived again: exchanges"] if [c.sent for c in derived.costs] != [c.sent for c in again.costs] else []
     why += ["derived again: what is kept"] if [c.held for c in derived.costs] != [c.held for c in again.costs] else []
     walked = Model(text, NUMBERS, SCHEDULES)
-    for stage in range(len(derived.costs)):
-        why += differences(derived, stage, walked.costs(stage))
-    return Outcome("different" if why else "equal", tuple(why))
+    loose = 0.0
+    for stage, cost in enumerate(derived.costs):
+        costs = walked.costs(stage)
+        why += differences(derived, stage, costs)
+        loose = loose if costs.peak is None else max(loose, 1 - float(costs.peak / amount(derived, cost.peak)))
+    return Outcome("different" if why else "equal", tuple(why), loose)
 
 
 def amount(derived: ModelDerivation, form: Any) -> Fraction:
