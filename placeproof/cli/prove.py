@@ -31,7 +31,7 @@ _SUBJECT = (
 _OF_CATALOGUE = {"--catalogue", "--json"}
 _OF_TWO_STEPS = {"--against", "--without", "--from", "--world", "--profile", "--with", "--budget", "--json"}
 _OF_STEPS = {"--without", "--for-all"}
-_OF_ONE_STEP = {"--profile", "--with", "--certificate", "--against"}
+_OF_ONE_STEP = {"--profile", "--with", "--against"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +156,8 @@ def _prove_model(o: Options, subjects: Sequence[Subject], without: frozenset[str
         _write_queries(o.smtlib / f"{number:02}-{re.sub('[^a-z0-9]+', '-', verdict.program.name)}", verdict)
     if o.replay_script is not None:
         _write_script_of_model(o.replay_script, judged)
+    if o.certificate is not None:
+        _write_certificate_of_model(o.certificate, judged, o.model)
     opinions = [_opinion(o, verdict) for _, verdict in judged.named]
     opinion = {"second_opinion": [answer for each in opinions for answer in each["second_opinion"]]} if o.second_opinion else {}
     path = next((s.path for s in subjects if isinstance(s, LinkedProgram)), None)
@@ -265,6 +267,20 @@ def _write_certificate(path: Path, judged: Judged) -> None:
         typer.echo(f"note: {path} was not written: {why}", err=True)
     else:
         write_text(path, json.dumps(document, indent=1) + "\n")
+
+
+def _write_certificate_of_model(path: Path, judged: JudgedModel, named: str | None) -> None:
+    """The certificates of all blocks and of the step, if all are proved."""
+    from placeproof.semantics.judge.envelope import envelope
+
+    if judged.word != "proved":
+        typer.echo(f"note: {path} was not written: the model's program is {judged.word}", err=True)
+        return
+    document = envelope(judged, named)
+    for part in document["parts"]:
+        if part["certificate"] is None:
+            typer.echo(f"note: {part['part']} is left to a solver: {part['why']}", err=True)
+    write_text(path, json.dumps(document, indent=1) + "\n")
 
 
 def _write_script_of_model(path: Path, judged: JudgedModel) -> None:

@@ -13,7 +13,9 @@ from placeproof.core.files import read_standard_input, read_text
 
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Mapping
 
+_ABOUT = "the claims are those of the program in it, as this version of placeproof reads it"
 _HELP = "give a file that `placeproof prove SUBJECT --certificate FILE` has written"
 
 
@@ -27,23 +29,24 @@ def command(
     Ends with 0 if it shows that all states are right after the step, or every claim about a block; 1 if anything in it does not hold; 3 if
     that is left to a solver.
     """
-    from placeproof.verify import RejectedError, left_open, verify
+    from placeproof.verify import SCHEMA_OF_MODEL, RejectedError, left_open, left_open_of_model, verify, verify_model
 
     document = _read(file)
+    of_model = document["schema"] == SCHEMA_OF_MODEL
     try:
-        used = verify(document)
+        used = verify_model(document) if of_model else {"": verify(document)}
     except RejectedError as rejected:
         typer.echo(f"{file}: rejected\n{rejected}")
         return 1
     if not _is_about_its_program(document):
         typer.echo(f"{file}: rejected\nit is not what this version of placeproof writes for the program in it;\nwrite it anew")
         return 1
-    typer.echo("\n".join(_shown(file, document, used)))
-    return 3 if left_open(document) else 0
+    typer.echo("\n".join(_shown_of_model(file, document, used) if of_model else _shown(file, document, used[""])))
+    return 3 if (left_open_of_model if of_model else left_open)(document) else 0
 
 
 def _read(file: str) -> dict[str, Any]:
-    from placeproof.verify import SCHEMA
+    from placeproof.verify import SCHEMA, SCHEMA_OF_MODEL
 
     problems = Problems()
     text = read_standard_input(code="PP209", help=_HELP) if file == "-" else read_text(Path(file), code="PP209", help=_HELP)
@@ -52,7 +55,7 @@ def _read(file: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         problems.add("PP209", f"`{file}` is no JSON: {error}", help=_HELP)
         problems.raise_if_any()
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+    if not isinstance(document, dict) or document.get("schema") not in (SCHEMA, SCHEMA_OF_MODEL):
         problems.add("PP209", f"`{file}` is no certificate (schema {SCHEMA})", help=_HELP)
     problems.raise_if_any()
     return document  # type: ignore[no-any-return]
@@ -60,14 +63,35 @@ def _read(file: str) -> dict[str, Any]:
 
 def _is_about_its_program(document: dict[str, Any]) -> bool:
     """Whether the claims are those of the program; what cannot be read is about none."""
+    from placeproof.answers.subject import model
     from placeproof.core.diagnostics import InputError
     from placeproof.semantics.encode import NoMeaningError
-    from placeproof.semantics.judge.certificate import again
+    from placeproof.semantics.judge import certificate, envelope
+    from placeproof.verify import SCHEMA_OF_MODEL
 
     try:
-        return again(document)
+        if document["schema"] == SCHEMA_OF_MODEL:
+            return envelope.again(document, None if document["model"] is None else model(document["model"]))
+        return certificate.again(document)
     except (InputError, NoMeaningError, LookupError, TypeError, ValueError, AttributeError):
         return False
+
+
+def _shown_of_model(file: str, document: dict[str, Any], used: Mapping[str, Counter[str]]) -> list[str]:
+    """The same of a model's program, part by part."""
+    from placeproof.verify import left_open, left_open_of_model
+
+    left = left_open_of_model(document)
+    lines = [f"{file}: {'holds, but for what is left to a solver' if left else 'holds'}", ""]
+    for part in document["parts"]:
+        one = part["certificate"]
+        if one is None:
+            lines.append(f"  {part['part']}: left to a solver: {part['why']}")
+            continue
+        open_ = f", {len(one['unshown'])} left to a solver" if left_open(one) else ""
+        lines.append(f"  {part['part']}: {len(one['claims'])} claims, {sum(used[part['part']].values())} steps{open_}")
+    whose = "that stand in it" if document["model"] is None else f"of {document['model']}"
+    return [*lines, "", f"one device runs the blocks {whose}", _ABOUT, "its blocks fit together"]
 
 
 def _shown(file: str, document: dict[str, Any], used: Counter[str]) -> list[str]:
@@ -80,7 +104,7 @@ def _shown(file: str, document: dict[str, Any], used: Counter[str]) -> list[str]
     lines += [f"{len(claims)} claims, {steps} {'step' if steps == 1 else 'steps'}" + (f": {rules}" if rules else ""), ""]
     lines += ["  line  condition           claim", *map(_named, claims)]
     lines += [f"{_named(c)}\n        not shown: {c['why']}" for c in document["unshown"]]
-    return [*lines, "", "the claims are those of the program in it, as this version of placeproof reads it"]
+    return [*lines, "", _ABOUT]
 
 
 def _named(claim: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ A term is the number of its line in the list of terms, and speaks of earlier lin
 """
 
 from .check import SCHEMA, left_open, verify
+from .model import SCHEMA_OF_MODEL, left_open_of_model, verify_model
 from .terms import RejectedError
 
-__all__ = ["SCHEMA", "RejectedError", "left_open", "verify"]
+__all__ = ["SCHEMA", "SCHEMA_OF_MODEL", "RejectedError", "left_open", "left_open_of_model", "verify", "verify_model"]

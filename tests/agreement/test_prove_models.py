@@ -526,7 +526,6 @@ def test_lines_are_those_of_the_printed_program(capsys: pytest.CaptureFixture[st
     "arguments",
     [
         ["fsdp", "--model", "llama3-8b", "--against", "ddp"],
-        ["fsdp", "--model", "llama3-8b", "--certificate", "c.json"],
         ["fsdp", "--model", "llama3-8b", "--second-opinion", "cutoff"],
         ["fsdp", "--model", "nonesuch"],
         ["ep", "--model", "llama3-8b"],

@@ -153,6 +153,19 @@ def test_a_gradient_that_is_not_there_is_said_as_such() -> None:
     assert [b.text for b in found.breaches] == ["it gives no gradient by `w2`, which it has"]
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp * tp"])
+def test_what_a_block_reads_another_gives_before_it(strategy: str) -> None:
+    late = ("    n = rms_norm(x)\n    x = attention_flash(x, n)\n", "    x = attention_flash(x, n)\n    n = rms_norm(x)\n")
+    found = judged(strategy, late, own=False)
+    assert found.word == "refuted"
+    assert [b.text for b in found.breaches] == ["it reads `n`, which no block gives before it"]
+    head, *definitions = edited(strategy, ("stack(before, ", "stack(")).split("def ")
+    rest = "def ".join(d for d in definitions if not d.startswith(("before", "embedding")))
+    found = judge_linked(read_linked(f"{head}def {rest}"))
+    assert found.word == "refuted"
+    assert [(b.block, b.text) for b in found.breaches] == [("rms_norm", "it reads `x`, which no block gives before it")]
+
+
 # A loss that is no mean: one device with two samples shows it.
 
 SUM = (

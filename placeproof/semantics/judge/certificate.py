@@ -14,7 +14,7 @@ from placeproof.prove.terms.recording import Record, recording
 from placeproof.semantics.encode import NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.judge.ranges import Range, read_ranges
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.tensors import encode_tensors
+from placeproof.semantics.tensors import encode_block
 from placeproof.verify import RejectedError
 from placeproof.verify.check import SCHEMA, check_claim, check_step, inverses
 from placeproof.verify.read import Reader
@@ -24,8 +24,8 @@ from placeproof.verify.terms import Terms
 MOST = 5_000
 
 
-def certificate(program: Resolved, options: Options) -> dict[str, Any]:
-    """The certificate of a block or a step as JSON data.
+def certificate(program: Resolved, options: Options, reference: Resolved | None = None) -> dict[str, Any]:
+    """The certificate of a block or a step as JSON data. ``reference``: what one device runs of a block, if it is another text.
 
     Claims that the steps do not show are in ``unshown``, with the reason. Raises NoMeaningError where the encoding cannot speak of it, or
     where too much would have to be written.
@@ -34,8 +34,9 @@ def certificate(program: Resolved, options: Options) -> dict[str, Any]:
     program = _read(text)  # the lines that claims name are those of this text
     if program.tensors:
         options = Options(without=frozenset(program.without))
+    one_device = None if reference is None else _read(render(reference))
     with recording() as record:
-        obligations = encode_tensors(program) if program.tensors else encode(program, options).obligations
+        obligations = (encode_block(program, one_device) if program.tensors else encode(program, options)).obligations
         claims = [_claim(record, o) for o in obligations]
         point = _point([*record.sorts.values()], [g for o in obligations for g in o.claim.given])
     if program.tensors and len(record.lines) > MOST:

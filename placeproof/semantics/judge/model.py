@@ -4,7 +4,7 @@ keep theirs."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placeproof.core.mesh import degree_symbol
 from placeproof.models import Block, Model
@@ -45,6 +45,13 @@ class JudgedModel:
     def parts(self) -> tuple[Judged, ...]:
         """All that has a verdict of its own."""
         return (*self.blocks.values(), self.step)
+
+    @property
+    def references(self) -> dict[str, Resolved]:
+        """What one device runs of blocks that the model has, too."""
+        own = _own(self.model)
+        found = {name: comparable(resolve(b.program), resolve(own[name].program)) for name, b in self.linked.blocks.items() if name in own}
+        return {name: one for name, one in found.items() if isinstance(one, Resolved)}
 
     @property
     def not_asked(self) -> tuple[str, ...]:
@@ -107,8 +114,8 @@ def judge_linked(
     own = _own(model)
     blocks = {name: _block(block, own.get(name), budget) for name, block in linked.blocks.items()}
     step = judge(against_contracts(linked), without=without, ranges=ranges, budget=budget)
-    found = [*(() if model is None else unlike(linked, model)), *_breaches(linked, blocks)]
-    return JudgedModel(linked=linked, model=model, blocks=blocks, breaches=tuple(found), step=step)
+    judged = JudgedModel(linked=linked, model=model, blocks=blocks, breaches=(), step=step)
+    return replace(judged, breaches=breaches_of(judged))
 
 
 def repair_of(judged: JudgedModel) -> Repair | None:
@@ -121,6 +128,11 @@ def repair_of(judged: JudgedModel) -> Repair | None:
         return provable(against_contracts(other), without=options.without, ranges=options.ranges, budget=budget)
 
     return repaired(judged.linked, proved)
+
+
+def breaches_of(judged: JudgedModel) -> tuple[Breach, ...]:
+    """What a program is otherwise than its model, and what blocks do otherwise than contracts say, by how what they return lies."""
+    return (*(() if judged.model is None else unlike(judged.linked, judged.model)), *_breaches(judged.linked, judged.blocks))
 
 
 def _fixed(linked: Linked, ranges: tuple[Range, ...]) -> dict[str, int]:

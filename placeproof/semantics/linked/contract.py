@@ -246,11 +246,22 @@ def misfits(linked: Linked, results: Mapping[str, Sequence[Result]]) -> Iterator
             wanted = "takes no gradient" if given is None else f"takes it {in_words(given)}"
             text = f"it gives the gradient by `{wire}` {in_words(_lies(backward))}, and `{producer}` {wanted}"
             yield Breach(block=consumer, text=text, place=backward.call.place)
+    yield from _given_by_no_one(linked, contracts)
     yield from _norms_between(linked, contracts)
     last = linked.stack[-1].blocks[-1]
     if contracts[last.name].given is not None:
         yield Breach(block=last.name, text="it is the last one, and gives no loss: a number, whose gradient is given as a number")
     yield from _shared(linked, contracts)
+
+
+def _given_by_no_one(linked: Linked, contracts: Mapping[str, Contract]) -> Iterator[Breach]:
+    """What a block reads that no block before it gives."""
+    given: set[str] = set()
+    for block in (b for segment in linked.stack for b in segment.blocks):
+        reads = contracts[block.name].reads
+        for wire in (w for w in reads if w not in given):
+            yield Breach(block=block.name, text=f"it reads `{wire}`, which no block gives before it")
+        given |= {*reads, contracts[block.name].gives}
 
 
 def _norms_between(linked: Linked, contracts: Mapping[str, Contract]) -> Iterator[Breach]:
