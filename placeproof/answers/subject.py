@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias, assert_never
 
-from placeproof.core.diagnostics import Diagnostic, InputError, Problems
+from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.files import config_kind, read_text
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def refuse_program(name: str, profile: str | None = None) -> NoReturn:
 
 def _refuse(message: str, help: str) -> NoReturn:
     """The one way in which a subject is not what is asked for."""
-    raise InputError([Diagnostic(code="PP104", message=message, help=help)])
+    refuse("PP104", message, help=help)
 
 
 def model(text: str) -> Model:

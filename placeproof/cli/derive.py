@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 #: What a program alone depends on, and what formulas alone do not.
 _OF_PROGRAM = {"--from", "--world", "--profile", "--with", "--model", "--recompute", "--stages", "--vocab-padding"}
+_FORMULAS = {"--latex", "--python"}
 _NUMBERS = {"--set", "--precision", "--cluster", "--efficiency", "--overlap"}
 
 
@@ -93,7 +94,7 @@ class Options:
         matters = set(self.forms) | _OF_PROGRAM | ({"--set"} if self.about.model is not None else set())
         if self.alone:
             return [name for name in given(self) if name not in matters]
-        return [name for name in given(self) if name in _NUMBERS - matters] if {"--latex", "--python"} & set(self.forms) else []
+        return [name for name in given(self) if name in _NUMBERS - matters] if _FORMULAS & set(self.forms) else []
 
     @property
     def implementation(self) -> tuple[str | None, list[str]]:
@@ -158,32 +159,30 @@ def _printed(o: Options, subject: Subject, tasks: Sequence[_Task]) -> str:
 def _check(o: Options, linked: bool, problems: Problems) -> None:
     """Options that exclude one another, or have nothing to act on. ``linked``: whether the subject is a model's program."""
 
-    def refuse(names: list[str], what: str, help: str) -> None:
-        if names:
-            problems.add("PP104", f"{' and '.join(names)} {'does' if len(names) == 1 else 'do'} not go with {what}", help=help)
+    asked = given(o)
+
+    def refuse(names: Collection[str], what: str, help: str) -> None:
+        if refused := [f"`{name}`" for name in asked if name in names]:
+            problems.add("PP104", f"{' and '.join(refused)} {'does' if len(refused) == 1 else 'do'} not go with {what}", help=help)
 
     forms = [name for name in o.forms if name != "--program" or not o.json_]
     if len(forms) > 1:
         problems.add("PP104", f"{' and '.join(forms)} exclude one another", help="choose one form of output")
-    formulas = [f"`{name}`" for name in o.forms if name in ("--latex", "--python")]
     if o.shards:
-        beside = {"`--cluster`": o.about.cluster, "`--plot`": o.about.plot, "`--shapes`": o.exact.shapes}
-        names = [name for name, text in beside.items() if text is not None] + (formulas if o.about.model is not None else [])
-        refuse(names, "`--shards`", "exact bytes and times are those of equal parts; of a model's stages, JSON has the formulas")
+        unlike = {"--cluster", "--plot", "--shapes"} | (_FORMULAS if o.about.model is not None else set())
+        refuse(unlike, "`--shards`", "exact bytes and times are those of equal parts; of a model's stages, JSON has the formulas")
     if linked:
-        fixed = [f"`{name}`" for name in o.about.given if name in ("--recompute", "--stages", "--vocab-padding")]
-        names = [*fixed, *(["`--groups`"] if o.groups else []), *(["`--shards`"] if o.shards else [])]
-        names += [f"`{name}`" for name, text in (("--profile", o.profile), ("--shapes", o.exact.shapes)) if text is not None]
-        refuse(names, "a model's program", "leave it out; the program says what is computed and sent, and how it is laid out")
+        fixed = {"--recompute", "--stages", "--vocab-padding", "--groups", "--shards", "--profile", "--shapes"}
+        refuse(fixed, "a model's program", "leave it out; the program says what is computed and sent, and how it is laid out")
     else:
         o.about.check(problems)
-    if o.about.model is not None and o.groups:
-        refuse(["`--groups`"], "`--model`", "leave one of them out: a model's parameters are counted by group")
+    if o.about.model is not None:
+        refuse({"--groups"}, "`--model`", "leave one of them out: a model's parameters are counted by group")
     if o.with_ and o.profile is None:
         problems.add("PP104", "`--with` names an implementation of a profile", help="add `--profile torch-2.13`")
     o.exact.check(problems)
-    if o.exact.shapes is not None and formulas:
-        problems.add("PP104", f"exact bytes are no formulas: {formulas[0]} does not go with `--shapes`", help="leave one of the two out")
+    if o.exact.shapes is not None and (formulas := [name for name in forms if name in _FORMULAS]):
+        problems.add("PP104", f"exact bytes are no formulas: `{formulas[0]}` does not go with `--shapes`", help="leave one of the two out")
 
 
 def _formulas(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shards | None], problems: Problems) -> _Task:

@@ -117,7 +117,7 @@ class Problems:
         return again
 
 
-def refuse(code: str, message: str, *, place: Place | None = None, help: str | None = None, notes: Iterable[str] = ()) -> NoReturn:
+def refuse(code: str, message: str, help: str | None = None, *, place: Place | None = None, notes: Iterable[str] = ()) -> NoReturn:
     """Raise :class:`InputError` with this one problem."""
     raise InputError([Diagnostic(code=code, message=message, place=place, help=help, notes=tuple(notes))])
 

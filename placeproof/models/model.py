@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import prod
 from pathlib import Path
-from typing import NoReturn
 
-from placeproof.core.diagnostics import Diagnostic, InputError, Problems, suggestion
+from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.symbols import SYMBOLS, Domain, symbol
 from placeproof.models.expressions import Amount, Expression
 from placeproof.models.family import GROUPS, Choice, Family
@@ -121,7 +120,7 @@ class Model:
         for segment in self.segments:
             if isinstance(number := found[segment.name], int) and number < 0:
                 message = f"{self.name}: there would be {number} times `{segment.name}`, `{segment.times}`"
-                _refuse("PP205", message, "change one of the sizes")
+                refuse("PP205", message, "change one of the sizes")
         return found
 
     def parameters(self, values: Mapping[str, Amount] | None = None) -> Count:
@@ -237,16 +236,12 @@ class _Sizes:
         return self.elements((*(d for d in dims if d != dim), *counted))
 
 
-def _refuse(code: str, message: str, help: str) -> NoReturn:
-    raise InputError([Diagnostic(code=code, message=message, help=help)])
-
-
 def _worked_out(model: str, expr: Expression, symbols: Mapping[str, Amount]) -> Amount:
     try:
         return expr.at(symbols)
     except ValueError as error:
         said = ", ".join(f"{n} = {symbols[n]}" for n in expr.names)
-        _refuse("PP205", f"{model}: {error}, with {said}", "change one of these sizes")
+        refuse("PP205", f"{model}: {error}, with {said}", "change one of these sizes")
 
 
 def _check_value(model: str, name: str, value: Amount, known: tuple[str, ...], problems: Problems) -> None:
@@ -318,7 +313,7 @@ def _segments(family: Family, choices: list[Choice]) -> Iterator[Segment]:
         made |= {name: _block(family, name, masks) for name in chosen if name not in made}
         for called, alike in groupby(sorted(made, key=lambda n: made[n].name), key=lambda n: made[n].name):
             if len(both := list(alike)) > 1:
-                _refuse(
+                refuse(
                     "PP504", f"{family.name}: two blocks are called `{called}`: {' and '.join(both)}", "give one of the files another name"
                 )
         yield Segment(name=part.name, times=part.times, blocks=tuple(made[name] for name in chosen))
@@ -328,7 +323,7 @@ def _block(family: Family, name: str, masks: tuple[str, ...]) -> Block:
     try:
         program = without(family.programs[name], masks)
     except ValueError as error:
-        _refuse("PP504", str(error), "only masks that are factors can be left out")
+        refuse("PP504", str(error), "only masks that are factors can be left out")
     held = weights(program)
     groups = {w.name: family.group(w.name, w.dims) for w in held}
     buffers = family.buffers.get(name, {})
@@ -349,7 +344,7 @@ def _numbers(model: Model) -> dict[str, int]:
     for name, number in found.items():
         bound = SYMBOLS[name].at_most if name in SYMBOLS else None
         if bound is not None and number > found.get(bound, number):
-            _refuse("PP205", f"{model.name}: `{name}` = {number} exceeds `{bound}` = {found[bound]}, of which it is a part", "change one")
+            refuse("PP205", f"{model.name}: `{name}` = {number} exceeds `{bound}` = {found[bound]}, of which it is a part", "change one")
     for expr in (*model.dimensions.values(), *(s.times for s in model.segments)):
         if all(n in found for n in expr.names):
             _worked_out(model.name, expr, found)

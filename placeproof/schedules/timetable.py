@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -91,12 +91,9 @@ class Timetable:
     def held(self, d: int, M_B: Number = 1, M_W: Number = 1) -> tuple[tuple[Fraction, Fraction], ...]:  # noqa: N803
         """What a device keeps of activations, and from when on. A forward allocates M_B as it begins; the end of its B leaves M_W of it,
         and that of its W nothing."""
-        steps, kept, change = [], Fraction(0), _released(M_B, M_W)
-        for run in self.runs[d]:
-            begun = kept + _allocated(run.slot) * Fraction(M_B)
-            kept = begun + sum(change[one.kind] for one in run.slot)
-            steps += [(run.start, begun), (run.end, kept)]
-        return tuple(steps)
+        amounts = kept_in_turn(tuple(run.slot for run in self.runs[d]), Fraction(M_B), M_W)
+        moments = (moment for run in self.runs[d] for moment in (run.start, run.end))
+        return tuple((moment, Fraction(amount)) for moment, amount in zip(moments, amounts, strict=True))
 
     def messages(self, d: int) -> int:
         """How many activations and gradients a device sends to others in a step."""
@@ -117,14 +114,18 @@ def kept_at_most(order: Order, M_B: Number = 1, M_W: Number = 1) -> Fraction:  #
 
     M_B: what a chunk keeps from F until B, for one micro-batch; M_W: from B until W.
     """
-    most: Number = 0
+    return Fraction(max(kept_in_turn(order, M_B, M_W), default=0))
+
+
+def kept_in_turn(order: Order, m_b: Number, m_w: Number) -> Iterator[Number]:
+    """What a device keeps as each slot begins, and as it ends."""
     kept: Number = 0
-    change = _released(M_B, M_W)
+    change = {Kind.F: 0, Kind.B: m_w - m_b, Kind.W: -m_w, Kind.BW: -m_b}
     for slot in order:
-        kept += _allocated(slot) * M_B
-        after = kept + sum(change[one.kind] for one in slot)
-        most, kept = max(most, kept, after), after
-    return Fraction(most)
+        kept += sum(one.kind is Kind.F for one in slot) * m_b
+        yield kept
+        kept += sum(change[one.kind] for one in slot)
+        yield kept
 
 
 #: Of each stage, the micro-batches of which a device keeps what B needs, and those of which it keeps only what W needs.
@@ -153,12 +154,3 @@ def kept_together(order: Order) -> tuple[Kept, ...]:
 
 def _covers(more: Iterable[tuple[int, int]], less: Iterable[tuple[int, int]]) -> bool:
     return all(a >= c and b >= d for (a, b), (c, d) in zip(more, less, strict=True))
-
-
-def _allocated(slot: Slot) -> int:
-    return sum(one.kind is Kind.F for one in slot)
-
-
-def _released(m_b: Number, m_w: Number) -> dict[Kind, Number]:
-    """By how much the end of a pass changes what is kept."""
-    return {Kind.F: 0, Kind.B: m_w - m_b, Kind.W: -m_w, Kind.BW: -m_b}

@@ -62,9 +62,8 @@ def _arithmetic(theorem: Theorem, statement: Holds | ByInduction, settings: Sett
         need, used = arithmetic.needed(theorem, statement)
         checks += [need, arithmetic.not_trivial(statement)]
         checks += [arithmetic.defined(theorem, statement, verdicts), arithmetic.sampled(theorem, statement)]
-    if settings.second_opinion and word != "unknown":
-        opinion, second = _second(theorem, lambda: arithmetic.second_opinion(theorem, statement, word))
-        checks.append(second)
+    if word != "unknown":
+        opinion = _second(theorem, settings, checks, lambda: arithmetic.second_opinion(theorem, statement, word))
     if settings.seeds > 1 and word == "proved" and all(isinstance(v, Proved) for v in verdicts):
         checks.append(arithmetic.brittle(theorem, statement, settings, word))
     checks.append(arithmetic.dimensions(theorem, statement))
@@ -103,9 +102,8 @@ def _refuted(theorem: Theorem, statement: Holds | ByInduction, settings: Setting
     opinion: Any = "not asked"
     if denied:
         checks.append(Check(name="solver", standing="failed", detail="z3 proves it"))
-    if settings.second_opinion and refutation is not None:
-        opinion, second = _second(theorem, lambda: arithmetic.second_opinion(theorem, statement, "refuted"))
-        checks.append(second)
+    if refutation is not None:
+        opinion = _second(theorem, settings, checks, lambda: arithmetic.second_opinion(theorem, statement, "refuted"))
     checks.append(arithmetic.dimensions(theorem, statement))
     witness = {n: str(v) for n, v in dict(refutation.witness).items()} if refutation is not None else {}  # type: ignore[call-overload]
     return replace(
@@ -155,9 +153,7 @@ def _program(theorem: Theorem, statement: Trains, settings: Settings) -> Outcome
     opinion: Any = "not asked"
     if judged.word != "unknown":
         checks.append(programs.exact(one))
-        if settings.second_opinion:
-            opinion, second = _second(theorem, lambda: programs.second_opinion(one))
-            checks.append(second)
+        opinion = _second(theorem, settings, checks, lambda: programs.second_opinion(one))
     if settings.seeds > 1:
         checks.append(programs.brittle(one, settings.seeds))
     evidence = {"proved": "obligations", "refuted": "run", "unknown": ""}[judged.word]
@@ -177,10 +173,14 @@ def _expected(theorem: Theorem, word: str, why: str) -> Check:
     return Check(name="verdict", standing="failed", detail=f"{word}, and {theorem.expect.word} is expected" + (f": {why}" if why else ""))
 
 
-def _second(theorem: Theorem, ask: Callable[[], tuple[str, Check]]) -> tuple[Any, Check]:
-    """The second solver's opinion, unless the theorem opts out of it."""
+def _second(theorem: Theorem, settings: Settings, checks: list[Check], ask: Callable[[], tuple[str, Check]]) -> Any:
+    """The second solver's opinion, unless nobody wants it or the theorem opts out of it; its check is added to those before."""
+    if not settings.second_opinion:
+        return "not asked"
     reason = theorem.skip.get("second solver")
-    return ask() if reason is None else ("not asked", Check(name="second solver", standing="skipped", detail=reason))
+    opinion, check = ask() if reason is None else ("not asked", Check(name="second solver", standing="skipped", detail=reason))
+    checks.append(check)
+    return opinion
 
 
 def _controls(theorem: Theorem, run: Callable[..., Check]) -> tuple[Check, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from placeproof.core.diagnostics import Diagnostic, InputError, Place
+from placeproof.core.diagnostics import Place, refuse
 from placeproof.core.mesh import Axis
 from placeproof.cost.blocks.recompute import renamed
 from placeproof.models.programs import WIRES
@@ -246,4 +246,4 @@ def _laid(layout: Layout) -> str:
 
 
 def _refuse(code: str, message: str, place: Place | None, help: str | None = None) -> NoReturn:
-    raise InputError([Diagnostic(code=code, message=message, place=place, help=help)])
+    refuse(code, message, place=place, help=help)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from placeproof.core.diagnostics import Diagnostic, InputError, suggestion
+from placeproof.core.diagnostics import refuse, suggestion
 from placeproof.core.exchange import Exchange
 from placeproof.cost.blocks.chain import Origin, chained
 from placeproof.cost.blocks.flops import Work, amount, element_operations, flops, matrices, operations, storage, weights
@@ -82,7 +82,7 @@ class Layer:
         for value in values:
             if value not in known:
                 help = suggestion(value, known) or "a value is named `block.value`"
-                raise InputError([Diagnostic(code="PP306", message=f"the layer has no value `{value}`", help=help)])
+                refuse("PP306", f"the layer has no value `{value}`", help=help)
             found += known[value]
         return tuple(found)
 
@@ -119,7 +119,7 @@ class Layer:
         given = {t.name for t in self.program.tensors if t.picks is None and not POSITIONS.isdisjoint(t.dims)}
         if wrong := sorted(drawn - given):
             message = f"`{self._shown(wrong[0])}` cannot be drawn again: it is no activation that the layer is given"
-            raise InputError([Diagnostic(code="PP306", message=message, help="`regenerated` takes the masks that headers declare")])
+            refuse("PP306", message, help="`regenerated` takes the masks that headers declare")
         thin = {(o.result.name, o.result.line): o.thin for o in operations(self.program)}
         found = (k for k in kept(self.program) if k.name not in drawn)
         return tuple(self._stored(k.name, k.dims, k.split, k.picks, thin.get((k.name, k.line), frozenset())) for k in found)

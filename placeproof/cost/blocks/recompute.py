@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NoReturn
 
-from placeproof.core.diagnostics import Diagnostic, InputError, Place
+from placeproof.core.diagnostics import Place, refuse
 from placeproof.programs import Assign, Binary, Call, Do, Expr, For, Program, Ref, Stmt, read, render
 from placeproof.programs.ir import adjoints, with_draws, with_names
 from placeproof.semantics.layouts.lines import BlockValue, Line, lines
@@ -260,4 +260,4 @@ def renamed(stmt: Assign | Do, called: Mapping[str, str]) -> Assign | Do:
 
 
 def _refuse(message: str, place: Place | None, help: str | None = None) -> NoReturn:
-    raise InputError([Diagnostic(code="PP306", message=message, place=place, help=help)])
+    refuse("PP306", message, place=place, help=help)

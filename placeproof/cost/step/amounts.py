@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import AxisLayout
-from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.diagnostics import refuse
 from placeproof.core.mesh import degree_symbol
 from placeproof.core.strategy import INNER, OUTER
 from placeproof.core.symbols import symbol
@@ -312,7 +312,7 @@ class Amounts:
         bounds = [self.scalar(b.bound) for b, _ in of]
         if not all(x.is_number for x in (degree, inner, *bounds)) or degree > MOST_LOOKED_AT:
             message = f"how many devices take branches on `{axis.name}` and on its sub-groups is not derived"
-            raise InputError([Diagnostic(code="PP310", message=message, place=of[-1][0].place, help="give their degrees")])
+            refuse("PP310", message, place=of[-1][0].place, help="give their degrees")
         here = {axis.name: lambda r: r, axis.outer_name: lambda r: r // int(inner), axis.inner_name: lambda r: r % int(inner)}
         taken = [
             [bool(COMPARE[b.op](here[b.axis](r), bound)) is yes for (b, yes), bound in zip(of, bounds, strict=True)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
-from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.diagnostics import refuse
 from placeproof.core.mesh import Axis
 from placeproof.cost.step.amounts import Amounts
 from placeproof.programs import If, Program, render_expression, statements
@@ -55,7 +55,7 @@ def kinds(program: Program, amounts: Amounts) -> tuple[Holds, ...]:
             if len(seen) > MOST_KINDS:
                 message = f"the branches of `{program.name}` make more than {MOST_KINDS} kinds of devices: their costs are not derived"
                 place = next(iter(found.values())).place
-                raise InputError([Diagnostic(code="PP310", message=message, place=place, help="merge branches with the same condition")])
+                refuse("PP310", message, place=place, help="merge branches with the same condition")
     return tuple(dict(zip(found, outcome, strict=True)) for outcome in seen)
 
 

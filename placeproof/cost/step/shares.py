@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.diagnostics import refuse
 from placeproof.cost.step.amounts import Amounts
 from placeproof.cost.step.devices import Condition, branches, condition
 from placeproof.cost.step.unrolled import Sent, Unrolled
@@ -55,7 +55,7 @@ def _together(event: Event, runs: list[Unrolled], amounts: Amounts) -> list[tupl
         if before and sent and before != sent:
             message = f"the devices that meet in this `{event.call.op}` hold other widths or layouts: what it costs is not derived"
             help = "give all of them the same kind of value"
-            raise InputError([Diagnostic(code="PP310", message=message, place=event.call.place, help=help)])
+            refuse("PP310", message, place=event.call.place, help=help)
         found[tuple(outcome.items())] = (outcome, sent or before)
     return list(found.values())
 

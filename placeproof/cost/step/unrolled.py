@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple, TypeAlias
 
 from placeproof.collectives import COLLECTIVES, AxisLayout
-from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.diagnostics import refuse
 from placeproof.core.states import STATES
 from placeproof.cost.step.devices import Condition, Holds, condition
 from placeproof.cost.step.parts import ONE, Count, Parts, Portion, total
@@ -587,5 +587,5 @@ def _merged(ref: Ref, *values: Value) -> Value:
                 message = (
                     f"parts of `{ref.name}` that are read here lie in different ways, or have other widths: what it costs is not derived"
                 )
-                raise InputError([Diagnostic(code="PP310", message=message, place=ref.place, help="read them one by one")])
+                refuse("PP310", message, place=ref.place, help="read them one by one")
     return replace(values[0], pieces=tuple(pieces[g] for g in sorted(pieces)))

@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from placeproof.core.diagnostics import Diagnostic, InputError, Place
+from placeproof.core.diagnostics import Place, refuse
 from placeproof.core.mesh import axis_order
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, Number, Program, Ref, Stmt, assigned, expressions, render
 from placeproof.programs.ir import Tensor, adjoints, references, rewritten, with_expressions, with_names
@@ -58,7 +58,7 @@ def lower_block(program: Program, plan: Plan) -> Program:
 
 
 def _refuse(message: str, place: Place | None, help: str) -> NoReturn:
-    raise InputError([Diagnostic(code="PP122", message=message, place=place, help=help)])
+    refuse("PP122", message, place=place, help=help)
 
 
 def _check(program: Program, plan: Plan) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from placeproof.core.diagnostics import Diagnostic, InputError, Problems
+from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.mesh import SPLITS, USUAL_SPLITS, Axis, axis_order
 from placeproof.programs.ops import RESERVED
 
@@ -143,5 +143,5 @@ def combined(*plans: Plan, regather: bool | None = None) -> Plan:
     said = {p.regather for p in plans}
     if regather is None and len(said) > 1:
         message = "one of these plans gathers again in backward, and another does not"
-        raise InputError([Diagnostic(code="PP106", message=message, help="say which: `regather=True`")])
+        refuse("PP106", message, help="say which: `regather=True`")
     return Plan(tuple(a for p in plans for a in p.axes), regather=regather if regather is not None else said != {False})

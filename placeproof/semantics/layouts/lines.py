@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from placeproof.core.diagnostics import Diagnostic, InputError, Place
+from placeproof.core.diagnostics import Place, refuse
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
 from placeproof.programs.ir import adjoints
 from placeproof.programs.ops import COLLECTIVES, ROUNDS
@@ -98,7 +98,7 @@ def inputs(program: Program) -> dict[str, BlockValue]:
 
 
 def _refuse(message: str, place: Place | None, help: str | None = None) -> NoReturn:
-    raise InputError([Diagnostic(code="PP309", message=message, place=place, help=help)])
+    refuse("PP309", message, place=place, help=help)
 
 
 class _Walk:
