@@ -283,7 +283,7 @@ def test_the_command_prints_what_it_derives(tmp_path: Path, capsys: pytest.Captu
         (["derive", "FILE", "--groups"], "`--groups` does not go with a model's program"),
         (["derive", "FILE", "--groups", "--shards", "dp=1:1"], "`--shards` and `--groups` do not go with a model's program"),
         (["prove", "FILE", "--against", "ddp"], "`--against` does not go with a model"),
-        (["compare", "FILE", "ddp"], "`--against` does not go with a model"),
+        (["compare", "FILE", "ddp"], "defines the blocks of a model beside its step"),
     ],
 )
 def test_what_does_not_go_together_is_said(options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
