@@ -74,6 +74,8 @@ REFUSED = {
     "y = parameters": "`parameters` is no tensor here, line 5",
     "y = x\nif rank(tp) == x:\n    y = b": "a condition on a device that is neither the first nor the last: there may be none, line 6",
     "y = x\nif rank(tp) == 0:\n    returns(x)": "`returns` under a condition, line 7",
+    "y = x\nreturns(x, gradient_of=y, by=b, at=x)": "the gradient by `b` has the dimensions `hidden`, `tokens`, "
+    "and `b` has the dimensions `hidden`, line 6",
 }
 
 

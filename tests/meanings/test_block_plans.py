@@ -171,6 +171,8 @@ REFUSED = {
     "y = parameters * x": "`parameters` is no whole tensor here",
     "y = random(tp)": "`random` is nothing that one device does in a block",
     "y = square_norm(x)": "`square_norm` is nothing that one device does in a block",
+    "y = total(x, over=hidden)\nreturns(x, gradient_of=y, by=x, at=x)": "`y` has the dimensions `batch`, `tokens`, and `x` has",
+    "y = x * 1\nreturns(y, gradient_of=y, by=w1, at=x)": "the gradient by `w1` has the dimensions `batch`, `hidden`, `tokens`, and",
 }
 
 

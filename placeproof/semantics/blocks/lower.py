@@ -31,7 +31,7 @@ from placeproof.semantics.blocks.buffers import Buffers, Made, free_name
 from placeproof.semantics.blocks.moves import placed, stored
 from placeproof.semantics.blocks.plan import Plan
 from placeproof.semantics.blocks.wanted import ANYHOW, Want, backward, lasting, wanted
-from placeproof.semantics.layouts.layout import PARTIAL, AxisState, Layout, declared
+from placeproof.semantics.layouts.layout import PARTIAL, AxisState, Layout, declared, in_words
 from placeproof.semantics.layouts.operations import MisfitError, arithmetic, result
 
 #: What adds up over a dimension.
@@ -167,6 +167,10 @@ class _Walk:
         self.claimed = source.layout if source is not None and source.layout.model else None
         made = self._made(returned, Want.of(want) if by is not None else ANYHOW)
         self.claimed = None
+        if source is not None:
+            _alike(call, f"the gradient by `{by}`", made, f"`{by}`", source)
+            of, at = (call.option(o) or "" for o in ("gradient_of", "at"))
+            _alike(call, f"`{of}`", self.buffers.read(of), f"`{at}`", self.buffers.read(at))
         if want is None or set(want.dims) != set(made.layout.dims):
             want = placed(made.layout, {r.name: r.home(made.layout.dims) for r in self.rules}, self.rules)
         self.buffers.emit(Do(call=replace(call, args=(self._laid(made, want).expr,))))
@@ -281,6 +285,13 @@ class _Walk:
             if states.get(rule.name) == dim:
                 states[rule.name] = rule.away(dim, filter(made.layout.stored, made.layout.dims))
         return self.buffers.fixed(made, placed(made.layout, states, self.rules))
+
+
+def _alike(call: Call, what: str, made: Made | None, counterpart: str, other: Made | None) -> None:
+    """A gradient has the dimensions of what it is by, and what comes in those of what it is the gradient of."""
+    if made is not None and other is not None and set(made.layout.dims) != set(other.layout.dims):
+        message = f"{what} has {in_words(made.layout.dims)}, and {counterpart} has {in_words(other.layout.dims)}"
+        _refuse(message, call.place, "a gradient and what it is by have the same dimensions; `total(x, over=DIM)` sums over one")
 
 
 def _given(call: Call, *operands: Made) -> Made:

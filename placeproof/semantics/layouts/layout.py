@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -34,6 +34,11 @@ class Sharding:
     def cut_alike(self, other: Sharding) -> bool:
         """Whether a device has the same part of both, where their dimensions are the same."""
         return (dict(self.split), self.loose, self.picks) == (dict(other.split), other.loose, other.picks)
+
+
+def in_words(dims: Collection[str]) -> str:
+    """Dimensions, for a message."""
+    return "the dimensions " + ", ".join(f"`{d}`" for d in sorted(dims)) if dims else "no dimension"
 
 
 class Source(Enum):

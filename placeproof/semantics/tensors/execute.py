@@ -11,6 +11,7 @@ from placeproof.prove.terms import Poly, app, by_cases, choose, constant, fn, sa
 from placeproof.prove.terms.nodes import Sort
 from placeproof.semantics.encode.branches import Condition, condition
 from placeproof.semantics.encode.context import NoMeaningError, written_out
+from placeproof.semantics.layouts.layout import in_words
 from placeproof.semantics.tensors.compute import Local, no_slope
 from placeproof.semantics.tensors.exchange import EXCHANGES, exchange
 from placeproof.semantics.tensors.ring import Ring
@@ -110,8 +111,9 @@ class Run:
         if not all(named):
             raise NoMeaningError("a gradient is `returns(x, gradient_of=y, by=x, at=dy)`", call.place)
         of, by, at = (self._value(Ref(name=n or "", place=call.place)) for n in named)
-        if at.dims != of.dims or value.dims != by.dims:
-            raise NoMeaningError("a gradient has the dimensions of what it is by, an adjoint those of what is derived", call.place)
+        for what, shape, counterpart, other in ((f"the gradient by `{by_name}`", value, by_name, by), (f"`{named[2]}`", at, named[0], of)):
+            if shape.dims != other.dims:
+                raise NoMeaningError(f"{what} has {in_words(shape.dims)}, and `{counterpart}` has {in_words(other.dims)}", call.place)
         begun = {id(v): n for n, v in self.begun.items()}
         given = begun.get(id(by)), begun.get(id(at))
         self.returned.append(Returned(call=call, name=name, value=value, given=given, of=of, by=by, at=at))
