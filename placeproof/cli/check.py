@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from placeproof.cli.options import show
 from placeproof.cli.process import EXIT_BAD_INPUT
 from placeproof.core.diagnostics import Problems
 
@@ -53,13 +53,12 @@ def command(
     changed, whole = _locks(loaded, outcomes, level)
     if update:
         changed = _update(outcomes, whole, problems)
-    if json_:
-        from placeproof.report.checks import data
+    if json_ or outcomes or not problems.found:
+        from placeproof.report.checks import document
 
         unreadable = [f"{d.code}: {d.message}" for d in problems.found]
-        typer.echo(json.dumps(data(outcomes, unreadable, [line.strip() for line in changed or ()], time.perf_counter() - began), indent=2))
-    else:
-        _show(outcomes, len(problems.found), changed, single=bool(wanted) and len(chosen) == 1)
+        single = bool(wanted) and len(chosen) == 1
+        show(document(outcomes, unreadable, changed, time.perf_counter() - began, single=single), json_=json_)
     return _end(outcomes, problems, changed)
 
 
@@ -140,21 +139,6 @@ def _update(outcomes: list[Outcome], whole: dict[Path, bool], problems: Problems
         with problems.collecting():
             typer.echo(f"wrote {write(folder, own, whole=all_ and len(good) == len(outcomes))}", err=True)
     return []
-
-
-def _show(outcomes: list[Outcome], malformed: int, changed: list[str] | None, *, single: bool) -> None:
-    from placeproof.report.checks import failure, one, summary
-
-    for outcome in outcomes:
-        if single:
-            typer.echo(one(outcome) + "\n")
-        elif outcome.standing in ("unexpected", "undecided"):
-            typer.echo(failure(outcome) + "\n")
-    if changed:
-        typer.echo("verdicts differ from the lock file (`--update` accepts them):\n" + "\n".join(changed) + "\n")
-    names = None if changed is None else sum(1 for line in changed if not line.startswith("    "))
-    if outcomes or not malformed:
-        typer.echo(summary(outcomes, malformed, names))
 
 
 def _end(outcomes: list[Outcome], problems: Problems, changed: list[str] | None) -> int:

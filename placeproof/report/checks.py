@@ -1,13 +1,14 @@
-"""Outcomes of theorems, as text and as JSON data (``placeproof.check/1``, ``docs/reference/check.schema.json``)."""
+"""Outcomes of theorems as a document: the schema ``placeproof.check/1`` (``docs/reference/check.schema.json``), and its text."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from placeproof.prove.solvers.scripts import available, version
+from placeproof.report.document import Code, Document, Section, section
 from placeproof.theory.outcome import Check, Outcome
 
 
@@ -55,7 +56,7 @@ def _alone(outcome: Outcome) -> str:
     return f"{_relative(outcome.path)}::{outcome.id.rpartition('.')[2]}"
 
 
-def one(outcome: Outcome) -> str:
+def _whole(outcome: Outcome) -> str:
     """A theorem with everything that was checked, for a single one that was asked for."""
     lines = [f"{outcome.id}: {outcome.standing}", "", outcome.says, "", *(f"{name:<8}  {text}" for name, text in _rows(outcome))]
     return "\n".join([*lines, "", "checks", *map(_check, outcome.checks), "controls", *map(_check, outcome.controls)])
@@ -65,48 +66,65 @@ def _check(one: Check) -> str:
     return f"  {one.standing:<14}  {one.name}" + (f": {one.detail}" if one.detail else "")
 
 
-def summary(outcomes: Sequence[Outcome], malformed: int, changed: int | None) -> str:
-    """The last line of a run. ``changed``: how many differ from the lock file, None where there is none."""
-    standings = counts(outcomes)
-    again = sum(1 for o in outcomes if o.cached)
-    controls = sum(len(o.controls) for o in outcomes)
-    silent = sum(1 for o in outcomes if o.opinion == "silent")
-    asked = [o for o in outcomes if o.opinion != "not asked"]
+def _summary(outcomes: Sequence[Outcome], unreadable: int, changed: Sequence[str] | None) -> str:
+    """The last line of a run."""
+    again, controls = sum(o.cached for o in outcomes), sum(len(o.controls) for o in outcomes)
     what = f"{len(outcomes)} theorem{_s(len(outcomes))} with {controls} control{_s(controls)}"
-    parts = [f"{what}: " + ", ".join(f"{n} {word}" for word, n in standings.items())]
-    if malformed:
-        parts.append(f"{malformed} could not be read")
-    if asked:
-        agree = sum(1 for o in asked if o.opinion == "agree")
-        parts.append(f"second solver: {agree} agree, {len(asked) - agree - silent} disagree, {silent} silent")
-    parts.append("no lock file" if changed is None else f"{changed} differ from the lock file" if changed else "as locked")
+    parts = [f"{what}: " + ", ".join(f"{n} {word}" for word, n in counts(outcomes).items())]
+    if unreadable:
+        parts.append(f"{unreadable} could not be read")
+    if any(opinions := _opinions(outcomes).values()):
+        agree, disagree, silent = opinions
+        parts.append(f"second solver: {agree} agree, {disagree} disagree, {silent} silent")
+    names = sum(not line.startswith("    ") for line in changed or ())
+    parts.append("no lock file" if changed is None else f"{names} differ from the lock file" if names else "as locked")
     if again:
         parts.append(f"{again} of {len(outcomes)} from earlier runs")
     return "; ".join(parts) + f" ({', '.join(version(name) for name in available())})."
+
+
+def _opinions(outcomes: Sequence[Outcome]) -> dict[str, int]:
+    return {word: sum(o.opinion == word for o in outcomes) for word in ("agree", "disagree", "silent")}
 
 
 def _s(number: int) -> str:
     return "" if number == 1 else "s"
 
 
-def data(outcomes: Iterable[Outcome], malformed: list[str], changed: list[str], seconds: float) -> dict[str, Any]:
-    """Everything that was found, as JSON data."""
-    listed = list(outcomes)
-    standings = counts(listed)
+def document(
+    outcomes: Sequence[Outcome], unreadable: Sequence[str], changed: Sequence[str] | None, seconds: float, *, single: bool
+) -> Document:
+    """What a run found: what does not stand, or a ``single`` theorem with all that was checked; what differs from the lock file; counts.
+
+    ``unreadable``: problems of what could not be read; ``changed``: lines about the lock file, None where there is none.
+    """
+    return Document(
+        name="theorems",
+        sections=lambda: _sections(outcomes, len(unreadable), changed, single=single),
+        data=lambda: _data(outcomes, unreadable, changed, seconds),
+    )
+
+
+def _sections(outcomes: Sequence[Outcome], unreadable: int, changed: Sequence[str] | None, *, single: bool) -> Iterator[Section]:
+    for outcome in outcomes:
+        if single or outcome.standing in ("unexpected", "undecided"):
+            yield section("", Code([_whole(outcome) if single else failure(outcome)]))
+    if changed:
+        yield section("verdicts differ from the lock file (`--update` accepts them):", Code(changed))
+    yield section(_summary(outcomes, unreadable, changed))
+
+
+def _data(outcomes: Sequence[Outcome], unreadable: Sequence[str], changed: Sequence[str] | None, seconds: float) -> dict[str, Any]:
     return {
         "schema": "placeproof.check/1",
-        "theorems": len(listed),
-        "proved": standings["proved"],
-        "refuted_as_expected": standings["refuted as expected"],
-        "open": standings["open"],
-        "unexpected": standings["unexpected"],
-        "undecided": standings["undecided"],
-        "malformed": malformed,
-        "second_opinion": {word: sum(1 for o in listed if o.opinion == word) for word in ("agree", "disagree", "silent")},
-        "lock": changed,
+        "theorems": len(outcomes),
+        **{word.replace(" ", "_"): number for word, number in counts(outcomes).items()},
+        "malformed": unreadable,
+        "second_opinion": _opinions(outcomes),
+        "lock": [line.strip() for line in changed or ()],
         "solvers": [version(name) for name in available()],
         "seconds": round(seconds, 3),
-        "results": [_result(o) for o in listed],
+        "results": [_result(o) for o in outcomes],
     }
 
 
