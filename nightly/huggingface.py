@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from placeproof.core.diagnostics import InputError  # noqa: E402
 from placeproof.importers import read_shapes  # noqa: E402
-from placeproof.importers.huggingface.fields import FAMILIES, REQUIRED, Setting  # noqa: E402
+from placeproof.importers.huggingface.fields import REQUIRED, Setting, families  # noqa: E402
 
 #: Bytes of DistributedDataParallel's buckets for small models.
 CAP = 1000
@@ -151,7 +151,7 @@ def drawn(kind: str, rng: random.Random) -> dict[str, Any]:
     heads, width = rng.choice((1, 2, 4, 6)), rng.choice((2, 4, 6))
     likely = {"head": heads, "hidden": heads * width + (rng.random() < 0.1), "key": rng.choice([d for d in (1, 2, 3, 4, 6) if d <= heads])}
     settings: dict[str, Any] = {"model_type": kind}
-    for setting in FAMILIES[kind].settings:
+    for setting in families()[kind].settings:
         name = rng.choice((setting.name, *setting.aliases))
         if setting.default is not REQUIRED and rng.random() < 0.4:
             continue
@@ -192,7 +192,7 @@ def compare_random(number: int, seed: int) -> int:
     """Compare so many random configurations of each type."""
     rng, failed = random.Random(seed), False
     with tempfile.TemporaryDirectory() as folder:
-        for kind in FAMILIES:
+        for kind in families():
             found = Counter(compared(drawn(kind, rng), Path(folder) / "config.json") for _ in range(number))
             failed |= any(words.startswith(("differs", "only transformers")) for words in found)
             print(f"{kind}: " + "; ".join(f"{times} {words}" for words, times in found.most_common()))

@@ -108,6 +108,15 @@ def test_sharding_strategies(strategy: str, expression: str):
 
 
 @pytest.mark.parametrize(
+    ("said", "prefetches"),
+    [("BACKWARD_PRE", True), ("backward_pre", True), ("1", True), ("BACKWARD_POST", False), ("no_prefetch", False), ("2", False)],
+)
+def test_a_prefetch_is_said_in_capitals_in_small_letters_or_by_number(said: str, prefetches: bool):
+    text = f"fsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_backward_prefetch: {said}\n"
+    assert written(text, 8).expression == ("fsdp(dp=8, prefetch=true)" if prefetches else "fsdp(dp=8)")
+
+
+@pytest.mark.parametrize(
     ("more", "expression"),
     [
         ("", "zero_infinity(dp=8)"),

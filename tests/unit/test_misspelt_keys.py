@@ -13,6 +13,7 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.tables import FileKind, Table
 from placeproof.framework_rules.questions import read_questions
 from placeproof.framework_rules.table import read_rules
+from placeproof.importers.huggingface.fields import read_families
 from placeproof.importers.meaning import read_meaning
 from placeproof.importers.settings import read_settings
 from placeproof.importers.shapes import parse_shapes
@@ -45,6 +46,7 @@ KINDS: dict[str, tuple[str, Callable[..., object]]] = {
     "questions": ("framework_rules", of_ours(read_questions)),
     "compositions": ("strategies", of_ours(read_compositions)),
     "settings": ("importers/torchtitan", of_ours(read_settings)),
+    "types": ("importers/huggingface", of_ours(read_families)),
     "meanings": ("importers/accelerate", of_ours(read_meaning)),
 }
 #: Tables whose keys are names that the author chooses, as patterns.
@@ -60,6 +62,7 @@ CHOSEN: dict[str, str] = {
     "compositions": "",
     "settings": "",
     "meanings": "facts",
+    "types": r"settings|model\.\w+\.(sizes|dropout)",
 }
 #: Of our own files some: all take minutes.
 ONLY = {

@@ -1,6 +1,6 @@
 """A model's ``config.json`` of transformers, read as the shapes of its parameters.
 
-What decides shapes is in ``huggingface_fields``, the modules are in ``huggingface_models``. Settings that decide none are listed:
+What decides shapes is in ``fields.py``, the modules are in ``models.py``. Settings that decide none are listed:
 transformers takes a setting of any name, so that a misspelt one cannot be told from the others.
 """
 
@@ -15,7 +15,7 @@ from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.shapes import Shapes, Unit, Weight
 from placeproof.importers.document import Document
 from placeproof.importers.fields import KINDS, fits
-from placeproof.importers.huggingface.fields import FAMILIES, REQUIRED, Family, Setting
+from placeproof.importers.huggingface.fields import REQUIRED, Family, Setting, families
 from placeproof.importers.huggingface.models import Values
 from placeproof.importers.huggingface.use import buffers, used
 from placeproof.importers.imported import ImportedShapes, Reading, Role
@@ -71,9 +71,9 @@ _LIMITS = dict.fromkeys(
 def read(document: Document, problems: Problems) -> ImportedShapes:
     """What a configuration says of shapes. Raises InputError with every problem of the file."""
     kind = document.data.get("model_type")
-    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    family = families().get(kind) if isinstance(kind, str) else None
     if family is None:
-        hint = suggestion(str(kind), FAMILIES) or "one of " + ", ".join(f"`{name}`" for name in sorted(FAMILIES))
+        hint = suggestion(str(kind), families()) or "one of " + ", ".join(f"`{name}`" for name in sorted(families()))
         place = document.place("model_type")
         problems.add("PP501", f"the parameters of a model of type `{kind}` are not known", place=place, help=hint)
     problems.raise_if_any()

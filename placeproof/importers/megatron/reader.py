@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import prod
 
-from placeproof.core.diagnostics import Place, Problems
+from placeproof.core.diagnostics import Problems
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
@@ -57,9 +57,6 @@ PASSED_OVER = {
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
     """Read arguments as they are passed to ``pretrain_gpt.py``. ``world``: the number of devices, or None to leave dp open."""
     reader = Reader(document, settings("megatron"), problems)
-    if not document.data and not problems.found:
-        place = Place(source=document.source, line=1, column=1, text=(document.text.splitlines() or [""])[0])
-        problems.add("PP501", "no argument is given", place=place, help="write them as `--name value`")
     known, guessed = Known(reader, meaning("megatron")), any(name in document.data and name not in reader.found for name in _DEGREES)
     _size(known, None if guessed else world)
     if guessed:  # what follows would come from a default degree
