@@ -12,9 +12,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from placeproof.core.diagnostics import refuse
 from placeproof.core.mesh import degree_symbol
-from placeproof.core.strategy import Strategy
-from placeproof.core.symbols import symbol
+from placeproof.core.strategy import EXPERT, NORM, TIED, Strategy
+from placeproof.core.symbols import SYMBOLS, symbol
 from placeproof.cost.blocks.flops import Work
 from placeproof.cost.blocks.layer import Row
 from placeproof.cost.blocks.tensors import Amount
@@ -216,13 +217,23 @@ def derive_model(
     return replace(derive_linked(linked, widths=widths, fp8=fp8), model=model, strategy=strategy)
 
 
+def _require_known_groups(linked: Linked) -> None:
+    """A step's amounts are in the symbols of groups; proofs need none."""
+    for group in (g for g in linked.step.groups if g.name in linked.members and f"P_{g.name}" not in SYMBOLS):
+        message = f"a group of the name `{group.name}` is proved, and its costs are not derived: there is no symbol `P_{group.name}`"
+        help = f"call it `{NORM}` if each device has all of its weights, `{EXPERT}` if they are experts, `{TIED}` if stages share them"
+        refuse("PP311", message, place=group.place, help=help)
+
+
 def derive_linked(linked: Linked, *, widths: Mapping[str, int] = WIDTHS, fp8: bool = False) -> ModelDerivation:
     """What a linked program costs, in symbols.
 
     ``widths``: bytes of elements of values that are not as wide as activations, by ``block.value`` or ``value``. ``fp8``: what layers keep
     for products of matrices that give gradients by weights, and for nothing else, takes one byte an element
-    (:meth:`placeproof.cost.blocks.layer.Layer.operands`). Raises InputError for stages that cannot be.
+    (:meth:`placeproof.cost.blocks.layer.Layer.operands`). Raises InputError for stages that cannot be, and for groups that have other names
+    than costs know.
     """
+    _require_known_groups(linked)
     words("+".join(linked.recompute))
     step, held, at = StepCosts(linked), parts(linked), _at(linked, widths, fp8)
     depth = None if linked.stages is None else at.degrees[linked.stages.name]

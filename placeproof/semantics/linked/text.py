@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from placeproof.models import Block, Segment
 from placeproof.models.expressions import Expression, expression
 from placeproof.models.family import GROUPS
 from placeproof.models.programs import WIRES, output, rows_reached, weights
-from placeproof.programs import Program, parse, read, render
+from placeproof.programs import Program, parse, read, render, render_expression
 from placeproof.programs.wellformed import check_into
 from placeproof.schedules import names
 from placeproof.semantics.linked.claims import own_sums, partial, with_sums, without_sums
@@ -71,11 +72,13 @@ def _times_over(segment: Segment) -> str:
 
 
 def _with_members(line: str, linked: Linked) -> str:
-    """A line of the step; the size of a group is that of its weights."""
-    for name, members in linked.members.items():
-        before, size = f"group({name}, ", f"P_{name}"
-        if line.startswith(before + size):
-            return before + (" + ".join(f"{block}.{weight}" for block, weight in members) or "0") + line[len(before + size) :]
+    """A line of the step; the size of a group is that of its weights, and of the first one that of all others."""
+    for number, group in enumerate(linked.step.groups):
+        before = f"group({group.name}, {render_expression(group.size)}"
+        if linked.members and line.startswith(before):
+            listed = " + ".join(".".join(w) for w in linked.members.get(group.name, ())) or "0"
+            size = listed if number else " - ".join(["P", *(f"P_{name}" for name in linked.members)])
+            return f"group({group.name}, {size}{line[len(before) :]}"
     return line
 
 
@@ -118,6 +121,7 @@ class _Reader:
         self.step_lines = list(self.lines)
         for node in self.tree.body:
             self._sorted(node)
+        self._of_groups()
         self.problems.raise_if_any()
 
     def _sorted(self, node: ast.stmt) -> None:
@@ -148,6 +152,23 @@ class _Reader:
         for number in range(node.lineno - 1, node.end_lineno or node.lineno):
             self.step_lines[number] = ""
 
+    def _of_groups(self) -> None:
+        """What is in a group, its line says; the first has all other weights. Names are free: the step is read without sizes that no symbol
+        is for."""
+        every = [node.value for node in self.tree.body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+        calls = [call for call in every if isinstance(call.func, ast.Name) and call.func.id == "group" and len(call.args) > 1]
+        own = [name for call in self.groups if (name := f"P_{_group(call)}") not in SYMBOLS]
+        for number, call in enumerate(calls):
+            name, line = _group(call), self.step_lines[call.lineno - 1]
+            if number and call not in self.groups:
+                self._refuse(call, f"nothing says which weights `{name}` has", f"`group({name}, block.weight + ...)`")
+            if not number and call in self.groups:
+                help = f"a group before it: `group(others, P - P_{name})`"
+                self._refuse(call, f"the first group has all weights that are in no other, and `{name}` lists some", help)
+            for symbol in own:
+                line = re.sub(rf"\b{symbol}\b", "1".ljust(len(symbol)), line)
+            self.step_lines[call.lineno - 1] = line
+
     def _refuse(self, node: ast.AST, message: str, help: str) -> None:
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         text = self.lines[line - 1] if line <= len(self.lines) else ""
@@ -176,7 +197,7 @@ class _Reader:
             stack=segments,
             sizes=dict(self._sizes()),
             values=self._values(),
-            members={call.args[0].id: tuple(_members(call.args[1])) for call in self.groups if isinstance(call.args[0], ast.Name)},
+            members={_group(call): tuple(_members(call.args[1])) for call in self.groups},
             shared=self._names("shared"),
             recompute=self._names("recompute") or ("none",),
             schedule=schedule,
@@ -369,6 +390,11 @@ class _Reader:
 def _is_block(node: ast.FunctionDef) -> bool:
     """Whether a definition has tensors of its own; a segment calls blocks."""
     return any(isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and getattr(s.value.func, "id", "") == "tensor" for s in node.body)
+
+
+def _group(call: ast.Call) -> str:
+    """The name of a group."""
+    return ast.unparse(call.args[0])
 
 
 def _is_members(size: ast.expr) -> bool:
