@@ -19,6 +19,9 @@ from placeproof.semantics.linked.link import unlike
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.tensors.alone import Shown, comparable, coupled
 
+#: What to write instead, of weights that units share.
+_ROOT = "as a root unit has it: `fsdp(root=keep)`"
+_ALL = "a step without units says who has it: all are gathered before the first layer, and reduced behind the last"
 #: Milliseconds that a query may take about a step which one line would make of another.
 _EACH = 500
 #: Blocks that were proved, by what was proved: a step calls the same ones under many strategies.
@@ -58,9 +61,10 @@ class JudgedModel:
         """What lines of the program say that no proof speaks of."""
         linked, found = self.linked, []
         shared = [n for n in linked.shared if sum(any(w.name == n for b in s.blocks for w in b.weights) for s in linked.stack) > 1]
-        if shared and any(isinstance(s, For) and s.domain == "units" for s in statements(linked.step.body)):
+        units = [s for s in statements(linked.step.body) if isinstance(s, For) and s.domain == "units"]
+        if shared and units and not any(s.start for s in units):  # else what is no layer is one unit
             listed = " and ".join(f"`{name}`" for name in shared)
-            found.append(f"which unit has {listed}, that several share: one of them, and its gradient is that of all uses")
+            found.append(f"which unit has {listed}, that several share: one of them, and its gradient is that of all uses ({_ROOT})")
         if linked.ring:
             axes = " and ".join(f"`{a}`" for a in linked.ring)
             ring = "that a ring gives the same is what `ring_attention` proves"
@@ -84,7 +88,7 @@ class JudgedModel:
         ]
         return (
             *_apart(self.linked, self.model),
-            *(f"every unit has `{name}`, which is one tensor, and each writes its gradient" for name in shared),
+            *(f"every unit has `{name}`, which is one tensor, and each writes its gradient ({_ALL})" for name in shared),
             *unsure,
         )
 
