@@ -217,18 +217,18 @@ def best(kind: str, n: int, s: Fraction, link: Link, gamma: Fraction = Fraction(
     return min(fit, key=lambda one: one.at(n, s).seconds(link.alpha, link.beta, gamma))
 
 
-def runs_on(one: Algorithm | Levelled, links: Sequence[Link]) -> bool:
+def runs_on(algorithm: Algorithm | Levelled, links: Sequence[Link]) -> bool:
     """Whether links have the ports that an algorithm uses, and join the devices that it sends between."""
-    return all(one.ports <= link.ports and (one.neighbours or not link.ring) for link in links)
+    return all(algorithm.ports <= link.ports and (algorithm.neighbours or not link.ring) for link in links)
 
 
-def crossover(one: Algorithm, other: Algorithm, n: A, k: A, alpha: A, beta: A, gamma: A) -> A:
+def crossover(algorithm: Algorithm, other: Algorithm, n: A, k: A, alpha: A, beta: A, gamma: A) -> A:
     """The bytes for which two algorithms take the same time, on links that are all alike; n and k as for :meth:`Algorithm.terms`.
 
     Both times are linear in the bytes, so that there is one such size at most. On one side of 0 it is an answer; a negative one says
     that one algorithm is always faster. Raises ZeroDivisionError for fractions, and gives ``zoo`` for expressions, where the bytes of
     both take equally long.
     """
-    mine, theirs = one.terms(n, k, n / n), other.terms(n, k, n / n)
+    mine, theirs = algorithm.terms(n, k, n / n), other.terms(n, k, n / n)
     each = (mine.sent - theirs.sent) * beta + (mine.added - theirs.added) * gamma
     return (theirs.messages - mine.messages) * alpha / each

@@ -89,11 +89,11 @@ class Plan:
         return (send for one in self.rounds for send in one)
 
 
-def _slowest(one: Round, size: Fraction, links: Sequence[Link], gamma: Fraction, between: Callable[[int, int], int]) -> Fraction:
+def _slowest(sent: Round, size: Fraction, links: Sequence[Link], gamma: Fraction, between: Callable[[int, int], int]) -> Fraction:
     """Seconds of the slowest device of a round; equal loads are computed once."""
     messages: dict[int, set[tuple[int, int]]] = defaultdict(set)
     added: dict[int, int] = defaultdict(int)
-    for send in one:
+    for send in sent:
         load = (between(send.source, send.target), len(send.chunks))
         messages[send.source].add(load)
         messages[send.target].add(load)

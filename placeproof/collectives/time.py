@@ -95,35 +95,35 @@ def _chains(kind: str, groups: Sequence[Group], s: Fraction, cluster: Cluster) -
     return [pipelined(kind, segments(kind, largest.degree, s, links(cluster)[largest.used[-1]], cluster.reduction))]
 
 
-def _admits(one: Algorithm | Levelled, group: Group, level: Sequence[Link]) -> bool:
-    sizes = _sizes(one, group)
-    return sizes is not None and one.admits(sizes) and runs_on(one, [level[used] for used in group.used])
+def _admits(algorithm: Algorithm | Levelled, group: Group, level: Sequence[Link]) -> bool:
+    sizes = _sizes(algorithm, group)
+    return sizes is not None and algorithm.admits(sizes) and runs_on(algorithm, [level[used] for used in group.used])
 
 
-def _sizes(one: Algorithm | Levelled, group: Group) -> tuple[int, ...] | None:
+def _sizes(algorithm: Algorithm | Levelled, group: Group) -> tuple[int, ...] | None:
     """The sizes of a group's levels; of one whose blocks differ, its degree alone, with which a flat algorithm can do."""
-    return group.sizes if group.sizes is not None or isinstance(one, Levelled) else (group.degree,)
+    return group.sizes if group.sizes is not None or isinstance(algorithm, Levelled) else (group.degree,)
 
 
-def seconds(one: Algorithm | Levelled, group: Group, s: Fraction, level: Sequence[Link], gamma: Fraction = Fraction(0)) -> Fraction:
+def seconds(algorithm: Algorithm | Levelled, group: Group, s: Fraction, level: Sequence[Link], gamma: Fraction = Fraction(0)) -> Fraction:
     """Seconds of s bytes in a group by an algorithm that is for it; level: the cluster's links from the inside out.
 
     A pass that has no closed form there is summed up by its rounds.
     """
-    if one.kind == "send":
+    if algorithm.kind == "send":
         return max((level[used].alpha + s * level[used].beta for used in group.used), default=Fraction(0))
-    if isinstance(one, Levelled):
-        terms = by_level(one, group, s, level)
+    if isinstance(algorithm, Levelled):
+        terms = by_level(algorithm, group, s, level)
         assert terms is not None, "it is for groups whose blocks are alike"
         return _summed(terms, level, gamma)
-    return sum((_pass_seconds(each, group, s, level, gamma) for each in one.passes), Fraction(0))
+    return sum((_pass_seconds(each, group, s, level, gamma) for each in algorithm.passes), Fraction(0))
 
 
-def _pass_seconds(one: Pass, group: Group, s: Fraction, level: Sequence[Link], gamma: Fraction) -> Fraction:
-    if (terms := _pass_by_level(one, group, s, level)) is not None:
+def _pass_seconds(pass_: Pass, group: Group, s: Fraction, level: Sequence[Link], gamma: Fraction) -> Fraction:
+    if (terms := _pass_by_level(pass_, group, s, level)) is not None:
         return _summed(terms, level, gamma)
     n = group.degree
-    plan = Plan(kind="", devices=n, parts=one.cut(n), rounds=tuple(one.rounds(n)))
+    plan = Plan(kind="", devices=n, parts=pass_.cut(n), rounds=tuple(pass_.rounds(n)))
     return plan.seconds(s, level, gamma, group.between)
 
 
@@ -131,21 +131,21 @@ def _summed(terms: Sequence[Terms[Fraction]], level: Sequence[Link], gamma: Frac
     return sum((t.seconds(link.alpha, link.beta, gamma) for t, link in zip(terms, level, strict=True)), Fraction(0))
 
 
-def by_level(one: Algorithm | Levelled, group: Group, s: Fraction, level: Sequence[Link]) -> tuple[Terms[Fraction], ...] | None:
+def by_level(algorithm: Algorithm | Levelled, group: Group, s: Fraction, level: Sequence[Link]) -> tuple[Terms[Fraction], ...] | None:
     """The closed form in a group, over the cluster's levels of links; None where there is none."""
-    if isinstance(one, Levelled):
-        return one.by_level(*_counted(group.sizes), s) if group.sizes is not None else None
-    return summed_by_level(_pass_by_level(each, group, s, level) for each in one.passes)
+    if isinstance(algorithm, Levelled):
+        return algorithm.by_level(*_counted(group.sizes), s) if group.sizes is not None else None
+    return summed_by_level(_pass_by_level(each, group, s, level) for each in algorithm.passes)
 
 
-def _pass_by_level(one: Pass, group: Group, s: Fraction, level: Sequence[Link]) -> tuple[Terms[Fraction], ...] | None:
-    if one.pattern.mixes_levels and not _slower_outwards(group, level):
+def _pass_by_level(pass_: Pass, group: Group, s: Fraction, level: Sequence[Link]) -> tuple[Terms[Fraction], ...] | None:
+    if pass_.pattern.mixes_levels and not _slower_outwards(group, level):
         return None
     if group.sizes is not None:
-        return one.by_level(*_counted(group.sizes), s)
-    if one.pattern.crosses_each_round:
+        return pass_.by_level(*_counted(group.sizes), s)
+    if pass_.pattern.crosses_each_round:
         alone = [group.degree if i == group.used[-1] else 1 for i in range(len(level))]
-        return one.by_level(*_counted(alone), s)
+        return pass_.by_level(*_counted(alone), s)
     return None
 
 
@@ -159,9 +159,9 @@ def _slower_outwards(group: Group, level: Sequence[Link]) -> bool:
     return all(one.alpha <= other.alpha and one.beta <= other.beta for one, other in pairwise(used))
 
 
-def traffic(one: Algorithm | Levelled, group: Group, s: Fraction) -> tuple[tuple[Fraction, ...], ...]:
+def traffic(algorithm: Algorithm | Levelled, group: Group, s: Fraction) -> tuple[tuple[Fraction, ...], ...]:
     """Bytes that each member of a group sends over each level of links, from the inside out, by the rounds."""
-    return one.plan(_sizes(one, group) or ()).sent_over(len(group.blocks[0]), group.between, s)
+    return algorithm.plan(_sizes(algorithm, group) or ()).sent_over(len(group.blocks[0]), group.between, s)
 
 
 def formula(kind: str, algorithm: str, levels: int = 1) -> sympy.Expr | None:

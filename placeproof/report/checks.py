@@ -62,8 +62,8 @@ def _whole(outcome: Outcome) -> str:
     return "\n".join([*lines, "", "checks", *map(_check, outcome.checks), "controls", *map(_check, outcome.controls)])
 
 
-def _check(one: Check) -> str:
-    return f"  {one.standing:<14}  {one.name}" + (f": {one.detail}" if one.detail else "")
+def _check(check: Check) -> str:
+    return f"  {check.standing:<14}  {check.name}" + (f": {check.detail}" if check.detail else "")
 
 
 def _summary(outcomes: Sequence[Outcome], unreadable: int, changed: Sequence[str] | None) -> str:

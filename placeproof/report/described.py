@@ -17,32 +17,32 @@ if TYPE_CHECKING:
 SHOWN = {"p": 4, "m": 8, "v": 2}
 
 
-def model(one: Model) -> Iterator[str]:
+def model(model: Model) -> Iterator[str]:
     """A model with its sizes, and its parameters counted."""
-    yield f"model {one.name}: {one.title}"
+    yield f"model {model.name}: {model.title}"
     yield ""
-    yield f"family: {one.family}" + "".join(f", {name} {value}" for name, value in one.options.items())
-    yield f"source: {one.source}"
-    yield from ([one.note] if one.note else [])
-    yield from _sizes(one)
-    yield from _stack(one)
-    yield from _count(one.parameters())
+    yield f"family: {model.family}" + "".join(f", {name} {value}" for name, value in model.options.items())
+    yield f"source: {model.source}"
+    yield from ([model.note] if model.note else [])
+    yield from _sizes(model)
+    yield from _stack(model)
+    yield from _count(model.parameters())
     yield ""
-    yield f"`placeproof derive STRATEGY --model {one.name}` derives what each stage of it holds, computes and sends"
+    yield f"`placeproof derive STRATEGY --model {model.name}` derives what each stage of it holds, computes and sends"
 
 
-def _sizes(one: Model) -> Iterator[str]:
+def _sizes(model: Model) -> Iterator[str]:
     from placeproof.core.symbols import SYMBOLS
 
     yield from ("", "sizes")
-    for name, value in sorted(one.sizes.items(), key=lambda size: list(SYMBOLS).index(size[0])):
-        follows = "" if name in one.given else f" (follows: {one.defaults[name]})" if name in one.defaults else ""
+    for name, value in sorted(model.sizes.items(), key=lambda size: list(SYMBOLS).index(size[0])):
+        follows = "" if name in model.given else f" (follows: {model.defaults[name]})" if name in model.defaults else ""
         yield f"  {name:<5} {value:<8} {SYMBOLS[name].meaning}{follows}".rstrip()
 
 
-def _stack(one: Model) -> Iterator[str]:
+def _stack(model: Model) -> Iterator[str]:
     yield from ("", "blocks, in the order of forward")
-    for segment in one.segments:
+    for segment in model.segments:
         times = "" if str(segment.times) == "1" else f", {segment.times} times"
         yield f"  {segment.name}{times}: {', '.join(block.name for block in segment.blocks)}"
 
@@ -55,43 +55,44 @@ def _count(count: Count) -> Iterator[str]:
         yield f"  {name:<10} {number:,}{note}" if isinstance(number, int) else f"  {name:<10} {number}{note}"
 
 
-def family(one: Family, open_: Model) -> Iterator[str]:
+def family(family: Family, open_: Model) -> Iterator[str]:
     """A family: its symbols, options and blocks, and its parameters as formulas. ``open_``: the model of it without sizes."""
-    yield f"family {one.name}: {one.title}"
+    yield f"family {family.name}: {family.title}"
     yield ""
-    yield f"source: {one.source}"
-    yield from ([one.note] if one.note else [])
-    yield f"symbols: {', '.join(one.symbols)}"
-    yield from (f"  {name} = {default} unless it is given" for name, default in one.defaults.items())
-    for option in one.options.values():
+    yield f"source: {family.source}"
+    yield from ([family.note] if family.note else [])
+    yield f"symbols: {', '.join(family.symbols)}"
+    yield from (f"  {name} = {default} unless it is given" for name, default in family.defaults.items())
+    for option in family.options.values():
         yield f"option {option.name}: {', '.join(option.choices)}; default {option.default}"
     yield from _stack(open_)
     yield from _count(open_.parameters())
     yield ""
-    yield f"`placeproof derive STRATEGY --model {one.name}` derives formulas in these symbols"
+    yield f"`placeproof derive STRATEGY --model {family.name}` derives formulas in these symbols"
 
 
-def schedule(one: Schedule) -> Iterator[str]:
+def schedule(schedule: Schedule) -> Iterator[str]:
     """A schedule: what it needs, its closed forms with what stands behind each, and a step of it."""
-    chunks = "any number of" if one.chunks is None else one.chunks
-    yield f"schedule {one.name}: {one.title}"
+    chunks = "any number of" if schedule.chunks is None else schedule.chunks
+    yield f"schedule {schedule.name}: {schedule.title}"
     yield ""
-    yield one.summary
-    yield f"source: {one.source}"
-    yield f"on each device: {chunks} run{'' if one.chunks == 1 else 's'} of layers" + (", the model twice" if one.copies > 1 else "")
-    yield from (f"needs {need.rule.text}: {need.because} ({need.source})" for need in one.needs)
-    yield from _forms(one)
-    yield from _timetable(one)
+    yield schedule.summary
+    yield f"source: {schedule.source}"
+    twice = ", the model twice" if schedule.copies > 1 else ""
+    yield f"on each device: {chunks} run{'' if schedule.chunks == 1 else 's'} of layers{twice}"
+    yield from (f"needs {need.rule.text}: {need.because} ({need.source})" for need in schedule.needs)
+    yield from _forms(schedule)
+    yield from _timetable(schedule)
     yield ""
-    options = f"schedule={one.name}" + (", chunks=2" if one.chunks is None else "")
+    options = f"schedule={schedule.name}" + (", chunks=2" if schedule.chunks is None else "")
     yield f'`placeproof derive "pp({options})" --model llama3-8b` derives what it costs'
 
 
-def _forms(one: Schedule) -> Iterator[str]:
+def _forms(schedule: Schedule) -> Iterator[str]:
     from placeproof.schedules.schedule import QUANTITIES
 
     yield from ("", "closed forms, of p devices, m micro-batches, v runs of layers on a device; times and sizes are those of one run")
-    for form in one.closed:
+    for form in schedule.closed:
         yield f"  {form.what}: {QUANTITIES[form.what]}"
         yield f"    {form.form.text}"
         yield from ([f"    if {', '.join(c.text for c in form.when)}"] if form.when else [])
@@ -100,12 +101,12 @@ def _forms(one: Schedule) -> Iterator[str]:
         yield from ([] if form.proved else ["    not proved; equal to the simulation wherever that was tried"])
 
 
-def _timetable(one: Schedule) -> Iterator[str]:
+def _timetable(schedule: Schedule) -> Iterator[str]:
     from placeproof.schedules import simulate
 
-    v = SHOWN["v"] if one.chunks is None else one.chunks
-    table = simulate(one, p=SHOWN["p"], m=SHOWN["m"], v=v)
-    kinds = {token.kind for phase in one.phases for slot in phase.run for token in slot}
+    v = SHOWN["v"] if schedule.chunks is None else schedule.chunks
+    table = simulate(schedule, p=SHOWN["p"], m=SHOWN["m"], v=v)
+    kinds = {token.kind for phase in schedule.phases for slot in phase.run for token in slot}
     yield ""
     yield f"a step of p = {table.p}, m = {table.m}" + (f", v = {v}" if v > 1 else "") + ", if every pass takes one unit of time"
     yield from (f"  {line}".rstrip() for line in timetable(table))
@@ -129,40 +130,41 @@ def timetable(table: Timetable) -> Iterator[str]:
         yield f"device {d}  {' '.join(cells)}"
 
 
-def _cells(one: Pass, table: Timetable, d: int) -> Iterator[str]:
+def _cells(pass_: Pass, table: Timetable, d: int) -> Iterator[str]:
     own = table.schedule.stages(table.p, table.v)[d]
-    for kind in one.kind.value:
-        yield (kind if own.index(one.stage) == 0 else kind.lower()) + str(one.microbatch)
+    for kind in pass_.kind.value:
+        yield (kind if own.index(pass_.stage) == 0 else kind.lower()) + str(pass_.microbatch)
 
 
-def cluster(one: Cluster) -> Iterator[str]:
+def cluster(cluster: Cluster) -> Iterator[str]:
     """A cluster with all its figures and where each is from; nothing where it is the same as for the figure above."""
-    yield f"cluster {one.name}: {one.title}"
+    yield f"cluster {cluster.name}: {cluster.title}"
     yield ""
-    yield f"device {one.device.name}, {one.node} of them share a host"
-    for level in one.levels:
+    yield f"device {cluster.device.name}, {cluster.node} of them share a host"
+    for level in cluster.levels:
         joined = "all devices" if level.joins is None else f"{level.joins} devices"
         links = f", {level.ports} links a device" if level.ports > 1 else ""
         yield f"level {level.name} joins {joined}{links}{', in rings' if level.ring else ''}"
     yield ""
-    rows, before = list(figures(one)), ""
+    rows, before = list(figures(cluster)), ""
     width = max(len(what) for what, _, _ in rows)
     for what, number, origin in rows:
         yield f"  {what:<{width}}  {number:<14}  {origin if origin != before else ''}".rstrip()
         before = origin
     yield ""
-    yield f"`placeproof derive STRATEGY --model MODEL --cluster {one.name}` times a step on it"
+    yield f"`placeproof derive STRATEGY --model MODEL --cluster {cluster.name}` times a step on it"
 
 
-def figures(one: Cluster) -> Iterator[tuple[str, str, str]]:
+def figures(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
     """What is said of a cluster in numbers: what it is about, the number, and where it is from."""
-    device = one.device
+    device = cluster.device
     yield "memory", _unit(device.memory, "B"), device.origin("memory")
     yield "memory bandwidth", _unit(device.memory_bandwidth, "B/s"), device.origin("memory_bandwidth")
     for name, peak in device.peak.items():
         yield f"peak {name}", _unit(peak, "FLOP/s"), device.origin(name)
-    links = [(level.name, level.bandwidth, level.latency, level) for level in one.levels]
-    for name, bandwidth, latency, holder in [*links, *([("host", one.host.bandwidth, one.host.latency, one.host)] if one.host else [])]:
+    links = [(level.name, level.bandwidth, level.latency, level) for level in cluster.levels]
+    host = [("host", cluster.host.bandwidth, cluster.host.latency, cluster.host)] if cluster.host else []
+    for name, bandwidth, latency, holder in (*links, *host):
         yield f"{name} bandwidth", _unit(bandwidth, "B/s"), holder.origin("bandwidth")
         yield f"{name} latency", _unit(latency, "s"), holder.origin("latency")
 

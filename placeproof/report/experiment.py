@@ -50,12 +50,12 @@ def _outcome(made: Sequence[Experiment], torch: str) -> str:
     return f"{verdict}, with torch {torch}, in {sum(one.seconds for one in made):.0f} s"
 
 
-def _block(one: Experiment) -> Iterator[str]:
-    notes = list(dict.fromkeys(line.note for line in one.lines if line.note and (line.departs or not line.holds)))
-    head, *rows = columns([("", *_SERIES), *(_row(line, notes) for line in one.lines)], (1, 2, 3), "    ")
+def _block(experiment: Experiment) -> Iterator[str]:
+    notes = list(dict.fromkeys(line.note for line in experiment.lines if line.note and (line.departs or not line.holds)))
+    head, *rows = columns([("", *_SERIES), *(_row(line, notes) for line in experiment.lines)], (1, 2, 3), "    ")
     yield head
     how = ""
-    for line, row in zip(one.lines, rows, strict=True):
+    for line, row in zip(experiment.lines, rows, strict=True):
         if line.how != how:
             how = line.how
             yield f"  {how}"

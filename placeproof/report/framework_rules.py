@@ -37,26 +37,26 @@ def text(rule: Rule) -> Iterator[str]:
     yield f"source: {rule.citation}"
 
 
-def evidence(one: Found) -> Iterator[str]:
+def evidence(piece: Found) -> Iterator[str]:
     """What one piece of evidence came to."""
-    match one:
+    match piece:
         case Verdict():
-            yield from _verdict(one)
+            yield from _verdict(piece)
         case Refusal():
-            yield f"refused: {one.subject}: {one.why}"
+            yield f"refused: {piece.subject}: {piece.why}"
         case Compared():
-            yield from _compared(one)
+            yield from _compared(piece)
         case Related():
-            yield _related(one)
+            yield _related(piece)
         case Agreement():
-            yield from _agreement(one)
+            yield from _agreement(piece)
         case _:
-            assert_never(one)
+            assert_never(piece)
 
 
-def facts(found: Facts) -> str:
+def facts(configuration: Facts) -> str:
     """A configuration in words."""
-    return ", ".join(f"{name} = {_shown(value)}" for name, value in found.items())
+    return ", ".join(f"{name} = {_shown(value)}" for name, value in configuration.items())
 
 
 def others(question: Question, rule: str = "") -> Iterator[str]:
@@ -94,39 +94,40 @@ def _number(value: Any) -> str:
     return shown if len(shown) <= 20 else f"about {float(value):.6g}"
 
 
-def _verdict(one: Verdict) -> Iterator[str]:
-    judged = one.judged
-    put = f" with {facts(one.facts)}" if one.facts is not None else ""
+def _verdict(verdict: Verdict) -> Iterator[str]:
+    judged = verdict.judged
+    put = f" with {facts(verdict.facts)}" if verdict.facts is not None else ""
     if judged.word == "refuted":
         condition = f": {judged.about.condition} is broken" if judged.about is not None else ""
-        yield f"refuted: {one.subject}{put}{condition}"
+        yield f"refuted: {verdict.subject}{put}{condition}"
         yield f"  {witness(judged)}"
     else:
         given = [f"{a.name} = {a.degree}" for a in judged.program.axes if a.degree is not None]
-        yield f"{judged.word}: {one.subject}{put}, for {', '.join([*judged.for_all, *given]) or 'one device'}"
-    if one.subject.endswith(".step"):
-        program = source(one.subject)
-        yield from (f"    {line}" for line in (program.format(**one.facts) if one.facts else program).rstrip().splitlines())
+        yield f"{judged.word}: {verdict.subject}{put}, for {', '.join([*judged.for_all, *given]) or 'one device'}"
+    if verdict.subject.endswith(".step"):
+        program = source(verdict.subject)
+        yield from (f"    {line}" for line in (program.format(**verdict.facts) if verdict.facts else program).rstrip().splitlines())
 
 
-def _compared(one: Compared) -> Iterator[str]:
-    pair = one.pair
+def _compared(compared: Compared) -> Iterator[str]:
+    pair = compared.pair
     if not pair.key:
         yield f"saves nothing: {pair.of} costs what {pair.against} costs, in memory and in traffic"
         return
     yield f"costs more: {pair.of} less {pair.against}, bytes per device"
     never = {pair.key: "  (never negative)"}
-    yield from columns([(_name(key), f"{difference}{never.get(key, '')}") for key, difference in one.differences.items()])
+    yield from columns([(_name(key), f"{difference}{never.get(key, '')}") for key, difference in compared.differences.items()])
 
 
 def _name(key: str) -> str:
     return key.partition(".")[2].replace("_", " ")
 
 
-def _related(one: Related) -> str:
-    sides = one.formula.sides({})
+def _related(related: Related) -> str:
+    sides = related.formula.sides({})
     assert sides is not None
-    return f"{'costs' if one.costs else 'costs nothing'}: {one.formula.text}: {_shown(one.left)} {sides[1]} {_shown(one.right)}"
+    costs = "costs" if related.costs else "costs nothing"
+    return f"{costs}: {related.formula.text}: {_shown(related.left)} {sides[1]} {_shown(related.right)}"
 
 
 def _shown(value: Any) -> str:
@@ -137,24 +138,25 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def _agreement(one: Agreement) -> Iterator[str]:
-    assert one.kept is not None
-    assert one.broken is not None
-    differ = len(one.stricter) + len(one.looser)
-    where = "on all" if not differ else f"on {one.configs - differ}"
-    yield f"our line: {one.line.formula.text}"
-    yield f"  agrees with the rule {where} of {one.configs} configurations: {_ranges(one)}"
-    yield f"  allowed: {facts(one.kept)}"
-    yield f"  not: {facts(one.broken)}"
-    if one.stricter and one.line.stricter is not None:
-        yield f"  the rule is stricter on {len(one.stricter)}, first at {facts(one.stricter[0])}: {one.line.stricter.value}"
-        yield f"    {one.line.stricter_why}"
-    if one.looser:
-        yield f"  the rule is looser on {len(one.looser)}, first at {facts(one.looser[0])}"
-        yield f"    {one.line.looser_why}"
+def _agreement(agreement: Agreement) -> Iterator[str]:
+    assert agreement.kept is not None
+    assert agreement.broken is not None
+    differ = len(agreement.stricter) + len(agreement.looser)
+    where = "on all" if not differ else f"on {agreement.configs - differ}"
+    yield f"our line: {agreement.line.formula.text}"
+    yield f"  agrees with the rule {where} of {agreement.configs} configurations: {_ranges(agreement)}"
+    yield f"  allowed: {facts(agreement.kept)}"
+    yield f"  not: {facts(agreement.broken)}"
+    if agreement.stricter and agreement.line.stricter is not None:
+        first = facts(agreement.stricter[0])
+        yield f"  the rule is stricter on {len(agreement.stricter)}, first at {first}: {agreement.line.stricter.value}"
+        yield f"    {agreement.line.stricter_why}"
+    if agreement.looser:
+        yield f"  the rule is looser on {len(agreement.looser)}, first at {facts(agreement.looser[0])}"
+        yield f"    {agreement.line.looser_why}"
 
 
-def _ranges(one: Agreement) -> str:
+def _ranges(agreement: Agreement) -> str:
     """The values of each fact."""
 
     def of(values: tuple[Any, ...]) -> str:
@@ -163,4 +165,4 @@ def _ranges(one: Agreement) -> str:
             return f"{values[0]} to {values[-1]}"
         return " or ".join(_shown(v) for v in values)
 
-    return ", ".join(f"{name} {of(values)}" for name, values in one.line.domains.items())
+    return ", ".join(f"{name} {of(values)}" for name, values in agreement.line.domains.items())

@@ -25,9 +25,9 @@ def text(document: Document) -> str:
     return "\n\n".join("\n".join(_section(one)) for one in document.sections()) + "\n"
 
 
-def _section(one: Section) -> Iterator[str]:
-    yield from [one.title] if one.title else []
-    for part in one.parts:
+def _section(section: Section) -> Iterator[str]:
+    yield from [section.title] if section.title else []
+    for part in section.parts:
         yield from _lines(part)
 
 
@@ -142,9 +142,9 @@ def html(document: Document) -> str:
     return f'<div class="placeproof">{body}</div>'
 
 
-def _hypertext(one: Section) -> str:
-    title = f"<h4>{escaping.escape(one.title)}</h4>" if one.title else ""
-    return title + "".join(_element(part) for part in one.parts)
+def _hypertext(section: Section) -> str:
+    title = f"<h4>{escaping.escape(section.title)}</h4>" if section.title else ""
+    return title + "".join(_element(part) for part in section.parts)
 
 
 def _element(part: SectionPart) -> str:

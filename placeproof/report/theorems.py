@@ -83,13 +83,13 @@ def _expected(theorem: Theorem) -> str:
     return f"refuted{where}: {expect.because}"
 
 
-def _control(one: Control) -> str:
-    if one.proved:
-        return f"{one.label}: proved"
-    if one.breaks is not None:
-        return f"{one.label}: refuted, it breaks {one.breaks}"
-    point = ", ".join(f"{name} = {value}" for name, value in (one.refuted_at or {}).items())
-    return f"{one.label}: refuted at {point}"
+def _control(control: Control) -> str:
+    if control.proved:
+        return f"{control.label}: proved"
+    if control.breaks is not None:
+        return f"{control.label}: refuted, it breaks {control.breaks}"
+    point = ", ".join(f"{name} = {value}" for name, value in (control.refuted_at or {}).items())
+    return f"{control.label}: refuted at {point}"
 
 
 def text(theorem: Theorem) -> Iterator[str]:

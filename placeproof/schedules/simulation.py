@@ -119,17 +119,17 @@ def _jobs(schedule: Schedule, p: int, m: int, v: int) -> tuple[tuple[_Job, ...],
     return tuple(devices)
 
 
-def _need(one: Pass, depth: int) -> Pass | None:
+def _need(pass_: Pass, depth: int) -> Pass | None:
     """What a pass needs from another one; what its own device has run before is checked with the order."""
-    if one.kind is Kind.F:
-        return Pass(Kind.F, one.microbatch, one.stage - 1) if one.stage else None
-    if one.kind is Kind.W or one.stage == depth - 1:
+    if pass_.kind is Kind.F:
+        return Pass(Kind.F, pass_.microbatch, pass_.stage - 1) if pass_.stage else None
+    if pass_.kind is Kind.W or pass_.stage == depth - 1:
         return None
-    return Pass(Kind.B, one.microbatch, one.stage + 1)
+    return Pass(Kind.B, pass_.microbatch, pass_.stage + 1)
 
 
-def _number(one: Pass, m: int, depth: int) -> int:
-    return ((one.kind is not Kind.F) * m + one.microbatch) * depth + one.stage
+def _number(pass_: Pass, m: int, depth: int) -> int:
+    return ((pass_.kind is not Kind.F) * m + pass_.microbatch) * depth + pass_.stage
 
 
 def _run(schedule: Schedule, p: int, m: int, v: int, lasts: list[_Lasts]) -> tuple[tuple[Tick, ...], ...]:

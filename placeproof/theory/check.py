@@ -194,6 +194,6 @@ def _control_exists(theorem: Theorem, found: Outcome) -> Check:
     return Check(name="controls", standing="failed", detail=f"it has none: add {wanted}")
 
 
-def _opted_out(theorem: Theorem, one: Check) -> Check:
-    reason = theorem.skip.get(one.name)
-    return replace(one, standing="skipped", detail=reason) if reason is not None else one
+def _opted_out(theorem: Theorem, check: Check) -> Check:
+    reason = theorem.skip.get(check.name)
+    return replace(check, standing="skipped", detail=reason) if reason is not None else check

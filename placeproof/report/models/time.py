@@ -97,10 +97,10 @@ def _stages(step: StepTime) -> Section:
     return section(title, Table(rows, head, range(1, len(head))))
 
 
-def _cells(one: StageTime) -> tuple[str, ...]:
-    forward, backward, weights = one.passes
-    each = (forward, backward + weights, sum(one.inside), sum(one.data), one.exposed[0] + one.exposed[1])
-    return tuple(seconds_text(Fraction(n)) for n in (*each, sum(one.once), one.exposed[2], one.update))
+def _cells(stage_time: StageTime) -> tuple[str, ...]:
+    forward, backward, weights = stage_time.passes
+    each = (forward, backward + weights, sum(stage_time.inside), sum(stage_time.data), stage_time.exposed[0] + stage_time.exposed[1])
+    return tuple(seconds_text(Fraction(n)) for n in (*each, sum(stage_time.once), stage_time.exposed[2], stage_time.update))
 
 
 def _whole(step: StepTime) -> Section:

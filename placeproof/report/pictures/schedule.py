@@ -137,5 +137,5 @@ def _boxes(table: Timetable, run: Run, d: int, left: float, y: float, field: flo
             yield written(x + (width - gap) / 2, y + row * height + rise, str(one.microbatch), f"{style} {on}")
 
 
-def _chunk(table: Timetable, one: Pass, d: int) -> int:
-    return next(c for c in range(table.v) if table.schedule.stage(c, d, table.p) == one.stage)
+def _chunk(table: Timetable, pass_: Pass, d: int) -> int:
+    return next(c for c in range(table.v) if table.schedule.stage(c, d, table.p) == pass_.stage)

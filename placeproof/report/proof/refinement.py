@@ -41,8 +41,8 @@ def _verdict(subject: str, against: str, found: Refinement) -> Section:
     return section(f"{subject}: {found.word} (against {against})", Lines(lines))
 
 
-def _of(one: Difference) -> str:
-    return f" (group {one.group})" if one.group not in ("", "all") else ""
+def _of(difference: Difference) -> str:
+    return f" (group {difference.group})" if difference.group not in ("", "all") else ""
 
 
 def _data(subject: str, against: str, found: Refinement) -> dict[str, Any]:

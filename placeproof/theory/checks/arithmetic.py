@@ -200,21 +200,21 @@ def brittle(theorem: Theorem, statement: Holds | ByInduction, settings: Settings
     return Check(name="seeds", standing="passed", detail=f"the same verdict with {settings.seeds} seeds")
 
 
-def control(theorem: Theorem, one: Control) -> Check:
+def control(theorem: Theorem, control: Control) -> Check:
     """A control is refuted where it says, or proved if it says so."""
-    statement = theorem.elaborate(one.make)
+    statement = theorem.elaborate(control.make)
     if not isinstance(statement, Holds | ByInduction):
-        raise StatementError(f"the control `{one.label}` of {theorem.name} is about a program, and the theorem is not")
-    if one.proved:
+        raise StatementError(f"the control `{control.label}` of {theorem.name} is about a program, and the theorem is not")
+    if control.proved:
         if certified(theorem, statement) or all(isinstance(v, Proved) for v in verdicts(theorem, statement)):
-            return Check(name=one.label, standing="passed", detail="proved, as it should be")
-        return Check(name=one.label, standing="failed", detail="it should be proved, and was not")
-    if one.refuted_at is None:
-        raise StatementError(f"the control `{one.label}` of {theorem.name} does not say where it fails: refuted_at={{...}}")
-    counterexample, why = refutation(theorem, statement, witness_of(theorem, one.refuted_at))
+            return Check(name=control.label, standing="passed", detail="proved, as it should be")
+        return Check(name=control.label, standing="failed", detail="it should be proved, and was not")
+    if control.refuted_at is None:
+        raise StatementError(f"the control `{control.label}` of {theorem.name} does not say where it fails: refuted_at={{...}}")
+    counterexample, why = refutation(theorem, statement, witness_of(theorem, control.refuted_at))
     if counterexample is None:
-        return Check(name=one.label, standing="failed", detail=f"it should fail at {dict(one.refuted_at)}: {why}")
-    return Check(name=one.label, standing="passed", detail=f"fails at {shown(dict(counterexample.witness))}")  # type: ignore[call-overload]
+        return Check(name=control.label, standing="failed", detail=f"it should fail at {dict(control.refuted_at)}: {why}")
+    return Check(name=control.label, standing="passed", detail=f"fails at {shown(dict(counterexample.witness))}")  # type: ignore[call-overload]
 
 
 def dimensions(theorem: Theorem, statement: Holds | ByInduction) -> Check:

@@ -63,22 +63,22 @@ class Programs:
         return shown
 
 
-def satisfiable(one: Programs) -> Check:
+def satisfiable(programs: Programs) -> Check:
     """The kernel has asked it of every obligation; without obligations nothing was asked."""
     name = "hypotheses satisfiable"
-    proved = [s for s in one.judged.settled if isinstance(s.verdict, Proved)]
-    if one.judged.word == "proved" and not proved:
+    proved = [s for s in programs.judged.settled if isinstance(s.verdict, Proved)]
+    if programs.judged.word == "proved" and not proved:
         return Check(name=name, standing="failed", detail="the program has no obligations")
     return Check(name=name, standing="passed", detail=f"{len(proved)} obligations, each with hypotheses that hold together")
 
 
-def needed(one: Programs) -> tuple[Check, tuple[str, ...]]:
+def needed(programs: Programs) -> tuple[Check, tuple[str, ...]]:
     """Each assumption is needed: without it the program is refuted."""
-    if one.statement.program.tensors:
+    if programs.statement.program.tensors:
         return Check(name="needed", standing="not applicable", detail="a block makes no assumption that can be dropped"), ()
     used, reasons, idle = [], [], []
-    for assumption in one.statement.assuming:
-        judged = one.judge(one.dropped(assumption))
+    for assumption in programs.statement.assuming:
+        judged = programs.judge(programs.dropped(assumption))
         if judged.word == "refuted":
             used.append(assumption)
             degrees = in_words(judged.found.setup.degrees) if judged.found else ""
@@ -90,22 +90,22 @@ def needed(one: Programs) -> tuple[Check, tuple[str, ...]]:
     return Check(name="needed", standing="passed", detail="; ".join(reasons) or "it makes no assumption that can be dropped"), tuple(used)
 
 
-def defined(one: Programs) -> Check:
+def defined(programs: Programs) -> Check:
     """No obligation divides by zero; the kernel has asked."""
-    undefined = [s for s in one.judged.settled if "every division" in str(getattr(s.verdict, "why", ""))]
+    undefined = [s for s in programs.judged.settled if "every division" in str(getattr(s.verdict, "why", ""))]
     detail = undefined[0].obligation.name if undefined else "asked of every obligation"
-    return Check(name="divisions defined", standing="failed" if undefined and one.judged.word == "proved" else "passed", detail=detail)
+    return Check(name="divisions defined", standing="failed" if undefined and programs.judged.word == "proved" else "passed", detail=detail)
 
 
-def second_opinion(one: Programs) -> tuple[str, Check]:
+def second_opinion(programs: Programs) -> tuple[str, Check]:
     """What cvc5 says of every query whose answer the proof rests on."""
     name = "second solver"
     if "cvc5" not in available():
         return "not asked", Check(name=name, standing="not applicable", detail="cvc5 is not installed")
-    if one.judged.word == "refuted":
+    if programs.judged.word == "refuted":
         return "agree", Check(name=name, standing="passed", detail="refuted by a run in exact arithmetic")
-    limit = Budget(milliseconds=LEVELS[one.theorem.level])
-    asked = [q for s in one.judged.settled if isinstance(s.verdict, Proved) for q in queries(s.obligation.claim)]
+    limit = Budget(milliseconds=LEVELS[programs.theorem.level])
+    asked = [q for s in programs.judged.settled if isinstance(s.verdict, Proved) for q in queries(s.obligation.claim)]
     answers = [(q, ask(q, limit, "cvc5")) for q in asked]
     denied = [q.name for q, answer in answers if answer not in (q.expected, "unknown")]
     silent = sum(1 for _, answer in answers if answer == "unknown")
@@ -115,16 +115,16 @@ def second_opinion(one: Programs) -> tuple[str, Check]:
     return "silent" if silent else "agree", Check(name=name, standing="passed", detail=confirmed)
 
 
-def exact(one: Programs) -> Check:
+def exact(programs: Programs) -> Check:
     """A refuted program has failed in a run in fractions; a proved one is run on small meshes."""
     name = "exact arithmetic"
-    if one.judged.word == "refuted":
+    if programs.judged.word == "refuted":
         return Check(name=name, standing="passed", detail="replayed by the simulator")
-    program = one.judged.program
+    program = programs.judged.program
     if program.tensors:
         searched: object = tensors.search(program, seconds=4 * RUNS)
     else:
-        searched = search(program, without=one.dropped(), ranges=one.ranges, seconds=RUNS)
+        searched = search(program, without=programs.dropped(), ranges=programs.ranges, seconds=RUNS)
     if not isinstance(searched, Searched):
         return Check(name=name, standing="failed", detail="a small run differs")
     if not searched.runs:
@@ -132,10 +132,10 @@ def exact(one: Programs) -> Check:
     return Check(name=name, standing="passed", detail=f"no difference in small runs up to {searched.largest}")
 
 
-def brittle(one: Programs, seeds: int) -> Check:
+def brittle(programs: Programs, seeds: int) -> Check:
     """No answer of Z3 depends on its random seed."""
-    limit = Budget(milliseconds=LEVELS[one.theorem.level])
-    for settled in one.judged.settled:
+    limit = Budget(milliseconds=LEVELS[programs.theorem.level])
+    for settled in programs.judged.settled:
         if isinstance(settled.verdict, Proved):
             for query in queries(settled.obligation.claim):
                 for seed in range(1, seeds):
@@ -144,19 +144,19 @@ def brittle(one: Programs, seeds: int) -> Check:
     return Check(name="seeds", standing="passed", detail=f"the same answers with {seeds} seeds")
 
 
-def control(theorem: Theorem, one: Control) -> Check:
+def control(theorem: Theorem, control: Control) -> Check:
     """A control is refuted for the condition that it names, or proved if it says so."""
-    statement = theorem.elaborate(one.make)
+    statement = theorem.elaborate(control.make)
     if not isinstance(statement, Trains):
-        raise StatementError(f"the control `{one.label}` of {theorem.name} is not about a program, and the theorem is")
+        raise StatementError(f"the control `{control.label}` of {theorem.name} is not about a program, and the theorem is")
     judged = Programs(theorem, statement).judged
-    if one.proved:
+    if control.proved:
         proved = judged.word == "proved"
-        return Check(name=one.label, standing="passed" if proved else "failed", detail=f"{judged.word}, and it should be proved")
-    if one.breaks is None:
-        raise StatementError(f"the control `{one.label}` of {theorem.name} does not say what it breaks: breaks='gradient integrity'")
+        return Check(name=control.label, standing="passed" if proved else "failed", detail=f"{judged.word}, and it should be proved")
+    if control.breaks is None:
+        raise StatementError(f"the control `{control.label}` of {theorem.name} does not say what it breaks: breaks='gradient integrity'")
     broken = judged.about.condition if judged.about is not None else "nothing that has a name"
-    if judged.word != "refuted" or broken != one.breaks:
-        return Check(name=one.label, standing="failed", detail=f"{judged.word}, breaking {broken}; it should break {one.breaks}")
+    if judged.word != "refuted" or broken != control.breaks:
+        return Check(name=control.label, standing="failed", detail=f"{judged.word}, breaking {broken}; it should break {control.breaks}")
     degrees = in_words(judged.found.setup.degrees) if judged.found is not None else ""
-    return Check(name=one.label, standing="passed", detail=f"breaks {broken} at {degrees}")
+    return Check(name=control.label, standing="passed", detail=f"breaks {broken} at {degrees}")
