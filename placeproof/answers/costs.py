@@ -14,7 +14,7 @@ from placeproof.answers.numbers import Settings, degrees
 from placeproof.answers.shapes import mesh_of, options_of
 from placeproof.core.diagnostics import Problems
 from placeproof.core.strategy import Strategy
-from placeproof.cost.derive import Derivation, derive, derive_shards
+from placeproof.cost.derive import Derivation, derive_shards
 from placeproof.cost.exact.bytes import ExactBytes, exact_bytes, require_rank
 from placeproof.cost.exact.choose import chosen
 from placeproof.cost.model.derivation import ModelDerivation
@@ -160,7 +160,7 @@ def formulas(
     """Closed forms, with numbers where some are set: :func:`placeproof.derive`."""
     (target, imported), parts = asked(subject), list(shards)
     uneven = read_shards(parts) if parts else None
-    d = derive(target, groups=groups) if uneven is None else derive_shards(target, uneven, groups=groups)
+    d = derive_shards(target, uneven, groups=groups)
     settings = Settings(given=texts(numbers), precision=precision, imported=imported)
     return answer(Formulas, d, numbers=settings.numbers(symbols=d.symbols, degrees=d.degree_values), shards=uneven)
 

@@ -188,11 +188,12 @@ def _check(o: Options, linked: bool, problems: Problems) -> None:
 def _formulas(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shards | None], problems: Problems) -> _Task:
     """Closed forms of a strategy or of a step program."""
     from placeproof.answers.subject import costed
+    from placeproof.cost.derive import derive_shards
 
     target = problems.attempt(lambda: costed(subject(), *o.implementation))
     if o.alone:
         return lambda: {"program": _program(target())}
-    d = problems.attempt(lambda: _derived(target(), shards(), groups=o.groups))
+    d = problems.attempt(lambda: derive_shards(target(), shards(), groups=o.groups))
 
     def parts() -> dict[str, Document]:
         from placeproof.report.derivation import document
@@ -203,12 +204,6 @@ def _formulas(o: Options, subject: Callable[[], Subject], shards: Callable[[], S
         return {"": document(d(), numbers, shards())}
 
     return parts
-
-
-def _derived(of: Strategy | Program, shards: Shards | None, *, groups: bool) -> Derivation:
-    from placeproof.cost.derive import derive, derive_shards
-
-    return derive(of, groups=groups) if shards is None else derive_shards(of, shards, groups=groups)
 
 
 def _program(of: Strategy | Program) -> Document:

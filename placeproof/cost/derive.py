@@ -197,20 +197,20 @@ def _require_one_copy(strategy: Strategy) -> None:
         refuse("PP122", message, help="derive it for a model, `--model llama3-8b`, or take `dualpipe-v`, which holds one copy")
 
 
-def derive_shards(subject: Strategy | Program, shards: Shards, *, groups: bool = False) -> Derivation:
-    """Derive where devices hold uneven parts: formulas in the fractions' symbols. An open degree becomes the number of parts.
+def derive_shards(subject: Strategy | Program, shards: Shards | None, *, groups: bool = False) -> Derivation:
+    """Derive where devices hold uneven parts: formulas in the fractions' symbols. An open degree becomes the number of parts. Without
+    ``shards`` all parts are equal.
 
     Raises InputError with every axis whose parts cannot be uneven, and as :func:`derive` does.
     """
+    if shards is None:
+        return derive(subject, groups=groups)
     problems = Problems()
     known, uneven = fitted(subject, shards, problems)
-    derived: Derivation | None = None
-    with problems.collecting():
-        derived = derive(known, groups=groups, uneven=uneven)
-        require_parts(derived.raw, uneven, derived.name)
+    derived = problems.attempt(lambda: derive(known, groups=groups, uneven=uneven))
+    problems.attempt(lambda: require_parts(derived().raw, uneven, derived().name))
     problems.raise_if_any()
-    assert derived is not None
-    return derived
+    return derived()
 
 
 def derive(subject: Strategy | Program, *, groups: bool = False, uneven: tuple[str, ...] = ()) -> Derivation:

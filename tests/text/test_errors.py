@@ -294,7 +294,7 @@ def test_a_bug_is_exit_code_seventy(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("on purpose")
 
-    monkeypatch.setattr("placeproof.cli.derive._derived", broken)
+    monkeypatch.setattr("placeproof.cost.derive.derive_shards", broken)
     assert run(["derive", "zero3"]) == 70
     shown = capsys.readouterr().err
     assert "placeproof has a bug: RuntimeError: on purpose" in shown

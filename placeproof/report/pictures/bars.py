@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from placeproof.report.pictures.svg import CHARACTER, MARGIN, legend, picture, rect, round_step, round_up, upright, written
+from placeproof.report.pictures.svg import CHARACTER, MARGIN, axis, legend, picture, rect, round_step, round_up, upright, written
 
 #: Pixels: of a bar, between rows, of a title with its space, of an axis with its numbers and name, of the bars' field, of a number.
 _BAR, _GAP, _TITLE, _AXIS, _FIELD, _NUMBER = 14, 9, 30, 44, 440, 90
@@ -97,15 +97,12 @@ def _panel(panel: Panel, left: float, top: float) -> Iterator[str]:
     scale = _scale(panel)
     yield written(MARGIN, top + 14, panel.title, "title")
     start, end = top + _TITLE, top + _TITLE + _rows(panel)
-    for x, number in scale.ticks():
-        yield upright("grid", left + x, start, end + 4)
-        yield written(left + x, end + 18, number, anchor="middle")
+    yield from axis(scale.ticks(), panel.axis, left, _FIELD, start, end)
     y = start
     for row in panel.rows:
         yield from _row(row, scale, left, y)
         y += len(row.bars) * _BAR + _GAP
     yield upright("line", left, start, end)
-    yield written(left + _FIELD / 2, end + 36, panel.axis, anchor="middle")
 
 
 def _row(row: BarRow, scale: _Scale, left: float, y: float) -> Iterator[str]:

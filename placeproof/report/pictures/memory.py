@@ -9,7 +9,7 @@ from fractions import Fraction
 from placeproof.core.diagnostics import Problems
 from placeproof.core.symbols import info
 from placeproof.cost.model import ModelDerivation, StageCost
-from placeproof.report.pictures.svg import CHARACTER, MARGIN, legend, picture, rect, round_step, round_up, upright, written
+from placeproof.report.pictures.svg import CHARACTER, MARGIN, axis, legend, picture, rect, round_step, round_up, upright, written
 from placeproof.schedules import Kind, Run, Timetable
 
 #: What a device holds -> its colour. Contrast to either background is 3 to 1 at least, as WCAG 2.1 asks of graphics.
@@ -95,11 +95,8 @@ def _bars(bars: Sequence[Stack], memory: Fraction | None, left: float, top: floa
 
 def _axis(most: float, name: str, left: float, top: float, bottom: float) -> Iterator[str]:
     step = round_step(most / 6)
-    for i in range(int(most / step + 1e-9) + 1):
-        x = left + i * step / most * _FIELD
-        yield upright("grid", x, top, bottom + 4)
-        yield written(x, bottom + 18, f"{i * step:g}", anchor="middle")
-    yield written(left + _FIELD / 2, bottom + 36, name, anchor="middle")
+    numbers = [i * step for i in range(int(most / step + 1e-9) + 1)]
+    return axis([(n / most * _FIELD, f"{n:g}") for n in numbers], name, left, _FIELD, top, bottom)
 
 
 def _schedule(table: Timetable, unit: str, left: float, top: float) -> Iterator[str]:

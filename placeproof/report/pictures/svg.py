@@ -62,6 +62,14 @@ def _wide(name: str) -> float:
     return _SQUARE + 23 + len(name) * CHARACTER
 
 
+def axis(ticks: Iterable[tuple[float, str]], name: str, left: float, width: float, top: float, bottom: float) -> Iterator[str]:
+    """A field's axis below it: a line at each number, by its distance from the left, and what the numbers count."""
+    for x, number in ticks:
+        yield upright("grid", left + x, top, bottom + 4)
+        yield written(left + x, bottom + 18, number, anchor="middle")
+    yield written(left + width / 2, bottom + 36, name, anchor="middle")
+
+
 def round_step(least: float) -> float:
     """The least of 1, 2 and 5 times a power of ten that is not less."""
     power = 10.0 ** math.floor(math.log10(least))
