@@ -166,6 +166,15 @@ def test_what_a_block_reads_another_gives_before_it(strategy: str) -> None:
     assert [(b.block, b.text) for b in found.breaches] == [("rms_norm", "it reads `x`, which no block gives before it")]
 
 
+def test_what_lies_otherwise_than_it_is_read_is_counted() -> None:
+    scattered = "y = x + reduce_scatter(contract(a, w2, over=ffn), tp, dim=tokens)"
+    whole = "y = all_gather(x, tp) + all_reduce(contract(a, w2, over=ffn), tp)"
+    found = judged("fsdp * tp * sp", (scattered, whole), own=False)
+    assert found.word == "refuted"
+    assert [b.block for b in found.breaches] == ["swiglu", "swiglu"]
+    assert all(b.text.endswith("; of tokens = 2 with tp = 2 a device has 2 and needs 1") for b in found.breaches)
+
+
 # A loss that is no mean: one device with two samples shows it.
 
 SUM = (

@@ -240,10 +240,10 @@ def misfits(linked: Linked, results: Mapping[str, Sequence[Result]]) -> Iterator
         backward = next(r for r in results[consumer] if r.by == wire)
         read, given = contracts[consumer].reads[wire], contracts[producer].given
         if not _fits(forward, read):
-            text = f"it gives `{wire}` {in_words(_lies(forward))}, and `{consumer}` reads it {in_words(read)}"
+            text = f"it gives `{wire}` {in_words(_lies(forward))}, and `{consumer}` reads it {in_words(read)}{_counted(forward, read)}"
             yield Breach(block=producer, text=text, place=forward.call.place)
         if given is None or not _fits(backward, given):
-            wanted = "takes no gradient" if given is None else f"takes it {in_words(given)}"
+            wanted = "takes no gradient" if given is None else f"takes it {in_words(given)}{_counted(backward, given)}"
             text = f"it gives the gradient by `{wire}` {in_words(_lies(backward))}, and `{producer}` {wanted}"
             yield Breach(block=consumer, text=text, place=backward.call.place)
     yield from _given_by_no_one(linked, contracts)
@@ -305,6 +305,19 @@ def in_words(split: Split) -> str:
 
 def _lies(result: Result) -> Split:
     return {dim: result.sharding.split.get(dim, ()) for dim in sorted(result.dims)}
+
+
+def _counted(result: Result, wanted: Split) -> str:
+    """How many places of a dimension a device has, and how many it needs, where each axis has two devices."""
+    words = []
+    for dim, own in _lies(result).items():
+        needed = wanted.get(dim, own)
+        if own != needed and dim not in result.sharding.loose:
+            axes = ", ".join(f"{axis} = 2" for axis in dict.fromkeys((*own, *needed)))
+            size = 2 ** max(len(own), len(needed))
+            count = f"has {size >> len(own)} and needs {size >> len(needed)}" if len(own) != len(needed) else "has others than it needs"
+            words.append(f"of {dim} = {size} with {axes} a device {count}")
+    return "".join(f"; {text}" for text in words)
 
 
 def _fits(result: Result, wanted: Split) -> bool:
