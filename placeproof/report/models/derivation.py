@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from placeproof.core.symbols import info
@@ -12,6 +13,7 @@ from placeproof.cost.model import ModelDerivation, StageCost
 from placeproof.cost.model.chunks import MANY
 from placeproof.cost.model.derivation import WIDTHS
 from placeproof.cost.model.recomputation import meaning
+from placeproof.cost.model.stages import Stage
 from placeproof.cost.model.vocabulary import PADDED
 from placeproof.cost.step.host import TOLD
 from placeproof.cost.values import Numbers
@@ -182,18 +184,17 @@ def sizes_of(d: ModelDerivation) -> list[str]:
     return [f"sizes: {', '.join(rows)}"] if rows else []
 
 
+def stages(alike: Sequence[Stage]) -> str:
+    """Neighbouring stages by their names: ``stage 1 to 3``."""
+    return alike[0].name if len(alike) == 1 else f"{alike[0].name} to {alike[-1].index}"
+
+
 def _counted(d: ModelDerivation) -> Section:
     """Parameters of one device by group, and P, which the formulas of model states speak of; neighbours that have as many share rows."""
-    runs: list[tuple[list[StageCost], Mapping[str, sympy.Expr]]] = []
-    for cost in d.costs:
-        if runs and runs[-1][1] == cost.parameters:
-            runs[-1][0].append(cost)
-        else:
-            runs.append(([cost], cost.parameters))
     rows: list[tuple[Cell, ...]] = []
-    for costs, counted in runs:
-        stage = costs[0].stage.name if len(costs) == 1 else f"{costs[0].stage.name} to {costs[-1].stage.index}"
-        rows += [(*([stage] if len(d.costs) > 1 else []), group, tidy(n)) for group, n in counted.items()]
+    for counted, run in groupby(d.costs, key=lambda cost: cost.parameters):
+        stage = [stages([cost.stage for cost in run])] if len(d.costs) > 1 else []
+        rows += [(*stage, group, tidy(n)) for group, n in counted.items()]
     return section("parameters of one device, by group (P: all of them)", Table(rows))
 
 

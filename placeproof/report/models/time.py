@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import groupby
 from typing import Any
 
 from placeproof.cost.model.time import EFFICIENCY, OVERLAP, ModelTime, StageTime, StepTime
 from placeproof.report.document import Cell, Document, Notes, Section, Table, section
+from placeproof.report.models.derivation import stages
 from placeproof.report.renderers import as_data
 from placeproof.report.units import bytes_text, figure, percent, seconds_text
 
@@ -86,13 +88,9 @@ def _mesh(step: StepTime) -> Section:
 def _stages(step: StepTime) -> Section:
     """A row for each stage; neighbours that take equally long share one."""
     head = ("", "T_F", "T_B + T_W", "activations", "data", "not hidden", "data, once", "not hidden", "update")
-    rows: list[tuple[str, ...]] = []
-    for cost, one in zip(step.d.costs, step.stages, strict=True):
-        cells = _cells(one)
-        if rows and rows[-1][1:] == cells:
-            rows[-1] = (f"{rows[-1][0].split(' to ')[0]} to {cost.stage.index}", *cells)
-        else:
-            rows.append((cost.stage.name, *cells))
+    each = zip(step.d.costs, step.stages, strict=True)
+    runs = groupby(((cost.stage, _cells(time)) for cost, time in each), key=lambda pair: pair[1])
+    rows = [(stages([stage for stage, _ in run]), *cells) for cells, run in runs]
     title = "one micro-batch, with its exchanges of activations and of data parallelism; and what comes once a step"
     return section(title, Table(rows, head, range(1, len(head))))
 
