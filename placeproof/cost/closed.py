@@ -22,10 +22,18 @@ def tidy(expr: sympy.Expr) -> sympy.Expr:
     if expr.is_Atom:
         return expr
     if expr.has(sympy.Max, sympy.Min):
-        expr = expr.replace(lambda e: isinstance(e, sympy.Max | sympy.Min), lambda e: e.func(*(tidy(a) for a in e.args)))
+        expr = expr.replace(lambda e: isinstance(e, sympy.Max | sympy.Min), _of_tidy)
     if isinstance(expr, sympy.Add):
         expr = _by_denominator(expr)
     return sympy.factor_terms(expr, sign=False)
+
+
+def _of_tidy(extreme: sympy.Expr) -> sympy.Expr:
+    """A maximum or minimum of tidy amounts. SymPy takes seconds to compare some, and few have a sign while symbols are open."""
+    amounts = tuple(dict.fromkeys(tidy(amount) for amount in extreme.args))
+    if amounts == extreme.args:
+        return extreme
+    return extreme.func(*amounts, evaluate=False) if len(amounts) > 1 else amounts[0]
 
 
 def _by_denominator(expr: sympy.Expr) -> sympy.Expr:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from operator import ge
 from typing import TYPE_CHECKING, TypeAlias
 
 from placeproof.core.symbols import symbol
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 #: Of each run of layers: micro-batches of which a device keeps what backward needs, and only what gradients by weights need.
 Moment: TypeAlias = tuple[tuple[Amount, Amount], ...]
+
+#: The same in numbers.
+Counts: TypeAlias = list[tuple[int, int]]
 
 #: Where the number of micro-batches is open, the order is that of so many for each device; and the most passes that are looked at.
 MANY, MOST = 4, 40_000
@@ -97,18 +101,34 @@ class PipelineFlow:
         held = tuple((p, n if p.name in repeated else times[p.name]) for p, n in ends.held)
         return replace(ends, held=held, copies=1), between, replace(between, name=last.name, end=True)
 
-    def at_once(self, stage: Stage) -> tuple[Moment, ...]:
+    def at_once(self, stage: Stage, alike: Sequence[int]) -> tuple[Moment, ...]:
         """What a device keeps at the moments at which it can be most: of each of its runs of layers, the micro-batches of which it keeps
         what backward needs, and those of which it keeps only what gradients by weights need.
 
-        Runs that are not known one by one count as alike, and as one.
+        ``alike``: for each of its runs, the first one that keeps as much. Runs that are not known one by one count as alike, and as one.
         """
         if self.depth is None:
             return (((1, 0),),)
         if stage.runs and stage.index is not None:
-            return tuple(tuple(self._bounded(moment[run]) for run in stage.runs) for moment in self._orders[stage.index])
+            moments = [[moment[run] for run in stage.runs] for moment in self._orders[stage.index]]
+            return tuple(tuple(map(self._bounded, moment)) for moment in self._decisive(moments, alike))
         put = {"p": self.depth, "m": self.batches, "v": self.chunks, "d": self._device(stage)}
         return tuple((tuple(self._share(form, put)),) for form in formulas(self.schedule, "peak"))
+
+    def _decisive(self, moments: Sequence[Counts], alike: Sequence[int]) -> list[Counts]:
+        """Without the moments at which another one keeps no less of each kind of run, whatever the number of micro-batches."""
+        most = max(n for moment in moments for counts in moment for n in counts)
+        batches = [self.fixed] if self.fixed else range(1, most + 1)
+        amounts = [
+            [sum(min(counts[late], m) for counts, own in zip(moment, alike, strict=True) if own == kind)
+             for kind in dict.fromkeys(alike) for late in (0, 1) for m in batches]
+            for moment in moments
+        ]  # fmt: skip
+        kept: list[int] = []
+        for new, amount in enumerate(amounts):
+            if not any(all(map(ge, amounts[old], amount)) for old in kept):
+                kept = [old for old in kept if not all(map(ge, amount, amounts[old]))] + [new]
+        return [moments[i] for i in kept]
 
     @cached_property
     def _orders(self) -> tuple[tuple[Kept, ...], ...]:

@@ -134,7 +134,8 @@ class StageCost:
         import sympy
 
         moments = ([(n, w, run) for (n, w), run in zip(moment, self.runs, strict=True)] for moment in self.at_once)
-        return sympy.Max(*(sympy.Add(*(n * kept(run) + w * late(run) for n, w, run in moment)) for moment in moments))
+        amounts = dict.fromkeys(sympy.Add(*(n * kept(run) + w * late(run) for n, w, run in moment)) for moment in moments)
+        return sympy.Max(*amounts, evaluate=False) if len(amounts) > 1 else next(iter(amounts))  # compared, they would take seconds
 
     @property
     def host_asked(self) -> sympy.Expr:
@@ -280,13 +281,14 @@ def _cost(stage: Stage, step: StepCosts, at: Sizing, flow: PipelineFlow, layer: 
     states = {state: sympy.Add(*(s.of(s.costs.memory[state]) for s in shares)) for state in MODEL_STATES}
     offloaded = sympy.Add(*(s.of(s.costs.memory["host"]) for s in shares))
     again = [sympy.Add(*(r.bytes for r in p.bytes(p.working, at))) for p, _ in stage.held if p.working]
+    runs = tuple(_run(run, at) for run in stage.runs.values() or [stage])
     return StageCost(
         stage=stage,
         parameters=counted,
         states=states,
         held=tuple(_held(stage, at)),
-        runs=tuple(_run(run, at) for run in stage.runs.values() or [stage]),
-        at_once=flow.at_once(stage),
+        runs=runs,
+        at_once=flow.at_once(stage, [runs.index(run) for run in runs]),
         working=sympy.Max(*again) if again else sympy.Integer(0),
         transient=gathered(shares),
         offloaded=offloaded,
