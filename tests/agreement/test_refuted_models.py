@@ -127,6 +127,15 @@ def test_dimensions_and_results_have_no_order() -> None:
     assert part.found.words.startswith("`y` at")
 
 
+def test_the_gradient_that_comes_in_may_have_any_name() -> None:
+    definition = next(d for d in text("zero1 * tp").split("def ") if d.startswith("swiglu"))
+    own = definition.replace("dy", "grad")
+    assert judged("zero1 * tp", (definition, own)).word == "proved"
+    found = judged("zero1 * tp", (definition, own.replace("du = da * s", "du = da")))
+    assert found.blocks["swiglu"].word == "refuted"
+    assert "one device runs the block of the model" in shown(found)
+
+
 def test_weights_of_other_names_are_no_refutation() -> None:
     """They may be the model's by other names: nothing says which is which."""
     found = judged("zero1 * tp", ("w1", "gate"), ("w3", "up"), ("w2", "down"))

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 from placeproof.core.mesh import degree_symbol
 from placeproof.models import Block, Model
-from placeproof.programs import For, Resolved, statements
+from placeproof.programs import For, Resolved, assigned, statements
+from placeproof.programs.ir import adjoints
 from placeproof.prove import Budget
+from placeproof.semantics.blocks.lower import renamed
 from placeproof.semantics.judge.ranges import Range
 from placeproof.semantics.judge.repair import Repair, repaired
 from placeproof.semantics.judge.verdict import Judged, Word, judge, judge_tensors, provable
@@ -53,7 +55,7 @@ class JudgedModel:
     def references(self) -> dict[str, Resolved]:
         """What one device runs of blocks that the model has, too."""
         own = _own(self.model)
-        found = {name: comparable(resolve(b.program), resolve(own[name].program)) for name, b in self.linked.blocks.items() if name in own}
+        found = {name: _reference(block, own[name]) for name, block in self.linked.blocks.items() if name in own}
         return {name: one for name, one in found.items() if isinstance(one, Resolved)}
 
     @property
@@ -151,8 +153,18 @@ def _own(model: Model | None) -> dict[str, Block]:
     return {} if model is None else {b.name: b for s in model.segments for b in s.blocks}
 
 
+def _reference(block: Block, own: Block) -> Resolved | str:
+    """What one device runs of a block that the model has, too; or why it may not. The gradient that comes in may have any name."""
+    program, (mine, its) = own.program, (adjoints(b.program) for b in (block, own))
+    taken = {t.name for t in program.tensors} | {t.name for t in assigned(program.body)}
+    if len(mine) == len(its) == 1 and taken.isdisjoint(mine):
+        new = dict(zip(its, mine, strict=True))
+        program = replace(renamed(program, new), tensors=tuple(replace(t, name=new.get(t.name, t.name)) for t in program.tensors))
+    return comparable(resolve(block.program), resolve(program))
+
+
 def _block(block: Block, own: Block | None, budget: Budget | None) -> Judged:
-    program, reference = resolve(block.program), None if own is None else comparable(resolve(block.program), resolve(own.program))
+    program, reference = resolve(block.program), None if own is None else _reference(block, own)
     key = program, reference if isinstance(reference, Resolved) else None
     if key not in _PROVED:
         judged = judge_tensors(program, budget, key[1])
@@ -166,7 +178,7 @@ def _apart(linked: Linked, model: Model | None) -> Iterator[str]:
     """Blocks that cannot be asked whether they are the model's, with the reason."""
     own = _own(model)
     for name, block in linked.blocks.items():
-        why = comparable(resolve(block.program), resolve(own[name].program)) if name in own else None
+        why = _reference(block, own[name]) if name in own else None
         if isinstance(why, str):
             yield f"block `{name}` is not compared with the model's: {why}"
 
