@@ -167,7 +167,7 @@ def _block(block: Block, own: Block | None, budget: Budget | None) -> Judged:
     program, reference = resolve(block.program), None if own is None else _reference(block, own)
     key = program, reference if isinstance(reference, Resolved) else None
     if key not in _PROVED:
-        judged = judge_tensors(program, budget, key[1])
+        judged = judge_tensors(program, budget, key[1], lemmas=True)
         if judged.word != "proved":
             return judged
         _PROVED[key] = judged

@@ -20,6 +20,7 @@ from placeproof.semantics.resolve import resolve
 from placeproof.semantics.searched import Searched
 from placeproof.semantics.tensors import Difference, Result, encode_block
 from placeproof.semantics.tensors import Found as FoundInBlock
+from placeproof.semantics.tensors.lemmas import projections
 from placeproof.semantics.tensors.simulate import ran, setups, simulate, smaller
 from placeproof.semantics.tensors.simulate import search as search_blocks
 from placeproof.semantics.tensors.values import Space
@@ -192,25 +193,34 @@ def _with_run(judged: Judged, found: Found | FoundInBlock, again: Callable[[], b
 # Blocks.
 
 
-def judge_tensors(program: Resolved, budget: Budget | None = None, reference: Resolved | None = None) -> Judged:
+def judge_tensors(program: Resolved, budget: Budget | None = None, reference: Resolved | None = None, *, lemmas: bool = False) -> Judged:
     """Prove a tensor program, or look for a run that refutes it: ``found`` is a :class:`placeproof.semantics.tensors.Found`.
 
-    ``reference``: what one device runs, if it is another text.
+    ``reference``: what one device runs, if it is another text. ``lemmas``: whether those that the two have in common are tried first.
     """
+    names = projections(program, reference or program) if lemmas else frozenset()
+    judged = _obliged(program, budget, reference, names)
+    if names and judged.word != "proved":  # lemmas may hide what a proof needs
+        judged = _obliged(program, budget, reference, frozenset())
+    return _confirmed_block(judged, reference) if judged.word == "proved" else _by_search(judged, reference)
+
+
+def _obliged(program: Resolved, budget: Budget | None, reference: Resolved | None, lemmas: frozenset[str]) -> Judged:
+    """What the obligations of a tensor program say, before anything is run."""
     options = Options(without=frozenset(program.without))
     try:
-        encoded = encode_block(program, reference)
+        encoded = encode_block(program, reference, lemmas)
     except NoMeaningError as missing:
-        return _by_search(_unsaid(program, options, missing), reference)
+        return _unsaid(program, options, missing)
     settled = tuple(_settled(o, budget) for o in encoded.obligations)
     for_all = tuple(g.name for g in Space.of(program).given())
     judged = Judged(program=program, options=options, word="proved", settled=settled, for_all=for_all, results=encoded.results)
     open_ = [s for s in settled if s.word != "proved"]
     if not open_:
-        return _confirmed_block(judged, reference)
+        return judged
     first = next((s for s in open_ if isinstance(s.verdict, Unknown) and s.verdict.suspected), open_[0])
     assert isinstance(first.verdict, Unknown)
-    return _by_search(replace(judged, word="unknown", about=first.obligation, why=first.verdict.why), reference)
+    return replace(judged, word="unknown", about=first.obligation, why=first.verdict.why)
 
 
 def _confirmed_block(judged: Judged, reference: Resolved | None) -> Judged:

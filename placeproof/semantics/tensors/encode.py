@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 
 from placeproof.core.diagnostics import Place
 from placeproof.programs import Call, Resolved
 from placeproof.prove import Equal, Equation, Given, Order
-from placeproof.prove.terms import ZERO, Poly, Var, power, product, symbol
+from placeproof.prove.smtlib import eliminated
+from placeproof.prove.terms import ZERO, Poly, Var, power, product, remembered, symbol
 from placeproof.prove.terms.limit import limited
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError, Obligation, written_out
 from placeproof.semantics.layouts.layout import Sharding
@@ -47,23 +50,70 @@ def encode_tensors(program: Resolved) -> tuple[Obligation, ...]:
     return encode_block(program).obligations
 
 
-@limited()
-def encode_block(program: Resolved, reference: Resolved | None = None) -> EncodedBlock:
-    """What is to be proved of a tensor program. ``reference``: what one device runs, if it is another text. Raises NoMeaningError as
-    :func:`encode_tensors` does."""
-    mesh, alone = Run(Space.of(program)), Run(Space.of(reference or program, one_device=True))
+def encode_block(program: Resolved, reference: Resolved | None = None, lemmas: frozenset[str] = frozenset()) -> EncodedBlock:
+    """What is to be proved of a tensor program. ``reference``: what one device runs, if it is another text.
+
+    ``lemmas``: names whose values are to be proved one device's, and are any values from there on
+    (:func:`placeproof.semantics.tensors.lemmas.projections`). Raises NoMeaningError as :func:`encode_tensors` does, and where nothing
+    follows from lemmas without a solver.
+    """
+    one_device = program if reference is None else reference
+    if remembered.record is not None or (reference is None and not lemmas):
+        with limited():
+            return _encoded(program, _OneDevice(one_device, lemmas), lemmas)
+    alone = _one_device(one_device, lemmas)
+    with limited():
+        return _encoded(program, alone, lemmas)
+
+
+class _OneDevice:
+    """What one device computes, and what its gradients have to be."""
+
+    def __init__(self, program: Resolved, lemmas: frozenset[str]) -> None:
+        self.run = Run(Space.of(program, one_device=True), lemmas)
+        with _said():
+            self.returned = self.run.all()
+            self.derivatives = _derivatives(self.returned)
+
+
+@lru_cache(maxsize=256)
+def _one_device(program: Resolved, lemmas: frozenset[str]) -> _OneDevice:
+    """The same for every mesh, and so is how much may be written for it. No record is told."""
+    with limited():
+        return _OneDevice(program, lemmas)
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """A rewriting that the terms do not have is nothing that can be said. Raises NoMeaningError."""
     try:
-        pairs = _pairs(mesh.all(), alone.all())
-        if not pairs:
-            raise NoMeaningError("the program returns nothing, so there is nothing to prove", None)
-        derivatives = _derivatives([one for _, one in pairs])
-    except ValueError as error:  # a rewriting that the terms do not have
+        yield
+    except ValueError as error:
         raise NoMeaningError(str(error), None) from None
-    given = (*mesh.space.given(), *_defined(alone, mesh))
-    claims = [_equal(mesh, many, one, given) for many, one in pairs]
+
+
+def _encoded(program: Resolved, alone: _OneDevice, lemmas: frozenset[str]) -> EncodedBlock:
+    mesh = Run(Space.of(program), lemmas)
+    with _said():
+        pairs = _pairs(mesh.all(), alone.returned)
+    if not pairs:
+        raise NoMeaningError("the program returns nothing, so there is nothing to prove", None)
+    given = (*mesh.space.given(), *_defined(alone.run, mesh))
+    claims = [_lemma(mesh, alone.run, name, given) for name in mesh.lemmas]
+    claims += [_kept(mesh, many, one, given) for many, one in pairs]
     claims += [_fitting(mesh.space, place, given) for place in dict.fromkeys(mesh.space.misfits)]
-    claims += [_derived(alone, one, right, given) for (_, one), right in zip(pairs, derivatives, strict=True) if right is not None]
-    return EncodedBlock(obligations=tuple(claims), results=tuple(_results(mesh)))
+    claims += [_derived(alone.run, one, right, given) for _, one in pairs if (right := alone.derivatives.get(id(one))) is not None]
+    encoded = EncodedBlock(obligations=tuple(claims), results=tuple(_results(mesh)))
+    if lemmas and not _follows(encoded):
+        raise NoMeaningError("nothing follows from lemmas alone", None)
+    return encoded
+
+
+def _follows(encoded: EncodedBlock) -> bool:
+    """Whether all sides of claims are the same terms, and results are computed from no adjoint, whatever stands behind lemmas."""
+    claims = [eliminated(o.claim) for o in encoded.obligations]
+    adjoints = {r.at for r in encoded.results}
+    return all(c.left == c.right for c in claims) and not any(r.reads & adjoints for r in encoded.results)
 
 
 def _results(run: Run) -> Iterator[Result]:
@@ -74,7 +124,7 @@ def _results(run: Run) -> Iterator[Result]:
             call=returned.call,
             dims=value.dims,
             sharding=Sharding(split=dict(value.split), loose=value.loose),
-            reads=frozenset(name for name in run.begun if f"in.{name}(" in value.body.key) if returned.of is None else frozenset(),
+            reads=run.reads(value) if returned.of is None else frozenset(),
             by=by,
             at=at,
             of=plain.index(returned.of.body) if returned.of is not None and returned.of.body in plain else None,
@@ -93,17 +143,15 @@ def _pairs(many: list[Returned], alone: list[Returned]) -> list[tuple[Returned, 
     return [(returned, left.pop(next(i for i, one in enumerate(left) if kind(one) == kind(returned)))) for returned in many]
 
 
-def _derivatives(returned: list[Returned]) -> list[Poly | None]:
-    """What each gradient has to be; what is common to gradients of one result is worked out once."""
+def _derivatives(returned: list[Returned]) -> dict[int, Poly]:
+    """What each gradient has to be, by its identity; what is common to gradients of one result is worked out once."""
     passes: dict[tuple[int, int], Adjoints] = {}
-    found: list[Poly | None] = []
+    found: dict[int, Poly] = {}
     for one in returned:
-        if one.of is None or one.by is None or one.at is None:
-            found.append(None)
-            continue
-        adjoints = passes.setdefault((id(one.of), id(one.at)), Adjoints(one.of, one.at.body))
-        with written_out(one.call):
-            found.append(adjoints.by(one.by))
+        if one.of is not None and one.by is not None and one.at is not None:
+            adjoints = passes.setdefault((id(one.of), id(one.at)), Adjoints(one.of, one.at.body))
+            with written_out(one.call):
+                found[id(one)] = adjoints.by(one.by)
     return found
 
 
@@ -126,19 +174,30 @@ def _short(poly: Poly, most: int = 120) -> str:
     return poly.key if len(poly.key) <= most else poly.key[:most] + " ..."
 
 
-def _equal(mesh: Run, many: Returned, one: Returned, given: tuple[Order, ...]) -> Obligation:
+def _kept(mesh: Run, many: Returned, one: Returned, given: tuple[Order, ...]) -> Obligation:
+    """What is returned is what one device returns."""
+    claim = _equal(mesh, many.name, many.value, one.value, given)
+    return Obligation(name=claim.name, condition=GRADIENT if many.of is not None else CONSISTENCY, place=many.call.place, claim=claim)
+
+
+def _lemma(mesh: Run, alone: Run, name: str, given: tuple[Order, ...]) -> Obligation:
+    """What is known under a name is what one device knows under it."""
+    lemma = mesh.lemmas[name]
+    claim = _equal(mesh, f"`{name}`", lemma.value, alone.lemmas[name].value, given)
+    return Obligation(name=claim.name, condition=CONSISTENCY, place=lemma.place, claim=claim)
+
+
+def _equal(mesh: Run, name: str, many: Value, one: Value, given: tuple[Order, ...]) -> Equation:
     """On every device, at every element that it holds."""
     where: list[Given] = []
-    for dim in sorted(many.value.split):
-        for axis, (here, owner) in mesh.space.holds(many.value, dim).items():
+    for dim in sorted(many.split):
+        for axis, (here, owner) in mesh.space.holds(many, dim).items():
             if isinstance(here, Var):
                 where.append(Equal(name=f"the device's {axis} coordinate owns the element along {dim}", left=here, right=owner))
-    name = f"{many.name} on every device is what one device computes"
     square = power(symbol("any number"), 2)  # what a logarithm is taken of is positive if it is the opposite of no square
     divisors = tuple(dict.fromkeys((*mesh.local.divisors, *(x + square for x in mesh.local.logs))))
-    claim = Equation(name=name, left=many.value.body, right=one.value.body, given=(*given, *where), divisors=divisors)
-    condition = GRADIENT if many.of is not None else CONSISTENCY
-    return Obligation(name=name, condition=condition, place=many.call.place, claim=claim)
+    name = f"{name} on every device is what one device computes"
+    return Equation(name=name, left=many.body, right=one.body, given=(*given, *where), divisors=divisors)
 
 
 def _fitting(space: Space, place: Place | None, given: tuple[Order, ...]) -> Obligation:

@@ -14,6 +14,7 @@ from placeproof.semantics.encode.context import NoMeaningError, written_out
 from placeproof.semantics.layouts.layout import in_words
 from placeproof.semantics.tensors.compute import Local, no_slope
 from placeproof.semantics.tensors.exchange import EXCHANGES, exchange
+from placeproof.semantics.tensors.lemmas import Lemma, arbitrary, mentioned
 from placeproof.semantics.tensors.ring import Ring
 from placeproof.semantics.tensors.values import Edge, Picks, Space, Value, dimension
 
@@ -33,10 +34,11 @@ class Returned:
 
 
 class Run:
-    """One walk over a program."""
+    """One walk over a program. ``names``: those whose values are lemmas; ``lemmas``: what stands behind them."""
 
-    def __init__(self, space: Space) -> None:
-        self.space = space
+    def __init__(self, space: Space, names: frozenset[str] = frozenset()) -> None:
+        self.space, self.names = space, names
+        self.lemmas: dict[str, Lemma] = {}
         self.local = Local(space)
         self.begun = {t.name: self._declared(t) for t in space.program.tensors}
         self.env: dict[str, Value | Picks] = dict(self.begun)
@@ -47,6 +49,10 @@ class Run:
         """Walk the whole program."""
         self.body(self.space.program.body)
         return self.returned
+
+    def reads(self, value: Value) -> frozenset[str]:
+        """The tensors of the header that a value is computed from."""
+        return mentioned(value.body.key, self.lemmas) & self.begun.keys()
 
     def _declared(self, tensor: Tensor) -> Value | Picks:
         """A tensor of the header: the same elements on every device that has them."""
@@ -93,6 +99,9 @@ class Run:
             value = self.local.binary("+", self._value(stmt.targets[0]), _numeric(value, stmt.value), stmt.place)
         if isinstance(value, Value) and isinstance(stmt.value, Ref):
             value = value.moved(value.body)  # another buffer: a derivative by it follows its own uses
+        if name in self.names and isinstance(value, Value):
+            self.lemmas[name] = Lemma(value, stmt.place)
+            value = arbitrary(name, value, stmt)
         self.env[name] = value
 
     def _returns(self, call: Call) -> None:
