@@ -63,7 +63,7 @@ def _arithmetic(theorem: Theorem, statement: Holds | ByInduction, settings: Sett
         checks += [need, arithmetic.not_trivial(statement)]
         checks += [arithmetic.defined(theorem, statement, verdicts), arithmetic.sampled(theorem, statement)]
     if word != "unknown":
-        opinion = _second(theorem, settings, checks, lambda: arithmetic.second_opinion(theorem, statement, word))
+        opinion = _second(theorem, settings, checks, lambda: arithmetic.second_opinion(theorem, statement, word, verdicts))
     if settings.seeds > 1 and word == "proved" and all(isinstance(v, Proved) for v in verdicts):
         checks.append(arithmetic.brittle(theorem, statement, settings, word))
     checks.append(arithmetic.dimensions(theorem, statement))
@@ -103,7 +103,7 @@ def _refuted(theorem: Theorem, statement: Holds | ByInduction, settings: Setting
     if denied:
         checks.append(Check(name="solver", standing="failed", detail="z3 proves it"))
     if refutation is not None:
-        opinion = _second(theorem, settings, checks, lambda: arithmetic.second_opinion(theorem, statement, "refuted"))
+        opinion = _second(theorem, settings, checks, lambda: arithmetic.second_opinion(theorem, statement, "refuted", verdicts))
     checks.append(arithmetic.dimensions(theorem, statement))
     witness = {n: str(v) for n, v in dict(refutation.witness).items()} if refutation is not None else {}  # type: ignore[call-overload]
     return replace(

@@ -51,6 +51,8 @@ Expectation: TypeAlias = Proved | Refuted | Open
 
 #: Budgets of one solver query in milliseconds, by level.
 LEVELS = {0: 1_000, 1: 5_000, 2: 30_000}
+#: The most that a second solver has for a query: each that cvc5 answers at all, of our theorems, it answers in less than one second.
+SECOND_OPINION = 2_000
 
 #: The checks that a theorem can opt out of, with a reason.
 OPTIONAL = ("needed", "not trivial", "second solver", "exact arithmetic", "dimensions", "controls")

@@ -245,8 +245,9 @@ def test_a_time_out_is_no_proof(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "small runs" in found["why"]
 
 
+@pytest.mark.parametrize("solver", scripts.SOLVERS)
 @pytest.mark.parametrize(("busy", "asked"), [("the machine is", 3), ("the solver is", 1), ("nobody is", 1)])
-def test_a_budget_that_the_machine_took_is_given_again(busy: str, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_that_the_machine_took_is_given_again(busy: str, asked: int, solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A time-out while the process was kept waiting is asked again; one of a solver that computed, or that gave up at once, is none."""
     calls: list[int] = []
 
@@ -260,8 +261,8 @@ def test_a_budget_that_the_machine_took_is_given_again(busy: str, asked: int, mo
             pass
         return "unknown", None, time.thread_time() - began
 
-    monkeypatch.setattr(scripts, "_z3", solve)
-    assert scripts.ask_z3("(check-sat)", 50) == "unknown"
+    monkeypatch.setattr(scripts, f"_{solver}", solve)
+    assert scripts.SOLVERS[solver]("(check-sat)", 50, 0) == "unknown"
     assert len(calls) == asked
 
 

@@ -240,6 +240,43 @@ def test_a_solver_that_disagrees_is_reported(monkeypatch: pytest.MonkeyPatch) ->
     assert found.standing == "unexpected"
 
 
+def second(found: Theorem, answer: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Outcome, list[tuple[str, int]]]:
+    """An outcome where cvc5 answers so, and what it was asked, with its milliseconds."""
+    asked: list[tuple[str, int]] = []
+    kernel._answer.cache_clear()
+    monkeypatch.setitem(SOLVERS, "cvc5", lambda script, ms, _seed: (asked.append((script, ms)), answer)[1])
+    outcome = check(found)
+    kernel._answer.cache_clear()
+    return outcome, asked
+
+
+@pytest.mark.parametrize(("level", "most"), [(0, 1_000), (1, 2_000), (2, 2_000)])
+def test_a_second_solver_is_asked_what_the_first_decided(level: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For integers where it was decided for them, and no longer than is set, at any level."""
+    pytest.importorskip("cvc5")
+
+    def even(n: Degree):  # type: ignore[no-untyped-def,valid-type]
+        return 2 * n != 3
+
+    for statement, integers in ((even, True), (above, False)):
+        found, asked = second(declared(statement, level=level), "unknown", monkeypatch)
+        assert (found.verdict, found.opinion) == ("proved", "silent")
+        assert asked
+        assert all(("is_int" in script, ms) == (integers, most) for script, ms in asked)
+
+
+def test_a_second_solver_is_asked_of_a_refuted_statement_until_it_refutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cvc5")
+
+    def small(n: Degree):  # type: ignore[no-untyped-def,valid-type]
+        return n <= 8, n <= 7
+
+    found, asked = second(declared(small, ExpectedRefuted(witness={"n": 9}, because="degrees grow")), "sat", monkeypatch)
+    assert (found.verdict, found.opinion) == ("refuted", "agree")
+    assert not [script for script, _ in asked if "is_int" not in script or "- 7" in script]
+    assert second(declared(small, ExpectedRefuted(witness={"n": 9}, because="degrees grow")), "unknown", monkeypatch)[0].opinion == "silent"
+
+
 def test_a_silent_solver_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel._answer.cache_clear()
     monkeypatch.setitem(SOLVERS, "z3", lambda _script, _ms, _seed: "unknown")

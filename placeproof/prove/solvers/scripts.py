@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import z3
@@ -26,18 +26,21 @@ _MOST_WAITING = 8
 _SECONDS_TO_LET_GO = 1
 
 
+_Solver = TypeVar("_Solver")
+
+
 def ask_z3(script: str, milliseconds: int, seed: int = 0) -> str:
     """``sat``, ``unsat`` or ``unknown`` from Z3 within the budget."""
-    return _settled(script, milliseconds, seed)[0]
+    return _settled(lambda limit: _z3(script, limit, seed), milliseconds)[0]
 
 
-def _settled(script: str, milliseconds: int, seed: int) -> tuple[str, z3.Solver]:
-    """Z3's answer, and Z3, which looks at a clock on the wall: where that ran out while the machine did something else, it is asked again,
-    with as much more time as it was kept waiting."""
+def _settled(ask: Callable[[int], tuple[str, _Solver, float]], milliseconds: int) -> tuple[str, _Solver]:
+    """A solver's answer, and the solver, which looks at a clock on the wall: where that ran out while the machine did something else, it is
+    asked again, with as much more time as it was kept waiting. ``ask``: gives the seconds that it computed, too."""
     on_the_wall = milliseconds
     for _ in range(_TRIES):
         clock = time.perf_counter()
-        answer, solver, seconds = _z3(script, on_the_wall, seed)
+        answer, solver, seconds = ask(on_the_wall)
         waited, computed = 1e3 * (time.perf_counter() - clock), 1e3 * seconds
         if answer != "unknown" or waited < on_the_wall or computed > 0.8 * milliseconds:
             break
@@ -85,7 +88,7 @@ def model(script: str, milliseconds: int) -> dict[str, Fraction] | None:
     """The values of constants in a model that Z3 finds; None where it finds none, or one that is not rational."""
     import z3
 
-    answer, solver = _settled(script, milliseconds, 0)
+    answer, solver = _settled(lambda limit: _z3(script, limit, 0), milliseconds)
     if answer != "sat":
         return None
     found, values = solver.model(), {}
@@ -100,8 +103,14 @@ def model(script: str, milliseconds: int) -> dict[str, Fraction] | None:
 
 def ask_cvc5(script: str, milliseconds: int, seed: int = 0) -> str:
     """``sat``, ``unsat`` or ``unknown`` from cvc5 within the budget."""
+    return _settled(lambda limit: _cvc5(script, limit, seed), milliseconds)[0]
+
+
+def _cvc5(script: str, milliseconds: int, seed: int) -> tuple[str, None, float]:
+    """cvc5's answer, and the seconds that it computed."""
     import cvc5
 
+    began = time.thread_time()
     manager = cvc5.TermManager()
     solver = cvc5.Solver(manager)
     solver.setOption("tlimit-per", str(milliseconds))
@@ -112,7 +121,7 @@ def ask_cvc5(script: str, milliseconds: int, seed: int = 0) -> str:
     symbols, answer = parser.getSymbolManager(), ""
     while not (command := parser.nextCommand()).isNull():
         answer = str(command.invoke(solver, symbols) or answer).strip()
-    return answer if answer in ("sat", "unsat") else "unknown"
+    return answer if answer in ("sat", "unsat") else "unknown", None, time.thread_time() - began
 
 
 SOLVERS: dict[str, Solve] = {"z3": ask_z3, "cvc5": ask_cvc5}

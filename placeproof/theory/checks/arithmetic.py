@@ -16,7 +16,7 @@ from placeproof.theory.checks.points import Sampler, fails, shown
 from placeproof.theory.language import StatementError
 from placeproof.theory.outcome import Check, Settings
 from placeproof.theory.statements import ByInduction, Holds
-from placeproof.theory.theorem import LEVELS, Control, Theorem
+from placeproof.theory.theorem import LEVELS, SECOND_OPINION, Control, Theorem
 from placeproof.theory.theorem import Refuted as ExpectRefuted
 
 #: Points at which a proved theorem is evaluated, and the most that are drawn to find one at which something fails.
@@ -29,23 +29,31 @@ def budget(theorem: Theorem) -> Budget:
     return Budget(milliseconds=LEVELS[theorem.level])
 
 
-def verdicts(theorem: Theorem, statement: Holds | ByInduction, solver: str = "z3", seed: int = 0) -> list[Verdict]:
-    """A solver's verdict on each part of a statement: for all reals, which says more, or else for all integers where these are meant."""
+def verdicts(theorem: Theorem, statement: Holds | ByInduction, seed: int = 0) -> list[Verdict]:
+    """Z3's verdict on each part of a statement: for all reals, which says more, or else for all integers where these are meant."""
     limit = budget(theorem)
-    if isinstance(statement, ByInduction):
-        parts = inductions(theorem, statement)
-        return [_or_of_integers(theorem, i, lambda i: induct(i, limit, solver, seed)) for i in parts]
-    return [_or_of_integers(theorem, c, lambda c: decide(c, limit, solver, seed)) for c in claims(theorem, statement)]
+    return [_or_of_integers(theorem, c, lambda c: _decided(c, limit, "z3", seed)) for c in _decidable(theorem, statement)]
+
+
+def _decidable(theorem: Theorem, statement: Holds | ByInduction) -> tuple[Claim | Induction, ...]:
+    return inductions(theorem, statement) if isinstance(statement, ByInduction) else claims(theorem, statement)
+
+
+def _decided(claim: Claim | Induction, limit: Budget, solver: str, seed: int = 0) -> Verdict:
+    return induct(claim, limit, solver, seed) if isinstance(claim, Induction) else decide(claim, limit, solver, seed)
 
 
 def _or_of_integers(theorem: Theorem, claim: Any, decided: Callable[[Any], Verdict]) -> Verdict:
-    verdict = decided(claim)
+    verdict, narrower = decided(claim), _of_integers(theorem, claim)
+    return verdict if isinstance(verdict, Proved) or narrower == claim or _lies_within(theorem, verdict) else decided(narrower)
+
+
+def _of_integers(theorem: Theorem, claim: Any) -> Any:
+    """The claim for integers where these are meant."""
     integers = tuple(n for n, d in theorem.domains.items() if d.integer)
-    if isinstance(verdict, Proved) or not integers or _lies_within(theorem, verdict):
-        return verdict
     if isinstance(claim, Induction):
-        return decided(replace(claim, claim=replace(claim.claim, integers=integers)))
-    return decided(replace(claim, integers=integers))
+        return replace(claim, claim=replace(claim.claim, integers=integers))
+    return replace(claim, integers=integers)
 
 
 def _lies_within(theorem: Theorem, verdict: Verdict) -> bool:
@@ -156,18 +164,37 @@ def defined(theorem: Theorem, statement: Holds | ByInduction, found: list[Verdic
     return Check(name="divisions defined", standing="passed", detail=f"by {', '.join(sorted(divisors))}" if divisors else "there are none")
 
 
-def second_opinion(theorem: Theorem, statement: Holds | ByInduction, word: str) -> tuple[str, Check]:
-    """What cvc5 says of the same queries."""
+def second_opinion(theorem: Theorem, statement: Holds | ByInduction, word: str, by_z3: list[Verdict]) -> tuple[str, Check]:
+    """What cvc5 says of the claims that Z3 decided, of which ``by_z3`` are the verdicts; of a refuted statement, of its parts up to the
+    first that cvc5 refutes."""
     if "cvc5" not in available():
         return "not asked", Check(name="second solver", standing="not applicable", detail="cvc5 is not installed")
-    answers = verdicts(theorem, statement, "cvc5")
-    words = [_word(v) for v in answers]
+    words = list[str]()
+    for part, verdict in zip(_decidable(theorem, statement), by_z3, strict=True):
+        words.append(_other_word(theorem, word, part, verdict))
+        if word == words[-1] == "refuted":
+            break
     if word == "proved":
         opinion = "agree" if all(w == "proved" for w in words) else "disagree" if "refuted" in words else "silent"
     else:
         opinion = "agree" if "refuted" in words else "disagree" if all(w == "proved" for w in words) else "silent"
     standing = "failed" if opinion == "disagree" else "passed"
     return opinion, Check(name="second solver", standing=standing, detail=f"cvc5: {', '.join(words)}")  # type: ignore[arg-type]
+
+
+def _other_word(theorem: Theorem, word: str, part: Claim | Induction, verdict: Verdict) -> str:
+    """What cvc5 says of a part of a statement: of one that Z3 proved, for reals or for integers, the same; of others for integers first,
+    because what is refuted for these is refuted, and cvc5 does so sooner."""
+    limit = Budget(milliseconds=min(LEVELS[theorem.level], SECOND_OPINION))
+
+    def decided(claim: Any) -> Verdict:
+        return _decided(claim, limit, "cvc5")
+
+    if word == "proved" and isinstance(verdict, Proved):
+        return _word(decided(verdict.claim))
+    narrower = _of_integers(theorem, part)
+    said = _word(decided(narrower))
+    return said if said != "silent" or narrower == part else _word(_or_of_integers(theorem, part, decided))
 
 
 def _word(verdict: Verdict) -> str:

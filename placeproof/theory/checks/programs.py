@@ -18,7 +18,7 @@ from placeproof.semantics.searched import Searched, in_words
 from placeproof.theory.language import StatementError
 from placeproof.theory.outcome import Check
 from placeproof.theory.statements import Trains
-from placeproof.theory.theorem import LEVELS, Control, Theorem
+from placeproof.theory.theorem import LEVELS, SECOND_OPINION, Control, Theorem
 
 #: Seconds that a proved program is run on small meshes.
 RUNS = 1.0
@@ -104,7 +104,7 @@ def second_opinion(programs: Programs) -> tuple[str, Check]:
         return "not asked", Check(name=name, standing="not applicable", detail="cvc5 is not installed")
     if programs.judged.word == "refuted":
         return "agree", Check(name=name, standing="passed", detail="refuted by a run in exact arithmetic")
-    limit = Budget(milliseconds=LEVELS[programs.theorem.level])
+    limit = Budget(milliseconds=min(LEVELS[programs.theorem.level], SECOND_OPINION))
     asked = [q for s in programs.judged.settled if isinstance(s.verdict, Proved) for q in queries(s.obligation.claim)]
     answers = [(q, ask(q, limit, "cvc5")) for q in asked]
     denied = [q.name for q, answer in answers if answer not in (q.expected, "unknown")]
