@@ -20,7 +20,6 @@ from placeproof.strategies import parse_strategy
 
 #: A strategy and, behind a bar, what backward computes again. Every part of the catalogue is in one of them.
 STRATEGIES = (
-    "ddp(2)",
     "ddp(2) * tp(2) * sp * pp(4) * accumulate",
     "zero1(4) * accumulate",
     "zero1(2, reduce=all_reduce, back=broadcast)",
@@ -56,6 +55,7 @@ STRATEGIES = (
     "zero1(2) * tp(2) * sp * pp(4, schedule=zb-h2) | selective+mlp",
     "zero1(2) * tp(2) * sp * checkpoint * pp(2, schedule=zb-v)",
     "zero1(2) * tp(2) * sp * pp(2, schedule=dualpipe)",
+    "fsdp(2, unit=model) * pp(2, schedule=dualpipe) | norms",
     "pp(2, schedule=dualpipe-v) | full",
     "zero1(2) * ep(2) * tp(2) * sp",
     "fsdp(2) * fsdp(dp=ep) * ep(2) * pp(2)",
@@ -93,9 +93,9 @@ def outcome(model: str, strategy: str, sizes: dict[str, int]) -> Outcome:
         linked = linked_of(model, strategy, sizes)
         derived = derive_linked(linked)
     except InputError as refused:
-        why = tuple(d.message for d in refused.diagnostics)
-        uneven = len(why) == 1 and "cannot be shared out evenly" in why[0] and "L" not in sizes
-        return outcome(model, strategy, {**sizes, "L": 8}) if uneven else Outcome("refused", why)
+        said = tuple(d.message for d in refused.diagnostics)
+        uneven = len(said) == 1 and "cannot be shared out evenly" in said[0] and "L" not in sizes
+        return outcome(model, strategy, {**sizes, "L": 8}) if uneven else Outcome("refused", said)
     text = render_linked(linked)
     again = derive_linked(read_linked(text))
     why = [f"derived again: {key}" for key in derived.forms.keys() | again.forms.keys() if derived.forms.get(key) != again.forms.get(key)]

@@ -58,7 +58,7 @@ class Unit:
     sent: dict[str, list[tuple[str, Fraction]]]  # phase -> axes, bytes
     input: Fraction  # what is kept of the stream as it comes in
     kept: Fraction  # whatever else is kept for backward
-    again: Fraction  # what backward computes again
+    again: Fraction  # what backward computes again of one layer
     deferred: Fraction  # what is kept from the gradient of inputs to that of weights, if that comes later
 
     def stays(self, checkpoint: Stream, host: bool) -> Fraction:
@@ -183,9 +183,10 @@ class Step:
             return
         self.env[name] = whole
         if not value.host:  # what passes on the host in an update is not counted
-            grown = whole if _group(target) else value
-            if _group(target):
+            grown = value
+            if _group(target):  # the part with the groups that it had before
                 self.memory.renamed(key)
+                grown = replace(whole, units={u: own for u, own in whole.units.items() if part in (None, u)})
             self.memory.write("transient", key, self._gathered(grown))
 
     def _bound(self, state: str, value: Value) -> None:
@@ -300,7 +301,7 @@ class Step:
         if op != "backward_weight":  # the two halves of backward share what is sent
             self._blocks(units, "backward")
             if not self.streams.keys() & {("activations", u) for u in numbers}:
-                self._blocks([unit for unit in units if unit.repeated and unit.again], "again")
+                self._blocks(units, "again")
                 self.memory.write("working", ("again", None), max(unit.again for unit in units))
         gradients = Value("gradients", {u: dict(own) for u, own in weights.units.items()}, WIDTHS["gradients"])
         return {"backward": gradients, "backward_weight": gradients, "backward_input": Stream()}[op]

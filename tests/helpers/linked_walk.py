@@ -74,18 +74,18 @@ class Model:
                 if weight not in seen:
                     elements[self.head.members.get((block.name, weight), self.head.first_group)] += own
                 seen |= {weight} & self.head.shared
-        repeated = all(name in self.text.repeated for name in segments)
         kept = [own for name in segments for own in self.kept(name)]
-        again = [repeated and self.is_again(own) for own in kept]
+        lost = [[own for own in self.kept(name) if self.is_again(own)] for name in segments if name in self.text.repeated]
+        layers = [self.blocks[call.block] for name in segments if name in self.text.repeated for call in self.text.segments[name]]
         sent = {phase: [own for block in blocks for own in block.sent[phase]] for phase in ("forward", "backward")}
-        sent["again"] = [own for block in blocks for own in self.sent_again(block)]
+        sent["again"] = [own for block in layers for own in self.sent_again(block)]
         return Unit(
-            repeated=repeated,
+            repeated=all(name in self.text.repeated for name in segments),
             elements=dict(elements),
             sent=sent,
             input=total(own for own in kept if own.block == "input"),
-            kept=total(own for own, lost in zip(kept, again, strict=True) if own.block != "input" and not lost),
-            again=total(own for own, lost in zip(kept, again, strict=True) if lost),
+            kept=total(own for own in kept if own.block != "input") - sum(map(total, lost)),
+            again=max(map(total, lost), default=Fraction(0)),
             deferred=sum((block.deferred for block in blocks), Fraction(0)),
         )
 

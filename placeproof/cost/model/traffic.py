@@ -156,6 +156,7 @@ def synchronised(stage: Stage, shares: Sequence[ParameterShare], linked: Linked)
             continue
         copies = bool(set(message.axes) & set(linked.apart))
         axes = tuple(linked.pipeline or a if a in linked.apart else a for a in message.axes)
+        each = "microbatches" in message.loops
         yield Transfer(  # of two copies each device of a pair has both stages, and sends its own once
             kind="tied_reduce" if copies and len(axes) == 1 else message.kind,
             axes=axes,
@@ -164,9 +165,9 @@ def synchronised(stage: Stage, shares: Sequence[ParameterShare], linked: Linked)
             phase=message.phase,
             size=share.of(message.size),
             bytes=share.of(message.bytes),
-            times=share.of(message.count),
+            times=share.of(message.count) / (stage.copies if each else 1),  # each copy has its part of the micro-batches
             calls=stage.copies * layers if message.loops & {"units", "layers"} else 1,
-            each="microbatches" in message.loops,
+            each=each,
         )
 
 
