@@ -113,7 +113,8 @@ class PipelineFlow:
             moments = [[moment[run] for run in stage.runs] for moment in self._orders[stage.index]]
             return tuple(tuple(map(self._bounded, moment)) for moment in self._decisive(moments, alike))
         put = {"p": self.depth, "m": self.batches, "v": self.chunks, "d": self._device(stage)}
-        return tuple((tuple(self._share(form, put)),) for form in formulas(self.schedule, "peak"))
+        counts = (tuple(self._share(term, put)) for form in formulas(self.schedule, "peak") for term in _greatest(form))
+        return tuple(dict.fromkeys(((kept, late),) for kept, late in counts))
 
     def _decisive(self, moments: Sequence[Counts], alike: Sequence[int]) -> list[Counts]:
         """Without the moments at which another one keeps no less of each kind of run, whatever the number of micro-batches."""
@@ -157,7 +158,8 @@ class PipelineFlow:
         for kept, late in ((1, 0), (0, 1)):
             values = {**put, "M_B": kept, "M_W": late}
             counted = form.xreplace({sympy.Symbol(n): sympy.sympify(v) for n, v in values.items()})
-            counted = counted.xreplace({sympy.Min(1, symbol("m")): sympy.Integer(1)})  # a step has one at least
+            if self.depth is not None:  # there are one micro-batch and one device at least
+                counted = counted.xreplace({sympy.Min(1, symbol("m")): sympy.Integer(1), sympy.Min(0, self.depth - 1): sympy.Integer(0)})
             yield counted * self.copies / self.chunks
 
     def _device(self, stage: Stage) -> Amount:
@@ -180,6 +182,13 @@ class PipelineFlow:
             return self.chunks - end, self.chunks - first
         each = sympy.Rational(self.chunks, self.copies)
         return (each / 2, each / 2) if first or end else (each, each)
+
+
+def _greatest(form: sympy.Expr) -> tuple[sympy.Expr, ...]:
+    """What a form is the maximum of: each is linear in M_B and M_W."""
+    import sympy
+
+    return form.args if isinstance(form, sympy.Max) else (form,)
 
 
 def _together(device: int, own: Mapping[int, Stage], copies: int, end: bool) -> Stage:
