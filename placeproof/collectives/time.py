@@ -23,9 +23,9 @@ from placeproof.core.exchange import Exchange
 if TYPE_CHECKING:
     import sympy
 
-#: Operations of step programs that are timed as another collective: the two ends of a pipeline add their gradients.
-_TIMED_AS = {"tied_reduce": "all_reduce"}
-
+#: Operations of step programs that are timed as another collective: the two ends of a pipeline add their gradients, and a step round a ring
+#: is a message to the next device.
+TIMED_AS: Mapping[str, str] = {"tied_reduce": "all_reduce", "shift": "send"}
 
 #: Groups up to this size are compared by algorithms whose rounds have to be summed up too.
 SUMMED_UP = 128
@@ -56,7 +56,7 @@ def exchange_time(exchange: Exchange, mesh: Mapping[str, int], cluster: Cluster,
         return Timed(seconds=Fraction(0), algorithm="message", group=groups[0])
     if exchange.kind == "tied_reduce":
         groups = tuple(dict.fromkeys(Group((g.blocks[0], g.blocks[-1])) for g in groups if g.degree > 1)) or groups
-    return fastest(_TIMED_AS.get(exchange.kind, exchange.kind), groups, Fraction(exchange.bytes), cluster, algorithm)
+    return fastest(TIMED_AS.get(exchange.kind, exchange.kind), groups, Fraction(exchange.bytes), cluster, algorithm)
 
 
 def fastest(kind: str, groups: Sequence[Group], s: Fraction, cluster: Cluster, algorithm: str | None = None) -> Timed:

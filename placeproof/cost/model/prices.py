@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from placeproof.clusters import Cluster, Group
 from placeproof.clusters.cluster import MOVED_BY_A_SUM
 from placeproof.collectives.algorithms import ALGORITHMS, Algorithm, Levelled, pipelined
-from placeproof.collectives.time import Timed, fastest
+from placeproof.collectives.time import TIMED_AS, Timed, fastest
 from placeproof.core.diagnostics import Problems
 from placeproof.core.mesh import Axis
 from placeproof.core.symbols import symbol
@@ -26,9 +26,6 @@ from placeproof.cost.model.traffic import Transfer
 
 if TYPE_CHECKING:
     import sympy
-
-#: Collectives that are timed as another one: a step round a ring is a message, and two ends of a pipeline add as any two devices do.
-TIMED_AS: Mapping[str, str] = {"shift": "send", "tied_reduce": "all_reduce"}
 
 #: From the innermost axis, whose devices are next to one another, to the outermost: what an axis splits.
 _INSIDE_OUT = ("hidden", "sequence", "experts", "batch", "layers")
