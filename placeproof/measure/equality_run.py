@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import importlib
 import math
-import os
 import runpy
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from placeproof.core.diagnostics import Problems
@@ -92,10 +89,9 @@ def train_all(paths: Sequence[Path], world: int, *, timeout: float, wait: float,
     _preload()
 
     def train(rank: int, size: int, directory: Path) -> list[tuple[Parameters, float]]:
-        _join(rank, size, directory, wait, environment)
         return [_trained(path) for path in paths]
 
-    outcomes = run(world, train, timeout=timeout, collective_timeout=wait, init=False)
+    outcomes = run(world, train, timeout=timeout, collective_timeout=wait, environment=environment)
     if len(paths) > 1 and any(one.kind != "ok" for one in outcomes):
         return {
             path: ran
@@ -120,15 +116,6 @@ def _preload() -> None:
 
 
 # In a process of its own.
-
-
-def _join(rank: int, world: int, directory: Path, wait: float, environment: Mapping[str, str]) -> None:
-    """The default process group, and what a launcher would have set."""
-    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)})
-    os.environ.update(environment)
-    dist.set_debug_level_from_env()  # torch has read the variable when it was imported
-    store = f"file://{directory / 'store'}"
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world, timeout=timedelta(seconds=wait))
 
 
 def _namespace(file: Path) -> dict[str, Any]:

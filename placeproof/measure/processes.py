@@ -20,7 +20,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -95,12 +95,14 @@ def run(
     collective_timeout: float = 20,
     init: bool = True,
     preload: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> list[Outcome[T]]:
     """Call ``function(rank, world, directory)`` in ``world`` forked processes, and say how each ended, by rank.
 
     ``directory`` is empty, the same for all, and removed at the end. With ``init`` the default process group of gloo is there, and a
     collective of it gives up after ``collective_timeout`` seconds. ``timeout``: seconds for the whole run. ``preload``: modules to
-    import before the fork; what only a child imports is imported by each child anew.
+    import before the fork; what only a child imports is imported by each child anew. ``environment``: variables to set in the processes
+    beside those of a launcher; None to set none.
 
     A process that failed leaves the others ``collective_timeout`` seconds. A value has to be one that can be pickled. An interrupt of
     the caller ends all processes first. Raises InputError for a number of processes that cannot be run.
@@ -116,13 +118,19 @@ def run(
             shared.mkdir()
             with _gate() as (hold, release):
                 for rank in range(world):
-                    job = _Job(rank, world, folder, collective_timeout if init else None, hold, release)
+                    variables = {} if environment is None else {**launched(rank, world), **environment}
+                    job = _Job(rank, world, folder, collective_timeout if init else None, hold, release, variables)
                     children.append(_Child(rank=rank, pid=_fork(job, function), folder=folder))
                 _watch(children, timeout, collective_timeout + _GRACE, interrupted)
             return [_outcome(child) for child in children]
         finally:
             _end(children)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def launched(rank: int, world: int) -> dict[str, str]:
+    """The variables that a launcher sets for a process of one machine."""
+    return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}
 
 
 def message(outcomes: Sequence[Outcome[T]]) -> str:
@@ -191,6 +199,7 @@ class _Job:
     waiting: float | None
     hold: int
     release: int
+    environment: Mapping[str, str]
 
 
 def _fork(job: _Job, function: Function[T]) -> int:
@@ -248,6 +257,7 @@ def _settle_in(job: _Job) -> None:
 
 def _attempt(job: _Job, function: Function[T]) -> tuple[Kind, bytes]:
     """How it went, and the value or the error, pickled."""
+    os.environ.update(job.environment)
     try:
         if "torch" in sys.modules:
             import torch
@@ -267,6 +277,7 @@ def _attempt(job: _Job, function: Function[T]) -> tuple[Kind, bytes]:
 def _join(job: _Job, waiting: float) -> None:
     import torch.distributed as dist
 
+    dist.set_debug_level_from_env()  # torch has read the variable when it was imported
     dist.init_process_group(
         "gloo",
         init_method=f"file://{job.folder / 'store'}",

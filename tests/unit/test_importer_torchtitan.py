@@ -150,6 +150,9 @@ def test_experts_that_are_sharded_further_than_the_strategy_says_are_not_modelle
     assert whole.role is Role.NOT_MODELLED
     assert "1/2 of what is counted" in whole.note
     assert reading(imported(text + "expert_tensor_parallel_degree = 2\n", 16), "parallelism.expert_parallel_degree").role is Role.READ
+    split = "parallelism.expert_tensor_parallel_degree"
+    assert reading(imported(text + "expert_tensor_parallel_degree = 1\n", 16), split).note == "each expert is whole"
+    assert reading(imported(text + "expert_tensor_parallel_degree = 2\n", 16), split).note == "experts are split as other matrices are"
 
 
 @pytest.mark.parametrize(

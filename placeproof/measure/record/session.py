@@ -23,6 +23,7 @@ from torch.nn.modules import module as modules
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
 
+from placeproof.measure.processes import launched
 from placeproof.measure.record.follow import Called, Dispatched, Follower, digest
 from placeproof.measure.record.loss import read_loss
 from placeproof.measure.record.nodes import Nodes
@@ -78,8 +79,7 @@ def _run(script: Path) -> None:
 @contextmanager
 def _environment(script: Path, rank: int, world: int) -> Iterator[None]:
     """What a launcher would set, and a path on which the script finds its own modules; those are forgotten afterwards."""
-    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
-    settings = {k: str(v) for k, v in names.items()} | {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    settings = launched(rank, world) | {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
     before, path, arguments = dict(sys.modules), list(sys.path), sys.argv
     sys.path.insert(0, str(script.parent))
     sys.argv = [str(script)]
