@@ -393,3 +393,14 @@ def test_what_is_usual_in_stage_3_is_of_no_matter(prefix: str, name: str, usual:
         text = json.dumps({"zero_optimization": {"stage": 3, f"{prefix}{name}": value}})
         (role,) = (r.role for r in read_config(text, system="deepspeed", world=8).readings if r.name.endswith(name))
         assert (role is Role.NO_MATTER) == (value == usual)
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [('{"pipeline": {"stages": 2}}', '"stages"'), ('{"sequence_parallel_size": 2, "pipeline": {"stages": 1}}', '"sequence_parallel_size"')],
+)
+def test_degrees_divide_the_devices(text: str, at: str) -> None:
+    (problem,) = refused(text, 3).diagnostics
+    assert problem.message == "2 does not divide 3 devices"
+    assert problem.place is not None
+    assert problem.place.text[problem.place.column - 1 :].startswith(at)

@@ -354,3 +354,17 @@ def test_files_that_are_not_there(name: str, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         read_shapes(name)
     assert [d.code for d in caught.value.diagnostics] == ["PP501"]
+
+
+def test_there_are_no_models_of_so_many_layers() -> None:
+    good = json.loads((HERE / next(iter(GOOD))).read_text(encoding="utf-8"))
+    layers = families()[good["model_type"]].layers
+    (problem,) = refused(json.dumps({**good, layers: 10_001}), "json")
+    assert problem[2] == f"`{layers}` is at most 10000"
+
+
+def test_a_parameter_has_a_name_of_its_own_and_a_file_its_ending() -> None:
+    unit = '[[unit]]\nname = "{}"\nparameters = {{ "w" = [4, 3] }}\n'
+    assert refused(unit.format("root") + unit.format("other"), "toml") == [("PP502", 6, "the parameter `w` is there twice")]
+    with pytest.raises(InputError, match="is no file of shapes: its name ends in"):
+        import_shapes("mine.yaml")

@@ -310,3 +310,13 @@ def test_micro_batches_that_are_left_open_are_told_and_no_others(text, name, ope
     found = imported("[training]\n" + text, 2)
     one = reading(found, f"training.{name}")
     assert ("b" not in found.numbers) is ("left open" in one.note) is one.told is opened
+
+
+@pytest.mark.parametrize(("schedule", "whole"), [("Interleaved1F1B", True), ("1F1B", False)])
+def test_stages_that_go_round_are_equally_many_on_each_device(schedule: str, whole: bool):
+    parts = ", ".join(f'["{name}"]' for name in "abcde")
+    text = f'[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "{schedule}"\n'
+    with pytest.raises(InputError) as caught:
+        imported(text + f"module_fqns_per_model_part = [{parts}]\n", 2)
+    said = "Interleaved1F1B has as many stages on each device: 5 stages, 2 devices"
+    assert (said in [d.message for d in caught.value.diagnostics]) is whole

@@ -26,10 +26,10 @@ class Setting:
 
     name: str
     note: str
-    kind: str = "count"
-    aliases: tuple[str, ...] = ()
-    default: object = REQUIRED
-    null: bool = False
+    kind: str
+    aliases: tuple[str, ...]
+    default: object
+    null: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
