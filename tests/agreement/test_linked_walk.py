@@ -30,7 +30,7 @@ SAMPLE = (
     ("gpt3-125m", "tp(2) * zero_r(checkpoints=host) * checkpoint"),
     ("llama3-8b", "zero_offload(2) * checkpoint(checkpoints=host)"),
     ("llama3-8b", "zero1(2) * tp(2) * sp * pp(4, schedule=zb-h2) | selective+mlp"),
-    ("llama3-8b", "fsdp(2, unit=model) * pp(2, schedule=dualpipe) | norms"),
+    ("gpt3-125m", "fsdp(2, unit=model) * pp(2, schedule=dualpipe) | norms"),
     ("gpt3-125m", "pp(2, schedule=dualpipe-v) | full"),
     ("gpt3-125m", "zero1(2) * tp(2) * sp * pp(2, schedule=dualpipe)"),
     ("mixtral-8x7b", "fsdp(2) * fsdp(dp=ep) * ep(2) * pp(2)"),

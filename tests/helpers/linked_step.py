@@ -123,6 +123,8 @@ class Step:
                     self.memory.free(key := self._key(args[0], loops))
                     if key[1] is None:
                         self.env.pop(key[0], None)
+                case ast.Assign(value=value) if "tied_reduce(" in ast.unparse(value) and not self.place.tied:
+                    pass  # no other device shares the table
                 case ast.Assign(targets=[target], value=value) | ast.AugAssign(target=target, value=value):
                     self._assigned(target, value, loops)
 
@@ -265,7 +267,7 @@ class Step:
             case "broadcast" if said == {"root": "owner"}:  # each part from its owner: s is the whole
                 sent, made = n * size, x.times(Fraction(n))
             case "tied_reduce":
-                sent, made = size if self.place.tied else Fraction(0), x
+                sent, made = size, x
             case "part":
                 sent, made = Fraction(0), x.times(Fraction(1, n))
             case _:
