@@ -9,6 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from placeproof.semantics.judge.model import JudgedModel
 
 ROOT = Path(__file__).parent.parent
 #: Numbers that a careless or a spiteful author writes.
@@ -264,12 +268,12 @@ def _theorem(rng: random.Random) -> Case:
 
 
 def _counterexample(rng: random.Random) -> Case:
-    text = mutated(_refuted(), rng)
+    text = mutated(_refuted_model() if rng.random() < 0.2 else _refuted(), rng)
     return Case("counterexample", ["replay", "c.json", "--backend", "simulator"], {"c.json": text.encode(errors="surrogateescape")})
 
 
 def _certificate(rng: random.Random) -> Case:
-    text = mutated(_proved(), rng)
+    text = mutated(_proved_model() if rng.random() < 0.2 else _proved(), rng)
     return Case("certificate", ["verify", "c.json"], {"c.json": text.encode(errors="surrogateescape")})
 
 
@@ -282,6 +286,34 @@ def _proved() -> str:
 
     text = "mesh(dp)\nG = all_reduce(backward(parameters), dp, op=mean)\nparameters, optimizer = update(parameters, optimizer, G)\n"
     return json.dumps(certificate(resolve(read(text)), Options()))
+
+
+@cache
+def _linked(old: str = "", new: str = "") -> JudgedModel:
+    """A model without attention, whose proofs are short, with a line changed."""
+    from placeproof.models import load
+    from placeproof.semantics.judge.model import judge_linked
+    from placeproof.semantics.linked import link, read_linked, render_linked
+    from placeproof.strategies import parse_strategy
+
+    text = render_linked(link(load("llama3-8b"), parse_strategy("tp")))
+    text = "def ".join(part for part in text.split("def ") if not part.startswith("attention"))
+    return judge_linked(read_linked(text.replace("    n = rms_norm(x)\n    x = attention_flash(x, n)\n", "").replace(old, new)))
+
+
+@cache
+def _proved_model() -> str:
+    from placeproof.semantics.judge.envelope import envelope
+
+    return json.dumps(envelope(_linked()))
+
+
+@cache
+def _refuted_model() -> str:
+    from placeproof.report import renderers
+    from placeproof.report.proof.model import document
+
+    return renderers.json(document(_linked("x + all_reduce(contract(a, w2, over=ffn), tp)", "x + contract(a, w2, over=ffn)")))
 
 
 @cache
