@@ -186,13 +186,17 @@ def linked(subject: Subject) -> Linked:
 
 
 def judged_program(subject: Subject, of: str | None) -> tuple[Linked, Model | None]:
-    """The program of a model's step that is proved, with the model whose blocks one device runs, if one is named: of a strategy, the
-    program of which ``derive --program`` prints the lines. Raises InputError."""
+    """The program of a model's step that is proved, with the model whose blocks one device runs: the one that is named, or that the program
+    says that it is of, if there is such a model. Of a strategy, it is the program of which ``derive --program`` prints the lines. Raises
+    InputError."""
+    from placeproof.models import presets
     from placeproof.semantics.linked import link, read_linked, render_linked
 
-    read = None if of is None else model(of)
-    if read is None or isinstance(subject, LinkedProgram):
-        return linked(subject), read
+    if of is None or isinstance(subject, LinkedProgram):
+        program = linked(subject)
+        name = of or (program.model if program.model in presets() else None)
+        return program, None if name is None else model(name)
+    read = model(of)
     under = strategy(subject)
     return read_linked(render_linked(link(read, under)), source=f"{under.name} --model {of}"), read
 

@@ -157,11 +157,12 @@ def _prove_model(o: Options, subjects: Sequence[Subject], without: frozenset[str
     if o.replay_script is not None:
         _write_script_of_model(o.replay_script, judged)
     if o.certificate is not None:
-        _write_certificate_of_model(o.certificate, judged, o.model)
+        _write_certificate_of_model(o.certificate, judged, o.model or (None if model is None else model.name))
     opinions = [_opinion(o, verdict) for _, verdict in judged.named]
     opinion = {"second_opinion": [answer for each in opinions for answer in each["second_opinion"]]} if o.second_opinion else {}
     path = next((s.path for s in subjects if isinstance(s, LinkedProgram)), None)
-    return _answered(document(judged, path, opinion), subjects, EXIT_CODES[judged.word], opinion, json_=o.json_)
+    asked = o.model is not None or model is None
+    return _answered(document(judged, path, opinion, asked=asked), subjects, EXIT_CODES[judged.word], opinion, json_=o.json_)
 
 
 def _check_opinion(name: str | None) -> None:

@@ -308,8 +308,8 @@ def test_devices_of_a_call_come_to_it_together() -> None:
 # Files, and their models.
 
 
-def test_a_file_says_its_model_or_is_asked_whether_it_is_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What one device runs is in the file, unless the model is named."""
+def test_a_file_that_names_a_model_is_held_against_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What one device runs is the model that the file names, or that is named beside it; of any other name, what is in the file."""
     file, found = tmp_path / "mine.step", text("llama3-8b", "zero1 * tp")
     edits = {
         "another activation": ("silu", "gelu", "one device runs the block of the model"),
@@ -326,14 +326,18 @@ def test_a_file_says_its_model_or_is_asked_whether_it_is_that(tmp_path: Path, ca
     assert run(["prove", str(file), "--model", "llama3-8b"]) == 0
     assert "not asked" not in capsys.readouterr().out
     assert run(["prove", str(file)]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(f"{file}: proved")
-    assert "One device runs the blocks of this file. Whether they are those of llama3-8b, `--model llama3-8b` asks." in said
+    assert "One device runs llama3-8b, which the file says that it is" in capsys.readouterr().out
     for old, new, said in edits.values():
         assert old in found
         file.write_text(found.replace(old, new))
-        assert run(["prove", str(file), "--model", "llama3-8b"]) == 1
-        assert said in capsys.readouterr().out
+        for asked in ([], ["--model", "llama3-8b"]):
+            assert run(["prove", str(file), *asked]) == 1
+            assert said in capsys.readouterr().out
+    file.write_text(found.replace("silu", "gelu").replace('model("llama3-8b"', 'model("mine"'))
+    assert run(["prove", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"{file}: proved")
+    assert "One device runs the blocks of this file: there is no model `mine`" in shown
 
 
 ALBERT = (("shared(table)", "shared(table, w1, w3, w2)"),)

@@ -25,20 +25,22 @@ _SAYS = (
 )
 
 
-def document(judged: JudgedModel, file: str | None = None, opinion: dict[str, Any] | None = None) -> Document:
+def document(judged: JudgedModel, file: str | None = None, opinion: dict[str, Any] | None = None, *, asked: bool = True) -> Document:
     """Everything that was found out, the verdict first. ``file``: where the program is written down; ``opinion``: what a second solver
-    says, by its field in data."""
+    says, by its field in data; ``asked``: whether the model was named beside the file, or the file alone names it."""
     named = f"{judged.linked.model} under {judged.linked.name}"
     name = named if file is None else f"{file} ({named})" if judged.model is not None else file
-    return Document(name=name, sections=lambda: _sections(name, judged, opinion or {}), data=lambda: _data(judged) | (opinion or {}))
+    return Document(name=name, sections=lambda: _sections(name, judged, opinion or {}, asked), data=lambda: _data(judged) | (opinion or {}))
 
 
-def _sections(name: str, judged: JudgedModel, opinion: dict[str, Any]) -> Iterator[Section]:
+def _sections(name: str, judged: JudgedModel, opinion: dict[str, Any], asked: bool) -> Iterator[Section]:
     proved = judged.word == "proved"
     own = judged.linked.model
-    whose = (
-        [f"One device runs the blocks of this file. Whether they are those of {own}, `--model {own}` asks."] if judged.model is None else []
-    )
+    whose = []
+    if judged.model is None:
+        whose = [f"One device runs the blocks of this file: there is no model `{own}` that it could be held against."]
+    elif not asked:
+        whose = [f"One device runs {own}, which the file says that it is; a model of one's own has a name of its own."]
     says = Lines([*(_SAYS if proved else ()), *whose, *judged.undecided])
     yield section(f"{name}: {judged.word}" + (f" for {part.for_all(judged.step)}" if proved else ""), *([says] if says.lines else []))
     for breach in judged.breaches:
