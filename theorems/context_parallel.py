@@ -53,7 +53,7 @@ def any_number_may_be_subtracted_in_a_merge():
 any_number_may_be_subtracted_in_a_merge.control(
     "it is not the number that the next round rescales from",
     lambda: trains(edited("ring_attention", "    top = new\n", "    top = top\n")),
-    breaks="state consistency",
+    breaks="gradient integrity",
 )
 
 

@@ -261,7 +261,7 @@ def test_a_model_whose_block_stands_beside_is_in_the_file(tmp_path: Path, capsys
 
 def test_of_what_one_device_shows_there_is_a_script_and_no_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.step"
-    file.write_text(edited("fsdp * tp * sp", *SUM))
+    file.write_text(edited("fsdp * tp * sp", *SUM).replace('model("llama3-8b"', 'model("mine"'))
     printed = scripted(tmp_path, file)
     assert printed.strip() in capsys.readouterr().out
     assert run(["prove", str(file), "--json"]) == 1

@@ -72,7 +72,7 @@ REFUSED = {
     "y = broadcast(x, tp, root=1)": "a root other than 0, line 5",
     "y = dropout(x, x)": "a key is a number, line 5",
     "y = parameters": "`parameters` is no tensor here, line 5",
-    "y = x\nif rank(tp) == x:\n    y = b": "a condition on a device that is neither the first nor the last: there may be none, line 6",
+    "y = x\nif rank(tp) == x:\n    y = b": "a condition compares a rank with a number, line 6",
     "y = x\nif rank(tp) == 0:\n    returns(x)": "`returns` under a condition, line 7",
     "y = x\nreturns(x, gradient_of=y, by=b, at=x)": "the gradient by `b` has the dimensions `hidden`, `tokens`, "
     "and `b` has the dimensions `hidden`, line 6",

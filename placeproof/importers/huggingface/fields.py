@@ -106,7 +106,7 @@ def _setting(table: Table) -> Setting:
     return Setting(
         name=table.name.partition(" ")[0],
         note=table.required("note"),
-        kind=table.choice("kind", ("count", "whole", "flag", "numbers"), "count"),
+        kind=table.choice(key="kind", names=("count", "whole", "flag", "numbers"), default="count"),
         aliases=table.texts("aliases"),
         default=table.data.get("default", needed),
         null=table.flag("null"),
