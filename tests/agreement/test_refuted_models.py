@@ -278,6 +278,16 @@ def test_of_what_one_device_shows_there_is_a_script_and_no_replay(tmp_path: Path
     assert refused.count("error[") == 1
 
 
+def test_a_script_computes_the_numbers_of_the_first_refuted_block(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Held against the model that it names, the file's head is refuted as a block, too, with numbers of that run."""
+    file = tmp_path / "named.step"
+    file.write_text(edited("fsdp * tp * sp", *SUM))
+    printed = scripted(tmp_path, file)
+    block = capsys.readouterr().out.partition("block `head`: refuted")[2]
+    assert printed.strip().startswith("expected ")
+    assert printed.strip() in block
+
+
 def test_of_what_the_text_shows_there_is_neither(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, script = tmp_path / "mine.step", tmp_path / "again.py"
     line = "    returns(total(contract(a, dy, over=tokens), over=batch), at=dy, by=w2, gradient_of=y)\n"

@@ -111,11 +111,6 @@ class StageCost:
         return sympy.Max(*(each * sympy.Add(*(kept for kept, _ in moment)) for moment in self.at_once))
 
     @property
-    def deferred(self) -> bool:
-        """Whether gradients by weights are put off, so that something is kept for them."""
-        return any(late != 0 for moment in self.at_once for _, late in moment)
-
-    @property
     def activations(self) -> sympy.Expr:
         """Activations of all micro-batches that are in flight."""
         return self._most(lambda run: run.kept, lambda run: run.late)
