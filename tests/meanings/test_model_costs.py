@@ -454,8 +454,9 @@ def step_of(strategy: str) -> tuple[GroupCosts, ...]:
 def test_formulas_of_experts_are_those_of_the_strategy_without_their_axis(strategy: str, alone: str) -> None:
     (_, found), (expected,) = step_of(strategy), step_of(alone)
     assert found.experts
-    kept = {key: form for key, form in found.memory.items() if key != "transient"}
-    assert kept == {key: expected.memory[key] for key in kept}
+    named = symbol("U") * symbol("b_g") if "fsdp(dp=ep)" in strategy else 0  # `g`, which is reduced group by group
+    assert sympy.expand(found.memory["transient"] - named - expected.memory["transient"]) == 0
+    assert {**found.memory, "transient": expected.memory["transient"]} == expected.memory
     assert [(m.kind, m.axes, m.bytes, m.count) for m in found.messages] == [(m.kind, m.axes, m.bytes, m.count) for m in expected.messages]
 
 
