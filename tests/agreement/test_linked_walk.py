@@ -50,6 +50,20 @@ def test_costs_are_those_of_a_walk(model: str, strategy: str) -> None:
     assert not found.why
 
 
+@pytest.mark.parametrize(
+    ("model", "strategy"),
+    [
+        ("mixtral-8x7b", "zero_infinity(2) * zero1(dp=ep) * ep(4)"),
+        ("mixtral-8x7b", "zero_offload(2) * zero1(dp=ep) * ep(4) * accumulate"),
+        ("gpt3-125m", "zero_infinity(2) * zero1(dp=cp) * cp(2) * pp(2)"),
+        ("gpt3-125m", "zero_offload(2) * zero1(dp=cp, reduce=all_reduce) * cp(2)"),
+    ],
+)
+def test_gradients_come_to_the_host_as_the_update_reads_them(model: str, strategy: str) -> None:
+    """Whole along an axis where they are placed whole, unless the update reads a part."""
+    assert outcome(model, strategy, SMALL).word == "equal"
+
+
 def test_the_sample_is_of_the_forty() -> None:
     assert len(set(STRATEGIES)) == 40
     assert {strategy for _, strategy in SAMPLE} <= set(STRATEGIES)

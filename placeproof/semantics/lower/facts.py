@@ -101,6 +101,11 @@ class Facts:
         """Sample axes on which each device owns a part of the optimizer state."""
         return tuple(a for a in self.samples if self.strategy.mode(OPTIMIZER, a).split)
 
+    def read_in_parts(self, axis: str) -> bool:
+        """Whether the update reads gradients in parts on an axis that splits samples."""
+        whole = self.strategy.schedule.reduce == "all_reduce" and axis not in self.early
+        return axis in self.optimizer_parts and not whole
+
     @cached_property
     def late(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """The conversions of gradients that can wait for the last micro-batch: (operation, axes).
@@ -110,8 +115,7 @@ class Facts:
         steps: dict[str, list[str]] = {"reduce_scatter": [], "part": [], "all_reduce": [], "all_gather": []}
         for axis in self.samples:
             before = AxisLayout.SHARD if axis in self.early else AxisLayout.PARTIAL
-            whole = self.strategy.schedule.reduce == "all_reduce" and axis not in self.early
-            after = AxisLayout.SHARD if axis in self.optimizer_parts and not whole else AxisLayout.REPLICATE
+            after = AxisLayout.SHARD if self.read_in_parts(axis) else AxisLayout.REPLICATE
             for step in cheapest(before, after):
                 steps[step.op].append(axis)
         return tuple((op, tuple(axes)) for op, axes in steps.items() if axes)

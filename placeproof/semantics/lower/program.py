@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from placeproof.core.modes import Mode
+from placeproof.core.modes import REPLICATED, SHARDED, Mode
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
 from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, TIED, Strategy
 from placeproof.programs import DEFAULT_GROUP, Expr, For, Group, Placed, Program, Ref, Stmt, read, render
@@ -62,10 +62,12 @@ def _placed(facts: Facts) -> tuple[Placed, ...]:
 
 def _modes(facts: Facts, state: State, group: str | None) -> tuple[tuple[str, Mode], ...]:
     """How a state lies; in a linked program, on the axes that its blocks do not speak of."""
-    if not facts.linked:
-        return facts.modes(state, group)
-    told = {facts.hidden, facts.stages, facts.experts if group == EXPERT else None}
-    return tuple((axis, mode) for axis, mode in facts.modes(state, group) if axis not in told)
+    modes = facts.modes(state, group)
+    if state == GRADIENTS and facts.on_host(GRADIENTS):  # nothing reduces them there: they come as the update reads them
+        lies = {a: SHARDED if facts.read_in_parts(a) else REPLICATED for a in facts.among(facts.samples, group)}
+        modes = tuple((a, mode if mode.fetches or mode.transient else lies.get(a, mode)) for a, mode in modes)
+    told = {facts.hidden, facts.stages, facts.experts if group == EXPERT else None} if facts.linked else set()
+    return tuple((axis, mode) for axis, mode in modes if axis not in told)
 
 
 def _counts(facts: Facts) -> tuple[tuple[str, int], ...]:
