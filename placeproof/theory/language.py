@@ -9,7 +9,7 @@ import itertools
 import operator
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from placeproof.core.bounds import MOST_EXPONENT, within
 from placeproof.prove.relations import Definition, Relation, applied
@@ -24,13 +24,21 @@ class StatementError(Exception):
     """A statement that cannot be understood. The message says what to write instead."""
 
 
+class Origin(NamedTuple):
+    """A derived quantity that a term is made of. ``source``: what it is derived from, whatever that is called: the text of a program."""
+
+    label: str
+    expr: sympy.Expr
+    source: str
+
+
 def _operator(compute: Callable[[Any, Any], Any]) -> tuple[Callable[[Term, Number], Term], Callable[[Term, Number], Term]]:
     """An operation of two terms, and the same with its operands exchanged."""
     return lambda a, b: _joined(compute, [a, term(b)]), lambda a, b: _joined(compute, [term(b), a])
 
 
 class Term:
-    """An expression. ``divisors``: everything it was divided by; ``origins``: the derived quantities that it is made of, by name.
+    """An expression. ``divisors``: everything it was divided by; ``origins``: the derived quantities that it is made of.
 
     ``shown`` is the expression with each derived quantity as a symbol of that name: what was written, and not what came out of it.
     """
@@ -41,7 +49,7 @@ class Term:
         self,
         expr: sympy.Expr,
         divisors: tuple[sympy.Expr, ...] = (),
-        origins: frozenset[tuple[str, sympy.Expr]] = frozenset(),
+        origins: frozenset[Origin] = frozenset(),
         functions: frozenset[Function] = frozenset(),
         shown: sympy.Expr | None = None,
     ) -> None:
@@ -85,8 +93,8 @@ class Term:
         put = {sympy.Symbol(name): term(value) for name, value in values.items()}
         exprs = {symbol: value.expr for symbol, value in put.items()}
         inside = ", ".join(f"{name}={value.shown}" for name, value in zip(values, put.values(), strict=True))
-        renamed = {sympy.Symbol(label): sympy.Symbol(f"{label} at {inside}") for label, _ in self.origins}
-        origins = frozenset((f"{label} at {inside}", expr.xreplace(exprs)) for label, expr in self.origins)
+        renamed = {sympy.Symbol(o.label): sympy.Symbol(f"{o.label} at {inside}") for o in self.origins}
+        origins = frozenset(Origin(f"{o.label} at {inside}", o.expr.xreplace(exprs), f"{o.source} at {put}") for o in self.origins)
         shown = self.shown.xreplace({**renamed, **{symbol: value.shown for symbol, value in put.items()}})
         divisors = tuple(d.xreplace(exprs) for d in self.divisors)
         functions = self.functions.union(*(value.functions for value in put.values()))
@@ -141,11 +149,12 @@ class Goal:
 
     def where(self) -> dict[str, sympy.Expr]:
         """The derived quantities that it speaks of."""
-        return dict(sorted(self.left.origins | self.right.origins, key=lambda named: named[0]))
+        return {origin.label: origin.expr for origin in sorted(self.left.origins | self.right.origins, key=lambda origin: origin.label)}
 
     def trivial(self) -> bool:
-        """Whether both sides are the same text, and neither was derived apart from the other."""
-        return bool(self.left.expr == self.right.expr) and self.left.origins == self.right.origins
+        """Whether both sides are the same text, and are derived from the same texts, whatever these are called."""
+        left, right = ({origin.source for origin in side.origins} for side in (self.left, self.right))
+        return bool(self.left.expr == self.right.expr) and left == right
 
     def __bool__(self) -> bool:
         raise StatementError("a relation is a statement, not a truth value; `a <= b <= c` is written chain('<=', a, b, c)")
@@ -218,7 +227,7 @@ def _joined(make: Callable[..., Any], terms: list[Term]) -> Term:
     expr = make(*(t.expr for t in terms))
     shown = make(*(t.shown for t in terms)) if any(t.origins for t in terms) else expr
     divisors = tuple(dict.fromkeys(itertools.chain.from_iterable(t.divisors for t in terms)))
-    origins: frozenset[tuple[str, sympy.Expr]] = frozenset().union(*(t.origins for t in terms))
+    origins: frozenset[Origin] = frozenset().union(*(t.origins for t in terms))
     functions: frozenset[Function] = frozenset().union(*(t.functions for t in terms))
     return Term(expr, divisors, origins, functions, shown)
 

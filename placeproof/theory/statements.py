@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from placeproof.core.bounds import brief
 from placeproof.programs.assumptions import ASSUMPTIONS
-from placeproof.theory.language import Function, Goal, Number, StatementError, Term, integral, term
+from placeproof.theory.language import Function, Goal, Number, Origin, StatementError, Term, integral, term
 
 if TYPE_CHECKING:
     import sympy
@@ -172,6 +172,13 @@ def read_subject(subject: Any) -> tuple[str, Program]:
     return strategy.name, lower(strategy)
 
 
+def same_text(program: Program) -> str:
+    """A program's text but for its name: two subjects that have it in common are one program."""
+    from placeproof.programs import render
+
+    return render(replace(program, name=""))
+
+
 def without_call(subject: str | Strategy | Template | Program, op: str, number: int = 1) -> Program:
     """A subject's program with one operation taken away: the ``number``-th ``op(x, ...)`` becomes ``x``.
 
@@ -221,6 +228,7 @@ class Costs:
 
         name, program = read_subject(subject)
         self._name = name
+        self._text = same_text(program)
         self._found = derive(program, groups=groups)
 
     def memory(self, key: str = "model_states") -> Term:
@@ -254,7 +262,8 @@ class Costs:
 
         label = f"{key}({self._name})"
         divisors = Relation(expr, "==", expr).all_divisors()  # it is not defined where they are zero, whatever cancels later
-        return Term(expr, divisors, origins=frozenset({(label, expr)}), shown=sympy.Symbol(label))
+        origin = Origin(label, expr, f"{key} of\n{self._text}")
+        return Term(expr, divisors, origins=frozenset({origin}), shown=sympy.Symbol(label))
 
 
 def derived(subject: str | Strategy | Template | Program, *, groups: bool = False) -> Costs:

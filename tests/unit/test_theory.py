@@ -206,6 +206,13 @@ def test_two_derivations_that_agree_are_no_triviality() -> None:
     assert check(found).standing == "proved"
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [("zero3", "fsdp"), ("zero1", "distributed_optimizer"), ("zero2 * tp", "tp * zero2")])
+def test_two_names_of_one_program_are_a_triviality(ours: str, theirs: str) -> None:
+    assert (2 * derived(ours).sent == derived(theirs).sent + derived(ours).sent).trivial()
+    assert (derived(ours).sent.where(N=4) == derived(theirs).sent.where(N=4)).trivial()
+    assert not (derived(ours).memory("peak") == derived(theirs).sent).trivial()
+
+
 def test_dimensions_must_agree() -> None:
     def sizes(s: SIZE, t: TIME):  # type: ignore[no-untyped-def,valid-type]
         return holds(s + t > s)

@@ -148,9 +148,10 @@ def _fails_without(theorem: Theorem, statement: Holds | ByInduction, name: str, 
 
 def not_trivial(statement: Holds | ByInduction) -> Check:
     """No goal is true before anything is proved."""
-    idle = [str(g) for g in statement.what.goals if g.trivial()]
+    idle = [g for g in statement.what.goals if g.trivial()]
     if idle:
-        return Check(name="not trivial", standing="failed", detail=f"both sides are the same: {'; '.join(idle)}")
+        why = " (they are derived from one program, whatever it is called)" if any(g.where() for g in idle) else ""
+        return Check(name="not trivial", standing="failed", detail=f"both sides are the same: {'; '.join(map(str, idle))}{why}")
     same = [g for g in statement.what.goals if g.left.expr == g.right.expr]
     return Check(name="not trivial", standing="passed", detail="the two sides were derived from different programs" if same else "")
 
