@@ -28,12 +28,12 @@ def check(theorem: Theorem, settings: Settings | None = None) -> Outcome:
     return replace(outcome, checks=checks, seconds=time.perf_counter() - began)
 
 
-def _blank(theorem: Theorem, statement: Statement) -> Outcome:
+def _blank(theorem: Theorem, statement: Statement, given: tuple[str, ...]) -> Outcome:
     """What is known before anything is proved."""
     expect = theorem.expect
     return Outcome(
         id=theorem.id, path=theorem.path, line=theorem.line, level=theorem.level, says=theorem.says, statement="; ".join(statement.says),
-        hypotheses=premises(theorem, statement), expected=expect.word, because=getattr(expect, "because", getattr(expect, "note", "")),
+        hypotheses=given, expected=expect.word, because=getattr(expect, "because", getattr(expect, "note", "")),
         verdict="unknown", evidence="", cite=theorem.cite,
     )  # fmt: skip
 
@@ -42,7 +42,7 @@ def _blank(theorem: Theorem, statement: Statement) -> Outcome:
 
 
 def _arithmetic(theorem: Theorem, statement: Holds | ByInduction, settings: Settings) -> Outcome:
-    blank = _blank(theorem, statement)
+    blank = _blank(theorem, statement, premises(theorem, statement))
     lemmas = statement.what.lemmas
     for lemma in lemmas:
         if check_lemma(lemma.theorem) != "proved":
@@ -137,8 +137,8 @@ def check_lemma(theorem: Theorem) -> str:
 
 
 def _program(theorem: Theorem, statement: Trains, settings: Settings) -> Outcome:
-    blank, one = _blank(theorem, statement), programs.Programs(theorem, statement)
-    judged = one.judged
+    one = programs.Programs(theorem, statement)
+    judged, blank = one.judged, _blank(theorem, statement, one.premises)
     checks = [_expected(theorem, judged.word, judged.why)]
     expect = theorem.expect
     if isinstance(expect, ExpectRefuted) and judged.word == "refuted":

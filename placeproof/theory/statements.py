@@ -86,11 +86,14 @@ class ByInduction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trains:
-    """A step program trains what one device trains, under these assumptions and those that every proof makes."""
+    """A step program trains what one device trains, under these assumptions and those that every proof makes.
+
+    ``assuming``: None for as few of those that can be dropped as it needs.
+    """
 
     subject: str
     program: Program
-    assuming: tuple[str, ...]
+    assuming: tuple[str, ...] | None
     for_all: tuple[str, ...] = ()
 
     @property
@@ -137,16 +140,18 @@ def by_induction(
 def trains(subject: str | Strategy | Template | Program, *, assuming: Iterable[str] | None = None, for_all: Iterable[str] = ()) -> Trains:
     """A strategy (``"zero3 * tp"``), a block (``"mlp"``), or the text of a step program trains what one device trains.
 
-    ``assuming``: the assumptions that are made, of those that can be dropped; None makes all of them. ``for_all``: ranges such as
-    ``"N_dp >= 2"``. Raises InputError for a subject that cannot be read, StatementError for an unknown assumption.
+    ``assuming``: the assumptions that are made, of those that can be dropped; None makes those that it needs, and the outcome says which.
+    ``for_all``: ranges such as ``"N_dp >= 2"``. Raises InputError for a subject that cannot be read, StatementError for an unknown
+    assumption.
     """
     droppable = tuple(a.name for a in ASSUMPTIONS.values() if a.without is not None)
-    chosen = droppable if assuming is None else tuple(assuming)
-    unknown = [a for a in chosen if a not in droppable]
+    chosen = None if assuming is None else tuple(assuming)
+    unknown = [a for a in chosen or () if a not in droppable]
     if unknown:
         raise StatementError(f"`{unknown[0]}` is no assumption that can be dropped; these are: {', '.join(droppable)}")
     name, program = read_subject(subject)
-    return Trains(subject=name, program=program, assuming=tuple(a for a in droppable if a in chosen), for_all=tuple(for_all))
+    made = None if chosen is None else tuple(a for a in droppable if a in chosen)
+    return Trains(subject=name, program=program, assuming=made, for_all=tuple(for_all))
 
 
 def read_subject(subject: Any) -> tuple[str, Program]:

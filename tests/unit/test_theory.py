@@ -387,7 +387,7 @@ def test_a_program_and_what_it_assumes() -> None:
     assert outcome.used == ("separable-loss", "equal-token-counts", "equal-initial-states")
 
     def too_much():  # type: ignore[no-untyped-def]
-        return trains("ddp")
+        return trains("ddp", assuming=["separable-loss", "equal-token-counts", "equal-initial-states", "elementwise-optimizer"])
 
     assert "elementwise-optimizer" in failed(check(declared(too_much)))["needed"]
 
@@ -395,6 +395,22 @@ def test_a_program_and_what_it_assumes() -> None:
         return trains("ddp", assuming=["equal-token-counts"])
 
     assert check(declared(too_little)).verdict == "refuted"
+
+
+def test_without_assumptions_it_is_told_which_are_needed() -> None:
+    def trained():  # type: ignore[no-untyped-def]
+        return trains("zero1")
+
+    made = ("separable-loss", "equal-token-counts", "elementwise-optimizer", "equal-initial-states")
+    outcome = check(
+        declared(trained).control("unreduced", lambda: trains(without_call("zero1", "reduce_scatter")), breaks="gradient integrity")
+    )
+    assert (outcome.standing, outcome.hypotheses, outcome.used) == ("proved", made, made)
+
+    def untrained():  # type: ignore[no-untyped-def]
+        return trains(without_call("zero1", "all_gather"))
+
+    assert check(declared(untrained)).verdict == "refuted"
 
 
 def test_a_program_that_fails_for_another_reason_is_unexpected() -> None:

@@ -7,6 +7,9 @@ from placeproof.theory.language import definitions
 from placeproof.theory.statements import ByInduction, Holds, Statement, Trains
 from placeproof.theory.theorem import Theorem
 
+#: What a program's statement takes for granted that tells no assumptions; which they are is known once it is proved.
+AS_NEEDED = ("the assumptions that it needs",)
+
 
 def hypotheses(theorem: Theorem, statement: Holds | ByInduction) -> tuple[Named, ...]:
     """The hypotheses with their names: the bounds of the domains, then those that the statement gives. Lemmas are none."""
@@ -48,5 +51,5 @@ def known_definitions(statement: Holds | ByInduction) -> tuple[Definition, ...]:
 def premises(theorem: Theorem, statement: Statement) -> tuple[str, ...]:
     """What a statement takes for granted, by name: hypotheses, or of a program, assumptions and ranges of degrees."""
     if isinstance(statement, Trains):
-        return (*statement.assuming, *statement.for_all)
+        return (*(AS_NEEDED if statement.assuming is None else statement.assuming), *statement.for_all)
     return tuple(h.name for h in hypotheses(theorem, statement))

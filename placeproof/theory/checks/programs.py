@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from placeproof.programs.assumptions import ASSUMPTIONS
@@ -30,26 +31,53 @@ class Programs:
 
     theorem: Theorem
     statement: Trains
+    verdicts: dict[frozenset[str], Judged] = field(default_factory=dict)
 
     @cached_property
     def ranges(self) -> tuple[Range, ...]:
         """The ranges of degrees."""
         return read_ranges(self.statement.for_all, self.statement.program) if self.statement.for_all else ()
 
-    def dropped(self, also: str | None = None) -> frozenset[str]:
-        """The assumptions that are not made."""
-        droppable = {a.name for a in ASSUMPTIONS.values() if a.without is not None}
-        return frozenset(droppable - set(self.statement.assuming)) | ({also} if also else set())
+    @property
+    def most(self) -> tuple[str, ...]:
+        """The assumptions that are told, or else all that there are of the program."""
+        program = self.statement.program
+        if self.statement.assuming is not None:
+            return self.statement.assuming
+        droppable = [a for a in ASSUMPTIONS.values() if a.without is not None and not program.tensors]
+        return tuple(a.name for a in droppable if a.concerns(program) and a.name not in program.without)
 
     @cached_property
+    def assuming(self) -> tuple[str, ...]:
+        """The assumptions that are made: where none are told, no more than it needs."""
+        made = self.most
+        if self.statement.assuming is None and self.under(made).word == "proved":
+            for name in reversed(made):
+                fewer = tuple(a for a in made if a != name)
+                made = fewer if self.under(fewer).word == "proved" else made
+        return made
+
+    @property
+    def premises(self) -> tuple[str, ...]:
+        """What it takes for granted, by name: assumptions, and ranges of degrees."""
+        return (*self.assuming, *self.statement.for_all)
+
+    def dropped(self) -> frozenset[str]:
+        """The assumptions that are not made."""
+        return _others(self.assuming)
+
+    @property
     def judged(self) -> Judged:
         """The verdict."""
-        return self.judge(self.dropped())
+        return self.under(self.assuming)
 
-    def judge(self, without: frozenset[str]) -> Judged:
-        """The verdict without some assumptions."""
-        limit = Budget(milliseconds=LEVELS[self.theorem.level])
-        return judge(self.statement.program, without=without, ranges=self.ranges, budget=limit)
+    def under(self, assuming: Iterable[str]) -> Judged:
+        """The verdict under some assumptions."""
+        without = _others(assuming)
+        if without not in self.verdicts:
+            limit = Budget(milliseconds=LEVELS[self.theorem.level])
+            self.verdicts[without] = judge(self.statement.program, without=without, ranges=self.ranges, budget=limit)
+        return self.verdicts[without]
 
     def witness(self) -> dict[str, str]:
         """Where the program fails."""
@@ -61,6 +89,11 @@ class Programs:
             place = judged.about.place
             shown |= {"breaks": judged.about.condition, "line": str(place.line) if place is not None else "-"}
         return shown
+
+
+def _others(assuming: Iterable[str]) -> frozenset[str]:
+    """The assumptions that can be dropped, but for these."""
+    return frozenset(a.name for a in ASSUMPTIONS.values() if a.without is not None) - set(assuming)
 
 
 def satisfiable(programs: Programs) -> Check:
@@ -77,8 +110,8 @@ def needed(programs: Programs) -> tuple[Check, tuple[str, ...]]:
     if programs.statement.program.tensors:
         return Check(name="needed", standing="not applicable", detail="a block makes no assumption that can be dropped"), ()
     used, reasons, idle = [], [], []
-    for assumption in programs.statement.assuming:
-        judged = programs.judge(programs.dropped(assumption))
+    for assumption in programs.assuming:
+        judged = programs.under(a for a in programs.assuming if a != assumption)
         if judged.word == "refuted":
             used.append(assumption)
             degrees = in_words(judged.found.setup.degrees) if judged.found else ""
@@ -149,7 +182,8 @@ def control(theorem: Theorem, control: Control) -> Check:
     statement = theorem.elaborate(control.make)
     if not isinstance(statement, Trains):
         raise StatementError(f"the control `{control.label}` of {theorem.name} is not about a program, and the theorem is")
-    judged = Programs(theorem, statement).judged
+    programs = Programs(theorem, statement)
+    judged = programs.under(programs.most)
     if control.proved:
         proved = judged.word == "proved"
         return Check(name=control.label, standing="passed" if proved else "failed", detail=f"{judged.word}, and it should be proved")
