@@ -100,12 +100,15 @@ def _placed(program: Resolved) -> Resolved:
 
     A state that is not placed is inferred: parameters are owned in parts on the axes over which the step gathers them
     before the update; the optimizer state and the gradients, on the axes on which the update's gradient is sharded.
+    Gradients are what is placed under that name, where the program writes it; else what the update reads.
     """
     found = trace(program)
     update = _update_event(found)
     read = update.call.args[2] if update is not None and len(update.call.args) > 2 else None
     buffer = read.name if isinstance(read, Ref) else "gradients"
     missing = {"parameters", "optimizer", "gradients"} - {p.state for p in program.placed}
+    if "gradients" not in missing and any(a.write and a.name == "gradients" for a in found.accesses):
+        buffer = "gradients"
     if "parameters" in missing:
         gathered = dict.fromkeys(_gathered(found), GATHERED)
         program = _with(program, "parameters", {g.name: gathered for g in program.groups})

@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import random
 from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
+from placements import ACCEPTED, RESTS, STATES, beside_the_table, placed
 
 import placeproof
-import placeproof.core.strategy
 from placeproof.core.diagnostics import InputError
 from placeproof.core.modes import MODES
 from placeproof.cost.derive import derive
+from placeproof.programs import render
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.usable import require_usable
 from placeproof.strategies import parse_strategy
 
-STATES = ("parameters", "optimizer", "gradients")
 CHOICES = list(itertools.product(MODES, repeat=3))
-#: Modes in which a state can rest on an axis whose devices all compute with it.
-RESTS = {"parameters": ("R", "S*", "O"), "optimizer": ("R", "S", "O"), "gradients": ("R", "S", "M", "O")}
-
-
-def placed(*axes: tuple[str, ...]) -> placeproof.core.strategy.Strategy:
-    names = ("dp", "rep")[: len(axes)]
-    return placeproof.define(
-        "mine",
-        axes={name: {"splits": "batch"} for name in names},
-        placement={name: dict(zip(STATES, modes, strict=True)) for name, modes in zip(names, axes, strict=True)},
-    )()
 
 
 @pytest.mark.parametrize("modes", CHOICES, ids="".join)
@@ -53,11 +43,31 @@ def test_one_axis(modes: tuple[str, ...], with_: str) -> None:
     assert set(d.forms) >= {"memory.peak", "traffic.sent_per_device"}
 
 
-@pytest.mark.parametrize("first", [m for m in CHOICES if all(x in RESTS[s] for s, x in zip(STATES, m, strict=True))], ids="".join)
+@pytest.mark.parametrize("first", ACCEPTED, ids="".join)
 def test_two_axes(first: tuple[str, ...]) -> None:
     for second in (("R", "R", "R"), ("R", "S", "S"), ("S*", "S", "S"), ("R", "S", "R"), ("R", "R", "S")):
         program = lower(placed(first, second))
         assert run(program, Setup(degrees={"dp": 2, "rep": 3}, exact=False)) is None, (first, second)
+
+
+@pytest.mark.parametrize("modes", ACCEPTED, ids="".join)
+def test_what_is_held_on_one_axis_is_what_the_table_of_modes_says(modes: tuple[str, ...]) -> None:
+    assert not beside_the_table(modes)
+
+
+def test_what_is_held_on_two_axes_is_what_the_table_of_modes_says() -> None:
+    gathered = [(first, second) for first in ACCEPTED for second in ACCEPTED if ("R", "S") in (first[1:], second[1:])]
+    draw = random.Random(1)
+    pairs = [*draw.sample(gathered, 5), *(tuple(draw.choices(ACCEPTED, k=2)) for _ in range(15))]
+    wrong = {pair: found for pair in pairs if (found := beside_the_table(*pair))}
+    assert not wrong
+
+
+@pytest.mark.parametrize("parameters", RESTS["parameters"])
+def test_gradients_on_the_host_are_kept_in_parts_and_gathered_for_an_update_of_all(parameters: str) -> None:
+    program = render(lower(placed((parameters, "R", "O")) * placeproof.strategy("accumulate")))
+    assert "full = all_gather(to_device(gradients), dp)" in program
+    assert placeproof.judge(placed((parameters, "R", "O")) * placeproof.strategy("accumulate")).word == "proved"
 
 
 @pytest.mark.parametrize(("name", "fits"), [("N_k", True), ("N_node", True), ("N_", False), ("k", False), ("N_dp", False)])

@@ -121,6 +121,11 @@ class Facts:
         return tuple((op, tuple(axes)) for op, axes in steps.items() if axes)
 
     @cached_property
+    def gathered_late(self) -> tuple[str, ...]:
+        """Axes on which gradients lie in parts, and the update reads them whole: what is gathered for it is a buffer of its own."""
+        return dict(self.late).get("all_gather", ())
+
+    @cached_property
     def copied_parameters(self) -> tuple[str, ...]:
         """Sample axes on which every device keeps all parameters."""
         return tuple(a for a in self.samples if self.strategy.mode(PARAMETERS, a).device is Share.WHOLE)

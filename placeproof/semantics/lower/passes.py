@@ -285,7 +285,7 @@ class Passes:
     def _reduced_apart(self) -> tuple[str | None, ...]:
         """The groups whose gradients are reduced apart as they are produced."""
         f = self.facts
-        return f.apart(f.early, *(axes for _, axes in f.late if f.on_host(GRADIENTS)))
+        return f.apart(f.early, *(axes for op, axes in f.late if f.on_host(GRADIENTS) and op != "all_gather"))
 
     def _reductions(self, produced: Ref, index: str | None) -> list[Stmt]:
         add = self.facts.microbatches
@@ -304,8 +304,8 @@ class Passes:
             value = self._quantised(produced, early) or self._scattered(produced, early)
         if not f.on_host(GRADIENTS):
             return value
-        for op, axes in f.late:  # on the host nothing reduces them later
-            if over := f.among(axes, group):
+        for op, axes in f.late:  # on the host nothing reduces them later; what the update reads whole is gathered before it
+            if op != "all_gather" and (over := f.among(axes, group)):
                 value = call(op, value, axes=over)
         return call("to_host", value)
 

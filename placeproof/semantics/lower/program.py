@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from placeproof.core.modes import REPLICATED, SHARDED, Mode
+from placeproof.core.modes import SHARDED, Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
 from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, TIED, Strategy
 from placeproof.programs import DEFAULT_GROUP, Expr, For, Group, Placed, Program, Ref, Stmt, read, render
@@ -63,9 +63,9 @@ def _placed(facts: Facts) -> tuple[Placed, ...]:
 def _modes(facts: Facts, state: State, group: str | None) -> tuple[tuple[str, Mode], ...]:
     """How a state lies; in a linked program, on the axes that its blocks do not speak of."""
     modes = facts.modes(state, group)
-    if state == GRADIENTS and facts.on_host(GRADIENTS):  # nothing reduces them there: they come as the update reads them
-        lies = {a: SHARDED if facts.read_in_parts(a) else REPLICATED for a in facts.among(facts.samples, group)}
-        modes = tuple((a, mode if mode.fetches or mode.transient else lies.get(a, mode)) for a, mode in modes)
+    if state == GRADIENTS and facts.on_host(GRADIENTS):  # nothing reduces them there: they come in the parts that the update reads
+        parts = [a for a in facts.among(facts.samples, group) if facts.read_in_parts(a)]
+        modes = tuple((a, SHARDED if a in parts and mode.device is Share.WHOLE else mode) for a, mode in modes)
     told = {facts.hidden, facts.stages, facts.experts if group == EXPERT else None} if facts.linked else set()
     return tuple((axis, mode) for axis, mode in modes if axis not in told)
 
@@ -102,8 +102,8 @@ def _late_reductions(facts: Facts) -> list[Stmt]:
         body += _each(facts, "all_reduce", gradients, gradients, late["all_reduce"])
     if means := [*facts.means, *(["microbatches"] if facts.microbatches else [])]:
         body.append(let(gradients, call("scale", gradients, infix("/", num(1), infix("*", *map(ref, means))))))
-    if "all_gather" in late:
-        body += _each(facts, "all_gather", ref("full"), gradients, late["all_gather"])
+    if facts.gathered_late:
+        body += _each(facts, "all_gather", ref("full"), gradients, facts.gathered_late, fetched=facts.on_host(GRADIENTS))
     return body
 
 
@@ -120,24 +120,23 @@ def _summed_by_ends(facts: Facts, gradients: Expr) -> Expr:
     return call("to_host", summed) if host else summed
 
 
-def _each(facts: Facts, op: str, target: Ref, source: Ref, axes: tuple[str, ...]) -> list[Stmt]:
-    """A collective of a whole buffer, or of each group over the axes that matter to it."""
+def _each(facts: Facts, op: str, target: Ref, source: Ref, axes: tuple[str, ...], *, fetched: bool = False) -> list[Stmt]:
+    """A collective of a whole buffer, or of each group over the axes that matter to it; of one on the host once it is ``fetched``."""
     body: list[Stmt] = []
     for group in facts.apart(axes):
         over = facts.among(axes, group)
         if over or target != source:
-            taken = of(source, group)
+            taken = call("to_device", of(source, group)) if fetched else of(source, group)
             body.append(let(replace(target, group=group), call(op, taken, axes=over) if over else taken))
     return body
 
 
 def _update(facts: Facts) -> list[Stmt]:
     """The update, where the optimizer state lies, and what brings parameters back to where they lie."""
-    gathered = "all_gather" in dict(facts.late) and not facts.on_host(GRADIENTS)
-    gradients: Expr = ref("full") if gathered else ref("gradients")
+    gradients: Expr = ref("full") if facts.gathered_late else ref("gradients")
     parameters, optimizer = ref("parameters"), ref("optimizer")
     host = facts.on_host(OPTIMIZER)
-    if facts.on_host(GRADIENTS) != host:
+    if (facts.on_host(GRADIENTS) and not facts.gathered_late) != host:
         gradients = call("to_host" if host else "to_device", gradients)
     regather = [a for a in facts.optimizer_parts if a in facts.copied_parameters]
     shrink = [a for a in facts.samples if a not in facts.copied_parameters and a not in facts.optimizer_parts]
