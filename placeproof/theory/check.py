@@ -53,8 +53,13 @@ def _arithmetic(theorem: Theorem, statement: Holds | ByInduction, settings: Sett
         return _refuted(theorem, statement, settings, blank, verdicts)
     certified = arithmetic.certified(theorem, statement)
     word, why = _word(verdicts, certified)
+    computed = arithmetic.counterexample(theorem, statement) if word == "unknown" and isinstance(statement, ByInduction) else None
+    if computed is not None:
+        verdicts = [computed]
+        word, why = _word(verdicts, False)
     evidence = {"certificate": certified, "induction": isinstance(statement, ByInduction), "z3": True}
-    kind = next(name for name, is_ in evidence.items() if is_) if word == "proved" else "model" if word == "refuted" else ""
+    kind = next(name for name, is_ in evidence.items() if is_) if word == "proved" else "" if word == "unknown" else "model"
+    kind = "witness" if computed is not None else kind
     checks = [_expected(theorem, word, why), arithmetic.satisfiable(theorem, statement)]
     used: tuple[str, ...] = ()
     opinion: Any = "not asked"

@@ -450,12 +450,36 @@ def test_an_induction() -> None:
     assert found.evidence == "induction"
 
 
-@pytest.mark.parametrize("make", [lambda n: 2 * triangle(n) == n * (n + 1) + 1, lambda n: 2 * triangle(n) == n * (n + 2)])
-def test_an_induction_without_its_base_or_its_step_proves_nothing(make: Callable[..., Any]) -> None:
-    def wrong(n: Natural):  # type: ignore[no-untyped-def,valid-type]
-        return by_induction(make(n), on=n)
+@pytest.mark.parametrize(
+    ("goal", "witness"),
+    [
+        (lambda n, k: 2 * triangle(n) == n * (n + 1) + 1, 0),
+        (lambda n, k: 2 * triangle(n) == n * (n + 2), 1),
+        (lambda n, k: triangle(n) <= 40 * n, 100),
+        (lambda n, k: triangle(n) != k - 7777, 0),
+        (lambda n, k: total(n) <= n, 1),
+    ],
+)
+def test_a_false_claim_by_induction_fails_at_the_first_number_that_was_computed(goal: Callable[..., Any], witness: int) -> None:
+    def wrong(n: Natural, k: Degree):  # type: ignore[no-untyped-def,valid-type]
+        return by_induction(goal(n, k), on=n)
 
-    assert check(declared(wrong)).verdict == "unknown"
+    outcome = check(declared(wrong))
+    assert (outcome.verdict, outcome.evidence, outcome.witness["n"]) == ("refuted", "witness", str(witness))
+
+
+def test_a_true_claim_that_is_not_inductive_stays_unknown() -> None:
+    def weak(n: Natural):  # type: ignore[no-untyped-def,valid-type]
+        return by_induction(triangle(n) * triangle(n) >= n, on=n)
+
+    assert check(declared(weak)).verdict == "unknown"
+
+
+def test_a_hypothesis_that_no_number_satisfies_refutes_nothing() -> None:
+    def bounded(n: Natural, k: Degree):  # type: ignore[no-untyped-def,valid-type]
+        return by_induction(triangle(n) >= n * n, on=n, start=k, given=[k >= 2, triangle(n) >= n * n])
+
+    assert check(declared(bounded)).verdict != "refuted"
 
 
 def test_an_induction_that_begins_late_says_nothing_of_what_is_before() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
 from typing import Any
 
 from placeproof.prove import Budget, Claim, Induction, Proved, Refuted, Unknown, Verdict, certify, decide, induct, refute
-from placeproof.prove.exact import Point, UndefinedError, drawn
+from placeproof.prove.exact import Point, Table, UndefinedError, drawn
 from placeproof.prove.solvers.scripts import available
 from placeproof.theory.checks.claims import claims, hypotheses, inductions
 from placeproof.theory.checks.points import Sampler, fails, shown
@@ -19,6 +19,9 @@ from placeproof.theory.statements import ByInduction, Holds
 from placeproof.theory.theorem import LEVELS, SECOND_OPINION, Control, Theorem
 from placeproof.theory.theorem import Refuted as ExpectRefuted
 
+#: How far from its start a statement by induction is computed that was not proved, and with how many values of its other parameters.
+NUMBERS = (*range(12), 16, 24, 32, 64, 100, 128)
+DRAWN = 12
 #: Points at which a proved theorem is evaluated, and the most that are drawn to find one at which something fails.
 SAMPLES = 200
 TRIES = 20_000
@@ -103,6 +106,35 @@ def refutation(theorem: Theorem, statement: Holds | ByInduction, at: dict[str, F
     return None, "at no point drawn with these values does it fail"
 
 
+def counterexample(theorem: Theorem, statement: ByInduction) -> Refuted | None:
+    """Where a statement fails that was not proved by induction: the first of some numbers, computed in exact arithmetic at values drawn and
+    at those that a solver suggests, or else where a solver has a model of the opposite. None if nothing is found."""
+    on, parts = statement.on, claims(theorem, statement)
+    points = [*islice(Sampler(theorem, statement).points(5, TRIES), DRAWN), *_suggested(theorem, statement)]
+    for step in NUMBERS:
+        for values, table in points:
+            try:
+                at = Point(values, (), table).value(statement.start.expr) + step
+            except UndefinedError:
+                continue
+            refutations = (refute(claim, {**values, on: at}, table) for claim in parts if theorem.domains[on].has(at))
+            if failed := next((v for v in refutations if isinstance(v, Refuted)), None):
+                return failed
+    models = (_or_of_integers(theorem, claim, lambda c: decide(c, budget(theorem))) for claim in parts)
+    return next((v for v in models if isinstance(v, Refuted) and _lies_within(theorem, v)), None)
+
+
+def _suggested(theorem: Theorem, statement: ByInduction) -> Iterator[tuple[dict[str, Fraction], Table]]:
+    """Values at which a solver sees the base or the step fail, whatever the number is there."""
+    parts = [claim for induction in inductions(theorem, statement) for claim in (induction.base(), induction.step())]
+    for claim in parts:
+        verdict = decide(_of_integers(theorem, claim), budget(theorem))
+        if isinstance(verdict, Refuted):
+            values = {**dict.fromkeys(theorem.domains, Fraction(0)), **dict(verdict.witness)}  # type: ignore[call-overload]
+            if all(d.has(values[n]) for n, d in theorem.domains.items() if n != statement.on):
+                yield values, drawn(0)
+
+
 def satisfiable(theorem: Theorem, statement: Holds | ByInduction) -> Check:
     """A point that satisfies all hypotheses."""
     for values, _ in Sampler(theorem, statement).points(0, TRIES):
@@ -171,7 +203,8 @@ def second_opinion(theorem: Theorem, statement: Holds | ByInduction, word: str, 
     if "cvc5" not in available():
         return "not asked", Check(name="second solver", standing="not applicable", detail="cvc5 is not installed")
     words = list[str]()
-    for part, verdict in zip(_decidable(theorem, statement), by_z3, strict=True):
+    parts = claims(theorem, statement) if word == "refuted" else _decidable(theorem, statement)  # no induction refutes
+    for part, verdict in zip(parts, by_z3, strict=False):
         words.append(_other_word(theorem, word, part, verdict))
         if word == words[-1] == "refuted":
             break
