@@ -242,10 +242,16 @@ def _entries(members: list[Strategy], problems: Problems) -> tuple[Entry, ...]:
         problems.add(
             "PP105",
             f"`{one}` and `{two}` both place {listed} on axis `{axis}`",
-            help=f"keep one of the two on `{axis}`, or give one of them an axis of its own: `{two.split('(')[0]}({axis}={axis}2)`",
+            help=f"keep one of the two on `{axis}`, or give one of them an axis of its own: `{_moved(two, axis)}`",
             notes=("rule: one_placement_of_each_state_on_an_axis (on one axis each state is placed once)",),
         )
     return tuple(sorted(entries, key=lambda e: (list(STATES).index(e.state), e.axis, e.groups, e.mode.symbol, e.owner)))
+
+
+def _moved(expression: str, axis: str) -> str:
+    """The expression of a strategy, or of a placement as a tuple, on another axis."""
+    name, _, inside = expression.partition("(")
+    return f"{name}({axis}={axis}2)" if name else f"({', '.join([*inside.rstrip(')').split(', ')[: len(STATES)], f'{axis}2'])})"
 
 
 def _schedule(members: list[Strategy], problems: Problems) -> Realisation:

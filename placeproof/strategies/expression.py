@@ -1,4 +1,4 @@
-"""The language of strategy expressions: ``zero1(64) * tp(8) * pp(16)``, ``fsdp(prefetch=True) * mine.toml``."""
+"""The language of strategy expressions: ``zero1(64) * tp(8) * pp(16)``, ``fsdp(prefetch=True) * mine.toml``, ``(S*, S, S, R) * tp``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from placeproof.core.bounds import A_COUNT, is_count
 from placeproof.core.diagnostics import Diagnostic, InputError, Place, Problems, suggestion
+from placeproof.core.modes import MODES, Mode
 from placeproof.core.strategy import Strategy, compose
 from placeproof.strategies import catalogue
 from placeproof.strategies.files import read_file
-from placeproof.strategies.template import Template, Value
+from placeproof.strategies.template import Template, Value, names_an_axis
+from placeproof.strategies.tuples import ORDER, USUAL_AXIS, placement
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -24,6 +27,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _LONGEST = 10_000
+_TUPLE = "modes are R, S, S*, M, O, of parameters, optimizer, gradients, activations: `(S*, S, S, R)`, `(S*, S, S, R, dp=8)`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +99,9 @@ class _Parser:
     def _place(self, token: _Token) -> Place:
         return Place(source="<strategy>", line=1, column=token.start + 1, length=len(token.text) or 1, text=self.text)
 
-    def _fail(self, token: _Token | None, message: str) -> None:
+    def _fail(self, token: _Token | None, message: str, help: str = "for example `zero3`, `zero1(64) * tp(8)`, `mine.toml * pp`") -> None:
         end = _Token("end", "", len(self.text))
-        self.problems.add(
-            "PP102", message, place=self._place(token or end), help="for example `zero3`, `zero1(64) * tp(8)`, `mine.toml * pp`"
-        )
+        self.problems.add("PP102", message, place=self._place(token or end), help=help)
         self.problems.raise_if_any()
 
     def _peek(self) -> _Token | None:
@@ -114,6 +116,8 @@ class _Parser:
 
     def _term(self) -> Strategy | None:
         token = self._peek()
+        if self._take("("):
+            return self._placement()
         if token is None or token.kind not in ("name", "path", "quoted"):
             self._fail(token, "expected the name of a strategy or the path of a strategy file")
             return None
@@ -127,6 +131,45 @@ class _Parser:
         if template is None:
             return None
         return template.instantiate(tuple(args), options, self.problems, places)
+
+    def _placement(self) -> Strategy:
+        """A placement as a tuple, after its first parenthesis: four modes, then the axis, whose degree may be given."""
+        modes = [self._mode()]
+        while self._take(",") and len(modes) < len(ORDER):
+            modes.append(self._mode())
+        if len(modes) < len(ORDER):
+            self._fail(self._peek(), f"a placement has {len(ORDER)} modes, and here are {len(modes)}", _TUPLE)
+        axis, degree = USUAL_AXIS, None
+        if self.tokens[self.at - 1].text == ",":
+            axis, degree = self._placed_on()
+        if not self._take(")"):
+            self._fail(self._peek(), "expected `)` after a placement's modes and its axis", _TUPLE)
+        return placement(tuple(modes), axis, degree)
+
+    def _mode(self) -> Mode:
+        token = self._peek()
+        self.at += 1
+        symbol = (token.text if token else "") + ("*" if self._take("*") else "")
+        if symbol not in MODES:
+            self._fail(token, f"`{symbol}` is no mode" if symbol else "expected a mode", _TUPLE)
+        return MODES[symbol]
+
+    def _placed_on(self) -> tuple[str, int | None]:
+        """The axis of a placement: `dp`, or `dp=8`."""
+        token = self._peek()
+        if token is None or token.kind != "name" or not names_an_axis(token.text):
+            self._fail(token, f"`{token.text}` cannot name an axis" if token else "expected the name of an axis", _TUPLE)
+        assert token is not None
+        self.at += 1
+        if not self._take("="):
+            return token.text, None
+        given = self._peek()
+        degree = self._value(given) if given is not None else None
+        if given is None or not is_count(degree):
+            self._fail(given, f"the degree of axis `{token.text}` is {A_COUNT}", _TUPLE)
+        assert isinstance(degree, int)
+        self.at += 1
+        return token.text, degree
 
     def _template(self, token: _Token) -> Template | None:
         if token.kind in ("path", "quoted"):

@@ -139,7 +139,7 @@ class Template:
                 return False
             return True
         if any(a.name == name for a in self.axes):
-            if _names_an_axis(value) or is_count(value):
+            if names_an_axis(value) or is_count(value):
                 return True
             message = f"the degree of axis `{name}` is {A_COUNT}, not {value!r}"
             if isinstance(value, str) and _WORD.fullmatch(value):
@@ -198,7 +198,7 @@ class Template:
         return f"{self.name}({', '.join(parts)})" if parts else self.name
 
 
-def _names_an_axis(value: Value) -> bool:
+def names_an_axis(value: Value) -> bool:
     """Whether a value can be the name of a mesh axis: no word of the language, no state."""
     if not isinstance(value, str) or _WORD.fullmatch(value) is None:
         return False
