@@ -29,7 +29,8 @@ _ROWS = (
     Code(
         code="PP102",
         title="malformed strategy expression",
-        meaning="A strategy expression is names (or files) joined by `*`, each with degrees and options in parentheses.",
+        meaning="A strategy expression is names (or files) joined by `*`, each with degrees and options in parentheses. A placement on one "
+        "axis may stand for a name: `(S*, S, S, R)`.",
         kind="strategy",
         example="zero3(8",
         remedy="Write `zero3`, `zero1(64) * tp(8)` or `fsdp(reshard_after_forward=false)`.",
