@@ -269,6 +269,9 @@ PROGRAMS = {
         "proved",
     ),
     "parameters that are stale by no step": (f"mesh(dp)\n{PLAIN.replace('parameters', 'stale(parameters, 0)')}", "proved"),
+    "a gradient less the same, both stale": (f"mesh(dp)\n{PLAIN}G += stale(G, 1) - stale(copy(G), 1)\n", "proved"),
+    "a gradient less the parameters, both stale": (f"mesh(dp)\n{PLAIN}G += stale(G, 1) - stale(parameters, 1)\n", "refuted"),
+    "optimizer state that is stale": (f"mesh(dp)\n{PLAIN}{UPDATE.replace('optimizer, G', 'stale(optimizer, 1), G')}", "refuted"),
     "what another forward kept, on all devices but one": (
         "mesh(dp)\nx, s = forward(parameters, data())\ny, t = forward(scale(parameters, 2), data())\ndx = loss(x)\nif rank(dp) == 0:\n"
         "    r = s\nelse:\n    r = t\nG = all_reduce(backward(parameters, r, dx), dp, op=mean)\n",

@@ -207,8 +207,8 @@ def _stale(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     if steps.number == 0:
         return value
 
-    def old(group: str, piece: Piece) -> Poly:
-        return walk.ctx.owned(group, app(f"theta.{group} before", steps, *walk.world.element(group)), piece.held)
+    def old(group: str, piece: Piece) -> Poly:  # what is equal in every step was equal then; nothing else is known of it
+        return walk.ctx.owned(group, app(f"before.{group}", steps, *walk.world.element(group), piece.body), piece.held)
 
     return value.by_group(old)
 

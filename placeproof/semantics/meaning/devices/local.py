@@ -127,9 +127,8 @@ def _stale(place: Place, call: Call, operands: list[Any]) -> Part:
     value, steps = expect(Part, operands[0]), operands[1]
     if not isinstance(steps, Fraction) or steps.denominator != 1 or steps < 0:
         raise NoMeaningError("`stale` takes a whole number of steps")
-    past = place.past[max(0, len(place.past) - 1 - int(steps))]["parameters"]
-    found = past.on(value.columns)
-    return replace(found, extent=found.extent & value.extent, group=value.group).with_(found.data, found.have & value.extent)
+    past = place.past(call, value)
+    return past[max(0, len(past) - 1 - int(steps))]
 
 
 def _random(place: Place, call: Call, operands: list[Any]) -> Array:

@@ -82,7 +82,7 @@ class Place:
         self.number = 0
         self.batch: int = 0
         self.within: int | None = None  # the micro-batch, in a loop over them
-        self.past: list[dict[str, Part]] = []
+        self.calls: list[dict[int, list[Part]]] = []  # of each step, what each call of `stale` was given, in turn
         self.stmt: Stmt | None = None
         self.read: Part | None = None  # the gradients that the last update read
         self.seen: list[dict[Any, Any]] | None = None  # where somebody wants to know: what there is after each line that is in no loop
@@ -105,6 +105,12 @@ class Place:
         assert isinstance(value, Part)
         return value
 
+    def past(self, call: Call, value: Part) -> list[Part]:
+        """What a call was given at this point of each step, the last being ``value``, that of this step."""
+        given = self.calls[-1].setdefault(id(call), [])
+        given.append(value)
+        return [step[id(call)][len(given) - 1] for step in self.calls]
+
     def gradient(self, number: int, at: tuple[int, ...]) -> Any:
         """What the last update of a device read as the gradient of an element; None where it read none."""
         if self.read is None or number not in self.read.columns.numbers:
@@ -117,7 +123,7 @@ class Place:
     def step(self, number: int) -> Waits:
         """One training step."""
         self.number = number
-        self.past.append({s: self.env[s] for s in ("parameters", "optimizer")})
+        self.calls.append({})
         self.env = {k: self._kept(k, v) for k, v in self.env.items() if k in STATES and k != "activations"}
         yield from self._body(self.world.program.body, Scope())
 
