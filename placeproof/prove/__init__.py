@@ -1,7 +1,7 @@
 """The domain-free prover: terms and claims in, verdicts out."""
 
 from placeproof.prove.claims import Equal, Equation, Given, Order
-from placeproof.prove.kernel import Budget, Proved, Refuted, Unknown, Verdict, certify, confirm, decide, induct, refute, settle
+from placeproof.prove.kernel import Budget, Proved, Refuted, Unknown, Verdict, certify, compose, confirm, decide, induct, refute, settle
 from placeproof.prove.relations import Claim, Definition, Implication, Induction, Named, Relation
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Unknown",
     "Verdict",
     "certify",
+    "compose",
     "confirm",
     "decide",
     "induct",

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from placeproof.prove.claims import Equation, Query
+from placeproof.prove.composition import Composition, by_name, fault
 from placeproof.prove.relations import Claim, Induction
 from placeproof.prove.terms.limit import TOO_LARGE, WHY, limited
 
@@ -36,7 +37,7 @@ class Budget:
 class _Sealed:
     """A verdict carries the kernel's seal; nothing else can make one."""
 
-    claim: Claim | Equation | Induction
+    claim: Claim | Equation | Induction | Composition
     seal: object = field(repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -171,6 +172,20 @@ def induct(induction: Induction, budget: Budget | None = None, solver: str = "z3
             why = f"{part.name} fails at {dict(verdict.witness)}" if isinstance(verdict, Refuted) else verdict.why  # type: ignore[call-overload]
             return Unknown(induction, _SEAL, why, suspected)
     return Proved(induction, _SEAL, f"{solver}, by induction over {induction.on}")
+
+
+def compose(claim: Composition) -> Proved | Unknown:
+    """Proved if the step is proved on some of its axes, and each derivation puts one of the others on by clauses of the rule.
+
+    That clauses keep what they say is not asked here: each is a theorem of the topic ``composition_rule``.
+    """
+    rule = by_name(claim.rule)
+    if not claim.base or not all(isinstance(verdict, Proved) for verdict in claim.base):
+        return Unknown(claim, _SEAL, "the step is not proved on the axes that it begins with")
+    for derivation in claim.derivations:
+        if (wrong := fault(derivation, rule)) is not None:
+            return Unknown(claim, _SEAL, wrong)
+    return Proved(claim, _SEAL, "rule of composition")
 
 
 def certify(claim: Claim) -> Proved | Unknown:
