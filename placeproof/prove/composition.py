@@ -86,9 +86,9 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derivation:
-    """How everything in a program lies on one axis. ``ends``: results, and what each has to be."""
+    """How everything in a program lies on an axis; on each of these alike. ``ends``: results, and what each has to be."""
 
-    axis: str
+    axes: tuple[str, ...]
     uses: tuple[Use, ...]
     ends: tuple[tuple[int, AxisType], ...]
 
@@ -111,10 +111,10 @@ def fault(derivation: Derivation, rule: Mapping[str, Clause]) -> str | None:
     uses = derivation.uses
     for number, use in enumerate(uses):
         if not all(0 <= o < len(uses) for o in use.operands) or not _allowed(number, use, uses, rule):
-            return f"{derivation.axis}, step {number}: `{use.clause}` does not give {use.gives}"
+            return f"{', '.join(derivation.axes)}: step {number}, `{use.clause}`, does not give {use.gives}"
     for number, wanted in derivation.ends:
         if not 0 <= number < len(uses) or not _within(uses[number].gives, wanted):
-            return f"{derivation.axis}: step {number} does not end as {wanted}"
+            return f"{', '.join(derivation.axes)}: step {number} does not end as {wanted}"
     return None
 
 

@@ -58,7 +58,6 @@ class Walk:
     uses: list[Use] = field(default_factory=list)
     assumed: set[str] = field(default_factory=set)
     sent: dict[tuple[str, int], list[int]] = field(default_factory=dict)
-    received: Mapping[tuple[str, int], AxisType] = field(default_factory=dict)
     waiting: list[tuple[tuple[str, int], int]] = field(default_factory=list)
     loops: list[str] = field(default_factory=list)
     released: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -78,18 +77,14 @@ class Walk:
             given = self.uses[number].gives
             if given.power or given.layout not in ((wanted.layout, ZERO) if wanted.layout == REPLICATE else (REPLICATE, SHARD, ZERO)):
                 self._fail(f"a state ends as {given} on `{self.factor}`, and is placed {wanted}")
-        return Derivation(axis=self.factor, uses=tuple(self.uses), ends=tuple(ends))
-
-    def messages(self) -> dict[tuple[str, int], AxisType]:
-        """How lies what is sent, by the axis and the way."""
-        return {key: self.uses[numbers[0]].gives for key, numbers in self.sent.items()}
+        return Derivation(axes=(self.factor,), uses=tuple(self.uses), ends=tuple(ends))
 
     def _delivered(self) -> None:
         """Tie what was received to what was sent."""
         for key, number in self.waiting:
             if key not in self.sent:
                 self._fail(f"what comes along `{key[0]}` was never sent")
-            self.uses[number] = Use(JOINED, tuple(self.sent[key]), self.uses[number].gives)
+            self.uses[number] = Use(JOINED, tuple(self.sent[key]), self.uses[self.sent[key][0]].gives)
 
     def _split(self, state: str) -> dict[str, bool]:
         """Of each group whether a state lies in parts along the axis."""
@@ -368,6 +363,8 @@ class Walk:
         if value.kind not in (*_TENSORS, STREAM):
             self._fail(f"`{call.op}` of {value.kind}")
         if not self._over(*call.axes):
+            if call.op in ("all_reduce", "reduce_scatter") and call.choice("op") == "max":
+                self._fail(f"`{call.op}` of the greatest is not linear")
             return Typed(value.kind, {g: self._apply("linear", "beside", (n,)) for g, n in value.uses.items()})
         if value.kind == STREAM and not self.axis.splits.matrices:
             self._fail(f"`{call.op}` of a stream over `{self.factor}`, whose devices have different samples")
@@ -410,12 +407,12 @@ class Walk:
         return Typed(STREAM, {"": self._apply("loss", self._of_streams(), (operands[0].uses[""],))})
 
     def _recv(self, call: Call, _operands: list[Typed]) -> Typed:
-        """What comes along another axis lies as what was sent; the walk before this one says how."""
+        """What comes along another axis lies as what was sent; how, is put in where the walk ends. Until then it is like nothing."""
         (axis,) = call.axes
         if self._over(axis):
             self._fail("a message along the axis itself")
         key = (axis, -call.steps)
-        number = self._use(JOINED, (), self.received.get(key, AxisType(ZERO)))
+        number = self._use(JOINED, (), AxisType(ZERO))
         self.waiting.append((key, number))
         return Typed(STREAM, {"": number})
 

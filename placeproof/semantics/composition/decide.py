@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -10,23 +10,36 @@ from placeproof.core.diagnostics import InputError, Place
 from placeproof.core.mesh import Axis
 from placeproof.programs import Program, read, render
 from placeproof.prove import Proved, Unknown, compose
-from placeproof.prove.composition import AxisType, Clause, Composition, Derivation
+from placeproof.prove.composition import Clause, Composition, Derivation
 from placeproof.semantics.composition.axis import NotTypedError, Walk
-from placeproof.semantics.composition.restrict import restricted
+from placeproof.semantics.composition.restrict import alike, restricted
 from placeproof.semantics.composition.rule import RULE, by_use
 from placeproof.semantics.judge.verdict import Judged, judge
+
+#: What an axis is called in the program of a factor alone.
+_ALONE = "axis"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    """What axes of a mesh that are used alike add to a step: the step on such an axis alone, beside those that it begins with, and how
+    everything lies there. ``why``: why no clause serves; ``assumed``: what clauses take for granted."""
+
+    program: Program
+    derivations: tuple[Derivation, ...] = ()
+    assumed: frozenset[str] = frozenset()
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composed:
-    """What the rule says of a step. ``why``: where it does not decide; ``base``: the step on the axes that it begins with, and its verdict;
-    ``assumed``: what clauses take for granted."""
+    """What the rule says of a step. ``why``: where it does not decide; ``base``: the verdict on the step on the axes that it begins with;
+    ``factors``: what the other axes add, with their names."""
 
     program: Program
     verdict: Proved | Unknown | None
     base: Judged | None = None
-    derivations: tuple[Derivation, ...] = ()
-    assumed: tuple[str, ...] = ()
+    factors: tuple[tuple[tuple[str, ...], Factor], ...] = ()
     why: str = ""
     place: Place | None = None
 
@@ -35,34 +48,34 @@ class Composed:
         """Whether the step trains, for all degrees."""
         return isinstance(self.verdict, Proved)
 
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What the clauses that were used take for granted."""
+        return tuple(sorted(frozenset[str]().union(*(f.assumed for _, f in self.factors))))
+
 
 def composed(program: Program, rule: tuple[Clause, ...] = RULE) -> Composed:
     """Decide a step by a rule. What the rule does not speak of is left open, with the reason; nothing is looked for."""
     if (unsaid := _outside(program)) is not None:
         return Composed(program=program, verdict=None, why=unsaid)
-    clauses = by_use(rule)
-    derivations: list[Derivation] = []
-    assumed: set[str] = set()
+    begin = [a.name for a in program.axes if a.splits.stages]
     try:
-        for axis in (a for a in program.axes if not a.splits.stages):
-            for factor in axis.factors:
-                derivation, more = _derived(program, axis, factor, clauses)
-                derivations.append(derivation)
-                assumed |= more
-        base = _base(render(replace(restricted(program, [a.name for a in program.axes if a.splits.stages]), name="base")))
-    except NotTypedError as missing:
-        return Composed(program=program, verdict=None, why=str(missing), place=missing.place)
+        factors = tuple((tuple(a.name for a in axes), _factor_of(program, axes[0], begin, rule)) for axes in alike(program, begin))
+        base = _base(_text(restricted(program, begin)))
     except (ValueError, InputError) as wrong:
-        return Composed(program=program, verdict=None, why=f"the step is none without its other axes: {wrong}")
+        return Composed(program=program, verdict=None, why=f"the step is none without some of its axes: {wrong}")
+    blocked = next(((names, f) for names, f in factors if f.why), None)
+    if blocked is not None:
+        return Composed(program=program, verdict=None, why=blocked[1].why, place=_place(program, blocked[0][0], rule))
     claim = Composition(
         name=program.name,
         base=tuple(s.verdict for s in base.settled) if base.word == "proved" else (),
         rule=rule,
-        derivations=tuple(derivations),
+        derivations=tuple(d for names, f in factors for d in _named(f, names)),
     )
     verdict = compose(claim)
     why = verdict.why if isinstance(verdict, Unknown) else ""
-    return Composed(program=program, verdict=verdict, base=base, derivations=claim.derivations, assumed=tuple(sorted(assumed)), why=why)
+    return Composed(program=program, verdict=verdict, base=base, factors=factors, why=why)
 
 
 def _outside(program: Program) -> str | None:
@@ -76,22 +89,51 @@ def _outside(program: Program) -> str | None:
     return None
 
 
-def _derived(
-    program: Program, axis: Axis, factor: str, clauses: Mapping[tuple[str, str], tuple[Clause, ...]]
-) -> tuple[Derivation, set[str]]:
-    """The derivation along one factor of an axis. How messages along other axes lie is what the walk before said."""
-    received: dict[tuple[str, int], AxisType] = {}
-    while True:
-        walk = Walk(program=program, axis=axis, factor=factor, clauses=clauses, received=received)
-        derivation = walk.derivation()
-        if (sent := walk.messages()) == received:
-            return derivation, walk.assumed
-        if received:
-            raise NotTypedError(f"a message lies otherwise on `{factor}` than what is sent in its place", None)
-        received = sent
+def _text(program: Program) -> str:
+    return render(replace(program, name="alone"))
+
+
+def _factor_of(program: Program, axis: Axis, begin: list[str], rule: tuple[Clause, ...]) -> Factor:
+    experts = [g.experts for g in program.groups if g.experts is not None and axis.splits.matrices]  # they work token by token
+    return _factor(_text(restricted(program, [axis.name, *begin, *experts], {axis.name: _ALONE})), rule)
+
+
+def _named(factor: Factor, names: tuple[str, ...]) -> Iterator[Derivation]:
+    """The derivations with the axes, or their factors, that they are of."""
+    for derivation in factor.derivations:
+        yield replace(derivation, axes=tuple(d.replace(_ALONE, n, 1) for n in names for d in derivation.axes))
+
+
+@lru_cache(maxsize=4096)
+def _factor(text: str, rule: tuple[Clause, ...]) -> Factor:
+    """What an axis adds; many steps share it."""
+    program = read(text, source="alone")
+    axis = program.axis(_ALONE)
+    assert axis is not None
+    clauses, derivations, assumed = by_use(rule), [], set[str]()
+    try:
+        for factor in axis.factors:
+            walk = Walk(program=program, axis=axis, factor=factor, clauses=clauses)
+            derivations.append(walk.derivation())
+            assumed |= walk.assumed
+    except NotTypedError as missing:
+        return Factor(program=program, why=str(missing))
+    return Factor(program=program, derivations=tuple(derivations), assumed=frozenset(assumed))
+
+
+def _place(program: Program, name: str, rule: tuple[Clause, ...]) -> Place | None:
+    """Where in the whole step no clause serves on an axis."""
+    axis = program.axis(name)
+    assert axis is not None
+    try:
+        for factor in axis.factors:
+            Walk(program=program, axis=axis, factor=factor, clauses=by_use(rule)).derivation()
+    except NotTypedError as missing:
+        return missing.place
+    return None
 
 
 @lru_cache(maxsize=1024)
 def _base(text: str) -> Judged:
     """The verdict on the step without the axes that are put on one by one; many steps share it."""
-    return judge(read(text, source="base"))
+    return judge(read(text, source="alone"))

@@ -23,7 +23,7 @@ from placeproof.semantics.judge.search import Found, allowed, batches_of, degree
 from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.run import NoMeaningError, Run
 from placeproof.semantics.meaning.script import what_differs
-from placeproof.semantics.meaning.setup import Fault, Setup
+from placeproof.semantics.meaning.setup import Fault, Setup, one_size_each
 from placeproof.semantics.meaning.world import apart_axes
 
 #: How many devices a confirming run may have, and how many that run one by one since they exchange messages or do different things.
@@ -131,7 +131,7 @@ def meshes(program: Resolved, without: frozenset[str] = frozenset(), ranges: tup
     for number, (chosen, m, (layers, units)) in enumerate(rows):
         mesh = dict(itertools.chain.from_iterable(d.items() for d in chosen))
         key = (*mesh.items(), m, layers, units)
-        if key not in seen:
+        if key not in seen and one_size_each(program, mesh):
             seen.add(key)
             steps = 2 if number in (1, 2) or len(rows) == 1 else 1  # what is left for the next step shows on any mesh of several devices
             yield Setup(mesh, m, layers, units, steps=steps, exact=False, without=without, entries=entries_of(least))

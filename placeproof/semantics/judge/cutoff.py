@@ -352,6 +352,9 @@ def _grid(program: Resolved, degree: dict[str, int], walk: _Walk, ranges: tuple[
         choices.append([degrees_by(axis, *at) for at in itertools.product(*found.values())])
         if axis.inner is not None and axis.degree is not None:
             raise _NotCoveredError(f"axis {axis.name} has a given degree and sub-groups")
+    names = [a.inner for a in program.axes if isinstance(a.inner, str)]
+    if len(names) > len(set(names)):
+        raise _NotCoveredError("sub-groups of two axes have one size")
     meshes = [dict(itertools.chain.from_iterable(d.items() for d in at)) for at in itertools.product(*choices)]
     every = list(itertools.product(meshes, batches_of(program, ranges), shapes_of(program)))
     if len(every) > MOST_RUNS:

@@ -15,7 +15,7 @@ from placeproof.programs.ranks import least_degrees
 from placeproof.semantics.encode.world import Range, World
 from placeproof.semantics.meaning.recorded import IrrationalError
 from placeproof.semantics.meaning.run import NoMeaningError, run
-from placeproof.semantics.meaning.setup import Difference, Fault, Setup, factors_of
+from placeproof.semantics.meaning.setup import Difference, Fault, Setup, factors_of, one_size_each
 from placeproof.semantics.searched import Searched, in_words
 
 #: The most devices of a mesh that is tried, and the most seconds that a search takes.
@@ -107,7 +107,7 @@ def setups(program: Resolved, without: frozenset[str] = frozenset()) -> Iterator
     sized = [(prod(mesh[a.name] for a in program.axes), mesh) for mesh in meshes]
     every = []
     for (index, (devices, mesh)), m, (layers, units) in itertools.product(enumerate(sized), batches, shapes):
-        if devices <= MOST_DEVICES:
+        if devices <= MOST_DEVICES and one_size_each(program, mesh):
             setup = Setup(mesh, m, layers, units, exact=False, without=without, entries=entries_of(least))
             every.append((devices * m * layers, devices, index, setup))
     for *_, setup in sorted(every, key=lambda e: e[:3]):

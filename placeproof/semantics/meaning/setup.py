@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from placeproof.core.mesh import Axis
+from placeproof.programs import Program
 
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.layout import Element
@@ -84,3 +86,9 @@ def factors_of(axis: Axis, setup: Setup) -> dict[str, int]:
     if size % inner:
         raise ValueError(f"sub-groups of {inner} do not divide axis {axis.name} of {size}")
     return {axis.outer_name: size // inner, axis.inner_name: inner}
+
+
+def one_size_each(program: Program, degrees: Mapping[str, int]) -> bool:
+    """Whether sub-groups whose size has one name have one size, on whatever axes they are."""
+    sizes = {(a.inner, degrees.get(a.inner_name, 1)) for a in program.axes if isinstance(a.inner, str)}
+    return len(sizes) == len({name for name, _ in sizes})
