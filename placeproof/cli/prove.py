@@ -31,6 +31,8 @@ _SUBJECT = (
 _OF_CATALOGUE = {"--catalogue", "--json"}
 _OF_TWO_STEPS = {"--against", "--without", "--from", "--world", "--profile", "--with", "--budget", "--json"}
 _OF_STEPS = {"--without", "--for-all"}
+#: Second opinions about one step.
+_OF_A_STEP = ("cutoff", "composition")
 _OF_ONE_STEP = {"--profile", "--with", "--against"}
 
 
@@ -53,8 +55,8 @@ class Options:
     with_: WithOption = None
     second_opinion: str | None = option(
         "--second-opinion",
-        "Ask cvc5 about everything that Z3 proved; or run a step on so many meshes that they prove it for all.",
-        metavar="cvc5|cutoff",
+        "Ask cvc5 about everything that Z3 proved; or run a step on so many meshes that they prove it for all; or prove it axis by axis.",
+        metavar="cvc5|cutoff|composition",
     )
     milliseconds: int = option("--budget", "Milliseconds that one query may take.", metavar="MS", default=5000, min=1)
     smtlib: Path | None = option("--smtlib", "Write every query as SMT-LIB 2, with the answer that it should get.", metavar="DIR")
@@ -147,8 +149,8 @@ def _prove_model(o: Options, subjects: Sequence[Subject], without: frozenset[str
     from placeproof.semantics.judge.model import judge_linked
     from placeproof.semantics.judge.ranges import read_ranges
 
-    if o.second_opinion == "cutoff":
-        refuse("PP207", "`cutoff` speaks of steps, and not of models", help="`--second-opinion cvc5`")
+    if o.second_opinion in _OF_A_STEP:
+        refuse("PP207", f"`{o.second_opinion}` speaks of steps, and not of models", help="`--second-opinion cvc5`")
     linked, model = judged_program(subjects[0], o.model)
     judged = judge_linked(linked, model, without=without, ranges=read_ranges(o.for_all or [], linked.step), budget=o.budget)
     for number, (_, verdict) in enumerate(judged.named if o.smtlib is not None else (), start=1):
@@ -169,8 +171,8 @@ def _check_opinion(name: str | None) -> None:
     """Refuse another opinion that cannot be had, before anything is proved."""
     from placeproof.prove.solvers.scripts import available
 
-    if name not in (None, "cvc5", "cutoff"):
-        refuse("PP207", f"there is no second opinion `{name}`", help="`cvc5`, or `cutoff`")
+    if name not in (None, "cvc5", *_OF_A_STEP):
+        refuse("PP207", f"there is no second opinion `{name}`", help="`cvc5`, `cutoff`, or `composition`")
     if name == "cvc5" and "cvc5" not in available():
         refuse("PP207", "a second opinion needs cvc5, which is not installed", help="pip install 'placeproof[cvc5]'")
 
@@ -181,6 +183,11 @@ def _opinion(o: Options, judged: Judged) -> dict[str, Any]:
         return {}
     if o.second_opinion == "cvc5":
         return {"second_opinion": _second_opinions(judged, o.budget)}
+    if o.second_opinion == "composition":
+        from placeproof.report.proof import composition
+        from placeproof.semantics.composition import composed
+
+        return {"composition": composition.data(composed(judged.program))}
     from placeproof.report.proof.cutoff import data
     from placeproof.semantics.judge.cutoff import cutoff_of
 

@@ -11,6 +11,7 @@ from placeproof import define
 from placeproof.core.diagnostics import InputError
 from placeproof.core.strategy import Strategy, compose
 from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Number, Program, Ref, Stmt, calls, statements
+from placeproof.programs.ir import expressions
 from placeproof.programs.ops import OPS
 from placeproof.semantics.lower import lower
 from placeproof.strategies import parse_strategy
@@ -70,7 +71,10 @@ def random_programs(seed: int, count: int, most: int = 4, changed: float = 0.5) 
 
 
 def _changed(random: Random, program: Program) -> Program:
-    """The program with one call changed: taken away, done twice, over other axes, another operation; or another scale; or a line less."""
+    """The program with one call changed: taken away, done twice, over other axes, another operation; or another scale; or a line less; or
+    with something done to a value where it is read."""
+    if random.random() < 0.4:
+        return _wrapped(random, program)
     every = [c for s in statements(program.body) for c in calls(s) if _touchable(c)]
     lines = [s for s in statements(program.body) if isinstance(s, Assign)]
     if not every or random.random() < 0.15:
@@ -78,6 +82,21 @@ def _changed(random: Random, program: Program) -> Program:
         return replace(program, body=_without(program.body, victim))
     call = random.choice(every)
     return replace(program, body=_with(program.body, call, _other(random, program, call)))
+
+
+def _wrapped(random: Random, program: Program) -> Program:
+    """The program with a collective of, or a scale on, some value that a line reads."""
+    states = [s for s in statements(program.body) if isinstance(s, Assign)]
+    read = [e for s in states for e in expressions(s.value) if isinstance(e, Ref) and program.axis(e.name) is None]
+    value = random.choice([e for e in read if e.name not in ("i", "microbatches") and not e.name.startswith("b_")])
+    axis = random.choice(program.axes).name
+    if random.random() < 0.2:
+        other: Expr = Call(op="scale", args=(value, Binary(op="/", left=Number(value=Fraction(1)), right=Ref(name=axis))))
+    else:
+        op = random.choice(("all_reduce", "reduce_scatter", "all_gather", "part", "broadcast"))
+        options = (("root", "owner"),) if op == "broadcast" else (("op", "mean"),) if "reduce" in op and random.random() < 0.3 else ()
+        other = Call(op=op, args=(value,), axes=(axis,), options=options)
+    return replace(program, body=_with(program.body, value, other))
 
 
 def _touchable(call: Call) -> bool:
@@ -104,7 +123,7 @@ def _other(random: Random, program: Program, call: Call) -> Expr:
     return call.args[0]
 
 
-def _with(body: tuple[Stmt, ...], victim: Call, other: Expr) -> tuple[Stmt, ...]:
+def _with(body: tuple[Stmt, ...], victim: Expr, other: Expr) -> tuple[Stmt, ...]:
     def expr(e: Expr) -> Expr:
         if e is victim:
             return other

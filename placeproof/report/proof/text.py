@@ -12,7 +12,7 @@ from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.prove import Unknown
 from placeproof.report.diagnostics import excerpt
 from placeproof.report.document import Code, Document, Lines, Notes, Section, SectionPart, Table, section
-from placeproof.report.proof import cutoff
+from placeproof.report.proof import composition, cutoff
 from placeproof.semantics import tensors
 from placeproof.semantics.judge.explain import explain
 from placeproof.semantics.judge.search import Found
@@ -41,6 +41,7 @@ def _sections(subject: str, judged: Judged, opinion: Mapping[str, Any]) -> Itera
     yield section(_counts(judged))
     yield from [second_opinion(opinion["second_opinion"])] if "second_opinion" in opinion else []
     yield from [cutoff.shown(opinion["cutoff"])] if "cutoff" in opinion else []
+    yield from [composition.shown(opinion["composition"])] if "composition" in opinion else []
 
 
 def opening(subject: str, judged: Judged) -> Section:
