@@ -196,9 +196,9 @@ class Walk:
     def _loop(self, loop: For, env: _Env) -> None:
         """A loop: what it carries has to lie after an iteration as before it. What it fills part by part is whole after it."""
         wanted: dict[tuple[tuple[str, str], str], AxisType] = {}
-        freed: set[tuple[str, str]] = set()
+        lost: set[tuple[str, str]] = set()  # what an iteration does not find as the one before it
         while True:
-            began = {k: v for k, v in env.items() if k not in freed}
+            began = {k: v for k, v in env.items() if k not in lost}
             carried = {k: v for k, v in began.items() if v.uses}
             mark = len(self.uses)
             self.released = {k: var for k, var in self.released.items() if var != loop.var}
@@ -209,17 +209,16 @@ class Walk:
             self.loops.append(loop.var)
             self._body(loop.body, began)
             self.loops.pop()
-            again = not freed.issuperset(k for k in first if k not in began)
-            freed |= {k for k in first if k not in began}
-            for key in first.keys() & began.keys():
-                again = self._carried(key, first[key], began[key], wanted) or again
-            if not again:
+            known = len(wanted)
+            more = {k for k in first if k not in began or not self._carried(k, first[k], began[k], wanted)}
+            if not more and known == len(wanted):
                 break
+            lost |= more
             self._rewind(mark)
         gone = [k for k, var in self.released.items() if var == loop.var]
         self.released = {k: var for k, var in self.released.items() if var != loop.var}
         env.clear()
-        env.update({key: self._left(loop, value) for key, value in began.items() if key not in gone})
+        env.update({key: self._left(loop, value) for key, value in began.items() if key not in gone and key not in lost})
 
     def _rewind(self, mark: int) -> None:
         """Forget what was made since."""
@@ -228,18 +227,18 @@ class Walk:
         self.sent = {key: kept for key, numbers in self.sent.items() if (kept := [n for n in numbers if n < mark])}
 
     def _carried(self, key: tuple[str, str], before: Typed, after: Typed, wanted: dict[tuple[tuple[str, str], str], AxisType]) -> bool:
-        """Tie what an iteration leaves to what the next begins with. Whether that is known only now, of what began as zero."""
+        """Tie what an iteration leaves to what the next begins with; False where these are not alike. ``wanted``: how what began as zero
+        has to begin."""
         if (before.kind, set(before.uses), before.power, before.reads) != (after.kind, set(after.uses), after.power, after.reads):
-            self._fail(f"`{key[0]}` is one thing before an iteration, and another after it")
-        again = False
+            return False
         for group, number in before.uses.items():
             start, end = self.uses[number], self.uses[after.uses[group]].gives
             if end not in (start.gives, AxisType(ZERO)) and start.gives.layout != ZERO:
-                self._fail(f"`{key[0]}` lies as {start.gives} before an iteration on `{self.factor}`, and as {end} after it")
+                return False
             if start.gives.layout == ZERO and end.layout != ZERO:
-                again, wanted[key, group] = True, end
+                wanted[key, group] = end
             self.uses[number] = Use(CARRIED, (*start.operands, after.uses[group]), start.gives)
-        return again
+        return True
 
     def _left(self, loop: For, value: Typed) -> Typed:
         """What a buffer is after a loop that filled it part by part: whole, or one part of an outer loop."""
@@ -486,7 +485,8 @@ class Walk:
     def _update(self, call: Call, operands: list[Typed]) -> tuple[Typed, Typed]:
         if [o.kind for o in operands] != [WEIGHTS, OPTIMIZER, GRADIENTS] or len({frozenset(o.uses) for o in operands}) != 1:
             self._fail(f"`{call.op}` of {', '.join(o.kind for o in operands)}")
-        only = ("element by element",)
+        other = dict(self.program.reference).get("optimizer", "elementwise") != "elementwise"
+        only = () if other or "elementwise-optimizer" in self.program.without else ("element by element",)
         made = {g: self._apply("update", "beside", tuple(o.uses[g] for o in operands), only=only) for g in operands[0].uses}
         return Typed(WEIGHTS, made), Typed(OPTIMIZER, dict(made))
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from placeproof.core.diagnostics import InputError, Place
 from placeproof.core.mesh import Axis
-from placeproof.programs import Program, read, render
+from placeproof.programs import Program, calls, read, render, statements
 from placeproof.prove import Proved, Unknown, compose
 from placeproof.prove.composition import Clause, Composition, Derivation
 from placeproof.semantics.composition.axis import NotTypedError, Walk
@@ -60,8 +60,11 @@ def composed(program: Program, rule: tuple[Clause, ...] = RULE) -> Composed:
         return Composed(program=program, verdict=None, why=unsaid)
     begin = [a.name for a in program.axes if a.splits.stages]
     try:
+        _require_no_race(program, begin, rule)
         factors = tuple((tuple(a.name for a in axes), _factor_of(program, axes[0], begin, rule)) for axes in alike(program, begin))
         base = _base(_text(restricted(program, begin)))
+    except NotTypedError as missing:
+        return Composed(program=program, verdict=None, why=str(missing), place=missing.place)
     except (ValueError, InputError) as wrong:
         return Composed(program=program, verdict=None, why=f"the step is none without some of its axes: {wrong}")
     blocked = next(((names, f) for names, f in factors if f.why), None)
@@ -82,11 +85,21 @@ def _outside(program: Program) -> str | None:
     """Why the rule does not speak of a program at all."""
     if program.tensors:
         return "the rule speaks of steps, and this is a block"
-    if program.reference or program.without:
-        return "the rule speaks of plain steps: element-wise optimizers without clipping, under all assumptions"
+    if set(dict(program.reference)) - {"optimizer"} or set(program.without) - {"elementwise-optimizer"}:
+        return "the rule speaks of plain steps: no clipping, no statistics of the batch, under all assumptions but that of optimizers"
     if any(g.tied for g in program.groups):
         return "tied weights have owners that differ from stage to stage"
     return None
+
+
+def _require_no_race(program: Program, begin: list[str], rule: tuple[Clause, ...]) -> None:
+    """Raise NotTypedError where a buffer changes while something that was started reads it. A step on some axes alone starts nothing, so
+    that the whole step is walked."""
+    if any(c.op == "start" for s in statements(program.body) for c in calls(s)):
+        axis = next((a for a in program.axes if a.name not in begin), None)
+        if axis is None:
+            raise NotTypedError("what is started on the axes that the rule begins with is left to a direct proof", None)
+        Walk(program=program, axis=axis, factor=axis.factors[0], clauses=by_use(rule)).derivation()
 
 
 def _text(program: Program) -> str:
