@@ -65,6 +65,15 @@ g = scale(g, 1 / ep)
 parameters, optimizer = update(parameters, optimizer, g)
 """,
 ]
+#: On one device the scale of every part so far is by 1.
+IN_PARTS = """
+mesh(dp)
+g = all_reduce(backward(parameters), dp)
+for u in reversed(units):
+    t[u] = g[u]
+    t = scale(t, 1 / dp)
+parameters, optimizer = update(parameters, optimizer, t)
+"""
 #: What the rule does not speak of, though it is right: a root unit that is computed apart.
 TOO_WEAK = "root=keep"
 
@@ -118,13 +127,17 @@ def test_what_is_known_to_be_wrong_is_not_proved(name: str) -> None:
     assert not composed(catalogue.read_not_equivalent(name)).proved
 
 
-@pytest.mark.parametrize("path", sorted((Path(__file__).parents[1] / "bugs").glob("*.mutant.step")), ids=lambda p: p.stem)
-def test_bugs_are_not_proved(path: Path) -> None:
+WRONG = [p for f in ("bugs/*.mutant.step", "programs/wrong/*.step") for p in sorted(Path(__file__).parents[1].glob(f))]
+
+
+@pytest.mark.parametrize("path", WRONG, ids=lambda p: p.stem)
+def test_wrong_programs_are_not_proved(path: Path) -> None:
     assert not composed(read(path.read_text(encoding="utf-8"), source=path.name)).proved
 
 
 def test_factors_that_interact_are_not_taken_apart() -> None:
-    """A scale that is right on each axis alone, and wrong on both; tied copies that are scattered before they are added."""
+    """A scale that is right on each axis alone, and wrong on both; tied copies that are scattered before they are added; and what is
+    right on one device, and counts for each part on several: a scale in a loop, or a part that is read before it is scaled."""
     sum_of_degrees = """
 mesh(dp, rep)
 splits(rep="batch")
@@ -132,7 +145,7 @@ g = scale(all_reduce(backward(parameters), dp, rep), 1 / (dp + rep - 1))
 parameters, optimizer = update(parameters, optimizer, g)
 """
     rule = catalogue.rules()["tied_copies_are_added_before_they_are_scattered"]
-    for text in (sum_of_degrees, *rule.holds, *rule.fails):
+    for text in (sum_of_degrees, IN_PARTS, IN_PARTS.replace("reversed(units)", "units"), *rule.holds, *rule.fails):
         assert not composed(read(text.lstrip(), source="own")).proved
     assert composed(read(sum_of_degrees.replace("dp + rep - 1", "dp * rep").lstrip(), source="own")).proved
 

@@ -19,6 +19,8 @@ _TENSORS = (WEIGHTS, OPTIMIZER, GRADIENTS)
 _UNCHANGED = ("copy", "cast", "to_host", "to_device", "quantize", "dequantize")
 #: Stands among what a started operation reads where one of these buffers has changed since.
 _RACED = ""
+#: What nothing may read: what an earlier iteration left, and what a loop filled in part.
+_EARLIER, _SOME = "earlier", "some"
 _EXACT = ("quantize", "dequantize")
 _MOVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "part")
 
@@ -34,13 +36,14 @@ class NotTypedError(Exception):
 @dataclass(frozen=True, slots=True)
 class Typed:
     """A value. ``uses``: of each group the number of the use that it comes from; of what has no groups, under no name. ``power``: of a
-    number, that of the axis's degree in it. ``missing``: the loop of which one iteration's part is there alone; empty if all is. ``reads``:
-    of what was started and not waited for, the buffers that may still be read."""
+    number, that of the axis's degree in it. ``missing``: the loop of which one iteration's part is there, and ``alone`` if it has no other;
+    empty if all is there. ``reads``: of what was started and not waited for, the buffers that may still be read."""
 
     kind: str
     uses: Mapping[str, int] = field(default_factory=dict)
     power: int = 0
     missing: str = ""
+    alone: bool = True
     reads: frozenset[str] = frozenset()
 
 
@@ -60,6 +63,7 @@ class Walk:
     sent: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     waiting: list[tuple[tuple[str, int], int]] = field(default_factory=list)
     loops: list[str] = field(default_factory=list)
+    within: dict[str, str | None] = field(default_factory=dict)
     released: dict[tuple[str, str], str] = field(default_factory=dict)
     place: Place | None = None
 
@@ -156,11 +160,13 @@ class Walk:
             if set(groups) - set(value.uses):
                 self._fail(f"`{target.name}` is written with a group that the value does not have")
             for group in groups:
+                one = replace(value, uses={group: value.uses[group]})
                 old = env.get((target.name, group))
-                part = missing if old is None or old.missing or old.kind != value.kind or not self._alike(old, value, group) else ""
-                env[target.name, group] = replace(value, uses={group: value.uses[group]}, missing=part)
+                whole = old is not None and not old.missing and old.kind == value.kind and self._alike(old, value, group)
+                env[target.name, group] = one if whole else _part(old, one, missing)
         else:
-            env[target.name, target.group or ""] = replace(value, missing=missing)
+            key = (target.name, target.group or "")
+            env[key] = _part(env.get(key), value, missing)
 
     def _alike(self, old: Typed, new: Typed, group: str) -> bool:
         """Whether a part is written over a whole that lies as it does, or is zero."""
@@ -197,9 +203,11 @@ class Walk:
         """A loop: what it carries has to lie after an iteration as before it. What it fills part by part is whole after it."""
         wanted: dict[tuple[tuple[str, str], str], AxisType] = {}
         lost: set[tuple[str, str]] = set()  # what an iteration does not find as the one before it
+        left: _Env = {}  # what an iteration makes, which parts of other iterations stand beside in the next
         while True:
             began = {k: v for k, v in env.items() if k not in lost}
             carried = {k: v for k, v in began.items() if v.uses}
+            began = left | began
             mark = len(self.uses)
             self.released = {k: var for k, var in self.released.items() if var != loop.var}
             for key, value in carried.items():
@@ -207,18 +215,23 @@ class Walk:
                 began[key] = replace(value, uses=own)
             first = {key: began[key] for key in carried}
             self.loops.append(loop.var)
+            self.within[loop.var] = loop.within
             self._body(loop.body, began)
             self.loops.pop()
             known = len(wanted)
             more = {k for k in first if k not in began or not self._carried(k, first[k], began[k], wanted)}
-            if not more and known == len(wanted):
+            made = {k: Typed(v.kind, missing=_EARLIER, alone=False) for k, v in began.items() if k not in env}
+            if not more and known == len(wanted) and made.keys() <= left.keys():
                 break
             lost |= more
+            left |= made
             self._rewind(mark)
         gone = [k for k, var in self.released.items() if var == loop.var]
+        before = set(env)
         self.released = {k: var for k, var in self.released.items() if var != loop.var}
         env.clear()
-        env.update({key: self._left(loop, value) for key, value in began.items() if key not in gone and key not in lost})
+        left_over = {key: self._left(loop, value) for key, value in began.items() if key not in gone and key not in lost}
+        env.update({k: replace(v, alone=k not in before) for k, v in left_over.items()})
 
     def _rewind(self, mark: int) -> None:
         """Forget what was made since."""
@@ -245,7 +258,7 @@ class Walk:
         if value.missing != loop.var:
             return value
         outer = self.loops[-1] if self.loops and loop.within is not None else ""
-        return replace(value, missing="?" if loop.start or loop.within not in (None, outer) else outer)
+        return replace(value, missing=_SOME if loop.start or loop.within not in (None, outer) else outer)
 
     def _branch(self, stmt: If, env: _Env) -> None:
         if self._over(stmt.axis):
@@ -256,8 +269,8 @@ class Walk:
         env.clear()
         for key in then.keys() & other.keys():
             one, two = then[key], other[key]
-            if one == two:
-                env[key] = one
+            if one == two or _EARLIER in (one.missing, two.missing):
+                env[key] = two if two.missing == _EARLIER else one
                 continue
             if (one.kind, set(one.uses), one.power, one.reads) != (two.kind, set(two.uses), two.power, two.reads):
                 self._fail(f"`{key[0]}` is one thing on some devices and another on others")
@@ -307,13 +320,22 @@ class Walk:
         if any(k in self.released for k in keys):
             self._fail(f"`{ref.name}` is read, and a part of it was freed")
         missing = {v.missing for v in values} - {"", *self.loops}
+        if any(v.missing and not v.alone and not self._inside(ref, v.missing) for v in values):
+            self._fail(f"`{ref.name}` is read, and parts of other iterations stand in it")
         whole = len(values) == len(self.program.groups) or ref.group is not None if kind in _TENSORS else len(values) == 1
         if missing or not whole or any(v.kind != kind for v in values):
             self._fail(f"`{ref.name}` is read, and not all of it was written")
         if kind in _TENSORS:
             reads = frozenset[str]().union(*(v.reads for v in values))
             return Typed(kind, {k[1]: v.uses[k[1]] for k, v in zip(keys, values, strict=True)}, reads=reads)
-        return replace(values[0], missing="")
+        return replace(values[0], missing="", alone=True)
+
+    def _inside(self, ref: Ref, loop: str) -> bool:
+        """Whether what is read is within the part that an iteration of a loop stands at."""
+        var = ref.index.var if ref.index is not None and not ref.index.offset else None
+        while var is not None and var != loop:
+            var = self.within.get(var)
+        return var is not None
 
     def _binary(self, expr: Binary, env: _Env) -> Typed:
         left, right = self._value(expr.left, env), self._value(expr.right, env)
@@ -494,6 +516,12 @@ class Walk:
         if operands[0].kind != OPTIMIZER:
             self._fail(f"`{call.op}` of {operands[0].kind}")
         return Typed(WEIGHTS, {g: self._apply("master", "beside", (n,)) for g, n in operands[0].uses.items()})
+
+
+def _part(old: Typed | None, value: Typed, missing: str) -> Typed:
+    """A value as a part of a buffer, which may hold others; or as all of it."""
+    alone = old is None or (old.missing == missing and old.alone)
+    return replace(value, missing=missing, alone=alone) if missing else replace(value, missing="")
 
 
 def _no_clause(walk: Walk, call: Call, _operands: list[Typed]) -> Typed:

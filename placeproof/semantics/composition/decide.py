@@ -8,13 +8,15 @@ from functools import lru_cache
 
 from placeproof.core.diagnostics import InputError, Place
 from placeproof.core.mesh import Axis
-from placeproof.programs import Program, calls, read, render, statements
+from placeproof.core.states import MODEL_STATES
+from placeproof.programs import Program, Resolved, calls, read, render, statements
 from placeproof.prove import Proved, Unknown, compose
 from placeproof.prove.composition import Clause, Composition, Derivation
 from placeproof.semantics.composition.axis import NotTypedError, Walk
 from placeproof.semantics.composition.restrict import alike, restricted
 from placeproof.semantics.composition.rule import RULE, by_use
 from placeproof.semantics.judge.verdict import Judged, judge
+from placeproof.semantics.resolve import resolve
 
 #: What an axis is called in the program of a factor alone.
 _ALONE = "axis"
@@ -58,6 +60,7 @@ def composed(program: Program, rule: tuple[Clause, ...] = RULE) -> Composed:
     """Decide a step by a rule. What the rule does not speak of is left open, with the reason; nothing is looked for."""
     if (unsaid := _outside(program)) is not None:
         return Composed(program=program, verdict=None, why=unsaid)
+    program = _placed(program)
     begin = [a.name for a in program.axes if a.splits.stages]
     try:
         _require_no_race(program, begin, rule)
@@ -90,6 +93,12 @@ def _outside(program: Program) -> str | None:
     if any(g.tied for g in program.groups):
         return "tied weights have owners that differ from stage to stage"
     return None
+
+
+def _placed(program: Program) -> Program:
+    """The program with every state placed, as lowering writes it; what a user's own leaves out is worked out."""
+    said = {p.state for p in program.placed}
+    return program if isinstance(program, Resolved) or said >= {s.name for s in MODEL_STATES} else resolve(program)
 
 
 def _require_no_race(program: Program, begin: list[str], rule: tuple[Clause, ...]) -> None:
