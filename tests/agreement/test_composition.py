@@ -87,11 +87,11 @@ def test_every_composition_of_the_catalogue_is_proved_but_for_root_units() -> No
     assert {text for text, one in found if not one.proved} == {text for text, _ in found if TOO_WEAK in text}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_compositions_are_proved_as_they_are_directly(seed: int) -> None:
     """Right ones and changed ones. Of gradients that are placed on the host in parts, and are kept whole, the rule proves more."""
     alone = 0
-    for name, made in random_programs(seed, 50):
+    for name, made in random_programs(seed, 40):
         try:
             program = read(render(made), source="random")
             direct = provable(program)

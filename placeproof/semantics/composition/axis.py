@@ -220,7 +220,7 @@ class Walk:
             self.loops.pop()
             known = len(wanted)
             more = {k for k in first if k not in began or not self._carried(k, first[k], began[k], wanted)}
-            made = {k: Typed(v.kind, missing=_EARLIER, alone=False) for k, v in began.items() if k not in env}
+            made = {k: Typed(v.kind, missing=_EARLIER, alone=False, reads=v.reads) for k, v in began.items() if k not in env}
             if not more and known == len(wanted) and made.keys() <= left.keys():
                 break
             lost |= more
@@ -520,8 +520,10 @@ class Walk:
 
 def _part(old: Typed | None, value: Typed, missing: str) -> Typed:
     """A value as a part of a buffer, which may hold others; or as all of it."""
-    alone = old is None or (old.missing == missing and old.alone)
-    return replace(value, missing=missing, alone=alone) if missing else replace(value, missing="")
+    if not missing:
+        return replace(value, missing="")
+    raced = frozenset() if old is None else old.reads & {_RACED}
+    return replace(value, missing=missing, alone=old is None or (old.missing == missing and old.alone), reads=value.reads | raced)
 
 
 def _no_clause(walk: Walk, call: Call, _operands: list[Typed]) -> Typed:
