@@ -31,6 +31,8 @@ _FUNCTIONS = {
     "sign": "(ite (> {0} 0.0) 1.0 (ite (< {0} 0.0) (- 1.0) 0.0))",
     "Abs": "(ite (>= {0} 0.0) {0} (- {0}))",
 }
+#: Those that round: integers, whatever they round.
+ROUNDED = ("floor", "ceiling")
 
 
 def outside(expr: sympy.Expr) -> sympy.Expr | None:
@@ -61,8 +63,14 @@ class _Script(Script):
     def __init__(self, claim: Claim) -> None:
         super().__init__()
         self.guarded: list[tuple[str, sympy.Expr]] = []
+        self.whole: dict[str, str] = {}
         for name in claim.integers:
-            self.claim_that(f"(is_int {self.declare(name, [])})", f"{name} is an integer")
+            real = self.declare(name, [])
+            if rounds(claim):  # what is rounded is divided as integers are
+                self.whole[name] = self.declare(f"{name} as an integer", [], "Int")
+                self.claim_that(f"(= {real} (to_real {self.whole[name]}))", f"{name} is an integer")
+            else:
+                self.claim_that(f"(is_int {real})", f"{name} is an integer")
         for named in claim.given:
             self.claim_that(self.fact(named.fact), named.name)
         self._unfold(claim)
@@ -146,7 +154,46 @@ class _Script(Script):
             return reduce(lambda a, b: f"(ite ({_ORDERS[name]} {a} {b}) {a} {b})", sorted(self.term(a) for a in expr.args))
         if name not in _FUNCTIONS:
             raise ValueError(f"outside arithmetic: {expr}")
+        if name in ROUNDED and self.whole:
+            return f"(to_real {self.integer(expr)})"
         return _FUNCTIONS[name].format(*(self.term(a) for a in expr.args[:2]))
+
+    def integer(self, expr: sympy.Expr) -> str | None:
+        """An expression as a term of integers; None if it is none for its form."""
+        if expr.is_Symbol:
+            return self.whole.get(str(expr))
+        if expr.is_Integer:
+            return str(expr) if expr >= 0 else f"(- {-expr})"
+        if expr.func.__name__ in ROUNDED:
+            return self._rounded(expr.args[0]) if expr.func.__name__ == "floor" else f"(- {self._rounded(-expr.args[0])})"
+        if expr.is_Pow and expr.exp.is_Integer and expr.exp.is_positive:
+            parts = [self.integer(expr.base)] * int(expr.exp)
+        else:
+            parts = [self.integer(a) for a in expr.args] if expr.is_Add or expr.is_Mul else [None]
+        known = [p for p in parts if p is not None]
+        return f"({'+' if expr.is_Add else '*'} {' '.join(known)})" if len(known) == len(parts) else None
+
+    def _rounded(self, expr: sympy.Expr) -> str:
+        """The greatest integer that is not above: of a quotient of integers by their division, which rounds down where it divides by more
+        than zero."""
+        import sympy
+
+        above, below = sympy.fraction(sympy.together(expr))
+        top, bottom = self.integer(above), self.integer(below)
+        if top is None or bottom is None:
+            return f"(to_int {self.term(expr)})"
+        if below.is_Integer:
+            return f"(div {top} {bottom})"
+        return f"(ite (> {bottom} 0) (div {top} {bottom}) (div (- {top}) (- {bottom})))"
+
+
+def rounds(claim: Claim) -> bool:
+    """Whether a claim, or a definition that it speaks of, rounds something."""
+    import sympy
+
+    said = [e for r in claim.relations() for e in (r.left, r.right, *r.divisors)]
+    said += [e for d in claim.definitions for e in (d.base, d.step)]
+    return any(e.has(sympy.floor, sympy.ceiling) for e in said)
 
 
 def _false(relation: Relation) -> bool:

@@ -337,14 +337,22 @@ def recursive(
 
 
 def integral(expr: sympy.Expr, integers: set[str]) -> bool:
-    """Whether an expression is an integer wherever the symbols named are: a polynomial in them with integer coefficients."""
+    """Whether an expression is an integer for its form wherever the symbols named are: a polynomial with integer coefficients in them, in
+    what is rounded, and in the greatest, the least and the absolute value of such."""
     import sympy
 
-    if expr.is_Integer:
+    if expr.is_number:
+        return bool(expr.is_Integer)
+    named = {str(s) for s in expr.free_symbols}
+    if expr.is_polynomial(*expr.free_symbols) and not expr.has(sympy.Function, sympy.Max, sympy.Min):
+        return named <= integers and all(c.is_Integer for c in sympy.Poly(expr, *sorted(expr.free_symbols, key=str)).coeffs())
+    if expr.func.__name__ in ("floor", "ceiling", "sign", "KroneckerDelta"):
         return True
-    if not {str(s) for s in expr.free_symbols} <= integers or not expr.is_polynomial():
+    if expr.is_Pow and not (expr.exp.is_Integer and expr.exp.is_nonnegative):
         return False
-    return all(c.is_Integer for c in sympy.Poly(expr, *sorted(expr.free_symbols, key=str)).coeffs())
+    parts = expr.args[:1] if expr.is_Pow else expr.args
+    composed = expr.is_Add or expr.is_Mul or expr.is_Pow or expr.func.__name__ in ("Max", "Min", "Abs")
+    return bool(composed) and all(integral(part, integers) for part in parts)
 
 
 def integer_arguments(relation: Relation, functions: Iterable[Function]) -> list[sympy.Expr]:

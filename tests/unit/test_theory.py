@@ -625,6 +625,66 @@ def test_functions_of_arithmetic_mean_the_same_everywhere(a: Fraction, b: Fracti
             assert isinstance(decide(off), Refuted)
 
 
+@pytest.mark.parametrize("divisor", [-3, -2, -1, 1, 2, 3])
+@pytest.mark.parametrize("solver", ["z3", "cvc5"])
+def test_what_is_rounded_means_the_same_to_solvers_that_divide_integers(solver: str, divisor: int) -> None:
+    if solver == "cvc5":
+        pytest.importorskip("cvc5")
+    for above in (-7, -6, 0, 5, 6):
+        given = (
+            Named(name="x", fact=Relation(x, "==", sympy.Integer(above))),
+            Named(name="y", fact=Relation(y, "==", sympy.Integer(divisor))),
+        )
+        for expr, value in ((sympy.floor(x / y), above // divisor), (sympy.ceiling((x + 1) / y), -(-(above + 1) // divisor))):
+            right = Claim(name="c", goal=Relation(expr, "==", sympy.Integer(value)), given=given, integers=("x", "y"))
+            assert isinstance(decide(right, solver=solver), Proved)
+            off = Claim(name="c", goal=Relation(expr, "==", sympy.Integer(value + 1)), given=given, integers=("x", "y"))
+            assert not isinstance(decide(off, solver=solver), Proved)
+
+
+ROUNDING: dict[str, Callable[..., Any]] = {
+    "halves": lambda n, k: floor(n / 2) + ceiling(n / 2) == n,
+    "ceiling by floor": lambda n, k: ceiling(n / k) == floor((n + k - 1) / k),
+    "less than one part more": lambda n, k: k * ceiling(n / k) < n + k,
+    "twice": lambda n, k: ceiling(ceiling(n / 2) / 2) == ceiling(n / 4),
+    "greatest and least": lambda n, k: maximum(n, k) + minimum(n, k) == n + k,
+    "by induction": lambda n, k: by_induction(triangle(n) == floor(n * (n + 1) / 2), on=n),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDING)
+def test_floors_and_ceilings_of_quotients_are_decided(name: str) -> None:
+    def right(n: Natural, k: Degree):  # type: ignore[no-untyped-def,valid-type]
+        return ROUNDING[name](n, k)
+
+    def wrong(n: Natural, k: Degree):  # type: ignore[no-untyped-def,valid-type]
+        stated = ROUNDING[name](n, k)
+        goal = stated.what.goals[0] if name == "by induction" else stated
+        return goal.left + 1 == goal.right if goal.op == "==" else goal.left + 1 < goal.right
+
+    assert check(declared(right)).verdict == "proved"
+    assert check(declared(wrong)).verdict == "refuted"
+
+
+def test_what_is_rounded_is_an_integer_and_may_be_counted_to() -> None:
+    def positive(n: Natural):  # type: ignore[no-untyped-def,valid-type]
+        return by_induction(triangle(n) >= 0, on=n)
+
+    lemma = declared(positive)
+
+    def half(n: Natural, m: Natural):  # type: ignore[no-untyped-def,valid-type]
+        to = maximum(floor(n / 2), m)
+        return holds(triangle(to) >= 0, lemmas=[lemma.at(n=to)])
+
+    assert check(declared(half)).verdict == "proved"
+
+    def quotient(n: Natural):  # type: ignore[no-untyped-def,valid-type]
+        return triangle(floor(n) / 2) >= 0
+
+    with pytest.raises(StatementError, match="has to be an integer"):
+        declared(quotient).statement()
+
+
 def test_names_that_mean_something_to_a_solver() -> None:
     names = sympy.symbols("let ite div Real f")
     goal = Relation(sympy.Add(*names), "==", sympy.Function("f")(names[0]) + names[4])

@@ -95,9 +95,9 @@ def model(script: str, milliseconds: int) -> dict[str, Fraction] | None:
     for declared in found.decls():
         if declared.arity() == 0:
             value = found[declared]
-            if not z3.is_rational_value(value):
+            if not (z3.is_rational_value(value) or z3.is_int_value(value)):
                 return None
-            values[declared.name().strip()] = Fraction(value.numerator_as_long(), value.denominator_as_long())
+            values[declared.name().strip()] = Fraction(str(value.as_fraction() if z3.is_rational_value(value) else value.as_long()))
     return values
 
 

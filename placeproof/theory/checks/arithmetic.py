@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from placeproof.prove import Budget, Claim, Induction, Proved, Refuted, Unknown, Verdict, certify, decide, induct, refute
+from placeproof.prove.arithmetic import rounds
 from placeproof.prove.exact import Point, Table, UndefinedError, drawn
 from placeproof.prove.solvers.scripts import available
 from placeproof.theory.checks.claims import claims, hypotheses, inductions
@@ -47,7 +48,11 @@ def _decided(claim: Claim | Induction, limit: Budget, solver: str, seed: int = 0
 
 
 def _or_of_integers(theorem: Theorem, claim: Any, decided: Callable[[Any], Verdict]) -> Verdict:
-    verdict, narrower = decided(claim), _of_integers(theorem, claim)
+    narrower = _of_integers(theorem, claim)
+    if rounds(claim.claim if isinstance(claim, Induction) else claim):  # which is more often decided for integers
+        verdict = decided(narrower)
+        return verdict if isinstance(verdict, Proved) or _lies_within(theorem, verdict) else decided(claim)
+    verdict = decided(claim)
     return verdict if isinstance(verdict, Proved) or narrower == claim or _lies_within(theorem, verdict) else decided(narrower)
 
 
