@@ -1,11 +1,10 @@
 """What collectives send, and what no all-reduce sends less than.
 
-Bytes are those that one device sends, unless all devices are spoken of. The formulas of the product are those of ``COLLECTIVES``.
+Bytes are those that one device sends, unless all devices are spoken of. The product's formulas are those of its table of collectives.
 """
 
 from __future__ import annotations
 
-from placeproof.collectives import COLLECTIVES
 from placeproof.theory import (
     Degree,
     Integer,
@@ -16,6 +15,7 @@ from placeproof.theory import (
     Real,
     Refuted,
     by_induction,
+    collective,
     data,
     derived,
     holds,
@@ -28,9 +28,9 @@ from placeproof.theory import (
 from .collectives import binomial_tree_takes_no_more_rounds, pow2, reached
 from .kernel import sum_of_constant_counts_points, sum_of_copies
 
-ALL_REDUCE, REDUCE_SCATTER = COLLECTIVES["all_reduce"].sent, COLLECTIVES["reduce_scatter"].sent
-ALL_GATHER, ALL_TO_ALL = COLLECTIVES["all_gather"].sent, COLLECTIVES["all_to_all"].sent
-REDUCE, BROADCAST = COLLECTIVES["reduce"].sent, COLLECTIVES["broadcast"].sent
+ALL_REDUCE, REDUCE_SCATTER = collective("all_reduce").sent, collective("reduce_scatter").sent
+ALL_GATHER, ALL_TO_ALL = collective("all_gather").sent, collective("all_to_all").sent
+REDUCE, BROADCAST = collective("reduce").sent, collective("broadcast").sent
 
 # The ring. The sum of t copies of m is what t messages of m bytes send.
 
@@ -78,11 +78,11 @@ all_reduce_sends_what_all_gather_sends.control(
 @theorem(expect=Proved(), cite="press2017tied")
 def tied_weights_cost_an_all_reduce_of_two(n: Integer, s: Real):
     """Adding the gradients of a weight that the two ends of a pipeline share sends what an all-reduce between two devices sends."""
-    return holds(COLLECTIVES["tied_reduce"].sent(n, s) == ALL_REDUCE(n, s), given=[n == 2])
+    return holds(collective("tied_reduce").sent(n, s) == ALL_REDUCE(n, s), given=[n == 2])
 
 
 tied_weights_cost_an_all_reduce_of_two.control(
-    "among all stages", lambda n, s: COLLECTIVES["tied_reduce"].sent(n, s) == ALL_REDUCE(n, s), refuted_at={"n": 4, "s": 1}
+    "among all stages", lambda n, s: collective("tied_reduce").sent(n, s) == ALL_REDUCE(n, s), refuted_at={"n": 4, "s": 1}
 )
 
 # Chains, trees, Bruck's algorithm, two levels.

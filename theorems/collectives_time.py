@@ -6,7 +6,6 @@ in each of which devices send at the same time. n is the number of devices; wher
 
 from __future__ import annotations
 
-from placeproof.collectives import COLLECTIVES
 from placeproof.theory import (
     Degree,
     Integer,
@@ -16,7 +15,10 @@ from placeproof.theory import (
     Proved,
     Real,
     Refuted,
+    algorithm,
     by_induction,
+    collective,
+    crossover,
     holds,
     recursive,
     sign,
@@ -27,35 +29,40 @@ from .collectives import pow2
 from .collectives_bytes import powers_outgrow_exponents, root_of_a_tree_sends_no_less_than_a_ring
 from .kernel import sum_of_constant_counts_points, sum_of_copies
 
-ALL_REDUCE, REDUCE_SCATTER = COLLECTIVES["all_reduce"].sent, COLLECTIVES["reduce_scatter"].sent
-ALL_GATHER, ALL_TO_ALL = COLLECTIVES["all_gather"].sent, COLLECTIVES["all_to_all"].sent
+ALL_REDUCE, REDUCE_SCATTER = collective("all_reduce").sent, collective("reduce_scatter").sent
+ALL_GATHER, ALL_TO_ALL = collective("all_gather").sent, collective("all_to_all").sent
 
-# Closed forms. That the first two, and that of the broadcast, are the sums over the rounds is proved below.
+# Closed forms of the product. That they are the sums over rounds is proved below of some, and computed in `collective_forms` of all.
 
 
 def ring(n, s, alpha, beta, gamma):
     """Seconds of a ring all-reduce of s bytes."""
-    return 2 * (n - 1) * alpha + ALL_REDUCE(n, s) * beta + REDUCE_SCATTER(n, s) * gamma
+    return algorithm("all_reduce", "ring").seconds(n=n, s=s, alpha=alpha, beta=beta, gamma=gamma)
 
 
 def halving_doubling(n, k, s, alpha, beta, gamma):
     """Seconds of Rabenseifner's all-reduce: a reduce-scatter by halving, then an all-gather by doubling."""
-    return 2 * k * alpha + ALL_REDUCE(n, s) * beta + REDUCE_SCATTER(n, s) * gamma
+    return algorithm("all_reduce", "halving_doubling").seconds(n=n, k=k, s=s, alpha=alpha, beta=beta, gamma=gamma)
 
 
 def doubling(k, s, alpha, beta, gamma):
     """Seconds of an all-reduce by recursive doubling: k rounds of the whole tensor."""
-    return k * (alpha + s * beta + s * gamma)
+    return algorithm("all_reduce", "doubling").seconds(k=k, s=s, alpha=alpha, beta=beta, gamma=gamma)
 
 
 def tree(k, s, alpha, beta, gamma):
     """Seconds of a reduce and a broadcast on a binomial tree: k rounds of the whole tensor each."""
-    return k * (alpha + s * beta + s * gamma) + k * (alpha + s * beta)
+    return algorithm("all_reduce", "tree").seconds(k=k, s=s, alpha=alpha, beta=beta, gamma=gamma)
 
 
 def scatter_gather(n, k, s, alpha, beta):
     """Seconds of van de Geijn's broadcast: a scatter on a binomial tree, then an all-gather on a ring."""
-    return (k + n - 1) * alpha + ALL_REDUCE(n, s) * beta
+    return algorithm("broadcast", "scatter_gather").seconds(n=n, k=k, s=s, alpha=alpha, beta=beta, gamma=0)
+
+
+def tree_broadcast(k, s, alpha, beta):
+    """Seconds of a broadcast on a binomial tree: k rounds of the whole tensor."""
+    return algorithm("broadcast", "tree").seconds(k=k, s=s, alpha=alpha, beta=beta, gamma=0)
 
 
 @theorem(expect=Proved(), cite="thakur2005")
@@ -153,14 +160,14 @@ def ring_is_faster_than_doubling_from_a_size_on(
     n: Degree, k: Integer, s: Real["byte"], alpha: Real["second"], beta: Positive["second / byte"], gamma: NonNegative["second / byte"]
 ):
     """For n = 2^k of 4 devices or more, a ring all-reduce is faster than recursive doubling exactly for tensors of more than
-    (2 (n - 1) - k) alpha / ((k - 2 (n - 1)/n) beta + (k - (n - 1)/n) gamma) bytes.
+    (2 (n - 1) - k) alpha / ((k - 2 (n - 1)/n) beta + (k - (n - 1)/n) gamma) bytes, which the product gives as their crossover.
 
     The difference is a positive multiple of what the size exceeds this by. To compare the formulas, n need not be 2^k.
     """
     each = (k - ALL_REDUCE(n, 1)) * beta + (k - REDUCE_SCATTER(n, 1)) * gamma
-    crossover = (2 * (n - 1) - k) * alpha / each
+    size = crossover("all_reduce", "doubling", "ring")
     gained = doubling(k, s, alpha, beta, gamma) - ring(n, s, alpha, beta, gamma)
-    return holds(gained == each * (s - crossover), each > 0, given=[k >= 2])
+    return holds(gained == each * (s - size), each > 0, size == (2 * (n - 1) - k) * alpha / each, given=[k >= 2])
 
 
 ring_is_faster_than_doubling_from_a_size_on.control(
@@ -241,8 +248,10 @@ def two_levels_save_latency_and_slow_bytes(
     So they are no slower, if links between nodes are no faster than those within. A round of the flat ring takes as long as its slowest
     message, which leaves a node.
     """
-    within = 2 * (m - 1) * alpha + (REDUCE_SCATTER(m, s) + ALL_GATHER(m, s)) * beta + REDUCE_SCATTER(m, s) * gamma
-    levels = within + ring(g, s / m, alpha_far, beta_far, gamma)
+    near, far = (algorithm("all_reduce", "hierarchical").level(number) for number in (0, 1))
+    links = ((near, alpha, beta), (far, alpha_far, beta_far))
+    levels = sum(messages * latency + sent * each + added * gamma for (messages, sent, added), latency, each in links)
+    levels = levels.where(n_0=m, n_1=g)
     saved = 2 * (m - 1) * (g * alpha_far - alpha) + ALL_REDUCE(m, s) * (beta_far - beta)
     return ring(g * m, s, alpha_far, beta_far, gamma) - levels == saved
 
@@ -269,13 +278,13 @@ def scattered_broadcast_is_faster_from_a_size_on(
     The difference is a positive multiple of what the size exceeds this by.
     """
     each = (k - ALL_REDUCE(n, 1)) * beta
-    gained = k * (alpha + s * beta) - scatter_gather(n, k, s, alpha, beta)
+    gained = tree_broadcast(k, s, alpha, beta) - scatter_gather(n, k, s, alpha, beta)
     return holds(gained == each * (s - (n - 1) * alpha / each), each > 0, given=[k >= 2])
 
 
 scattered_broadcast_is_faster_from_a_size_on.control(
     "on two devices",
-    lambda n, k, s, alpha, beta: k * (alpha + s * beta) > scatter_gather(n, k, s, alpha, beta),
+    lambda n, k, s, alpha, beta: tree_broadcast(k, s, alpha, beta) > scatter_gather(n, k, s, alpha, beta),
     refuted_at={"n": 2, "k": 1, "s": 1000, "alpha": 1, "beta": 1},
 )
 
@@ -283,14 +292,18 @@ scattered_broadcast_is_faster_from_a_size_on.control(
 @theorem(expect=Proved(), cite="bruck1997efficient")
 def bruck_all_to_all_is_faster_up_to_a_size(n: Degree, k: Integer, s: Real["byte"], alpha: Real["second"], beta: Positive["second / byte"]):
     """For n = 2^k of 4 devices or more, Bruck's all-to-all, k rounds that each send half of the s bytes that a device holds, is faster than
-    n - 1 messages, one to each other device, exactly if s is less than (n - 1 - k) alpha / ((k/2 - (n - 1)/n) beta)."""
+    n - 1 messages, one to each other device, exactly if s is less than (n - 1 - k) alpha / ((k/2 - (n - 1)/n) beta), which the product
+    gives as their crossover."""
+    pairwise, bruck = (algorithm("all_to_all", name).seconds(gamma=0) for name in ("pairwise", "bruck"))
     each = (k / 2 - ALL_TO_ALL(n, 1)) * beta
-    gained = (n - 1) * alpha + ALL_TO_ALL(n, s) * beta - k * (alpha + s / 2 * beta)
-    return holds(gained == each * ((n - 1 - k) * alpha / each - s), each > 0, given=[k >= 2])
+    size = crossover("all_to_all", "pairwise", "bruck").where(gamma=0)
+    return holds(pairwise - bruck == each * (size - s), each > 0, size == (n - 1 - k) * alpha / each, given=[k >= 2])
 
 
 bruck_all_to_all_is_faster_up_to_a_size.control(
-    "it sends less", lambda n, k, s: holds(k * s / 2 < ALL_TO_ALL(n, s), given=[k >= 2]), refuted_at={"n": 4, "k": 2, "s": 1}
+    "it sends less",
+    lambda k: holds(algorithm("all_to_all", "bruck").sent < algorithm("all_to_all", "pairwise").sent, given=[k >= 2]),
+    refuted_at={"n": 4, "k": 2, "s": 1},
 )
 
 # What does not hold of rings.

@@ -6,10 +6,9 @@ that one device sends, activations of one device's local batch.
 
 from fractions import Fraction
 
-from placeproof.collectives import COLLECTIVES
 from placeproof.core.precision import PRECISIONS
 from placeproof.core.symbols import symbol
-from placeproof.theory import Count, Degree, NonNegative, Positive, Real, Refuted, chain, derived, holds, theorem
+from placeproof.theory import Count, Degree, NonNegative, Positive, Real, Refuted, chain, collective, derived, holds, theorem
 
 
 def states(subject):
@@ -228,11 +227,11 @@ a_gigabyte_is_nearly_a_gibibyte.control(
 )
 def an_all_reduce_sends_the_tensor_to_every_device(n: Degree, s: Positive["byte"]):
     """In an all-reduce of s bytes, each of n devices sends its tensor to all others."""
-    return COLLECTIVES["all_reduce"].sent(n, s) == (n - 1) * s
+    return collective("all_reduce").sent(n, s) == (n - 1) * s
 
 
 an_all_reduce_sends_the_tensor_to_every_device.control(
-    "each sends less than 2 s", lambda n, s: COLLECTIVES["all_reduce"].sent(n, s) < 2 * s, proved=True
+    "each sends less than 2 s", lambda n, s: collective("all_reduce").sent(n, s) < 2 * s, proved=True
 )
 
 
@@ -242,20 +241,20 @@ an_all_reduce_sends_the_tensor_to_every_device.control(
 def a_hierarchical_all_reduce_sends_less(n: Degree, k: Degree, s: Positive["byte"]):
     """Of k nodes with n devices each, a reduce-scatter within nodes, an all-reduce across them and an all-gather within send less from
     a device than one ring over all."""
-    within = COLLECTIVES["reduce_scatter"].sent(n, s) + COLLECTIVES["all_gather"].sent(n, s)
-    return within + COLLECTIVES["all_reduce"].sent(k, s / n) < COLLECTIVES["all_reduce"].sent(n * k, s)
+    within = collective("reduce_scatter").sent(n, s) + collective("all_gather").sent(n, s)
+    return within + collective("all_reduce").sent(k, s / n) < collective("all_reduce").sent(n * k, s)
 
 
 a_hierarchical_all_reduce_sends_less.control(
     "they send exactly as much",
     lambda n, k, s: (
-        COLLECTIVES["reduce_scatter"].sent(n, s) + COLLECTIVES["all_gather"].sent(n, s) + COLLECTIVES["all_reduce"].sent(k, s / n)
-        == COLLECTIVES["all_reduce"].sent(n * k, s)
+        collective("reduce_scatter").sent(n, s) + collective("all_gather").sent(n, s) + collective("all_reduce").sent(k, s / n)
+        == collective("all_reduce").sent(n * k, s)
     ),
     proved=True,
 ).control(
     "what crosses nodes is at most one n-th of two tensors",
-    lambda n, k, s: COLLECTIVES["all_reduce"].sent(k, s / n) < 2 * s / n,
+    lambda n, k, s: collective("all_reduce").sent(k, s / n) < 2 * s / n,
     proved=True,
 )
 
@@ -292,7 +291,7 @@ def stage_2_sends_no_more_than_stage_1(P: Real, N: Degree, m: Count, b_theta: Re
 stage_2_sends_no_more_than_stage_1.control(
     "stage 2 has m - 1 reduce-scatters more",
     lambda P, N, m, b_g: (
-        derived("zero2 * accumulate").sent - derived("zero1 * accumulate").sent == (m - 1) * COLLECTIVES["reduce_scatter"].sent(N, P * b_g)
+        derived("zero2 * accumulate").sent - derived("zero1 * accumulate").sent == (m - 1) * collective("reduce_scatter").sent(N, P * b_g)
     ),
     proved=True,
 )

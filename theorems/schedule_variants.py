@@ -19,6 +19,7 @@ from placeproof.theory import (
     indicator,
     maximum,
     recursive,
+    schedule,
     theorem,
 )
 
@@ -131,23 +132,27 @@ def interleaved(g, p, V, t_f, t_b):
 
 
 @theorem(expect=Proved(), cite="narayanan2021megatron", level=1)
-def the_bubble_of_interleaving_is_in_pieces(g: Integer, p: Degree, V: Degree, t_f: NonNegative, t_b: NonNegative):
-    """With V pieces on p devices, and g groups of p micro-batches, the bubble is the time of p - 1 forwards and backwards of one piece.
+def the_bubble_of_interleaving_is_in_pieces(g: Integer, p: Degree, V: Degree, T_F: NonNegative, T_B: Real, T_W: Real):
+    """With V pieces on p devices, and g groups of p micro-batches whose forwards all run first, the bubble is what the product's form says
+    of interleaving without messages: the time of p - 1 forwards and backwards of one piece.
 
     A stage is v = V / p pieces, so the bubble is a v-th of that of whole stages. Each device is busy for g * V forwards and backwards of
-    pieces. Here all forwards run first; section 2.2.2 of the source gives the same bubble for its order.
+    pieces. That the order of interleaved 1F1B waits for as long is computed in `schedule_forms`.
     """
-    s = (g - 1) * V * t_f
-    forwards = a_wave_moves_one_stage_per_operation.at(n=V + p - 2, i=V - 1, s=s, r=0, t=t_f)
-    s = wave(V + p - 2, V - 1, s, 0, t_f) + (g - 1) * V * t_b
+    t_b = T_B + T_W
+    s = (g - 1) * V * T_F
+    forwards = a_wave_moves_one_stage_per_operation.at(n=V + p - 2, i=V - 1, s=s, r=0, t=T_F)
+    s = wave(V + p - 2, V - 1, s, 0, T_F) + (g - 1) * V * t_b
     backwards = a_wave_moves_one_stage_per_operation.at(n=V + p - 2, i=V - 1, s=s, r=0, t=t_b)
-    bubble = interleaved(g, p, V, t_f, t_b) - g * V * (t_f + t_b)
-    return holds(bubble == (p - 1) * (t_f + t_b), lemmas=[forwards, backwards])
+    bubble = interleaved(g, p, V, T_F, t_b) - g * V * (T_F + t_b)
+    return holds(bubble == schedule("interleaved").idle.where(T_send=0), given=[T_B + T_W >= 0], lemmas=[forwards, backwards])
 
 
 the_bubble_of_interleaving_is_in_pieces.control(
     "a micro-batch fills all pieces first, as if each had a device",
-    lambda g, p, V, t_f, t_b: interleaved(g, p, V, t_f, t_b) - g * V * (t_f + t_b) == (V - 1) * (t_f + t_b),
+    lambda g, p, V, T_F, T_B, T_W: (
+        interleaved(g, p, V, T_F, T_B + T_W) - g * V * (T_F + T_B + T_W) == schedule("interleaved").idle.where(T_send=0, p=V)
+    ),
     refuted_at={"g": 1, "p": 2, "V": 4},
 )
 

@@ -4,7 +4,6 @@ All quantities are derived from step programs: bytes that one device sends in a 
 m is named. N is the number of devices.
 """
 
-from placeproof.collectives import COLLECTIVES
 from placeproof.theory import (
     Degree,
     Integer,
@@ -14,6 +13,7 @@ from placeproof.theory import (
     Real,
     Refuted,
     chain,
+    collective,
     derived,
     holds,
     theorem,
@@ -29,7 +29,7 @@ def sent(subject):
 
 def gather(n, size):
     """Bytes that a device sends in an all-gather of some bytes over n devices."""
-    return COLLECTIVES["all_gather"].sent(n, size)
+    return collective("all_gather").sent(n, size)
 
 
 # The stages of ZeRO.

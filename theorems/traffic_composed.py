@@ -4,8 +4,20 @@ All quantities are derived from step programs: bytes that one device sends in a 
 parameters. What crosses the border of a node is what all its devices send to others; of a ring through all devices, that is what one sends.
 """
 
-from placeproof.collectives import COLLECTIVES
-from placeproof.theory import Degree, Integer, NonNegative, Positive, Proved, Real, Refuted, derived, holds, theorem, without_call
+from placeproof.theory import (
+    Degree,
+    Integer,
+    NonNegative,
+    Positive,
+    Proved,
+    Real,
+    Refuted,
+    collective,
+    derived,
+    holds,
+    theorem,
+    without_call,
+)
 
 
 def sent(subject):
@@ -15,7 +27,7 @@ def sent(subject):
 
 def gather(n, size):
     """Bytes that a device sends in an all-gather of some bytes over n devices."""
-    return COLLECTIVES["all_gather"].sent(n, size)
+    return collective("all_gather").sent(n, size)
 
 
 # Hybrid sharding. A replica has N_shard devices, and there are N_rep replicas.
@@ -189,12 +201,12 @@ def four_all_reduces_a_layer(L: Real, N: Degree, b: Real["sequence"], s: Real["t
 
     Section 3.2 of Narayanan et al. Two of them are in forward, and two in backward.
     """
-    return sent("tp") == L * 4 * COLLECTIVES["all_reduce"].sent(N, b * s * h * b_a)
+    return sent("tp") == L * 4 * collective("all_reduce").sent(N, b * s * h * b_a)
 
 
 four_all_reduces_a_layer.control(
     "there are two, those of forward",
-    lambda L, N, b, s, h, b_a: sent("tp") == L * 2 * COLLECTIVES["all_reduce"].sent(N, b * s * h * b_a),
+    lambda L, N, b, s, h, b_a: sent("tp") == L * 2 * collective("all_reduce").sent(N, b * s * h * b_a),
     refuted_at={"N": 2, "L": 1, "b": 1, "s": 1, "h": 1, "b_a": 2},
 )
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from placeproof.models.family import Family
     from placeproof.schedules import Kind, Schedule, Timetable
     from placeproof.schedules.order import Pass
+    from placeproof.schedules.schedule import Form
 
 #: Devices, micro-batches and, where they are open, chunks of the timetable that explains a schedule.
 SHOWN = {"p": 4, "m": 8, "v": 2}
@@ -96,9 +97,26 @@ def _forms(schedule: Schedule) -> Iterator[str]:
         yield f"  {form.what}: {QUANTITIES[form.what]}"
         yield f"    {form.form.text}"
         yield from ([f"    if {', '.join(c.text for c in form.when)}"] if form.when else [])
-        for theorem, _, limits in (text.partition(": ") for text in form.proved):
-            yield f"    theorem {theorem}, for all p and m" + (f"; {limits}" if limits else "")
-        yield from ([] if form.proved else ["    not proved; equal to the simulation wherever that was tried"])
+        yield from (f"    {line}" for line in _behind(schedule, form))
+
+
+def _behind(schedule: Schedule, form: Form) -> Iterator[str]:
+    """The theorems behind a form: those that are about this very form, and hold of it."""
+    from placeproof.theory.bound import behind
+    from placeproof.theory.forms import name_of
+
+    listed = {text.partition(": ")[0]: text.partition(": ")[2] for text in (*form.proved, *form.computed)}
+    general = {text.partition(": ")[0] for text in form.proved}
+    fit = behind(name_of(schedule, form), listed)
+    for theorem, holds in fit.items():
+        if not holds:
+            yield f"it is not what theorem {theorem} says: `placeproof check {theorem}`"
+        elif theorem in general:
+            yield f"theorem {theorem}, for all p and m" + (f"; {listed[theorem]}" if listed[theorem] else "")
+        else:
+            yield f"theorem {theorem}, computed" + (f" for {listed[theorem]}" if listed[theorem] else "")
+    if not general & {theorem for theorem, holds in fit.items() if holds}:
+        yield "not proved for all p and m"
 
 
 def _timetable(schedule: Schedule) -> Iterator[str]:

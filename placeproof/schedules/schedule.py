@@ -79,13 +79,15 @@ class Need:
 class Form:
     """An expression for one of :data:`QUANTITIES`, and the relations under which it is one.
 
-    ``proved``: theorems that say it for all p and m, each by its name, with a colon and what it leaves out where it says less.
+    ``proved``: theorems that say it for all p and m, each by its name, with a colon and what it leaves out where it says less;
+    ``computed``: those that hold it against the simulation at finitely many points, with a colon and which.
     """
 
     what: str
     form: Expression
     when: tuple[Expression, ...] = ()
     proved: tuple[str, ...] = ()
+    computed: tuple[str, ...] = ()
 
     def holds(self, values: Mapping[str, Number]) -> bool:
         """Whether the form speaks of these values."""

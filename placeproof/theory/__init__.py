@@ -4,6 +4,7 @@ A file of theorems imports what it needs from here. Importing it proves nothing;
 """
 
 from placeproof.theory.domains import Count, Degree, Integer, Natural, NonNegative, Positive, Real
+from placeproof.theory.forms import algorithm, collective, crossover, schedule
 from placeproof.theory.language import (
     StatementError,
     absolute,
@@ -20,6 +21,7 @@ from placeproof.theory.language import (
 )
 from placeproof.theory.statements import by_induction, derived, edited, holds, trains, without_call
 from placeproof.theory.theorem import Open, Proved, Refuted, theorem
+from placeproof.theory.work import operations, rounded, values_of
 
 __all__ = [
     "Count",
@@ -34,9 +36,12 @@ __all__ = [
     "Refuted",
     "StatementError",
     "absolute",
+    "algorithm",
     "by_induction",
     "ceiling",
     "chain",
+    "collective",
+    "crossover",
     "data",
     "derived",
     "edited",
@@ -45,10 +50,14 @@ __all__ = [
     "indicator",
     "maximum",
     "minimum",
+    "operations",
     "recursive",
+    "rounded",
+    "schedule",
     "sign",
     "term",
     "theorem",
     "trains",
+    "values_of",
     "without_call",
 ]

@@ -25,11 +25,16 @@ class StatementError(Exception):
 
 
 class Origin(NamedTuple):
-    """A derived quantity that a term is made of. ``source``: what it is derived from, whatever that is called: the text of a program."""
+    """What of the product a term is made of. ``source``: what it is derived from, whatever that is called: the text of a program.
+
+    ``about``: which of the product's own it is: ``program``, ``table NAME``, ``order NAME`` of a schedule, ``rounds NAME`` of an algorithm,
+    ``code NAME``, or ``form NAME`` of a closed form, as :mod:`placeproof.theory.forms` names it.
+    """
 
     label: str
     expr: sympy.Expr
     source: str
+    about: str = "program"
 
 
 def _operator(compute: Callable[[Any, Any], Any]) -> tuple[Callable[[Term, Number], Term], Callable[[Term, Number], Term]]:
@@ -71,6 +76,9 @@ class Term:
     __sub__, __rsub__ = _operator(operator.sub)
     __mul__, __rmul__ = _operator(operator.mul)
 
+    def __floordiv__(self, other: Number) -> Term:
+        return floor(self / other)
+
     def __rtruediv__(self, other: Number) -> Term:
         return term(other) / self
 
@@ -94,7 +102,7 @@ class Term:
         exprs = {symbol: value.expr for symbol, value in put.items()}
         inside = ", ".join(f"{name}={value.shown}" for name, value in zip(values, put.values(), strict=True))
         renamed = {sympy.Symbol(o.label): sympy.Symbol(f"{o.label} at {inside}") for o in self.origins}
-        origins = frozenset(Origin(f"{o.label} at {inside}", o.expr.xreplace(exprs), f"{o.source} at {put}") for o in self.origins)
+        origins = frozenset(Origin(f"{o.label} at {inside}", o.expr.xreplace(exprs), f"{o.source} at {put}", o.about) for o in self.origins)
         shown = self.shown.xreplace({**renamed, **{symbol: value.shown for symbol, value in put.items()}})
         divisors = tuple(d.xreplace(exprs) for d in self.divisors)
         functions = self.functions.union(*(value.functions for value in put.values()))
@@ -148,8 +156,14 @@ class Goal:
         return Relation(self.left.shown, self.op, self.right.shown)
 
     def where(self) -> dict[str, sympy.Expr]:
-        """The derived quantities that it speaks of."""
-        return {origin.label: origin.expr for origin in sorted(self.left.origins | self.right.origins, key=lambda origin: origin.label)}
+        """The derived quantities that it speaks of, by the symbols that stand for them."""
+        written = {str(s) for side in (self.left, self.right) for s in side.shown.free_symbols}
+        origins = sorted(self.left.origins | self.right.origins, key=lambda origin: origin.label)
+        return {origin.label: origin.expr for origin in origins if origin.label in written}
+
+    def origins(self) -> frozenset[Origin]:
+        """What of the product it is made of."""
+        return self.left.origins | self.right.origins
 
     def trivial(self) -> bool:
         """Whether both sides are the same text, and are derived from the same texts, whatever these are called."""
@@ -179,6 +193,15 @@ def term(value: object) -> Term:
     if isinstance(value, sympy.Expr):
         return Term(value)
     raise StatementError(f"{value!r} is no term")
+
+
+def taken(expr: sympy.Expr, label: str, source: str, about: str) -> Term:
+    """A quantity of the product as a term, which remembers what it is. Where it divides by zero it is not defined, whatever cancels."""
+    import sympy
+
+    divisors = Relation(expr, "==", expr).all_divisors()
+    origin = Origin(label, expr, source, about)
+    return Term(expr, divisors, origins=frozenset({origin}), shown=sympy.Symbol(label))
 
 
 def maximum(*values: Number) -> Term:

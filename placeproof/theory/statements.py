@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from placeproof.core.bounds import brief
 from placeproof.programs.assumptions import ASSUMPTIONS
-from placeproof.theory.language import Function, Goal, Number, Origin, StatementError, Term, integral, term
+from placeproof.theory.language import Function, Goal, Number, StatementError, Term, integral, taken, term
 
 if TYPE_CHECKING:
     import sympy
@@ -228,13 +228,14 @@ def edited(subject: str | Strategy | Template | Program, old: str, new: str, num
 class Costs:
     """What a strategy or a step program costs, as terms: the formulas that ``placeproof derive`` derives."""
 
-    def __init__(self, subject: Any, groups: bool) -> None:
+    def __init__(self, subject: Any, groups: bool, uneven: tuple[str, ...]) -> None:
         from placeproof.cost.derive import derive
 
         name, program = read_subject(subject)
-        self._name = name
-        self._text = same_text(program)
-        self._found = derive(program, groups=groups)
+        parts = f", uneven along {' and '.join(uneven)}" if uneven else ""
+        self._name = name + parts
+        self._text = same_text(program) + parts
+        self._found = derive(program, groups=groups, uneven=uneven)
 
     def memory(self, key: str = "model_states") -> Term:
         """Bytes on a device: ``parameters``, ``optimizer``, ``gradients``, ``activations``, ``model_states``, ``transient``, ``peak``,
@@ -261,19 +262,15 @@ class Costs:
         return self._of(forms[key], label or key)
 
     def _of(self, expr: sympy.Expr, key: str) -> Term:
-        import sympy
-
-        from placeproof.prove import Relation
-
-        label = f"{key}({self._name})"
-        divisors = Relation(expr, "==", expr).all_divisors()  # it is not defined where they are zero, whatever cancels later
-        origin = Origin(label, expr, f"{key} of\n{self._text}")
-        return Term(expr, divisors, origins=frozenset({origin}), shown=sympy.Symbol(label))
+        return taken(expr, f"{key}({self._name})", f"{key} of\n{self._text}", "program")
 
 
-def derived(subject: str | Strategy | Template | Program, *, groups: bool = False) -> Costs:
-    """The costs that are derived from a subject's program. Its symbols are parameters of the theorem, by their names."""
-    return Costs(subject, groups)
+def derived(subject: str | Strategy | Template | Program, *, groups: bool = False, uneven: Iterable[str] = ()) -> Costs:
+    """The costs that are derived from a subject's program. Its symbols are parameters of the theorem, by their names.
+
+    ``uneven``: axes along which a device holds a part of its own of what lies in parts, ``f_dp``, and the next device ``fnext_dp``.
+    """
+    return Costs(subject, groups, tuple(uneven))
 
 
 def _flat(goals: Iterable[Goal | Iterable[Goal]]) -> tuple[Goal, ...]:

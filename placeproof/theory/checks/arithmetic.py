@@ -242,11 +242,11 @@ def _word(verdict: Verdict) -> str:
     return "refuted" if isinstance(verdict, Refuted) or verdict.suspected else "silent"
 
 
-def sampled(theorem: Theorem, statement: Holds | ByInduction) -> Check:
-    """A proved statement holds at random exact points."""
+def sampled(theorem: Theorem, statement: Holds | ByInduction, wanted: int = SAMPLES) -> Check:
+    """A proved statement holds at random exact points, as many as are ``wanted``."""
     name, tried = "exact arithmetic", 0
     parts = claims(theorem, statement)
-    wanted = SAMPLES if theorem.domains else 1
+    wanted = wanted if theorem.domains else 1
     for values, table in Sampler(theorem, statement).points(3, TRIES):
         what = fails(parts, values, table)
         if what is not None:

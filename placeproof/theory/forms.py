@@ -1,0 +1,399 @@
+"""What the product ships in closed form, as terms of theorems: schedules of pipelines, and algorithms and amounts of collectives.
+
+Terms are in the symbols of the product's own texts: of a schedule p, m, v, d, T_F, T_B, T_W, T_FB, T_send, M_B, M_W; of an algorithm n, k,
+s, alpha, beta, gamma. Each remembers of which form it is (``Origin.about``), so that a theorem can be asked which forms it is about.
+
+A form can also be held against what it sums up: the order of a schedule's passes, run by the simulation, or an algorithm's rounds.
+``off(...)`` is by how much they differ, added up over finitely many points, and says nothing of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from placeproof.collectives import COLLECTIVES
+from placeproof.collectives import algorithms as rows
+from placeproof.collectives.passes import Terms
+from placeproof.collectives.rounds import Link
+from placeproof.core.diagnostics import InputError
+from placeproof.prove.exact import Point
+from placeproof.schedules import Schedule, Times, forms, kept_at_most, load, names, simulate, slots
+from placeproof.schedules.schedule import QUANTITIES, Form
+from placeproof.theory.language import Goal, Number, Origin, StatementError, Term, taken, term
+
+if TYPE_CHECKING:
+    from placeproof.schedules import Timetable
+
+#: Times of F, B, W, a message and an overlapping pair with which orders are run.
+TIMES = ((1, 1, 1, 0, 3), (2, 3, 1, 0, 5), (3, 1, 2, 0, 5), (1, 2, 4, 0, 6), (4, 5, 3, 1, 10), (2, 2, 1, 3, 5))
+#: M_B and M_W with which peaks are taken.
+SIZES = ((1, 0), (2, 1), (1, 1), (2, 3))
+#: What an algorithm counts.
+COUNTED = ("messages", "sent", "added")
+_RELATIONS: Mapping[str, Callable[[Term, Term], Goal]] = {
+    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<=": lambda a, b: a <= b, "<": lambda a, b: a < b,
+}  # fmt: skip
+
+
+def shipped() -> tuple[str, ...]:
+    """The names of all closed forms of schedules and algorithms that the product ships, as ``Origin.about`` says them."""
+    of_schedules = (
+        _named(name, what, number) for name in names() for what in QUANTITIES for number, _ in enumerate(forms(name, what), start=1)
+    )
+    of_algorithms = (_counted(kind, name, what) for kind, named in rows.ALGORITHMS.items() for name in named for what in COUNTED)
+    return (*of_schedules, *of_algorithms)
+
+
+def name_of(schedule: Schedule, form: Form) -> str:
+    """The name of a schedule's closed form."""
+    return _named(schedule.name, form.what, forms(schedule, form.what).index(form) + 1)
+
+
+def _named(schedule: str, what: str, number: int) -> str:
+    return f"form {what} of {schedule}" + (f", {number}" if number > 1 else "")
+
+
+def _counted(kind: str, name: str, what: str) -> str:
+    return f"form {what} of {kind} by {name}"
+
+
+# Schedules.
+
+
+class ScheduleForms:
+    """The closed forms of a schedule, and its order."""
+
+    def __init__(self, name: str) -> None:
+        self._schedule = load(name)
+
+    @property
+    def idle(self) -> Term:
+        """The longest time for which a device computes nothing in a step."""
+        return self.form("idle")
+
+    @property
+    def wait(self) -> Term:
+        """The longest time for which a device computes nothing between its first pass and its last."""
+        return self.form("wait")
+
+    @property
+    def peak(self) -> Term:
+        """The most that device d keeps of its chunks' activations, by the first of the forms."""
+        return self.form("peak")
+
+    @property
+    def messages(self) -> Term:
+        """Messages that all devices send in a step."""
+        return self.form("messages")
+
+    @property
+    def busy(self) -> Term:
+        """The time for which the device that idles longest computes."""
+        return self.form("busy")
+
+    def form(self, what: str, number: int = 1) -> Term:
+        """The ``number``-th closed form of a quantity. Raises StatementError where there is none, InputError for another quantity."""
+        return self._term(self._form(what, number), _named(self._schedule.name, what, number))
+
+    def when(self, what: str, number: int = 1) -> tuple[Goal, ...]:
+        """Under which relations the form speaks. Raises as :meth:`form`."""
+        return tuple(self._relations(self._form(what, number)))
+
+    def printed(self, what: str) -> Term:
+        """What the first of the sources prints for a quantity. Raises StatementError where none prints it."""
+        return self._term(self._printed(what), f"{_named(self._schedule.name, what, 1)}, as printed")
+
+    def printed_when(self, what: str) -> tuple[Goal, ...]:
+        """Where what is printed is said to hold. Raises as :meth:`printed`."""
+        return tuple(self._relations(self._printed(what)))
+
+    def times(self, phase: int) -> Term:
+        """How often a device runs the pattern of its ``phase``-th phase, in p, m, v and d. Raises StatementError where there is no such."""
+        import sympy
+
+        phases = self._schedule.phases
+        if not 1 <= phase <= len(phases):
+            raise StatementError(f"`{self._schedule.name}` has {len(phases)} phases, and no number {phase}")
+        expr = phases[phase - 1].times.sympy()
+        for name, value in reversed(self._schedule.let):
+            expr = expr.subs(sympy.Symbol(name), value.sympy())
+        about = f"order {self._schedule.name}"
+        return taken(self._of_chunks(expr), f"times of phase {phase}({self._schedule.name})", f"phase {phase}: {expr} of {about}", about)
+
+    def known(self) -> tuple[tuple[str, int], ...]:
+        """The quantities of which there is a closed form, each with the form's number."""
+        return tuple((what, n) for what in QUANTITIES for n in range(1, len(forms(self._schedule, what)) + 1))
+
+    def off(
+        self,
+        what: str,
+        number: int = 1,
+        *,
+        by: Number = 0,
+        anywhere: bool = False,
+        p: Iterable[int] = range(1, 5),
+        m: Iterable[int] = range(1, 10),
+    ) -> Term:
+        """By how much a form, and ``by`` more, differs from its order's simulation: the sum over p devices and m micro-batches, whatever
+        chunks, times and sizes are at hand, where the form speaks (``anywhere``: also elsewhere).
+
+        Raises StatementError where it speaks of none of these points.
+        """
+        return self._off(what, self._form(what, number), self.form(what, number), by, anywhere, tuple(p), tuple(m))
+
+    def printed_off(self, what: str, *, anywhere: bool = False, p: Iterable[int] = range(1, 5), m: Iterable[int] = range(1, 10)) -> Term:
+        """The same of what a source prints. Raises as :meth:`off` and :meth:`printed`."""
+        return self._off(what, self._printed(what), self.printed(what), 0, anywhere, tuple(p), tuple(m))
+
+    def prints(self) -> tuple[str, ...]:
+        """The quantities that a source prints."""
+        return tuple(dict.fromkeys(one.form.what for one in self._schedule.printed))
+
+    def _off(
+        self, what: str, form: Form, own: Term, by: Number, anywhere: bool, devices: tuple[int, ...], batches: tuple[int, ...]
+    ) -> Term:
+        claimed, total, tried = own + by, Fraction(0), 0
+        for values, exact in _points(self._schedule, what, devices, batches):
+            if anywhere or form.holds(values):
+                total += abs(Point({k: Fraction(v) for k, v in values.items()}).value(claimed.expr) - exact)
+                tried += 1
+        if not tried:
+            raise StatementError(f"the {what} of `{self._schedule.name}` speaks of none of these points")
+        label = f"difference of {own} and its order at {tried} points"
+        about = f"order {self._schedule.name}"
+        made = taken(term(total).expr, label, f"{label}, {claimed.expr}", about)
+        made.origins |= own.origins
+        return made
+
+    def _form(self, what: str, number: int) -> Form:
+        known = forms(self._schedule, what)
+        if not 1 <= number <= len(known):
+            raise StatementError(f"`{self._schedule.name}` has {len(known)} closed forms of `{what}`, and no number {number}")
+        return known[number - 1]
+
+    def _printed(self, what: str) -> Form:
+        for printed in self._schedule.printed:
+            if printed.form.what == what:
+                return printed.form
+        raise StatementError(f"no source prints the {what} of `{self._schedule.name}`")
+
+    def _term(self, form: Form, about: str) -> Term:
+        return taken(self._of_chunks(form.form.sympy()), about.removeprefix("form "), f"{about}: {form.form.text}", about)
+
+    def _of_chunks(self, expr: Any) -> Any:
+        import sympy
+
+        return expr if self._schedule.chunks is None else expr.subs(sympy.Symbol("v"), self._schedule.chunks)
+
+    def _relations(self, form: Form) -> Iterator[Goal]:
+        import sympy
+
+        for condition in form.when:
+            relation = condition.sympy()
+            assert isinstance(relation, sympy.core.relational.Relational)
+            left, op, right = (self._of_chunks(relation.lhs), relation.rel_op, self._of_chunks(relation.rhs))
+            yield Goal(term(left), op, term(right)) if op in _RELATIONS else Goal(term(right), {">=": "<=", ">": "<"}[op], term(left))
+
+
+def schedule(name: str) -> ScheduleForms:
+    """The closed forms of a schedule of the catalogue, or of a file. Raises InputError for another name."""
+    return ScheduleForms(name)
+
+
+def _points(
+    schedule: Schedule, what: str, devices: tuple[int, ...], batches: tuple[int, ...]
+) -> Iterator[tuple[dict[str, int | Fraction], Fraction]]:
+    """What a form speaks of at single points, and what the order gives there."""
+    for p in devices:
+        for v in (1, 2, 3) if schedule.chunks is None else (schedule.chunks,):
+            for m in batches:
+                try:
+                    schedule.counts(p, m, v)
+                except InputError:
+                    continue
+                yield from _at(schedule, what, p, m, v)
+
+
+def _at(schedule: Schedule, what: str, p: int, m: int, v: int) -> Iterator[tuple[dict[str, int | Fraction], Fraction]]:
+    counts: dict[str, int | Fraction] = {"p": p, "m": m, "v": v}
+    if what == "peak":
+        for d, order in enumerate(slots(schedule, p, m, v)):
+            for size, later in SIZES:
+                yield {**counts, "d": d, "M_B": size, "M_W": later}, kept_at_most(order, size, later)
+        return
+    for times in TIMES if what != "messages" else TIMES[:1]:
+        spent = dict(zip(("T_F", "T_B", "T_W", "T_send", "T_FB"), times, strict=True))
+        yield {**counts, **spent}, _quantity(_run(schedule, p, m, v, times), what)
+
+
+@lru_cache(maxsize=4096)
+def _run(schedule: Schedule, p: int, m: int, v: int, times: tuple[int, ...]) -> Timetable:
+    forward, backward, weight, send, pair = times
+    spent = Times(forward=forward, backward=backward, weight=weight, send=send, overlapped=pair)
+    return simulate(schedule, p=p, m=m, v=v, times=spent)
+
+
+def _quantity(table: Timetable, what: str) -> Fraction:
+    devices = range(table.p)
+    if what == "messages":
+        return Fraction(sum(table.messages(d) for d in devices))
+    if what == "busy":
+        return table.busy(max(devices, key=lambda d: (table.idle(d), -d)))
+    return max((table.idle if what == "idle" else table.wait)(d) for d in devices)
+
+
+# Collectives.
+
+
+class AlgorithmForms:
+    """The closed form of an algorithm of a collective, and its rounds. ``segments``: of a chain."""
+
+    def __init__(self, kind: str, name: str, segments: int | None) -> None:
+        known = rows.ALGORITHMS.get(kind, {})
+        if name not in known:
+            raise StatementError(f"{kind} has no algorithm `{name}`" + (f"; there are {', '.join(known)}" if known else ""))
+        self._row = known[name] if segments is None else rows.pipelined(kind, segments)
+        self._name = _counted(kind, name, "{}")
+        self._of = f"{kind} by {self._row.name}"
+
+    @property
+    def messages(self) -> Term:
+        """Messages one after the other, on links that are all alike."""
+        return self._counted("messages")
+
+    @property
+    def sent(self) -> Term:
+        """Bytes sent one after the other."""
+        return self._counted("sent")
+
+    @property
+    def added(self) -> Term:
+        """Bytes added one after the other."""
+        return self._counted("added")
+
+    def seconds(self, **values: Number) -> Term:
+        """Seconds in alpha, beta and gamma, with values in place of symbols: ``seconds(n=8)``."""
+        import sympy
+
+        parts = zip((self.messages, self.sent, self.added), ("alpha", "beta", "gamma"), strict=True)
+        expr, label = sympy.Add(*(part.expr * sympy.Symbol(unit) for part, unit in parts)), f"seconds({self._of})"
+        made = taken(expr, label, label, label)
+        made.origins = frozenset(Origin(label, expr, f"{label}, {what}", self._name.format(what)) for what in COUNTED)
+        return made.where(**values) if values else made
+
+    def level(self, number: int, of: int = 2) -> tuple[Term, Term, Term]:
+        """Messages, bytes sent and bytes added over one of several levels of links, numbered from the inside out, in n_0, n_1, k_0, k_1
+        and s. Raises StatementError for an algorithm that has no such form."""
+        import sympy
+
+        sizes, exponents = ([sympy.Symbol(f"{name}_{i}") for i in range(of)] for name in "nk")
+        levels = self._row.by_level(sizes, exponents, sympy.Symbol("s"))
+        if levels is None:
+            raise StatementError(f"{self._of} has no closed form over {of} levels")
+        return tuple(self._term(what, getattr(levels[number], what), f" over level {number}") for what in COUNTED)  # type: ignore[return-value]
+
+    def off(self, sizes: Iterable[int | tuple[int, ...]] = range(1, 18), *, by: Number = 0) -> Term:
+        """By how much the three closed forms, and messages by ``by`` more, differ from the rounds: the sum over groups of these sizes, of
+        which those count that the algorithm is for; a tuple has the sizes of levels from the inside out.
+
+        Raises StatementError where it is for none of them.
+        """
+        total, tried, extra = Fraction(0), 0, Fraction(str(term(by).expr))
+        for size in sizes:
+            levels = size if isinstance(size, tuple) else (size,)
+            if self._row.admits(levels):
+                tried += 1
+                total += _difference(self._row, levels, extra)
+        if not tried:
+            raise StatementError(f"{self._of} is for none of these groups")
+        label = f"difference of {self._of} and its rounds in {tried} groups"
+        made = taken(term(total).expr, label, f"{label}, {by} more", f"rounds {self._of}")
+        made.origins |= {Origin(f"{what}({self._of})", made.expr, self._name.format(what), self._name.format(what)) for what in COUNTED}
+        return made
+
+    def _counted(self, what: str) -> Term:
+        import sympy
+
+        if isinstance(self._row, rows.Levelled):
+            raise StatementError(f"{self._of} is for several levels; ask for each: level(0)")
+        terms = self._row.terms(*(sympy.Symbol(name) for name in "nks"))
+        return self._term(what, getattr(terms, what))
+
+    def _term(self, what: str, expr: Any, where: str = "") -> Term:
+        import sympy
+
+        return taken(sympy.sympify(expr), f"{what}({self._of}){where}", f"{self._name.format(what)}{where}", self._name.format(what))
+
+
+def algorithm(kind: str, name: str, *, segments: int | None = None) -> AlgorithmForms:
+    """An algorithm of a collective: ``algorithm("all_reduce", "ring")``. Raises StatementError for another name."""
+    return AlgorithmForms(kind, name, segments)
+
+
+def crossover(kind: str, name: str, other: str) -> Term:
+    """The bytes for which two algorithms take equally long, as the product says it. Raises StatementError for another name."""
+    import sympy
+
+    one, two = (algorithm(kind, known)._row for known in (name, other))
+    if not isinstance(one, rows.Algorithm) or not isinstance(two, rows.Algorithm):
+        raise StatementError("algorithms over several levels have no one size at which they take equally long")
+    expr = rows.crossover(one, two, *(sympy.Symbol(symbol) for symbol in ("n", "k", "alpha", "beta", "gamma")))
+    about = f"form crossover of {kind} by {name} and {other}"
+    return taken(sympy.sympify(expr), about.removeprefix("form "), about, about)
+
+
+def _difference(row: rows.Algorithm | rows.Levelled, levels: tuple[int, ...], extra: Fraction) -> Fraction:
+    """The sum of what the closed form and the rounds differ by, for links that take time for one thing alone, and for all."""
+    plan, s, total = row.plan(levels), Fraction(7), Fraction(0)
+    for alpha, beta, gamma in ((1, 0, 0), (0, 1, 0), (0, 0, 1), (5, 3, 2)):
+        links = [Link(alpha=Fraction(alpha * (i + 1)), beta=Fraction(beta * (i + 1)), ports=2) for i in range(len(levels))]
+        closed = _levels(row, levels, s)
+        claimed = sum((t.seconds(one.alpha, one.beta, Fraction(gamma)) for t, one in zip(closed, links, strict=True)), extra * alpha)
+        total += abs(claimed - plan.seconds(s, links, Fraction(gamma), _between(levels)))
+    return total
+
+
+def _levels(row: rows.Algorithm | rows.Levelled, levels: tuple[int, ...], s: Fraction) -> Sequence[Terms[Fraction]]:
+    if isinstance(row, rows.Algorithm) and len(levels) == 1:
+        return (row.at(levels[0], s),)
+    exponents = [Fraction((size - 1).bit_length()) for size in levels]
+    terms = row.by_level([Fraction(size) for size in levels], exponents, s)
+    if terms is None:
+        raise StatementError(f"{row.kind} by {row.name} has no closed form over these levels")
+    return terms
+
+
+def _between(levels: tuple[int, ...]) -> Callable[[int, int], int]:
+    """Over which level two devices send: the innermost whose block holds both."""
+
+    def between(a: int, b: int) -> int:
+        for level, size in enumerate(levels):
+            a, b = a // size, b // size
+            if a == b:
+                return level
+        return len(levels) - 1
+
+    return between
+
+
+class Amount:
+    """What one device sends in a collective, by the table."""
+
+    def __init__(self, name: str) -> None:
+        if name not in COLLECTIVES:
+            raise StatementError(f"there is no collective `{name}`; there are {', '.join(COLLECTIVES)}")
+        self._name = name
+
+    def sent(self, n: Number, s: Number) -> Term:
+        """Bytes that one device sends for a tensor of s bytes over n devices."""
+        made = term(COLLECTIVES[self._name].sent(term(n), term(s)))
+        made.origins |= {Origin(f"sent({self._name})", made.expr, f"table {self._name}", f"table {self._name}")}
+        return made
+
+
+def collective(name: str) -> Amount:
+    """The row of a collective in the table. Raises StatementError for another name."""
+    return Amount(name)
