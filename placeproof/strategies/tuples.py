@@ -22,7 +22,8 @@ def placement(modes: tuple[Mode, ...], axis: str = USUAL_AXIS, degree: int | Non
     Raises ValueError unless there is a mode for each state.
     """
     splits = SPLITS[USUAL_SPLITS.get(axis, "batch")]
-    on = Axis(name=axis, splits=splits, degree=degree)
+    # A tuple is about what is copied beside experts: where those lie, devices have samples of their own.
+    on = Axis(name=axis, splits=SPLITS["batch"] if splits.routes else splits, degree=degree)
     shown = [mode.symbol for mode in modes]
     if degree is not None or axis != USUAL_AXIS:
         shown.append(axis if degree is None else f"{axis}={degree}")

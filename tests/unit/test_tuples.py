@@ -43,6 +43,7 @@ def test_every_tuple_is_read_and_printed(axis: str) -> None:
         ("(S*, S, S, R, shard) * (R, R, R, R, rep) * (S, S, S, R, tp=4)", "zero3(dp=shard) * ddp(dp=rep) * tp(4)"),
         ("(R, R, R, S, cp) * cp", "ddp(dp=cp) * cp"),
         ("(S*, S, S, R) * checkpoint", "zero3 * checkpoint"),
+        ("(R, S, S, R, ep) * ep", "zero2(dp=ep) * ep"),
     ],
 )
 def test_a_tuple_is_lowered_to_what_the_catalogue_is_lowered_to(text: str, same: str) -> None:
