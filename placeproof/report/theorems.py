@@ -12,7 +12,7 @@ from placeproof.report.renderers import expression_latex
 from placeproof.theory.bibliography import known_to
 from placeproof.theory.checks.claims import premises
 from placeproof.theory.lock import read
-from placeproof.theory.statements import ByInduction, Statement, Trains
+from placeproof.theory.statements import OF_PROGRAMS, ByInduction, Keeps, Statement, Trains
 from placeproof.theory.theorem import Control, Refuted, Theorem
 
 
@@ -47,10 +47,8 @@ def formula(relation: Relation) -> str:
 
 def described(theorem: Theorem) -> Described:
     """Everything that can be said of a theorem without proving it. Raises StatementError or InputError if it cannot be understood."""
-    from placeproof.programs import render
-
     statement = theorem.statement()
-    goals, given = ((), ()) if isinstance(statement, Trains) else (statement.what.goals, statement.what.given)
+    goals, given = ((), ()) if isinstance(statement, OF_PROGRAMS) else (statement.what.goals, statement.what.given)
     return Described(
         theorem=theorem,
         states=statement.says,
@@ -58,7 +56,7 @@ def described(theorem: Theorem) -> Described:
         given=premises(theorem, statement),
         where={label: expr for g in (*goals, *given) for label, expr in g.where().items()},
         how=_how(statement),
-        program=render(statement.program) if isinstance(statement, Trains) else "",
+        program=_program(statement),
         expected=_expected(theorem),
         found=(read(Path(theorem.path).parent) or {}).get(theorem.id),
         sources=tuple(known_to(Path(theorem.path).parent)[key].text().replace("*", "") for key in theorem.cite),
@@ -66,8 +64,18 @@ def described(theorem: Theorem) -> Described:
     )
 
 
+def _program(statement: Statement) -> str:
+    """The text of the program that a statement is about; of several, their names."""
+    from placeproof.programs import render
+
+    if isinstance(statement, Keeps):
+        alone = len(statement.programs) == 1
+        return render(statement.programs[0][1]) if alone else "\n".join(name for name, _ in statement.programs)
+    return render(statement.program) if isinstance(statement, Trains) else ""
+
+
 def _how(statement: Statement) -> str:
-    if isinstance(statement, Trains):
+    if isinstance(statement, OF_PROGRAMS):
         return ""
     induction = [f"by induction over {statement.on}, from {statement.start}"] if isinstance(statement, ByInduction) else []
     lemmas = ", ".join(dict.fromkeys(lemma.theorem.id for lemma in statement.what.lemmas))

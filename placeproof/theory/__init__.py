@@ -19,7 +19,7 @@ from placeproof.theory.language import (
     sign,
     term,
 )
-from placeproof.theory.statements import by_induction, derived, edited, holds, trains, without_call
+from placeproof.theory.statements import by_induction, derived, edited, holds, keeps, trains, without_call
 from placeproof.theory.theorem import Open, Proved, Refuted, theorem
 from placeproof.theory.work import operations, rounded, values_of
 
@@ -48,6 +48,7 @@ __all__ = [
     "floor",
     "holds",
     "indicator",
+    "keeps",
     "maximum",
     "minimum",
     "operations",

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from placeproof.prove import Proved, Refuted, Unknown, Verdict
-from placeproof.theory.checks import arithmetic, programs
+from placeproof.theory.checks import arithmetic, conditions, programs
 from placeproof.theory.checks.claims import premises
 from placeproof.theory.checks.points import shown
 from placeproof.theory.outcome import Check, Outcome, Settings
-from placeproof.theory.statements import ByInduction, Holds, Statement, Trains
+from placeproof.theory.statements import OF_PROGRAMS, ByInduction, Holds, Keeps, Statement, Trains
 from placeproof.theory.theorem import Refuted as ExpectRefuted
 from placeproof.theory.theorem import Theorem
 
@@ -22,7 +22,13 @@ def check(theorem: Theorem, settings: Settings | None = None) -> Outcome:
     began = time.perf_counter()
     chosen = settings or Settings()
     statement = theorem.statement()
-    outcome = _program(theorem, statement, chosen) if isinstance(statement, Trains) else _arithmetic(theorem, statement, chosen)
+    match statement:
+        case Trains():
+            outcome = _program(theorem, statement, chosen)
+        case Keeps():
+            outcome = _conditions(theorem, statement, chosen)
+        case _:
+            outcome = _arithmetic(theorem, statement, chosen)
     checks = (*outcome.checks, _control_exists(theorem, outcome))
     checks = tuple(_opted_out(theorem, c) for c in checks)
     return replace(outcome, checks=checks, seconds=time.perf_counter() - began)
@@ -130,7 +136,7 @@ def check_lemma(theorem: Theorem) -> str:
     key = (theorem.path, theorem.id)
     if key not in _LEMMAS:
         statement = theorem.statement()
-        assert not isinstance(statement, Trains)
+        assert not isinstance(statement, OF_PROGRAMS)
         lemmas = statement.what.lemmas
         resting = all(check_lemma(lemma.theorem) == "proved" for lemma in lemmas)
         proved = resting and _word(arithmetic.verdicts(theorem, statement), arithmetic.certified(theorem, statement))[0] == "proved"
@@ -148,8 +154,7 @@ def _program(theorem: Theorem, statement: Trains, settings: Settings) -> Outcome
     expect = theorem.expect
     if isinstance(expect, ExpectRefuted) and judged.word == "refuted":
         broken = judged.about.condition if judged.about is not None else "nothing that has a name"
-        right = "passed" if expect.breaks == broken else "failed"
-        checks.append(Check(name="reason", standing=right, detail=f"it breaks {broken}"))  # type: ignore[arg-type]
+        checks.append(_reason(expect, broken))
     used: tuple[str, ...] = ()
     checks.append(programs.satisfiable(one))
     if judged.word == "proved":
@@ -166,6 +171,30 @@ def _program(theorem: Theorem, statement: Trains, settings: Settings) -> Outcome
         blank, verdict=judged.word, evidence=evidence, witness=one.witness(), used=used, opinion=opinion, checks=tuple(checks),
         controls=_controls(theorem, programs.control),
     )  # fmt: skip
+
+
+def _conditions(theorem: Theorem, statement: Keeps, settings: Settings) -> Outcome:
+    blank, kept = _blank(theorem, statement, statement.assuming), conditions.Conditions(theorem, statement)
+    checks = [_expected(theorem, kept.word, ""), conditions.satisfiable(kept)]
+    if isinstance(theorem.expect, ExpectRefuted) and kept.word == "refuted":
+        checks.append(_reason(theorem.expect, kept.broken))
+    used: tuple[str, ...] = ()
+    if kept.word == "proved":
+        need, used = conditions.needed(kept)
+        checks.append(need)
+    opinion: Any = "not asked"
+    if kept.word != "unknown":
+        checks.append(conditions.exact(kept))
+        opinion = _second(theorem, settings, checks, lambda: conditions.second_opinion(kept))
+    evidence = {"proved": "obligations", "refuted": "run", "unknown": ""}[kept.word]
+    return replace(
+        blank, verdict=kept.word, evidence=evidence, witness=kept.witness() if kept.word == "refuted" else {}, used=used, opinion=opinion,
+        checks=tuple(checks), controls=_controls(theorem, programs.control),
+    )  # fmt: skip
+
+
+def _reason(expect: ExpectRefuted, broken: str) -> Check:
+    return Check(name="reason", standing="passed" if expect.breaks == broken else "failed", detail=f"it breaks {broken}")
 
 
 # Both.

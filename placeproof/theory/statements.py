@@ -1,6 +1,7 @@
 """Statements: what a theorem's function returns.
 
-:func:`holds` is about arithmetic, :func:`by_induction` about every integer from a start, :func:`trains` about a step program.
+:func:`holds` is about arithmetic, :func:`by_induction` about every integer from a start, :func:`trains` about a step program,
+:func:`keeps` about the conditions of one or of several.
 """
 
 from __future__ import annotations
@@ -102,7 +103,27 @@ class Trains:
         return (f"{self.subject} trains what one device trains",)
 
 
-Statement: TypeAlias = Holds | ByInduction | Trains
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeps:
+    """Each of some step programs that keeps the conditions ``given`` keeps ``conditions``, too. ``programs``: with their names."""
+
+    programs: tuple[tuple[str, Program], ...]
+    conditions: tuple[str, ...]
+    given: tuple[str, ...]
+    assuming: tuple[str, ...]
+
+    @property
+    def says(self) -> tuple[str, ...]:
+        """The claim as text."""
+        number = len(self.programs)
+        each = self.programs[0][0] if number == 1 else f"each of {number} programs"
+        where = f" that keeps {' and '.join(self.given)}" if self.given else ""
+        return (f"{each}{where} keeps {' and '.join(self.conditions)}{', too' if self.given else ''}",)
+
+
+Statement: TypeAlias = Holds | ByInduction | Trains | Keeps
+#: Statements about programs.
+OF_PROGRAMS = (Trains, Keeps)
 
 
 def holds(*goals: Goal | Iterable[Goal], given: Iterable[Goal] = (), lemmas: Iterable[Lemma] = ()) -> Holds:
@@ -144,7 +165,7 @@ def trains(subject: str | Strategy | Template | Program, *, assuming: Iterable[s
     ``for_all``: ranges such as ``"N_dp >= 2"``. Raises InputError for a subject that cannot be read, StatementError for an unknown
     assumption.
     """
-    droppable = tuple(a.name for a in ASSUMPTIONS.values() if a.without is not None)
+    droppable = _droppable()
     chosen = None if assuming is None else tuple(assuming)
     unknown = [a for a in chosen or () if a not in droppable]
     if unknown:
@@ -152,6 +173,35 @@ def trains(subject: str | Strategy | Template | Program, *, assuming: Iterable[s
     name, program = read_subject(subject)
     made = None if chosen is None else tuple(a for a in droppable if a in chosen)
     return Trains(subject=name, program=program, assuming=made, for_all=tuple(for_all))
+
+
+def keeps(subjects: Any, *conditions: str, given: Iterable[str] = (), assuming: Iterable[str] | None = None) -> Keeps:
+    """A step program, or each of several, keeps conditions of a right step: all that they ask of it is proved.
+
+    ``subjects``: as those of :func:`trains`, or an iterable of them. ``conditions``: of ``gradient integrity``, ``state consistency`` and
+    ``step invariant``. ``given``: conditions without which nothing is said of a program. ``assuming``: None makes all assumptions. Raises
+    InputError for a subject that cannot be read, StatementError for a block, and for a name that is not known.
+    """
+    from placeproof.core.strategy import Strategy
+    from placeproof.programs import Program
+    from placeproof.semantics.encode import CONSISTENCY, GRADIENT, INVARIANT
+    from placeproof.strategies import Template
+
+    known = (GRADIENT, CONSISTENCY, INVARIANT)
+    if unknown := [c for c in (*conditions, *given) if c not in known]:
+        raise StatementError(f"`{unknown[0]}` is no condition; these are: {', '.join(known)}")
+    several = () if isinstance(subjects, str | Program | Strategy | Template) else tuple(subjects)
+    programs = tuple(read_subject(subject) for subject in several or (subjects,))
+    if blocks := [name for name, program in programs if program.tensors]:
+        raise StatementError(f"`{blocks[0]}` is a block, and these are conditions of a step")
+    if not conditions:
+        raise StatementError("name a condition: keeps(subject, 'gradient integrity')")
+    made = trains(programs[0][1], assuming=_droppable() if assuming is None else assuming).assuming
+    return Keeps(programs=programs, conditions=conditions, given=tuple(given), assuming=made or ())
+
+
+def _droppable() -> tuple[str, ...]:
+    return tuple(a.name for a in ASSUMPTIONS.values() if a.without is not None)
 
 
 def read_subject(subject: Any) -> tuple[str, Program]:

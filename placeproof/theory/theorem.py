@@ -12,7 +12,7 @@ from placeproof.core.bounds import brief, within
 from placeproof.prove.arithmetic import outside
 from placeproof.theory.domains import DOMAINS, Domain
 from placeproof.theory.language import Goal, Number, StatementError, Term, integer_arguments, integral, term
-from placeproof.theory.statements import ByInduction, Holds, Lemma, Statement, Trains, holds
+from placeproof.theory.statements import OF_PROGRAMS, ByInduction, Holds, Keeps, Lemma, Statement, Trains, holds
 
 if TYPE_CHECKING:
     from placeproof.prove import Relation
@@ -110,7 +110,7 @@ class Theorem:
 
     def elaborate(self, make: Callable[..., Any] | Statement, values: Mapping[str, Term] | None = None) -> Statement:
         """A statement over this theorem's parameters. ``make`` names those that it uses."""
-        if isinstance(make, Holds | ByInduction | Trains):
+        if isinstance(make, Holds | ByInduction | Trains | Keeps):
             return make
         import sympy
 
@@ -122,15 +122,17 @@ class Theorem:
         made = make(**symbols)
         if isinstance(made, Goal) or (isinstance(made, tuple | list) and made and all(isinstance(g, Goal) for g in made)):
             made = holds(made)
-        if not isinstance(made, Holds | ByInduction | Trains):
-            raise StatementError(f"the statement of {self.name} is {made!r}; return a relation, or holds(), by_induction() or trains()")
+        if not isinstance(made, Holds | ByInduction | Trains | Keeps):
+            raise StatementError(
+                f"the statement of {self.name} is {made!r}; return a relation, or holds(), by_induction(), trains() or keeps()"
+            )
         if values is None:
             self._closed(made)
         return made
 
     def _closed(self, statement: Statement) -> None:
         """Every symbol is a parameter, and what has to be an integer is one."""
-        if isinstance(statement, Trains):
+        if isinstance(statement, OF_PROGRAMS):
             return
         what = statement.what
         relations = [g.relation() for g in (*what.goals, *what.given)]
@@ -190,7 +192,7 @@ class Theorem:
         if not isinstance(self.expect, Proved):
             raise StatementError(f"{self.name} is not expected to be proved, and can be no lemma")
         statement = self.elaborate(self.function, {n: term(v) for n, v in values.items()})
-        if isinstance(statement, Trains):
+        if isinstance(statement, OF_PROGRAMS):
             raise StatementError(f"{self.name} is about a program, and can be no lemma")
         what = statement.what
         bounds = tuple(b for n in self.domains if (b := self.bound(n, values.get(n))) is not None)
@@ -248,7 +250,7 @@ _ARE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "because": (_is_text, "a reason in words"),
     "note": (_is_text, "words: what was tried"),
     "label": (_is_text, "a name"),
-    "make": (lambda made: callable(made) or isinstance(made, Holds | ByInduction | Trains), "a function that makes a statement"),
+    "make": (lambda made: callable(made) or isinstance(made, Holds | ByInduction | Trains | Keeps), "a function that makes a statement"),
     "witness": (_is_point, "values by parameter, of at most 1e100: {'n': 2}"),
     "refuted_at": (_is_point, "values by parameter, of at most 1e100: {'n': 2}"),
     "breaks": (lambda name: name is None or _is_text(name), "the name of a condition"),

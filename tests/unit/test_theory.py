@@ -31,6 +31,9 @@ from placeproof.prove import (
 from placeproof.prove.certificate import Certificate, checked, find
 from placeproof.prove.exact import Point, UndefinedError, drawn
 from placeproof.prove.solvers.scripts import SOLVERS
+from placeproof.semantics.judge.conditions import answered
+from placeproof.semantics.judge.confirm import DisagreementError
+from placeproof.semantics.judge.linewise import Differs
 from placeproof.theory import (
     Degree,
     Integer,
@@ -49,6 +52,7 @@ from placeproof.theory import (
     floor,
     holds,
     indicator,
+    keeps,
     maximum,
     minimum,
     recursive,
@@ -64,6 +68,7 @@ from placeproof.theory.domains import Domain
 from placeproof.theory.language import term
 from placeproof.theory.load import Loaded, _module
 from placeproof.theory.outcome import Outcome, from_data
+from placeproof.theory.statements import read_subject
 from placeproof.theory.theorem import Open, Theorem
 
 SOURCE = "rajbhandari2020zero"
@@ -132,6 +137,12 @@ def test_a_division_that_sympy_forgets_is_asked_about() -> None:
         (lambda n: trains(3), "neither a strategy"),
         (lambda n: trains(without_call("ddp", "all_gather")), "has 0 `all_gather`"),
         (lambda n: trains(edited("ddp", "nothing there", "x")), "occurs 0 times"),
+        (lambda n: keeps("ddp", "luck"), "no condition; these are: gradient integrity"),
+        (lambda n: keeps("ddp", "step invariant", given=["luck"]), "no condition"),
+        (lambda n: keeps("ddp", given=["step invariant"]), "name a condition"),
+        (lambda n: keeps("ddp", "step invariant", assuming=["luck"]), "no assumption"),
+        (lambda n: keeps(["ddp", "mlp"], "step invariant"), "`mlp` is a block"),
+        (lambda n: keeps([], "step invariant"), "neither a strategy"),
         (lambda k: k == 1, "no parameter"),
     ],
 )
@@ -422,6 +433,80 @@ def test_a_program_that_fails_for_another_reason_is_unexpected() -> None:
         outcome = check(found.control("whole", lambda: trains("zero3"), proved=True))
         assert outcome.standing == standing
         assert outcome.witness["breaks"] == "state consistency"
+
+
+# Conditions of programs.
+
+GRADIENT, CONSISTENCY, INVARIANT = "gradient integrity", "state consistency", "step invariant"
+STALE = """
+mesh(dp)
+h = backward(stale(parameters, 1))
+g = all_reduce(backward(parameters), dp, op=mean)
+parameters, optimizer = update(parameters, optimizer, g)
+"""
+
+
+def test_conditions_of_one_program_need_what_they_assume() -> None:
+    def kept():  # type: ignore[no-untyped-def]
+        return keeps("zero1", GRADIENT, assuming=made)
+
+    made = ("separable-loss", "equal-token-counts")
+    found = declared(kept).control("unreduced", lambda: keeps(without_call("zero1", "scale"), GRADIENT), breaks=GRADIENT)
+    outcome = check(found)
+    assert (outcome.verdict, outcome.hypotheses) == ("refuted", made)  # copies may begin otherwise
+    made = (*made, "equal-initial-states")
+    found._statement = None
+    outcome = check(found)
+    assert (outcome.standing, outcome.hypotheses, outcome.used) == ("proved", made, made)
+    made = (*made, "elementwise-optimizer")
+    found._statement = None
+    assert "elementwise-optimizer" in failed(check(found))["needed"]
+
+
+def test_a_condition_that_no_state_depends_on_is_refuted_by_numbers_on_the_way() -> None:
+    def kept():  # type: ignore[no-untyped-def]
+        return keeps(STALE, CONSISTENCY)
+
+    found = declared(kept, ExpectedRefuted(breaks=CONSISTENCY, because="nobody reads what it gives"))
+    outcome = check(found.control("without it", lambda: keeps("ddp", CONSISTENCY), proved=True))
+    assert outcome.standing == "refuted as expected"
+    assert "a pass reads the parameters of this step" in next(c.detail for c in outcome.checks if c.name == "exact arithmetic")
+    other = declared(kept, ExpectedRefuted(breaks=GRADIENT, because="another reason"))
+    assert failed(check(other))["reason"] == "it breaks state consistency"
+
+
+def test_of_several_programs_those_count_that_keep_what_is_given() -> None:
+    def implied():  # type: ignore[no-untyped-def]
+        return keeps(programs, INVARIANT, given=given)
+
+    unscaled, ungathered = without_call("ddp", "scale"), without_call("zero1", "all_gather")
+    given, programs = (GRADIENT, CONSISTENCY), ("ddp", unscaled, ungathered)
+    found = declared(implied).control("one alone", lambda: keeps(programs, INVARIANT, given=[CONSISTENCY]), breaks=INVARIANT)
+    outcome = check(found)
+    assert (outcome.standing, outcome.used) == ("proved", given)
+    programs = ("ddp", unscaled)  # all of which keep state consistency
+    found._statement = None
+    assert failed(check(found))["needed"] == "not needed: state consistency"
+    programs = (unscaled, ungathered)
+    found._statement = None
+    assert "0 of 2 programs" in failed(check(found))["hypotheses satisfiable"]
+
+
+def test_a_control_about_conditions_fails_where_it_breaks_another_one() -> None:
+    def trained():  # type: ignore[no-untyped-def]
+        return trains("ddp", assuming=["separable-loss", "equal-token-counts", "equal-initial-states"])
+
+    found = declared(trained).control("unscaled", lambda: keeps(without_call("ddp", "scale"), GRADIENT), breaks=CONSISTENCY)
+    assert failed(check(found)) == {"unscaled": "refuted, breaking gradient integrity; it should break state consistency"}
+    right = declared(trained).control("unscaled", lambda: keeps(without_call("ddp", "scale"), GRADIENT), breaks=GRADIENT)
+    assert check(right).standing == "proved"
+
+
+def test_numbers_that_deny_a_proved_condition_are_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    differs = Differs(3, "its copy", {"dp": 1}, None)
+    monkeypatch.setattr("placeproof.semantics.judge.conditions.sides", lambda run, obligation: differs)
+    with pytest.raises(DisagreementError, match="in line 3, `its copy` on dp = 1 is not what the proof takes it to be"):
+        answered(read_subject("ddp")[1])
 
 
 # Functions and induction.

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, TypeAlias
 from zlib import crc32
 
 import numpy as np
 
+from placeproof.prove.claims import Equal, Equation
 from placeproof.prove.terms import App, Fn, Greatest, Index, Lam, Paren, Poly, Sum, Sym, Var
 from placeproof.prove.terms.nodes import Argument, Atom, Mono
-from placeproof.semantics.encode import Line
+from placeproof.semantics.encode import Line, Obligation
 from placeproof.semantics.encode.values import Scalar, Tensor, Value
 from placeproof.semantics.encode.world import ELEMENT
 from placeproof.semantics.meaning import optimizer
@@ -49,8 +50,17 @@ class Differs:
         """In words."""
         where = f"in line {self.line}" if self.line else "on the way"
         what = f"{in_words(self.element)} of `{self.name}`" if self.element else f"`{self.name}`"
-        device = ", ".join(f"{f} = {n}" for f, n in self.device.items()) or "the device"
-        return f"{where}, {what} on {device} is not what the proof takes it to be"
+        return f"{where}, {what} on {self._where} is not what the proof takes it to be"
+
+    @property
+    def sides(self) -> str:
+        """In words, of an obligation."""
+        of = f" for {in_words(self.element)}" if self.element else ""
+        return f"it does not hold{of} on {self._where} that {self.name}"
+
+    @property
+    def _where(self) -> str:
+        return ", ".join(f"{f} = {n}" for f, n in self.device.items()) or "the device"
 
 
 class _NoNumberError(Exception):
@@ -78,6 +88,23 @@ def compared(run: Run, lines: tuple[Line, ...]) -> Differs | int:
     return count
 
 
+def sides(run: Run, obligation: Obligation) -> Differs | int:
+    """Where the two sides of an obligation are different numbers, or how many were compared: none where a side has no number.
+
+    ``run``: after its first step. What nobody knows may be any number; so a side that depends on it is not the other one.
+    """
+    count, numbers = 0, _Numbers(run)
+    group = next((g for g in numbers.groups if f"({g})" in obligation.name), "all")
+    if group not in numbers.groups:
+        return 0
+    for place in run.places:
+        found = numbers.sides(place, obligation.claim, group)
+        if isinstance(found, tuple):
+            return Differs(obligation.place.line if obligation.place else None, obligation.name, *found)
+        count += found
+    return count
+
+
 class _Numbers:
     """What the functions of an encoding are in a run."""
 
@@ -89,7 +116,29 @@ class _Numbers:
         self.known: dict[str, Array] = {}  # what factors are, on the devices and for the elements at hand
         self.known_of: dict[tuple[int, Columns | None], dict[str, Array]] = {}
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups whose elements the run numbers."""
+        return tuple(self._numbers)
+
     # Comparing.
+
+    def sides(self, place: Place, claim: Equation, group: str) -> int | tuple[dict[str, int], Element | None]:
+        """How many numbers of a group's elements were compared, or a device, and an element, at which the two sides differ."""
+        self.place, self.group = place, group
+        columns = self.world.columns(tuple(n for n, e in enumerate(self.world.elements) if self.layout.group_of(e) == group))
+        points = {f"d.{f}": n[..., None, None] for f, n in place.mesh.at.items()}
+        points |= dict(zip(_ELEMENT, self.named[columns.index].T[..., None], strict=True))
+        self.known = self.known_of.setdefault((id(place), columns), {})
+        try:
+            left, right = self.poly(claim.left, points), self.poly(claim.right, points)
+            there = [self.index(g.left, points) == self.index(g.right, points) for g in claim.given if isinstance(g, Equal)]
+        except (_NoNumberError, ZeroDivisionError):
+            return 0
+        shape = (*place.mesh.shape, len(columns), 2)
+        asked = np.broadcast_to(reduce(np.logical_and, there, np.array(True)), (*shape[:-1], 1))[..., 0]
+        wrong = np.argwhere(asked & np.broadcast_to(left != right, shape).any(axis=-1))
+        return (self._device(wrong[0]), columns.elements[int(wrong[0][-1])]) if len(wrong) else int(asked.sum())
 
     def compare(self, place: Place, value: Tensor | Scalar, held: Any) -> int | tuple[dict[str, int], Element | None]:
         """How many numbers were compared, or a device, and an element, at which they differ."""
@@ -276,13 +325,13 @@ class _Numbers:
             raise _NoNumberError(atom.name)
         args = [self.poly(a, points) if isinstance(a, Poly) else self.index(a, points) for a in atom.args if not isinstance(a, Lam)]
         name, _, group = atom.name.partition(".")
-        if name.startswith("unknown"):
+        if name.startswith("unknown") or name == "before":
             return self._any(atom.name, args)
         if name in ("theta", "omega", "g") and group in self._numbers:
             return self._of_element(name, group, atom.args, args)
         if name in ("tokens", "statistic"):
             return self.world.scalars(name, 0)[self._sample(args)]
-        if name == "new parameters" and len(args) == 3 and optimizer.kind(self.world) == "elementwise":
+        if name in ("new parameters", "new optimizer") and len(args) == 3 and optimizer.kind(self.world) == "elementwise":
             theta, omega, gradient = np.broadcast_arrays(*args)
             states = theta, np.stack([omega, np.zeros_like(omega)], axis=-1), gradient
             return optimizer.step(self.world, self.run.truth.columns, states, None, None, None)[0]

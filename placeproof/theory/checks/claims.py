@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placeproof.prove import Claim, Definition, Induction, Named
 from placeproof.theory.language import definitions
-from placeproof.theory.statements import ByInduction, Holds, Statement, Trains
+from placeproof.theory.statements import ByInduction, Holds, Keeps, Statement, Trains
 from placeproof.theory.theorem import Theorem
 
 #: What a program's statement takes for granted that tells no assumptions; which they are is known once it is proved.
@@ -50,6 +50,8 @@ def known_definitions(statement: Holds | ByInduction) -> tuple[Definition, ...]:
 
 def premises(theorem: Theorem, statement: Statement) -> tuple[str, ...]:
     """What a statement takes for granted, by name: hypotheses, or of a program, assumptions and ranges of degrees."""
+    if isinstance(statement, Keeps):
+        return statement.assuming
     if isinstance(statement, Trains):
         return (*(AS_NEEDED if statement.assuming is None else statement.assuming), *statement.for_all)
     return tuple(h.name for h in hypotheses(theorem, statement))

@@ -16,9 +16,10 @@ from placeproof.semantics.judge.ranges import Range, read_ranges
 from placeproof.semantics.judge.search import search
 from placeproof.semantics.judge.verdict import Judged, judge
 from placeproof.semantics.searched import Searched, in_words
+from placeproof.theory.checks import conditions
 from placeproof.theory.language import StatementError
 from placeproof.theory.outcome import Check
-from placeproof.theory.statements import Trains
+from placeproof.theory.statements import OF_PROGRAMS, Keeps, Trains
 from placeproof.theory.theorem import LEVELS, SECOND_OPINION, Control, Theorem
 
 #: Seconds that a proved program is run on small meshes.
@@ -180,8 +181,10 @@ def brittle(programs: Programs, seeds: int) -> Check:
 def control(theorem: Theorem, control: Control) -> Check:
     """A control is refuted for the condition that it names, or proved if it says so."""
     statement = theorem.elaborate(control.make)
-    if not isinstance(statement, Trains):
+    if not isinstance(statement, OF_PROGRAMS):
         raise StatementError(f"the control `{control.label}` of {theorem.name} is not about a program, and the theorem is")
+    if isinstance(statement, Keeps):
+        return conditions.control(theorem, control, statement)
     programs = Programs(theorem, statement)
     judged = programs.under(programs.most)
     if control.proved:

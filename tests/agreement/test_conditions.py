@@ -1,0 +1,31 @@
+"""Two conditions against the third: of the catalogue's compositions, and of what breaks their programs."""
+
+from __future__ import annotations
+
+import pytest
+from compositions import mutants
+
+from placeproof.programs import Program
+from placeproof.prove import Proved, settle
+from placeproof.semantics.catalogue import compositions
+from placeproof.semantics.encode import CONSISTENCY, GRADIENT, INVARIANT, encode
+from placeproof.semantics.resolve import resolve
+
+PAIRS = {text: program for text, program in compositions(2) if isinstance(program, Program)}
+
+
+def kept(program: Program) -> set[str]:
+    """The conditions all of whose obligations are proved."""
+    obligations = encode(resolve(program)).obligations
+    broken = {o.condition for o in obligations if not isinstance(settle(o.claim), Proved)}
+    return {GRADIENT, CONSISTENCY, INVARIANT} - broken
+
+
+@pytest.mark.parametrize("text", PAIRS)
+def test_a_step_is_right_where_it_keeps_both_conditions_and_nowhere_else(text: str) -> None:
+    program = PAIRS[text]
+    assert kept(program) == {GRADIENT, CONSISTENCY, INVARIANT}
+    for name, changed in mutants(program):
+        conditions = kept(changed)
+        assert (INVARIANT in conditions) is ({GRADIENT, CONSISTENCY} <= conditions), name
+        assert INVARIANT not in conditions, name
