@@ -6,8 +6,11 @@ A file of theorems imports what it needs from here. Importing it proves nothing;
 from placeproof.theory.domains import Count, Degree, Integer, Natural, NonNegative, Positive, Real
 from placeproof.theory.forms import algorithm, collective, crossover, schedule
 from placeproof.theory.language import (
+    GB,
+    GiB,
     StatementError,
     absolute,
+    byte,
     ceiling,
     chain,
     data,
@@ -16,16 +19,20 @@ from placeproof.theory.language import (
     maximum,
     minimum,
     recursive,
+    second,
     sign,
     term,
+    units,
 )
 from placeproof.theory.statements import by_induction, derived, edited, holds, keeps, trains, without_call
 from placeproof.theory.theorem import Open, Proved, Refuted, theorem
 from placeproof.theory.work import operations, rounded, values_of
 
 __all__ = [
+    "GB",
     "Count",
     "Degree",
+    "GiB",
     "Integer",
     "Natural",
     "NonNegative",
@@ -38,6 +45,7 @@ __all__ = [
     "absolute",
     "algorithm",
     "by_induction",
+    "byte",
     "ceiling",
     "chain",
     "collective",
@@ -55,10 +63,12 @@ __all__ = [
     "recursive",
     "rounded",
     "schedule",
+    "second",
     "sign",
     "term",
     "theorem",
     "trains",
+    "units",
     "values_of",
     "without_call",
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from placeproof.theory.checks import arithmetic
 from placeproof.theory.load import load
-from placeproof.theory.statements import Statement, Trains
+from placeproof.theory.statements import OF_PROGRAMS, Statement
 from placeproof.theory.theorem import Proved
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ _OF: dict[str, Subject] = {
 
 def about(statement: Statement) -> frozenset[str]:
     """What of the product a statement's relations are made of, as ``Origin.about`` says it; ``trains`` of a program."""
-    if isinstance(statement, Trains):
+    if isinstance(statement, OF_PROGRAMS):
         return frozenset({"trains"})
     return frozenset(origin.about for goal in (*statement.what.goals, *statement.what.given) for origin in goal.origins())
 
 
 def subject(statement: Statement) -> Subject:
     """What a statement is about, by that of its terms which says most of the product."""
-    if isinstance(statement, Trains):
+    if isinstance(statement, OF_PROGRAMS):
         return "programs"
     words = {_OF[name.split()[0]] for name in about(statement)}
     return next((word for word in SUBJECTS if word in words), "mathematics")
@@ -43,7 +43,7 @@ def subject(statement: Statement) -> Subject:
 
 def claimed(statement: Statement) -> frozenset[str]:
     """The closed forms that a statement's goals are made of; what only its hypotheses speak of is not among them."""
-    if isinstance(statement, Trains):
+    if isinstance(statement, OF_PROGRAMS):
         return frozenset()
     return frozenset(o.about for goal in statement.what.goals for o in goal.origins() if o.about.startswith("form "))
 
@@ -62,6 +62,6 @@ def behind(form: str, ids: Iterable[str]) -> dict[str, bool]:
 
 def _holds(theorem: Theorem) -> bool:
     statement = theorem.statement()
-    assert not isinstance(statement, Trains)
+    assert not isinstance(statement, OF_PROGRAMS)
     skipped = "exact arithmetic" in theorem.skip
     return skipped or arithmetic.sampled(theorem, statement, wanted=20).standing == "passed"

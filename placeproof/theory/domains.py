@@ -25,7 +25,7 @@ class Domain:
 
     def __getitem__(self, units: str) -> Domain:
         """The same values with a dimension: ``Positive["byte / parameter"]``."""
-        return replace(self, dimension=tuple(_units(units).items()))
+        return replace(self, dimension=tuple(dimension_of(units).items()))
 
     def bound(self, symbol: str) -> str | None:
         """The bound in words."""
@@ -53,7 +53,7 @@ class Domain:
         return least + Fraction(source.randint(1, 8 * size), source.choice((1, 2, 3, 4)))
 
 
-def _units(text: str) -> dict[str, int]:
+def dimension_of(text: str) -> dict[str, int]:
     """``"byte / parameter"`` as powers. Raises ValueError for anything else."""
     powers: dict[str, int] = {}
     for sign, part in zip((1, -1), text.split("/"), strict=False):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from placeproof.core.bounds import MOST_EXPONENT, within
 from placeproof.prove.relations import Definition, Relation, applied
+from placeproof.theory.units import plain, powers, units_in, usual
 
 if TYPE_CHECKING:
     import sympy
@@ -95,10 +96,10 @@ class Term:
         return _joined(lambda base: base**exponent, [self])
 
     def where(self, **values: Number) -> Term:
-        """The term with symbols replaced, all at once: ``derived("zero3").sent.where(N=2 * N)``."""
+        """The term with symbols replaced, all at once: ``derived("zero3").sent.where(N=2 * N)``. A number has the symbol's usual units."""
         import sympy
 
-        put = {sympy.Symbol(name): term(value) for name, value in values.items()}
+        put = {sympy.Symbol(name): value if isinstance(value, Term) else _in_units(value, name) for name, value in values.items()}
         exprs = {symbol: value.expr for symbol, value in put.items()}
         inside = ", ".join(f"{name}={value.shown}" for name, value in zip(values, put.values(), strict=True))
         renamed = {sympy.Symbol(o.label): sympy.Symbol(f"{o.label} at {inside}") for o in self.origins}
@@ -145,7 +146,16 @@ class Goal:
 
     def relation(self) -> Relation:
         """What the prover is asked."""
-        return Relation(self.left.expr, self.op, self.right.expr, tuple(dict.fromkeys((*self.left.divisors, *self.right.divisors))))
+        divisors = dict.fromkeys(map(plain, (*self.left.divisors, *self.right.divisors)))
+        return Relation(plain(self.left.expr), self.op, plain(self.right.expr), tuple(divisors))
+
+    def measured(self) -> Relation:
+        """The relation with its units."""
+        return Relation(self.left.expr, self.op, self.right.expr)
+
+    def units(self) -> set[str]:
+        """The units that it is written with."""
+        return units_in((self.left.expr, self.right.expr))
 
     def functions(self) -> frozenset[Function]:
         """The functions that it speaks of."""
@@ -204,6 +214,46 @@ def taken(expr: sympy.Expr, label: str, source: str, about: str) -> Term:
     return Term(expr, divisors, origins=frozenset({origin}), shown=sympy.Symbol(label))
 
 
+def units(text: str) -> Term:
+    """One of some units, ``units("byte / parameter")``: a number to the prover, and what it says to the check of dimensions."""
+    import sympy
+
+    from placeproof.theory.domains import dimension_of
+
+    return Term(powers(dimension_of(text)), shown=sympy.Symbol(text))
+
+
+class Amount(Term):
+    """A number of a unit that has a name, such as ``GB``: a term, of which nothing is made before somebody uses it."""
+
+    __slots__ = ("_name", "_number", "_of")
+
+    def __init__(self, name: str, number: int, of: str) -> None:
+        self._name, self._number, self._of = name, number, of
+        self.divisors, self.origins, self.functions = (), frozenset(), frozenset()
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The number, in units."""
+        return self._number * units(self._of).expr
+
+    @property
+    def shown(self) -> sympy.Expr:
+        """The name."""
+        import sympy
+
+        return sympy.Symbol(self._name)
+
+
+byte, GB, GiB, second = Amount("byte", 1, "byte"), Amount("GB", 10**9, "byte"), Amount("GiB", 2**30, "byte"), Amount("second", 1, "second")
+
+
+def _in_units(value: object, name: str) -> Term:
+    """A number that takes the place of a symbol, in the units that the symbol usually has."""
+    number = term(value)
+    return Term(number.expr * powers(usual(name)), shown=number.expr)
+
+
 def maximum(*values: Number) -> Term:
     """The greatest of some terms."""
     return _of("Max", values)
@@ -248,7 +298,7 @@ def _of(name: str, values: Iterable[Number]) -> Term:
 def _joined(make: Callable[..., Any], terms: list[Term]) -> Term:
     """A term made of others: what they were divided by, derived from, and speak of is what it is, too."""
     expr = make(*(t.expr for t in terms))
-    shown = make(*(t.shown for t in terms)) if any(t.origins for t in terms) else expr
+    shown = make(*(t.shown for t in terms)) if any(t.shown is not t.expr for t in terms) else expr
     divisors = tuple(dict.fromkeys(itertools.chain.from_iterable(t.divisors for t in terms)))
     origins: frozenset[Origin] = frozenset().union(*(t.origins for t in terms))
     functions: frozenset[Function] = frozenset().union(*(t.functions for t in terms))
@@ -317,8 +367,8 @@ class Recursive(Function):
             base, step = term(first), term(later)
             try:
                 made = Definition(
-                    name=self.name, params=self.params, on=self.on, start=begin.expr, base=base.expr, step=step.expr,
-                    divisors_of_base=base.divisors, divisors_of_step=step.divisors,
+                    name=self.name, params=self.params, on=self.on, start=begin.expr, base=plain(base.expr), step=plain(step.expr),
+                    divisors_of_base=tuple(map(plain, base.divisors)), divisors_of_step=tuple(map(plain, step.divisors)),
                 )  # fmt: skip
             except ValueError as error:
                 raise StatementError(str(error)) from error

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from placeproof.core.bounds import brief
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.theory.language import Function, Goal, Number, StatementError, Term, integral, taken, term
+from placeproof.theory.models import ModelCosts
 
 if TYPE_CHECKING:
     import sympy
 
     from placeproof.core.strategy import Strategy
+    from placeproof.models import Model
     from placeproof.programs import Program
     from placeproof.prove import Implication, Relation
     from placeproof.strategies import Template
@@ -315,12 +317,42 @@ class Costs:
         return taken(expr, f"{key}({self._name})", f"{key} of\n{self._text}", "program")
 
 
-def derived(subject: str | Strategy | Template | Program, *, groups: bool = False, uneven: Iterable[str] = ()) -> Costs:
+@overload
+def derived(subject: str | Strategy | Template | Program, *, groups: bool = False, uneven: Iterable[str] = ()) -> Costs: ...
+@overload
+def derived(subject: str | Strategy | Template, *, model: str | Model, recompute: str | None = None) -> ModelCosts: ...
+def derived(
+    subject: str | Strategy | Template | Program,
+    *,
+    groups: bool = False,
+    uneven: Iterable[str] = (),
+    model: str | Model | None = None,
+    recompute: str | None = None,
+) -> Costs | ModelCosts:
     """The costs that are derived from a subject's program. Its symbols are parameters of the theorem, by their names.
 
-    ``uneven``: axes along which a device holds a part of its own of what lies in parts, ``f_dp``, and the next device ``fnext_dp``.
+    ``groups``: norms and biases are counted apart. ``uneven``: axes along which a device holds a part of its own of what lies in parts,
+    ``f_dp``, and the next device ``fnext_dp``. ``model``: a preset, a file, or a model, whose sizes are put in; ``recompute``: what its
+    backward computes again, as ``--recompute``. Raises InputError for what cannot be read or derived, StatementError for a program with a
+    model.
     """
-    return Costs(subject, groups, tuple(uneven))
+    if model is None:
+        return Costs(subject, groups, tuple(uneven))
+    strategy = _strategy(subject)
+    if strategy is None:
+        raise StatementError("a model is run under a strategy, and not under a step program")
+    return ModelCosts(strategy, model, same_text(read_subject(strategy)[1]), recompute)
+
+
+def _strategy(subject: Any) -> Strategy | None:
+    """The strategy that a subject is, if it is one."""
+    from placeproof.core.strategy import Strategy
+    from placeproof.strategies import Template, parse_strategy
+
+    made = subject() if isinstance(subject, Template) else subject
+    if isinstance(made, str) and "\n" not in made:
+        made = parse_strategy(made)
+    return made if isinstance(made, Strategy) else None
 
 
 def _flat(goals: Iterable[Goal | Iterable[Goal]]) -> tuple[Goal, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +13,7 @@ from placeproof.prove.arithmetic import outside
 from placeproof.theory.domains import DOMAINS, Domain
 from placeproof.theory.language import Goal, Number, StatementError, Term, integer_arguments, integral, term
 from placeproof.theory.statements import OF_PROGRAMS, ByInduction, Holds, Keeps, Lemma, Statement, Trains, holds
+from placeproof.theory.units import plain, usual
 
 if TYPE_CHECKING:
     from placeproof.prove import Relation
@@ -198,7 +199,7 @@ class Theorem:
         bounds = tuple(b for n in self.domains if (b := self.bound(n, values.get(n))) is not None)
         begun = (statement.begun(),) if isinstance(statement, ByInduction) else ()
         given = (*bounds, *begun, *(g.relation() for g in what.given))
-        integers = tuple(term(values.get(n, sympy.Symbol(n))).expr for n, d in self.domains.items() if d.integer)
+        integers = tuple(plain(term(values.get(n, sympy.Symbol(n))).expr) for n, d in self.domains.items() if d.integer)
         fact = Implication(given, tuple(g.relation() for g in what.goals))
         return Lemma(theorem=self, fact=fact, functions=what.functions(), integers=integers)
 
@@ -211,7 +212,7 @@ class Theorem:
         domain = self.domains[name]
         if domain.least is None:
             return None
-        symbol = term(value).expr if value is not None else sympy.Symbol(name)
+        symbol = plain(term(value).expr) if value is not None else sympy.Symbol(name)
         return Relation(sympy.Integer(domain.least), "<" if domain.strict else "<=", symbol)
 
 
@@ -318,12 +319,4 @@ def _domain(function: Callable[..., Any], name: str) -> Domain | str:
 
 def _with_usual_dimension(domain: Domain, name: str) -> Domain:
     """The dimension that the table of symbols gives a name, such as ``b_theta``; not of counts, whose names mean many things."""
-    from dataclasses import replace
-
-    from placeproof.core.symbols import SYMBOLS
-    from placeproof.core.symbols import Domain as Values
-
-    row = SYMBOLS.get(name)
-    if row is None or row.domain is Values.COUNT:
-        return domain
-    return replace(domain, dimension=tuple(row.dimension.items()))
+    return replace(domain, dimension=tuple(usual(name).items()))

@@ -35,7 +35,9 @@ from placeproof.semantics.judge.conditions import answered
 from placeproof.semantics.judge.confirm import DisagreementError
 from placeproof.semantics.judge.linewise import Differs
 from placeproof.theory import (
+    GB,
     Degree,
+    GiB,
     Integer,
     Natural,
     NonNegative,
@@ -59,17 +61,20 @@ from placeproof.theory import (
     sign,
     theorem,
     trains,
+    units,
     without_call,
 )
 from placeproof.theory import Proved as Expected
 from placeproof.theory import Refuted as ExpectedRefuted
 from placeproof.theory.check import check
+from placeproof.theory.checks.claims import hypotheses
 from placeproof.theory.domains import Domain
-from placeproof.theory.language import term
+from placeproof.theory.language import Term, term
 from placeproof.theory.load import Loaded, _module
 from placeproof.theory.outcome import Outcome, from_data
 from placeproof.theory.statements import read_subject
 from placeproof.theory.theorem import Open, Theorem
+from placeproof.theory.units import plain
 
 SOURCE = "rajbhandari2020zero"
 SIZE, TIME = Positive["byte"], Positive["second"]
@@ -229,6 +234,94 @@ def test_dimensions_must_agree() -> None:
         return holds(s + t > s)
 
     assert "do not scale alike" in failed(check(declared(sizes)))["dimensions"]
+
+
+# Models, and what has a unit.
+
+WIDTHS = {"b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2}
+
+
+def states(strategy: str = "zero3") -> Term:
+    return derived(strategy, model="llama3-8b").memory("model_states").where(b_theta=2, b_g=2, b_omega=12)
+
+
+def test_a_model_fits_from_a_number_of_devices_on() -> None:
+    def fits(N: Degree):  # type: ignore[no-untyped-def,valid-type]
+        return holds(states() <= 80 * GB, given=[N >= 2])
+
+    found = check(declared(fits).control("on one", lambda: states() <= 80 * GB, refuted_at={"N": 1}))
+    assert (found.standing, found.used) == ("proved", ("2 <= N",))
+
+    def bare(N: Degree):  # type: ignore[no-untyped-def,valid-type]
+        return holds(states() <= 80 * 10**9, given=[N >= 2])
+
+    assert list(failed(check(declared(bare)))) == ["dimensions", "controls"]
+
+
+def test_what_a_model_costs_is_what_derive_says_with_its_numbers() -> None:
+    from placeproof import model
+
+    for strategy, stage in (("zero3(8)", None), ("zero1(4) * tp(2) * pp(4)", "stage 1"), ("zero2(2) * accumulate", None)):
+        known = model(strategy, "llama3-8b", b=3, m=8, **WIDTHS)
+        ours = derived(strategy, model="llama3-8b")
+        values = {k: Fraction(v) for k, v in known.numbers.values.items()}
+        costs = [c for c in known.costs if stage in (None, c.stage.name)]
+        for term_, forms in (
+            (ours.memory("peak", stage=stage), [c.peak for c in costs]),
+            (ours.memory("optimizer", stage=stage), [c.states["optimizer"] for c in costs]),
+            (ours.over("dp", stage=stage), [c.traffic()["dp"] for c in costs]),
+        ):
+            numbers = {s.name: values[s.name] for s in plain(term_.expr).free_symbols}
+            assert Point(numbers).value(plain(term_.expr)) == max(known.value(form, values) for form in forms)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: derived("zero3", model="llama3-8b").memory("all"), "there is no `all`"),
+        (lambda: derived("zero3", model="llama3-8b").memory(stage="stage 7"), "there is no stage `stage 7`; there are `the only stage`"),
+        (lambda: derived("zero3", model="llama3-8b").over("tp"), "nothing is sent over `tp`; there is traffic over dp"),
+        (lambda: derived(without_call("ddp", "all_reduce"), model="llama3-8b"), "under a strategy"),
+    ],
+)
+def test_what_a_model_does_not_have_is_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(StatementError, match=message):
+        make()
+
+
+def test_two_models_or_two_ways_of_running_one_are_no_triviality() -> None:
+    ours = derived("zero3", model="llama3-8b")
+    assert (ours.sent == derived("fsdp", model="llama3-8b").sent).trivial()
+    assert not (ours.sent == derived("zero3", model="llama3-8b", recompute="full").sent).trivial()
+    assert ours.memory("activations").expr != derived("zero3", model="llama3-8b", recompute="full").memory("activations").expr
+
+
+def test_time_and_operations_have_dimensions() -> None:
+    def slower(b: Degree, N: Degree, m: Degree, F_peak: Positive, eta: Positive, b_theta: Positive):  # type: ignore[no-untyped-def,valid-type]
+        work = derived("ddp", model="llama3-70b").operations
+        return work / (F_peak * eta) <= 2 * work / (F_peak * eta), b_theta * units("parameter") <= b_theta * units("parameter") + GiB
+
+    assert "dimensions" not in failed(check(declared(slower)))
+    seconds = derived("ddp", model="llama3-70b").time
+    assert (seconds <= 3 * units("second")).units() >= {"second", "operation"}
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [("2 <= n", False), ("1 <= n", False), ("0 < n", True), ("1 < n", False), ("n == 3", False), ("n == 0", True), ("n <= 4", True)],
+)
+def test_a_bound_that_a_number_implies_is_no_hypothesis(given: str, kept: bool) -> None:
+    ops: dict[str, Callable[[Any], Any]] = {
+        "2 <= n": lambda n: n >= 2, "1 <= n": lambda n: n >= 1, "0 < n": lambda n: n > 0, "1 < n": lambda n: n > 1,
+        "n == 3": lambda n: n == 3, "n == 0": lambda n: n == 0, "n <= 4": lambda n: n <= 4,
+    }  # fmt: skip
+
+    def stated(n: Degree):  # type: ignore[no-untyped-def,valid-type]
+        return holds(n * n >= n, given=[ops[given](n)])
+
+    found = declared(stated)
+    names = [h.name for h in hypotheses(found, found.statement())]  # type: ignore[arg-type]
+    assert names == (["n >= 1", given] if kept else [given])
 
 
 def test_a_reason_skips_a_check_and_nothing_else_does() -> None:

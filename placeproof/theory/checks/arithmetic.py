@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 from placeproof.prove import Budget, Claim, Induction, Proved, Refuted, Unknown, Verdict, certify, decide, induct, refute
@@ -14,11 +14,12 @@ from placeproof.prove.exact import Point, Table, UndefinedError, drawn
 from placeproof.prove.solvers.scripts import available
 from placeproof.theory.checks.claims import claims, hypotheses, inductions
 from placeproof.theory.checks.points import Sampler, fails, shown
-from placeproof.theory.language import StatementError
+from placeproof.theory.language import Goal, StatementError
 from placeproof.theory.outcome import Check, Settings
 from placeproof.theory.statements import ByInduction, Holds
 from placeproof.theory.theorem import LEVELS, SECOND_OPINION, Control, Theorem
 from placeproof.theory.theorem import Refuted as ExpectRefuted
+from placeproof.theory.units import unit
 
 #: How far from its start a statement by induction is computed that was not proved, and with how many values of its other parameters.
 NUMBERS = (*range(12), 16, 24, 32, 64, 100, 128)
@@ -285,27 +286,28 @@ def control(theorem: Theorem, control: Control) -> Check:
 
 def dimensions(theorem: Theorem, statement: Holds | ByInduction) -> Check:
     """Both sides of every goal have one dimension: they scale alike if all symbols of a unit are scaled."""
-    name = "dimensions"
-    units = sorted({u for d in theorem.domains.values() for u in d.units()})
+    name, goals = "dimensions", statement.what.goals
+    units = sorted({u for d in theorem.domains.values() for u in d.units()}.union(*(g.units() for g in goals)))
     if not units or statement.what.functions():
         return Check(name=name, standing="not applicable", detail="arbitrary functions" if units else "pure numbers")
     for values, _ in Sampler(theorem, statement).points(4, TRIES):
-        for unit in units:
-            for claim in claims(theorem, statement):
-                powers = {_power(theorem, claim, values, unit, side) for side in ("left", "right")} - {None}
-                if len(powers) > 1 or "none" in powers:
-                    return Check(name=name, standing="failed", detail=f"the sides of {claim.goal} do not scale alike with {unit}")
+        for scaled, goal in product(units, goals):
+            powers = {_power(theorem, goal, values, scaled, side) for side in ("left", "right")} - {None}
+            if len(powers) > 1 or "none" in powers:
+                return Check(name=name, standing="failed", detail=f"the sides of {goal} do not scale alike with {scaled}")
         return Check(name=name, standing="passed", detail=f"in {', '.join(units)}")
     return Check(name=name, standing="failed", detail="no point was found to compare them at")
 
 
-def _power(theorem: Theorem, claim: Claim, values: dict[str, Fraction], unit: str, side: str) -> int | str | None:
+def _power(theorem: Theorem, goal: Goal, values: dict[str, Fraction], scaled: str, side: str) -> int | str | None:
     """The power of a unit in one side; None for zero, which has every dimension; ``none`` if the side has no dimension."""
     factor = Fraction(3)
-    scaled = {n: v * factor ** theorem.domains[n].units().get(unit, 0) for n, v in values.items()}
-    expr = getattr(claim.goal, side)
+    ones = {unit(name).name: Fraction(1) for name in goal.units()}
+    larger = {n: v * factor ** theorem.domains[n].units().get(scaled, 0) for n, v in values.items()}
+    larger |= ones | ({unit(scaled).name: factor} if unit(scaled).name in ones else {})
+    expr = getattr(goal.measured(), side)
     try:
-        before, after = Point(values, claim.definitions).value(expr), Point(scaled, claim.definitions).value(expr)
+        before, after = Point(values | ones).value(expr), Point(larger).value(expr)
     except UndefinedError:
         return None
     if before == 0 or after == 0:

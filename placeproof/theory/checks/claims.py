@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
-from placeproof.prove import Claim, Definition, Induction, Named
+from fractions import Fraction
+
+from placeproof.prove import Claim, Definition, Induction, Named, Relation
+from placeproof.prove.relations import Fact
+from placeproof.theory.domains import Domain
 from placeproof.theory.language import definitions
 from placeproof.theory.statements import ByInduction, Holds, Keeps, Statement, Trains
 from placeproof.theory.theorem import Theorem
+from placeproof.theory.units import plain
 
 #: What a program's statement takes for granted that tells no assumptions; which they are is known once it is proved.
 AS_NEEDED = ("the assumptions that it needs",)
 
 
-def hypotheses(theorem: Theorem, statement: Holds | ByInduction) -> tuple[Named, ...]:
-    """The hypotheses with their names: the bounds of the domains, then those that the statement gives. Lemmas are none."""
+def hypotheses(theorem: Theorem, statement: Holds | ByInduction, without: str | None = None) -> tuple[Named, ...]:
+    """The hypotheses with their names: the bounds of the domains, then those that the statement gives. Lemmas are none. A bound that a
+    given number implies, as ``N >= 2`` does, is none either. ``without``: the name of one to leave out."""
+    given = [Named(name=str(g.relation()), fact=g.relation()) for g in statement.what.given]
+    given = [h for h in given if h.name != without]
     bounds = []
     for name, domain in theorem.domains.items():
         relation = theorem.bound(name)
-        if relation is not None:
+        if relation is not None and not any(_implies(h.fact, name, domain) for h in given):
             bounds.append(Named(name=str(domain.bound(name)), fact=relation))
     if isinstance(statement, ByInduction) and (begun := f"{statement.on} >= {statement.start}") not in {n.name for n in bounds}:
         bounds.append(Named(name=begun, fact=statement.begun()))
-    return (*bounds, *(Named(name=str(g.relation()), fact=g.relation()) for g in statement.what.given))
+    return (*(h for h in bounds if h.name != without), *given)
+
+
+def _implies(fact: Fact, name: str, domain: Domain) -> bool:
+    """Whether a relation of a parameter and a number leaves nothing of its domain's bound to say."""
+    if not isinstance(fact, Relation) or domain.least is None:
+        return False
+    left, right = (fact.right, fact.left) if fact.op == "==" and fact.right.is_Rational else (fact.left, fact.right)
+    if str(right) != name or not left.is_Rational or fact.op == "!=":
+        return False
+    if fact.op == "<" and left == domain.least:
+        return True
+    return domain.has(Fraction(int(left.p), int(left.q))) or (left >= domain.least and fact.op != "==" and not domain.strict)
 
 
 def claims(theorem: Theorem, statement: Holds | ByInduction, without: str | None = None) -> tuple[Claim, ...]:
     """One claim for each goal; of an induction, what it claims at every integer. ``without``: the name of a hypothesis to leave out."""
-    given = tuple(h for h in hypotheses(theorem, statement) if h.name != without)
+    given = hypotheses(theorem, statement, without)
     lemmas = tuple(Named(name=f"by {lemma.theorem.id}", fact=lemma.fact) for lemma in statement.what.lemmas)
     defined = known_definitions(statement)
     number = len(statement.what.goals)
@@ -37,7 +57,7 @@ def claims(theorem: Theorem, statement: Holds | ByInduction, without: str | None
 
 def inductions(theorem: Theorem, statement: ByInduction) -> tuple[Induction, ...]:
     """What is proved by induction."""
-    instances = tuple({name: value.expr for name, value in one.items()} for one in statement.at)
+    instances = tuple({name: plain(value.expr) for name, value in one.items()} for one in statement.at)
     return tuple(
         Induction(claim=claim, on=statement.on, start=statement.start.expr, instances=instances) for claim in claims(theorem, statement)
     )
