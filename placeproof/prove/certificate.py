@@ -73,9 +73,9 @@ def checked(claim: Claim, certificate: Certificate) -> bool:
             if not (_positive(above, certificate.strict, free) and _positive(below, certificate.strict, free)):
                 return False
         (a, b), (c, d) = _fraction(claim.goal.left, written), _fraction(claim.goal.right, written)
+        difference, below = _plus(_times(c, b), {m: -x for m, x in _times(a, d).items()}), _times(b, d)
     except (ValueError, ZeroDivisionError):
         return False
-    difference, below = _plus(_times(c, b), {m: -x for m, x in _times(a, d).items()}), _times(b, d)
     if claim.goal.op == "==":
         return not difference
     if not _positive(below, certificate.strict, free):

@@ -63,11 +63,22 @@ def test_what_is_held_on_two_axes_is_what_the_table_of_modes_says() -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("modes", ACCEPTED, ids="".join)
+def test_a_step_of_several_micro_batches_is_proved(modes: tuple[str, ...]) -> None:
+    assert placeproof.judge(placed(modes) * placeproof.strategy("accumulate")).word == "proved"
+
+
+def test_a_step_over_twenty_axes_with_other_placements_is_proved() -> None:
+    """More axes than arrays of numpy can have where an encoding is compared line by line."""
+    rows = random.Random(1).sample(ACCEPTED, 20)
+    strategy = placeproof.strategy(" * ".join(f"({', '.join(modes)}, R, d{i})" for i, modes in enumerate(rows)))
+    assert placeproof.judge(strategy).word == "proved"
+
+
 @pytest.mark.parametrize("parameters", RESTS["parameters"])
 def test_gradients_on_the_host_are_kept_in_parts_and_gathered_for_an_update_of_all(parameters: str) -> None:
-    program = render(lower(placed((parameters, "R", "O")) * placeproof.strategy("accumulate")))
+    program = render(lower(placed((parameters, "R", "O"))))
     assert "full = all_gather(to_device(gradients), dp)" in program
-    assert placeproof.judge(placed((parameters, "R", "O")) * placeproof.strategy("accumulate")).word == "proved"
 
 
 @pytest.mark.parametrize(("name", "fits"), [("N_k", True), ("N_node", True), ("N_", False), ("k", False), ("N_dp", False)])

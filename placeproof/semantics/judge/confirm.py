@@ -32,6 +32,8 @@ MOST_DEVICES, MOST_APART = 8192, 64
 SEVERAL = 27
 #: On which of :func:`meshes` an encoding is compared line by line: that of two of everything.
 BY_LINE = 1
+#: On how many axes, or their factors, an encoding is compared line by line: arrays have a dimension for each, and for each sum over one.
+MOST_BY_LINE = 13
 #: A long thin mesh has at least so many devices, and at most so many.
 LONG, LONGEST = 5, 40
 
@@ -92,8 +94,9 @@ def confirm_by_runs(
 
 def _ran(program: Resolved, setups: list[Setup], lines: tuple[Line, ...] = ()) -> Result:
     done = []
+    by_line = bool(lines) and sum(len(axis.factors) for axis in program.axes) <= MOST_BY_LINE
     for number, setup in enumerate(setups):
-        looked = bool(lines) and number == min(BY_LINE, len(setups) - 1)
+        looked = by_line and number == min(BY_LINE, len(setups) - 1)
         try:
             both = Run(program, setup).watched() if looked else Run(program, setup)
             what = both.compare(1)
