@@ -323,10 +323,7 @@ def traffic_of_axes_of_samples_is_the_same_whatever_else_is_split(P: Real, N_dp:
 
     For all placements with every state on the device. Norms are taken to have no parameters.
     """
-    return [
-        costs(f"{named(*modes)} * (S, S, S, R, tp)").over("dp") == of(*modes).sent.where(N=symbol("N_dp"), P=symbol("P") / symbol("N_tp"))
-        for modes in on_devices()
-    ]
+    return [costs(f"{named(*modes)} * (S, S, S, R, tp)").over("dp") == of(*modes).sent.where(N=N_dp, P=P / N_tp) for modes in on_devices()]
 
 
 traffic_of_axes_of_samples_is_the_same_whatever_else_is_split.control(
@@ -370,9 +367,10 @@ traffic_of_a_pipeline_follows_from_activations.control(
 def traffic_of_expert_parallelism_follows_from_each_group(P: Real, P_expert: Real, N: Degree, b_theta: Real, b_g: Real):
     """Over the axis of experts, which lie there in parts for good, no expert's state is sent. All else sends what its own placement
     sends, in all accepted placements that keep parameters whole and states on the device."""
-    dense = symbol("P") - symbol("P_expert")
     return [
-        costs(f"{named(*modes, axis='ep')} * ep").over("ep") == of(*modes).sent.where(P=dense) for modes in on_devices() if modes[0] == "R"
+        costs(f"{named(*modes, axis='ep')} * ep").over("ep") == of(*modes).sent.where(P=P - P_expert)
+        for modes in on_devices()
+        if modes[0] == "R"
     ]
 
 
@@ -546,6 +544,22 @@ every_placement_on_devices_is_dominated_by_stage_2_or_3.control(
     "whatever the widths",
     lambda: of("R", "R", "R").sent >= of("R", "S", "S").sent,
     refuted_at={"P": 1, "N": 2, "b_theta": 2, "b_g": 1, "b_omega": 1},
+)
+
+
+@theorem(expect=Proved(), cite=("mehta2026placement", "ren2021offload", "rajbhandari2021infinity"))
+def every_placement_is_dominated_by_an_offload(P: NonNegative, N: Degree, b_theta: NonNegative, b_g: Real, b_omega: NonNegative):
+    """With gradients as wide as parameters, and one micro-batch, each of the accepted placements holds no less model states on the device,
+    and sends no less over the network, than ZeRO-Offload if it copies parameters, and than ZeRO-Infinity if it does not. The host link is
+    free."""
+    better = {modes: ("R" if modes[0] == "R" else "O", "O", "O") for modes in accepted()}
+    return holds(dominated((modes, best) for modes, best in better.items() if modes != best), given=[b_theta == b_g])
+
+
+every_placement_is_dominated_by_an_offload.control(
+    "ZeRO-Offload dominates stage 3",
+    lambda: holds(dominated([(STAGES[3], ("R", "O", "O"))])),
+    refuted_at={"P": 1, "N": 8, "b_theta": 1, "b_g": 1, "b_omega": 1},
 )
 
 
