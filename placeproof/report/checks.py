@@ -9,7 +9,7 @@ from typing import Any
 
 from placeproof.prove.solvers.scripts import available, version
 from placeproof.report.document import Code, Document, Section, section
-from placeproof.theory.outcome import Check, Outcome
+from placeproof.theory.outcome import SUBJECTS, Check, Outcome
 
 
 def _relative(path: str) -> str:
@@ -71,6 +71,8 @@ def _summary(outcomes: Sequence[Outcome], unreadable: int, changed: Sequence[str
     again, controls = sum(o.cached for o in outcomes), sum(len(o.controls) for o in outcomes)
     what = f"{len(outcomes)} theorem{_s(len(outcomes))} with {controls} control{_s(controls)}"
     parts = [f"{what}: " + ", ".join(f"{n} {word}" for word, n in counts(outcomes).items())]
+    if outcomes:
+        parts.append(_about(outcomes))
     if unreadable:
         parts.append(f"{unreadable} could not be read")
     if any(opinions := _opinions(outcomes).values()):
@@ -81,6 +83,18 @@ def _summary(outcomes: Sequence[Outcome], unreadable: int, changed: Sequence[str
     if again:
         parts.append(f"{again} of {len(outcomes)} from earlier runs")
     return "; ".join(parts) + f" ({', '.join(version(name) for name in available())})."
+
+
+def about(outcomes: Sequence[Outcome]) -> dict[str, int]:
+    """How many theorems are about what: the product's programs, derivations, forms and tables, or mathematics alone."""
+    return {word: sum(1 for o in outcomes if o.about == word) for word in SUBJECTS}
+
+
+def _about(outcomes: Sequence[Outcome]) -> str:
+    numbers = about(outcomes)
+    alone = numbers.pop("mathematics")
+    of = ", ".join(f"{n} {word}" for word, n in numbers.items() if n)
+    return f"{sum(numbers.values())} about the product{f' ({of})' if of else ''}, {alone} about mathematics alone"
 
 
 def _opinions(outcomes: Sequence[Outcome]) -> dict[str, int]:
@@ -120,6 +134,7 @@ def _data(outcomes: Sequence[Outcome], unreadable: Sequence[str], changed: Seque
         "theorems": len(outcomes),
         **{word.replace(" ", "_"): number for word, number in counts(outcomes).items()},
         "malformed": unreadable,
+        "about": about(outcomes),
         "second_opinion": _opinions(outcomes),
         "lock": [line.strip() for line in changed or ()],
         "solvers": [version(name) for name in available()],

@@ -7,20 +7,18 @@ now. The latter is tried at random exact points, which takes no solver; ``placep
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from placeproof.theory.checks import arithmetic
 from placeproof.theory.load import load
+from placeproof.theory.outcome import SUBJECTS, Subject
 from placeproof.theory.statements import OF_PROGRAMS, Statement
 from placeproof.theory.theorem import Proved
 
 if TYPE_CHECKING:
     from placeproof.theory.theorem import Theorem
 
-#: What a theorem is about, from what says most of the product to what says nothing of it: step programs; costs that are derived from
-#: them, closed forms, orders and rounds, code; the table of collectives; mathematics alone.
-Subject = Literal["programs", "derivations", "forms", "tables", "mathematics"]
-SUBJECTS: tuple[Subject, ...] = ("programs", "derivations", "forms", "tables", "mathematics")
+#: By which of the words a term is told that comes from something of the product.
 _OF: dict[str, Subject] = {
     "program": "derivations", "form": "forms", "order": "forms", "rounds": "forms", "code": "forms", "table": "tables",
 }  # fmt: skip

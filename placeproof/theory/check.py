@@ -7,14 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from placeproof.core.diagnostics import InputError
 from placeproof.prove import Proved, Refuted, Unknown, Verdict
+from placeproof.theory.bound import subject
 from placeproof.theory.checks import arithmetic, conditions, programs
 from placeproof.theory.checks.claims import premises
 from placeproof.theory.checks.points import shown
+from placeproof.theory.language import StatementError
 from placeproof.theory.outcome import Check, Outcome, Settings
 from placeproof.theory.statements import OF_PROGRAMS, ByInduction, Holds, Keeps, Statement, Trains
 from placeproof.theory.theorem import Refuted as ExpectRefuted
-from placeproof.theory.theorem import Theorem
+from placeproof.theory.theorem import Control, Theorem
 
 
 def check(theorem: Theorem, settings: Settings | None = None) -> Outcome:
@@ -40,7 +43,7 @@ def _blank(theorem: Theorem, statement: Statement, given: tuple[str, ...]) -> Ou
     return Outcome(
         id=theorem.id, path=theorem.path, line=theorem.line, level=theorem.level, says=theorem.says, statement="; ".join(statement.says),
         hypotheses=given, expected=expect.word, because=getattr(expect, "because", getattr(expect, "note", "")),
-        verdict="unknown", evidence="", cite=theorem.cite,
+        verdict="unknown", evidence="", cite=theorem.cite, about=subject(statement),
     )  # fmt: skip
 
 
@@ -218,7 +221,16 @@ def _second(theorem: Theorem, settings: Settings, checks: list[Check], ask: Call
 
 
 def _controls(theorem: Theorem, run: Callable[..., Check]) -> tuple[Check, ...]:
-    return tuple(run(theorem, one) for one in theorem.controls)
+    return tuple(_control(theorem, one, run) for one in theorem.controls)
+
+
+def _control(theorem: Theorem, control: Control, run: Callable[..., Check]) -> Check:
+    """What becomes of a control. One that cannot be built has failed, and the theorem is judged all the same."""
+    try:
+        statement = theorem.elaborate(control.make)
+    except (StatementError, InputError) as error:
+        return Check(name=control.label, standing="failed", detail=f"it cannot be built: {error}")
+    return run(theorem, replace(control, make=statement))
 
 
 def _control_exists(theorem: Theorem, found: Outcome) -> Check:

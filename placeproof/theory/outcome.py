@@ -7,6 +7,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Standing = Literal["passed", "failed", "skipped", "not applicable"]
+#: What a theorem is about, from what says most of the product to what says nothing of it: step programs; costs that are derived from
+#: them; closed forms, orders and rounds, code; the table of collectives; mathematics alone.
+Subject = Literal["programs", "derivations", "forms", "tables", "mathematics"]
+SUBJECTS: tuple[Subject, ...] = ("programs", "derivations", "forms", "tables", "mathematics")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +32,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One theorem's result. ``opinion``: what the second solver says (``agree``, ``disagree``, ``silent`` or ``not asked``)."""
+    """One theorem's result. ``opinion``: what the second solver says (``agree``, ``disagree``, ``silent`` or ``not asked``). ``about``: what
+    its terms come from, one of :data:`SUBJECTS`."""
 
     id: str
     path: str
@@ -47,6 +52,7 @@ class Outcome:
     checks: tuple[Check, ...] = ()
     controls: tuple[Check, ...] = ()
     cite: tuple[str, ...] = ()
+    about: Subject = "mathematics"
     seconds: float = 0.0
     cached: bool = False
 

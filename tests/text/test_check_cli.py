@@ -190,6 +190,41 @@ def test_a_malformed_file_is_one_error_and_the_others_are_checked(case: str, tmp
     assert found["unexpected"] == 0
 
 
+BLOCK = '''"""Blocks."""
+from placeproof.theory import Proved, Refuted, edited, theorem, trains
+
+
+@theorem(expect=Proved(), cite="shoeybi2019megatron")
+def the_block_trains():
+    """The block of a feed-forward layer trains what one device trains."""
+    return trains("mlp")
+
+
+the_block_trains.control("without", lambda: trains(edited("mlp", "no such text", "")), breaks="gradient integrity")
+'''
+
+
+def test_a_theorem_whose_control_cannot_be_built_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(tmp_path, BLOCK)
+    result = data(capsys, str(folder), code=1)["results"][0]
+    assert (result["verdict"], result["standing"]) == ("proved", "unexpected")
+    assert [(c["standing"], "`no such text` occurs 0 times" in c["detail"]) for c in result["controls"]] == [("failed", True)]
+
+
+def test_the_last_line_says_what_theorems_are_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "from placeproof.theory import collective, derived, schedule\n" + GOOD.replace(
+        "s / n <= s", "collective('all_gather').sent(n, s) <= s"
+    )
+    text = rows.replace("return n <= 8", "return derived('zero3').memory().where(P=1, N=n, b_theta=0, b_g=0, b_omega=n) * n <= 8")
+    written(tmp_path, text)
+    written(tmp_path, BLOCK.replace("no such text", "all_reduce(y, tp)"), "blocks.py")
+    out, _ = checked(capsys, str(tmp_path / "theorems"), code=1)
+    assert "3 about the product (1 programs, 1 derivations, 1 tables), 0 about mathematics alone" in out
+    found = data(capsys, str(tmp_path / "theorems"), code=1)
+    assert found["about"] == {"programs": 1, "derivations": 1, "forms": 0, "tables": 1, "mathematics": 0}
+    assert {r["id"]: r["about"] for r in found["results"]}["blocks.the_block_trains"] == "programs"
+
+
 def test_the_lock_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = written(tmp_path, GOOD)
     _, err = checked(capsys, str(folder), "--update")
@@ -593,4 +628,4 @@ def test_a_declaration_of_anything_is_no_bug_of_ours(part: str, value: str, tmp_
     out, err = capsys.readouterr()
     assert code in (0, 1, 2), (out, err)
     assert (code == 2) == err.startswith("error["), (out, err)
-    assert code == 2 or part in ("because", "note", "label", "breaks")
+    assert code == 2 or part in ("because", "note", "label", "breaks", "make")
