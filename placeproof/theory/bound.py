@@ -25,7 +25,7 @@ _OF: dict[str, Subject] = {
 
 
 def about(statement: Statement) -> frozenset[str]:
-    """What of the product a statement's relations are made of, as ``Origin.about`` says it; ``trains`` of a program."""
+    """What of the product a statement's relations are made of, as ``Origin.about`` says it; ``trains`` of programs."""
     if isinstance(statement, OF_PROGRAMS):
         return frozenset({"trains"})
     return frozenset(origin.about for goal in (*statement.what.goals, *statement.what.given) for origin in goal.origins())

@@ -189,6 +189,8 @@ def _conditions(theorem: Theorem, statement: Keeps, settings: Settings) -> Outco
     if kept.word != "unknown":
         checks.append(conditions.exact(kept))
         opinion = _second(theorem, settings, checks, lambda: conditions.second_opinion(kept))
+    if settings.seeds > 1:
+        checks.append(conditions.brittle(kept, settings.seeds))
     evidence = {"proved": "obligations", "refuted": "run", "unknown": ""}[kept.word]
     return replace(
         blank, verdict=kept.word, evidence=evidence, witness=kept.witness() if kept.word == "refuted" else {}, used=used, opinion=opinion,

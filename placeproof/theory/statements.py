@@ -117,11 +117,14 @@ class Keeps:
     @property
     def says(self) -> tuple[str, ...]:
         """The claim as text."""
-        number = len(self.programs)
-        each = self.programs[0][0] if number == 1 else f"each of {number} programs"
+        names = [name for name, _ in self.programs]
+        each = names[0] if len(names) == 1 else f"each of {', '.join(names)}" if len(names) <= _NAMED else f"each of {len(names)} programs"
         where = f" that keeps {' and '.join(self.given)}" if self.given else ""
         return (f"{each}{where} keeps {' and '.join(self.conditions)}{', too' if self.given else ''}",)
 
+
+#: As many programs are named in a statement.
+_NAMED = 6
 
 Statement: TypeAlias = Holds | ByInduction | Trains | Keeps
 #: Statements about programs.

@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from placeproof.programs import Program
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.prove import Budget
+from placeproof.prove.claims import Query
 from placeproof.prove.kernel import ask
 from placeproof.prove.smtlib import queries
 from placeproof.prove.solvers.scripts import available
@@ -113,6 +114,11 @@ class Conditions:
         after = step.word(self.statement.conditions)
         return after if before == "proved" or after == "proved" else "unknown"
 
+    def queries(self) -> list[Query]:
+        """The queries on which the verdict rests, each once."""
+        proved = [a for s in self.keeping(self.statement.given) for a in s.answers if a.word == "proved"]
+        return list({q.script: q for a in proved for q in queries(a.obligation.claim)}.values())
+
     @cached_property
     def against(self) -> list[tuple[str, str, str]]:
         """The programs that refute the statement, by name, each with a condition that it breaks, and where."""
@@ -171,15 +177,23 @@ def second_opinion(conditions: Conditions) -> tuple[str, Check]:
     if "cvc5" not in available():
         return "not asked", Check(name=name, standing="not applicable", detail="cvc5 is not installed")
     limit = Budget(milliseconds=min(LEVELS[conditions.theorem.level], SECOND_OPINION))
-    proved = [a for s in conditions.keeping(conditions.statement.given) for a in s.answers if a.word == "proved"]
-    asked = {q.script: q for a in proved for q in queries(a.obligation.claim)}.values()
-    answers = [(q, ask(q, limit, "cvc5")) for q in asked]
+    answers = [(q, ask(q, limit, "cvc5")) for q in conditions.queries()]
     denied = [q.name for q, answer in answers if answer not in (q.expected, "unknown")]
     if denied:
         return "disagree", Check(name=name, standing="failed", detail=f"cvc5 denies {denied[0]}")
     silent = sum(1 for _, answer in answers if answer == "unknown")
     confirmed = f"cvc5 confirms {len(answers) - silent} of {len(answers)} queries"
     return "silent" if silent else "agree", Check(name=name, standing="passed", detail=confirmed)
+
+
+def brittle(conditions: Conditions, seeds: int) -> Check:
+    """No answer of Z3 depends on its random seed."""
+    limit = Budget(milliseconds=LEVELS[conditions.theorem.level])
+    for query in conditions.queries():
+        for seed in range(1, seeds):
+            if (answer := ask(query, limit, "z3", seed)) != query.expected:
+                return Check(name="seeds", standing="failed", detail=f"{query.name}: {answer} with seed {seed}")
+    return Check(name="seeds", standing="passed", detail=f"the same answers with {seeds} seeds")
 
 
 def control(theorem: Theorem, control: Control, statement: Keeps) -> Check:
