@@ -16,8 +16,8 @@ from placeproof.theory.checks.points import shown
 from placeproof.theory.language import StatementError
 from placeproof.theory.outcome import Check, Outcome, Settings
 from placeproof.theory.statements import OF_PROGRAMS, ByInduction, Holds, Keeps, Statement, Trains
-from placeproof.theory.theorem import Refuted as ExpectRefuted
 from placeproof.theory.theorem import Control, Theorem
+from placeproof.theory.theorem import Refuted as ExpectRefuted
 
 
 def check(theorem: Theorem, settings: Settings | None = None) -> Outcome:

@@ -32,8 +32,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One theorem's result. ``opinion``: what the second solver says (``agree``, ``disagree``, ``silent`` or ``not asked``). ``about``: what
-    its terms come from, one of :data:`SUBJECTS`."""
+    """One theorem's result. ``opinion``: what the second solver says (``agree``, ``disagree``, ``silent`` or ``not asked``).
+
+    ``about``: what its terms come from, one of :data:`SUBJECTS`.
+    """
 
     id: str
     path: str
