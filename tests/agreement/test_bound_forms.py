@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 
 import pytest
 
 from placeproof import schedules
+from placeproof.cost.blocks.flops import Work
 from placeproof.report import described
 from placeproof.schedules.expression import read
 from placeproof.schedules.schedule import COUNTS, SIZES, TIMES, Form, Schedule
@@ -17,7 +18,7 @@ from placeproof.theory.load import load
 from placeproof.theory.theorem import Theorem
 
 #: Topics whose theorems are about closed forms.
-TOPICS = ("schedule_forms", "schedule_variants", "collective_forms")
+TOPICS = ("schedule_forms", "schedule_variants", "collective_forms", "operations")
 
 CLOSED = [(name, number) for name in schedules.names() for number, _ in enumerate(schedules.load(name).closed)]
 
@@ -42,6 +43,9 @@ def test_every_form_has_a_theorem() -> None:
     """A new form without one fails here."""
     proved = frozenset().union(*(claimed(t.statement()) for t in theorems().values() if isinstance(t.expect, Proved)))
     assert set(forms.shipped()) - proved == set()
+    assert {f"form operations of {f.name}" for f in fields(Work)} <= proved
+    known = frozenset().union(*(about(t.statement()) for t in theorems().values()))
+    assert "code placeproof.cost.exact.flat.up" in known
 
 
 def test_a_theorem_about_another_form_does_not_count() -> None:
