@@ -24,6 +24,7 @@ from placeproof.theory.language import (
     term,
     units,
 )
+from placeproof.theory.refinement import apart, refines
 from placeproof.theory.statements import by_induction, derived, edited, holds, keeps, trains, without_call
 from placeproof.theory.theorem import Open, Proved, Refuted, theorem
 from placeproof.theory.work import operations, rounded, values_of
@@ -44,6 +45,7 @@ __all__ = [
     "StatementError",
     "absolute",
     "algorithm",
+    "apart",
     "by_induction",
     "byte",
     "ceiling",
@@ -61,6 +63,7 @@ __all__ = [
     "minimum",
     "operations",
     "recursive",
+    "refines",
     "rounded",
     "schedule",
     "second",

@@ -203,3 +203,30 @@ def test_a_block_does_what_it_does_itself() -> None:
     text = "mesh(tp)\ntensor(x, batch, ffn, tp=ffn)\ntensor(w, ffn, tp=ffn)\ny = all_reduce(contract(x, w, over=ffn), tp)\nreturns(y)\n"
     refined = refine(program(text), program(text))
     assert (refined.word, refined.left.word) == ("refines", "proved")
+
+
+ONE = """program("one")
+mesh(dp)
+{groups}
+place(parameters, dp="R")
+place(optimizer, dp="R")
+place(gradients, dp="R")
+x = data()
+x, activations = forward(parameters, x)
+dx = loss(x)
+gradients = backward(parameters, activations, dx)
+gradients = all_reduce(gradients, dp, op=mean)
+parameters, optimizer = update(parameters, optimizer, gradients)
+"""
+
+
+def test_groups_of_other_names_are_held_against_all() -> None:
+    groups = ["", "group(m, P - P_norm)\ngroup(norm, P_norm)", "group(m, P - P_tied)\ngroup(tied, P_tied)"]
+    none, norm, tied = (program(ONE.format(groups=text)) for text in groups)
+    for left in (none, norm, tied):
+        for right in (none, norm, tied):
+            assert differences(left, right) == ()
+    apart = 'place(optimizer.m, dp="R")\nplace(optimizer.norm, dp="S")'
+    split = program(ONE.format(groups=groups[1]).replace('place(optimizer, dp="R")', apart))
+    assert [d.part for d in differences(split, norm)] == ["optimizer"]
+    assert {d.part for d in differences(split, tied)} == {"optimizer"}

@@ -92,18 +92,22 @@ def differences(left: Program, right: Program) -> tuple[Difference, ...]:
     groups = sorted({*one, *other}) if len(one) == len(other) else max(list(one), list(other), key=len)
     found = []
     for part, group in product(PARTS, groups):
-        a, b = _of(one, group).get(part), _of(other, group).get(part)
-        mine, theirs = _shown(a, names), _shown(b, {})
-        if mine != theirs:
-            at, against = a.place if a else None, b.place if b else None
-            found.append(Difference(part=part, group=group, left=mine, right=theirs, left_place=at, right_place=against))
-    return tuple(found)
+        for left_flow, right_flow in product(_of(one, group), _of(other, group)):
+            a, b = left_flow.get(part), right_flow.get(part)
+            mine, theirs = _shown(a, names), _shown(b, {})
+            if mine != theirs:
+                at, against = a.place if a else None, b.place if b else None
+                found.append(Difference(part=part, group=group, left=mine, right=theirs, left_place=at, right_place=against))
+    return tuple(dict.fromkeys(found))
 
 
-def _of(found: Flows, group: str) -> dict[str, Flow]:
-    if group in found:
-        return found[group]
-    return next(iter(found.values())) if len(found) == 1 else {}
+def _of(found: Flows, group: str) -> list[dict[str, Flow]]:
+    """The flows that a group is held against: that of the same name, that of the group of which it is the first unit, or else all, because
+    nothing says which parameters the two groups have in common."""
+    for name in (group, group.removesuffix(FIRST)):
+        if name in found:
+            return [found[name]]
+    return list(found.values())
 
 
 def _shown(flow: Flow | None, names: dict[str, str]) -> str:
@@ -165,6 +169,9 @@ class Flow:
 
 Flows: TypeAlias = dict[str, dict[str, Flow]]
 
+#: What the name of a group ends in whose first unit is computed apart.
+FIRST = ", first unit"
+
 _REDUCING = ("all_reduce", "reduce_scatter", "reduce", "tied_reduce")
 
 
@@ -205,7 +212,7 @@ class _Reader:
             own = {"backward": self.rest[group]["backward"]} if "forward" in apart and "backward" in self.rest[group] else {}
             flow = own | apart
             if flow != self.rest[group]:
-                found[f"{group or 'all'}, first unit"] = flow
+                found[(group or "all") + FIRST] = flow
         return found
 
     def _event(self, event: Event) -> None:
