@@ -81,6 +81,39 @@ traffic_of_hybrid_sharding_grows_with_each_degree.control(
     proved=True,
 )
 
+
+@theorem(expect=Proved(), cite=("wang2023zeropp", "liu2023ring"))
+def traffic_grows_with_nodes_and_tokens(
+    P: NonNegative, N: Degree, N_node: Degree, b_theta: NonNegative, b_g: NonNegative, b_qw: NonNegative, b_qg: NonNegative
+):
+    """Under ZeRO++ a device sends at least as much with one device more, and with one device more in a node of as many devices in all, and
+    under context parallelism with one device more among which tokens lie."""
+    return [grows("zeropp"), grows("zeropp", "N_node"), grows("cp")]
+
+
+traffic_grows_with_nodes_and_tokens.control(
+    "under ZeRO++ it stays as it is",
+    lambda N: derived("zeropp").sent.where(N=N + 1) <= derived("zeropp").sent,
+    refuted_at={"P": 1, "N": 2, "N_node": 2, "b_theta": 1, "b_g": 1, "b_qw": 1, "b_qg": 1},
+)
+
+
+@theorem(expect=Proved(), cite=("wang2023zeropp", "zhao2023fsdp", "liu2023ring"))
+def memory_shrinks_with_nodes_shards_and_tokens(
+    P: NonNegative, N: Degree, N_node: Degree, N_shard: Degree, b_theta: NonNegative, b_g: NonNegative, b_omega: NonNegative,
+    U: Real, A: NonNegative, b_a: NonNegative,
+):  # fmt: skip
+    """No peak grows with one device more in all or in a node of ZeRO++, in a shard group of hybrid sharding, or among which tokens lie."""
+    return [shrinks("zeropp"), shrinks("zeropp", "N_node"), shrinks("hsdp", "N_shard"), shrinks("cp")]
+
+
+memory_shrinks_with_nodes_shards_and_tokens.control(
+    "it shrinks with the number of tokens' devices as activations do",
+    lambda N: N * derived("cp").memory("peak") <= derived("cp").memory("peak").where(N=1),
+    refuted_at={"P": 1, "N": 2, "N_node": 1, "N_shard": 1, "b_theta": 1, "b_g": 1, "b_omega": 1, "U": 1, "A": 1, "b_a": 1},
+)
+
+
 # Axes that split the model.
 
 
@@ -154,6 +187,50 @@ activations_of_zb_h2_shrink_with_stages.control(
     lambda N: kept("pp(schedule=interleaved, chunks=2)").where(N=N + 1) <= kept("pp(schedule=interleaved, chunks=2)"),
     refuted_at={"N": 1, "m": 4},
 )
+
+#: Pipelines that keep one copy of each layer.
+ONE_COPY = (*PIPELINES, "pp(schedule=zb-h2)", "pp(schedule=zb-v)", "pp(schedule=dualpipe-v)", "pp(schedule=interleaved, chunks=2)")
+
+
+@theorem(expect=Proved(), cite=("narayanan2021megatron", "qi2024zerobubble"))
+def traffic_grows_with_stages(
+    N: Degree, m: NonNegative, b: NonNegative["sequence"], s: NonNegative["token / sequence"], h: NonNegative["element / token"],
+    b_a: NonNegative,
+):  # fmt: skip
+    """A device of a pipeline sends at least as much, on average, with one stage more, under each schedule that keeps one copy of each
+    layer."""
+    return [grows(schedule) for schedule in ONE_COPY]
+
+
+traffic_grows_with_stages.control(
+    "it stays as it is with a second stage", lambda: derived("pp").sent.where(N=2) <= derived("pp").sent.where(N=1),
+    refuted_at={"N": 1, "m": 1, "b": 1, "s": 1, "h": 1, "b_a": 1},
+)  # fmt: skip
+
+
+@theorem(
+    expect=Refuted(
+        witness={"P": 100, "N_pp": 2, "m": 1, "b": 1, "s": 1, "h": 1, "b_g": 2, "b_a": 2},
+        because="each layer is on two devices, and with more stages each of them sends the gradients of fewer layers",
+    ),
+    cite="deepseek2024technical",
+)
+def traffic_of_dualpipe_grows_with_stages(
+    P: Positive, N_pp: Degree, m: Positive, b: Positive["sequence"], s: Positive["token / sequence"], h: Positive["element / token"],
+    b_g: Positive, b_a: Positive,
+):  # fmt: skip
+    """So does a device under DualPipe."""
+    return grows("pp(schedule=dualpipe)", "N_pp")
+
+
+traffic_of_dualpipe_grows_with_stages.control(
+    "activations and their gradients do, over the stages", lambda N_pp: _over_stages(N_pp) <= _over_stages(N_pp + 1), proved=True
+)
+
+
+def _over_stages(stages):
+    return derived("pp(schedule=dualpipe)").over("pp").where(N_pp=stages)
+
 
 # Both.
 

@@ -232,15 +232,18 @@ def require_numbers(derived: Derivation, numbers: Numbers) -> None:
 
 
 def _with_degree(derived: Derivation, axis: str) -> str:
+    from placeproof.core.strategy import on_axis
     from placeproof.strategies import names
 
     if derived.strategy is None:
         return f"mesh({axis}=8)"
     parts = derived.strategy.parts
-    if any(p.split("(")[0] not in names() for p in parts):
+    if any(p.split("(")[0] not in ("", *names()) for p in parts):
         return "mine.toml(8)"
     owners = {e.owner for e in derived.strategy.entries if e.axis == axis}
-    return " * ".join(f"{p}(8)" if p in owners and "(" not in p else p for p in parts)
+    tuples = {p: on_axis(p, f"{axis}=8") for p in parts if p.startswith("(")}
+    given = tuples | {p: f"{p}(8)" for p in parts if "(" not in p}
+    return " * ".join(given.get(p, p) if p in owners else p for p in parts)
 
 
 def _model(o: Options, subject: Callable[[], Subject], shards: Callable[[], Shards | None], problems: Problems) -> _Task:

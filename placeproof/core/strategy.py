@@ -250,8 +250,14 @@ def _entries(members: list[Strategy], problems: Problems) -> tuple[Entry, ...]:
 
 def _moved(expression: str, axis: str) -> str:
     """The expression of a strategy, or of a placement as a tuple, on another axis."""
-    name, _, inside = expression.partition("(")
-    return f"{name}({axis}={axis}2)" if name else f"({', '.join([*inside.rstrip(')').split(', ')[: len(STATES)], f'{axis}2'])})"
+    name, *_ = expression.partition("(")
+    return f"{name}({axis}={axis}2)" if name else on_axis(expression, f"{axis}2")
+
+
+def on_axis(placement: str, axis: str) -> str:
+    """A placement that is written as a tuple, on an axis: ``dp2``, or with its degree ``dp=8``."""
+    modes = placement.strip("()").split(", ")[: len(STATES)]
+    return f"({', '.join([*modes, axis])})"
 
 
 def _schedule(members: list[Strategy], problems: Problems) -> Realisation:

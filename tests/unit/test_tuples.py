@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 import placeproof
+from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
 from placeproof.core.modes import MODES
 from placeproof.core.states import STATES
@@ -104,3 +105,20 @@ def test_two_placements_on_one_axis_are_refused_with_a_remedy_that_is_read(text:
 def test_what_no_device_can_use_is_refused_when_it_is_lowered(modes: str, why: str) -> None:
     with pytest.raises(InputError, match=why):
         placeproof.derive(f"({modes})")
+
+
+@pytest.mark.parametrize(
+    ("text", "help"),
+    [
+        ("(S*, S, S, R)", "`--set N=8`, or the degree in the strategy: `(S*, S, S, R, dp=8)`"),
+        ("(R, S, S, R, shard) * tp(2)", "`--set N_shard=8`, or the degree in the strategy: `(R, S, S, R, shard=8) * tp(2)`"),
+    ],
+)
+def test_a_missing_degree_is_shown_in_the_tuple(text: str, help: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["derive", text, "--set", "P=70e9"]) == 2
+    assert f"help: {help}\n" in capsys.readouterr().err
+
+
+def test_a_profile_names_the_tuple_that_it_does_not_implement(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["derive", "(S*, S, S, R)", "--profile", "torch-2.13"]) == 2
+    assert "profile `torch-2.13` does not say how `(S*, S, S, R)` is implemented" in capsys.readouterr().err

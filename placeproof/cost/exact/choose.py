@@ -40,7 +40,7 @@ def chosen(profile: Profile, strategy: Strategy, wanted: tuple[str, ...] = ()) -
     for parts that the profile does not implement, and for implementations that nothing in the strategy asks for.
     """
     problems = Problems()
-    parts = tuple(p.split("(")[0] for p in strategy.parts)
+    parts = tuple(p.split("(")[0] or p for p in strategy.parts)
     named = [one for name in wanted for one in [_found(profile, name, problems)] if one is not None]
     for one in named:
         if not set(one.of) & set(parts):
