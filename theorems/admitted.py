@@ -126,6 +126,27 @@ def a_step_trains_of_parts_that_nothing_gathers():
 a_step_trains_of_parts_that_nothing_gathers.control("they are gathered for each use", lambda: trains("(S*, S, S, R)"), proved=True)
 
 
+def with_copies(subject, axis):
+    """The step of a strategy with all model states copied along an axis on which they lie in parts."""
+    for _ in MODEL_STATES:
+        subject = edited(subject, f'{axis}="S"', f'{axis}="R"')
+    return subject
+
+
+@theorem(
+    expect=Refuted(breaks="gradient integrity", because="each device computes with the whole of each matrix, and the outputs are added up"),
+    cite=("mehta2026placement", "shoeybi2019megatron"),
+)
+def a_step_trains_of_copies_where_computation_is_split():
+    """Where an axis splits the hidden dimension, model states may lie R on it."""
+    return trains(with_copies("tp", "tp"))
+
+
+a_step_trains_of_copies_where_computation_is_split.control(
+    "each device has the part that it computes with", lambda: trains("(S, S, S, R, tp)"), proved=True
+)
+
+
 @theorem(expect=Proved(), cite="mehta2026placement")
 def a_step_trains_of_gathered_optimizer_state():
     """Optimizer state may lie S*: gathered for the update, and cut down afterwards. The product refuses it though it would be right."""

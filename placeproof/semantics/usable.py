@@ -9,7 +9,7 @@ from functools import partial
 from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import Axis
 from placeproof.core.modes import Mode, Share
-from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
+from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, STATES, State
 from placeproof.core.strategy import EXPERT, MATRIX, Strategy
 from placeproof.semantics.scheduled import problems as unscheduled
 
@@ -74,14 +74,15 @@ def _gradients_lie(strategy: Strategy) -> Iterator[Diagnostic]:
 
 
 def _compute_axes_agree(strategy: Strategy) -> Iterator[Diagnostic]:
+    unmet = {axis for axis, _ in _unmet(strategy)}
     for axis in strategy.axes:
-        if not axis.splits.compute:
+        if not (axis.splits.matrices or axis.splits.stages) or axis.name in unmet:
             continue
         modes = {state: _mode(strategy, state, axis) for state in MODEL_STATES}
-        if any(m.split for m in modes.values()) != all(m.device is Share.PART for m in modes.values()):
+        if not all(m.device is Share.PART for m in modes.values()):
             shown = ", ".join(f"{state} `{mode}`" for state, mode in modes.items())
             message = f"on `{axis.name}`, which splits the {axis.splits}, {shown}: a device updates exactly the part that it computes with"
-            yield _bad(message, "place parameters, gradients and optimizer alike there")
+            yield _bad(message, "place parameters, gradients and optimizer `S` there")
 
 
 def _activations_lie(strategy: Strategy) -> Iterator[Diagnostic]:
@@ -89,20 +90,26 @@ def _activations_lie(strategy: Strategy) -> Iterator[Diagnostic]:
         if axis.splits.samples and (mode.device is not Share.PART or mode.gathers):
             help = "leave activations out there; to keep less of them, compose with `checkpoint` or `checkpoint(checkpoints=host)`"
             yield bad(f"activations lie `{mode}` on {where}, but its devices have different samples", help)
-        if axis.splits.stages and mode.device is not Share.PART:
+        if axis.splits.stages and (mode.device is not Share.PART or mode.gathers):
             yield bad(f"activations lie `{mode}` on `{axis.name}`, but each stage has its own layers", "leave activations out there")
+        if axis.splits.matrices and mode.transient:
+            message = f"activations lie `{mode}` on `{axis.name}`, which is not lowered"
+            yield bad(message, "compose with `checkpoint`, which keeps each layer's input alone", code="PP122")
         if axis.splits.matrices and mode.gathers and not strategy.schedule.recompute:
             message = f"activations lie `{mode}` on `{axis.name}` without recomputation, which is not lowered"
             yield bad(message, "`zero_r` partitions activation checkpoints; `sp` splits activations by the sequence", code="PP122")
 
 
+def _unmet(strategy: Strategy) -> Iterator[tuple[str, str]]:
+    """The axes on which a state has to be placed by another strategy, and none does."""
+    return ((axis, state) for axis, state in strategy.needs if not strategy.places(STATES[state], axis))
+
+
 def _needs_met(strategy: Strategy) -> Iterator[Diagnostic]:
-    states = {s.name: s for s in (*MODEL_STATES, ACTIVATIONS)}
-    for axis, state in strategy.needs:
-        if not strategy.places(states[state], axis):
-            who = next((p for p in strategy.parts if any(e.owner == p and e.axis == axis for e in strategy.entries)), strategy.name)
-            help = f"compose it: `{who} * tp`" if axis == "tp" else f"compose it with a strategy that places {state} on `{axis}`"
-            yield _bad(f"`{who}` works on axis `{axis}` where another strategy places {state}, and none does", help)
+    for axis, state in _unmet(strategy):
+        who = next((p for p in strategy.parts if any(e.owner == p and e.axis == axis for e in strategy.entries)), strategy.name)
+        help = f"compose it: `{who} * tp`" if axis == "tp" else f"compose it with a strategy that places {state} on `{axis}`"
+        yield _bad(f"`{who}` works on axis `{axis}` where another strategy places {state}, and none does", help)
 
 
 def _one_axis_each(strategy: Strategy) -> Iterator[Diagnostic]:

@@ -68,6 +68,31 @@ def test_a_step_of_several_micro_batches_is_proved(modes: tuple[str, ...]) -> No
     assert placeproof.judge(placed(modes) * placeproof.strategy("accumulate")).word == "proved"
 
 
+@pytest.mark.parametrize(
+    ("axis", "others", "accepted"),
+    [
+        ("tp", "", {"(S, S, S, R, tp)", "(S, S, S, S, tp)"}),
+        ("tp", " * checkpoint", {f"(S, S, S, {mode}, tp)" for mode in ("R", "S", "S*", "O")}),
+        ("pp", "", {"(S, S, S, S, pp)"}),
+        ("pp", " * accumulate", {"(S, S, S, S, pp)"}),
+        ("cp", " * cp", {f"({', '.join(modes)}, {mode}, cp)" for modes in ACCEPTED for mode in ("R", "S")}),
+    ],
+)
+def test_on_any_axis_a_placement_is_refused_or_proved(axis: str, others: str, accepted: set[str]) -> None:
+    every = [f"({', '.join(modes)}, {axis})" for modes in itertools.product(MODES, repeat=4)]
+    words = {placement: word for placement in every if (word := _word(placement + others)) != "refused"}
+    assert words == dict.fromkeys(accepted, "proved")
+
+
+def _word(text: str) -> str:
+    try:
+        strategy = parse_strategy(text)
+        require_usable(strategy)
+    except InputError:
+        return "refused"
+    return placeproof.judge(strategy).word
+
+
 def test_a_step_over_twenty_axes_with_other_placements_is_proved() -> None:
     """More axes than arrays of numpy can have where an encoding is compared line by line."""
     rows = random.Random(1).sample(ACCEPTED, 20)
