@@ -19,7 +19,6 @@ from placeproof.theory import (
     maximum,
     minimum,
     recursive,
-    sign,
     theorem,
     trains,
     without_call,
@@ -91,17 +90,31 @@ gelu_may_precede_the_sum.control(
 # Flags of a loss scaler.
 
 
-@theorem(expect=Proved(), cite="micikevicius2018mixed")
-def a_sum_of_flags_serves_as_their_maximum(a: NonNegative, b: NonNegative):
-    """Flags that are zero or positive are summed to something positive exactly if the greatest of them is positive.
+SKIPS = """
+program("a step that skips what is not finite")
+mesh(dp)
+place(parameters, dp="S*")
+place(optimizer, dp="S")
+reference(skip=not_finite)
+w = all_gather(parameters, dp)
+gradients = reduce_scatter(backward(w), dp, op=mean)
+flag = all_reduce(found_inf(gradients), dp, op=sum)
+parameters, optimizer = update(parameters, optimizer, gradients, flag)
+"""
 
-    So an all-reduce with op=sum does for flags. Of values that may be negative it does not.
+
+@theorem(expect=Proved(), cite="micikevicius2018mixed")
+def a_sum_of_flags_serves_as_their_maximum():
+    """A step whose devices skip it where the sum of their flags is not 0 trains what one device trains that skips it where its gradient is
+    not finite.
+
+    Flags are zero or one, so that an all-reduce with op=sum does where the greatest of them is meant.
     """
-    return sign(a + b) == sign(maximum(a, b))
+    return trains(SKIPS, assuming=["separable-loss", "equal-token-counts", "elementwise-optimizer"])
 
 
 a_sum_of_flags_serves_as_their_maximum.control(
-    "the sum is itself a flag of 0 or 1", lambda a, b: a + b == maximum(a, b), refuted_at={"a": 1, "b": 1}
+    "each device by its own flag", lambda: trains(without_call(SKIPS, "all_reduce")), breaks="state consistency"
 )
 
 # Means.
@@ -182,15 +195,18 @@ clipping_commutes_with_averaging.control(
 )
 
 
-@theorem(expect=Refuted(witness={"a": 3, "b": 4}, because="5 is the norm of the whole, and 7 the sum"), cite="pascanu2013difficulty")
-def the_global_norm_is_the_sum_of_norms(a: NonNegative, b: NonNegative):
-    """The norm of a gradient in two parts, whose square is the sum of the squares of the parts' norms, is the sum of these norms."""
-    return a**2 + b**2 == (a + b) ** 2
+@theorem(
+    expect=Refuted(breaks="gradient integrity", because="the square of a sum of norms is not the sum of their squares"),
+    cite="pascanu2013difficulty",
+)
+def the_global_norm_is_the_sum_of_norms():
+    """A step may clip its shards by the sum of the norms of all shards, in place of the global norm."""
+    return trains(edited("clip_by_local_norm", "sqrt(square_norm(gradients))", "all_reduce(sqrt(square_norm(gradients)), dp)"))
 
 
 the_global_norm_is_the_sum_of_norms.control(
-    "it is at most that, and at least each of the two",
-    lambda a, b: [a**2 + b**2 <= (a + b) ** 2, a**2 <= a**2 + b**2, b**2 <= a**2 + b**2],
+    "by the root of the sum of their squares",
+    lambda: trains(edited("clip_by_local_norm", "square_norm(gradients)", "all_reduce(square_norm(gradients), dp)")),
     proved=True,
 )
 

@@ -8,7 +8,22 @@ from fractions import Fraction
 
 from placeproof.core.precision import PRECISIONS
 from placeproof.core.symbols import symbol
-from placeproof.theory import Count, Degree, NonNegative, Positive, Real, Refuted, chain, collective, derived, holds, theorem
+from placeproof.theory import (
+    Count,
+    Degree,
+    NonNegative,
+    Positive,
+    Real,
+    Refuted,
+    chain,
+    collective,
+    derived,
+    holds,
+    operations,
+    schedule,
+    theorem,
+    values_of,
+)
 
 
 def states(subject):
@@ -327,60 +342,68 @@ twice_the_devices_take_half_the_time.control(
 )
 
 
+def idle_share():
+    """The share of a step for which a device of GPipe idles, by the product's forms: all passes take one unit, and messages none."""
+    idle, busy = (schedule("gpipe").form(what).where(T_F=1, T_B=1, T_W=1, T_send=0) for what in ("idle", "busy"))
+    return idle / (idle + busy)
+
+
 @theorem(expect=Refuted(witness={"p": 8, "m": 32}, because="7 of 39 steps are idle"), cite="huang2019gpipe")
 def four_micro_batches_a_stage_leave_no_tenth_idle(p: Degree, m: Degree):
     """With at least four times as many micro-batches as stages, at most a tenth of a device's time is bubble.
 
     The share is of the total time, and stages take equally long. The source calls the bubble negligible from there on.
     """
-    return holds((p - 1) / (m + p - 1) <= Fraction(1, 10), given=[m >= 4 * p])
+    return holds(idle_share() <= Fraction(1, 10), given=[m >= 4 * p])
 
 
 four_micro_batches_a_stage_leave_no_tenth_idle.control(
     "less than a fifth is, and more than nothing",
-    lambda p, m: holds(chain("<", 0, (p - 1) / (m + p - 1), Fraction(1, 5)), given=[m >= 4 * p, p >= 2]),
+    lambda p, m: holds(chain("<", 0, idle_share(), Fraction(1, 5)), given=[m >= 4 * p, p >= 2]),
     proved=True,
 )
 
 
+LAYER = ("attention_gpt", "mlp_gpt")
+
+
+def of_a_layer(what, b, s, h, again=False):
+    """Operations of a transformer layer of width h, with a feed-forward block of 4 times its width, on b sequences of s tokens."""
+    counted = [operations(block, again=values_of(block) if again else None) for block in LAYER]
+    sizes = {"batch": b, "tokens": s, "keys": s, "hidden": h, "heads": 1, "width": h, "ffn": 4 * h}
+    first, second = (getattr(one, what).where(**sizes) for one in counted)
+    return first + second
+
+
 @theorem(
-    expect=Refuted(witness={"forward": 1, "backward": 2}, because="forward is a third of the work, and that third is done twice"),
+    expect=Refuted(witness={"b": 1, "s": 1, "h": 1}, because="forward is a third of the work, and that third is done twice"),
     cite=("chen2016sublinear", "narayanan2021megatron"),
 )
-def recomputation_doubles_the_work(forward: Positive["operation"], backward: Positive["operation"]):
-    """Full activation recomputation doubles the operations of a step, if backward has twice those of forward."""
-    return holds(forward + (forward + backward) == 2 * (forward + backward), given=[backward == 2 * forward])
+def recomputation_doubles_the_work(b: Degree, s: Degree, h: Degree):
+    """Full activation recomputation doubles the operations of a transformer layer, forward and backward."""
+    return of_a_layer("total", b, s, h, again=True) == 2 * of_a_layer("total", b, s, h)
 
 
 recomputation_doubles_the_work.control(
     "it adds a third",
-    lambda forward, backward: holds(
-        forward + (forward + backward) == Fraction(4, 3) * (forward + backward), given=[backward == 2 * forward]
-    ),
+    lambda b, s, h: 3 * of_a_layer("total", b, s, h, again=True) == 4 * of_a_layer("total", b, s, h),
     proved=True,
 )
 
 
-def operations(tokens, s, h, L):
-    """Operations of forward and backward in the matrices and the attention of L layers: Narayanan et al., appendix, without logits."""
-    return 72 * tokens * L * h**2 * (1 + s / (6 * h))
-
-
 @theorem(
-    expect=Refuted(
-        witness={"tokens": 1, "s": 6, "h": 1, "L": 1}, because="scores and their use grow with the sequence, and have no parameters"
-    ),
+    expect=Refuted(witness={"b": 1, "s": 6, "h": 1}, because="scores and their use grow with the sequence, and have no parameters"),
     cite="narayanan2021megatron",
 )
-def six_for_each_parameter_and_token_is_everything(tokens: Positive, s: Degree, h: Degree, L: Degree):
-    """A step takes six operations for each of the 12 L h^2 parameters of the layers and each token."""
-    return operations(tokens, s, h, L) == 6 * tokens * (12 * L * h**2)
+def six_for_each_parameter_and_token_is_everything(b: Degree, s: Degree, h: Degree):
+    """A transformer layer takes six operations for each of the 12 h^2 elements of its matrices and each token, forward and backward."""
+    return of_a_layer("total", b, s, h) == 6 * b * s * of_a_layer("of_matrices", b, s, h)
 
 
 six_for_each_parameter_and_token_is_everything.control(
     "it takes less than 1% more where the sequence is shorter than 6% of the hidden size",
-    lambda tokens, s, h, L: holds(
-        operations(tokens, s, h, L) < Fraction(101, 100) * (6 * tokens * (12 * L * h**2)), given=[100 * s < 6 * h]
+    lambda b, s, h: holds(
+        of_a_layer("total", b, s, h) < Fraction(101, 100) * (6 * b * s * of_a_layer("of_matrices", b, s, h)), given=[100 * s < 6 * h]
     ),
     proved=True,
 )

@@ -56,26 +56,6 @@ each_axis_divides_what_it_places_in_parts_of_stage_1.control(
 
 
 @theorem(
-    expect=Proved(), cite="mehta2026placement", skip={"not trivial": "that both orders are read as one strategy is what is to be shown"}
-)
-def order_of_composition_leaves_costs(
-    P: Real, U: Real, A: Real, A_seq: Real, L: Real, m: Degree, N_dp: Degree, N_tp: Degree, N_pp: Degree, b: Real["sequence"],
-    s: Real["token / sequence"], h: Real["element / token"], b_theta: Real, b_g: Real, b_omega: Real, b_a: Real,
-):  # fmt: skip
-    """The peak of a composition, and what it sends, do not depend on the order in which it is written."""
-    pairs = (("zero3 * tp * pp", "pp * zero3 * tp"), ("zero2 * tp * accumulate", "accumulate * tp * zero2"))
-    peaks = [peak(one) == peak(other) for one, other in pairs]
-    return peaks + [derived(one).sent == derived(other).sent for one, other in pairs]
-
-
-order_of_composition_leaves_costs.control(
-    "nor on which axis is composed with stage 1",
-    lambda: peak("zero1 * tp") == peak("zero1 * pp"),
-    refuted_at={"N_dp": 2, "N_tp": 2, "N_pp": 3, "m": 4},
-)
-
-
-@theorem(
     expect=Refuted(
         witness={"P": 1, "N_dp": 2, "N_tp": 2, "b_omega": 12},
         because="stage 1 divides it by all devices already, and a part is divided once",

@@ -20,6 +20,7 @@ from placeproof.theory import (
     holds,
     maximum,
     minimum,
+    schedule,
     sign,
     theorem,
 )
@@ -84,14 +85,19 @@ the_bubble_over_total_time.control(
 )
 
 
+def shipped(what, m, p):
+    """A form of 1F1B that the product ships, if all passes take one unit of time, and messages none."""
+    return schedule("1f1b").form(what).where(m=m, p=p, T_F=1, T_B=1, T_W=1, T_send=0)
+
+
 def over_ideal(m, p):
     """The bubble over the ideal time."""
-    return (p - 1) / m
+    return shipped("idle", m, p) / shipped("busy", m, p)
 
 
 def over_total(m, p):
     """The bubble over the total time."""
-    return (p - 1) / (m + p - 1)
+    return shipped("idle", m, p) / (shipped("idle", m, p) + shipped("busy", m, p))
 
 
 @theorem(

@@ -145,14 +145,14 @@ def the_bubble_of_zb_h2(k: Integer, m: Integer, p: Integer, T_F: Real, T_B: Real
     """
     begins, ends = (p - 1 - k) * T_F, b(m - 1, k, p, m, T_F, T_B, T_W) + (2 * (p - 1 - k) + 1) * T_W
     waits = ends - begins - m * (T_F + T_B + T_W)
-    return holds(waits == published_bubble(k + 1, 2, T_F, T_B, T_W), given=[m >= 2 * p - 1, k >= 0])
+    return holds(waits == published_bubble("zb-h2", k + 1, T_F, T_B, T_W), given=[m >= 2 * p - 1, k >= 0])
 
 
 the_bubble_of_zb_h2.control(
     "with any number of micro-batches",
     lambda k, m, p, T_F, T_B, T_W: holds(
         b(m - 1, k, p, m, T_F, T_B, T_W) + (2 * (p - 1 - k) + 1) * T_W - (p - 1 - k) * T_F - m * (T_F + T_B + T_W)
-        == published_bubble(k + 1, 2, T_F, T_B, T_W),
+        == published_bubble("zb-h2", k + 1, T_F, T_B, T_W),
         given=[m >= 1, k >= 0],
     ),
     refuted_at={"k": 1, "m": 1, "p": 2, "T_W": 1},

@@ -14,7 +14,6 @@ from placeproof.theory import (
     Refuted,
     by_induction,
     data,
-    derived,
     holds,
     indicator,
     maximum,
@@ -189,22 +188,22 @@ interleaving_is_free.control(
 
 @theorem(
     expect=Refuted(
-        witness={"N": 2, "v": 2, "m": 1, "b": 1, "h": 1, "s": 1, "b_a": 1},
-        because="also from the last device to the first, N * v - 1 messages",
+        witness={"p": 2, "v": 2, "m": 1},
+        because="also from the last device to the first, p * v - 1 messages",
     ),
     cite="narayanan2021megatron",
 )
-def interleaving_multiplies_messages_by_the_pieces(N: Degree, v: Degree, m: Degree, b: Positive, h: Positive, s: Positive, b_a: Positive):
-    """With v pieces on each of N devices, devices send on average v times as much as with one.
+def interleaving_multiplies_messages_by_the_pieces(p: Degree, v: Degree, m: Degree):
+    """With v pieces on each of p devices, all of them together send v times as many messages as with one, by the product's forms.
 
     Section 2.2.2 of the source says so of the amount of communication. Exact is it only of a device inside the pipeline.
     """
-    return v * derived("pp").sent.where(N=N * v) == v * derived("pp").sent
+    return schedule("interleaved").messages == v * schedule("1f1b").messages
 
 
 interleaving_multiplies_messages_by_the_pieces.control(
-    "v + (v - 1) / (N - 1) times as much, of N >= 2",
-    lambda N, v: holds(v * derived("pp").sent.where(N=N * v) == (v + (v - 1) / (N - 1)) * derived("pp").sent, given=[N >= 2]),
+    "v + (v - 1) / (p - 1) times as many, of p >= 2",
+    lambda p, v: holds(schedule("interleaved").messages == (v + (v - 1) / (p - 1)) * schedule("1f1b").messages, given=[p >= 2]),
     proved=True,
 )
 

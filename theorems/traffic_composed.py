@@ -83,6 +83,8 @@ def time_saved_by_hybrid_sharding_of_two_speeds(
     ((3 N_rep N_shard - 2 N_rep - 1) / W_out - 3 N_rep (N_shard - 1) / W_in) P b_theta / (N_rep N_shard) seconds.
 
     FSDP's ring goes at the pace of its slowest link; nothing overlaps. So hybrid sharding is quicker already where all links are alike.
+    Every device has a link of its own out of its replica: where the devices of a replica share one, what goes between replicas takes
+    N_shard times as long.
     """
     hybrid = derived("hsdp").over("shard") / W_in + derived("hsdp").over("rep") / W_out
     gain = (3 * N_rep * N_shard - 2 * N_rep - 1) / W_out - 3 * N_rep * (N_shard - 1) / W_in

@@ -18,7 +18,9 @@ from placeproof.theory import (
     data,
     holds,
     maximum,
+    operations,
     recursive,
+    schedule,
     theorem,
 )
 
@@ -98,9 +100,10 @@ the_first_gradient_needs_all_stages.control(
 )
 
 
-def published_bubble(p, k, T_F, T_B, T_W):
-    """Table 2 of the source: k = 1 for ZB-H1, 2 for ZB-H2."""
-    return (p - 1) * (T_F + T_B - k * T_W)
+def published_bubble(name, p, T_F, T_B, T_W):
+    """What table 2 of the source prints, as the product's file of a schedule has it."""
+    what = "idle" if name == "1f1b" else "wait"
+    return schedule(name).printed(what).where(p=p, T_F=T_F, T_B=T_B, T_W=T_W)
 
 
 def kept(p, i, k, M_B, M_W):
@@ -120,22 +123,25 @@ def the_published_bubble_of_zb_h2_holds_for_all_times(p: Degree, T_F: Real, T_B:
     The source gives it in section 2.3 for times that are not equal, and has those of a transformer, where T_W < T_F < T_B. That stage 0
     waits for (p - 1) * (T_B - T_F) follows from its first gradient, above.
     """
-    return (p - 1) * (T_B - T_F) <= published_bubble(p, 2, T_F, T_B, T_W)
+    return (p - 1) * (T_B - T_F) <= published_bubble("zb-h2", p, T_F, T_B, T_W)
 
 
 the_published_bubble_of_zb_h2_holds_for_all_times.control(
     "if T_W <= T_F, as in transformers",
-    lambda p, T_F, T_B, T_W: holds((p - 1) * (T_B - T_F) <= published_bubble(p, 2, T_F, T_B, T_W), given=[T_W <= T_F]),
+    lambda p, T_F, T_B, T_W: holds((p - 1) * (T_B - T_F) <= published_bubble("zb-h2", p, T_F, T_B, T_W), given=[T_W <= T_F]),
     proved=True,
 )
 
 
-# The times of a transformer layer, in units of s * b * h operations: table 1 of the source.
+# The times of a transformer layer, in operations: those of its blocks' programs. Table 1 of the source has them in units of s * b * h.
 
 
 def layer(h, s):
-    """F, B and W of a layer."""
-    return 24 * h + 4 * s, 24 * h + 8 * s, 24 * h
+    """F, B and W of a layer of width h, with a feed-forward block of 4 times its width, for a sequence of s tokens."""
+    sizes = {"batch": 1, "tokens": s, "keys": s, "hidden": h, "heads": 1, "width": h, "ffn": 4 * h}
+    blocks = [operations(block) for block in ("attention_gpt", "mlp_gpt")]
+    each = ([getattr(block, part).where(**sizes) for block in blocks] for part in ("forward", "inputs", "weights"))
+    return tuple(first + second for first, second in each)
 
 
 @theorem(
@@ -144,12 +150,12 @@ def layer(h, s):
 )
 def zb_h2_has_no_bubble(p: Degree, h: Positive, s: Positive):
     """ZB-H2 has no bubble in a transformer: (p - 1) * (T_F + T_B - 2 * T_W) is 0."""
-    return published_bubble(p, 2, *layer(h, s)) == 0
+    return published_bubble("zb-h2", p, *layer(h, s)) == 0
 
 
 zb_h2_has_no_bubble.control(
-    "it is 12 * s for each further stage, however short the sequence",
-    lambda p, h, s: published_bubble(p, 2, *layer(h, s)) == (p - 1) * 12 * s,
+    "it is 12 * s^2 * h for each further stage, however short the sequence",
+    lambda p, h, s: published_bubble("zb-h2", p, *layer(h, s)) == (p - 1) * 12 * s**2 * h,
     proved=True,
 )
 
@@ -160,13 +166,13 @@ zb_h2_has_no_bubble.control(
 )
 def zb_h1_leaves_a_third_of_the_bubble(p: Degree, h: Positive, s: Positive):
     """In a transformer, ZB-H1's bubble is a third of the (p - 1) * (T_F + T_B + T_W) of 1F1B."""
-    return 3 * published_bubble(p, 1, *layer(h, s)) == published_bubble(p, -1, *layer(h, s))
+    return 3 * published_bubble("zb-h1", p, *layer(h, s)) == published_bubble("1f1b", p, *layer(h, s))
 
 
 zb_h1_leaves_a_third_of_the_bubble.control(
     "more than a third, and less than all of it, of p >= 2",
     lambda p, h, s: holds(
-        chain("<", published_bubble(p, -1, *layer(h, s)) / 3, published_bubble(p, 1, *layer(h, s)), published_bubble(p, -1, *layer(h, s))),
+        chain("<", published_bubble("1f1b", p, *layer(h, s)) / 3, *(published_bubble(one, p, *layer(h, s)) for one in ("zb-h1", "1f1b"))),
         given=[p >= 2],
     ),
     proved=True,
@@ -189,16 +195,19 @@ stage_0_keeps_the_most.control(
 
 
 @theorem(
-    expect=Refuted(witness={"p": 2, "i": 1, "M_B": 2, "M_W": 1}, because="stage i puts off W of i micro-batches, and keeps what they need"),
+    expect=Refuted(witness={"p": 2, "m": 2, "d": 1, "M_B": 2, "M_W": 1}, because="device d puts off W of d micro-batches"),
     cite="qi2024zerobubble",
 )
-def zb_h1_keeps_what_1f1b_keeps(p: Degree, i: Natural, M_B: Positive, M_W: Positive):
-    """ZB-H1 keeps on every stage what 1F1B keeps there: (p - i) * M_B."""
-    return kept(p, i, 1, M_B, M_W) == (p - i) * M_B
+def zb_h1_keeps_what_1f1b_keeps(p: Integer, m: Integer, d: Natural, M_B: Positive, M_W: Positive):
+    """ZB-H1 keeps on every device what 1F1B keeps there, by the product's forms, if W needs no more than B."""
+    return holds(schedule("zb-h1").peak == schedule("1f1b").peak, given=[d <= p - 1, m >= p, *schedule("zb-h1").when("peak")])
 
 
 zb_h1_keeps_what_1f1b_keeps.control(
-    "i * M_W more",
-    lambda p, i, M_B, M_W: kept(p, i, 1, M_B, M_W) == (p - i) * M_B + i * M_W,
+    "d * M_W more",
+    lambda p, m, d, M_W: holds(
+        schedule("zb-h1").peak == schedule("1f1b").peak + d * M_W,
+        given=[d <= p - 1, m >= p, *schedule("zb-h1").when("peak")],
+    ),
     proved=True,
 )

@@ -22,7 +22,6 @@ TOPICS = {"kernel", "collectives", "memory", "traffic", "correctness", "composit
 
 #: Opt-outs of anything but dimensions, each with its reason in the declaration.
 OPT_OUTS = {
-    "memory_composed.order_of_composition_leaves_costs": {"not trivial"},
     "placement.strategies_are_the_papers_tuples": {"not trivial"},
 }
 
