@@ -2,7 +2,8 @@
 
 A placement is a tuple of modes, ``(S*, S, S, R)``: of parameters, optimizer state, gradients, activations. The claims are those of Mehta,
 arXiv 2601.02311, that memory and communication follow from the placement. They are asked of all placements that are accepted on one axis of
-samples, and not of the catalogue's alone. What is accepted is asked of the product, and what a mode costs of its table of modes.
+samples, and not of the catalogue's alone. What is sent over that axis, mode by mode, is in ``admitted``. What is accepted is asked of the
+product, and what a mode costs of its table of modes.
 """
 
 import itertools
@@ -92,16 +93,6 @@ def by_table(*axes, degrees=("N",), on_host=False):
     return sum(left(size, [MODES[m] for m in modes], degrees, on_host) for size, modes in zip(sizes, zip(*axes, strict=True), strict=True))
 
 
-def by_modes(parameters, optimizer, gradients, n="N"):
-    """Bytes sent over an axis of samples, by modes. Parameters are gathered for both uses, or once after an update in parts. Partial
-    gradients become parts, and those become the whole where each device updates all."""
-    modes = [MODES[m] for m in (parameters, optimizer, gradients)]
-    gathers = 2 if modes[0].gathers else 1 if modes[1].split else 0
-    theta, g = (symbol("P") * symbol(b) for b in ("b_theta", "b_g"))
-    whole = 0 if modes[1].split else ring("all_gather", n, g)
-    return gathers * ring("all_gather", n, theta) + ring("reduce_scatter", n, g) + whole
-
-
 # Memory.
 
 
@@ -165,28 +156,6 @@ divisors_of_any_two_axes_multiply.control(
 )
 
 # Communication over an axis of samples.
-
-
-@theorem(expect=Proved(), cite="mehta2026placement")
-def traffic_follows_from_every_placement(P: Real, N: Degree, b_theta: Real, b_g: Real):
-    """In each accepted placement, what a step sends over an axis of samples follows from the modes: parameters that are gathered for use
-    are gathered twice, copies of parameters that are updated in parts once; gradients are scattered, and gathered where each device
-    updates all.
-
-    The paper's second claim, for one micro-batch, parameters that are dropped after each use, and ring collectives.
-    """
-    return [of(*modes).sent == by_modes(*modes) for modes in accepted()]
-
-
-traffic_follows_from_every_placement.control(
-    "gradients that lie in parts are scattered alone, whatever the optimizer",
-    lambda P, b_g: of("R", "R", "S").sent == ring("reduce_scatter", "N", P.expr * b_g.expr),
-    refuted_at={"N": 2},
-).control(
-    "a gather after the update for parameters that are gathered for use, too",
-    lambda: of("S*", "S", "S").sent == by_modes("S*", "S", "S") + by_modes("R", "S", "S") - by_modes("R", "R", "S") / 2,
-    refuted_at={"N": 2},
-)
 
 
 @theorem(expect=Proved(), cite="mehta2026placement")
