@@ -227,17 +227,17 @@ messages_combine_or_spread.control("j of each", lambda j: 2 * j <= combined(j) +
 
 
 @theorem(expect=Proved(), cite="patarasuk2009")
-def all_reduce_takes_two_messages_for_each_other_device(j: Natural, n: Integer):
-    """An all-reduce of one element among n devices takes at least 2 (n - 1) messages.
+def two_messages_for_each_other_device_of_combining_and_spreading(j: Natural, n: Integer):
+    """If n - 1 messages combine parts, n - 1 others spread the result, and none does both, then there are 2 (n - 1) at least.
 
-    The combinatorial part is in the hypotheses. The first device that has the result needs the parts of n - 1 others, each led to it by
-    one more message; only then, each by a message of its own, is it completed on the n - 1 others.
+    An all-reduce of one element needs as many of each, which is the hypothesis and not proved here: the first device that has the result
+    needs the parts of n - 1 others, each led to it by one more message; only then is it completed on the n - 1 others.
     """
     given = [n - 1 <= combined(j), n - 1 <= spread(j)]
     return by_induction(2 * (n - 1) <= j, on=j, given=given, lemmas=[messages_combine_or_spread.at(j=j)])
 
 
-all_reduce_takes_two_messages_for_each_other_device.control(
+two_messages_for_each_other_device_of_combining_and_spreading.control(
     "if the result need not be spread", lambda j, n: holds(2 * (n - 1) <= j, given=[n - 1 <= combined(j)]), refuted_at={"j": 1, "n": 2}
 )
 
@@ -252,18 +252,17 @@ busiest_device_sends_the_mean_at_least.control("the last device", lambda n: all_
 
 
 @theorem(expect=Proved(), cite="patarasuk2009")
-def no_all_reduce_sends_less_than_a_ring(n: Degree, s: Real):
-    """If n devices together send 2 (n - 1) s bytes or more, as every all-reduce of s bytes does, then one of them sends no less than a
-    device in a ring all-reduce of s bytes.
+def some_device_sends_what_one_in_a_ring_does_of_as_many_bytes(n: Degree, s: Real):
+    """If n devices together send 2 (n - 1) s bytes or more, then one of them sends no less than a device in a ring all-reduce of s bytes.
 
-    That they send 2 (n - 1) s together is the count of messages, byte by byte.
+    That every all-reduce sends as many is not proved here: it is the hypothesis.
     """
     given = [2 * (n - 1) * s <= all_sent(n)]
     goal = ALL_REDUCE(n, s) <= most_sent(n)
     return by_induction(goal, on=n, start=1, given=given, lemmas=[busiest_device_sends_the_mean_at_least.at(n=n)])
 
 
-no_all_reduce_sends_less_than_a_ring.control(
+some_device_sends_what_one_in_a_ring_does_of_as_many_bytes.control(
     "2 s, the limit for many devices",
     lambda n, s: holds(2 * s <= most_sent(n), given=[2 * (n - 1) * s <= all_sent(n)]),
     refuted_at={"n": 1, "s": 20},

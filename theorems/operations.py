@@ -10,7 +10,6 @@ from placeproof.theory import (
     Positive,
     Proved,
     Real,
-    Refuted,
     derived,
     holds,
     operations,
@@ -102,31 +101,6 @@ a_token_meets_the_experts_it_chooses.control(
     "of all experts",
     lambda batch, tokens: operations("moe").forward == 2 * batch * tokens * operations("moe").of_matrices,
     refuted_at={"batch": 1, "tokens": 1, "hidden": 1, "choices": 1, "experts": 2, "expert_ffn": 1},
-)
-
-
-@theorem(
-    expect=Refuted(
-        witness={"batch": 1, "tokens": 1, "hidden": 1, "heads": 1, "width": 1, "keys": 1},
-        because="scores are products without weights, for each pair of a token and a key",
-    ),
-    cite="korthikanti2022activations",
-)
-def six_for_each_weight_and_token_is_all_of_attention(
-    batch: Positive, tokens: Positive, hidden: Positive, heads: Positive, width: Positive, keys: Positive
-):
-    """Attention takes 6 operations for each element of its matrices and each token, forward and backward."""
-    work = operations("attention_gpt")
-    return work.total == 6 * batch * tokens * work.of_matrices
-
-
-six_for_each_weight_and_token_is_all_of_attention.control(
-    "12 * keys more for each head's width and token",
-    lambda batch, tokens, heads, width, keys: (
-        operations("attention_gpt").total
-        == 6 * batch * tokens * operations("attention_gpt").of_matrices + 12 * batch * tokens * keys * heads * width
-    ),
-    proved=True,
 )
 
 

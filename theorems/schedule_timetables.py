@@ -1,13 +1,12 @@
-"""A timetable of ZB-H2: its passes can begin when it says, and no order that puts off as many weight gradients ends earlier.
+"""A timetable of ZB-H2: its passes can begin when it says.
 
 F, B and W take T_F, T_B and T_W. There are p stages and m micro-batches, numbered from 0. A stage that k stages follow begins with 2 * k
 forwards, and puts off the W of 2 * (p - 1 - k) micro-batches. A pass begins as soon as its input has come and the pass before it on its
 stage has ended. Each theorem says of one kind of pass that, if these two ended when the timetable says, it can begin when the timetable
-says. So none begins later; and the last theorem says that the step cannot end earlier.
+says. So none begins later; that the step cannot end earlier is said in `schedule_forms`.
 """
 
 from placeproof.theory import (
-    Degree,
     Integer,
     Natural,
     NonNegative,
@@ -19,7 +18,7 @@ from placeproof.theory import (
     theorem,
 )
 
-from .zero_bubble import published_bubble, row_of_a_step
+from .zero_bubble import published_bubble
 
 
 def first_f(j, k, p, T_F):
@@ -156,23 +155,4 @@ the_bubble_of_zb_h2.control(
         given=[m >= 1, k >= 0],
     ),
     refuted_at={"k": 1, "m": 1, "p": 2, "T_W": 1},
-)
-
-
-@theorem(expect=Proved(), cite="qi2024zerobubble", level=1)
-def zb_h2_ends_as_early_as_it_can(m: Integer, p: Degree, T_F: Real, T_B: Real, T_W: Real):
-    """No order in which the last stage puts off 2 * (p - 1) weight gradients ends earlier on stage 0 than the timetable of ZB-H2.
-
-    The critical path of `zero_bubble.the_bubble_of_split_backwards` is what any such order takes at least.
-    """
-    least, lemmas = row_of_a_step(m, p, 2 * (p - 1), T_F, T_B, T_W)
-    return holds(b(m - 1, p - 1, p, m, T_F, T_B, T_W) + T_W <= least, given=[m >= 2 * p - 1], lemmas=lemmas)
-
-
-zb_h2_ends_as_early_as_it_can.control(
-    "even if the last stage puts off one more",
-    lambda m, p, T_F, T_B, T_W: holds(
-        b(m - 1, p - 1, p, m, T_F, T_B, T_W) + T_W <= row_of_a_step(m, p, 2 * (p - 1) + 1, T_F, T_B, T_W)[0], given=[m >= 2 * p]
-    ),
-    refuted_at={"m": 2, "p": 1, "T_F": 100, "T_B": 100, "T_W": 100},
 )

@@ -180,17 +180,20 @@ zb_h1_leaves_a_third_of_the_bubble.control(
 
 
 @theorem(expect=Proved(), cite="qi2024zerobubble")
-def stage_0_keeps_the_most(p: Integer, i: Natural, k: Natural, M_B: Real, M_W: Real):
-    """No stage keeps more than stage 0 does, (1 + k * (p - 1)) * M_B, if W needs no more than B: p * M_B in ZB-H1, (2 * p - 1) * M_B in
-    ZB-H2.
+def stage_0_keeps_the_most(p: Integer, d: Natural, M_B: Real, M_W: Real):
+    """No device is printed to keep more than device 0 does, if W needs no more than B: p * M_B in ZB-H1, (2 * p - 1) * M_B in ZB-H2.
 
     Section 2.3 and table 2 of the source. In a transformer layer M_W is 32 * s * b * h, and M_B at least 34 * s * b * h.
     """
-    return holds(kept(p, i, k, M_B, M_W) <= kept(p, 0, k, M_B, M_W), given=[M_W <= M_B])
+    one, two = (schedule(name).printed("peak") for name in ("zb-h1", "zb-h2"))
+    goals = [one <= one.where(d=0), two <= two.where(d=0), one.where(d=0) == p * M_B, two.where(d=0) == (2 * p - 1) * M_B]
+    return holds(goals, given=[M_W <= M_B])
 
 
 stage_0_keeps_the_most.control(
-    "whatever W needs", lambda p, i, k, M_B, M_W: kept(p, i, k, M_B, M_W) <= kept(p, 0, k, M_B, M_W), refuted_at={"M_W": 2, "M_B": 1}
+    "whatever W needs",
+    lambda: schedule("zb-h1").printed("peak") <= schedule("zb-h1").printed("peak").where(d=0),
+    refuted_at={"p": 2, "d": 1, "M_W": 2, "M_B": 1},
 )
 
 
