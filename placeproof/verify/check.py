@@ -6,10 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 from .read import Reader
-from .terms import ONE, Poly, RejectedError, Terms, atom, free, frozen
+from .terms import ONE, Poly, RejectedError, Terms, atom, free, frozen, in_order, occurs, plus, scaled
 
 SCHEMA = "placeproof.certificate/1"
 _Over = tuple[Any, ...]
@@ -60,7 +61,7 @@ def _nested(terms: Terms, read: Reader, over: _Over, mono: Any, at: Any) -> Poly
 def _one_point(terms: Terms, read: Reader, over: _Over, mono: Any, at: Any) -> Poly:
     """The sum over x of what is guarded by x = t is the value at t."""
     x, t = map(read.index, at)
-    guard = tuple(sorted((x, t), key=repr))
+    guard = in_order((x, t))
     if x not in over or x in free(t) or guard not in mono[0]:
         raise RejectedError("no guard fixes the index")
     rest = {(tuple(g for g in mono[0] if g != guard), mono[1]): Fraction(1)}
@@ -107,11 +108,9 @@ def check_claim(terms: Terms, read: Reader, claim: dict[str, Any], point: dict[s
     """Both sides are the same, where the hypotheses give indices their values; and what is divided by, here or in steps, is positive."""
     equal = [(read.index(g[2]), read.index(g[3])) for g in claim["given"] if g[0] == "equal"]
     orders = [(read.term(g[2]), str(g[3]), read.term(g[4])) for g in claim["given"] if g[0] == "order"]
-    fixed = {a for a, _ in equal}
-    if len(equal) + len(orders) != len(claim["given"]) or len(fixed) != len(equal):
+    if len(equal) + len(orders) != len(claim["given"]):
         raise RejectedError("a hypothesis cannot be read")
-    if any(a[0] != "var" for a in fixed) or any(free(b) & fixed for _, b in equal):
-        raise RejectedError("hypotheses about indices may contradict each other")
+    equal = _apart({(a, b) for a, b in equal if a != b})
     if not all(_RELATIONS[op](_value(terms, a, point), _value(terms, b, point)) for a, op, b in orders):
         raise RejectedError("the hypotheses do not hold at the point")
 
@@ -119,7 +118,7 @@ def check_claim(terms: Terms, read: Reader, claim: dict[str, Any], point: dict[s
         poly = read.term(line)
         for old, new in equal:
             poly = terms.moved(poly, old, new)
-        return poly
+        return _congruent(terms, poly, equal)
 
     if here(claim["left"]) != here(claim["right"]):
         raise RejectedError("the two sides differ")
@@ -130,6 +129,28 @@ def check_claim(terms: Terms, read: Reader, claim: dict[str, Any], point: dict[s
     for divisor in map(here, [*claim["divisors"], *inverted]):
         if not _positive(terms, divisor, known) and not _apart_from_zero(terms, divisor, above, known):
             raise RejectedError("something that is divided by is not seen to be positive")
+
+
+def _apart(equal: set[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Hypotheses about indices in the order in which they are put in: those about variables first. Each is about a variable, or about a
+    function at a point, and none says what that is by what another is about: then there are indices for which all hold."""
+    fixed = [a for a, _ in equal]
+    points = [c for a in fixed if a[0] != "var" for c in a[2]]
+    if any(a[0] != "var" and (not a[2] or free(a)) for a in fixed) or len(set(fixed)) != len(fixed):
+        raise RejectedError("hypotheses about indices may contradict each other")
+    if any(occurs(a, b) for a in fixed for b in (*(new for _, new in equal), *points)):
+        raise RejectedError("hypotheses about indices may contradict each other")
+    return sorted(equal, key=lambda pair: (pair[0][0] != "var", pair))
+
+
+def _congruent(terms: Terms, poly: Poly, equal: list[tuple[Any, Any]]) -> Poly:
+    """A term with what hypotheses about a function say of its guards: where two points of it are one, its values there are."""
+    for (a, left), (b, right) in combinations([pair for pair in equal if pair[0][0] != "var"], 2):
+        if a[1] == b[1]:
+            alike = {in_order(pair) for pair in zip(a[2], b[2], strict=True) if pair[0] != pair[1]}
+            also = terms.same(left, right)
+            poly = plus(*(scaled(terms.times({m: Fraction(1)}, also if alike <= {*m[0]} else ONE), c) for m, c in poly.items()))
+    return poly
 
 
 _RELATIONS: dict[str, Callable[[Fraction, Fraction], bool]] = {

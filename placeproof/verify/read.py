@@ -14,6 +14,7 @@ class Reader:
     def __init__(self, lines: list[Any], terms: Terms) -> None:
         self.lines, self.terms = lines, terms
         self.done: dict[int, Poly] = {}
+        self.needs: dict[int, set[int]] = {}  # the steps that each rests on
 
     def index(self, x: Any) -> Any:
         """An index as data."""
@@ -50,7 +51,10 @@ class Reader:
         if type(number) is not int or not 0 <= number < len(self.lines):
             raise RejectedError(f"there is no term {number}")
         if number not in self.done:
+            used, self.terms.used = self.terms.used, set()
             self.done[number] = self._read(*self.lines[number])
+            self.needs[number], self.terms.used = self.terms.used, used
+        self.terms.used |= self.needs[number]
         return self.done[number]
 
     def _read(self, kind: str, *parts: Any) -> Poly:

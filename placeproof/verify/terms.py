@@ -40,6 +40,13 @@ def height(x: Any) -> int:
 
 def _seen_from(x: Any, v: Any, others: frozenset[Any]) -> str:
     """What a term looks like from one variable, whatever it and others are called."""
+    inside = free(x)
+    return _seen(x, v if v in inside else None, others & inside)
+
+
+@lru_cache(maxsize=200_000)
+def _seen(x: Any, v: Any, others: frozenset[Any]) -> str:
+    """The same of what a term speaks of."""
     if not isinstance(x, tuple):
         return repr(x)
     if x and x[0] == "var":
@@ -49,9 +56,15 @@ def _seen_from(x: Any, v: Any, others: frozenset[Any]) -> str:
     return "{" + ",".join(sorted(_seen_from(part, v, others) for part in x)) + "}"
 
 
+def in_order(parts: Iterable[Any]) -> tuple[Any, ...]:
+    """Parts of a term by what they say."""
+    several = tuple(parts)
+    return several if len(several) < 2 else tuple(sorted(several, key=repr))
+
+
 def frozen(poly: Poly) -> tuple[Any, ...]:
     """A term as it stands in an atom."""
-    return tuple(sorted(poly.items(), key=repr))
+    return in_order(poly.items())
 
 
 def plus(*polys: Poly) -> Poly:
@@ -83,7 +96,7 @@ def swapped(index: Any, swap: dict[Any, Any]) -> Any:
 def ordered(pairs: Iterable[Any], swap: dict[Any, Any]) -> tuple[Any, ...]:
     """Guards with indices replaced, without those that always hold."""
     moved = ((swapped(a, swap), swapped(b, swap)) for a, b in pairs)
-    return tuple(sorted({tuple(sorted(g, key=repr)) for g in moved if g[0] != g[1]}, key=repr))
+    return in_order({in_order(g) for g in moved if g[0] != g[1]})
 
 
 class Terms:
@@ -94,6 +107,9 @@ class Terms:
         self.known: dict[Any, tuple[int, Poly]] = {}
         self.used: set[int] = set()
         self.fresh = itertools.count()
+        #: Sums by what they bind and say, and terms by what they say, under names that depend on that alone.
+        self._sums: dict[Any, Any] = {}
+        self._schemas: dict[Any, Any] = {}
 
     # Products, guards, powers, functions.
 
@@ -113,8 +129,8 @@ class Terms:
         powers = dict(a[1])
         for one, n in b[1]:
             powers[one] = powers.get(one, 0) + n
-        factors = tuple(sorted(((one, n) for one, n in powers.items() if n), key=repr))
-        return self._settled((tuple(sorted({*a[0], *b[0]}, key=repr)), factors))
+        factors = in_order((one, n) for one, n in powers.items() if n)
+        return self._settled((in_order({*a[0], *b[0]}), factors))
 
     def _settled(self, mono: tuple[Any, ...]) -> Poly:
         """Where two indices are equal, the rest of a monomial speaks of one of them."""
@@ -134,7 +150,7 @@ class Terms:
         """1 where two indices are equal, 0 elsewhere."""
         if a[-1] != b[-1]:
             raise RejectedError("indices of two sorts are compared")
-        return ONE if a == b else {((tuple(sorted((a, b), key=repr)),), ()): Fraction(1)}
+        return ONE if a == b else {((in_order((a, b)),), ()): Fraction(1)}
 
     def _under(self, poly: Poly, guard: Any, holds: bool) -> Poly:
         """A term where a guard holds, or where it does not."""
@@ -222,7 +238,10 @@ class Terms:
     def schema(self, poly: Poly) -> Any:
         """A term up to the names of its free variables."""
         body = frozen(poly)
-        return min((self.renamed_terms(body, self._named(order, "?")) for order in self._orders(free(body), body)), key=repr)
+        if body not in self._schemas:
+            orders = self._orders(free(body), body)
+            self._schemas[body] = min((self.renamed_terms(body, self._named(order, "?")) for order in orders), key=repr)
+        return self._schemas[body]
 
     def _orders(self, variables: Iterable[Any], body: Any) -> Iterator[tuple[Any, ...]]:
         """The orders of the variables of each sort, by where they stand in a body; those that stand alike in every order."""
@@ -245,8 +264,12 @@ class Terms:
 
     def the_sum(self, over: Iterable[Any], mono: Any) -> tuple[Any, ...]:
         """A sum as an atom, with names for what it binds that depend on what it says alone."""
-        named = (self._named(order, f"#{height(mono)}.") for order in self._orders(over, mono))
-        return min((("sum", tuple(sorted(n.values())), self.renamed(mono, n)) for n in named), key=repr)
+        key = frozenset(over), mono
+        if key not in self._sums:
+            named = (self._named(order, f"#{height(mono)}.") for order in self._orders(key[0], mono))
+            self._sums[key] = min((("sum", tuple(sorted(n.values())), self.renamed(mono, n)) for n in named), key=repr)
+        found: tuple[Any, ...] = self._sums[key]
+        return found
 
     def function(self, over: Iterable[Any], body: tuple[Any, ...]) -> tuple[Any, ...]:
         """A function of indices, likewise; the order of what it binds matters."""
@@ -272,13 +295,13 @@ class Terms:
         """A monomial with variables called otherwise."""
         if free(mono).isdisjoint(names):
             return mono
-        guards = (tuple(sorted((swapped(a, names), swapped(b, names)), key=repr)) for a, b in mono[0])
+        guards = (in_order((swapped(a, names), swapped(b, names))) for a, b in mono[0])
         factors = ((self._renamed_atom(a, names), n) for a, n in mono[1])
-        return tuple(sorted(guards, key=repr)), tuple(sorted(factors, key=repr))
+        return in_order(guards), in_order(factors)
 
     def renamed_terms(self, poly: Iterable[Any], names: dict[Any, Any]) -> tuple[Any, ...]:
         """A frozen term, likewise."""
-        return tuple(sorted(((self.renamed(mono, names), c) for mono, c in poly), key=repr))
+        return in_order((self.renamed(mono, names), c) for mono, c in poly)
 
     def _renamed_atom(self, one: tuple[Any, ...], names: dict[Any, Any]) -> tuple[Any, ...]:
         match one[0]:
@@ -341,17 +364,17 @@ class Terms:
             raise RejectedError("an index is replaced by one of another sort")
         parts = []
         for mono, c in poly.items():
-            if not _occurs(old, mono):
+            if not occurs(old, mono):
                 parts.append({mono: c})
                 continue
             guards = [self.same(swapped(a, {old: new}), swapped(b, {old: new})) for a, b in mono[0]]
-            stay = tuple((a, n) for a, n in mono[1] if not _occurs(old, a))
+            stay = tuple((a, n) for a, n in mono[1] if not occurs(old, a))
             factors = [self.power(self._atom_moved(a, old, new), n) for a, n in mono[1] if (a, n) not in stay]
             parts.append(scaled(self.times({((), stay): Fraction(1)}, *factors, *guards), c))
         return plus(*parts)
 
     def _atom_moved(self, one: tuple[Any, ...], old: Any, new: Any) -> Poly:
-        if not _occurs(old, one):
+        if not occurs(old, one):
             return atom(one)
         match one[0]:
             case "apply":
@@ -374,5 +397,6 @@ class Terms:
         return self.function(over, frozen(self.moved(body, old, new)))
 
 
-def _occurs(old: Any, x: Any) -> bool:
+def occurs(old: Any, x: Any) -> bool:
+    """Whether an index stands in a term."""
     return old in free(x) if old[0] == "var" else repr(old) in repr(x)

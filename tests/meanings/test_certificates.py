@@ -249,6 +249,8 @@ def _forged(
     }
 
 
+P, Q, R, S = (["of", name, [], D] for name in "pqrs")
+O_P, O_Q = ["of", "o", [P], D], ["of", "o", [Q], D]
 F_X, F_Y, N = ["apply", "f", [["index", X]]], ["apply", "f", [["index", Y]]], ["symbol", "n"]
 G_XY, G_XX = ["apply", "g", [["index", X], ["index", Y]]], ["apply", "g", [["index", X], ["index", X]]]
 FORGED: dict[str, tuple[dict[str, Any], str]] = {
@@ -304,7 +306,25 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "one coordinate with two values": (
         _forged([F_X, F_Y], [], 0, 1, (("equal", "", X, Y), ("equal", "", X, Z))),
-        "cannot be read",
+        "contradict",
+    ),
+    "a function with two values at a point": (
+        _forged([F_X, F_Y], [], 0, 1, (("equal", "", O_P, P), ("equal", "", O_P, Q))),
+        "contradict",
+    ),
+    "a value at any point": (_forged([F_X, F_Y], [], 0, 1, (("equal", "", ["of", "o", [X], D], P),)), "contradict"),
+    "a point that is another one": (_forged([F_X, F_Y], [], 0, 1, (("equal", "", P, Q),)), "contradict"),
+    "a function that says where it is known": (
+        _forged([F_X, F_Y], [], 0, 1, (("equal", "", O_P, P), ("equal", "", ["of", "o", [O_P], D], Q))),
+        "contradict",
+    ),
+    "values at two points, which need not be one": (
+        _forged([["equal", P, Q], ["equal", R, S]], [], 0, 1, (("equal", "", O_P, R), ("equal", "", O_Q, S))),
+        "differ",
+    ),
+    "values that are one, at points that need not be": (
+        _forged([["equal", R, S], ["equal", P, Q], ["times", 0, 1]], [], 0, 2, (("equal", "", O_P, R), ("equal", "", O_Q, S))),
+        "differ",
     ),
     "a division by what may be zero": (_forged([["symbol", "k"], ["symbol", "c"]], [], 0, 0, (), (1,)), "not seen to be positive"),
     "a division by zero": (_forged([["number", "0"], ["power", 0, -1]], [], 1, 1), "zero"),
@@ -323,6 +343,13 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown rule": (_forged([F_X], [{"rule": "surely", "over": [X], "of": 0, "at": [], "is": 0}], 0, 0), "cannot be read"),
     "another schema": ({"schema": "placeproof.prove/1"}, "schema"),
 }  # fmt: skip
+
+
+def test_a_function_has_one_value_at_a_point() -> None:
+    """Where two points are one, what hypotheses say of a function there is one value."""
+    given = (("equal", "", O_P, R), ("equal", "", O_Q, S))
+    verify(_forged([["equal", P, Q], ["equal", R, S], ["times", 0, 1]], [], 0, 2, given))
+    verify(_forged([["apply", "f", [["index", O_P]]], ["apply", "f", [["index", R]]]], [], 0, 1, given))
 
 
 @pytest.mark.parametrize("name", FORGED)

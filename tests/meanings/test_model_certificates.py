@@ -64,6 +64,19 @@ def test_every_part_has_a_certificate_that_shows_all(small: Path, strategy: str)
     assert again(document, load(small))
 
 
+@pytest.mark.parametrize("strategy", ["ddp * pp", "ddp * pp(1)"])
+def test_a_table_that_two_stages_share_is_in_the_certificate(tmp_path: Path, strategy: str) -> None:
+    """What each end of a pipeline has for a block of its own is one of what hypotheses say."""
+    path = tmp_path / "tied.toml"
+    path.write_text(SMALL.replace("source", "shared = ['table']\nsource").replace("'head'", "'head_tied'"))
+    document = written(path, strategy)
+    verify_model(document)
+    step = document["parts"][-1]["certificate"]
+    assert step["claims"]
+    assert not step["unshown"]
+    assert not left_open_of_model(document)
+
+
 def test_ranges_that_leave_one_degree_are_in_the_program(small: Path) -> None:
     document = written(small, "zero1 * tp", "N_tp == 2", "N_dp >= 2")
     assert document["ranges"] == ["N_dp >= 2"]

@@ -120,9 +120,9 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
     shown: list[Any] = []
     unshown: list[Any] = []
     used: set[int] = set()
+    reader.done.clear()  # so that claims know every step
     for claim in document["claims"]:
         terms.used = set()
-        reader.done.clear()  # so that what this claim needs is seen
         try:
             check_claim(terms, reader, claim, document["point"], divided)
         except RejectedError as rejected:
