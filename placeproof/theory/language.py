@@ -181,7 +181,10 @@ class Goal:
         return bool(self.left.expr == self.right.expr) and left == right
 
     def __bool__(self) -> bool:
-        raise StatementError("a relation is a statement, not a truth value; `a <= b <= c` is written chain('<=', a, b, c)")
+        raise StatementError(
+            "a relation is a statement, not a truth value: return several as a list, `[a == b, c <= d]`, in place of `and`; "
+            "`a <= b <= c` is written chain('<=', a, b, c)"
+        )
 
     def __repr__(self) -> str:
         return str(self.written())
