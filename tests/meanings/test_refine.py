@@ -115,11 +115,20 @@ parameters = all_gather(parameters, dp)
         ("reduce_scatter(backward(parameters), dp)", "backward(parameters)", {"reduced"}),
         ("parameters = all_gather(parameters, dp)\n", "", {"refreshed"}),
         ("gradients = scale", "parameters = broadcast(parameters, dp, root=0)\ngradients = scale", {"sent"}),
+        ("gradients = scale", "y = all_to_all(parameters, dp)\ngradients = scale", {"all_to_all"}),
+        ("gradients = scale", "y = all_gather(optimizer, dp)\ngradients = scale", {"all_gather"}),
+        ("gradients = scale", "y = all_reduce(found_inf(parameters), dp, op=max)\ngradients = scale", {"all_reduce"}),
     ],
 )
 def test_what_is_part_of_the_form_and_what_is_not(old: str, new: str, parts: set[str]) -> None:
     assert old in BASE
     assert {d.part for d in differences(program(BASE.replace(old, new)), program(BASE))} == parts
+
+
+def test_a_collective_that_is_no_part_of_the_form_is_named() -> None:
+    found = refine(program(BASE.replace("gradients = scale", "y = all_to_all(parameters, dp)\ngradients = scale")), program(BASE))
+    assert found.word != "refines"
+    assert [(d.part, d.left, d.right) for d in found.differences] == [("all_to_all", "dp", "nothing")]
 
 
 def test_the_first_unit_is_held_to_the_same() -> None:

@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import product
 from typing import Literal, TypeAlias
 
+from placeproof.collectives import COLLECTIVES
 from placeproof.core.diagnostics import Place
 from placeproof.programs import Assign, Binary, Call, Expr, Number, Program, Ref, expressions, render_expression, statements, walked
 from placeproof.programs.ops import DOMAINS
@@ -41,6 +42,7 @@ PARTS = {
     "scale": "gradients of the mean loss are scaled by",
     "norm": "the norm that clips sums squares over",
     "refreshed": "after the update, parameters are made whole over",
+    **{op: f"besides, `{op}` goes over" for op in COLLECTIVES},
 }
 
 
@@ -173,6 +175,8 @@ Flows: TypeAlias = dict[str, dict[str, Flow]]
 FIRST = ", first unit"
 
 _REDUCING = ("all_reduce", "reduce_scatter", "reduce", "tied_reduce")
+#: What brings a value that is reduced to whoever reads it: how is the lowering's choice.
+_PASSED_ON = ((Kind.GRADIENTS, "all_gather"), (Kind.SCALAR, "broadcast"), (Kind.SCALAR, "all_gather"))
 
 
 def flows(program: Program) -> Flows:
@@ -218,6 +222,8 @@ class _Reader:
     def _event(self, event: Event) -> None:
         call, operands = event.call, event.operands
         if not operands:
+            if call.op in COLLECTIVES:
+                self._put(call.op, self._axes(event), self.groups, call.place)
             return
         first = operands[0]
         groups = [p.group for p in first.pieces if p.group in self.groups] or self.groups
@@ -233,6 +239,8 @@ class _Reader:
             self._put("same", self._axes(event), self.groups, call.place)
         elif first.kind is Kind.SCALAR and call.op in _REDUCING:
             self._scalar(event)
+        elif call.op in COLLECTIVES and (first.kind, call.op) not in _PASSED_ON:
+            self._put(call.op, self._axes(event), groups, call.place)
 
     def _parameters(self, event: Event, groups: Iterable[str]) -> None:
         part = "refreshed" if event.phase == "update" else "sent" if event.call.op == "broadcast" else event.phase
@@ -247,8 +255,8 @@ class _Reader:
 
     def _scalar(self, event: Event) -> None:
         inside = _operations(event.call, self.scalars)
-        part = "norm" if "square_norm" in inside else "statistics" if "statistics" in inside else ""
-        if part:
+        part = "norm" if "square_norm" in inside else "statistics" if "statistics" in inside else event.call.op
+        if "tokens" not in inside:  # how many tokens there are is in the factor that scales
             self._put(part, self._axes(event), self.groups, event.call.place)
 
     def _scale(self, event: Event, groups: Iterable[str]) -> None:
