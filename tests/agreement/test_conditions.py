@@ -9,6 +9,7 @@ from placeproof.programs import Program
 from placeproof.prove import Proved, settle
 from placeproof.semantics.catalogue import compositions
 from placeproof.semantics.encode import CONSISTENCY, GRADIENT, INVARIANT, encode
+from placeproof.semantics.judge.conditions import answered
 from placeproof.semantics.resolve import resolve
 
 PAIRS = {text: program for text, program in compositions(2) if isinstance(program, Program)}
@@ -29,3 +30,9 @@ def test_a_step_is_right_where_it_keeps_both_conditions_and_nowhere_else(text: s
         conditions = kept(changed)
         assert (INVARIANT in conditions) is ({GRADIENT, CONSISTENCY} <= conditions), name
         assert INVARIANT not in conditions, name
+
+
+@pytest.mark.parametrize("text", ["ddp", "zero1", "zero3", "pp", "ep", "accumulate"])
+def test_all_that_is_proved_of_the_conditions_is_so_in_the_numbers_of_a_run(text: str) -> None:
+    answers = answered(PAIRS[text])
+    assert [a.obligation.name for a in answers if a.word != "proved" or not a.numbers] == []
