@@ -113,12 +113,12 @@ class Setting:
     @cached_property
     def hidden(self) -> str | None:
         """The axis that splits the hidden dimension."""
-        return next((a.name for a in self.strategy.axes if a.splits.name == "hidden"), None)
+        return next((a.name for a in self.strategy.axes if a.splits.matrices), None)
 
     @cached_property
     def stage_axis(self) -> str | None:
         """The axis of pipeline stages."""
-        return next((a.name for a in self.strategy.axes if a.splits.name == "layers"), None)
+        return next((a.name for a in self.strategy.axes if a.splits.stages), None)
 
     @cached_property
     def cut_axes(self) -> tuple[str, ...]:

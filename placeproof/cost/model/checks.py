@@ -41,7 +41,7 @@ def require_fit(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
         _divided(d, dim, axes, degrees, known, problems)
     for axis in d.linked.axes:
         size = _size(d, "tokens", known)
-        if axis.splits.name == "sequence" and axis.name in degrees and size is not None and size % (2 * degrees[axis.name]):
+        if axis.splits.tokens and axis.name in degrees and size is not None and size % (2 * degrees[axis.name]):
             problems.add(
                 "PP202",
                 f"a sequence of {size} tokens has no {2 * degrees[axis.name]} equal parts, two for each device of `{axis.name}`",

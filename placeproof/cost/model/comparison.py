@@ -42,7 +42,7 @@ class Member:
         import sympy
 
         cost, degrees = self.fullest, self.d.at.degrees
-        replicas = [degrees[a.name] for a in self.d.linked.axes if a.splits.name == "batch"]
+        replicas = [degrees[a.name] for a in self.d.linked.axes if a.splits.batch]
         found = {
             "devices": sympy.Mul(*degrees.values()),
             "sequences": sympy.Mul(symbol("b"), self.d.batches, *replicas),

@@ -40,7 +40,7 @@ class Stage:
 
 def pipeline_axis(strategy: Strategy) -> str | None:
     """The axis that splits the layers."""
-    return next((a.name for a in strategy.axes if a.splits.name == "layers"), None)
+    return next((a.name for a in strategy.axes if a.splits.stages), None)
 
 
 def stages(

@@ -145,7 +145,7 @@ def synchronised(stage: Stage, shares: Sequence[ParameterShare], linked: Linked)
     """What the step's statements send of states: what the ends of a pipeline share, then what is summed over the axis that splits the
     hidden dimension, whatever it is of, and then the rest."""
     every = [(share, message) for share in shares if share.total != 0 for message in share.costs.messages]
-    inside = {a.name for a in linked.step.axes if a.splits.name == "hidden"}
+    inside = {a.name for a in linked.step.axes if a.splits.matrices}
     tied = [(share, message) for share, message in every if TIED in message.groups]
     summed = [(share, message) for share, message in every if set(message.axes) & inside and TIED not in message.groups]
     yield from (_of_tied(share, message) for share, message in tied if share.tied != 0)

@@ -24,7 +24,7 @@ def padded(model: Model, strategy: Strategy, values: Mapping[str, Fraction], mul
     known, and the vocabulary stays.
     """
     only = len(strategy.axes) == 1
-    axes = [a for a in strategy.axes if a.splits.name == "hidden"]
+    axes = [a for a in strategy.axes if a.splits.matrices]
     degrees = [a.degree or values.get(degree_symbol(a.name, only=only)) for a in axes]
     before = model.sizes.get("V")
     if before is None or None in degrees:

@@ -115,7 +115,7 @@ def _plain(program: Resolved, without: frozenset[str]) -> None:
     if program.tensors:
         raise _NotCoveredError("it is about steps, and the program is over tensors")
     for axis in program.axes:
-        if axis.splits.name != "batch":
+        if not axis.splits.batch:
             raise _NotCoveredError(f"axis {axis.name} splits {axis.splits.name}, whose devices do not compute alike")
     for group in program.groups:
         if group.tied or group.partial or group.experts:

@@ -125,8 +125,8 @@ def _renamed(left: Program, right: Program) -> dict[str, str]:
     found = {}
     theirs = {a.name for a in right.axes}
     for axis in left.axes:
-        alike = [b.name for b in right.axes if b.splits.name == axis.splits.name]
-        own = [a for a in left.axes if a.splits.name == axis.splits.name]
+        alike = [b.name for b in right.axes if b.splits == axis.splits]
+        own = [a for a in left.axes if a.splits == axis.splits]
         if axis.name not in theirs and len(alike) == len(own) == 1:
             found[axis.name] = alike[0]
     return found

@@ -15,7 +15,7 @@ from placeproof.programs import Program
 def splitting(step: Program) -> tuple[Axis, ...]:
     """The axes of a step that split its blocks: what they compute, the sequence, experts."""
     experts = {g.experts for g in step.groups}
-    return tuple(a for a in step.axes if a.splits.name in ("hidden", "sequence") or a.name in experts)
+    return tuple(a for a in step.axes if a.splits.matrices or a.splits.tokens or a.name in experts)
 
 
 def dimensions(program: Program) -> Iterator[str]:
@@ -79,7 +79,7 @@ class Linked:
     @cached_property
     def stages(self) -> Axis | None:
         """The axis that splits the layers."""
-        return next((a for a in self.step.axes if a.splits.name == "layers"), None)
+        return next((a for a in self.step.axes if a.splits.stages), None)
 
     @property
     def pipeline(self) -> str | None:

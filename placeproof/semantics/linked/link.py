@@ -37,7 +37,7 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     """
     require_usable(strategy)
     _require_experts(model, strategy)
-    pipeline = any(a.splits.name == "layers" for a in strategy.axes)
+    pipeline = any(a.splits.stages for a in strategy.axes)
     tied = _shared_by_segments(model) if pipeline else ()
     facts, plan = Facts(strategy), plan_of(strategy)
     lowered = {b.name: _lowered(b, plan) for b in {b.name: b for s in model.segments for b in s.blocks}.values()}
@@ -62,7 +62,7 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
         schedule=schedule_of(strategy).name,
         chunks=chunks_of(strategy) if pipeline else 1,
         layers=None if layers is None else tuple(layers),
-        ring=tuple(a.name for a in strategy.axes if a.splits.name == "sequence" and strategy.schedule.attention == "ring"),
+        ring=tuple(a.name for a in strategy.axes if a.splits.tokens and strategy.schedule.attention == "ring"),
     )
 
 
@@ -91,10 +91,10 @@ def plan_of(strategy: Strategy) -> Plan:
     plans = []
     facts = Facts(strategy)
     for axis in strategy.axes:
-        if axis.splits.name == "hidden":
+        if axis.splits.matrices:
             experts: Literal["split", "whole"] = "whole" if facts.whole_experts else "split"
             plans.append(tensor_parallel(axis.name, axis.degree, sequence=facts.sequence_parallel, experts=experts))
-        elif axis.splits.name == "sequence":
+        elif axis.splits.tokens:
             by: Literal["gather", "ulysses"] = "ulysses" if strategy.schedule.attention == "ulysses" else "gather"
             plans.append(context_parallel(axis.name, axis.degree, by=by))
         elif axis.name == facts.experts:

@@ -224,7 +224,7 @@ class _Reader:
 
     def _pipeline(self, step: Program) -> tuple[str, int]:
         """The schedule along the axis of stages, and how many runs of layers each device has."""
-        call, axis = self._only("pipeline"), next((a.name for a in step.axes if a.splits.name == "layers"), None)
+        call, axis = self._only("pipeline"), next((a.name for a in step.axes if a.splits.stages), None)
         if call is None:
             if axis is not None:
                 message = f"nothing says in which order the stages of `{axis}` take micro-batches"
