@@ -45,9 +45,12 @@ from placeproof.theory import (
     Real,
     StatementError,
     absolute,
+    algorithm,
     by_induction,
     ceiling,
     chain,
+    collective,
+    crossover,
     data,
     derived,
     edited,
@@ -57,11 +60,15 @@ from placeproof.theory import (
     keeps,
     maximum,
     minimum,
+    operations,
     recursive,
+    rounded,
+    schedule,
     sign,
     theorem,
     trains,
     units,
+    values_of,
     without_call,
 )
 from placeproof.theory import Proved as Expected
@@ -968,3 +975,36 @@ def test_a_file_that_changed_is_read_again_with_what_imports_it(tmp_path: Path) 
     (tmp_path / "one.py").write_text("here = 2\n")
     assert _module(tmp_path / "one.py", Loaded()).here == 2
     assert _module(tmp_path / "two.py", Loaded()).here == 2
+
+
+def test_words_of_forms_refuse_what_is_not_there() -> None:
+    for ask, words in (
+        (lambda: schedule("1f1b").form("idle", 2), "no number 2"),
+        (lambda: schedule("1f1b").times(4), "3 phases"),
+        (lambda: schedule("gpipe").printed("messages"), "no source prints"),
+        (lambda: schedule("zb-h1").off("idle", m=(1,), p=(3,)), "none of these points"),
+        (lambda: algorithm("all_reduce", "bruck"), "ring"),
+        (lambda: algorithm("all_reduce", "hierarchical").sent, "several levels"),
+        (lambda: algorithm("all_reduce", "folded").level(0), "no closed form over 2 levels"),
+        (lambda: algorithm("all_reduce", "halving_doubling").off((3,)), "none of these groups"),
+        (lambda: crossover("all_reduce", "ring", "hierarchical"), "no one size"),
+        (lambda: collective("gossip"), "all_reduce"),
+        (lambda: operations("mlp"), "no model has a block"),
+        (lambda: values_of("mlp"), "no model has a block"),
+    ):
+        with pytest.raises(StatementError, match=words):
+            ask()
+
+
+def test_words_of_forms_are_those_of_the_product() -> None:
+    p, m = sympy.symbols("p m")
+    assert schedule("1f1b").messages.expr == 2 * m * (p - 1)
+    assert schedule("1f1b").off("messages", by=1, p=(2,), m=(1, 2)).expr == 2
+    assert schedule("zb-v").times(1).expr == 2 * (p - sympy.Symbol("d")) - 1
+    assert algorithm("all_gather", "ring").off((4, 5), by=2).expr == 2 * (1 + 5) * 2
+    assert crossover("all_reduce", "doubling", "ring").where(n=4, k=2, alpha=1, beta=1, gamma=0).expr == 8
+    assert rounded(7, 4).expr == 8
+    assert values_of("swiglu") == ("g", "u", "s", "a", "y")
+    assert operations("swiglu", elements=True).forward.expr != operations("swiglu").forward.expr
+    n, s = sympy.symbols("n s")
+    assert collective("all_reduce").sent(n, s).expr == 2 * s * (n - 1) / n
