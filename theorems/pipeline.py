@@ -58,7 +58,7 @@ def the_bubble_over_ideal_time(m: Degree, p: Degree, t_f: Positive, t_b: Positiv
     This is the convention of section 2.2.1 of the source, and holds for 1F1B, too.
     """
     bubble = gpipe(m, p, t_f, t_b) - busy(m, t_f, t_b)
-    return holds(bubble / busy(m, t_f, t_b) == (p - 1) / m, lemmas=waiting(m, p, t_f, t_b))
+    return holds(bubble / busy(m, t_f, t_b) == over_ideal(m, p), over_ideal(m, p) == (p - 1) / m, lemmas=waiting(m, p, t_f, t_b))
 
 
 the_bubble_over_ideal_time.control(
@@ -75,7 +75,8 @@ def the_bubble_over_total_time(m: Degree, p: Degree, t_f: Positive, t_b: Positiv
     This is the convention of section 2.3 of the source.
     """
     step = gpipe(m, p, t_f, t_b)
-    return holds((step - busy(m, t_f, t_b)) / step == (p - 1) / (m + p - 1), lemmas=waiting(m, p, t_f, t_b))
+    share = over_total(m, p)
+    return holds((step - busy(m, t_f, t_b)) / step == share, share == (p - 1) / (m + p - 1), lemmas=waiting(m, p, t_f, t_b))
 
 
 the_bubble_over_total_time.control(
@@ -287,17 +288,17 @@ one_forward_one_backward_keeps_less_where_micro_batches_are_many.control(
 
 
 @theorem(
-    expect=Refuted(witness={"p": 2, "m": 2}, because="the last stage runs each backward right after its forward"),
+    expect=Refuted(witness={"p": 2, "m": 2, "M_B": 1}, because="the last stage runs each backward right after its forward"),
     cite="narayanan2021megatron",
 )
-def all_stages_have_as_many_in_flight(p: Degree, m: Degree):
-    """Under 1F1B the last stage has as many micro-batches in flight as the first, and needs as much memory for activations."""
-    return most_in_flight(2 * m, 0, m) == most_in_flight(2 * m, p - 1, m)
+def all_stages_have_as_many_in_flight(p: Degree, m: Degree, M_B: NonNegative):
+    """Under 1F1B the last device keeps as much of activations as the first, by the product's form."""
+    return schedule("1f1b").peak.where(d=p - 1) == schedule("1f1b").peak.where(d=0)
 
 
 all_stages_have_as_many_in_flight.control(
-    "the first has min(p, m) times as many",
-    lambda p, m: holds(most_in_flight(2 * m, p - 1, m) == minimum(p, m) * most_in_flight(2 * m, 0, m), lemmas=[most(0, m), most(p - 1, m)]),
+    "the first keeps min(p, m) times as much",
+    lambda p, m: schedule("1f1b").peak.where(d=0) == minimum(p, m) * schedule("1f1b").peak.where(d=p - 1),
     proved=True,
 )
 

@@ -19,6 +19,7 @@ from placeproof.theory import (
     maximum,
     minimum,
     recursive,
+    schedule,
     theorem,
 )
 
@@ -201,13 +202,13 @@ the_bubble_of_zb_h1.control(
 )
 def the_published_bubble_of_zb_h1_holds_for_all_times(m: Integer, p: Degree, T_F: NonNegative, T_B: NonNegative, T_W: NonNegative):
     """ZB-H1's bubble is (p - 1) * (T_F + T_B - T_W), as in table 2 of the source, whatever the times are."""
-    return holds(zb_h1(m, p, T_F, T_B, T_W) - m * (T_F + T_B + T_W) == (p - 1) * (T_F + T_B - T_W), given=[m >= p])
+    return holds(zb_h1(m, p, T_F, T_B, T_W) - m * (T_F + T_B + T_W) == schedule("zb-h1").printed("wait"), given=[m >= p])
 
 
 the_published_bubble_of_zb_h1_holds_for_all_times.control(
     "if T_W <= T_F, as in transformers",
     lambda m, p, T_F, T_B, T_W: holds(
-        zb_h1(m, p, T_F, T_B, T_W) - m * (T_F + T_B + T_W) == (p - 1) * (T_F + T_B - T_W),
+        zb_h1(m, p, T_F, T_B, T_W) - m * (T_F + T_B + T_W) == schedule("zb-h1").printed("wait"),
         given=[m >= p, T_W <= T_F],
         lemmas=known_of_zb_h1(m, p, T_F, T_B, T_W),
     ),

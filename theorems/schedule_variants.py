@@ -25,8 +25,6 @@ from placeproof.theory import (
 from .schedules import (
     a_wave_moves_one_stage_per_operation,
     integers_have_gaps,
-    most_in_flight,
-    the_most_in_flight_is_warm_up_plus_one,
     wave,
 )
 
@@ -208,48 +206,39 @@ interleaving_multiplies_messages_by_the_pieces.control(
 )
 
 
-def kept_by_interleaving(M, p, V):
-    """The most that device 0 keeps when it runs M forwards of pieces in a step, as a part of what the model keeps for one micro-batch.
+@theorem(expect=Proved(), cite="korthikanti2022activations")
+def interleaving_keeps_more(p: Degree, m: Integer, v: Degree, d: Integer, M_B: Real):
+    """Where device 0 has p v + p - 1 pieces to run at least, it keeps what the source prints: 1 + (p - 1) / (p v) times what the p v pieces
+    of the whole model keep for one micro-batch, which is what 1F1B's first device keeps.
 
-    A piece is a V-th of the model. The warm-up is V - p + 2 * (p - 1) forwards of pieces, as in Megatron-LM.
+    Section 4.2.3 of the source has this factor. It does not hold for p micro-batches: then as many pieces are in flight, and it is 1.
     """
-    return most_in_flight(2 * M, V + p - 2, M) / V
-
-
-@theorem(expect=Proved(), cite="korthikanti2022activations", level=1)
-def interleaving_keeps_more(M: Integer, p: Degree, V: Degree):
-    """If device 0 runs M >= V + p - 1 forwards of pieces, it keeps 1 + (p - 1) / V times what it keeps under 1F1B, which is as much as the
-    whole model keeps for one micro-batch.
-
-    Section 4.2.3 of the source has this factor. It does not hold for p micro-batches: then M = V are in flight, and it is 1.
-    """
-    lemma = the_most_in_flight_is_warm_up_plus_one.at(q=2 * M, w=V + p - 2, m=M)
-    return holds(kept_by_interleaving(M, p, V) == 1 + (p - 1) / V, given=[V + p - 1 <= M], lemmas=[lemma])
+    forms = schedule("interleaved")
+    return holds(forms.peak == forms.printed("peak"), given=forms.printed_when("peak"))
 
 
 interleaving_keeps_more.control(
     "also for as many micro-batches as stages",
-    lambda M, p, V: holds(kept_by_interleaving(M, p, V) == 1 + (p - 1) / V, given=[M >= V]),
-    refuted_at={"M": 4, "p": 2, "V": 4},
+    lambda d: holds(schedule("interleaved").peak == schedule("interleaved").printed("peak"), given=[d == 0]),
+    refuted_at={"p": 2, "m": 2, "v": 2, "d": 0, "M_B": 1},
 )
 
 
 @theorem(
-    expect=Refuted(witness={"m": 4, "p": 2}, because="its warm-up is 2 * (p - 1) forwards, and not p - 1"),
+    expect=Refuted(witness={"m": 4, "p": 2, "M_B": 1}, because="its warm-up is 2 * (p - 1) forwards, and not p - 1"),
     cite="korthikanti2022activations",
 )
-def one_piece_per_device_is_1f1b(m: Degree, p: Degree):
-    """The interleaved schedule with one piece on each device keeps on device 0 what 1F1B keeps."""
-    return most_in_flight(2 * m, 2 * (p - 1), m) == most_in_flight(2 * m, p - 1, m)
+def one_piece_per_device_is_1f1b(m: Degree, p: Degree, M_B: NonNegative):
+    """The interleaved schedule with one piece on each device keeps on device 0 what 1F1B keeps, by the product's forms."""
+    return schedule("interleaved").peak.where(v=1, d=0) == schedule("1f1b").peak.where(d=0)
 
 
 one_piece_per_device_is_1f1b.control(
     "it keeps 2 * p - 1 micro-batches instead of p, if there are as many",
-    lambda m, p: holds(
-        most_in_flight(2 * m, 2 * (p - 1), m) == 2 * p - 1,
-        most_in_flight(2 * m, p - 1, m) == p,
+    lambda m, p, M_B: holds(
+        schedule("interleaved").peak.where(v=1, d=0) == (2 * p - 1) * M_B,
+        schedule("1f1b").peak.where(d=0) == p * M_B,
         given=[m >= 2 * p - 1],
-        lemmas=[the_most_in_flight_is_warm_up_plus_one.at(q=2 * m, w=w, m=m) for w in (2 * (p - 1), p - 1)],
     ),
     proved=True,
 )
