@@ -148,6 +148,25 @@ uneven_parts_add_up.control(
 )
 
 
+@theorem(expect=Proved(), cite=("rajbhandari2020zero", "thakur2005"))
+def a_ring_leaves_out_one_part(P: Real, b_theta: Real, b_g: Real, f_dp: Real, fnext_dp: Real):
+    """Of uneven parts, a device of stage 3 passes on twice all parameters but the next device's part, and once all sums but that of its
+    own part; a device of stage 1 passes on the former once.
+
+    The next device had its own part from the start, and nobody needs the sum of a device's own part but itself.
+    """
+    gathered, scattered = P * b_theta * (1 - fnext_dp), P * b_g * (1 - f_dp)
+    sent = {name: derived(name, uneven=["dp"]).sent for name in ("zero1", "zero3")}
+    return holds(sent["zero3"] == 2 * gathered + scattered, sent["zero1"] == gathered + scattered)
+
+
+a_ring_leaves_out_one_part.control(
+    "its own part in both",
+    lambda P, b_theta, b_g, f_dp: derived("zero3", uneven=["dp"]).sent == P * (2 * b_theta + b_g) * (1 - f_dp),
+    refuted_at={"P": 1, "b_theta": 1, "b_g": 1, "f_dp": 0, "fnext_dp": 1},
+)
+
+
 # Rounding: profiles fill up flat tensors to a multiple of some number of elements.
 
 
