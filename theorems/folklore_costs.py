@@ -407,3 +407,33 @@ six_for_each_parameter_and_token_is_everything.control(
     ),
     proved=True,
 )
+
+
+def of_looking_up(part):
+    """Operations of an embedding, in products of matrices and in everything else."""
+    return getattr(operations("embedding"), part) + getattr(operations("embedding", elements=True), part)
+
+
+@theorem(
+    expect=Refuted(
+        witness={"batch": 1, "tokens": 1, "vocab": 1, "hidden": 1}, because="a token's row is read, and nothing is multiplied or added"
+    ),
+    cite="narayanan2021megatron",
+)
+def looking_up_multiplies_with_the_table(batch: Degree, tokens: Degree, vocab: Degree, hidden: Degree):
+    """To embed a token takes 2 operations for each element of the table, as a product of a row of zeros and a one with it.
+
+    The head does multiply with a table of this size.
+    """
+    return of_looking_up("forward") == 2 * batch * tokens * vocab * hidden
+
+
+looking_up_multiplies_with_the_table.control(
+    "it takes none, and backward one addition for each element of the batch's tokens and one for each sum over samples",
+    lambda batch, tokens, vocab, hidden: [
+        of_looking_up("forward") == 0,
+        of_looking_up("weights") == batch * tokens * hidden + batch * vocab * hidden,
+        operations("head").forward == 2 * batch * tokens * vocab * hidden,
+    ],
+    proved=True,
+)
