@@ -1,4 +1,4 @@
-"""What collectives send, and what no all-reduce sends less than.
+"""What collectives send. That no all-reduce sends less than a ring is in ``information_flow``.
 
 Bytes are those that one device sends, unless all devices are spoken of. The product's formulas are those of its table of collectives.
 """
@@ -16,11 +16,8 @@ from placeproof.theory import (
     Refuted,
     by_induction,
     collective,
-    data,
     derived,
     holds,
-    maximum,
-    minimum,
     recursive,
     theorem,
 )
@@ -178,92 +175,4 @@ hierarchy_sends_an_mth_out_of_a_node.control(
     "it saves less than 2 s / g",
     lambda m, g, s: ALL_REDUCE(g * m, s) - m * ALL_REDUCE(g, s / m) == 2 * s / g * (m - 1) / m,
     proved=True,
-)
-
-# No all-reduce sends less.
-
-share = data("share")
-other = data("other")
-sends = data("sends")
-
-
-def part_of(j):
-    """An arbitrary number from 0 to 1."""
-    return maximum(0, minimum(share(j), 1))
-
-
-@recursive(on="j")
-def combined(j):
-    """How many other devices' parts the first j messages have led to the device that has the result first."""
-    return 0, combined(j - 1) + part_of(j)
-
-
-@recursive(on="j")
-def spread(j):
-    """How many other devices have the result after j messages. A message that completes one of them leads nothing to the first."""
-    return 0, spread(j - 1) + minimum(other(j), 1 - part_of(j))
-
-
-@recursive(on="n", start=1)
-def most_sent(n):
-    """What the busiest of n devices sends."""
-    return sends(0), maximum(most_sent(n - 1), sends(n - 1))
-
-
-@recursive(on="n")
-def all_sent(n):
-    """What n devices send together."""
-    return 0, all_sent(n - 1) + sends(n - 1)
-
-
-@theorem(expect=Proved(), cite="patarasuk2009")
-def messages_combine_or_spread(j: Natural):
-    """If a message leads one more part to the device that has the result first, or completes the result on one more device, but not
-    both, then j messages do at most j of these."""
-    return by_induction(combined(j) + spread(j) <= j, on=j)
-
-
-messages_combine_or_spread.control("j of each", lambda j: 2 * j <= combined(j) + spread(j), refuted_at={"j": 2})
-
-
-@theorem(expect=Proved(), cite="patarasuk2009")
-def two_messages_for_each_other_device_of_combining_and_spreading(j: Natural, n: Integer):
-    """If n - 1 messages combine parts, n - 1 others spread the result, and none does both, then there are 2 (n - 1) at least.
-
-    An all-reduce of one element needs as many of each, which is the hypothesis and not proved here: the first device that has the result
-    needs the parts of n - 1 others, each led to it by one more message; only then is it completed on the n - 1 others.
-    """
-    given = [n - 1 <= combined(j), n - 1 <= spread(j)]
-    return by_induction(2 * (n - 1) <= j, on=j, given=given, lemmas=[messages_combine_or_spread.at(j=j)])
-
-
-two_messages_for_each_other_device_of_combining_and_spreading.control(
-    "if the result need not be spread", lambda j, n: holds(2 * (n - 1) <= j, given=[n - 1 <= combined(j)]), refuted_at={"j": 1, "n": 2}
-)
-
-
-@theorem(expect=Proved(), cite="patarasuk2009")
-def busiest_device_sends_the_mean_at_least(n: Degree):
-    """What n devices send together is at most n times what the busiest sends."""
-    return by_induction(all_sent(n) <= n * most_sent(n), on=n, start=1)
-
-
-busiest_device_sends_the_mean_at_least.control("the last device", lambda n: all_sent(n) <= n * sends(n - 1), refuted_at={"n": 2})
-
-
-@theorem(expect=Proved(), cite="patarasuk2009")
-def some_device_sends_what_one_in_a_ring_does_of_as_many_bytes(n: Degree, s: Real):
-    """If n devices together send 2 (n - 1) s bytes or more, then one of them sends no less than a device in a ring all-reduce of s bytes.
-
-    That every all-reduce sends as many is not proved here: it is the hypothesis.
-    """
-    given = [2 * (n - 1) * s <= all_sent(n)]
-    goal = ALL_REDUCE(n, s) <= most_sent(n)
-    return by_induction(goal, on=n, start=1, given=given, lemmas=[busiest_device_sends_the_mean_at_least.at(n=n)])
-
-
-some_device_sends_what_one_in_a_ring_does_of_as_many_bytes.control(
-    "2 s, the limit for many devices",
-    lambda n, s: holds(2 * s <= most_sent(n), given=[2 * (n - 1) * s <= all_sent(n)]),
-    refuted_at={"n": 1, "s": 20},
 )
