@@ -18,6 +18,7 @@ _EVIDENCE = {
     "certificate": "a certificate that needs no solver",
     "z3": "a solver",
     "induction": "induction; base and step by a solver",
+    "equations": "equations between terms, each by a solver",
     "obligations": "the program's obligations, each by a solver",
     "witness": "the witness, computed in exact arithmetic",
     "run": "a run of the program in exact arithmetic",

@@ -97,7 +97,7 @@ def _control(control: Control) -> str:
     if control.breaks is not None:
         return f"{control.label}: refuted, it breaks {control.breaks}"
     point = ", ".join(f"{name} = {value}" for name, value in (control.refuted_at or {}).items())
-    return f"{control.label}: refuted at {point}"
+    return f"{control.label}: refuted at {point}" if point else f"{control.label}: it fails"
 
 
 def text(theorem: Theorem) -> Iterator[str]:

@@ -3,6 +3,7 @@
 A file of theorems imports what it needs from here. Importing it proves nothing; ``placeproof check`` does.
 """
 
+from placeproof.theory.clauses import clause
 from placeproof.theory.domains import Count, Degree, Integer, Natural, NonNegative, Positive, Real
 from placeproof.theory.forms import algorithm, collective, crossover, schedule
 from placeproof.theory.language import (
@@ -50,6 +51,7 @@ __all__ = [
     "byte",
     "ceiling",
     "chain",
+    "clause",
     "collective",
     "crossover",
     "data",

@@ -10,9 +10,10 @@ from typing import Any
 from placeproof.core.diagnostics import InputError
 from placeproof.prove import Proved, Refuted, Unknown, Verdict
 from placeproof.theory.bound import subject
-from placeproof.theory.checks import arithmetic, conditions, programs
+from placeproof.theory.checks import arithmetic, clauses, conditions, programs
 from placeproof.theory.checks.claims import premises
 from placeproof.theory.checks.points import shown
+from placeproof.theory.clauses import Clauses
 from placeproof.theory.language import StatementError
 from placeproof.theory.outcome import Check, Outcome, Settings
 from placeproof.theory.statements import OF_PROGRAMS, ByInduction, Holds, Keeps, Statement, Trains
@@ -30,6 +31,8 @@ def check(theorem: Theorem, settings: Settings | None = None) -> Outcome:
             outcome = _program(theorem, statement, chosen)
         case Keeps():
             outcome = _conditions(theorem, statement, chosen)
+        case Clauses():
+            outcome = _clauses(theorem, statement, chosen)
         case _:
             outcome = _arithmetic(theorem, statement, chosen)
     checks = (*outcome.checks, _control_exists(theorem, outcome))
@@ -200,6 +203,24 @@ def _conditions(theorem: Theorem, statement: Keeps, settings: Settings) -> Outco
 
 def _reason(expect: ExpectRefuted, broken: str) -> Check:
     return Check(name="reason", standing="passed" if expect.breaks == broken else "failed", detail=f"it breaks {broken}")
+
+
+# Clauses of the rule of composition.
+
+
+def _clauses(theorem: Theorem, statement: Clauses, settings: Settings) -> Outcome:
+    settled = clauses.verdicts(theorem, statement)
+    undecided = [v.why for v in settled if isinstance(v, Unknown)]
+    word: Any = "unknown" if undecided else "proved"
+    checks = [_expected(theorem, word, "; ".join(undecided[:1])), clauses.satisfiable(settled)]
+    opinion: Any = "not asked"
+    if word == "proved":
+        opinion = _second(theorem, settings, checks, lambda: clauses.second_opinion(theorem, statement))
+    evidence = "equations" if word == "proved" else ""
+    return replace(
+        _blank(theorem, statement, ()), verdict=word, evidence=evidence, opinion=opinion, checks=tuple(checks),
+        controls=_controls(theorem, clauses.control),
+    )  # fmt: skip
 
 
 # Both.

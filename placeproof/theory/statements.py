@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from placeproof.core.bounds import brief
 from placeproof.programs.assumptions import ASSUMPTIONS
+from placeproof.theory.clauses import Clauses
 from placeproof.theory.language import Function, Goal, Number, StatementError, Term, integral, taken, term
 from placeproof.theory.models import ModelCosts
 
@@ -126,9 +127,9 @@ class Keeps:
 #: As many programs are named in a statement.
 _NAMED = 6
 
-Statement: TypeAlias = Holds | ByInduction | Trains | Keeps
-#: Statements about programs.
-OF_PROGRAMS = (Trains, Keeps)
+Statement: TypeAlias = Holds | ByInduction | Trains | Keeps | Clauses
+#: Statements about programs, and what they are made of.
+OF_PROGRAMS = (Trains, Keeps, Clauses)
 
 
 def holds(*goals: Goal | Iterable[Goal], given: Iterable[Goal] = (), lemmas: Iterable[Lemma] = ()) -> Holds:

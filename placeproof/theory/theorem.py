@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from placeproof.core.bounds import brief, within
 from placeproof.prove.arithmetic import outside
+from placeproof.theory.clauses import Clauses
 from placeproof.theory.domains import DOMAINS, Domain
 from placeproof.theory.language import Goal, Number, StatementError, Term, integer_arguments, integral, term
 from placeproof.theory.statements import OF_PROGRAMS, ByInduction, Holds, Keeps, Lemma, Statement, Trains, holds
@@ -111,7 +112,7 @@ class Theorem:
 
     def elaborate(self, make: Callable[..., Any] | Statement, values: Mapping[str, Term] | None = None) -> Statement:
         """A statement over this theorem's parameters. ``make`` names those that it uses."""
-        if isinstance(make, Holds | ByInduction | Trains | Keeps):
+        if isinstance(make, Holds | ByInduction | Trains | Keeps | Clauses):
             return make
         import sympy
 
@@ -123,7 +124,7 @@ class Theorem:
         made = make(**symbols)
         if isinstance(made, Goal) or (isinstance(made, tuple | list) and made and all(isinstance(g, Goal) for g in made)):
             made = holds(made)
-        if not isinstance(made, Holds | ByInduction | Trains | Keeps):
+        if not isinstance(made, Holds | ByInduction | Trains | Keeps | Clauses):
             raise StatementError(
                 f"the statement of {self.name} is {made!r}; return a relation, or holds(), by_induction(), trains() or keeps()"
             )
@@ -251,7 +252,10 @@ _ARE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "because": (_is_text, "a reason in words"),
     "note": (_is_text, "words: what was tried"),
     "label": (_is_text, "a name"),
-    "make": (lambda made: callable(made) or isinstance(made, Holds | ByInduction | Trains | Keeps), "a function that makes a statement"),
+    "make": (
+        lambda made: callable(made) or isinstance(made, Holds | ByInduction | Trains | Keeps | Clauses),
+        "a function that makes a statement",
+    ),
     "witness": (_is_point, "values by parameter, of at most 1e100: {'n': 2}"),
     "refuted_at": (_is_point, "values by parameter, of at most 1e100: {'n': 2}"),
     "breaks": (lambda name: name is None or _is_text(name), "the name of a condition"),

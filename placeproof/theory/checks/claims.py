@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from placeproof.prove import Claim, Definition, Induction, Named, Relation
 from placeproof.prove.relations import Fact
+from placeproof.theory.clauses import Clauses
 from placeproof.theory.domains import Domain
 from placeproof.theory.language import definitions
 from placeproof.theory.statements import ByInduction, Holds, Keeps, Statement, Trains
@@ -70,6 +71,8 @@ def known_definitions(statement: Holds | ByInduction) -> tuple[Definition, ...]:
 
 def premises(theorem: Theorem, statement: Statement) -> tuple[str, ...]:
     """What a statement takes for granted, by name: hypotheses, or of a program, assumptions and ranges of degrees."""
+    if isinstance(statement, Clauses):
+        return ()
     if isinstance(statement, Keeps):
         return statement.assuming
     if isinstance(statement, Trains):
