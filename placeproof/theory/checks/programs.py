@@ -19,7 +19,7 @@ from placeproof.semantics.searched import Searched, in_words
 from placeproof.theory.checks import conditions
 from placeproof.theory.language import StatementError
 from placeproof.theory.outcome import Check
-from placeproof.theory.statements import OF_PROGRAMS, Keeps, Trains
+from placeproof.theory.statements import Keeps, Trains
 from placeproof.theory.theorem import LEVELS, SECOND_OPINION, Control, Theorem
 
 #: Seconds that a proved program is run on small meshes.
@@ -181,7 +181,7 @@ def brittle(programs: Programs, seeds: int) -> Check:
 def control(theorem: Theorem, control: Control) -> Check:
     """A control is refuted for the condition that it names, or proved if it says so."""
     statement = theorem.elaborate(control.make)
-    if not isinstance(statement, OF_PROGRAMS):
+    if not isinstance(statement, Trains | Keeps):
         raise StatementError(f"the control `{control.label}` of {theorem.name} is not about a program, and the theorem is")
     if isinstance(statement, Keeps):
         return conditions.control(theorem, control, statement)
