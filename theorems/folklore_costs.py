@@ -9,8 +9,10 @@ from fractions import Fraction
 from placeproof.core.precision import PRECISIONS
 from placeproof.core.symbols import symbol
 from placeproof.theory import (
+    GB,
     Count,
     Degree,
+    GiB,
     NonNegative,
     Positive,
     Real,
@@ -224,12 +226,12 @@ def a_gigabyte_is_nearly_a_gibibyte(x: Positive):
 
     The source prints GB for GiB, as many tools do.
     """
-    return x * 2**30 <= x * 10**9 * Fraction(105, 100)
+    return x * GiB <= x * GB * Fraction(105, 100)
 
 
 a_gigabyte_is_nearly_a_gibibyte.control(
     "it is between 7.3% and 7.4% more",
-    lambda x: chain("<", x * 10**9 * Fraction(1073, 1000), x * 2**30, x * 10**9 * Fraction(1074, 1000)),
+    lambda x: chain("<", x * GB * Fraction(1073, 1000), x * GiB, x * GB * Fraction(1074, 1000)),
     proved=True,
 )
 
