@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from placeproof.core.bounds import MOST_EXPONENT
 from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.modes import Share
 from placeproof.core.states import STATES
 from placeproof.core.strategy import NORM
 from placeproof.programs.flow import check_flow
@@ -430,6 +431,16 @@ def _one_axis_each(program: Program, problems: Problems) -> None:
             problems.add("PP303", f"{listed} both split {whole}", help=f"one axis splits {whole}; let the others split something else")
 
 
+def _stages_have_their_layers(program: Program, problems: Problems) -> None:
+    """A device of a pipeline updates its own stage's layers: copies of others' would be those of an earlier step."""
+    stages = {a.name for a in program.axes if a.splits.stages} - {g.tied for g in program.groups}
+    for placed in program.placed:
+        for axis, mode in placed.modes:
+            if axis in stages and placed.state != "activations" and mode.device is Share.WHOLE:
+                message = f"copies of {placed.state} along `{axis}`, whose devices compute and update the layers of their own stage alone"
+                problems.add("PP303", message, place=placed.place, help=f'`place({placed.state}, {axis}="S")`, or leave `{axis}` out there')
+
+
 def _symbols_known(program: Program, problems: Problems) -> None:
     from placeproof.core.symbols import info
 
@@ -503,6 +514,7 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP302", demands="a program has at least one statement", check=_not_empty, whole=True),
     Rule(code="PP305", demands="axes are axes of the mesh", check=_known_axes),
     Rule(code="PP303", demands="one axis splits the layers, and one the hidden dimension", check=_one_axis_each),
+    Rule(code="PP303", demands="a stage has the layers that it computes", check=_stages_have_their_layers),
     Rule(code="PP305", demands="an operation names an axis once, its factors included", check=_axes_once),
     Rule(code="PP304", demands="operations are called as the table says", check=_as_in_table),
     Rule(code="PP303", demands="exponents are numbers, and small", check=_small_powers),

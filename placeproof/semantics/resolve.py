@@ -7,7 +7,9 @@ from dataclasses import fields, replace
 from itertools import count
 
 from placeproof.collectives import AxisLayout
+from placeproof.core.mesh import Axis
 from placeproof.core.modes import GATHERED, REPLICATED, SHARDED, Mode
+from placeproof.core.states import MODEL_STATES
 from placeproof.programs import Binary, Call, Expr, For, Placed, Program, Ref, Resolved, Stmt, calls, statements
 from placeproof.programs.ir import references, with_draws, with_expressions
 from placeproof.programs.ops import OPS
@@ -129,7 +131,7 @@ def _complete(program: Resolved) -> Resolved:
         for group in (g.name for g in program.groups) if apart else (None,):
             modes = {axis: mode for own in (None, group) for p in lines if not apart or p.group == own for axis, mode in p.modes}
             own_line = next((p.place for p in lines if p.group == group), lines[0].place)
-            whole = tuple((a.name, modes.pop(a.name, REPLICATED)) for a in program.axes)
+            whole = tuple((a.name, modes.pop(a.name, _unsaid(state, a))) for a in program.axes)
             placed.append(Placed(state=state, group=group, modes=(*whole, *modes.items()), place=own_line))
     return replace(program, placed=tuple(placed))
 
@@ -138,8 +140,13 @@ def _with(program: Resolved, state: str, modes: Mapping[str, Mapping[str, Mode]]
     """The program with a state placed: by group, the axes on which it is no full copy; in one line where all groups are alike."""
     alike = all(of == next(iter(modes.values())) for of in modes.values())
     lines = {None: next(iter(modes.values()), {})} if alike else modes
-    whole = {group: tuple(({a.name: REPLICATED for a in program.axes} | dict(of)).items()) for group, of in lines.items()}
+    whole = {group: tuple(({a.name: _unsaid(state, a) for a in program.axes} | dict(of)).items()) for group, of in lines.items()}
     return replace(program, placed=(*program.placed, *(Placed(state=state, group=g, modes=of) for g, of in whole.items())))
+
+
+def _unsaid(state: str, axis: Axis) -> Mode:
+    """How a state lies on an axis of which nothing is said: a stage has its own layers of the model states, and all else is copied."""
+    return SHARDED if axis.splits.stages and state in (s.name for s in MODEL_STATES) else REPLICATED
 
 
 def _update_event(found: Trace) -> Event | None:

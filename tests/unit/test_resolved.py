@@ -18,7 +18,9 @@ from placeproof.programs import Call, For, Program, calls, read, render, stateme
 from placeproof.programs.ops import OPS
 from placeproof.semantics.catalogue import compositions, read_block, variants
 from placeproof.semantics.judge.verdict import judge
+from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
+from placeproof.strategies import parse_strategy
 
 PEOPLE = json.loads((Path(__file__).parents[1] / "data" / "people_programs.json").read_text())
 STRATEGIES = {name: found for name, found in (*compositions(2), *variants()) if isinstance(found, Program)}
@@ -131,3 +133,21 @@ def test_an_option_with_words_has_the_first_as_its_default(op: str) -> None:
         if words:
             assert Call(op=op).choice(option) == words[0]
             assert Call(op=op, options=((option, words[-1]),)).choice(option) == words[-1]
+
+
+PIPELINE = render(lower(parse_strategy("pp")))
+UNPLACED = "".join(line for line in PIPELINE.splitlines(keepends=True) if not line.startswith("place("))
+
+
+def test_a_stage_has_its_own_layers_unless_more_is_said() -> None:
+    assert resolve(read(UNPLACED)).placed == resolve(read(PIPELINE)).placed
+    assert derive(read(UNPLACED)).memory == derive(read(PIPELINE)).memory
+
+
+@pytest.mark.parametrize("state", ["parameters", "optimizer", "gradients"])
+def test_a_stage_has_no_copies_of_other_stages_layers(state: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(PIPELINE.replace(f'place({state}, pp="S")', f'place({state}, pp="R")'))
+    (problem,) = caught.value.diagnostics
+    assert problem.code == "PP303"
+    assert problem.message.startswith(f"copies of {state} along `pp`")
