@@ -25,7 +25,8 @@ def test_a_word_has_the_parameters_that_it_is_said_to_have(name: str) -> None:
         for p in re.sub(r"=\(\)|=\{\}", "=x", HEADINGS[name]).strip("()").split(",")
         if p.strip() not in ("", "*")
     ]
-    assert shown == [("*" if p.kind is p.VAR_POSITIONAL else "") + p.name for p in parameters]
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    assert shown == [stars.get(p.kind, "") + p.name for p in parameters]
 
 
 def test_what_is_no_function_is_shown_without_parameters() -> None:
