@@ -212,7 +212,9 @@ def _clauses(theorem: Theorem, statement: Clauses, settings: Settings) -> Outcom
     settled = clauses.verdicts(theorem, statement)
     undecided = [v.why for v in settled if isinstance(v, Unknown)]
     word: Any = "unknown" if undecided else "proved"
-    checks = [_expected(theorem, word, "; ".join(undecided[:1])), clauses.satisfiable(settled)]
+    checks = [_expected(theorem, word, "; ".join(undecided[:1])), clauses.satisfiable(settled), *clauses.exact()]
+    if settings.seeds > 1:
+        checks.append(clauses.brittle(statement, settings.seeds))
     opinion: Any = "not asked"
     if word == "proved":
         opinion = _second(theorem, settings, checks, lambda: clauses.second_opinion(theorem, statement))

@@ -58,7 +58,8 @@ def test_no_theorem_is_filler(found: dict[str, Any]) -> None:
         assert result["cite"], result["id"]
         standing = {c["name"]: c["standing"] for c in result["checks"]}
         assert standing["hypotheses satisfiable"] == "passed", result["id"]
-        assert standing["exact arithmetic"] == "passed", result["id"]
+        computed = "not applicable" if result["evidence"] == "equations" else "passed"  # of arbitrary functions there is no point
+        assert standing["exact arithmetic"] == computed, result["id"]
         skipped = {name for name, how in standing.items() if how == "skipped"}
         assert skipped <= OPT_OUTS.get(result["id"], {"dimensions"}), f"{result['id']} opts out of {skipped}"
         if result["verdict"] == "proved":

@@ -847,8 +847,22 @@ def test_floors_and_ceilings_of_quotients_are_decided(name: str) -> None:
         goal = stated.what.goals[0] if name == "by induction" else stated
         return goal.left + 1 == goal.right if goal.op == "==" else goal.left + 1 < goal.right
 
-    assert check(declared(right)).verdict == "proved"
-    assert check(declared(wrong)).verdict == "refuted"
+    assert check(declared(right, level=2)).verdict == "proved"
+    assert check(declared(wrong, level=2)).verdict == "refuted"
+
+
+def test_a_claim_of_integers_that_is_not_decided_in_time_is_not_refuted_by_other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def right(n: Natural, k: Degree):  # type: ignore[no-untyped-def,valid-type]
+        return ROUNDING["ceiling by floor"](n, k)
+
+    asked = kernel.ask
+
+    def impatient(query: Any, *rest: Any) -> str:
+        return "unknown" if "Int" in query.script else asked(query, *rest)
+
+    assert check(declared(right, level=2)).verdict == "proved"
+    monkeypatch.setattr(kernel, "ask", impatient)
+    assert check(declared(right, level=2)).verdict == "unknown"
 
 
 def test_what_is_rounded_is_an_integer_and_may_be_counted_to() -> None:

@@ -52,7 +52,10 @@ def _or_of_integers(theorem: Theorem, claim: Any, decided: Callable[[Any], Verdi
     narrower = _of_integers(theorem, claim)
     if rounds(claim.claim if isinstance(claim, Induction) else claim):  # which is more often decided for integers
         verdict = decided(narrower)
-        return verdict if isinstance(verdict, Proved) or _lies_within(theorem, verdict) else decided(claim)
+        if isinstance(verdict, Proved) or _lies_within(theorem, verdict):
+            return verdict
+        wider = decided(claim)  # what it refutes with numbers that are no integers says nothing
+        return wider if isinstance(wider, Proved) or _lies_within(theorem, wider) else verdict
     verdict = decided(claim)
     return verdict if isinstance(verdict, Proved) or narrower == claim or _lies_within(theorem, verdict) else decided(narrower)
 

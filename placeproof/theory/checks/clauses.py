@@ -40,6 +40,21 @@ def second_opinion(theorem: Theorem, statement: Clauses) -> tuple[str, Check]:
     return "silent" if silent else "agree", Check(name=name, standing="passed", detail=detail)
 
 
+def exact() -> tuple[Check, Check]:
+    """What is asked of other theorems, and has no meaning here."""
+    arbitrary = "the operands are arbitrary functions; there is no hypothesis to leave out, and no point to compute at"
+    return tuple(Check(name=name, standing="not applicable", detail=arbitrary) for name in ("needed", "exact arithmetic"))  # type: ignore[return-value]
+
+
+def brittle(statement: Clauses, seeds: int) -> Check:
+    """No answer of Z3 depends on its random seed."""
+    for query in (q for equation in statement.equations for q in queries(equation)):
+        answers = {ask(query, None, "z3", seed) for seed in range(seeds)}
+        if answers != {query.expected}:
+            return Check(name="seeds", standing="failed", detail=f"{query.name}: {', '.join(sorted(answers))}")
+    return Check(name="seeds", standing="passed", detail=f"the same answers with {seeds} seeds")
+
+
 def control(theorem: Theorem, control: Control) -> Check:
     """A changed clause does not hold: some equation has a model of its opposite."""
     statement = theorem.elaborate(control.make)
