@@ -36,14 +36,14 @@ def shown(found: dict[str, Any]) -> Section:
     if not found["proved"]:
         where = f" (line {found['line']})" if found["line"] else ""
         return section(f"second opinion: the rule of composition does not decide this: {found['why']}{where}")
-    over = {clause.name for clause in RULE if clause.role == "over"}
+    over = {clause.name: clause.op for clause in RULE if clause.role == "over"}
     begin = " and ".join(f"`{axis}`" for axis in found["begins_with"])
     lines = [f"{'On ' + begin + ' alone' if begin else 'On one device'} the step is proved: {found['obligations']} obligations."]
     lines.append("On each other axis it is well-typed, so that the axis may be put on:")
     rows = []
     for factor in found["factors"]:
         used = factor["clauses"]
-        exchanges = ", ".join(name for name in used if name in over) or "-"
+        exchanges = ", ".join(dict.fromkeys(over[name] for name in used if name in over)) or "-"
         rows.append([", ".join(factor["axes"]), str(sum(used.values())), str(len(used)), exchanges])
     table = Table(rows, head=["axis", "uses", "clauses", "over it"], right=[1, 2])
     assumed = Notes([f"clauses that were used take for granted: {', '.join(found['assumptions'])}"] if found["assumptions"] else [])
