@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -187,7 +187,8 @@ def _opinion(o: Options, judged: Judged) -> dict[str, Any]:
         from placeproof.report.proof import composition
         from placeproof.semantics.composition import composed
 
-        return {"composition": composition.data(composed(judged.program))}
+        dropped = tuple(sorted(judged.options.without))
+        return {"composition": composition.data(composed(replace(judged.program, without=dropped)))}
     from placeproof.report.proof.cutoff import data
     from placeproof.semantics.judge.cutoff import cutoff_of
 

@@ -171,6 +171,13 @@ def test_dropping_a_needed_assumption_refutes(assumption: str, capsys: pytest.Ca
     assert assumption not in found["assumptions"]
 
 
+@pytest.mark.parametrize("assumption", DROPPED)
+def test_composition_grants_no_assumption_that_is_dropped(assumption: str, capsys: pytest.CaptureFixture[str]) -> None:
+    opinion = ("--second-opinion", "composition")
+    assert data(capsys, DROPPED[assumption], *opinion)["composition"]["proved"]
+    assert not data(capsys, DROPPED[assumption], "--without", assumption, *opinion, code=1)["composition"]["proved"]
+
+
 def test_every_assumption_that_can_be_dropped_is_tested() -> None:
     assert set(DROPPED) == {a.name for a in ASSUMPTIONS.values() if a.without is not None}
 
