@@ -132,12 +132,15 @@ def _prove_step(o: Options, subjects: Sequence[Subject], without: frozenset[str]
 
 
 def _answered(judgement: Document, subjects: Sequence[Subject], code: int, opinion: dict[str, Any], *, json_: bool) -> int:
-    """Print it, with what configurations were read as; the exit code, unless solvers disagree."""
+    """Print it, with what configurations were read as; the exit code, unless solvers or arguments disagree."""
     from placeproof.report.document import joined
 
     show(joined({"": judgement}, read_as(subjects), "imported"), json_=json_)
     if any(o["answer"] not in ("unsat", "silent") for o in opinion.get("second_opinion", [])):
         typer.echo("error: the solvers disagree; please report this", err=True)
+        return 70
+    if code == EXIT_CODES["refuted"] and opinion.get("composition", {}).get("proved"):
+        typer.echo("error: a run refutes what the rule of composition proves; please report this", err=True)
         return 70
     return code
 

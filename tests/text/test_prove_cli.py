@@ -21,9 +21,11 @@ from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.prove import kernel
 from placeproof.prove.solvers import scripts
 from placeproof.prove.solvers.scripts import SOLVERS
-from placeproof.semantics import catalogue
+from placeproof.semantics import catalogue, composition
 from placeproof.semantics.catalogue import about, not_equivalent, read_not_equivalent
 from placeproof.semantics.judge.verdict import judge
+from placeproof.semantics.lower import lower
+from placeproof.strategies import parse_strategy
 
 HERE = Path(__file__).parents[1]
 SCHEMA = json.loads((HERE.parent / "docs" / "reference" / "prove.schema.json").read_text(encoding="utf-8"))
@@ -176,6 +178,15 @@ def test_composition_grants_no_assumption_that_is_dropped(assumption: str, capsy
     opinion = ("--second-opinion", "composition")
     assert data(capsys, DROPPED[assumption], *opinion)["composition"]["proved"]
     assert not data(capsys, DROPPED[assumption], "--without", assumption, *opinion, code=1)["composition"]["proved"]
+
+
+def test_a_rule_that_proves_what_is_refuted_is_a_bug_that_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = composition.composed(lower(parse_strategy("ddp")))
+    monkeypatch.setattr(composition, "composed", lambda _: right)
+    assert run(["prove", MUTANT, "--second-opinion", "composition"]) == 70
+    assert "a run refutes what the rule of composition proves" in capsys.readouterr().err
 
 
 def test_every_assumption_that_can_be_dropped_is_tested() -> None:
