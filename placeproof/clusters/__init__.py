@@ -2,6 +2,6 @@
 
 from placeproof.clusters.cluster import Cluster, Device, Host, Level
 from placeproof.clusters.files import cluster, find, load, names, read_text
-from placeproof.clusters.groups import Group
+from placeproof.clusters.groups import Group, ends
 
-__all__ = ["Cluster", "Device", "Group", "Host", "Level", "cluster", "find", "load", "names", "read_text"]
+__all__ = ["Cluster", "Device", "Group", "Host", "Level", "cluster", "ends", "find", "load", "names", "read_text"]

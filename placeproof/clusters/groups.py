@@ -68,6 +68,17 @@ def groups(mesh: Mapping[str, int], along: Sequence[str], joins: Sequence[int]) 
     return tuple(dict.fromkeys(_group([start + member for member in members], joins) for start in starts))
 
 
+def ends(every: Sequence[Group], degree: int | None = None, inside: int = 1) -> tuple[Group, ...]:
+    """Of each group the members that are first and last along an axis: furthest apart, they stand for the two of a pipeline that meet.
+
+    degree: devices along that axis; None for the only axis that the groups lie along. inside: how many devices of a group the axes within
+    it have together. All groups have the same degree.
+    """
+    last = (every[0].degree if degree is None else degree) - 1
+    met = [i for i in range(every[0].degree) if i // inside % (last + 1) in (0, last)]
+    return tuple(dict.fromkeys(Group(tuple(group.blocks[i] for i in met)) for group in every))
+
+
 def _ranks(axes: Sequence[tuple[int, int]]) -> Iterator[int]:
     return (sum(c * stride for c, (stride, _) in zip(at, axes, strict=True)) for at in product(*(range(n) for _, n in axes)))
 

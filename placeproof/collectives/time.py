@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from placeproof.clusters import Cluster, Group
+from placeproof.clusters import Cluster, Group, ends
 from placeproof.collectives.algorithms import ALGORITHMS, Algorithm, Levelled, pipelined, runs_on, segments
 from placeproof.collectives.passes import Pass, Terms, summed_by_level
 from placeproof.collectives.patterns import steps
@@ -55,7 +55,7 @@ def exchange_time(exchange: Exchange, mesh: Mapping[str, int], cluster: Cluster,
     if exchange.kind == "recv":
         return Timed(seconds=Fraction(0), algorithm="message", group=groups[0])
     if exchange.kind == "tied_reduce":
-        groups = tuple(dict.fromkeys(Group((g.blocks[0], g.blocks[-1])) for g in groups if g.degree > 1)) or groups
+        groups = ends(groups)
     return fastest(TIMED_AS.get(exchange.kind, exchange.kind), groups, Fraction(exchange.bytes), cluster, algorithm)
 
 

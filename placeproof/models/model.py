@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import prod
@@ -41,6 +41,16 @@ class Segment:
     name: str
     times: Expression
     blocks: tuple[Block, ...]
+
+
+def holders(weight: str, segments: Iterable[Segment]) -> tuple[Segment, ...]:
+    """The segments that have a weight of this name."""
+    return tuple(s for s in segments if any(w.name == weight for b in s.blocks for w in b.weights))
+
+
+def shared_by_segments(weights: Iterable[str], segments: Sequence[Segment]) -> tuple[str, ...]:
+    """Those of some names of weights that more than one segment has."""
+    return tuple(name for name in weights if len(holders(name, segments)) > 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ def test_recorded_measurements_are_predicted(recorded: dict[str, Any]) -> None:
 
 
 def test_every_implementation_was_recorded() -> None:
-    used = {(r["system"], name) for r in rows() for p in predicted(CASES[r["system"]](r["seed"])).programs for name in p.split("*")}
+    used = {(r["system"], name) for r in rows() for p in predicted(CASES[r["system"]](r["seed"])).strategies for name in p.split("*")}
     profiles = {"deepspeed": deepspeed.PROFILE, "megatron": megatron.PROFILE}
     assert used == {(system, one.name) for system, name in profiles.items() for one in profile(name).implementations}
     assert [(r["system"], r["seed"]) for r in rows()] == [(s, seed) for s in sorted(SEEDS) for seed in SEEDS[s]]
@@ -128,11 +128,11 @@ def test_a_small_model_is_gathered_once_unless_told_otherwise() -> None:
     shapes = stack((7,), (10, 3), (5,))
     options = {"stage": 3, "stage3_param_persistence_threshold": 0}
     kept = deepspeed.predict_step(shapes, 2, options)
-    assert list(kept.programs) == ["stage3_kept"]
+    assert list(kept.strategies) == ["stage3_kept"]
     assert sum(e.bytes for e in kept.exchanges if e.kind == "all_gather") == 4 * (8 + 10 + 4 + 6)
     no = {"stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0}
     again = deepspeed.predict_step(shapes, 2, {**options, **no})
-    assert list(again.programs) == ["stage3"]
+    assert list(again.strategies) == ["stage3"]
     assert sum(e.bytes for e in again.exchanges if e.kind == "all_gather") == 2 * 4 * (8 + 10 + 4 + 6)
     whole = deepspeed.predict_step(shapes, 2, {"stage": 3})
     assert {e.phase for e in whole.exchanges if e.kind == "all_gather"} == {"update"}

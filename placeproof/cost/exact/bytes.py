@@ -82,8 +82,8 @@ def exact_bytes(
     require_rank(mesh, rank)
     _, changes, predicted = explained(strategy, implementations, shapes, mesh, rank=rank, options=options)
     lowered = realised_text(strategy, implementations)
-    programs = tuple(dict.fromkeys(p.name for p in predicted.programs))  # a system's own rules say which programs it runs
-    if [p.body for p in predicted.programs] == [lower(parse_strategy(lowered)).body]:
+    programs = tuple(dict.fromkeys(s.name for s in predicted.strategies))  # a system's own rules say which programs it runs
+    if [lower(s).body for s in predicted.strategies] == [lower(parse_strategy(lowered)).body]:
         programs = (lowered,)
     return ExactBytes(
         strategy=strategy,

@@ -24,7 +24,6 @@ from placeproof.cost.exact.reuse import Coordinator, Limits, gathers
 from placeproof.cost.exact.setting import BYTES, Setting, SystemPrediction, settled, with_degrees
 from placeproof.cost.exact.uses import Use, once, walked
 from placeproof.profiles.profile import Implementation, profile
-from placeproof.programs import Program
 from placeproof.strategies import parse_strategy
 
 PROFILE = "deepspeed-0.19"
@@ -124,7 +123,7 @@ def _flat(job: _Job) -> SystemPrediction:
     found += _flags(job)
     if gathered := once(uses, parameters=True, op="all_gather"):
         found.append(job.call("all_gather", up(_elements(gathered), ALIGNED * job.devices), "update"))
-    return SystemPrediction(exchanges=tuple(found), memory=_flat_memory(job), programs={name: setting.program})
+    return SystemPrediction(exchanges=tuple(found), memory=_flat_memory(job), strategies={name: setting.strategy})
 
 
 def _elements(weights: Iterable[Weight]) -> int:
@@ -208,7 +207,7 @@ def _stage3(job: _Job) -> SystemPrediction:
         reuse=job.number("stage3_max_reuse_distance"),
     )
     seen = gathers(*modules(job.shapes, job.by_use), sizes, whole, limits)
-    uses, programs = _programs(job, seen, whole)
+    uses, strategies = _strategies(job, seen, whole)
     gathered = Counter(w.name for u in uses if u.parameters and u.phase != "update" for w in u.weights)
     if gathered != Counter(name for _, names in seen.calls for name in names):
         raise ValueError("the coordinator gathers other weights than the proved program")
@@ -219,14 +218,14 @@ def _stage3(job: _Job) -> SystemPrediction:
     found += _flags(job)
     back = once([u for u in uses if u.phase == "update"], parameters=True, op="all_gather")
     found += [job.call("all_gather", _cut(job, [w.elements]), "update") for w in back]
-    return SystemPrediction(exchanges=tuple(found), memory=_stage3_memory(job, whole), programs=programs)
+    return SystemPrediction(exchanges=tuple(found), memory=_stage3_memory(job, whole), strategies=strategies)
 
 
 def _cut(job: _Job, sizes: Iterable[int]) -> int:
     return sum(up(size, job.devices) for size in sizes)
 
 
-def _programs(job: _Job, seen: Coordinator, whole: frozenset[str]) -> tuple[list[Use], dict[str, Program]]:
+def _strategies(job: _Job, seen: Coordinator, whole: frozenset[str]) -> tuple[list[Use], dict[str, Strategy]]:
     """What is done with all weights. Those that are dropped and gathered again are zero3's; those that stay gathered are zero3's root,
     which stays gathered, or all of it; those that stay whole are zero2's, whose optimizer state and gradients alone are cut."""
     times = Counter(name for _, names in seen.calls for name in names)
@@ -234,14 +233,14 @@ def _programs(job: _Job, seen: Coordinator, whole: frozenset[str]) -> tuple[list
     again = {name for name, count in times.items() if count > 1}
     cut = {"stage3_part": kept | again} if kept and again else {"stage3_kept": kept} if kept else {"stage3": again}
     uses: list[Use] = []
-    programs = {}
+    strategies = {}
     for name, weights in (*cut.items(), ("stage3_whole", set(whole))):
         if weights:
             first = kept if name == "stage3_part" else set()
             setting = job.setting(name, _of(job.shapes, weights, first))
             uses += walked(setting).uses
-            programs[name] = setting.program
-    return uses, programs
+            strategies[name] = setting.strategy
+    return uses, strategies
 
 
 def _of(shapes: Shapes, weights: set[str], root: set[str]) -> Shapes:

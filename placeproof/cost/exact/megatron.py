@@ -73,7 +73,7 @@ def predict_step(shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, 
         "parameters": setting.widths.kept * sum(prod(walk.local(w)) for w in shapes.weights),
         "gradients": _width(given) * sum(sizes),
     }
-    return SystemPrediction(exchanges=tuple(found), memory=held, programs={"*".join(names): setting.program})
+    return SystemPrediction(exchanges=tuple(found), memory=held, strategies={"*".join(names): setting.strategy})
 
 
 def implementations(mesh: Mapping[str, int], options: Mapping[str, Value]) -> tuple[str, ...]:

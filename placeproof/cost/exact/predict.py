@@ -15,23 +15,19 @@ from placeproof.cost.exact.setting import Setting, SystemPrediction, check_besid
 from placeproof.cost.exact.systems import predict_system
 from placeproof.cost.exact.walk import Walk
 from placeproof.profiles.profile import Implementation
-from placeproof.programs import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """What one device does in a step: ``exchanges`` in order, ``memory``: bytes that it allocates by state, and the ``program`` that says
-    so.
+    """What one device does in a step: ``exchanges`` in order, and ``memory``: bytes that it allocates by state.
 
-    ``programs``: all of them, where a system has another one for some of the weights. ``held``: of parameters and gradients, elements
-    times their width; storages may have padding besides. Empty where only one of the two is known.
+    ``strategies``: those whose programs say so; a system may have another one for some of the weights. ``held``: of parameters and
+    gradients, elements times their width; storages may have padding besides. Empty where only one of the two is known.
     """
 
-    strategy: Strategy
-    program: Program
+    strategies: tuple[Strategy, ...]
     exchanges: tuple[Exchange, ...]
     memory: Mapping[str, int]
-    programs: tuple[Program, ...] = ()
     held: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -40,10 +36,9 @@ class Predicted:
         return {state: amount for state, amount in self.held.items() if amount != self.memory[state]}
 
 
-def of_system(strategy: Strategy, prediction: SystemPrediction) -> Predicted:
+def of_system(prediction: SystemPrediction) -> Predicted:
     """What a whole system's own rules say, as any other prediction."""
-    every = tuple(prediction.programs.values())
-    return Predicted(strategy=strategy, program=every[0], exchanges=prediction.exchanges, memory=prediction.memory, programs=every)
+    return Predicted(strategies=tuple(prediction.strategies.values()), exchanges=prediction.exchanges, memory=prediction.memory)
 
 
 def predict(
@@ -65,11 +60,8 @@ def predict(
     check_options(implementations, options or {})
     realised = reduce(lambda s, i: i.realise(s), implementations, with_degrees(strategy, mesh))
     if implementations and implementations[0].system:
-        return of_system(realised, predict_system(realised, implementations, shapes, mesh, options or {}))
+        return of_system(predict_system(realised, implementations, shapes, mesh, options or {}))
     check_beside(implementations, (part.split("(")[0] for part in strategy.parts))
     setting = Setting(realised, implementations, shapes, mesh, rank, options or {})
     check_shapes(setting)
-    found, program = Walk(setting).run(), setting.program
-    return Predicted(
-        strategy=realised, program=program, exchanges=found, memory=allocated(setting), programs=(program,), held=held(setting)
-    )
+    return Predicted(strategies=(realised,), exchanges=Walk(setting).run(), memory=allocated(setting), held=held(setting))

@@ -37,12 +37,12 @@ class Widths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemPrediction:
-    """What one device does in a step by the rules of a whole system: ``exchanges``, ``memory`` in bytes by state, and the ``programs`` that
-    say so, each about its own weights, by the names of the implementations."""
+    """What one device does in a step by the rules of a whole system: ``exchanges``, ``memory`` in bytes by state, and the ``strategies``
+    whose programs say so, each about its own weights, by the names of the implementations."""
 
     exchanges: tuple[Exchange, ...]
     memory: Mapping[str, int]
-    programs: Mapping[str, Program]
+    strategies: Mapping[str, Strategy]
 
 
 def widths(options: Mapping[str, Value]) -> Widths:
@@ -70,8 +70,8 @@ class Setting:
 
     @cached_property
     def program(self) -> Program:
-        """The step program."""
-        return lower(self.strategy)
+        """The step program; its layers are calls of blocks, which profiles say."""
+        return lower(self.strategy, linked=True, sums=())
 
     @cached_property
     def widths(self) -> Widths:

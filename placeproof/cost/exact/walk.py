@@ -17,7 +17,6 @@ from placeproof.cost.exact.cuts import buckets, dealt, local_shape, padded
 from placeproof.cost.exact.setting import Setting
 from placeproof.programs import FIRST_UNIT, POSITIONS, Binary, Call, Expr, For, If, Number, Program, Ref, Stmt, calls, read
 from placeproof.programs.ops import COMPARE
-from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.trace import trace
 from placeproof.semantics.values import Event, Kind, Value
@@ -65,7 +64,7 @@ class Walk:
     late: list[Exchange] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.program = resolve(lower(self.setting.strategy, linked=True, sums=()))
+        self.program = resolve(self.setting.program)
         self.events: dict[int, Event] = {id(e.call): e for e in trace(self.program).events}
         self.shards_samples = bool(self.setting.cut_axes)
 

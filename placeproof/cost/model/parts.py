@@ -15,7 +15,7 @@ from placeproof.cost.blocks.flops import Work
 from placeproof.cost.blocks.layer import Layer, Row, Stored, layer
 from placeproof.cost.blocks.tensors import Amount, BlockExchange, Splits, exchanges
 from placeproof.cost.model.recomputation import recomputed
-from placeproof.models import Block, Segment
+from placeproof.models import Block, Segment, shared_by_segments
 from placeproof.models.expressions import Expression
 from placeproof.programs import POSITIONS, Assign, Call, expressions, statements
 from placeproof.semantics.linked import Linked
@@ -195,8 +195,7 @@ def _part(whole: Amount, degree: Amount) -> Amount:
 
 def parts(linked: Linked) -> tuple[DeviceSegment, ...]:
     """The segments of a linked program. Raises InputError for a recomputation that is none."""
-    having = [{w.name for b in s.blocks for w in b.weights} for s in linked.stack]
-    shared = tuple(name for name in linked.shared if sum(name in names for names in having) > 1)
+    shared = shared_by_segments(linked.shared, linked.stack)
     checkpoints = _checkpoints(linked)
     return tuple(_part_of(segment, linked, shared, checkpoints) for segment in linked.stack)
 

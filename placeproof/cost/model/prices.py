@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
 
-from placeproof.clusters import Cluster, Group
+from placeproof.clusters import Cluster, Group, ends
 from placeproof.clusters.cluster import MOVED_BY_A_SUM
 from placeproof.collectives.algorithms import ALGORITHMS, Algorithm, Levelled, pipelined
 from placeproof.collectives.time import TIMED_AS, Timed, fastest
@@ -162,9 +162,7 @@ class Exact:
             along = [n for n in self.mesh if n in axes or any(n in (f"{a}_inner", f"{a}_outer") for a in axes)]
             found = self.cluster.groups(self.mesh, along)
             if pair is not None:
-                inside, degree = prod(self.mesh[n] for n in along[: along.index(pair)]), self.mesh[pair]
-                met = [i for i in range(found[0].degree) if i // inside % degree in (0, degree - 1)]
-                found = tuple(dict.fromkeys(Group(tuple(g.blocks[i] for i in met)) for g in found))
+                found = ends(found, self.mesh[pair], inside=prod(self.mesh[n] for n in along[: along.index(pair)]))
             self._groups[axes, pair] = found
         return self._groups[axes, pair]
 

@@ -32,7 +32,7 @@ def run_system(
     system, package, extra = SYSTEMS[profile]
     _require(package, extra)
     case = _deepspeed(strategy, shapes, mesh, options) if system == "deepspeed" else _megatron(strategy, shapes, mesh, options)
-    prediction = of_system(strategy, predicted(case))
+    prediction = of_system(predicted(case))
     began = time.monotonic()
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     if system == "deepspeed":

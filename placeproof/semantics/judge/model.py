@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from placeproof.core.mesh import degree_symbol
-from placeproof.models import Block, Model
+from placeproof.models import Block, Model, holders, shared_by_segments
 from placeproof.programs import For, Resolved, assigned, statements
 from placeproof.programs.ir import adjoints
 from placeproof.prove import Budget
@@ -62,8 +62,8 @@ class JudgedModel:
     def not_asked(self) -> tuple[str, ...]:
         """What lines of the program say that no proof speaks of."""
         linked, found = self.linked, []
-        shared = [n for n in linked.shared if sum(any(w.name == n for b in s.blocks for w in b.weights) for s in linked.stack) > 1]
-        units = [s for s in statements(linked.step.body) if isinstance(s, For) and s.domain == "units"]
+        shared = shared_by_segments(linked.shared, linked.stack)
+        units = _over_units(linked)
         if shared and units and not any(s.start for s in units):  # else what is no layer is one unit
             listed = " and ".join(f"`{name}`" for name in shared)
             found.append(f"which unit has {listed}, that several share: one of them, and its gradient is that of all uses ({_ROOT})")
@@ -80,9 +80,8 @@ class JudgedModel:
     @property
     def undecided(self) -> tuple[str, ...]:
         """What the program does not say, so that nothing is proved of it."""
-        units = any(isinstance(s, For) and s.domain == "units" for s in statements(self.linked.step.body))
-        layers = [s for s in self.linked.stack if str(s.times) != "1"] if units else []
-        shared = [n for n in self.linked.shared if any(w.name == n for s in layers for b in s.blocks for w in b.weights)]
+        layers = [s for s in self.linked.stack if str(s.times) != "1"] if _over_units(self.linked) else []
+        shared = [name for name in self.linked.shared if holders(name, layers)]
         unsure = [
             f"block `{name}`: {shown.text} in residues, and fractions say nothing"
             for name, shown in _coupled(self.linked, self.blocks)
@@ -139,6 +138,11 @@ def repair_of(judged: JudgedModel) -> Repair | None:
 def breaches_of(judged: JudgedModel) -> tuple[Breach, ...]:
     """What a program is otherwise than its model, and what blocks do otherwise than contracts say, by how what they return lies."""
     return (*(() if judged.model is None else unlike(judged.linked, judged.model)), *_breaches(judged.linked, judged.blocks))
+
+
+def _over_units(linked: Linked) -> list[For]:
+    """The step's loops over units."""
+    return [s for s in statements(linked.step.body) if isinstance(s, For) and s.domain == "units"]
 
 
 def _fixed(linked: Linked, ranges: tuple[Range, ...]) -> dict[str, int]:

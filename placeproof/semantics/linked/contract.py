@@ -17,7 +17,7 @@ from placeproof.core.diagnostics import Diagnostic, InputError, Place
 from placeproof.core.mesh import SPLITS
 from placeproof.core.modes import SHARDED, Mode
 from placeproof.core.states import MODEL_STATES
-from placeproof.models import Block
+from placeproof.models import Block, holders
 from placeproof.models.programs import WIRES, output, weights
 from placeproof.programs import Assign, Call, Do, Expr, Placed, Program, Ref, Stmt
 from placeproof.programs.ir import Group, Tensor, references, rewritten, with_expressions
@@ -188,7 +188,7 @@ def breaches(block: Block, results: Sequence[Result]) -> Iterator[Breach]:
         return
     contract, plain = contract_of(block), [r for r in results if not r.call.option("by")]
     gradients = [r for r in results if r.call.option("by")]
-    given = given_to(gradients)
+    given = gradients[0].at if gradients else None  # the name of the gradient that comes in
     bad = partial_function(Breach, block=block.name)
     if len(plain) != 1:
         yield bad(text=f"it gives {len(plain)} results, and a block gives one")
@@ -221,11 +221,6 @@ def _unlike_its_text(block: Block) -> Iterator[Breach]:
             yield Breach(block=block.name, text=f"the gradient by `{by}` is of something else than what it gives", place=call.place)
         elif call.option("at") != usual[0][0]:
             yield Breach(block=block.name, text=f"the gradient by `{by}` does not begin with the gradient that comes in", place=call.place)
-
-
-def given_to(gradients: Sequence[Result]) -> str | None:
-    """The name of the gradient that comes in."""
-    return gradients[0].at if gradients else None
 
 
 def misfits(linked: Linked, results: Mapping[str, Sequence[Result]]) -> Iterator[Breach]:
@@ -279,7 +274,7 @@ def _shared(linked: Linked, contracts: Mapping[str, Contract]) -> Iterator[Breac
     """One tensor lies in one way, wherever it is used; and what stages have in common is added up by the step."""
     stages = linked.stages
     for name in linked.shared if stages is not None and stages.degree != 1 else ():
-        where = [s for s in linked.stack if any(name in contracts[b.name].weights for b in s.blocks)]
+        where = holders(name, linked.stack)
         tied = {m for g in linked.step.groups if g.tied for m in linked.members.get(g.name, ())}
         if any(str(s.times) != "1" for s in where):
             yield Breach(

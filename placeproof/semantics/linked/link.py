@@ -15,7 +15,7 @@ from typing import Literal
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.strategy import EXPERT, NORM, TIED, Strategy
 from placeproof.core.symbols import symbol
-from placeproof.models import Block, Model, Segment
+from placeproof.models import Block, Model, Segment, shared_by_segments
 from placeproof.models.expressions import Amount, Expression, expression
 from placeproof.models.programs import rows_reached, weights
 from placeproof.semantics.blocks import Plan, combined, context_parallel, expert_parallel, lower_block, tensor_parallel
@@ -38,7 +38,7 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     require_usable(strategy)
     _require_experts(model, strategy)
     pipeline = any(a.splits.stages for a in strategy.axes)
-    tied = _shared_by_segments(model) if pipeline else ()
+    tied = shared_by_segments(model.shared, model.segments) if pipeline else ()
     facts, plan = Facts(strategy), plan_of(strategy)
     lowered = {b.name: _lowered(b, plan) for b in {b.name: b for s in model.segments for b in s.blocks}.values()}
     kinds = {_kind(block, weight, facts, tied) for block in lowered.values() for weight in _summed(block, facts)}
@@ -145,12 +145,6 @@ def _times(model: Model, segment: Segment) -> Expression:
 def said(amount: Amount) -> Expression:
     """An amount as text has it."""
     return expression(ast.unparse(ast.parse(str(amount))))
-
-
-def _shared_by_segments(model: Model) -> tuple[str, ...]:
-    """The names of weights that more than one segment has."""
-    having = [{w.name for b in s.blocks for w in b.weights} for s in model.segments]
-    return tuple(name for name in model.shared if sum(name in names for names in having) > 1)
 
 
 def _summed(block: Block, facts: Facts) -> Iterator[str]:
