@@ -26,7 +26,7 @@ from mutants import ROOT, Mutant, chosen
 #: Topics that speak of files, by how their paths begin; the first that fits counts. Those that are most likely to notice stand first.
 TOPICS: dict[str, tuple[str, ...]] = {
     "schedules/": (
-        *("schedule_forms", "schedule_variants", "schedules", "zero_bubble", "pipeline", "schedule_messages"),
+        *("schedule_forms", "schedule_variants", "schedules", "zero_bubble", "pipeline", "schedule_messages", "schedule_bounds"),
         *("schedule_timetables", "schedule_orders", "degrees"),
     ),
     "collectives/": ("collective_forms", "collectives_bytes", "collectives", "collectives_time", "traffic", "information_flow", "paper"),
