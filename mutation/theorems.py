@@ -30,6 +30,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         *("schedule_timetables", "schedule_orders", "degrees"),
     ),
     "collectives/": ("collective_forms", "collectives_bytes", "collectives", "collectives_time", "traffic", "information_flow", "paper"),
+    "cost/exact/": ("device_bytes", "system_bytes"),
     "cost/model/": ("models", "operations", "schedule_forms"),
     "cost/flops": ("operations", "folklore_costs"),
     "cost/blocks/": ("operations", "models", "blocks"),

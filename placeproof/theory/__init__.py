@@ -5,6 +5,7 @@ A file of theorems imports what it needs from here. Importing it proves nothing;
 
 from placeproof.theory.clauses import clause
 from placeproof.theory.domains import Count, Degree, Integer, Natural, NonNegative, Positive, Real
+from placeproof.theory.exact import exact
 from placeproof.theory.forms import algorithm, collective, crossover, schedule
 from placeproof.theory.language import (
     GB,
@@ -57,6 +58,7 @@ __all__ = [
     "data",
     "derived",
     "edited",
+    "exact",
     "floor",
     "holds",
     "indicator",

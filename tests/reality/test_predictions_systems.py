@@ -19,6 +19,8 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Shapes, Unit, Weight
 from placeproof.cost.exact import deepspeed, megatron
+from placeproof.cost.exact.bytes import exact_bytes
+from placeproof.cost.exact.choose import chosen
 from placeproof.cost.exact.flat import buffers, filled, passed, slices
 from placeproof.cost.exact.reuse import Limits, gathers
 from placeproof.measure.systems.cases import predicted
@@ -39,6 +41,21 @@ def test_recorded_measurements_are_predicted(recorded: dict[str, Any]) -> None:
     seen = {Exchange(kind=k, axes=tuple(a), bytes=b, op=o, phase=p): n for k, a, b, o, p, n in recorded["calls"]}
     assert Counter(exchanges) == seen
     assert memory == recorded["memory"]
+
+
+def test_what_was_recorded_of_states_and_split_blocks_together_is_derived() -> None:
+    """The ideal that it is told apart from is measured with nothing."""
+    shapes = CASES["megatron"](4).shapes
+    strategy = parse_strategy("zero1(2) * tp(2)")
+    derived = exact_bytes(strategy, chosen(profile(megatron.PROFILE), strategy), shapes, {"dp": 2, "tp": 2})
+    assert derived.predicted.exchanges
+    assert {e.axes for e in derived.predicted.exchanges} == {("dp",), ("tp",)}
+
+
+def test_that_gradients_are_all_reduced_is_among_what_is_otherwise() -> None:
+    strategy = parse_strategy("zero1(2)")
+    (change,) = exact_bytes(strategy, chosen(profile(deepspeed.PROFILE), strategy), stack((8,)), {"dp": 2}).changes
+    assert change.bytes == {"all_reduce": 32 + 4, "reduce_scatter": -32}
 
 
 def test_every_implementation_was_recorded() -> None:

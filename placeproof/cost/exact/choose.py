@@ -147,6 +147,8 @@ def explained(
 
     now = tuple(_ideal(one) for one in implementations)
     if implementations and implementations[0].system:
+        together = tuple(one.name for one in now)  # what a system is measured with says nothing of the ideal
+        now = tuple(replace(one, beside=together) for one in now)
         ideal, last = predict(strategy, now, shapes, mesh, rank=rank, options=_typed(options)), told(implementations)
         every = {name: text for one in implementations for name, text in one.differences.items()}
         return ideal, (_change(", ".join(every), "\n".join(every.values()), ideal, last),), last
