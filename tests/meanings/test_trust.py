@@ -177,6 +177,14 @@ PROGRAMS = {
     "what one unit never writes": (f"mesh(dp)\n{PLAIN}for u in units:\n    h[u + 1] = G[u + 1]\nzero(h)\n", "PP306"),
     "what one unit never starts": (f"mesh(dp)\n{PLAIN}s = start(all_gather(G[1], dp))\nh = wait(s)\n", "PP306"),
     "what one unit never writes, by its number": (f"mesh(dp)\n{PLAIN}h[1] = G[1]\nzero(h)\n", "PP306"),
+    "a second unit that one unit does not have, over what is there": (
+        f"mesh(dp)\n{PLAIN}h = G\nfor u in units:\n    h[u] = G - G\nh = G[1]\n",
+        "proved",
+    ),
+    "a second unit that one unit does not have, for the gradient": (
+        f"mesh(dp)\n{PLAIN}h = scale(G, 1)\nG = scale(h, 2)\nG = h[1]\n",
+        "refuted",
+    ),
     "what one unit never writes, read where there are two": (
         f"mesh(dp)\n{PLAIN}for u in units[1:]:\n    h[u] = G[u]\nfor u in units[1:]:\n    G[u] = h[u]\n",
         "proved",

@@ -114,12 +114,21 @@ class Walk:
             new = self._added(target, one, scope) if stmt.accumulate else one
             for index in () if late else self._beside(stmt.value, target):
                 new = self._where_there(index, new, target, scope)
+            if isinstance(new, Whole | Handle) and self._of_a_unit_by_number(stmt.value, target):
+                held = self.ctx.unknown_like(new.result if isinstance(new, Handle) else new)
+                new = replace(new, result=held) if isinstance(new, Handle) else held
             self._store(target, new, scope)
 
     def _beside(self, expr: Expr, target: Ref) -> set[PartIndex]:
         """The parts of other iterations that an expression reads, save the one that is written."""
         found = (e.index for e in expressions(expr) if isinstance(e, Ref) and e.name not in self.kept)
         return {i for i in found if i is not None and i.var is not None and i.offset and i != target.index}
+
+    def _of_a_unit_by_number(self, expr: Expr, target: Ref) -> bool:
+        """Whether a buffer that is there already is written from the second unit, say: with one unit it keeps what it holds."""
+        found = (e.index for e in expressions(expr) if isinstance(e, Ref) and e.name not in self.kept)
+        numbers = {i.offset for i in found if i is not None and i.var is None and i != target.index}
+        return target.name in self.env and not numbers <= {0, -1}
 
     def _where_there(self, index: PartIndex, new: Value, target: Ref, scope: Scope) -> Value:
         """What a statement writes that reads another iteration's part: where there is none, it does nothing."""

@@ -21,7 +21,7 @@ from placeproof.verify.read import Reader
 from placeproof.verify.terms import Terms
 
 #: The terms that are looked at for the certificate of a block: a minute's worth.
-MOST = 5_000
+MOST = 10_000
 
 
 def certificate(program: Resolved, options: Options, reference: Resolved | None = None) -> dict[str, Any]:
