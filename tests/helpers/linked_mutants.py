@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "tied_reduce")
 Edit = Callable[[ast.AST], "ast.AST | None"]
@@ -105,12 +104,15 @@ class _At(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def mutants(text: str) -> Iterator[tuple[str, str]]:
-    """Each edit at each of its places: what was done, and the text."""
-    tree = ast.parse(text)
-    for edit in EDITS:
-        for number in range(sum(edit(node) is not None for node in ast.walk(tree))):
-            changed = _At(edit, number).visit(copy.deepcopy(tree))
-            found = ast.unparse(ast.fix_missing_locations(changed))
-            line = next((new for new in found.splitlines() if new not in ast.unparse(tree).splitlines()), "a line is gone")
-            yield f"{edit.__name__} {number}: {line.strip()}", found
+def places(text: str) -> list[tuple[Edit, int]]:
+    """Each edit, with the number of each place that it can be made at."""
+    nodes = list(ast.walk(ast.parse(text)))
+    return [(edit, number) for edit in EDITS for number in range(sum(edit(node) is not None for node in nodes))]
+
+
+def mutant(text: str, edit: Edit, number: int) -> tuple[str, str]:
+    """What was done, and the text with an edit at one of its places."""
+    before = ast.unparse(ast.parse(text)).splitlines()
+    changed = ast.unparse(ast.fix_missing_locations(_At(edit, number).visit(ast.parse(text))))
+    line = next((new for new in changed.splitlines() if new not in before), "a line is gone")
+    return f"{edit.__name__} {number}: {line.strip()}", changed
