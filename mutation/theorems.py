@@ -47,9 +47,9 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "models",
     ),
     "core/": ("memory", "traffic", "paper", "placement", "admitted"),
-    "models/": ("models", "operations", "blocks"),
+    "models/": ("model_counts", "model_blocks", "models", "operations", "blocks"),
     "clusters/": ("collectives_time", "models"),
-    "profiles/": ("operations", "memory", "traffic"),
+    "profiles/": ("model_blocks", "device_bytes", "system_bytes", "operations", "memory", "traffic"),
     "strategies/": ("paper", "placement", "memory", "traffic", "assumptions", "composition", "experts", "degrees"),
     "semantics/lower/": ("assumptions", "composition", "paper", "placement", "traffic", "memory", "experts", "correctness", "degrees"),
 }

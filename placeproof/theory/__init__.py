@@ -3,6 +3,7 @@
 A file of theorems imports what it needs from here. Importing it proves nothing; ``placeproof check`` does.
 """
 
+from placeproof.theory.blocks import block, wrong
 from placeproof.theory.clauses import clause
 from placeproof.theory.domains import Count, Degree, Integer, Natural, NonNegative, Positive, Real
 from placeproof.theory.exact import exact
@@ -26,6 +27,7 @@ from placeproof.theory.language import (
     term,
     units,
 )
+from placeproof.theory.models import counted, exchange
 from placeproof.theory.refinement import apart, refines
 from placeproof.theory.statements import by_induction, derived, edited, holds, keeps, trains, without_call
 from placeproof.theory.theorem import Open, Proved, Refuted, theorem
@@ -48,17 +50,20 @@ __all__ = [
     "absolute",
     "algorithm",
     "apart",
+    "block",
     "by_induction",
     "byte",
     "ceiling",
     "chain",
     "clause",
     "collective",
+    "counted",
     "crossover",
     "data",
     "derived",
     "edited",
     "exact",
+    "exchange",
     "floor",
     "holds",
     "indicator",
@@ -78,4 +83,5 @@ __all__ = [
     "units",
     "values_of",
     "without_call",
+    "wrong",
 ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from placeproof.core.symbols import Dimension
-from placeproof.theory.language import Origin, StatementError, Term, maximum
+from placeproof.theory.language import Number, Origin, StatementError, Term, maximum, taken, term
 from placeproof.theory.units import measured
 
 if TYPE_CHECKING:
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
 
     from placeproof.core.strategy import Strategy
     from placeproof.cost.model import ModelDerivation, StageCost
+    from placeproof.cost.model.time import Overlap
     from placeproof.models import Model
 
 _BYTES: Dimension = {"byte": 1}
 #: What a device holds, by the names that ``placeproof derive --model`` gives it.
 _HELD = ("model_states", "activations", "transient", "working", "peak", "host")
+#: What a device computes, by the names of :class:`placeproof.cost.blocks.flops.Work`.
+_WORK = ("forward", "again", "inputs", "weights", "model", "total")
 
 
 class ModelCosts:
@@ -60,11 +64,31 @@ class ModelCosts:
             raise StatementError(f"nothing is sent over `{axis}`; there is traffic over {carrying or 'no axis'}")
         return self._most((row[axis] for row in rows if axis in row), f"sent over {axis}", stage)
 
+    def by(self, kind: str, *, stage: str | None = None) -> Term:
+        """Bytes that a device sends in a step by one kind of collective, 0 where there is none of it."""
+        import sympy
+
+        totals = (sympy.Add(*(one.total for one in c.sent if one.kind == kind)) for c in self._stages(stage))
+        return self._most(totals, f"sent by {kind}", stage)
+
+    def parameters(self, group: str = "", *, stage: str | None = None) -> Term:
+        """Elements of the parameters that a device has a part of or all, of one group of weights (``"norm"``) or of all."""
+        import sympy
+
+        numbers = (sympy.Add(*(n for name, n in c.parameters.items() if group in ("", name))) for c in self._stages(stage))
+        return self._most(numbers, f"elements {group}".rstrip(), stage, {"parameter": 1})
+
     @property
     def operations(self) -> Term:
         """Floating-point operations of a device for one micro-batch, forward and backward, with what is computed again."""
-        sums = (c.flops.forward + c.flops.again + c.flops.inputs + c.flops.weights for c in self._found.costs)
-        return self._most(sums, "operations", None, {"operation": 1})
+        return self._most((c.flops.total for c in self._found.costs), "operations", None, {"operation": 1})
+
+    def work(self, kind: str, *, stage: str | None = None) -> Term:
+        """Those of ``forward``, of what is computed ``again``, of gradients by ``inputs`` or by ``weights``, of ``model`` without what is
+        computed again, or of the ``total``. Raises StatementError for another kind or stage."""
+        if kind not in _WORK:
+            raise StatementError(f"there are no operations of `{kind}`; there are {', '.join(_WORK)}")
+        return self._most((getattr(c.flops, kind) for c in self._stages(stage)), f"operations of {kind}", stage, {"operation": 1})
 
     @property
     def time(self) -> Term:
@@ -72,6 +96,20 @@ class ModelCosts:
         from placeproof.cost.model.time import ModelTime
 
         return self._most([ModelTime(d=self._found).form], "time", None, {"second": 1})
+
+    def seconds(self, cluster: str, *, overlap: Overlap = "data", flat: bool = False, **values: int | Fraction) -> Term:
+        """Exact seconds of a step on a cluster. ``values``: of all symbols that are open, and of ``eta``; ``flat``: by rings alone. Raises
+        InputError for a symbol without a value."""
+        import sympy
+
+        from placeproof.clusters import find
+        from placeproof.cost.model.time import step_time
+
+        known = {name: Fraction(value) for name, value in values.items()}
+        step = step_time(self._found, known, find(cluster), overlap=overlap, flat=flat)
+        said = "".join(f", {name}={value}" for name, value in values.items())
+        number = measured(sympy.Rational(*step.seconds.as_integer_ratio()), {"second": 1})
+        return self._named(Term(number), f"seconds({self._name}, {cluster}, {overlap}{', flat' if flat else ''}{said})")
 
     def _stages(self, name: str | None) -> list[StageCost]:
         costs = [c for c in self._found.costs if name in (None, c.stage.name)]
@@ -104,3 +142,73 @@ class ModelCosts:
         import sympy
 
         return {sympy.Symbol(n): sympy.Rational(v.numerator, v.denominator) for n, v in self._found.values.items()}
+
+
+class ModelCount:
+    """What a model has, however it is run: numbers of elements. Sizes that it leaves open are symbols."""
+
+    def __init__(self, model: str, chosen: Mapping[str, str | Number]) -> None:
+        from placeproof.models import load
+
+        said = "".join(f", {name}={value}" for name, value in chosen.items())
+        self._model = load(model, **{name: value for name, value in chosen.items() if isinstance(value, str)})
+        self._sizes = {name: _size(value) for name, value in chosen.items() if not isinstance(value, str)}
+        self._name, self._text = f"{model}{said}", f"{self._model}{said}"
+        self._count = self._model.parameters(self._sizes)
+
+    def parameters(self, group: str = "") -> Term:
+        """Trained parameters, of one group of weights (``"norm"``) or of all."""
+        return self._term(sum(n for name, n in self._count.groups.items() if group in ("", name)), f"parameters {group}".rstrip())
+
+    @property
+    def active(self) -> Term:
+        """Those that one token meets."""
+        return self._term(self._count.active, "active parameters")
+
+    @property
+    def buffers(self) -> Term:
+        """Elements that are not trained."""
+        return self._term(self._count.buffers, "buffers")
+
+    def size(self, name: str) -> Term:
+        """The number that a symbol of its sizes has, or the symbol itself. Raises KeyError for another symbol."""
+        return self._term(self._model.symbols(self._sizes)[name], name)
+
+    def _term(self, expr: Any, what: str) -> Term:
+        import sympy
+
+        return taken(sympy.sympify(expr), f"{what}({self._name})", f"{what} of\n{self._text}", "program")
+
+
+def _size(value: Number) -> Any:
+    """A whole number or an expression, as models take sizes."""
+    expr = term(value).expr
+    return int(expr) if expr.is_Integer else expr
+
+
+def counted(model: str, **chosen: str | Number) -> ModelCount:
+    """What a preset, a family or a file has: ``counted("llama3-8b").parameters()``. ``chosen``: options of the family, ``tied="yes"``, and
+    sizes, ``f=4 * h``.
+
+    Raises InputError for another model, option or size.
+    """
+    return ModelCount(model, chosen)
+
+
+def exchange(kind: str, size: Number, *, cluster: str, over: str, algorithm: str | None = None, **mesh: int) -> Term:
+    """Exact seconds of an exchange of so many bytes over an axis of a mesh, or several (``"tp*dp"``), on a cluster.
+
+    ``mesh``: degrees from the innermost axis to the outermost; ``algorithm``: by its name, the fastest if none is said. Raises InputError
+    as ``placeproof derive --cluster`` does.
+    """
+    import sympy
+
+    from placeproof.clusters import find
+    from placeproof.collectives.time import exchange_time
+    from placeproof.core.exchange import Exchange
+
+    amount = int(term(size).expr)
+    one = Exchange(kind=kind, axes=tuple(over.split("*")), bytes=amount)
+    number = exchange_time(one, mesh, find(cluster), algorithm).seconds
+    label = f"seconds({kind} of {amount} over {over}, {cluster}, {algorithm or 'fastest'}{''.join(f', {n}={d}' for n, d in mesh.items())})"
+    return taken(measured(sympy.Rational(*number.as_integer_ratio()), {"second": 1}), label, label, "program")

@@ -6,19 +6,14 @@ Sizes of a block's dimensions are symbols by the names of the dimensions in its 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from placeproof.cost.blocks import flops
 from placeproof.cost.blocks.recompute import made_in_forward, recompute
 from placeproof.cost.exact.flat import up
-from placeproof.models.programs import block_program, blocks
-from placeproof.programs import Program, render
-from placeproof.theory.language import Number, Origin, StatementError, Term, taken, term
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import sympy
+from placeproof.programs import render
+from placeproof.theory.blocks import named_block, symbols_of
+from placeproof.theory.language import Number, Origin, Term, taken, term
 
 
 class Operations:
@@ -28,13 +23,13 @@ class Operations:
     """
 
     def __init__(self, block: str, again: Iterable[str] | None, elements: bool) -> None:
-        self._program = _block(block)
+        self._program = named_block(block)
         if again is not None:
             self._program = recompute(self._program, again)
         self._name = block + (" with recomputation" if again is not None else "")
         counted = flops.element_operations if elements else flops.flops
         self._what = "element operations" if elements else "operations"
-        self._work = counted(self._program, _sizes(self._program), {})
+        self._work = counted(self._program, *symbols_of(self._program))
 
     @property
     def forward(self) -> Term:
@@ -66,7 +61,7 @@ class Operations:
         """Elements of the weights that forward multiplies as matrices."""
         import sympy
 
-        own, sizes = flops.matrices(self._program), _sizes(self._program)
+        own, (sizes, _) = flops.matrices(self._program), symbols_of(self._program)
         each = [sympy.Mul(*(sizes[d] for d in t.dims)) for t in self._program.tensors if t.name in own]
         return self._taken(sympy.Add(*each), "elements of matrices")
 
@@ -80,7 +75,7 @@ class Operations:
 
 
 def operations(block: str, *, again: Iterable[str] | None = None, elements: bool = False) -> Operations:
-    """The operations of a block of models: ``operations("swiglu").forward``.
+    """The operations of a block of models, or of one that a profile runs, ``torch/head_sp``: ``operations("swiglu").forward``.
 
     ``again``: names of values that backward computes again (:func:`values_of` gives all). ``elements``: of everything but products of
     matrices. Raises StatementError for another name, InputError for a value that forward does not make.
@@ -90,19 +85,7 @@ def operations(block: str, *, again: Iterable[str] | None = None, elements: bool
 
 def values_of(block: str) -> tuple[str, ...]:
     """The names of the values that a block's forward makes, in order. Raises StatementError for another name."""
-    return made_in_forward(_block(block))
-
-
-def _block(name: str) -> Program:
-    if name not in blocks():
-        raise StatementError(f"no model has a block `{name}`; there are {', '.join(blocks())}")
-    return block_program(name)
-
-
-def _sizes(program: Program) -> Mapping[str, sympy.Symbol]:
-    import sympy
-
-    return {d: sympy.Symbol(d) for t in program.tensors for d in t.dims}
+    return made_in_forward(named_block(block))
 
 
 def rounded(number: Number, divisor: Number) -> Term:

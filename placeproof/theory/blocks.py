@@ -1,0 +1,104 @@
+"""Blocks of models, and of how profiles run them, as terms of theorems: whether they are right, what they keep, what they exchange.
+
+Sizes of a block's dimensions are symbols by the names of the dimensions in its program, and degrees of axes by their names.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from placeproof.cost.blocks.tensors import BlockExchange, exchanges, kept_bytes
+from placeproof.models.programs import block_program, blocks
+from placeproof.programs import Program, read, render
+from placeproof.semantics import tensors
+from placeproof.semantics.judge.verdict import judge
+from placeproof.semantics.resolve import resolve
+from placeproof.semantics.searched import Searched
+from placeproof.theory.language import StatementError, Term, taken, term
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import sympy
+
+#: Seconds that small runs of a block may take.
+RUNS = 2.0
+
+
+def named_block(name: str) -> Program:
+    """The program of a models' block, or of one that a profile runs: ``torch/attention_sp``. Raises StatementError for another name."""
+    if name in blocks():
+        return block_program(name)
+    folder, _, file = name.rpartition("/")
+    path = files("placeproof.profiles").joinpath(folder, f"{file}.step")
+    if not folder or not path.is_file():
+        raise StatementError(f"no model has a block `{name}`; there are {', '.join(blocks())}; those of profiles are called torch/norm")
+    return read(path.read_text(encoding="utf-8"), source=f"{name}.step")
+
+
+def symbols_of(program: Program) -> tuple[dict[str, sympy.Symbol], dict[str, sympy.Symbol]]:
+    """Symbols for the sizes of a block's dimensions, and for the degrees of its axes."""
+    import sympy
+
+    return {d: sympy.Symbol(d) for t in program.tensors for d in t.dims}, {a.name: sympy.Symbol(a.name) for a in program.axes}
+
+
+class BlockCosts:
+    """What a block keeps from forward to backward on one device, and what it exchanges."""
+
+    def __init__(self, name: str, widths: Mapping[str, int]) -> None:
+        self._name, self._program, self._widths = name, named_block(name), widths
+        self._sizes, self._degrees = symbols_of(self._program)
+
+    @property
+    def kept(self) -> Term:
+        """Bytes that are kept: ``each`` for each number but those that have a width of their own, 8 for each position."""
+        import sympy
+
+        return self._term(kept_bytes(self._program, self._sizes, self._degrees, sympy.Symbol("each"), self._widths), "kept")
+
+    def calls(self, kind: str = "", *, phase: str = "") -> Term:
+        """How many collectives there are, of a kind, and in ``"forward"`` or ``"backward"``."""
+        return self._term(len(self._sent(kind, phase)), f"calls {kind} {phase}".rstrip())
+
+    def about(self, kind: str = "", *, phase: str = "") -> Term:
+        """Elements of the tensors that they are about, all together."""
+        amounts = (one.elements(self._sizes, self._degrees) for one in self._sent(kind, phase))
+        return self._term(sum(amounts), f"elements {kind} {phase}".rstrip())
+
+    @cached_property
+    def _exchanges(self) -> tuple[BlockExchange, ...]:
+        return exchanges(self._program)
+
+    def _sent(self, kind: str, phase: str) -> list[BlockExchange]:
+        return [one for one in self._exchanges if kind in ("", one.kind) and phase in ("", one.phase)]
+
+    def _term(self, expr: Any, what: str) -> Term:
+        import sympy
+
+        return taken(sympy.sympify(expr), f"{what}({self._name})", f"{what} of\n{render(self._program)}", "program")
+
+
+def block(name: str, **widths: int) -> BlockCosts:
+    """What a models' block costs, or one that a profile runs: ``block("torch/attention_sp").kept``.
+
+    ``widths``: bytes an element of values that are not as wide as the others. Raises StatementError for another name.
+    """
+    return BlockCosts(name, widths)
+
+
+def wrong(*names: str | Program, runs: bool = False) -> Term:
+    """How many of some blocks, by name or as programs, are not proved to compute the gradients of what they compute, on one device and on
+    several alike; with ``runs``, in how many a small run in exact arithmetic differs. Raises StatementError for another name."""
+    programs = [one if isinstance(one, Program) else named_block(one) for one in names]
+    number = sum(_differs(one) if runs else judge(one).word != "proved" for one in programs)
+    label = f"wrong({', '.join(one.name for one in programs)})"
+    text = "\n".join(map(render, programs))
+    return taken(term(number).expr, label, f"{label}, {runs=}, of\n{text}", "program")
+
+
+def _differs(program: Program) -> bool:
+    found = tensors.search(resolve(program), 2, RUNS)
+    return not isinstance(found, Searched) or not found.runs
