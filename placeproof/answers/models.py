@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import refuse
 from placeproof.cost.model import derive_model
 from placeproof.cost.model.checks import require_fit, require_names
 from placeproof.cost.model.derivation import WIDTHS, ModelDerivation, derive_linked
@@ -78,14 +78,12 @@ def _check_stages(strategy: Strategy, layers: Sequence[int] | None) -> None:
     """Raise InputError where stages are told, and there are none, or nobody knows how many."""
     name = pipeline_axis(strategy)
     axis = next((a for a in strategy.axes if a.name == name), None)
-    problems = Problems()
     if layers is not None and axis is None:
         message = f"`--stages` lists the layers of pipeline stages, and `{strategy.name}` has none"
-        problems.add("PP104", message, help=f"`{strategy.name} * pp({len(layers)})` has {len(layers)} stages")
+        refuse("PP104", message, help=f"`{strategy.name} * pp({len(layers)})` has {len(layers)} stages")
     elif layers is not None and axis is not None and axis.degree is None:
         message = f"`--stages` lists {len(layers)} stages, and the degree of axis `{name}` is open"
-        problems.add("PP203", message, help=f"say it in the strategy: `pp({len(layers)})`")
-    problems.raise_if_any()
+        refuse("PP203", message, help=f"say it in the strategy: `pp({len(layers)})`")
 
 
 def timed(d: ModelDerivation, numbers: Numbers, clock: Clock | None) -> tuple[Numbers, StepTime | None]:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import refuse
 from placeproof.core.mesh import Axis, degree_symbol
 from placeproof.core.precision import OPEN
 from placeproof.cost.values import Numbers, read_numbers
@@ -88,20 +88,16 @@ def _of_world(open_: Mapping[str, str], fixed: int, numbers: Numbers, world: Fra
 
     Raises InputError where several are left open, or the others do not divide it.
     """
-    problems = Problems()
     unset = [name for name, symbol in open_.items() if symbol not in numbers.values]
     rest = prod((numbers.values[symbol] for name, symbol in open_.items() if name not in unset), start=Fraction(fixed))
     asked = replace(numbers, given=(*numbers.given, "N"), asked=True)
     if len(unset) > 1:
         listed = " and ".join(f"`{name}`" for name in unset)
-        problems.add(
-            "PP203", f"{world} devices leave the degrees of {listed} open", help=f"set all but one of them: `--set {open_[unset[0]]}=8`"
-        )
+        refuse("PP203", f"{world} devices leave the degrees of {listed} open", help=f"set all but one of them: `--set {open_[unset[0]]}=8`")
     elif not unset and rest != world:
-        problems.add("PP205", f"its degrees make {rest} devices, and `N` is {world}", help="leave one degree open, or `N` out")
+        refuse("PP205", f"its degrees make {rest} devices, and `N` is {world}", help="leave one degree open, or `N` out")
     elif unset and world % rest:
-        problems.add("PP202", f"{world} devices cannot be shared out over {rest} that its other degrees take", help=f"a multiple of {rest}")
-    problems.raise_if_any()
+        refuse("PP202", f"{world} devices cannot be shared out over {rest} that its other degrees take", help=f"a multiple of {rest}")
     if not unset:
         return asked
     symbol = open_[unset[0]]

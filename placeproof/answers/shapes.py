@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from placeproof.answers.numbers import degrees
 from placeproof.core.bounds import A_COUNT, is_count
-from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.mesh import degree_symbol
 from placeproof.cost.values import read_numbers
 
@@ -25,7 +25,6 @@ def transformer_of(text: str) -> Shapes:
     """The shapes of ``transformer(...)`` with its sizes. Raises InputError."""
     from placeproof.core.shapes import MOST_LAYERS, transformer
 
-    problems = Problems()
     sizes: dict[str, int] = {}
     try:
         call = ast.parse(text.strip(), mode="eval").body
@@ -36,19 +35,15 @@ def transformer_of(text: str) -> Shapes:
             if not is_count(size) or (name == "layers" and size > MOST_LAYERS):
                 raise ValueError(f"`{name}` is {A_COUNT}{f', of layers {MOST_LAYERS:,}' if name == 'layers' else ''}, not {size!r}")
     except (SyntaxError, AssertionError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        problems.add("PP102", f"`{text}` cannot be read: {error or 'sizes are given by name'}", help=_EXAMPLE)
-    problems.raise_if_any()
+        refuse("PP102", f"`{text}` cannot be read: {error or 'sizes are given by name'}", help=_EXAMPLE)
     unknown, missing = set(sizes) - set(_SIZES), set(_SIZES) - set(sizes) - {"kv_heads"}
     if unknown or missing:
         wrong = [f"no size `{n}`" for n in sorted(unknown)] + [f"`{n}` is missing" for n in sorted(missing)]
-        problems.add("PP104", f"a transformer has other sizes: {', '.join(wrong)}", help=_EXAMPLE)
-    problems.raise_if_any()
+        refuse("PP104", f"a transformer has other sizes: {', '.join(wrong)}", help=_EXAMPLE)
     try:
         return transformer(**sizes)
     except ValueError as error:
-        problems.add("PP104", str(error), help="give sizes that divide one another")
-        problems.raise_if_any()
-        raise
+        refuse("PP104", str(error), help="give sizes that divide one another")
 
 
 def options_of(texts: Iterable[str]) -> dict[str, Value]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.diagnostics import refuse, suggestion
 
 if TYPE_CHECKING:
     from placeproof.framework_rules import Rule
@@ -206,13 +206,11 @@ def command(
     json_: Annotated[bool, typer.Option("--json", help="Print JSON (schema placeproof.list/1).")] = False,
 ) -> None:
     """What there is: strategies, collectives, operations, assumptions, models, schedules, clusters, and more."""
-    problems = Problems()
     if kind not in KINDS:
         hint = suggestion(kind, KINDS) or "one of " + ", ".join(KINDS)
-        problems.add("PP204", f"there is no list of `{kind}`", help=hint)
+        refuse("PP204", f"there is no list of `{kind}`", help=hint)
     elif system is not None and kind != "rules":
-        problems.add("PP204", f"there is no list of `{kind}` of one system", help=f"`placeproof list rules --system {system}`")
-    problems.raise_if_any()
+        refuse("PP204", f"there is no list of `{kind}` of one system", help=f"`placeproof list rules --system {system}`")
     listing = KINDS[kind]
     rows = listing.rows() if system is None else _rules_of(system)
     typer.echo(_data(kind, listing, rows) if json_ else _text(listing, rows), nl=False)

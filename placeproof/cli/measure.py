@@ -101,15 +101,12 @@ def _subject(strategy: Strategy, wanted: tuple[str, ...]) -> Subject:
 
     names = [one.name for one in chosen(profile(PROFILE), strategy, wanted)]
     subject = SUBJECTS.get("*".join(names))
-    problems = Problems()
     if subject is None:
         help_ = f"for example {_runs(strategy)}; implementations that can be measured, with `--with`: {', '.join(SUBJECTS)}"
-        problems.add("PP101", f"`{strategy.name}`, run by {' and '.join(names)}, cannot be measured", help=help_)
+        refuse("PP101", f"`{strategy.name}`, run by {' and '.join(names)}, cannot be measured", help=help_)
     elif set(subject.axes) != {a.name for a in strategy.axes}:
         message = f"`{subject.name}` runs on the axes {', '.join(subject.axes)}, not {', '.join(a.name for a in strategy.axes)}"
-        problems.add("PP103", message, help="leave the names of axes as they are in the catalogue")
-    problems.raise_if_any()
-    assert subject is not None
+        refuse("PP103", message, help="leave the names of axes as they are in the catalogue")
     return subject
 
 

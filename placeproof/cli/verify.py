@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import refuse
 from placeproof.core.files import read_standard_input, read_text
 
 if TYPE_CHECKING:
@@ -48,17 +48,14 @@ def command(
 def _read(file: str) -> dict[str, Any]:
     from placeproof.verify import SCHEMA, SCHEMA_OF_MODEL
 
-    problems = Problems()
     text = read_standard_input(code="PP209", help=_HELP) if file == "-" else read_text(Path(file), code="PP209", help=_HELP)
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        problems.add("PP209", f"`{file}` is no JSON: {error}", help=_HELP)
-        problems.raise_if_any()
+        refuse("PP209", f"`{file}` is no JSON: {error}", help=_HELP)
     if not isinstance(document, dict) or document.get("schema") not in (SCHEMA, SCHEMA_OF_MODEL):
-        problems.add("PP209", f"`{file}` is no certificate (schema {SCHEMA})", help=_HELP)
-    problems.raise_if_any()
-    return document  # type: ignore[no-any-return]
+        refuse("PP209", f"`{file}` is no certificate (schema {SCHEMA})", help=_HELP)
+    return document
 
 
 def _is_about_its_program(document: dict[str, Any]) -> bool:

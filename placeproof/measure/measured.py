@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import refuse
 from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Shapes, Unit, Weight
 
@@ -59,16 +59,13 @@ class Measured:
     @classmethod
     def from_json(cls, text: str) -> Measured:
         """What :meth:`to_json` wrote. Raises InputError for a text that it did not write."""
-        problems = Problems()
         try:
             data = json.loads(text)
             if data.pop("format") != FORMAT:
                 raise ValueError(f"its format is not {FORMAT}")
             return cls(**_read(data))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            problems.add("PP501", f"this is no recorded measurement: {error}", help="record it again")
-            problems.raise_if_any()
-            raise AssertionError("unreachable") from error
+            refuse("PP501", f"this is no recorded measurement: {error}", help="record it again")
 
 
 def _row(exchange: Exchange) -> list[Any]:

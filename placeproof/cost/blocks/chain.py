@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
-from placeproof.core.diagnostics import Place, refuse
+from placeproof.core.diagnostics import refuse
 from placeproof.core.mesh import Axis
 from placeproof.cost.blocks.recompute import renamed
 from placeproof.models.programs import WIRES
@@ -48,7 +47,7 @@ def chained(blocks: Sequence[Program], name: str = "layer") -> tuple[Program, di
     where a block reads a tensor in another layout than it is given in; and where meshes contradict one another.
     """
     if not blocks:
-        _refuse("PP309", "a chain has at least one block", None)
+        refuse("PP309", "a chain has at least one block")
     chain = _Chain([_Part(block, number) for number, block in enumerate(blocks, 1)])
     program = replace(
         blocks[0],
@@ -67,7 +66,7 @@ def _axes(blocks: Sequence[Program]) -> tuple[Axis, ...]:
     for block in blocks:
         for axis in block.axes:
             if found.setdefault(axis.name, axis) != axis:
-                _refuse("PP305", f"axis `{axis.name}` of `{block.name}` is not that of the blocks before", None)
+                refuse("PP305", f"axis `{axis.name}` of `{block.name}` is not that of the blocks before")
     return tuple(found.values())
 
 
@@ -79,7 +78,7 @@ class _Part:
         self.lines = lines(program)
         for stmt in program.body:
             if isinstance(stmt, For):
-                _refuse("PP309", "a block with rounds of a ring cannot be put into a chain", stmt.place)
+                refuse("PP309", "a block with rounds of a ring cannot be put into a chain", place=stmt.place)
         self.tensors = {t.name: t for t in program.tensors}
         self.given, self.result = self._gives()
         self.seed = self._seed()
@@ -87,18 +86,18 @@ class _Part:
         for wire in filter(self.read, WIRES.values()):
             if wire in written:
                 place = self.tensors[wire].place
-                _refuse("PP309", f"`{program.name}` overwrites `{wire}`, which it reads", place, "give what it makes another name")
+                refuse("PP309", f"`{program.name}` overwrites `{wire}`, which it reads", "give what it makes another name", place=place)
         self.called = {n: f"{n}_{number}" for n in (*self.tensors, *written)}
 
     def _gives(self) -> tuple[str, Layout]:
         """What the block gives, `y` or `n`."""
         found = [(call, line.result.layout) for line in self.lines if (call := _returned(line)) and not call.option("gradient_of")]
         if len(found) != 1:
-            _refuse("PP309", f"`{self.program.name}` gives {len(found)} results, and a block of a chain gives one", None, "`returns(y)`")
+            refuse("PP309", f"`{self.program.name}` gives {len(found)} results, and a block of a chain gives one", "`returns(y)`")
         (arg,) = found[0][0].args
         if not isinstance(arg, Ref) or arg.name not in WIRES:
             help = "call it `y` if it is the stream, and `n` if the next block reads it beside the stream"
-            _refuse("PP309", f"the result of `{self.program.name}` is neither `y` nor `n`", arg.place, help)
+            refuse("PP309", f"the result of `{self.program.name}` is neither `y` nor `n`", help, place=arg.place)
         return arg.name, found[0][1]
 
     def _seed(self) -> Tensor:
@@ -106,10 +105,10 @@ class _Part:
         seeds = adjoints(self.program)
         for call in filter(None, map(_returned, self.lines)):
             if call.option("gradient_of") not in (None, self.given):
-                _refuse("PP309", f"in a chain every gradient of `{self.program.name}` is one of `{self.given}`", call.place)
+                refuse("PP309", f"in a chain every gradient of `{self.program.name}` is one of `{self.given}`", place=call.place)
         if len(seeds) != 1 or not seeds <= set(self.tensors):
             help = f"declare it: `tensor(d{self.given}, ...)`"
-            _refuse("PP309", f"backward of `{self.program.name}` does not begin with one tensor of its header", None, help)
+            refuse("PP309", f"backward of `{self.program.name}` does not begin with one tensor of its header", help)
         return self.tensors[next(iter(seeds))]
 
     def read(self, wire: str) -> bool:
@@ -176,7 +175,7 @@ class _Chain:
             if part is not self.last:
                 given = part.called[part.given]
                 if given not in self.gradients:
-                    _refuse("PP309", f"no block of the chain reads what block {part.number}, `{part.program.name}`, gives", None)
+                    refuse("PP309", f"no block of the chain reads what block {part.number}, `{part.program.name}`, gives")
                 yield Assign(targets=(Ref(name=part.called[part.seed.name]),), value=_sum(self.gradients[given]))
             yield from self._backward_of(part)
         for wire in WIRES.values():
@@ -199,7 +198,12 @@ class _Chain:
         assert isinstance(stmt, Do)
         by, (value,) = stmt.call.option("by") or "", stmt.call.args
         if by not in part.called:
-            _refuse("PP309", f"`{part.program.name}` claims a gradient by `{by}`, which it does not have", line.stmt.place, "name a tensor")
+            refuse(
+                "PP309",
+                f"`{part.program.name}` claims a gradient by `{by}`, which it does not have",
+                "name a tensor",
+                place=line.stmt.place,
+            )
         if not (by in WIRES.values() and part.read(by)):
             yield self._claim(value, part.called[by])
             return
@@ -237,13 +241,9 @@ def _fresh(name: str, taken: Collection[str]) -> str:
 
 def _same_layout(given: Layout, read: Layout, what: str) -> None:
     if set(given.dims) != set(read.dims) or dict(given.split) != dict(read.split):
-        _refuse("PP309", f"{what} is given with {_laid(given)} and taken with {_laid(read)}", None, "let both blocks lay it out alike")
+        refuse("PP309", f"{what} is given with {_laid(given)} and taken with {_laid(read)}", "let both blocks lay it out alike")
 
 
 def _laid(layout: Layout) -> str:
     cut = [f"`{d}` split over {' and '.join(f'`{a}`' for a in axes)}" for d, axes in layout.split.items()]
     return ", ".join([*cut, *(f"`{d}`" for d in layout.dims if d not in layout.split)]) or "no dimension"
-
-
-def _refuse(code: str, message: str, place: Place | None, help: str | None = None) -> NoReturn:
-    refuse(code, message, place=place, help=help)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import prod
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import refuse
 from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact.choose import Change, explained, realised_text
@@ -100,7 +100,5 @@ def exact_bytes(
 def require_rank(mesh: Mapping[str, int], rank: int) -> None:
     """Raise InputError where the mesh has no such rank."""
     devices = prod(mesh.values())
-    problems = Problems()
     if rank >= devices:
-        problems.add("PP103", f"there is no rank {rank} among {devices} devices", help="ranks count from 0")
-    problems.raise_if_any()
+        refuse("PP103", f"there is no rank {rank} among {devices} devices", help="ranks count from 0")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import refuse
 from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Shapes, Unit, Weight
 from placeproof.core.strategy import Strategy
@@ -51,9 +51,7 @@ def predict_step(shapes: Shapes, devices: int, options: Mapping[str, Value] | No
     """
     job = _Job(shapes, devices, settled("DeepSpeed", DEFAULTS, options or {}))
     if job.options["stage"] not in (0, 1, 2, 3):
-        problems = Problems()
-        problems.add("PP104", f"DeepSpeed has no stage {job.options['stage']!r}", help="give 0, 1, 2 or 3")
-        problems.raise_if_any()
+        refuse("PP104", f"DeepSpeed has no stage {job.options['stage']!r}", help="give 0, 1, 2 or 3")
     return _stage3(job) if job.options["stage"] == 3 else _flat(job)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
-from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.exchange import Exchange
 from placeproof.core.mesh import Axis
 from placeproof.core.shapes import BUFFER_TYPES, Shapes, Unit, Weight
@@ -311,7 +311,6 @@ def _needed(setting: Setting) -> tuple[str, ...]:
 
 def check_beside(implementations: tuple[Implementation, ...], parts: Iterable[str]) -> None:
     """Raise InputError where implementations were not measured together, or a part of the strategy was not measured with them."""
-    problems = Problems()
     if not implementations:
         return
     first, *others = implementations
@@ -320,8 +319,7 @@ def check_beside(implementations: tuple[Implementation, ...], parts: Iterable[st
     apart += [part for part in parts if part not in known]
     if apart:
         message = f"what `{first.name}` exchanges together with {' and '.join(f'`{n}`' for n in apart)} was not measured"
-        problems.add("PP101", message, help="leave one out; `derive --profile` without `--shapes` has the closed forms of the composition")
-    problems.raise_if_any()
+        refuse("PP101", message, help="leave one out; `derive --profile` without `--shapes` has the closed forms of the composition")
 
 
 def with_degrees(strategy: Strategy, mesh: Mapping[str, int]) -> Strategy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import refuse
 from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact import deepspeed, megatron
@@ -31,17 +31,13 @@ def predict_system(
     return _megatron(strategy, names, shapes, mesh, given)
 
 
-def _refuse(message: str, help_: str) -> None:
-    problems = Problems()
-    problems.add("PP104", message, help=help_)
-    problems.raise_if_any()
-
-
 def _deepspeed(
     strategy: Strategy, names: tuple[str, ...], shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, Value]
 ) -> SystemPrediction:
     if len(names) > 1 or len(strategy.parts) > 1 or len(mesh) != 1:
-        _refuse(f"exact bytes of DeepSpeed are known for one stage on one axis, not for `{strategy.name}`", "leave out the other parts")
+        refuse(
+            "PP104", f"exact bytes of DeepSpeed are known for one stage on one axis, not for `{strategy.name}`", "leave out the other parts"
+        )
     (axis,) = mesh
     options = {**options, "stage": int(names[0].removeprefix("stage")[0])}
     if names[0].endswith("_owners"):
@@ -54,7 +50,8 @@ def _megatron(
     strategy: Strategy, names: tuple[str, ...], shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, Value]
 ) -> SystemPrediction:
     if not {"dp"} <= set(mesh) <= {"dp", "tp"} or not {p.split("(")[0] for p in strategy.parts} <= {"ddp", "zero1", "tp", "sp"}:
-        _refuse(
+        refuse(
+            "PP104",
             f"exact bytes of Megatron-core are known for ddp or zero1 on `dp`, with tp and sp on `tp`, not for `{strategy.name}`",
             "leave out the other parts",
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.strategy import Strategy
 from placeproof.cost.model.derivation import MODEL_STATES, ModelDerivation, StageCost, gathered
 from placeproof.cost.model.step import StepCosts
@@ -36,11 +36,9 @@ def uneven_stages(d: ModelDerivation, shards: Shards) -> tuple[StageCost, ...]:
     """
     step = StepCosts(d.linked, uneven=shards.axes)
     require_parts((e for cost in d.costs for e in step.formulas(cost.stage)), shards.axes, d.linked.name)
-    problems = Problems()
     if any(cost.stage.copies > 1 for cost in d.costs):
         message = f"`{d.schedule}` holds two copies of each stage: what they send one another of uneven parts is not derived"
-        problems.add("PP104", message, help="choose another schedule")
-    problems.raise_if_any()
+        refuse("PP104", message, help="choose another schedule")
     return tuple(_uneven(cost, d, step) for cost in d.costs)
 
 

@@ -17,7 +17,7 @@ from placeproof.clusters import Cluster, Group, ends
 from placeproof.clusters.cluster import MOVED_BY_A_SUM
 from placeproof.collectives.algorithms import ALGORITHMS, Algorithm, Levelled, pipelined
 from placeproof.collectives.time import TIMED_AS, Timed, fastest
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import refuse
 from placeproof.core.mesh import Axis
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
@@ -37,10 +37,8 @@ def layout(axes: Sequence[Axis], order: Sequence[str] | None = None) -> tuple[Ax
     Of axes that split the batch, replicas of what is sharded lie outside. Raises InputError where ``order`` names other axes.
     """
     if order is not None and sorted(order) != sorted(a.name for a in axes):
-        problems = Problems()
         listed = ", ".join(a.name for a in axes)
-        problems.add("PP202", f"the order {', '.join(order)} does not name each axis once", help=f"the axes are {listed}")
-        problems.raise_if_any()
+        refuse("PP202", f"the order {', '.join(order)} does not name each axis once", help=f"the axes are {listed}")
     if order is not None:
         return tuple(next(a for a in axes if a.name == name) for name in order)
     place = {a.name: i for i, a in enumerate(axes)}

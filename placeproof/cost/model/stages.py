@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
 
-from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.diagnostics import refuse
 from placeproof.core.strategy import Strategy
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.parts import DeviceSegment
@@ -61,14 +60,14 @@ def stages(
         each = tuple((p, times[p.name] / degree) for p in repeated)
         if len(repeated) > 1:
             listed = " and ".join(f"`{p.name}`" for p in repeated)
-            _refuse("PP203", f"layers differ ({listed}), so that stages do", "say the number of stages: `pp(16)`")
+            refuse("PP203", f"layers differ ({listed}), so that stages do", "say the number of stages: `pp(16)`")
         return (
             Stage(name="first stage", index=0, held=(*before, *each), first=True),
             Stage(name="each stage between", index=None, held=each),
             Stage(name="last stage", index=None, held=(*each, *after), last=True),
         )
     if degree > MOST:
-        _refuse("PP202", f"{degree} stages are told one by one, and at most {MOST} can be", "leave the degree open: `pp`")
+        refuse("PP202", f"{degree} stages are told one by one, and at most {MOST} can be", "leave the degree open: `pp`")
     return tuple(_counted(before, after, repeated, times, _shares(repeated, times, degree, layers)))
 
 
@@ -85,17 +84,17 @@ def _shares(repeated: Sequence[DeviceSegment], times: Mapping[str, Amount], degr
     every = [times[p.name] for p in repeated]
     if any(not isinstance(n, int) for n in every):
         if layers is not None or len(repeated) > 1:
-            _refuse("PP203", "the number of layers is open, so that stages cannot be told", "give it: `--set L=32`")
+            refuse("PP203", "the number of layers is open, so that stages cannot be told", "give it: `--set L=32`")
         return []
     total = sum(every)
     if layers is not None:
         if len(layers) != degree or sum(layers) != total or min(layers) < 0:
             given = f"{len(layers)} stages with {sum(layers)} layers"
             help = f"list {degree} numbers whose sum is {total}; a stage may have 0"
-            _refuse("PP202", f"{given} are given, and there are {degree} stages and {total} layers", help)
+            refuse("PP202", f"{given} are given, and there are {degree} stages and {total} layers", help)
         return list(layers)
     if total % degree:
-        _refuse(
+        refuse(
             "PP202", f"{total} layers cannot be shared out evenly over {degree} stages", "say how many each stage has: `--stages 7,8x14,7`"
         )
     return [total // degree] * degree
@@ -109,7 +108,7 @@ def _counted(
     shares: list[int],
 ) -> list[Stage]:
     if not shares:
-        _refuse("PP203", "the number of layers is open, so that stages cannot be told", "give it: `--set L=32`")
+        refuse("PP203", "the number of layers is open, so that stages cannot be told", "give it: `--set L=32`")
     kinds = [p for p in repeated for _ in range(times[p.name])]
     found = []
     for i, number in enumerate(shares):
@@ -125,8 +124,4 @@ def require_something(found: Sequence[Stage]) -> None:
     """Raise InputError where a device would have no layer, and no end of the model either."""
     for stage in found:
         if not stage.held:
-            _refuse("PP202", f"{stage.name} would have nothing: no layers, and neither embedding nor head", "give it layers: `--stages`")
-
-
-def _refuse(code: str, message: str, help: str) -> NoReturn:
-    raise InputError([Diagnostic(code=code, message=message, help=help)])
+            refuse("PP202", f"{stage.name} would have nothing: no layers, and neither embedding nor head", "give it layers: `--stages`")

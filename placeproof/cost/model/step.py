@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.diagnostics import refuse
 from placeproof.core.strategy import EXPERT, TIED
 from placeproof.core.symbols import symbol
 from placeproof.cost.closed import largest, tidy
@@ -116,7 +116,7 @@ class StepCosts:
         found = [holding_at(rank, self.linked.pipeline, self.found.program, self.amounts) for rank in ranks]
         if any(holds != found[0] for holds in found):
             message = f"stages between the first and the last do different things along `{self.linked.pipeline}`"
-            raise InputError([Diagnostic(code="PP203", message=message, help="say the number of stages: `pp(16)`")])
+            refuse("PP203", message, help="say the number of stages: `pp(16)`")
         return found[0]
 
     def _costs(self, runs: tuple[Unrolled, ...]) -> Iterator[GroupCosts]:
@@ -153,10 +153,10 @@ class StepCosts:
         """Raise InputError for what a step does that is its blocks' to do; False is what it does with the stream between stages, and with
         what it keeps of a layer."""
         own = [c for c in calls(message.stmt) if c.op == message.collective and c.axes == message.axes]
-        if message.collective == "send" or all(_of_layers(c) for c in own):
-            return False
-        text = f"the step exchanges activations over {' and '.join(f'`{a}`' for a in message.axes)}, which its blocks do themselves"
-        raise InputError([Diagnostic(code="PP311", message=text, place=message.stmt.place, help="leave it out of the step")])
+        if message.collective != "send" and not all(_of_layers(c) for c in own):
+            text = f"the step exchanges activations over {' and '.join(f'`{a}`' for a in message.axes)}, which its blocks do themselves"
+            refuse("PP311", text, place=message.stmt.place, help="leave it out of the step")
+        return False
 
 
 def _of_layers(expr: Expr) -> bool:

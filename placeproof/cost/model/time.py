@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal
 
 from placeproof.clusters import Cluster
-from placeproof.core.diagnostics import InputError, Problems, suggestion
+from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.symbols import info, symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.derivation import ModelDerivation, StageCost, derive_linked
@@ -280,7 +280,7 @@ def step_time(
     and where its device has no peak for the format.
     """
     if overlap not in OVERLAP:
-        _refuse("PP104", f"there is no overlap `{overlap}`", suggestion(overlap, OVERLAP) or "none, data or all")
+        refuse("PP104", f"there is no overlap `{overlap}`", suggestion(overlap, OVERLAP) or "none, data or all")
     require_values(d, values)
     d = told(d, values)
     known = {**d.values, **values}
@@ -385,11 +385,5 @@ def _format(cluster: Cluster, values: Mapping[str, Fraction]) -> str:
     found = next((name for name in wanted if name in cluster.device.peak), None)
     if found is None:
         told = " nor ".join(wanted)
-        _refuse("PP203", f"{cluster.name} says no peak for {told}", "add it to the cluster's file: `[device.peak]`")
+        refuse("PP203", f"{cluster.name} says no peak for {told}", "add it to the cluster's file: `[device.peak]`")
     return found
-
-
-def _refuse(code: str, message: str, help: str) -> NoReturn:
-    problems = Problems()
-    problems.add(code, message, help=help)
-    raise InputError(problems.found)

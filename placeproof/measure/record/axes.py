@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise, product
 from math import prod
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import Diagnostic, InputError, refuse
 
 
 @dataclass(slots=True)
@@ -40,15 +40,8 @@ class Grid:
             if wanted == {k * self.stride(name) for k in range(len(ranks))} and self.sizes[name] % len(ranks) == 0:
                 self.inner[name] = len(ranks)
                 return (f"{name}_inner",)
-        problems = Problems()
-        listed = ", ".join(f"{n}={s}" for n, s in self.sizes.items())
-        problems.add(
-            "PP603",
-            f"a process group of the ranks {ranks} spans no axis of the mesh ({listed})",
-            help="use groups along the axes of a mesh",
-        )
-        problems.raise_if_any()
-        raise AssertionError("unreachable")
+        message = f"a process group of the ranks {ranks} spans no axis of the mesh ({', '.join(f'{n}={s}' for n, s in self.sizes.items())})"
+        raise InputError([Diagnostic(code="PP603", message=message, help="use groups along the axes of a mesh")])
 
 
 def grid(mesh: dict[str, int], groups: Iterable[tuple[int, ...]], world: int) -> Grid:
@@ -61,9 +54,7 @@ def grid(mesh: dict[str, int], groups: Iterable[tuple[int, ...]], world: int) ->
     edges = sorted({1, world} | {s for s, _ in steps} | {s * n for s, n in steps})
     sizes = [b // a for a, b in pairwise(edges)]
     if prod(sizes) != world or any(b % a for a, b in pairwise(edges)):
-        problems = Problems()
-        problems.add("PP603", "the process groups of this script are no grid of ranks", help="make them with init_device_mesh")
-        problems.raise_if_any()
+        refuse("PP603", "the process groups of this script are no grid of ranks", help="make them with init_device_mesh")
     return Grid({f"g{i}": size for i, size in enumerate(reversed(sizes))}, made=True)
 
 

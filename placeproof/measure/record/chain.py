@@ -153,7 +153,7 @@ def _squares(nodes: Nodes, number: int, spans: Axes, axes: Callable[[str], Axes]
     )
 
 
-def refuse(script: str, source: tuple[str, ...], found: list[tuple[str, int]]) -> None:
+def refuse_lines(script: str, source: tuple[str, ...], found: list[tuple[str, int]]) -> None:
     """Raise InputError for what a step program cannot say, with the lines of the script."""
     from placeproof.core.diagnostics import Place
 

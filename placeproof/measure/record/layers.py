@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from placeproof.measure.record.axes import Grid
-from placeproof.measure.record.chain import Axes, refuse
+from placeproof.measure.record.chain import Axes, refuse_lines
 from placeproof.measure.record.recording import Recording
 
 
@@ -33,7 +33,7 @@ class _Block:
 def read_layers(one: Recording, grid: Grid, hidden: Axes, split: Mapping[int, Axes]) -> Layers:
     """The exchanges within layers. Raises InputError where blocks do not do all the same."""
     if len(hidden) != 1:
-        refuse(one.script, one.source, [(f"the axes {', '.join(hidden)} split layers: one can be said", 0)])
+        refuse_lines(one.script, one.source, [(f"the axes {', '.join(hidden)} split layers: one can be said", 0)])
     axis = hidden[0]
     inside = [e for e in one.events if e.group and e.phase in ("forward", "backward") and e.turn <= 1 and grid.axes(e.group) == (axis,)]
     inside = [e for e in inside if e.kind in ("all_reduce", "reduce_scatter", "all_gather")]
@@ -44,9 +44,9 @@ def read_layers(one: Recording, grid: Grid, hidden: Axes, split: Mapping[int, Ax
     blocks = _blocks(one, [id(e) for e in forward], split)
     back = _begins(one, blocks, [id(e) for e in backward])
     if len(set(back)) > 1:
-        refuse(one.script, one.source, [("some blocks exchange in backward and some do not", backward[0].line)])
+        refuse_lines(one.script, one.source, [("some blocks exchange in backward and some do not", backward[0].line)])
     if backward and back and not any(back):
-        refuse(one.script, one.source, [("what is exchanged in backward stands where no block begins", backward[0].line)])
+        refuse_lines(one.script, one.source, [("what is exchanged in backward stands where no block begins", backward[0].line)])
     lines = (forward[0].line if forward else 0, backward[0].line if backward else 0)
     return Layers(axis, bool(forward), bool(back) and back[0], sequence, lines)
 
@@ -67,7 +67,7 @@ def _blocks(one: Recording, ends: list[int], split: Mapping[int, Axes]) -> list[
     found = [b for b in blocks if b.split]
     sizes = [sorted(one.states[i].part for i in b.split) for b in found]
     if any(a == sorted(b * 2) for a in sizes for b in sizes):
-        refuse(one.script, one.source, [("some blocks end with an exchange and some do not", 0)])
+        refuse_lines(one.script, one.source, [("some blocks end with an exchange and some do not", 0)])
     return found
 
 

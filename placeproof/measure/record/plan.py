@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from placeproof.core.mesh import USUAL_SPLITS
 from placeproof.measure.record.axes import Grid, ranks_of
-from placeproof.measure.record.chain import Axes, Chain, UnreadableError, flattened, read_chain, refuse
+from placeproof.measure.record.chain import Axes, Chain, UnreadableError, flattened, read_chain, refuse_lines
 from placeproof.measure.record.layers import Layers, read_layers
 from placeproof.measure.record.recording import Recording, Seen, Turn
 
@@ -78,9 +78,9 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
     unread += [
         (f"the exchange `{e.kind}` cannot be said", e.line) for e in one.events if e.kind in ("send", "recv", "all_to_all", "gather")
     ]
-    refuse(one.script, one.source, unread[:8])
+    refuse_lines(one.script, one.source, unread[:8])
     if not one.updates:
-        refuse(one.script, one.source, [("nothing was trained: no optimizer read a gradient", 0)])
+        refuse_lines(one.script, one.source, [("nothing was trained: no optimizer read a gradient", 0)])
     split = _split(recordings, grid)
     splits = _splits(grid, split, given)
     if grid.made and list(splits.values()) == ["hidden"] and "dp" in grid.sizes:
@@ -107,7 +107,7 @@ def _copies(recordings: Mapping[int, Recording], split: Mapping[int, Axes]) -> N
     ends = {i: {r.states[i].left for r in recordings.values() if i < len(r.states)} for i in one.updates if i not in split}
     lost = [one.states[i].name for i, digests in ends.items() if len(digests) > 1]
     text = "`{}` ends differently on ranks that share a computation: not all that a block has to exchange is exchanged"
-    refuse(one.script, one.source, [(text.format(name), 0) for name in lost[:8]])
+    refuse_lines(one.script, one.source, [(text.format(name), 0) for name in lost[:8]])
 
 
 def _complete(plan: Plan, one: Recording) -> None:
@@ -115,9 +115,9 @@ def _complete(plan: Plan, one: Recording) -> None:
     wrong = [p for p in plan.parts if p.chain.turns != plan.turns]
     if wrong:
         text = f"the update reads the gradients of {wrong[0].chain.turns} of {plan.turns} backward passes"
-        refuse(one.script, one.source, [(text, one.turns[-1].line)])
+        refuse_lines(one.script, one.source, [(text, one.turns[-1].line)])
     if any((t.factor, t.summed) != (plan.turn.factor, plan.turn.summed) for t in one.turns):
-        refuse(one.script, one.source, [("the losses of the micro-batches are scaled differently", one.turns[-1].line)])
+        refuse_lines(one.script, one.source, [("the losses of the micro-batches are scaled differently", one.turns[-1].line)])
 
 
 def _split(recordings: Mapping[int, Recording], grid: Grid) -> dict[int, Axes]:
@@ -171,7 +171,7 @@ def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, 
             part.final = final if final.root == "owner" else part.final
         else:
             found[key] = Part(name="", states=frozenset((index,)), chain=chain, split=split.get(index, ()), final=final)
-    refuse(one.script, one.source, list(dict.fromkeys(unread))[:8])
+    refuse_lines(one.script, one.source, list(dict.fromkeys(unread))[:8])
     _all_updated(recordings)
     return sorted(found.values(), key=lambda p: (-len(p.split), -len(p.states), min(p.states)))
 
@@ -183,7 +183,7 @@ def _alike(one: Recording, other: Recording, grid: Grid) -> None:
     found = [(f"rank {other.rank} does something else with the gradient of `{name}` than rank 0", 0) for name in lost[:8]]
     if [(t.factor, t.summed) for t in one.turns] != [(t.factor, t.summed) for t in other.turns]:
         found.append((f"rank {other.rank} scales its losses in another way than rank 0, or has another number of them", one.turns[-1].line))
-    refuse(one.script, one.source, found)
+    refuse_lines(one.script, one.source, found)
 
 
 def _by_name(one: Recording, grid: Grid) -> dict[str, frozenset[object]]:
@@ -203,7 +203,7 @@ def _all_updated(recordings: Mapping[int, Recording]) -> None:
     updated = {i for r in recordings.values() for i in (*r.updates, *r.final)}
     if len(recordings) == one.world:
         lost = [one.states[i].name for i in sorted(trained - updated)]
-        refuse(one.script, one.source, [(f"`{name}` gets a gradient and is never updated", 0) for name in lost[:8]])
+        refuse_lines(one.script, one.source, [(f"`{name}` gets a gradient and is never updated", 0) for name in lost[:8]])
 
 
 def _final(one: Recording, index: int, grid: Grid) -> Final:
@@ -231,11 +231,11 @@ def _gathers(one: Recording, grid: Grid) -> Gathers:
     first, later = turns[0], turns[1:]
     once = bool(later) and not any(f or b for f, b in later)
     if later and not once and any([e.states for e in f] != [e.states for e in first[0]] or len(b) != len(first[1]) for f, b in later):
-        refuse(one.script, one.source, [("micro-batches gather differently", seen[-1].line)])
+        refuse_lines(one.script, one.source, [("micro-batches gather differently", seen[-1].line)])
     forward, backward = first
     sets, again = {e.states for e in forward}, {e.states for e in backward}
     if len(sets) != len(forward) or not again <= sets or (again and len(sets - again) > 1):
-        refuse(one.script, one.source, [("units are gathered in an order that no loop over units has", forward[-1].line)])
+        refuse_lines(one.script, one.source, [("units are gathered in an order that no loop over units has", forward[-1].line)])
     return Gathers(
         axes=_same_axes(one, grid, forward),
         again=_same_axes(one, grid, backward),
@@ -257,7 +257,7 @@ def _of_turn(seen: list[Seen], turn: int) -> tuple[list[Seen], list[Seen]]:
 def _same_axes(one: Recording, grid: Grid, events: list[Seen]) -> Axes:
     axes = {grid.axes(e.group) for e in events}
     if len(axes) > 1:
-        refuse(one.script, one.source, [("units are gathered over different axes", events[-1].line)])
+        refuse_lines(one.script, one.source, [("units are gathered over different axes", events[-1].line)])
     return axes.pop() if axes else ()
 
 
@@ -274,7 +274,7 @@ def _beginning(plan: Plan, recordings: Mapping[int, Recording], split: Mapping[i
         event = next(e for e in one.events if e.kind in ("broadcast", "scatter") and e.phase == "setup" and e.states & set(sent))
         plan.sent = (plan.grid.axes(event.group), event.root, event.line)
     elif sent:
-        refuse(one.script, one.source, [("some parameters that differ between ranks are sent to all, and others are not", 0)])
+        refuse_lines(one.script, one.source, [("some parameters that differ between ranks are sent to all, and others are not", 0)])
 
 
 def _samples(plan: Plan, recordings: Mapping[int, Recording]) -> None:
@@ -290,7 +290,7 @@ def _samples(plan: Plan, recordings: Mapping[int, Recording]) -> None:
             same.append(axis)
         elif plan.splits[axis] == "hidden" and not equal:
             apart.append((f"the ranks of `{axis}` share a computation, and get different samples", one.turns[0].line))
-    refuse(one.script, one.source, apart)
+    refuse_lines(one.script, one.source, apart)
     plan.same = tuple(same)
     shared = 1
     for axis, size in plan.grid.sizes.items():

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
-from placeproof.core.diagnostics import InputError, Place, Problems
+from placeproof.core.diagnostics import InputError, Place, Problems, refuse
 from placeproof.core.files import read_text
 from placeproof.core.mesh import SPLITS
 from placeproof.measure.record.axes import Grid, grid
-from placeproof.measure.record.chain import refuse
+from placeproof.measure.record.chain import refuse_lines
 from placeproof.measure.record.plan import read_plan
 from placeproof.measure.record.recording import Recording, Seen
 from placeproof.measure.record.write import write
@@ -97,7 +98,6 @@ def _faked(script: Path, world: int, step: int) -> dict[int, Recording]:
             raise
         except (Exception, SystemExit) as error:
             _failed(script, rank, error)
-            raise AssertionError("unreachable") from error
 
     recordings = {0: one(0)}
     shape = _shape(recordings[0])
@@ -112,7 +112,7 @@ def _session() -> ModuleType:
         return importlib.import_module("placeproof.measure.record.session")
 
 
-def _failed(script: Path, rank: int, error: BaseException) -> None:
+def _failed(script: Path, rank: int, error: BaseException) -> NoReturn:
     """The script raised an exception: shown where it stood."""
     import traceback
 
@@ -122,19 +122,16 @@ def _failed(script: Path, rank: int, error: BaseException) -> None:
         if own
         else None
     )
-    problems = Problems()
     told = str(error).strip().splitlines()
     if any("distributed/pipelining" in f.filename for f in traceback.extract_tb(error.__traceback__)):
         text = "a pipeline cannot be recorded: what its stages send and receive is not followed"
-        problems.add("PP603", text, place=place, help="prove the strategy, such as `pp * dp`, or a step program written by hand")
-        problems.raise_if_any()
-    problems.add(
+        refuse("PP603", text, place=place, help="prove the strategy, such as `pp * dp`, or a step program written by hand")
+    refuse(
         "PP603",
         f"rank {rank} of the script failed: {type(error).__name__}: {told[0] if told else ''}",
         place=place,
         help="the fake backend hands out data that nobody sent; `--backend gloo` runs real processes",
     )
-    problems.raise_if_any()
 
 
 def _forked(script: Path, world: int, step: int) -> dict[int, Recording]:
@@ -147,10 +144,8 @@ def _forked(script: Path, world: int, step: int) -> dict[int, Recording]:
         return found
 
     outcomes = run(world, one)
-    problems = Problems()
     if any(o.kind != "ok" for o in outcomes):
-        problems.add("PP603", f"the ranks did not end well: {message(outcomes)}", help="a step that does not end cannot be recorded")
-    problems.raise_if_any()
+        refuse("PP603", f"the ranks did not end well: {message(outcomes)}", help="a step that does not end cannot be recorded")
     return {o.rank: o.value for o in outcomes if o.value is not None}
 
 
@@ -163,11 +158,11 @@ def _agree(recordings: Mapping[int, Recording]) -> None:
             about = one.about(a), other.about(b)
             if a.signature() != b.signature() or about[0] != about[1]:
                 what = _differs(a, b, *about)
-                refuse(one.script, one.source, [(f"ranks 0 and {rank} do not do the same in collective {number}: {what}", a.line)])
+                refuse_lines(one.script, one.source, [(f"ranks 0 and {rank} do not do the same in collective {number}: {what}", a.line)])
         if len(own) != (count := len(_met(other, 0))):
             more, where = (0, own[count:]) if len(own) > count else (rank, _met(other, 0)[len(own) :])
             text = f"rank {more} enters {abs(len(own) - count)} collectives more than rank {rank - more}: first `{where[0].kind}`"
-            refuse(one.script, one.source, [(text, where[0].line)])
+            refuse_lines(one.script, one.source, [(text, where[0].line)])
 
 
 def _met(recording: Recording, rank: int) -> list[Seen]:

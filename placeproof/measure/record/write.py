@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from placeproof.core.mesh import USUAL_SPLITS
-from placeproof.measure.record.chain import Chain, Clip, Step, refuse
+from placeproof.measure.record.chain import Chain, Clip, Step, refuse_lines
 from placeproof.measure.record.factor import recognise, written
 from placeproof.measure.record.plan import Part, Plan
 from placeproof.measure.record.recording import Recording
@@ -27,11 +27,11 @@ class _Writer:
         self.g = "gradients"
         names = ("matrix", "norm") if plan.layers else ("most", "rest")
         if len(plan.parts) > 2:
-            refuse(one.script, one.source, [(f"parameters are treated in {len(plan.parts)} ways: two groups can be said", 0)])
+            refuse_lines(one.script, one.source, [(f"parameters are treated in {len(plan.parts)} ways: two groups can be said", 0)])
         for part, name in zip(plan.parts, names, strict=False):
             part.name = name if len(plan.parts) > 1 or plan.layers else ""
         if plan.layers and len(plan.parts) == 1:
-            refuse(one.script, one.source, [("all parameters are split over the same axis: blocks with norms can be said", 0)])
+            refuse_lines(one.script, one.source, [("all parameters are split over the same axis: blocks with norms can be said", 0)])
 
     # Small things.
 
@@ -174,7 +174,7 @@ class _Writer:
         if self.summed():
             batch = [a for a, w in plan.splits.items() if w in ("batch", "sequence")]
             if plan.turns > 1:
-                refuse(
+                refuse_lines(
                     self.one.script,
                     self.one.source,
                     [("sums of micro-batches' losses are not said here: divide each loss", plan.turn.line)],
@@ -239,7 +239,7 @@ class _Writer:
 
     def _by_units(self) -> None:
         if self.plan.same or self.plan.statistics:
-            refuse(
+            refuse_lines(
                 self.one.script,
                 self.one.source,
                 [("statistics, or equal samples, of a step unit by unit are not said here", self.plan.turn.line)],
@@ -291,7 +291,7 @@ class _Writer:
         for part in self.plan.parts:
             spans = {over.get(i) for i in part.states}
             if len(spans) != 1:
-                refuse(
+                refuse_lines(
                     self.one.script, self.one.source, [("the norm leaves out some gradients, or sums them differently", clips[0][1].line)]
                 )
             axes = spans.pop()

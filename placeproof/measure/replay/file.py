@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
-from placeproof.core.diagnostics import Diagnostic, InputError, Problems
+from placeproof.core.diagnostics import InputError, Problems, refuse
 from placeproof.core.files import read_standard_input, read_text
 from placeproof.programs import Resolved
 from placeproof.programs import parse as parse_program
@@ -163,7 +163,7 @@ def _part(data: Mapping[str, Any], source: str) -> Any:
 
 
 def _refuse(what: str, remedy: str) -> NoReturn:
-    raise InputError([Diagnostic(code=CODE, message=what, help=remedy)])
+    refuse(CODE, what, help=remedy)
 
 
 def _counterexample(data: Mapping[str, Any]) -> Counterexample:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from math import prod
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import refuse
 from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact import megatron
@@ -59,26 +59,18 @@ def run_system(
 
 
 def _require(package: str, extra: str) -> None:
-    problems = Problems()
     try:
         there = importlib.util.find_spec(package) is not None and importlib.util.find_spec("torch") is not None
     except ModuleNotFoundError:
         there = False
     if not there:
-        problems.add("PP601", f"{package} is not installed: it cannot be measured", help=f'pip install "placeproof[{extra}]"')
-    problems.raise_if_any()
-
-
-def _refuse(message: str, remedy: str) -> None:
-    problems = Problems()
-    problems.add("PP601", message, help=remedy)
-    problems.raise_if_any()
+        refuse("PP601", f"{package} is not installed: it cannot be measured", help=f'pip install "placeproof[{extra}]"')
 
 
 def _deepspeed(strategy: Strategy, shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, Value]) -> SystemCase:
     name = strategy.parts[0].split("(")[0]
     if len(strategy.parts) > 1 or name not in _STAGES or set(mesh) != {"dp"}:
-        _refuse(f"a step of DeepSpeed is one stage on `dp`, not `{strategy.name}`", f"one of {', '.join(_STAGES)}")
+        refuse("PP601", f"a step of DeepSpeed is one stage on `dp`, not `{strategy.name}`", f"one of {', '.join(_STAGES)}")
     return SystemCase(system="deepspeed", shapes=shapes, mesh=mesh, options={**options, "stage": _STAGES[name]})
 
 
@@ -86,12 +78,13 @@ def _megatron(strategy: Strategy, shapes: Shapes, mesh: Mapping[str, int], optio
     names = {part.split("(")[0] for part in strategy.parts}
     dims = {name: size for name, size in shapes.dims if name != "width"}
     if not names <= {"ddp", "zero1", "tp", "sp"} or not set(mesh) <= {"dp", "tp"} or "heads" not in dims:
-        _refuse(
+        refuse(
+            "PP601",
             f"a step of Megatron-core here is ddp or zero1, with tp and sp, of `transformer(...)`, not `{strategy.name}` of {shapes.name}",
             "for example `zero1(2) * tp(2) * sp` without `--shapes`",
         )
     full = {"dp": mesh.get("dp", 1), "tp": mesh.get("tp", 1)}
     if prod(full.values()) < 2:
-        _refuse("one device exchanges nothing", "give `dp` or `tp` at least 2 devices")
+        refuse("PP601", "one device exchanges nothing", "give `dp` or `tp` at least 2 devices")
     settled = {**options, "use_distributed_optimizer": "zero1" in names, "sequence_parallel": "sp" in names}
     return SystemCase(system="megatron", shapes=megatron.decoder(**dims), mesh=full, options=settled)

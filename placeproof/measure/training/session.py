@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.tensor._redistribute import clear_redistribute_planner_cache
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import refuse
 from placeproof.core.shapes import Shapes
 from placeproof.cost.exact.options import Value
 from placeproof.measure.measured import Measured
@@ -30,10 +30,8 @@ def alone(subject: Subject, shapes: Shapes, mesh: Mapping[str, int], *, rank: in
     """
     from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend
 
-    problems = Problems()
     if dist.is_initialized():
-        problems.add("PP601", "this process already has a default process group", help="measure before it is made, or destroy it")
-    problems.raise_if_any()
+        refuse("PP601", "this process already has a default process group", help="measure before it is made, or destroy it")
     began = time.perf_counter()
     with undisturbed():
         dist.init_process_group("fake", rank=rank, world_size=prod(mesh.values()), store=FakeStore())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial as partial_function
 from typing import TYPE_CHECKING
 
-from placeproof.core.diagnostics import Diagnostic, InputError, Place
+from placeproof.core.diagnostics import Place, refuse
 from placeproof.core.mesh import SPLITS
 from placeproof.core.modes import SHARDED, Mode
 from placeproof.core.states import MODEL_STATES
@@ -132,7 +132,7 @@ def _placed(linked: Linked, state: str, old: str, new: Group, lies: WeightContra
     for axis in lies.split:
         if modes.get(axis) is not None and modes[axis].split:
             message = f"the step places {state} in parts over `{axis}`, and so do blocks with weights of group `{old}`"
-            raise InputError([Diagnostic(code="PP311", message=message, place=place, help=f"leave `{axis}` out of the step's placement")])
+            refuse("PP311", message, place=place, help=f"leave `{axis}` out of the step's placement")
         modes[axis] = SHARDED
     if linked.pipeline is not None:
         modes[linked.pipeline] = SHARDED

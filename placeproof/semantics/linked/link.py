@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from placeproof.core.diagnostics import Diagnostic, InputError
+from placeproof.core.diagnostics import refuse
 from placeproof.core.strategy import EXPERT, NORM, TIED, Strategy
 from placeproof.core.symbols import symbol
 from placeproof.models import Block, Model, Segment, shared_by_segments
@@ -109,7 +109,7 @@ def _require_experts(model: Model, strategy: Strategy) -> None:
     message = f"axis `{axis}` of `{strategy.name}` spreads experts over devices, and {model.name} has none"
     help = "leave `ep` out, or take a model with experts: mixtral-8x7b, deepseek-v3"
     note = "the same rule in frameworks: megatron-31 (`placeproof explain megatron-31`)"
-    raise InputError([Diagnostic(code="PP104", message=message, help=help, notes=(note,))])
+    refuse("PP104", message, help=help, notes=(note,))
 
 
 def _lowered(block: Block, plan: Plan) -> Block:
@@ -127,7 +127,7 @@ def _require_sums(block: Block, facts: Facts) -> None:
                 message = (
                     f"every device of `{axis}` computes the whole gradient of `{weight.name}` of block `{block.name}`, and steps sum it"
                 )
-                raise InputError([Diagnostic(code="PP122", message=message, help=f"leave `{axis}` out")])
+                refuse("PP122", message, help=f"leave `{axis}` out")
 
 
 def _dims(model: Model, stack: Sequence[Segment]) -> dict[str, object]:
