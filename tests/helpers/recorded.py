@@ -9,9 +9,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from random_cases import Case, random_case
+
 from placeproof.core.exchange import tally
 from placeproof.measure.measured import Measured
-from placeproof.measure.training.random import Case, random_case
 
 PATH = Path(__file__).parents[1] / "data" / "measured.json"
 SEEDS = range(10_000, 10_150)

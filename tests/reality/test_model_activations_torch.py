@@ -234,8 +234,7 @@ def compare(case: Case, saved: list[int], beside: list[int], again: list[int]) -
 def measure(case: Case) -> dict[str, Any]:
     """Bytes of storages, in a new layer with random weights and a random input."""
     import torch
-
-    from placeproof.measure.training.layers import GptLayer, LayerSizes, LlamaLayer, measure_layer
+    from torch_layers import GptLayer, LayerSizes, LlamaLayer, measure_layer
 
     sizes = LayerSizes(heads=case.heads, kv_heads=case.kv_heads, width=case.width, ffn=case.ffn, limit=case.limit)
     dtype, selective = getattr(torch, case.dtype), case.recompute == "selective"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from random_cases import random_case
 from recorded import SEEDS, about, rows
 
 from placeproof.core.diagnostics import InputError
@@ -26,7 +27,6 @@ from placeproof.cost.exact.options import OPTIONS
 from placeproof.cost.exact.predict import predict
 from placeproof.importers import read_shapes
 from placeproof.measure.training.predicted import differences, predicted
-from placeproof.measure.training.random import random_case
 from placeproof.measure.training.subjects import SUBJECTS
 from placeproof.profiles.profile import names, profile
 from placeproof.semantics.judge.verdict import judge

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from random_cases import random_case
 from recorded import rows
 
 from placeproof.cli.main import run
@@ -18,7 +19,6 @@ from placeproof.core.shapes import transformer
 from placeproof.cost.exact.choose import chosen, explained, realised_text
 from placeproof.cost.exact.options import taken
 from placeproof.cost.exact.predict import predict
-from placeproof.measure.training.random import random_case
 from placeproof.measure.training.subjects import SUBJECTS, check, find, is_decoder, settle
 from placeproof.profiles.profile import profile
 from placeproof.strategies import parse_strategy

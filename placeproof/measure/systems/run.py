@@ -52,7 +52,6 @@ def run_system(
         setup=(),
         memory=dict(found.memory),
         seconds=time.monotonic() - began,
-        peak_rss=0,
         torch=f"{package} {found.version}",
     )
     return prediction, measured

@@ -83,14 +83,5 @@ def _measured(setting: Setting, seed: int, began: float) -> Measured:
         setup=step.setup,
         memory=step.memory,
         seconds=time.perf_counter() - began,
-        peak_rss=_peak_rss(),
         torch=str(torch.__version__),
     )
-
-
-def _peak_rss() -> int:
-    try:
-        import resource
-    except ImportError:
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
