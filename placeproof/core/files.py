@@ -22,9 +22,9 @@ def config_kind(text: str) -> str | None:
     return CONFIG_KINDS.get(Path(text.strip()).suffix.lower())
 
 
-def stems(folder: Path, ending: str = ".toml") -> tuple[str, ...]:
-    """The names of the files of a folder, without their ending, sorted."""
-    return tuple(sorted(path.name.removesuffix(ending) for path in folder.glob(f"*{ending}")))
+def stems(folder: Path) -> tuple[str, ...]:
+    """The names of the TOML files of a folder, without their ending, sorted."""
+    return tuple(sorted(path.stem for path in folder.glob("*.toml")))
 
 
 def expanded(path: str | Path) -> Path:

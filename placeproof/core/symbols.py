@@ -295,9 +295,6 @@ _ROWS = (
 
 SYMBOLS: dict[str, SymbolInfo] = {row.name: row for row in _ROWS}
 
-#: Base units that a scaling check multiplies independently.
-BASE_UNITS = ("byte", "parameter", "element", "token", "sequence", "operation", "second")
-
 #: What links are like along an axis: the symbol's name before the axis -> LaTeX, dimension, meaning.
 _LINKS: dict[str, tuple[str, Dimension, str]] = {
     "alpha": ("\\alpha", {"second": 1}, "seconds a message takes, however short, over the links along"),

@@ -171,8 +171,8 @@ def _in_words(outcome: Outcome[T]) -> str:
     return f"failed: {_short(last)}"
 
 
-def _short(text: str, most: int = 240) -> str:
-    return text if len(text) <= most else text[: most - 3] + "..."
+def _short(text: str) -> str:
+    return text if len(text) <= 240 else text[:237] + "..."
 
 
 def _check(world: int) -> None:

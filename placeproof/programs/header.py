@@ -100,7 +100,7 @@ def stem(source: str) -> str:
     return re.sub(r"\.[A-Za-z]+$", "", base).strip("<>") or "program"
 
 
-def read_header(node: ast.Call, header: Header, reader: Reader, problems: Problems) -> None:
+def read_header(node: ast.Call, header: Header, reader: Reader) -> None:
     """Read one header line into ``header``."""
     assert isinstance(node.func, ast.Name)
     readers = {

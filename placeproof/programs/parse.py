@@ -87,7 +87,7 @@ def _parse(text: str, source: str, problems: Problems) -> Program:
         else:
             assert isinstance(node, ast.Expr)
             assert isinstance(node.value, ast.Call)
-            read_header(node.value, header, reader, problems)
+            read_header(node.value, header, reader)
     return header.program(tuple(body), source, problems)
 
 

@@ -23,9 +23,9 @@ def figure(value: Fraction, digits: int = 6) -> str:
     return shown
 
 
-def bytes_text(value: Fraction, *, giga: bool = True) -> str:
+def bytes_text(value: Fraction) -> str:
     """``140 GB (130.385 GiB)``: decimal and binary units, the same magnitude for both."""
-    if giga and abs(value) >= 10**7:
+    if abs(value) >= 10**7:
         return f"{figure(value / 10**9)} GB ({figure(value / 2**30)} GiB)"
     for name, size in _DECIMAL:
         if abs(value) >= size:

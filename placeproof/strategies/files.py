@@ -31,9 +31,9 @@ def read_text(text: str, *, source: str) -> Template:
     return _template(Table.read(text, kind=_KIND, source=source))
 
 
-def read_data(data: Mapping[str, Any], *, source: str = "<definition>") -> Template:
+def read_data(data: Mapping[str, Any]) -> Template:
     """The strategy of the same keys and tables as a file has, given as a mapping. Raises InputError with all that is wrong."""
-    return _template(Table(data=data, kind=_KIND, source=source))
+    return _template(Table(data=data, kind=_KIND, source="<definition>"))
 
 
 def _template(table: Table) -> Template:

@@ -35,7 +35,7 @@ def check(theorem: Theorem, settings: Settings | None = None) -> Outcome:
             outcome = _clauses(theorem, statement, chosen)
         case _:
             outcome = _arithmetic(theorem, statement, chosen)
-    checks = (*outcome.checks, _control_exists(theorem, outcome))
+    checks = (*outcome.checks, _control_exists(theorem))
     checks = tuple(_opted_out(theorem, c) for c in checks)
     return replace(outcome, checks=checks, seconds=time.perf_counter() - began)
 
@@ -258,7 +258,7 @@ def _control(theorem: Theorem, control: Control, run: Callable[..., Check]) -> C
     return run(theorem, replace(control, make=statement))
 
 
-def _control_exists(theorem: Theorem, found: Outcome) -> Check:
+def _control_exists(theorem: Theorem) -> Check:
     if theorem.controls or theorem.expect.word == "open":
         return Check(name="controls", standing="passed", detail=f"{len(theorem.controls)}")
     wanted = "a corrected form that is proved" if theorem.expect.word == "refuted" else "a changed form that is refuted"

@@ -118,15 +118,14 @@ def flops(
     degrees: Mapping[str, Amount],
     *,
     load: Amount = 1,
-    deferred: Collection[str] | None = None,
 ) -> Work:
     """The floating-point operations of products of matrices, on one device.
 
     ``sizes`` of whole dimensions, and ``degrees`` of axes that the program does not fix: numbers or SymPy expressions. ``load``: how many
-    rows a device has of what is picked, over the mean of all devices. ``deferred``: weights whose gradients are W; all if not given.
-    Raises InputError for a program that is no block, SizeError as :func:`placeproof.cost.blocks.tensors.elements` does.
+    rows a device has of what is picked, over the mean of all devices. Raises InputError for a program that is no block, SizeError as
+    :func:`placeproof.cost.blocks.tensors.elements` does.
     """
-    return _sum(program, sizes, degrees, load, deferred, lambda o: o.product)
+    return _sum(program, sizes, degrees, load, lambda o: o.product)
 
 
 def element_operations(
@@ -135,10 +134,9 @@ def element_operations(
     degrees: Mapping[str, Amount],
     *,
     load: Amount = 1,
-    deferred: Collection[str] | None = None,
 ) -> Work:
     """The operations of everything that is no product of matrices; arguments and errors are those of :func:`flops`."""
-    return _sum(program, sizes, degrees, load, deferred, lambda o: not o.product)
+    return _sum(program, sizes, degrees, load, lambda o: not o.product)
 
 
 def _sum(
@@ -146,12 +144,11 @@ def _sum(
     sizes: Mapping[str, Amount],
     degrees: Mapping[str, Amount],
     load: Amount,
-    deferred: Collection[str] | None,
     counts: Callable[[Operation], bool],
 ) -> Work:
     every = {a.name: a.degree for a in program.axes if a.degree is not None} | dict(degrees)
     found: dict[str, Amount] = dict.fromkeys(("forward", "again", "inputs", "weights"), 0)
-    for operation in filter(counts, operations(program, deferred)):
+    for operation in filter(counts, operations(program)):
         kind = "again" if operation.again else operation.during
         found[kind] = found[kind] + operation.steps(sizes, every, load)
     return Work(**found)

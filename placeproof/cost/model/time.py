@@ -41,7 +41,6 @@ EFFICIENCY: Mapping[str, tuple[Fraction, str]] = {
     "half": (Fraction(1, 2), "large runs reach about half of the peak: 163 of 312 TFLOP/s (Narayanan et al. 2021, table 1)"),
 }
 DEFAULT_OVERLAP: Overlap = "data"
-DEFAULT_EFFICIENCY = "half"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,14 +51,14 @@ class Follower:
 
     # Parameters.
 
-    def parameter(self, tensor: Tensor, name: str = "") -> None:
+    def parameter(self, tensor: Tensor) -> None:
         """From now on, this tensor is a parameter, unless it is made of some already."""
         with _disable_current_modes():
             here = local(tensor)
             if self.frozen or here.is_meta or (self.shadows.known(here) and self.shadows.terms(here)):
                 return
             index = len(self.recording.states)
-            self.recording.states.append(State(name=name or f"parameter {index}", numel=here.numel(), digest=digest(here)))
+            self.recording.states.append(State(name=f"parameter {index}", numel=here.numel(), digest=digest(here)))
             self.shadows.write(here, self.nodes.add(Node(kind="param", index=index)))
 
     def rename(self, tensor: Tensor, name: str) -> None:

@@ -60,9 +60,9 @@ class Subject:
         return mesh["pp"] * int(self.virtual or options["virtual"] or 1)
 
 
-def _ddp(name: str, title: str, template: str, *, steady: int = 3, **more: tuple[str, ...]) -> Subject:
-    options = _DDP + more.get("options", ())
-    return Subject(name=name, title=title, template=template, axes=("dp",), options=options, wraps=("ddp",), allocates=True, steady=steady)
+def _ddp(name: str, title: str, template: str, options: tuple[str, ...] = ()) -> Subject:
+    every = _DDP + options
+    return Subject(name=name, title=title, template=template, axes=("dp",), options=every, wraps=("ddp",), allocates=True, steady=3)
 
 
 def _fsdp(name: str, title: str, template: str, axes: tuple[str, ...] = ("dp",), options: tuple[str, ...] = _MIXED) -> Subject:

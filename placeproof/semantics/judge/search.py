@@ -164,11 +164,11 @@ def degrees_by(axis: Axis, outer: int, inner: int = 1) -> dict[str, int]:
     return {axis.name: outer} if axis.inner is None else {axis.name: outer * inner, axis.inner_name: inner}
 
 
-def legible(program: Resolved, found: Found, seeds: int = 10) -> Found | None:
+def legible(program: Resolved, found: Found) -> Found | None:
     """A run of the same size in fractions whose numbers are short; None where no run in fractions differs in numbers that can be shown."""
     for small in (True, False):
         best = None
-        for seed in range(1, seeds + 1):
+        for seed in range(1, 11):
             setup = replace(found.setup, exact=True, seed=seed, small=small)
             try:
                 what = run(program, setup)

@@ -170,8 +170,8 @@ def _defined(alone: Run, mesh: Run) -> list[Order]:
     return found
 
 
-def _short(poly: Poly, most: int = 120) -> str:
-    return poly.key if len(poly.key) <= most else poly.key[:most] + " ..."
+def _short(poly: Poly) -> str:
+    return poly.key if len(poly.key) <= 120 else poly.key[:120] + " ..."
 
 
 def _kept(mesh: Run, many: Returned, one: Returned, given: tuple[Order, ...]) -> Obligation:
