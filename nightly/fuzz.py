@@ -183,8 +183,8 @@ def _warm() -> None:
     import placeproof.report.derivation
     import placeproof.semantics.judge.refine
     import placeproof.semantics.judge.verdict
-    import placeproof.theory.load
-    import placeproof.theory.runner  # noqa: F401
+    import placeproof.theory.suite.load
+    import placeproof.theory.suite.runner  # noqa: F401
 
 
 def fuzz(seed: int, numbers: range, only: str | None = None, *, minimise: bool = False) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from placeproof.theory.bibliography import Source, entries, own
+from placeproof.theory.suite.bibliography import Source, entries, own
 
 
 def bibliography() -> dict[str, Source]:

@@ -10,7 +10,7 @@ from sphinx.application import Sphinx
 
 from placeproof.report.renderers import expression_latex
 from placeproof.report.theorems import Described, described
-from placeproof.theory.load import load
+from placeproof.theory.suite.load import load
 
 _FOLDER = Path(__file__).parent.parent / "reference" / "theorems"
 _WORDS = {"proved": "proved", "refuted": "refuted, as expected", "open": "open"}

@@ -238,6 +238,6 @@ def theorem(name: str) -> Theorem | None:
     """A theorem by its identifier, which has a dot in it; None where there is none of that name."""
     if "." not in name:
         return None
-    from placeproof.theory.load import load
+    from placeproof.theory.suite.load import load
 
     return next((t for t in load().theorems if t.id == name), None)

@@ -15,8 +15,8 @@ from placeproof.cli.process import EXIT_BAD_INPUT
 from placeproof.core.diagnostics import Problems
 
 if TYPE_CHECKING:
-    from placeproof.theory.load import Loaded
-    from placeproof.theory.outcome import Outcome
+    from placeproof.theory.suite.load import Loaded
+    from placeproof.theory.suite.outcome import Outcome
     from placeproof.theory.theorem import Theorem
 
 EXIT_FINDING = 1
@@ -39,8 +39,8 @@ def command(
     json_: Annotated[bool, typer.Option("--json", help="As JSON data, schema placeproof.check/1.")] = False,
 ) -> int:
     """Check theorems against what is expected of them, and against the lock file."""
-    from placeproof.theory.load import load
-    from placeproof.theory.reads import listening
+    from placeproof.theory.suite.load import load
+    from placeproof.theory.suite.reads import listening
 
     _check_options(level, jobs, seeds)
     with listening():
@@ -74,9 +74,9 @@ def _check_options(level: int, jobs: int, seeds: int) -> None:
 
 
 def _run(chosen: list[Theorem], loaded: Loaded, seeds: int, second: bool, jobs: int, cached: bool) -> tuple[list[Outcome], Problems]:
-    from placeproof.theory.cache import Cache, folder
-    from placeproof.theory.outcome import Outcome, Settings
-    from placeproof.theory.runner import Malformed, run
+    from placeproof.theory.suite.cache import Cache, folder
+    from placeproof.theory.suite.outcome import Outcome, Settings
+    from placeproof.theory.suite.runner import Malformed, run
 
     settings = Settings(second_opinion=second, seeds=seeds)
     kept = folder() if cached else None
@@ -104,7 +104,7 @@ def _progress() -> Callable[[int, int], None] | None:
 def _locks(loaded: Loaded, outcomes: list[Outcome], level: int) -> tuple[list[str] | None, dict[Path, bool]]:
     """Differences from the lock files of the folders that were checked, None where there is none; and which folders were checked as
     a whole."""
-    from placeproof.theory.lock import differences, read
+    from placeproof.theory.suite.lock import differences, read
 
     by_folder: dict[Path, list[Outcome]] = {}
     for outcome in outcomes:
@@ -124,14 +124,14 @@ def _locks(loaded: Loaded, outcomes: list[Outcome], level: int) -> tuple[list[st
 
 def _everything(loaded: Loaded, folder: Path) -> bool:
     """Whether all theorems of a folder's files were asked for, and not some by their ids."""
-    from placeproof.theory.load import load
+    from placeproof.theory.suite.load import load
 
     return {(t.path, t.name) for t in load([str(folder)]).theorems} <= {(t.path, t.name) for t in loaded.theorems}
 
 
 def _update(outcomes: list[Outcome], whole: dict[Path, bool], problems: Problems) -> list[str]:
     """Accept verdicts. What does not stand is not accepted."""
-    from placeproof.theory.lock import write
+    from placeproof.theory.suite.lock import write
 
     good = [o for o in outcomes if o.standing not in ("unexpected", "undecided")]
     for folder, all_ in whole.items():

@@ -155,7 +155,7 @@ def _clusters() -> Rows:
 
 
 def _theorems() -> Rows:
-    from placeproof.theory.load import load
+    from placeproof.theory.suite.load import load
 
     return [(t.id, t.expect.word, t.says) for t in load().theorems]
 

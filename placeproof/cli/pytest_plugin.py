@@ -56,7 +56,7 @@ class TheoremFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         """The theorems of the file."""
-        from placeproof.theory.load import Loaded, load_file
+        from placeproof.theory.suite.load import Loaded, load_file
 
         loaded = Loaded()
         for theorem in load_file(self.path, loaded):
@@ -80,9 +80,9 @@ class TheoremItem(pytest.Item):
         """Check the theorem. Raises FailedError if it does not stand."""
         from placeproof.report.checks import failure
         from placeproof.report.diagnostics import render
-        from placeproof.theory.lock import differences, read
-        from placeproof.theory.outcome import Settings
-        from placeproof.theory.runner import Malformed, check_one
+        from placeproof.theory.suite.lock import differences, read
+        from placeproof.theory.suite.outcome import Settings
+        from placeproof.theory.suite.runner import Malformed, check_one
 
         result = check_one(self.theorem, Settings())
         if isinstance(result, Malformed):

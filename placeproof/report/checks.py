@@ -9,7 +9,7 @@ from typing import Any
 
 from placeproof.prove.solvers.scripts import available, version
 from placeproof.report.document import Code, Document, Section, section
-from placeproof.theory.outcome import SUBJECTS, Check, Outcome
+from placeproof.theory.suite.outcome import SUBJECTS, Check, Outcome
 
 
 def _relative(path: str) -> str:
@@ -49,7 +49,7 @@ def failure(outcome: Outcome) -> str:
 
 
 def _alone(outcome: Outcome) -> str:
-    from placeproof.theory.load import suite
+    from placeproof.theory.suite.load import suite
 
     if Path(outcome.path).parent == suite().resolve():
         return outcome.id

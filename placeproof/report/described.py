@@ -102,8 +102,8 @@ def _forms(schedule: Schedule) -> Iterator[str]:
 
 def _behind(schedule: Schedule, form: Form) -> Iterator[str]:
     """The theorems behind a form: those that are about this very form, and hold of it."""
-    from placeproof.theory.bound import behind
     from placeproof.theory.forms import name_of
+    from placeproof.theory.suite.bound import behind
 
     listed = {text.partition(": ")[0]: text.partition(": ")[2] for text in (*form.proved, *form.computed)}
     general = {text.partition(": ")[0] for text in form.proved}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from placeproof.prove import Relation
 from placeproof.report.renderers import expression_latex
-from placeproof.theory.bibliography import known_to
-from placeproof.theory.checks.claims import premises
-from placeproof.theory.lock import read
 from placeproof.theory.statements import OF_PROGRAMS, ByInduction, Keeps, Statement, Trains
+from placeproof.theory.suite.bibliography import known_to
+from placeproof.theory.suite.checks.claims import premises
+from placeproof.theory.suite.lock import read
 from placeproof.theory.theorem import Control, Refuted, Theorem
 
 

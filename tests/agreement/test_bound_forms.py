@@ -13,8 +13,8 @@ from placeproof.report import described
 from placeproof.schedules.expression import read
 from placeproof.schedules.schedule import COUNTS, SIZES, TIMES, Form, Schedule
 from placeproof.theory import Proved, forms
-from placeproof.theory.bound import about, behind, claimed, subject
-from placeproof.theory.load import load
+from placeproof.theory.suite.bound import about, behind, claimed, subject
+from placeproof.theory.suite.load import load
 from placeproof.theory.theorem import Theorem
 
 #: Topics whose theorems are about closed forms.

@@ -18,7 +18,7 @@ from placeproof.collectives import time as times
 from placeproof.collectives.algorithms import ALGORITHMS, Algorithm, Levelled, best, crossover, pipelined, runs_on, segments
 from placeproof.collectives.patterns import backwards, steps
 from placeproof.collectives.rounds import Link, Plan, Round
-from placeproof.theory.load import load
+from placeproof.theory.suite.load import load
 
 FLAT = [one for rows in ALGORITHMS.values() for one in rows.values() if isinstance(one, Algorithm)]
 CHAINS = [pipelined(kind, count) for kind in ("broadcast", "reduce") for count in (2, 3, 7)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from placeproof.strategies import names
-from placeproof.theory.load import load
 from placeproof.theory.statements import Holds
+from placeproof.theory.suite.load import load
 
 
 def test_the_theorems_on_degrees_speak_of_the_whole_catalogue() -> None:

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from placeproof.cli.main import run
-from placeproof.theory.load import load, suite
+from placeproof.theory.suite.load import load, suite
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "check.schema.json"
 ERRORS = Path(__file__).parents[1] / "data" / "published_errors.json"
@@ -96,6 +96,6 @@ def test_every_theorem_is_listed_and_explained(capsys: pytest.CaptureFixture[str
 
 
 def test_declaring_proves_nothing() -> None:
-    code = "import sys; from placeproof.theory.load import load; found = load(); assert found.theorems; print(*sorted(sys.modules))"
+    code = "import sys; from placeproof.theory.suite.load import load; found = load(); assert found.theorems; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"z3", "cvc5", "sympy"} & set(loaded)

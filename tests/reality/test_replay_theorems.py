@@ -21,9 +21,9 @@ from placeproof.report.proof.data import judgement
 from placeproof.semantics import tensors
 from placeproof.semantics.judge.verdict import Judged
 from placeproof.semantics.meaning import Setup
-from placeproof.theory.checks.programs import Programs
-from placeproof.theory.load import load, suite
 from placeproof.theory.statements import Trains
+from placeproof.theory.suite.checks.programs import Programs
+from placeproof.theory.suite.load import load, suite
 from placeproof.theory.theorem import Theorem
 
 pytest.importorskip("torch", reason="torch is not installed: pip install torch")

@@ -16,10 +16,10 @@ import jsonschema
 import pytest
 
 from placeproof.cli.main import run
-from placeproof.theory import cache as cache_module
-from placeproof.theory import reads
-from placeproof.theory.cache import Cache
-from placeproof.theory.load import Loaded, load_file
+from placeproof.theory.suite import cache as cache_module
+from placeproof.theory.suite import reads
+from placeproof.theory.suite.cache import Cache
+from placeproof.theory.suite.load import Loaded, load_file
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "check.schema.json"
 
@@ -374,8 +374,8 @@ def test_two_theorems_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_another_process_checks_the_theorem_that_it_is_told(tmp_path: Path) -> None:
-    from placeproof.theory.outcome import Outcome, Settings
-    from placeproof.theory.runner import Malformed, _remote
+    from placeproof.theory.suite.outcome import Outcome, Settings
+    from placeproof.theory.suite.runner import Malformed, _remote
 
     path = str(written(tmp_path, GOOD) / "sizes.py")
     names = [t.name for t in load_file(Path(path), Loaded())]

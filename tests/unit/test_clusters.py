@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from placeproof.clusters import Group, cluster, find, load, names, read_text
 from placeproof.clusters.cluster import FORMATS, Cluster
 from placeproof.core.diagnostics import Diagnostic, InputError
-from placeproof.theory.bibliography import entries, own
+from placeproof.theory.suite.bibliography import entries, own
 
 GOOD = """name = "mine"
 title = "My machines"

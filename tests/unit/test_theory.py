@@ -73,13 +73,13 @@ from placeproof.theory import (
 )
 from placeproof.theory import Proved as Expected
 from placeproof.theory import Refuted as ExpectedRefuted
-from placeproof.theory.check import check
-from placeproof.theory.checks.claims import hypotheses
 from placeproof.theory.domains import Domain
 from placeproof.theory.language import Term, term
-from placeproof.theory.load import Loaded, _module
-from placeproof.theory.outcome import Outcome, from_data
 from placeproof.theory.statements import read_subject
+from placeproof.theory.suite.check import check
+from placeproof.theory.suite.checks.claims import hypotheses
+from placeproof.theory.suite.load import Loaded, _module
+from placeproof.theory.suite.outcome import Outcome, from_data
 from placeproof.theory.theorem import Open, Theorem
 from placeproof.theory.units import plain
 
@@ -438,7 +438,7 @@ def test_what_a_solver_proves_is_not_refuted_by_its_witness(monkeypatch: pytest.
     n = sympy.Symbol("n")
     proved = decide(Claim(name="n = n", goal=Relation(n, "==", n)))
     assert isinstance(proved, Proved)
-    monkeypatch.setattr("placeproof.theory.checks.arithmetic.verdicts", lambda *_: [proved])
+    monkeypatch.setattr("placeproof.theory.suite.checks.arithmetic.verdicts", lambda *_: [proved])
     found = check(declared(small, ExpectedRefuted(witness={"n": 9}, because="degrees grow")))
     assert failed(found)["solver"] == "z3 proves it"
     assert found.standing == "unexpected"

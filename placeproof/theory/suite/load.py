@@ -17,11 +17,11 @@ from types import ModuleType
 
 from placeproof.core.diagnostics import Place, Problems, suggestion
 from placeproof.core.files import expanded, read_bytes
-from placeproof.theory.bibliography import known_to
-from placeproof.theory.reads import aside
+from placeproof.theory.suite.bibliography import known_to
+from placeproof.theory.suite.reads import aside
 from placeproof.theory.theorem import Theorem
 
-_PACKAGE = Path(__file__).parent.parent
+_PACKAGE = Path(__file__).parents[2]
 
 
 @dataclass(slots=True)

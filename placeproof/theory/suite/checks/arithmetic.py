@@ -12,11 +12,11 @@ from placeproof.prove import Budget, Claim, Induction, Proved, Refuted, Unknown,
 from placeproof.prove.arithmetic import rounds
 from placeproof.prove.exact import Point, Table, UndefinedError, drawn
 from placeproof.prove.solvers.scripts import available
-from placeproof.theory.checks.claims import claims, hypotheses, inductions
-from placeproof.theory.checks.points import Sampler, fails, shown
 from placeproof.theory.language import Goal, StatementError
-from placeproof.theory.outcome import Check, Settings
 from placeproof.theory.statements import ByInduction, Holds
+from placeproof.theory.suite.checks.claims import claims, hypotheses, inductions
+from placeproof.theory.suite.checks.points import Sampler, fails, shown
+from placeproof.theory.suite.outcome import Check, Settings
 from placeproof.theory.theorem import LEVELS, SECOND_OPINION, Control, Theorem
 from placeproof.theory.theorem import Refuted as ExpectRefuted
 from placeproof.theory.units import unit

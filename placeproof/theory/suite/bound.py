@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from placeproof.theory.checks import arithmetic
-from placeproof.theory.load import load
-from placeproof.theory.outcome import SUBJECTS, Subject
 from placeproof.theory.statements import OF_PROGRAMS, Statement
+from placeproof.theory.suite.checks import arithmetic
+from placeproof.theory.suite.load import load
+from placeproof.theory.suite.outcome import SUBJECTS, Subject
 from placeproof.theory.theorem import Proved
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from placeproof.prove.smtlib import queries
 from placeproof.prove.solvers.scripts import available
 from placeproof.theory.clauses import Clauses
 from placeproof.theory.language import StatementError
-from placeproof.theory.outcome import Check
+from placeproof.theory.suite.outcome import Check
 from placeproof.theory.theorem import LEVELS, SECOND_OPINION, Control, Theorem
 
 

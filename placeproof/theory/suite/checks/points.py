@@ -9,10 +9,10 @@ from fractions import Fraction
 
 from placeproof.prove import Claim, Relation
 from placeproof.prove.exact import Point, Table, UndefinedError, drawn
-from placeproof.theory.checks.claims import claims, known_definitions
 from placeproof.theory.domains import Domain
 from placeproof.theory.language import periods
 from placeproof.theory.statements import ByInduction, Holds
+from placeproof.theory.suite.checks.claims import claims, known_definitions
 from placeproof.theory.theorem import Theorem
 
 #: The largest integers that are drawn where functions are evaluated by recursion.

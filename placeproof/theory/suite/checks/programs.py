@@ -16,10 +16,10 @@ from placeproof.semantics.judge.ranges import Range, read_ranges
 from placeproof.semantics.judge.search import search
 from placeproof.semantics.judge.verdict import Judged, judge
 from placeproof.semantics.searched import Searched, in_words
-from placeproof.theory.checks import conditions
 from placeproof.theory.language import StatementError
-from placeproof.theory.outcome import Check
 from placeproof.theory.statements import Keeps, Trains
+from placeproof.theory.suite.checks import conditions
+from placeproof.theory.suite.outcome import Check
 from placeproof.theory.theorem import LEVELS, SECOND_OPINION, Control, Theorem
 
 #: Seconds that a proved program is run on small meshes.

@@ -11,7 +11,7 @@ from typing import Any
 from placeproof.core.diagnostics import Place, refuse
 from placeproof.core.files import read_text, write_text
 from placeproof.prove.solvers.scripts import available, version
-from placeproof.theory.outcome import Outcome
+from placeproof.theory.suite.outcome import Outcome
 
 NAME = "verdicts.lock.json"
 SCHEMA = "placeproof.verdicts/1"

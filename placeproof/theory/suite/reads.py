@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_PACKAGE = str(Path(__file__).parent.parent)
+_PACKAGE = str(Path(__file__).parents[2])
 #: What is installed has a version, and is told by that (see `cache.py`).
 _INSTALLED = tuple({*sysconfig.get_paths().values(), *map(os.path.realpath, sysconfig.get_paths().values()), _PACKAGE})
 _LISTINGS = frozenset({"os.listdir", "os.scandir"})

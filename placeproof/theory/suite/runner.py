@@ -16,12 +16,12 @@ from multiprocessing import connection
 from pathlib import Path
 
 from placeproof.core.diagnostics import Diagnostic, InputError
-from placeproof.theory.cache import Cache
-from placeproof.theory.check import check
 from placeproof.theory.language import StatementError
-from placeproof.theory.load import Loaded, failing_place, load_file, place_of
-from placeproof.theory.outcome import Outcome, Settings
-from placeproof.theory.reads import aside, found, listen
+from placeproof.theory.suite.cache import Cache
+from placeproof.theory.suite.check import check
+from placeproof.theory.suite.load import Loaded, failing_place, load_file, place_of
+from placeproof.theory.suite.outcome import Outcome, Settings
+from placeproof.theory.suite.reads import aside, found, listen
 from placeproof.theory.theorem import Theorem
 
 

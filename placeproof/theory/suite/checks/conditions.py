@@ -17,8 +17,8 @@ from placeproof.semantics.encode import INVARIANT
 from placeproof.semantics.judge.conditions import Answered, NoMeaningError, answered
 from placeproof.semantics.judge.verdict import Judged, Word, judge
 from placeproof.semantics.searched import in_words
-from placeproof.theory.outcome import Check
 from placeproof.theory.statements import Keeps
+from placeproof.theory.suite.outcome import Check
 from placeproof.theory.theorem import LEVELS, SECOND_OPINION, Control, Theorem
 
 

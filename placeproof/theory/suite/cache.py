@@ -15,11 +15,11 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from placeproof.theory.outcome import Outcome, Settings, from_data
-from placeproof.theory.reads import unchanged
+from placeproof.theory.suite.outcome import Outcome, Settings, from_data
+from placeproof.theory.suite.reads import unchanged
 from placeproof.theory.theorem import Theorem
 
-_PACKAGE = Path(__file__).parent.parent
+_PACKAGE = Path(__file__).parents[2]
 _SOURCES = (".py", ".toml", ".step")
 
 

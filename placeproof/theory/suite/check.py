@@ -9,14 +9,14 @@ from typing import Any
 
 from placeproof.core.diagnostics import InputError
 from placeproof.prove import Proved, Refuted, Unknown, Verdict
-from placeproof.theory.bound import subject
-from placeproof.theory.checks import arithmetic, clauses, conditions, programs
-from placeproof.theory.checks.claims import premises
-from placeproof.theory.checks.points import shown
 from placeproof.theory.clauses import Clauses
 from placeproof.theory.language import StatementError
-from placeproof.theory.outcome import Check, Outcome, Settings
 from placeproof.theory.statements import OF_PROGRAMS, ByInduction, Holds, Keeps, Statement, Trains
+from placeproof.theory.suite.bound import subject
+from placeproof.theory.suite.checks import arithmetic, clauses, conditions, programs
+from placeproof.theory.suite.checks.claims import premises
+from placeproof.theory.suite.checks.points import shown
+from placeproof.theory.suite.outcome import Check, Outcome, Settings
 from placeproof.theory.theorem import Control, Theorem
 from placeproof.theory.theorem import Refuted as ExpectRefuted
 
