@@ -73,8 +73,10 @@ def parts_of_all_devices_are_the_whole():
         times = 2 if subject.startswith("hsdp") else 1
         goals += [sum(one.held(state) for one in ranks) == times * whole for state in STATES[:2]]
         goals += [sum(one.memory("optimizer") for one in ranks) == 2 * times * whole + len(ranks) * count]
-    dealt = [exact("zero1(4)", ODD, profile=TORCH, buffer="0", rank=rank) for rank in range(4)]
-    return holds(goals, sum(one.memory("optimizer") for one in dealt) == 2 * whole + count)
+    for devices in (2, 4):
+        dealt = [exact(f"zero1({devices})", ODD, profile=TORCH, buffer="0", rank=rank) for rank in range(devices)]
+        goals += [sum(one.memory("optimizer") for one in dealt) == 2 * whole + count]
+    return holds(goals)
 
 
 parts_of_all_devices_are_the_whole.control(
@@ -302,7 +304,7 @@ FLOWS = (
 def devices_of_a_pipeline_receive_what_others_send():
     """All devices together receive in each pass what they send: the stream of each of m micro-batches from each stage to the next one, as
     often as these lie on two devices: p - 1 times, v p - 1 times for v stages on each device, and 2 p - 2 times where the second half of
-    the stages runs back, because the turn needs no message. So many hold the whole model, once."""
+    the stages runs back, because the turn needs no message. The first one hands nothing back. All hold the whole model, once."""
     goals = []
     for subject, options, devices, hops in FLOWS:
         ranks = [exact(subject, LAYERS, profile=TORCH, rank=rank, **options) for rank in range(devices)]
@@ -310,6 +312,8 @@ def devices_of_a_pipeline_receive_what_others_send():
             sent, received = (sum(one.about(kind, phase=phase) for one in ranks) for kind in ("send", "recv"))
             goals += [sent == received, sent == 4 * hops * STREAM * byte]
         goals += [sum(one.memory("parameters") for one in ranks) == exact("ddp(2)", LAYERS).memory("parameters")]
+        if hops == devices - 1:
+            goals += [ranks[0].calls("send", phase="backward") == 0, ranks[-1].calls("send", phase="forward") == 0]
     return holds(goals)
 
 
@@ -396,7 +400,7 @@ def devices_split_matrices_and_copy_norms():
     for subject, profile, parts in (
         ("tp(2)", "ideal", 1),
         ("tp(2) * sp", TORCH, 1),
-        ("fsdp(4) * tp(2)", TORCH, 4),
+        ("fsdp(2) * tp(2)", TORCH, 2),
         ("zero3(2) * tp(2)", "ideal", 2),
     ):
         one, count = exact(subject, DECODER, profile=profile), 9 * layers + 3

@@ -35,7 +35,8 @@ class ModelCosts:
         from placeproof.models import load
 
         read = load(model) if isinstance(model, str) else model
-        self._name = f"{strategy.name}, {read.name}"
+        said = [f"{name}={read.sizes.get(name)}" for name in read.replaced] + ([] if recompute is None else [f"recompute={recompute}"])
+        self._name = ", ".join((strategy.name, read.name, *said))
         self._text = f"{read}\nrecompute={recompute} under\n{text}"
         self._found: ModelDerivation = derive_model(read, strategy, recompute=recompute)
 
@@ -109,7 +110,8 @@ class ModelCosts:
         step = step_time(self._found, known, find(cluster), overlap=overlap, flat=flat)
         said = "".join(f", {name}={value}" for name, value in values.items())
         number = measured(sympy.Rational(*step.seconds.as_integer_ratio()), {"second": 1})
-        return self._named(Term(number), f"seconds({self._name}, {cluster}, {overlap}{', flat' if flat else ''}{said})")
+        how = f"{cluster}, {overlap}{', flat' if flat else ''}{said}"
+        return self._named(Term(number), f"seconds({self._name}, {how})", f"\non {how}")
 
     def _stages(self, name: str | None) -> list[StageCost]:
         costs = [c for c in self._found.costs if name in (None, c.stage.name)]
@@ -131,10 +133,10 @@ class ModelCosts:
         expr = measured(sympy.sympify(amount).xreplace(self._sizes), dimension)
         return Term(expr, Relation(expr, "==", expr).all_divisors())
 
-    def _named(self, found: Term, label: str) -> Term:
+    def _named(self, found: Term, label: str, how: str = "") -> Term:
         import sympy
 
-        origin = Origin(label, found.expr, f"{label.partition('(')[0]} of\n{self._text}")
+        origin = Origin(label, found.expr, f"{label.partition('(')[0]} of\n{self._text}{how}")
         return Term(found.expr, found.divisors, origins=frozenset({origin}), shown=sympy.Symbol(label))
 
     @cached_property

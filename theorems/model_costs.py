@@ -1,0 +1,379 @@
+"""What a model's stages hold, compute and send under a strategy, in closed form and for all sizes.
+
+All quantities are derived from the linked program of a family's model: L layers of hidden size h with a heads, b sequences of s tokens in
+a micro-batch, b_a bytes an activation, m micro-batches. What is said of a layer is what one layer more changes.
+"""
+
+from functools import cache
+
+from placeproof.models import load
+from placeproof.theory import Degree, Integer, Proved, Real, counted, derived, holds, minimum, term, theorem, units
+
+ELEMENT, OPERATION, PARAMETER, BYTE = (units(name) for name in ("element", "operation", "parameter", "byte"))
+MORE = term(load("gpt").symbols()["L"]) + 1
+#: Sizes of Llama 3 8B and of Mixtral 8x7B: hidden, of all key-value heads together, of a feed-forward block or an expert, heads.
+HIDDEN, KEYS, FFN, HEADS = 4096, 1024, 14336, 32
+
+
+@cache
+def costs(strategy, model="gpt", recompute=None, layers=None):
+    """What a model costs, with so many layers."""
+    read = model if layers is None else load(model).resized({"L": layers})
+    return derived(strategy, model=read, recompute=recompute)
+
+
+def layer(amount):
+    """What one layer more changes."""
+    return amount.where(L=MORE) - amount
+
+
+def kept(strategy, model="gpt", recompute=None):
+    """Bytes of activations that a device keeps of a layer."""
+    return layer(costs(strategy, model, recompute).memory("activations"))
+
+
+# Activations.
+
+
+@theorem(expect=Proved(), cite="korthikanti2022activations")
+def a_layer_keeps_what_korthikanti_counts(L: Real, h: Real, a: Real, b: Real, s: Real, V: Real, N: Degree):
+    """With 2 bytes an activation, a layer of GPT keeps s b h (34 + 5 a s / h) bytes; over t devices s b h (10 + 24/t + 5 a s / (h t)) with
+    tensor parallelism, s b h (34 + 5 a s / h) / t with the stream split by tokens; without what has an element for each query and key, the
+    same without its last term; with everything computed again, s b h 2, or a t-th of it.
+
+    Table 2 of the source.
+    """
+    one, core, goals = s * b * h * BYTE, 5 * a * b * s**2 * BYTE, []
+    for recompute, stream, inside, scores in ((None, 10, 24, 1), ("selective", 10, 24, 0), ("full", 2, 0, 0)):
+        inner = inside * one + scores * core
+        for strategy, form in (("ddp", stream * one + inner), ("tp", stream * one + inner / N), ("tp * sp", (stream * one + inner) / N)):
+            goals += [kept(strategy, recompute=recompute).where(b_a=2) == form]
+    return holds(goals)
+
+
+a_layer_keeps_what_korthikanti_counts.control(
+    "34 s b h over the devices, whatever the stream",
+    lambda h, b, s, N: kept("tp", recompute="selective").where(b_a=2) == 34 * s * b * h * BYTE / N,
+    refuted_at={"h": 1, "a": 1, "b": 1, "s": 1, "N": 2, "L": 1, "V": 1},
+)
+
+
+@theorem(expect=Proved(), cite=("korthikanti2022activations", "dao2022flashattention", "grattafiori2024llama", "jiang2024mixtral"))
+def a_layer_keeps_its_tensors(b: Real, b_a: Real, N_tp: Degree, N_cp: Degree):
+    """Llama 3 8B keeps of a layer six tensors of the stream's size, keys and values, four of the feed-forward block's, and 4 bytes for each
+    query and head: the log-sum-exp, in place of probabilities. Mixtral 8x7B keeps those of attention, and of each of two choices four
+    tensors of an expert's, two of the stream's, a gate, and the choice itself in 8 bytes.
+
+    All of it is divided by the degrees of tensor and context parallelism, if the stream is split by tokens.
+    """
+    goals = []
+    for model, tokens, numbers, sized in (
+        ("llama3-8b", 8192, 6 * HIDDEN + 2 * KEYS + 4 * FFN, 4 * HEADS),
+        ("mixtral-8x7b", 32768, 6 * HIDDEN + 2 * KEYS + 2 * (4 * FFN + 2 * HIDDEN + 1), 4 * HEADS + 8 * 2),
+    ):
+        more, less = (costs("tp * sp * cp", model, layers=number).memory("activations") for number in (2, 1))
+        goals += [more - less == tokens * b * (numbers * b_a * ELEMENT + sized * BYTE) / (N_tp * N_cp)]
+    return holds(goals)
+
+
+a_layer_keeps_its_tensors.control(
+    "Mixtral as much as Llama on as many tokens",
+    lambda: (
+        4 * (costs("ddp", "llama3-8b", layers=2).memory("activations") - costs("ddp", "llama3-8b", layers=1).memory("activations"))
+        == costs("ddp", "mixtral-8x7b", layers=2).memory("activations") - costs("ddp", "mixtral-8x7b", layers=1).memory("activations")
+    ),
+    refuted_at={"b": 1, "b_a": 2, "N_tp": 1, "N_cp": 1},
+)
+
+
+@theorem(expect=Proved(), cite="korthikanti2022activations")
+def what_is_dropped_is_there_again_in_one_layer(
+    L: Real, h: Real, a: Real, b: Real, s: Real, b_a: Real, N: Degree, V: Real, k: Real, f_e: Real
+):
+    """What recomputation does not keep of a layer, backward has again of one layer at a time: kept and computed again are together what is
+    kept without it, of each word of recomputation."""
+    goals = []
+    for model, strategy, words in (("gpt", "tp", ("norms", "full", "selective+norms+mlp")), ("mixtral", "ddp", ("mlp", "full"))):
+        for word in words:
+            again = costs(strategy, model, word).memory("working")
+            goals += [kept(strategy, model, word) + again == kept(strategy, model)]
+    return holds(goals)
+
+
+what_is_dropped_is_there_again_in_one_layer.control(
+    "of all layers at once",
+    lambda: costs("tp", "gpt", "full").memory("working").where(L=2) == 2 * costs("tp", "gpt", "full").memory("working").where(L=1),
+    refuted_at={"L": 1, "h": 1, "a": 1, "b": 1, "s": 1, "b_a": 2, "N": 1, "V": 1, "k": 1, "f_e": 1},
+)
+
+
+@theorem(expect=Proved(), cite="korthikanti2022activations")
+def words_of_recomputation_drop_what_they_say(L: Real, h: Real, a: Real, b: Real, s: Real, V: Real, b_a: Real, N: Degree):
+    """Of a layer of GPT with dropout, `selective` drops what has an element for each query and key, 2 b_a + 1 bytes each; `norms` two
+    tensors of the stream's size; `mlp` two of the feed-forward block's, over the devices that split it; together all of these."""
+    stream, whole = s * b * h * b_a * ELEMENT, kept("tp")
+    dropped = {"selective": a * b * s**2 * (2 * b_a * ELEMENT + BYTE) / N, "norms": 2 * stream, "mlp": 8 * stream / N}
+    goals = [whole - kept("tp", recompute=word) == amount for word, amount in dropped.items()]
+    return holds(goals, whole - kept("tp", recompute="selective+norms+mlp") == sum(dropped.values()))
+
+
+words_of_recomputation_drop_what_they_say.control(
+    "what norms give is split by tensor parallelism",
+    lambda N: (kept("tp") - kept("tp", recompute="norms")) * N == kept("ddp") - kept("ddp", recompute="norms"),
+    refuted_at={"L": 1, "h": 1, "a": 1, "b": 1, "s": 1, "V": 1, "b_a": 2, "N": 2},
+)
+
+
+@theorem(expect=Proved(), cite=("korthikanti2022activations", "shoeybi2019megatron", "press2017tied"))
+def ends_keep_their_inputs(h: Real, b: Real, s: Real, V: Real, b_a: Real, N: Degree):
+    """Outside of its layers, GPT keeps the token ids twice, as inputs and as targets, and the positions, 8 bytes each; the mask of the
+    embedding's dropout, a byte for each element of the stream; the stream before the last norm and behind it; of the loss one number for
+    each logit, and the number of targets. Tensor parallelism splits logits alone."""
+    ends = costs("tp").memory("activations").where(L=0)
+    return ends == (16 * b * s + 8 * s + s * b * h) * BYTE + (2 * s * b * h + s * b * V / N + 1) * b_a * ELEMENT
+
+
+ends_keep_their_inputs.control(
+    "it splits all",
+    lambda N: N * costs("tp").memory("activations").where(L=0) == costs("ddp").memory("activations").where(L=0),
+    refuted_at={"h": 1, "b": 1, "s": 1, "V": 1, "b_a": 2, "N": 2},
+)
+
+# Parameters and model states.
+
+
+@theorem(expect=Proved(), cite=("shoeybi2019megatron", "narayanan2021megatron", "fedus2022switch"))
+def devices_have_all_norms_and_parts_of_the_rest(L: Real, h: Real, V: Real, s: Real, E: Real, f_e: Real, N: Degree):
+    """Tensor parallelism splits all weights but gains and biases along the hidden size, the table of positions, and routers; expert
+    parallelism splits experts alone; context and data parallelism split none."""
+    goals = []
+    for model in ("gpt", "bloom", "mixtral"):
+        has = counted(model)
+        whole = has.parameters("norm") + has.parameters("router") + (s * h if model == "gpt" else 0)
+        goals += [costs("tp", model).parameters() == (whole + (has.parameters() - whole) / N) * PARAMETER]
+    experts, every = counted("mixtral").parameters("expert"), counted("mixtral").parameters()
+    goals += [costs(name, "mixtral").parameters() == every * PARAMETER for name in ("zero3", "cp")]
+    return holds(goals, costs("ep", "mixtral").parameters() == (every - experts + experts / N) * PARAMETER)
+
+
+devices_have_all_norms_and_parts_of_the_rest.control(
+    "a t-th of all",
+    lambda N: N * costs("tp", "mixtral").parameters() == costs("zero3", "mixtral").parameters(),
+    refuted_at={"L": 1, "h": 1, "V": 1, "s": 1, "E": 1, "f_e": 1, "N": 2},
+)
+
+
+@theorem(expect=Proved(), cite=("rajbhandari2020zero", "shoeybi2019megatron"))
+def model_states_are_those_of_the_parameters(
+    L: Real, h: Real, V: Real, s: Real, b_theta: Real, b_g: Real, b_omega: Real, N_dp: Degree, N_tp: Degree
+):
+    """What a device holds of each state is what the strategy holds of as many parameters as it has: of GPT under data parallelism, the
+    first two stages of ZeRO and FSDP, each with tensor parallelism."""
+    goals, number = [], costs("tp").parameters().where(N=N_tp)
+    for name in ("ddp", "zero1", "zero2", "fsdp"):
+        for state in ("parameters", "gradients", "optimizer"):
+            goals += [costs(f"{name} * tp").memory(state) == derived(name).memory(state).where(P=number, N=N_dp)]
+    return holds(goals)
+
+
+model_states_are_those_of_the_parameters.control(
+    "a part of all parameters, whoever has them",
+    lambda N_dp, N_tp: (
+        costs("zero1 * tp").memory("optimizer") == derived("zero1").memory("optimizer").where(P=costs("ddp").parameters() / N_tp, N=N_dp)
+    ),
+    refuted_at={"L": 1, "h": 1, "V": 1, "s": 1, "N_dp": 1, "N_tp": 2, "b_theta": 2, "b_g": 2, "b_omega": 12},
+)
+
+
+def together(strategy, model, what, **chosen):
+    """What all four stages have together."""
+    return sum(getattr(costs(strategy, model), what)(*chosen.values(), stage=f"stage {i}") for i in range(4))
+
+
+@theorem(expect=Proved(), cite=("huang2019gpipe", "narayanan2021megatron", "qi2024zerobubble", "deepseek2025dualpipe"))
+def stages_have_the_model_once(b: Real, c: Real):
+    """The stages of a pipeline have together each weight of the model once, and compute each product of matrices once, with one run of
+    layers on each device or several, of a model with layers of two kinds too. A table that both ends share lies on both; bidirectional
+    schedules have all weights twice, and half of the work of each copy."""
+    goals, one = [], costs("ddp", "llama3-8b")
+    for schedule, copies in (("1f1b", 1), ("interleaved, chunks=2", 1), ("zb-v", 1), ("dualpipe", 2)):
+        strategy = f"pp(4, schedule={schedule})"
+        goals += [together(strategy, "llama3-8b", "parameters") == copies * one.parameters()]
+        goals += [together(strategy, "llama3-8b", "work", kind=kind) == one.work(kind) for kind in ("forward", "weights")]
+    tied = counted("gpt3-125m").size("V") * counted("gpt3-125m").size("h") * PARAMETER
+    return holds(goals, together("pp(4)", "gpt3-125m", "parameters") == costs("ddp", "gpt3-125m").parameters() + tied)
+
+
+stages_have_the_model_once.control(
+    "a quarter each",
+    lambda: 4 * costs("pp(4)", "gpt3-125m").parameters(stage="stage 1") == costs("ddp", "gpt3-125m").parameters(),
+    refuted_at={"b": 1, "c": 1},
+)
+
+
+@theorem(expect=Proved(), cite=("narayanan2019pipedream", "narayanan2021megatron", "huang2019gpipe"))
+def stages_keep_the_micro_batches_in_flight(b: Real, b_a: Real, m: Real):
+    """By 1F1B stage i of p keeps the activations of p - i micro-batches, or of all; by GPipe every stage those of all. A layer has what it
+    has without a pipeline."""
+    single = costs("ddp", "llama3-8b", layers=2).memory("activations") - costs("ddp", "llama3-8b", layers=1).memory("activations")
+    goals = [costs("pp(4, schedule=gpipe)", "llama3-8b").memory("activations", stage="stage 2") == 8 * m * single]
+    for i in (1, 2):
+        goals += [costs("pp(4)", "llama3-8b").memory("activations", stage=f"stage {i}") == 8 * minimum(4 - i, m) * single]
+    return holds(goals)
+
+
+stages_keep_the_micro_batches_in_flight.control(
+    "as many on each stage",
+    lambda: (
+        costs("pp(4)", "llama3-8b").memory("activations", stage="stage 1")
+        == costs("pp(4)", "llama3-8b").memory("activations", stage="stage 2")
+    ),
+    refuted_at={"b": 1, "b_a": 2, "m": 4},
+)
+
+# Operations.
+
+
+@theorem(expect=Proved(), cite=("narayanan2021megatron", "korthikanti2022activations", "jiang2024mixtral"))
+def six_operations_for_each_matrix_and_token_and_attention(
+    L: Real, h: Real, a: Real, b: Real, s: Real, V: Real, N: Degree, E: Real, k: Real, f_e: Real
+):
+    """A model computes 2 operations in forward for each token and element of the matrices that it meets, and 4 b s^2 h in each layer for
+    scores and what they weigh; backward twice as much. Devices share this out: by tensor parallelism, and by context parallelism.
+
+    Of GPT without biases and tables that are looked up in, 12 L h^2 + V h; of Mixtral, those of k experts, and the router.
+    """
+    matrices = {"gpt": L * 12 * h**2 + V * h, "mixtral": L * (4 * h**2 + 3 * k * f_e * h + E * h) + V * h}
+    goals = []
+    for model, number in matrices.items():
+        for strategy in ("cp", "tp") if model == "gpt" else ("cp",):
+            run, forward = costs(strategy, model), 2 * b * s * number + 4 * L * b * s**2 * h
+            goals += [run.work("forward") == forward * OPERATION / N, run.work("weights") == 2 * b * s * number * OPERATION / N]
+            goals += [run.work("model") == 3 * forward * OPERATION / N, run.work("inputs") + run.work("weights") == 2 * run.work("forward")]
+    return holds(goals)
+
+
+six_operations_for_each_matrix_and_token_and_attention.control(
+    "six for each parameter",
+    lambda b, s: costs("ddp").work("model") == 6 * b * s * costs("ddp").parameters() * OPERATION / PARAMETER,
+    refuted_at={"L": 1, "h": 1, "a": 1, "b": 1, "s": 1, "V": 1, "N": 1, "E": 1, "k": 1, "f_e": 1},
+)
+
+
+@theorem(expect=Proved(), cite=("korthikanti2022activations", "chen2016sublinear"))
+def recomputation_of_layers_adds_what_it_runs_again(L: Real, h: Real, b: Real, s: Real, V: Real, a: Real, N: Degree):
+    """Layers that are computed again add their forward, and nothing of what is outside them; without what has an element for each query and
+    key, 4 b s^2 h of each; without feed-forward blocks, 16 b s h^2, their last product among them; without norms, no product at all."""
+    forward = layer(costs("tp").work("forward"))
+    again = {
+        "full": L * forward,
+        "selective": 4 * L * b * s**2 * h * OPERATION / N,
+        "mlp": 16 * L * b * s * h**2 * OPERATION / N,
+        "norms": 0,
+    }
+    goals = [costs("tp", recompute=word).work("again") == amount for word, amount in again.items()]
+    same = [costs("tp", recompute=word).work("model") == costs("tp").work("model") for word in ("full", "selective")]
+    return holds(goals, [goal for goal in same if not goal.trivial()])
+
+
+recomputation_of_layers_adds_what_it_runs_again.control(
+    "the forward of all",
+    lambda: costs("tp", recompute="full").work("again") == costs("tp").work("forward"),
+    refuted_at={"L": 1, "h": 1, "b": 1, "s": 1, "V": 1, "a": 1, "N": 1},
+)
+
+# Traffic.
+
+
+@theorem(expect=Proved(), cite=("shoeybi2019megatron", "korthikanti2022activations"))
+def tensor_parallelism_exchanges_the_stream(
+    L: Real, h: Real, b: Real, s: Real, V: Real, a: Real, b_a: Real, b_g: Real, N: Degree, k: Real, E: Real, f_e: Real
+):
+    """In a layer of GPT tensor parallelism all-reduces the stream four times, 2 (N - 1)/N s b h each. With the stream split by tokens there
+    are four reduce-scatters and six all-gathers in their place, two of these in backward for gradients by weights; and gradients of what is
+    not split, 6 h, are summed. Experts exchange what each choice gives as well. Outside of layers
+    there are an all-reduce in each pass, and three of a number for each token, of the loss."""
+    stream, share = s * b * h * b_a * ELEMENT, (N - 1) / N
+    whole, split = costs("tp"), costs("tp * sp")
+    experts = costs("tp * sp", "mixtral")
+    return holds(
+        layer(whole.by("all_reduce")) == 8 * share * stream,
+        layer(split.by("reduce_scatter")) == 4 * share * stream,
+        layer(split.by("all_gather")) == 6 * share * stream,
+        layer(split.by("all_reduce")) == 2 * share * 6 * h * b_g * PARAMETER,
+        layer(experts.by("reduce_scatter")) == 2 * (1 + k) * share * stream,
+        layer(experts.by("all_reduce")) == 2 * share * (2 + E) * h * b_g * PARAMETER,
+        whole.by("all_reduce").where(L=0) == share * (4 * stream + 6 * b * s * b_a * ELEMENT),
+    )
+
+
+tensor_parallelism_exchanges_the_stream.control(
+    "as many bytes with the stream split",
+    lambda: layer(costs("tp").over("tp")) == layer(costs("tp * sp").over("tp")),
+    refuted_at={
+        "L": 1, "h": 1, "b": 1, "s": 1, "V": 1, "a": 1, "b_a": 2, "b_g": 2, "N": 2, "k": 1, "E": 1, "f_e": 1,
+    },
+)  # fmt: skip
+
+
+@theorem(expect=Proved(), cite=("liu2023ring", "fedus2022switch", "lepikhin2021gshard"))
+def rings_pass_keys_and_values_and_experts_exchange_choices(
+    L: Integer, h: Real, b: Real, s: Real, V: Real, b_a: Real, b_g: Real, N: Integer, k: Real, c: Real, E: Real, f_e: Real
+):
+    """Context parallelism passes keys and values round a ring in each pass, N - 1 parts each, and their gradients, which have one step more
+    to be home. Expert parallelism exchanges each choice of each token four times, there and back in each
+    pass: back from a device that got c times as many as the mean."""
+    stream = s * b * h * b_a * ELEMENT
+    ring, experts = costs("cp", "mixtral"), costs("ep", "mixtral")
+    return holds(
+        layer(ring.by("shift")) == 4 * stream * (N - 1) / N + 2 * stream,
+        layer(experts.by("all_to_all")) == 2 * (1 + c) * k * stream * (N - 1) / N,
+        given=[N >= 2],
+    )
+
+
+rings_pass_keys_and_values_and_experts_exchange_choices.control(
+    "on one device, too",
+    lambda h, b, s, b_a, N: layer(costs("cp", "mixtral").by("shift")) == s * b * h * b_a * ELEMENT * (4 * (N - 1) / N + 2),
+    refuted_at={"L": 1, "h": 1, "b": 1, "s": 1, "V": 1, "b_a": 2, "b_g": 2, "N": 1, "k": 1, "c": 1, "E": 1, "f_e": 1},
+)
+
+
+@theorem(expect=Proved(), cite=("huang2019gpipe", "narayanan2021megatron", "qi2024zerobubble", "deepseek2025dualpipe"))
+def stages_hand_on_the_stream(b: Real, b_a: Real, m: Real, N_tp: Degree):
+    """All stages together hand each micro-batch on and back as often as it goes to another device: 2 (p - 1) times the stream, for v runs
+    of layers on each of p devices 2 (v p - 1) times, where the second run goes back 4 (p - 1) times, and of two copies, each of half of the
+    micro-batches, 2 (p - 1) times. The first stage has nothing to hand back, the last one nothing to hand on.
+
+    With the stream split by tokens over other devices, each sends its part.
+    """
+    stream, goals = 8192 * b * 4096 * b_a * m * ELEMENT, []
+    for schedule, hops in (("1f1b", 6), ("interleaved, chunks=2", 14), ("zb-v", 12), ("dualpipe", 6)):
+        goals += [together(f"pp(4, schedule={schedule})", "llama3-8b", "by", kind="send") == hops * stream]
+    ends = costs("pp(4) * tp * sp", "llama3-8b")
+    return holds(goals, [ends.by("send", stage=f"stage {i}") == hops * stream / N_tp for i, hops in enumerate((1, 2, 2, 1))])
+
+
+stages_hand_on_the_stream.control(
+    "each both ways",
+    lambda: 4 * costs("pp(4)", "llama3-8b").by("send", stage="stage 1") == together("pp(4)", "llama3-8b", "by", kind="send"),
+    refuted_at={"b": 1, "b_a": 2, "m": 1, "N_tp": 1},
+)
+
+
+@theorem(expect=Proved(), cite=("rajbhandari2020zero", "zhao2023fsdp"))
+def states_send_what_the_strategy_sends_of_the_parameters(
+    L: Real, h: Real, V: Real, s: Real, a: Real, b: Real, b_theta: Real, b_g: Real, b_a: Real, N_dp: Degree, N_tp: Degree
+):
+    """Over the axis of data parallelism a device sends what the strategy sends of as many parameters as it has: of GPT under data
+    parallelism, the first two stages of ZeRO and FSDP, each with tensor parallelism."""
+    number = costs("tp").parameters().where(N=N_tp)
+    names = ("ddp", "zero1", "zero2", "fsdp")
+    return holds([costs(f"{name} * tp").over("dp") == derived(name).sent.where(P=number, N=N_dp) for name in names])
+
+
+states_send_what_the_strategy_sends_of_the_parameters.control(
+    "of all parameters",
+    lambda N_dp: costs("ddp * tp").over("dp") == derived("ddp").sent.where(P=costs("ddp").parameters(), N=N_dp),
+    refuted_at={"L": 1, "h": 1, "V": 1, "s": 1, "a": 1, "b": 1, "b_theta": 2, "b_g": 2, "b_a": 2, "N_dp": 2, "N_tp": 2},
+)
