@@ -76,7 +76,7 @@ class Reach:
     def _of_file(self, ran: Ran, mutant: Mutant) -> set[str]:
         if not mutant.path.endswith(".py"):
             return set(ran.tests) if mutant.path in ran.opened else set()
-        lines = _of_statement(mutant.path, mutant.line)
+        lines = of_statement(mutant.path, mutant.line)
         if lines is not None:
             return ran.at(mutant.path, lines)
         return ran.at(mutant.path, None) or set().union(*(ran.at(path, None) for path in _users(mutant.path)))
@@ -93,7 +93,7 @@ def _tree(path: str) -> ast.Module:
     return ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
 
 
-def _of_statement(path: str, line: int) -> range | None:
+def of_statement(path: str, line: int) -> range | None:
     """The lines of the statement of a function that a line lies in; none outside of functions, and in those that a module calls when it is
     read: that happens in whichever test comes first."""
     found = None
