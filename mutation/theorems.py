@@ -297,8 +297,8 @@ def _record_product(send: Send) -> None:
 
 def _record_topic(send: Send, file: str) -> None:
     """Theorems of a file, one after the other: what an earlier one left behind runs for the later ones no more."""
-    from placeproof.theory.check import check
-    from placeproof.theory.load import Loaded, load_file
+    from placeproof.theory.suite.check import check
+    from placeproof.theory.suite.load import Loaded, load_file
 
     _imported()
     items = {}
@@ -313,7 +313,7 @@ def _record_topic(send: Send, file: str) -> None:
 
 
 def _settings() -> Any:
-    from placeproof.theory.outcome import Settings
+    from placeproof.theory.suite.outcome import Settings
 
     return Settings(second_opinion=False)
 
@@ -383,7 +383,7 @@ def _tried(send: Send, copy: Path, derived: list[tuple[str, Printed]], theorems:
     sys.dont_write_bytecode = True
     try:
         import placeproof.cli.main
-        import placeproof.theory.load
+        import placeproof.theory.suite.load
     except BaseException:
         return send(("import", ""))
     assert Path(placeproof.__file__).is_relative_to(copy)
@@ -410,9 +410,9 @@ def _changes(derived: list[tuple[str, Printed]]) -> tuple[str, str]:
 
 
 def _first_fallen(theorems: list[tuple[str, str]]) -> tuple[str, str]:
-    from placeproof.theory.load import Loaded, load_file
-    from placeproof.theory.outcome import Outcome
-    from placeproof.theory.runner import check_one
+    from placeproof.theory.suite.load import Loaded, load_file
+    from placeproof.theory.suite.outcome import Outcome
+    from placeproof.theory.suite.runner import check_one
 
     unread, read = "", {}
     for file, name in theorems:
