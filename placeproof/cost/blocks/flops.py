@@ -32,6 +32,7 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from placeproof.core.diagnostics import Diagnostic
+from placeproof.core.remembered import remembered
 from placeproof.cost.blocks.tensors import Amount, SizeError, Splits, elements
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
 from placeproof.programs.ir import adjoints
@@ -177,6 +178,7 @@ def weights(program: Program) -> tuple[str, ...]:
     return tuple(t.name for t in program.tensors if t.picks is None and t.name not in seeds and POSITIONS.isdisjoint(t.dims))
 
 
+@remembered
 def matrices(program: Program) -> tuple[str, ...]:
     """The weights that forward multiplies as matrices. Gains and biases, which are not among them, only ever meet single elements."""
     own = weights(program)
@@ -199,6 +201,19 @@ def operations(program: Program, deferred: Collection[str] | None = None) -> tup
 
     ``deferred``: weights whose gradients are W; all if not given. Raises InputError for a program that is no block.
     """
+    return _operations(program, frozenset(weights(program) if deferred is None else deferred))
+
+
+@remembered
+def _operations(program: Program, deferred: frozenset[str]) -> tuple[Operation, ...]:
+    found, walked, backward = _taken_apart(program)
+    late = _passes(walked, backward, deferred)
+    return tuple(replace(o, during=late[id(o.result)]) if id(o.result) in late else o for o in found)
+
+
+@remembered
+def _taken_apart(program: Program) -> tuple[tuple[Operation, ...], tuple[Line, ...], tuple[bool, ...]]:
+    """The operations, whatever their pass; the statements that they stand in alone, and which of these are of backward."""
     flat = _Flat(program)
     walked = lines(replace(program, body=tuple(flat.body)))
     whole = lines(program)
@@ -207,8 +222,7 @@ def operations(program: Program, deferred: Collection[str] | None = None) -> tup
         if isinstance(line.stmt, Assign) and (made := reader.operation(line)) is not None:
             again = whole[source].backward and not made.result.incoming
             found.append(replace(made, again=again, rounds=line.rounds))
-    late = _passes(walked, [whole[s].backward for s in flat.source], frozenset(weights(program) if deferred is None else deferred))
-    return tuple(replace(o, during=late.get(id(o.result), "forward")) for o in found)
+    return tuple(found), walked, tuple(whole[s].backward for s in flat.source)
 
 
 class _Flat:

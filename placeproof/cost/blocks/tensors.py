@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.core.exchange import Exchange
+from placeproof.core.remembered import remembered
 from placeproof.programs import Assign, Program
 from placeproof.semantics.layouts.layout import Layout
 from placeproof.semantics.layouts.lines import BlockValue, Line, Sent, lines
@@ -108,6 +109,7 @@ class Kept:
         return own * self.elements(sizes, degrees)
 
 
+@remembered
 def exchanges(program: Program) -> tuple[BlockExchange, ...]:
     """Every collective of a block, in the order in which a device enters it. Raises InputError for a program that is no block."""
     return tuple(_exchange(sent, line, program) for line in lines(program) for sent in line.sent)
@@ -129,6 +131,7 @@ def _exchange(sent: Sent, line: Line, program: Program) -> BlockExchange:
     )
 
 
+@remembered
 def kept(program: Program) -> tuple[Kept, ...]:
     """What lives from forward to backward, in the order in which it is made. Raises InputError as :func:`exchanges` does."""
     found: dict[int, BlockValue] = {}

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from placeproof.core.remembered import remembered
 from placeproof.measure.replay.file import Counterexample
 from placeproof.semantics.meaning.devices.place import Place
 from placeproof.semantics.meaning.layout import TIED, Element, Layout
 from placeproof.semantics.meaning.numbers import Array, Field
 from placeproof.semantics.meaning.problem import Problem, full_name, overflow_name
-from placeproof.semantics.meaning.remembered import remembered
 from placeproof.semantics.meaning.run import Truth
 from placeproof.semantics.meaning.setup import Setup
 from placeproof.semantics.meaning.world import World

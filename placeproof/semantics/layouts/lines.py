@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from placeproof.core.diagnostics import Place, refuse
+from placeproof.core.remembered import remembered
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, For, Number, Program, Ref, Stmt
 from placeproof.programs.ir import adjoints
 from placeproof.programs.ops import COLLECTIVES, ROUNDS
@@ -73,6 +74,7 @@ class Line:
     rounds: str | None = None
 
 
+@remembered
 def lines(program: Program) -> tuple[Line, ...]:
     """Every statement of a program over tensors. Raises InputError where it is none, branches or loops, or where shapes do not fit."""
     walk = _Walk(program)

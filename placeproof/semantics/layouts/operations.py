@@ -71,7 +71,8 @@ def renames(hot: Layout, dim: str, value: Layout) -> bool:
 
 def _each(_: Call, operands: Sequence[Layout]) -> Layout:
     """Element by element, or the same elements in another buffer or on another device."""
-    return replace(operands[0], hot=None)
+    value = operands[0]
+    return value if value.hot is None else replace(value, hot=None)
 
 
 def _two(_: Call, operands: Sequence[Layout]) -> Layout:

@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 import numpy as np
 
+from placeproof.core.remembered import remembered
 from placeproof.core.strategy import NORM
 from placeproof.programs import Resolved, calls, statements
 from placeproof.programs.facts import ProgramFacts
 from placeproof.semantics.meaning.numbers import Array
-from placeproof.semantics.meaning.remembered import remembered
 from placeproof.semantics.meaning.setup import Setup, factors_of
 
 #: (block, part, row, column): an element of the parameters. The part is a matrix of the network, or a group.

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from placeproof.core.remembered import remembered
 from placeproof.programs import If, Resolved, calls, statements
 from placeproof.semantics.meaning.layout import CHANNELS, TIED, Element, Layout
 from placeproof.semantics.meaning.numbers import Array, Field, residues
 from placeproof.semantics.meaning.problem import Problem
-from placeproof.semantics.meaning.remembered import remembered
 
 #: Operations between single devices of an axis.
 _PAIRS = ("send", "recv", "tied_reduce")

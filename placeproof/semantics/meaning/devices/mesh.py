@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from placeproof.core.remembered import remembered
 from placeproof.semantics.meaning.numbers import Array
-from placeproof.semantics.meaning.remembered import remembered
 from placeproof.semantics.meaning.values import MisfitError, Norms, Part, Saved, Stream, numeric
 from placeproof.semantics.meaning.world import Columns, World
 

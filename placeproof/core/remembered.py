@@ -1,4 +1,4 @@
-"""Methods whose results are kept with their object."""
+"""Methods, and functions of one object, whose results are kept with that object."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ R = TypeVar("R")
 
 
 def remembered(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """A method that computes once for the same arguments."""
-    name = f"{method.__name__} of"
+    """A method that computes once for the same arguments, as long as its object is there."""
+    name = f"{method.__module__}.{method.__qualname__} of"
 
     @wraps(method)
     def once(self: S, /, *args: P.args, **options: P.kwargs) -> R:
