@@ -56,8 +56,8 @@ class Answer:
 
 
 def answer(kind: type[A], result: Any, **more: Any) -> A:
-    """A result as an answer of a kind that adds fields to its record."""
-    return kind(**{f.name: getattr(result, f.name) for f in fields(result)}, **more)
+    """A result as an answer of a kind that adds fields to its record, or has others in their place."""
+    return kind(**{f.name: getattr(result, f.name) for f in fields(result)} | more)
 
 
 def texts(settings: Mapping[str, Setting] | None) -> list[str]:

@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from placeproof.answers.subject import Subject
+    from placeproof.importers import Reading
     from placeproof.prove import Budget
     from placeproof.report.document import Document
     from placeproof.semantics.judge.model import JudgedModel
     from placeproof.semantics.judge.verdict import Judged
 
-EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 3}
+EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 3, "proved except": 4}
 _SUBJECT = (
     "A strategy such as `zero3 * tp`, a step program `mine.step`, a configuration `ds_config.json`, or a name of `placeproof list blocks`."
 )
 #: What a proof of something else than one step takes; other options are refused, and none is passed over in silence.
 _OF_CATALOGUE = {"--catalogue", "--json"}
-_OF_TWO_STEPS = {"--against", "--without", "--from", "--world", "--profile", "--with", "--budget", "--json"}
+_OF_TWO_STEPS = {"--against", "--without", "--from", "--world", "--profile", "--with", "--budget", "--allow", "--json"}
 _OF_STEPS = {"--without", "--for-all"}
 #: Second opinions about one step.
 _OF_A_STEP = ("cutoff", "composition")
@@ -51,6 +52,9 @@ class Options:
     model: str | None = option("--model", "Prove the step of a model: its blocks, and the step that calls them.", metavar="MODEL")
     from_: From = None
     world: World = None
+    allow: list[str] | None = option(
+        "--allow", "Take a setting of a configuration that changes the step as of no matter; may be repeated.", metavar="SETTING"
+    )
     profile: ProfileOption = None
     with_: WithOption = None
     second_opinion: str | None = option(
@@ -90,7 +94,8 @@ class Options:
 def command(options: Options) -> int:
     """Prove that a strategy or a step program trains what one device trains, for every degree; or show where it does not.
 
-    Ends with 0 if proved, 1 if refuted, 3 if neither could be shown within the budget.
+    Ends with 0 if proved, 1 if refuted, 3 if neither could be shown within the budget, 4 if proved except for settings of a configuration
+    that change the step and are not modelled.
     """
     from placeproof.answers.subject import LinkedProgram, imported, read_all
 
@@ -101,6 +106,7 @@ def command(options: Options) -> int:
         refuse("PP104", "`--with` names an implementation of a profile", help="add `--profile torch-2.13`")
     _check_opinion(options.second_opinion)
     subjects = read_all([options.subject], system=options.from_, world=options.world, library=True)
+    _left(subjects, options.allow or ())
     dropped |= {name for one in imported(subjects) for name in one.without}
     if options.model is not None or isinstance(subjects[0], LinkedProgram):
         options.refuse(_OF_ONE_STEP.__contains__, "a model", "leave it out; a strategy alone, or a step program, takes it")
@@ -128,14 +134,18 @@ def _prove_step(o: Options, subjects: Sequence[Subject], without: frozenset[str]
     if o.replay_script is not None:
         _write_script(o.replay_script, str(o.subject), judged)
     opinion = _opinion(o, judged)
-    return _answered(document(str(o.subject), judged, opinion), subjects, EXIT_CODES[judged.word], opinion, json_=o.json_)
+    return _answered(document(str(o.subject), judged, opinion), o, subjects, EXIT_CODES[judged.word], opinion)
 
 
-def _answered(judgement: Document, subjects: Sequence[Subject], code: int, opinion: dict[str, Any], *, json_: bool) -> int:
+def _answered(judgement: Document, o: Options, subjects: Sequence[Subject], code: int, opinion: dict[str, Any]) -> int:
     """Print it, with what configurations were read as; the exit code, unless solvers or arguments disagree."""
     from placeproof.report.document import joined
 
-    show(joined({"": judgement}, read_as(subjects), "imported"), json_=json_)
+    if code == 0 and (left := _left(subjects, o.allow or ())):
+        from placeproof.report.proof.excepted import WORD, excepted
+
+        judgement, code = excepted(judgement, left), EXIT_CODES[WORD]
+    show(joined({"": judgement}, read_as(subjects), "imported"), json_=o.json_)
     if any(o["answer"] not in ("unsat", "silent") for o in opinion.get("second_opinion", [])):
         typer.echo("error: the solvers disagree; please report this", err=True)
         return 70
@@ -143,6 +153,23 @@ def _answered(judgement: Document, subjects: Sequence[Subject], code: int, opini
         typer.echo("error: a run refutes what the rule of composition proves; please report this", err=True)
         return 70
     return code
+
+
+def _left(subjects: Sequence[Subject], allowed: Sequence[str]) -> list[Reading]:
+    """The settings of configurations that change the step and are not modelled, but for those that are allowed. Raises InputError where
+    something else is allowed."""
+    from placeproof.answers.subject import imported
+
+    read = imported(subjects)
+    settings = [setting for one in read for setting in one.another_step]
+    names, problems = [setting.name for setting in settings], Problems()
+    for name in allowed:
+        if name not in names:
+            known = ", ".join(f"`{n}`" for n in names) or "this subject says none that changes the step"
+            help = suggestion(name, names) or known
+            problems.add("PP207", f"`--allow {name}` names no setting that changes the step and is not modelled", help=help)
+    problems.raise_if_any()
+    return [setting for setting in settings if setting.name not in allowed]
 
 
 def _prove_model(o: Options, subjects: Sequence[Subject], without: frozenset[str]) -> int:
@@ -167,7 +194,7 @@ def _prove_model(o: Options, subjects: Sequence[Subject], without: frozenset[str
     opinion = {"second_opinion": [answer for each in opinions for answer in each["second_opinion"]]} if o.second_opinion else {}
     path = next((s.path for s in subjects if isinstance(s, LinkedProgram)), None)
     asked = o.model is not None or model is None
-    return _answered(document(judged, path, opinion, asked=asked), subjects, EXIT_CODES[judged.word], opinion, json_=o.json_)
+    return _answered(document(judged, path, opinion, asked=asked), o, subjects, EXIT_CODES[judged.word], opinion)
 
 
 def _check_opinion(name: str | None) -> None:
@@ -207,7 +234,7 @@ def _held_against(o: Options, against: str, subjects: Sequence[Subject], without
     step = program(subjects[0], o.profile, o.with_ or ())
     result = refine(step, program(read(against, library=True)), without=without, budget=o.budget)
     code = EXIT_CODES["unknown" if result.word == "unknown" else result.left.word]
-    return _answered(document(str(o.subject), against, result), subjects, code, {}, json_=o.json_)
+    return _answered(document(str(o.subject), against, result), o, subjects, code, {})
 
 
 def _assumptions(names: list[str]) -> frozenset[str]:

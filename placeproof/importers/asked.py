@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from placeproof.framework_rules import Broken, broken, of_system
 from placeproof.framework_rules.formula import Fact, Formula
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Reading
+from placeproof.importers.imported import Reading, Role
 from placeproof.importers.meaning import Meaning, Refusal
 
 
@@ -101,6 +102,13 @@ class Known(Mapping[str, Any]):
     def readings(self) -> tuple[Reading, ...]:
         """What became of each setting, in the order of the file."""
         return tuple(map(self.noted, self.reader.readings))
+
+    def unsaid(self, *names: str) -> Iterator[Reading]:
+        """Settings that a configuration leaves unsaid, and whose defaults change the step."""
+        for name in names:
+            if name not in self.reader.found:
+                reading = self.noted(Reading(name=name, value=self.reader.get(name), role=Role.READ, note="the default"))
+                yield replace(reading, note=f"not said; {reading.note}")
 
     def noted(self, reading: Reading) -> Reading:
         """What became of a setting: as the table says it, or else as the importer has noted it."""

@@ -17,7 +17,10 @@ class Role(Enum):
     """What a setting is to us."""
 
     READ = "read"  # it decides the strategy, the precision or a number
-    NOT_MODELLED = "not modelled"  # it changes what a step does or costs, and no formula here says how
+    NOT_MODELLED = "not modelled"  # it changes what a step costs, or how it gets there, and no formula here says how
+    ANOTHER_STEP = (
+        "another step"  # it changes what a step computes or where it lies, and no program here says how: a verdict is not about it
+    )
     NO_MATTER = "no matter"  # it changes neither placement nor what is computed: logs, files, learning rates
     UNKNOWN = "unknown"  # the system has no such setting, and passes over it without a word: whatever it was to do is not done
 
@@ -65,6 +68,11 @@ class Imported:
     precision: str | None = None
     numbers: Mapping[str, Fraction] = field(default_factory=dict)
     without: tuple[str, ...] = ()
+
+    @property
+    def another_step(self) -> tuple[Reading, ...]:
+        """What a verdict on the strategy is not about."""
+        return self.of(Role.ANOTHER_STEP)
 
     def strategy(self) -> Strategy:
         """The strategy. Raises InputError where no such strategy can be used."""

@@ -8,6 +8,7 @@ A ``[[table]]`` of it holds settings that stand in one table of a configuration:
     note = "..."                     # of those that have none
     read = [{ names = "stage", kinds = "int", default = 0, note = "the ZeRO stage" }]
     not_modelled = [...]
+    another_step = [...]
     no_matter = [...]
 
 ``names``: several with spaces between, where nothing else differs. A setting without ``kinds`` and ``choices`` has any value.

@@ -30,21 +30,23 @@ def _sections(imported: Imported) -> Iterator[Section]:
     also = [f"precision  {imported.precision}"] if imported.precision is not None else []
     also += ["numbers    " + ", ".join(f"{name} = {value}" for name, value in imported.numbers.items())] if imported.numbers else []
     parts: list[SectionPart] = [Notes([*also, *(f"without    {name}" for name in imported.without)])]
-    unknown, left, rest = (imported.of(role) for role in (Role.UNKNOWN, Role.NOT_MODELLED, Role.NO_MATTER))
+    unknown, other, left, rest = (imported.of(role) for role in (Role.UNKNOWN, Role.ANOTHER_STEP, Role.NOT_MODELLED, Role.NO_MATTER))
     if unknown:
         more = [f"and {len(unknown) - _MOST} more"] * (len(unknown) > _MOST)
         parts.append(Lines([f"unknown to {title}, which passes over them without a word: what they were to do is not done"]))
-        parts.append(Notes([*_rows(unknown[:_MOST]), *more]))
-    known = [r for r in imported.readings if r.told and r.role is not Role.NOT_MODELLED]
-    parts += [Lines(["of what was read:"]), Notes(_rows(known))] if known else []
-    parts += [Lines(["not modelled: nothing below speaks of these"]), Notes(_rows(left))] if left else []
+        parts.append(Notes([*rows(unknown[:_MOST]), *more]))
+    known = [r for r in imported.readings if r.told and r.role not in (Role.NOT_MODELLED, Role.ANOTHER_STEP)]
+    parts += [Lines(["of what was read:"]), Notes(rows(known))] if known else []
+    parts += [Lines(["another step: what follows is about the step without these"]), Notes(rows(other))] if other else []
+    parts += [Lines(["not modelled: nothing below speaks of these"]), Notes(rows(left))] if left else []
     if rest:
         names = ", ".join(r.name for r in rest[:_FEW]) + (", ..." if len(rest) > _FEW else "")
         parts.append(Lines([f"of no matter here: {len(rest)} setting{'' if len(rest) == 1 else 's'} ({names})"]))
     yield section(f"{imported.source}: {title}, read as `{imported.expression}`", *parts)
 
 
-def _rows(readings: Iterable[Reading]) -> list[str]:
+def rows(readings: Iterable[Reading]) -> list[str]:
+    """A line for each setting: its value, and what became of it."""
     return [f"{r.name} = {_value(r.value)}: {r.note}" for r in readings]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+import placeproof
 from placeproof.cli.main import run
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
@@ -42,16 +43,17 @@ def data(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
 
 
 def test_text_says_what_was_read_and_what_was_not(config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("derive", "prove"):
-        shown = out(capsys, command, config, "--world", "64")
+    for command, code in (("derive", 0), ("prove", 4)):
+        shown = out(capsys, command, config, "--world", "64", code=code)
         head, _, rest = shown.partition("\n\n")
         assert head.startswith(f"{config}: DeepSpeed, read as `zero2(dp=64) * accumulate(microbatches=8)`\n")
         assert "  precision  " in head
-        assert "not modelled: nothing below speaks of these\n" in head
-        assert "  gradient_clipping = 1.0: " in head
+        assert "not modelled: nothing below speaks of these\n  zero_optimization.reduce_bucket_size = 1000: " in head
+        assert "another step: what follows is about the step without these\n  gradient_clipping = 1.0: " in head
         assert "of no matter here: " in head
         assert rest.strip()
-    assert "proved for dp = 64, m = 8" in out(capsys, "prove", config, "--world", "64").replace("microbatches", "m")
+    proved = out(capsys, "prove", config, "--world", "64", "--allow", "gradient_clipping")
+    assert "proved for dp = 64, m = 8" in proved.replace("microbatches", "m")
 
 
 TOLD = [
@@ -74,7 +76,8 @@ TOLD = [
 def test_what_changes_a_number_or_the_step_is_told_in_text(
     system: str, text: str, name: str, note: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    head = out(capsys, "prove", "--from", system, text).partition("\n\n")[0].splitlines()
+    assert run(["prove", "--from", system, text]) in (0, 4)
+    head = capsys.readouterr().out.partition("\n\n")[0].splitlines()
     told = head[head.index("of what was read:") + 1 :]
     assert any(line.startswith(f"  {name} = ") and note in line for line in told)
 
@@ -89,7 +92,7 @@ def test_what_changes_nothing_is_not_told(capsys: pytest.CaptureFixture[str]) ->
         ("accelerate", "distributed_type: DEEPSPEED\nmixed_precision: fp16\ndeepspeed_config:\n  zero_stage: 0\n"),
         ("accelerate", "distributed_type: MULTI_GPU\nmixed_precision: 'no'\n"),
     ]
-    shown = [out(capsys, "prove", "--from", system, text).partition("\n\n")[0] for system, text in plain]
+    shown = [out(capsys, "derive", "--from", system, text).partition("\n\n")[0] for system, text in plain]
     assert ["of what was read:" in text for text in shown] == [False, False, False, False, False, False]
 
 
@@ -106,9 +109,89 @@ def test_what_a_system_passes_over_is_told_first(capsys: pytest.CaptureFixture[s
     assert [s["role"] for s in found["imported"]["settings"]].count("unknown") == 26
 
 
+#: Without what Megatron does unless told otherwise.
+PLAIN = "--attention-dropout 0 --hidden-dropout 0 --clip-grad 0"
+#: What changes the step and is not modelled, as a configuration has it, and the names of these settings.
+EXCEPT = [
+    ("deepspeed", '{"optimizer": {"type": "OneBitAdam"}, "zero_allow_untested_optimizer": true}', ["optimizer.type"]),
+    ("deepspeed", '{"gradient_clipping": "auto", "data_efficiency": {"enabled": true}}', ["gradient_clipping", "data_efficiency.enabled"]),
+    ("deepspeed", '{"managed_gradient_accumulation": false}', ["managed_gradient_accumulation"]),
+    ("deepspeed", '{"zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.1}}}', ["zero_optimization.zenflow"]),
+    ("megatron", f"--num-experts 8 --moe-aux-loss-coeff 1e-2 {PLAIN}", ["moe_aux_loss_coeff"]),
+    ("megatron", f"--num-experts 8 --moe-router-load-balancing-type sinkhorn {PLAIN}", ["moe_router_load_balancing_type"]),
+    ("megatron", f"--num-experts 8 --moe-expert-capacity-factor 1.5 {PLAIN}", ["moe_expert_capacity_factor"]),
+    ("megatron", "--hidden-dropout 0.2", ["hidden_dropout", "attention_dropout", "clip_grad"]),
+    ("megatron", f"--use-checkpoint-args {PLAIN}", ["use_checkpoint_args"]),
+    (
+        "torchtitan",
+        "[fault_tolerance]\nenable = true\nsemi_sync_method = 'diloco'\n[training]\nmax_norm = 0.0\n",
+        ["fault_tolerance.enable", "fault_tolerance.semi_sync_method"],
+    ),
+    ("torchtitan", "[training]\nsteps = 10\n", ["training.max_norm"]),
+    (
+        "accelerate",
+        "distributed_type: FSDP\nnum_processes: 4\nfsdp_config:\n  fsdp_ignored_modules: head\n",
+        ["fsdp_config.fsdp_ignored_modules"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("system", "text", "names"), EXCEPT)
+def test_a_proof_names_the_settings_that_it_is_not_about(
+    system: str, text: str, names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = data(capsys, "prove", "--from", system, text, code=4)
+    jsonschema.validate(found, json.loads((DOCS / "prove.schema.json").read_text()))
+    assert (found["verdict"], found["except"]) == ("proved except", names)
+    assert [s["name"] for s in found["imported"]["settings"] if s["role"] == "another step"] == names
+    allowed = [word for name in names for word in ("--allow", name)]
+    assert data(capsys, "prove", "--from", system, text, *allowed)["verdict"] == "proved"
+    assert data(capsys, "prove", "--from", system, text, *allowed[2:], code=4)["except"] == names[:1]
+
+
+def test_what_is_switched_off_is_no_exception(capsys: pytest.CaptureFixture[str]) -> None:
+    for system, text in (
+        ("deepspeed", '{"gradient_clipping": 0.0, "gradient_allreduce_op": "mean", "data_efficiency": {"enabled": false}}'),
+        ("megatron", f"{PLAIN} --moe-aux-loss-coeff 1e-2 --moe-expert-capacity-factor 1.5"),
+        ("megatron", f"{PLAIN} --num-experts 8 --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.0"),
+        ("torchtitan", "[training]\nmax_norm = 0.0\n"),
+    ):
+        assert data(capsys, "prove", "--from", system, text)["verdict"] == "proved"
+
+
+def test_an_exception_is_said_of_models_of_other_steps_and_in_python(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = out(capsys, "prove", config, "--world", "4", "--model", "gpt3-125m", code=4)
+    assert ": proved except for a setting that changes the step\n  gradient_clipping = 1.0: " in shown
+    assert "\nthe step without it: proved for dp = 4" in shown
+    assert shown.splitlines()[-1].startswith("proved except: ")
+    assert data(capsys, "prove", config, "--world", "4", "--against", "zero2", code=4)["except"] == ["gradient_clipping"]
+    for judged in (placeproof.judge(config), placeproof.judge(config, model="gpt3-125m")):
+        assert (judged.word, judged.data["verdict"], judged.data["except"]) == ("proved except", "proved except", ["gradient_clipping"])
+        assert "proved except for a setting that changes the step" in str(judged)
+
+
+def test_what_is_refuted_stays_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """A step that is wrong without a setting is a finding; what it is about stands before it."""
+    shown = out(capsys, "prove", "--from", "megatron", "--eod-mask-loss --clip-grad 1.0", code=1)
+    assert "another step: what follows is about the step without these\n  clip_grad = 1.0: " in shown
+    assert ": refuted\n" in shown
+
+
+def test_only_an_exception_can_be_allowed(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for subject, name, help in (
+        (config, "clipping", "did you mean `gradient_clipping`?"),
+        (config, "bf16.enabled", "`gradient_clipping`"),
+        ("ddp", "x", "none"),
+    ):
+        assert run(["prove", subject, "--allow", name]) == 2
+        said = capsys.readouterr().err
+        assert f"error[PP207]: `--allow {name}` names no setting that changes the step and is not modelled" in said
+        assert help in said
+
+
 @pytest.mark.parametrize("command", ["derive", "prove"])
 def test_json_lists_every_setting(command: str, config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = data(capsys, command, config, "--world", "64")
+    found = data(capsys, command, config, "--world", "64", code=4 if command == "prove" else 0)
     jsonschema.validate(found, json.loads((DOCS / f"{command}.schema.json").read_text()))
     read = found["imported"]
     assert read["expression"] == "zero2(dp=64) * accumulate(microbatches=8)"
@@ -207,7 +290,7 @@ def test_a_text_is_read_where_its_system_is_named(capsys: pytest.CaptureFixture[
 
 
 def test_a_command_line_of_another_program_is_one_argument(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = "--tensor-model-parallel-size=2 --use-distributed-optimizer --bf16"
+    arguments = f"--tensor-model-parallel-size=2 --use-distributed-optimizer --bf16 {PLAIN}"
     for before in (["prove", "--from", "megatron", arguments], ["prove", arguments, "--from=megatron", "--for-all=N_dp >= 2"]):
         found = data(capsys, *before)
         assert (found["imported"]["expression"], found["verdict"]) == ("zero1 * tp(tp=2)", "proved")

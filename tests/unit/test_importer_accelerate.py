@@ -52,6 +52,7 @@ def test_a_good_file_is_read(name: str):
     assert {k: str(v) for k, v in found.numbers.items()} == expected["numbers"]
     assert list(found.without) == expected["without"]
     assert [r.name for r in found.of(Role.NOT_MODELLED)] == expected["not_modelled"]
+    assert [r.name for r in found.another_step] == expected["another_step"]
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -49,6 +49,7 @@ def test_what_a_file_says(name: str) -> None:
         "numbers": {k: str(v) for k, v in found.numbers.items()},
         "without": list(found.without),
         "not_modelled": [r.name for r in found.of(Role.NOT_MODELLED)],
+        "another_step": [r.name for r in found.another_step],
     } == expected
     assert found.precision is None or found.precision in PRECISIONS
     for number in found.numbers:

@@ -51,6 +51,7 @@ def test_real_files_are_read(name):
     assert found.numbers == {symbol: Fraction(value) for symbol, value in wanted["numbers"].items()}
     assert list(found.without) == wanted["without"]
     assert [r.name for r in found.of(Role.NOT_MODELLED)] == wanted["not_modelled"]
+    assert [r.name for r in found.another_step] == wanted["another_step"]
     lower(found.strategy())
     said = sorted(leaves(tomllib.loads(path.read_text(encoding="utf-8"))))
     assert sorted(r.name for r in found.readings if r.place is not None) == said

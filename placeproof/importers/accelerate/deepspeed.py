@@ -37,7 +37,7 @@ def parts(run: Run, sizes: Mapping[str, int]) -> _Parts:
     """The strategies of what the file of Accelerate says itself."""
     kept = {n: d for n, d in sizes.items() if n not in (_PC + "dp_replicate_size", _PC + "dp_shard_size")}
     if sizes.get(_PC + "tp_size", 1) > 1:
-        run.note(_PC + "tp_size", "DeepSpeed splits layers by its own file; left out here", Role.NOT_MODELLED)
+        run.note(_PC + "tp_size", "DeepSpeed splits layers by its own file; left out here", Role.ANOTHER_STEP)
     found = _stage(run, run.over(kept))
     steps = run.get(_DS + "gradient_accumulation_steps")
     if steps == AUTO:

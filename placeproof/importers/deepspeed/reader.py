@@ -225,7 +225,7 @@ class _Config:
         name, arguments = self._data()
         if name == "zeropp" and self.sp > 1:
             note = "sequences are split too (Ulysses): dp is divided by it and the axis left out, since ZeRO++ has no axis beside its nodes"
-            self.note(_SEQUENCES, note, Role.NOT_MODELLED)
+            self.note(_SEQUENCES, note, Role.ANOTHER_STEP)
             self.sp = 1
         wrong = misplaced(self.ep, self.dp, tensor=self.tp, sequence=self.sp)
         if name == "zeropp" and self.ep != 1:
@@ -244,7 +244,7 @@ class _Config:
         if self.pp > 1:
             found["pp"] = {"pp": self.pp, "microbatches": self.steps}
         elif self.auto("pipeline.stages"):
-            self.note("pipeline.stages", "the program's PipelineModule decides: no pipeline is read here", Role.NOT_MODELLED)
+            self.note("pipeline.stages", "the program's PipelineModule decides: no pipeline is read here", Role.ANOTHER_STEP)
         found |= self._checkpoints()
         if self.split and self.pp == 1:
             found["accumulate"] = {"microbatches": self.steps}
@@ -323,7 +323,7 @@ class _Config:
             message = f"`{self.get(name)}` is no optimizer of DeepSpeed or torch.optim"
             self.reader.refuse(name, message, hint or "name an optimizer that DeepSpeed builds, or leave the table out", code="PP503")
         elif said in _COMPRESSING:
-            self.note(name, "compresses what is exchanged: another step", Role.NOT_MODELLED)
+            self.note(name, "compresses what is exchanged", Role.ANOTHER_STEP)
         elif said in _ROWWISE:
             self.note(name, "an update that looks at whole matrices: not elementwise")
         return said

@@ -19,6 +19,8 @@ _NUMBERS = {
     "b": "micro_batch_size", "s": "seq_length", "L": "num_layers", "h": "hidden_size", "a": "num_attention_heads", "V": "padded_vocab_size",
     "d": "kv_channels", "f": "ffn_hidden_size",
 }  # fmt: skip
+#: What Megatron does unless told otherwise, and what changes a step.
+_DEFAULTS = ("attention_dropout", "hidden_dropout", "clip_grad")
 #: Those of heads of keys and values that are shared, of experts, and of latent attention: without the flag they say nothing.
 _SHARED = {"a_kv": "num_query_groups"}
 _EXPERTS = {"E": "num_experts", "k": "moe_router_topk", "f_e": "moe_ffn_hidden_size", "f_s": "moe_shared_expert_intermediate_size"}
@@ -73,7 +75,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         system="megatron",
         source=document.source,
         expression=expression(_parts(known)),
-        readings=known.readings(),
+        readings=(*known.readings(), *known.unsaid(*_DEFAULTS)),
         precision=precision,
         numbers=_numbers(known),
         without=_without(known),
@@ -108,6 +110,9 @@ def _size(known: Known, world: int | None) -> None:
     exchanges = reader.get("cp_comm_type") or ["p2p"]
     known.put("ways", len(set(exchanges)))
     known.put("exchange", exchanges[0])
+    kinds = reader.get("moe_router_load_balancing_type") or "aux_loss"
+    evened = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "none"]
+    known.put("balanced", "sinkhorn" in evened or (bool(evened) and _positive(reader.get("moe_aux_loss_coeff"))))
     known.derive()
 
 
@@ -246,13 +251,9 @@ def _precision(known: Known) -> tuple[str | None, str]:
 
 def _without(known: Known) -> tuple[str, ...]:
     """Assumptions that do not hold."""
-    get, kinds = known.reader.get, known.get("balancing", "aux_loss")
-    balanced = {"aux_loss", "global_aux_loss"} & set(kinds if isinstance(kinds, list) else [kinds]) and _positive(get("moe_aux_loss_coeff"))
-    capacity = get("moe_expert_capacity_factor") is not None or get("moe_expert_rank_capacity_factor") is not None
+    get = known.reader.get
     uneven = get("eod_mask_loss") or get("sft") or get("mask_prob")
     dropped = {
-        # the loss of a sample then depends on where the other samples of the batch go
-        "separable-loss": get("num_experts") and (balanced or "sinkhorn" in kinds or capacity),
         "equal-token-counts": uneven and not get("calculate_per_token_loss"),
         "elementwise-optimizer": not known.get("elementwise"),
     }

@@ -351,9 +351,4 @@ def _note_experts(reader: Reader, facts: Facts) -> None:
 def _readings(known: Known, facts: Facts) -> tuple[Reading, ...]:
     """Each setting once, and the defaults that a file leaves unsaid but that change the step."""
     _note_experts(known.reader, facts)
-    unsaid = []
-    for name in ("activation_checkpoint.mode", "training.max_norm", "training.mixed_precision_param"):
-        if name not in known.reader.found:
-            reading = known.noted(Reading(name=name, value=known.reader.get(name), role=Role.READ, note="decides the widths"))
-            unsaid.append(dataclasses.replace(reading, note=f"not said; {reading.note}"))
-    return (*known.readings(), *unsaid)
+    return (*known.readings(), *known.unsaid("activation_checkpoint.mode", "training.max_norm", "training.mixed_precision_param"))
