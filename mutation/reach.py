@@ -93,6 +93,7 @@ def _tree(path: str) -> ast.Module:
     return ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
 
 
+@lru_cache(maxsize=4096)
 def of_statement(path: str, line: int) -> range | None:
     """The lines of the statement of a function that a line lies in; none outside of functions, and in those that a module calls when it is
     read: that happens in whichever test comes first."""

@@ -30,7 +30,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -320,7 +320,8 @@ def _settings() -> Any:
 
 def _digest(*paths: Path) -> str:
     files = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
-    return hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files if f.suffix != ".pyc")).hexdigest()[:16]
+    text = b"".join(str(f.relative_to(ROOT)).encode() + f.read_bytes() for f in files if f.suffix != ".pyc")
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
 class Map:
@@ -329,7 +330,8 @@ class Map:
     def __init__(self, folder: Path, jobs: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         product, topics = _digest(PACKAGE), sorted(p for p in (ROOT / "theorems").glob("*.py") if not p.name.startswith("_"))
-        listed = hashlib.sha256(Path(__file__).read_text(encoding="utf-8").partition("# Who runs")[0].encode()).hexdigest()[:16]
+        text = Path(__file__).read_text(encoding="utf-8")
+        listed = hashlib.sha256(text[text.index("# What the product prints") : text.index("# Who runs")].encode()).hexdigest()[:16]
         work: dict[str, tuple[str, Callable[..., None], Path | None]] = {"": (f"derivations-{listed}", _record_product, None)}
         work |= {topic.name: (f"{topic.stem}-{_digest(topic)}", _record_topic, topic) for topic in topics}
         kept = {}
@@ -357,12 +359,14 @@ class Map:
         return sorted(names, key=lambda name: self.derivations[name]["seconds"])
 
     def checked(self, mutant: Mutant) -> list[tuple[str, str]]:
-        """Theorems of topics that do, with their files: first those that do themselves, the cheapest of each first."""
+        """Theorems of topics that do, with their files: first those that do themselves, those that run much of the file for their time."""
         everyone = self._runs(self.imported, mutant)
         order = []
         for file, data in self.topics.items():
             if everyone or self._runs(data["topic"], mutant):
-                order += [(not self._runs(row, mutant), row["seconds"], file, name) for name, row in data["items"].items()]
+                for name, row in data["items"].items():
+                    share = row["seconds"] / (1 + len(row["lines"].get(mutant.path, ())))
+                    order.append((not self._runs(row, mutant), share, file, name))
         return [(file, name) for *_, file, name in sorted(order)]
 
     @staticmethod
@@ -462,13 +466,13 @@ def shown(mutant: Mutant) -> bool:
     return "proved = [" in table or "computed = [" in table
 
 
-def drawn(seed: str, forms: bool, known: Map) -> Iterator[Mutant]:
+def drawn(asked: argparse.Namespace, known: Map) -> Iterator[Mutant]:
     """Mutants of lines that derivations run, in an order of the seed; at most three of one function or table."""
     taken: Counter[tuple[str, str]] = Counter()
-    for mutant in sorted(every().values(), key=lambda m: hashlib.sha256(f"{seed} {m.name}".encode()).digest()):
-        if forms:
+    for mutant in sorted(every().values(), key=lambda m: hashlib.sha256(f"{asked.seed} {m.name}".encode()).digest()):
+        if asked.forms:
             yield from [mutant] if shown(mutant) else []
-        elif mutant.path.startswith(AREAS) and not mutant.path.startswith(NO_FORMULAS) and known.derived(mutant):
+        elif mutant.path.startswith(tuple(asked.only)) and not mutant.path.startswith(NO_FORMULAS) and known.derived(mutant):
             taken[mutant.path, mutant.where] += 1
             yield from [mutant] if taken[mutant.path, mutant.where] <= 3 else []
 
@@ -481,6 +485,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=150, metavar="N", help="mutants that change a formula")
     parser.add_argument("--seed", default="1", help="which ones")
+    parser.add_argument("--only", nargs="+", default=AREAS, metavar="START", help="of the files that begin so: schedules/ cost/step/")
     parser.add_argument("--forms", action="store_true", help="all changes of closed forms that `explain` shows theorems of")
     parser.add_argument(
         "--map", type=Path, default=Path.home() / ".cache" / "placeproof" / "mutation", metavar="FOLDER", help="who runs what"
@@ -488,17 +493,23 @@ def main() -> int:
     parser.add_argument("--log", type=Path, metavar="FILE", help="what was found before, one mutant a line")
     parser.add_argument("--again", action="store_true", help="try once more what was not caught")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="at once")
-    parser.add_argument("--seconds", type=int, default=200, metavar="S", help="that one mutant may compute for")
+    parser.add_argument("--seconds", type=int, default=100, metavar="S", help="that one mutant may compute for")
     asked = parser.parse_args()
     known, log = Map(asked.map, asked.jobs), _read(asked.log)
     for name in ("sympy", "typer", "z3"):  # once for all processes
         importlib.import_module(name)
-    waiting, rows = drawn(asked.seed, asked.forms, known), []
+    waiting, rows = drawn(asked, known), []
+    running: set[Future[dict[str, Any]]] = set()
     with ThreadPoolExecutor(asked.jobs) as pool:
-        while sum(row["result"] in COUNTED for row in rows) < asked.count and (some := list(islice(waiting, asked.jobs))):
-            for row in pool.map(lambda m: _row(m, log, known, asked), some):
-                rows.append(row)
-                _keep(row, log, asked.log)
+        while (counted := sum(row["result"] in COUNTED for row in rows)) < asked.count:
+            some = islice(waiting, min(asked.jobs, asked.count - counted) - len(running))
+            running |= {pool.submit(_row, mutant, log, known, asked) for mutant in some}
+            if not running:
+                break
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for one in done:
+                rows.append(one.result())
+                _keep(rows[-1], log, asked.log)
     return _summary(rows)
 
 
