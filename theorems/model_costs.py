@@ -139,6 +139,29 @@ ends_keep_their_inputs.control(
     refuted_at={"h": 1, "b": 1, "s": 1, "V": 1, "b_a": 2, "N": 2},
 )
 
+
+@theorem(expect=Proved(), cite=("micikevicius2022fp8", "korthikanti2022activations"))
+def operands_in_fp8_take_a_byte(L: Real, h: Real, a: Real, b: Real, s: Real, b_a: Real, V: Real, N: Degree):
+    """Where what is kept for gradients by weights and for nothing else takes one byte, a layer saves b_a - 1 bytes of each element of what
+    two norms give, and of what attention and the activation function give over the devices that split them: for GPT 2 h and 5 h, for Llama,
+    whose attention is computed again from its output, 2 h and 4 h."""
+    saved = s * b * h * (b_a * ELEMENT - BYTE)
+    goals = []
+    for model, inside in (("gpt", 5), ("llama", 4)):
+        narrow = layer(derived("tp", model=model, fp8=True).memory("activations"))
+        goals += [kept("tp", model) - narrow == saved * (2 + inside / N)]
+    return holds(goals)
+
+
+operands_in_fp8_take_a_byte.control(
+    "as much of Llama as of GPT",
+    lambda: (
+        kept("ddp") - layer(derived("ddp", model="gpt", fp8=True).memory("activations"))
+        == kept("ddp", "llama") - layer(derived("ddp", model="llama", fp8=True).memory("activations"))
+    ),
+    refuted_at={"L": 1, "h": 1, "a": 1, "b": 1, "s": 1, "b_a": 2, "V": 1, "N": 1},
+)
+
 # Parameters and model states.
 
 
@@ -208,6 +231,27 @@ stages_have_the_model_once.control(
     "a quarter each",
     lambda: 4 * costs("pp(4)", "gpt3-125m").parameters(stage="stage 1") == costs("ddp", "gpt3-125m").parameters(),
     refuted_at={"b": 1, "c": 1},
+)
+
+
+@theorem(expect=Proved(), cite=("narayanan2021megatron", "shoeybi2019megatron"))
+def stages_have_the_layers_that_they_are_told(b: Real):
+    """Stages with layers of their own have so many, and the ends beside; a padded vocabulary has a multiple of so many rows for each device
+    that has a part of it: 128 on 8 devices make 51,200 of 50,257."""
+    has, sizes = counted("gpt3-125m"), {name: counted("gpt3-125m").size(name) for name in ("h", "V", "s")}
+    each, table = 12 * sizes["h"] ** 2 + 13 * sizes["h"], sizes["V"] * sizes["h"]
+    run = derived("pp(4)", model="gpt3-125m", layers=(2, 3, 4, 3))
+    ends = (table + sizes["s"] * sizes["h"], 0, 0, table + 2 * sizes["h"])
+    goals = [run.parameters(stage=f"stage {i}") == (n * each + ends[i]) * PARAMETER for i, n in enumerate((2, 3, 4, 3))]
+    padded = derived("ddp(2) * tp(8)", model="gpt3-125m", padding=128).parameters()
+    whole = has.parameters("norm") + sizes["s"] * sizes["h"]
+    return holds(goals, padded == (whole + (has.parameters() - whole - table + 51200 * sizes["h"]) / 8) * PARAMETER)
+
+
+stages_have_the_layers_that_they_are_told.control(
+    "a part of the vocabulary as it is",
+    lambda: derived("tp(8)", model="gpt3-125m", padding=128).parameters() == derived("tp", model="gpt3-125m").parameters().where(N=8),
+    refuted_at={"b": 1},
 )
 
 

@@ -7,7 +7,7 @@ byte, products of matrices run at eta of a device's peak, and the update reads a
 from fractions import Fraction
 from functools import cache
 
-from placeproof.theory import Proved, algorithm, chain, derived, exchange, holds, minimum, second, theorem
+from placeproof.theory import Proved, algorithm, chain, derived, exchange, holds, minimum, second, theorem, units
 
 #: Of clusters, as their sources print them: devices that the inner links join, seconds a message and bytes a second within and across.
 LINKS = {
@@ -257,6 +257,31 @@ def a_pipeline_goes_at_the_pace_of_its_slowest_stage():
 
 a_pipeline_goes_at_the_pace_of_its_slowest_stage.control(
     "a quarter of the time of one device", lambda: 4 * step("pp(4)", m=8) == 8 * step("ddp", N=1), refuted_at={}
+)
+
+
+@theorem(expect=Proved(), cite=("korthikanti2022activations", "narayanan2021megatron"))
+def shares_of_the_peak_are_operations_over_seconds():
+    """The model's operations, and all that are computed, over what the devices' peak could have done in the seconds of a step, are its
+    shares of the peak; with layers that are computed again the latter is larger by their forward. A pipeline's bubble is what the slowest
+    stage's passes leave of the schedule's time."""
+    full, peak = derived("ddp", model=SMALL, recompute="full"), DEVICES[A100][0]
+    known = WIDTHS | {"N": 8, "eta": Fraction(1, 2)}
+    mfu, hfu = full.utilisation(A100, **known)
+    seconds, layers = full.seconds(A100, overlap="none", **known), FORWARD - 2 * TOKENS * 50257 * 768
+    goals = [mfu * peak * seconds == 3 * FORWARD * second, hfu * peak * seconds == (3 * FORWARD + layers) * second]
+    run, stage = costs("pp(4)", "llama3-8b"), "stage 3"
+    slowest = run.work("total", stage=stage).where(b=1) / peak / units("operation") * second
+    update = run.parameters(stage=stage) / units("parameter") * Fraction(30, DEVICES[A100][2]) * second
+    known = WIDTHS | {"m": 8, "eta": 1}
+    passes = run.seconds(A100, overlap="none", **known) - update
+    return holds(goals, (1 - run.bubble(A100, **known)) * passes == 8 * slowest, costs("ddp").bubble(A100, N=8, eta=1, **WIDTHS) == 0)
+
+
+shares_of_the_peak_are_operations_over_seconds.control(
+    "half of the peak at eta of a half",
+    lambda: 2 * derived("ddp", model=SMALL).utilisation(A100, N=8, eta=Fraction(1, 2), **WIDTHS)[0] == 1,
+    refuted_at={},
 )
 
 

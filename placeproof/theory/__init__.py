@@ -29,6 +29,7 @@ from placeproof.theory.language import (
 )
 from placeproof.theory.models import counted, exchange
 from placeproof.theory.refinement import apart, refines
+from placeproof.theory.refusals import refused
 from placeproof.theory.statements import by_induction, derived, edited, holds, keeps, trains, without_call
 from placeproof.theory.theorem import Open, Proved, Refuted, theorem
 from placeproof.theory.work import operations, rounded, values_of
@@ -73,6 +74,7 @@ __all__ = [
     "operations",
     "recursive",
     "refines",
+    "refused",
     "rounded",
     "schedule",
     "second",

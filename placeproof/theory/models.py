@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from placeproof.core.strategy import Strategy
     from placeproof.cost.model import ModelDerivation, StageCost
-    from placeproof.cost.model.time import Overlap
+    from placeproof.cost.model.time import Overlap, StepTime
     from placeproof.models import Model
 
 _BYTES: Dimension = {"byte": 1}
@@ -30,15 +30,18 @@ class ModelCosts:
     """What ``placeproof derive STRATEGY --model MODEL`` derives, the sizes of the model put in. Widths, micro-batches, and degrees that the
     strategy leaves open stay symbols. Where pipeline stages differ, a value is that of the stage that has most."""
 
-    def __init__(self, strategy: Strategy, model: str | Model, text: str, recompute: str | None) -> None:
+    def __init__(self, strategy: Strategy, model: str | Model, text: str, recompute: str | None, **run: Any) -> None:
         from placeproof.cost.model import derive_model
+        from placeproof.cost.model.vocabulary import padded
         from placeproof.models import load
 
-        read = load(model) if isinstance(model, str) else model
+        read, padding = load(model) if isinstance(model, str) else model, run.pop("padding", None)
+        read = read if padding is None else padded(read, strategy, {}, padding)
         said = [f"{name}={read.sizes.get(name)}" for name in read.replaced] + ([] if recompute is None else [f"recompute={recompute}"])
+        said += [f"{name}={value}" for name, value in run.items()]
         self._name = ", ".join((strategy.name, read.name, *said))
-        self._text = f"{read}\nrecompute={recompute} under\n{text}"
-        self._found: ModelDerivation = derive_model(read, strategy, recompute=recompute)
+        self._text = f"{read}\nrecompute={recompute}, {run} under\n{text}"
+        self._found: ModelDerivation = derive_model(read, strategy, recompute=recompute, **run)
 
     def memory(self, key: str = "model_states", *, stage: str | None = None) -> Term:
         """Bytes on a device: ``parameters``, ``gradients``, ``optimizer``, ``model_states``, ``activations``, ``transient``, ``working``
@@ -101,17 +104,33 @@ class ModelCosts:
     def seconds(self, cluster: str, *, overlap: Overlap = "data", flat: bool = False, **values: int | Fraction) -> Term:
         """Exact seconds of a step on a cluster. ``values``: of all symbols that are open, and of ``eta``; ``flat``: by rings alone. Raises
         InputError for a symbol without a value."""
-        import sympy
+        step, how = self._step(cluster, overlap, flat, values)
+        return self._exact(step.seconds, "seconds", how, {"second": 1})
 
+    def utilisation(self, cluster: str, **values: int | Fraction) -> tuple[Term, Term]:
+        """The shares of the devices' peak in a step without overlap that is what the model asks for, and that is computed: MFU and HFU."""
+        step, how = self._step(cluster, "none", False, values)
+        return tuple(self._exact(share, name, how, {}) for share, name in zip(step.utilisation, ("mfu", "hfu"), strict=True))  # type: ignore[return-value]
+
+    def bubble(self, cluster: str, **values: int | Fraction) -> Term:
+        """The share of a schedule's time in which the slowest stage does nothing of its own, without overlap."""
+        step, how = self._step(cluster, "none", False, values)
+        return self._exact(step.bubble, "bubble", how, {})
+
+    def _step(self, cluster: str, overlap: Overlap, flat: bool, values: Mapping[str, int | Fraction]) -> tuple[StepTime, str]:
         from placeproof.clusters import find
         from placeproof.cost.model.time import step_time
 
         known = {name: Fraction(value) for name, value in values.items()}
-        step = step_time(self._found, known, find(cluster), overlap=overlap, flat=flat)
         said = "".join(f", {name}={value}" for name, value in values.items())
-        number = measured(sympy.Rational(*step.seconds.as_integer_ratio()), {"second": 1})
-        how = f"{cluster}, {overlap}{', flat' if flat else ''}{said}"
-        return self._named(Term(number), f"seconds({self._name}, {how})", f"\non {how}")
+        step = step_time(self._found, known, find(cluster), overlap=overlap, flat=flat)
+        return step, f"{cluster}, {overlap}{', flat' if flat else ''}{said}"
+
+    def _exact(self, number: Fraction, what: str, how: str, dimension: Dimension) -> Term:
+        import sympy
+
+        found = Term(measured(sympy.Rational(*number.as_integer_ratio()), dimension))
+        return self._named(found, f"{what}({self._name}, {how})", f"\non {how}")
 
     def _stages(self, name: str | None) -> list[StageCost]:
         costs = [c for c in self._found.costs if name in (None, c.stage.name)]

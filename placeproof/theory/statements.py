@@ -324,7 +324,7 @@ class Costs:
 @overload
 def derived(subject: str | Strategy | Template | Program, *, groups: bool = False, uneven: Iterable[str] = ()) -> Costs: ...
 @overload
-def derived(subject: str | Strategy | Template, *, model: str | Model, recompute: str | None = None) -> ModelCosts: ...
+def derived(subject: str | Strategy | Template, *, model: str | Model, recompute: str | None = None, **run: Any) -> ModelCosts: ...
 def derived(
     subject: str | Strategy | Template | Program,
     *,
@@ -332,20 +332,21 @@ def derived(
     uneven: Iterable[str] = (),
     model: str | Model | None = None,
     recompute: str | None = None,
+    **run: Any,
 ) -> Costs | ModelCosts:
     """The costs that are derived from a subject's program. Its symbols are parameters of the theorem, by their names.
 
     ``groups``: norms and biases are counted apart. ``uneven``: axes along which a device holds a part of its own of what lies in parts,
     ``f_dp``, and the next device ``fnext_dp``. ``model``: a preset, a file, or a model, whose sizes are put in; ``recompute``: what its
-    backward computes again, as ``--recompute``. Raises InputError for what cannot be read or derived, StatementError for a program with a
-    model.
+    backward computes again, as ``--recompute``; ``run``: ``layers`` of each stage, ``fp8``, and ``padding`` of the vocabulary. Raises
+    InputError for what cannot be read or derived, StatementError for a program with a model.
     """
     if model is None:
         return Costs(subject, groups, tuple(uneven))
     strategy = _strategy(subject)
     if strategy is None:
         raise StatementError("a model is run under a strategy, and not under a step program")
-    return ModelCosts(strategy, model, same_text(read_subject(strategy)[1]), recompute)
+    return ModelCosts(strategy, model, same_text(read_subject(strategy)[1]), recompute, **run)
 
 
 def _strategy(subject: Any) -> Strategy | None:
