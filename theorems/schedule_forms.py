@@ -23,12 +23,9 @@ from .schedule_messages import known_of_sent_gpipe, sent_gpipe
 from .schedule_orders import (
     further,
     kept_in,
-    known_of_zb_h1,
     stages_before_a_short_1f1b_pass_gradients_on,
     what_split_backwards_keep,
-    zb_h1,
 )
-from .schedule_timetables import b
 from .schedules import (
     drain,
     gpipe_and_1f1b_take_equally_long,
@@ -38,7 +35,6 @@ from .schedules import (
     wave,
     waves,
 )
-from .zero_bubble import row_of_a_step
 
 
 def forms_hold(name, **points):
@@ -205,45 +201,6 @@ short_1f1b_idles_as_its_form_says.control(
         given=[m <= p - 1],
     ),
     refuted_at={"m": 1, "p": 3, "T_F": 1, "T_B": 1, "T_W": 1},
-)
-
-
-@theorem(expect=Proved(), cite="qi2024zerobubble", level=1)
-def zb_h1_waits_as_its_form_says(m: Integer, p: Degree, T_F: NonNegative, T_B: NonNegative, T_W: NonNegative):
-    """With m >= p micro-batches, device 0 of ZB-H1 waits for what the form of its wait says, whatever the times are."""
-    waits = zb_h1(m, p, T_F, T_B, T_W) - m * (T_F + T_B + T_W)
-    return holds(waits == schedule("zb-h1").wait, given=[m >= p], lemmas=known_of_zb_h1(m, p, T_F, T_B, T_W))
-
-
-zb_h1_waits_as_its_form_says.control(
-    "as long as 1F1B",
-    lambda m, p, T_F, T_B, T_W: holds(
-        zb_h1(m, p, T_F, T_B, T_W) - m * (T_F + T_B + T_W) == schedule("1f1b").wait.where(T_send=0), given=[m >= p]
-    ),
-    refuted_at={"m": 2, "p": 2, "T_F": 1, "T_B": 1, "T_W": 1},
-)
-
-
-@theorem(expect=Proved(), cite="qi2024zerobubble", level=1)
-def zb_h2_waits_as_its_form_says(m: Integer, p: Degree, T_F: Real, T_B: Real, T_W: Real):
-    """With m >= 2 * p - 1 micro-batches and T_W <= T_F <= T_B, device 0 of ZB-H2 waits by its timetable for what the form of its wait says;
-    and no order in which the last stage puts off 2 * (p - 1) weight gradients lets it wait for less.
-
-    That the timetable can be kept is what `schedule_timetables` says of each pass.
-    """
-    by_timetable = b(m - 1, p - 1, p, m, T_F, T_B, T_W) + T_W - m * (T_F + T_B + T_W)
-    least, lemmas = row_of_a_step(m, p, 2 * (p - 1), T_F, T_B, T_W)
-    form, given = schedule("zb-h2").wait, [m >= 2 * p - 1, T_W <= T_F, T_F <= T_B]
-    return holds(by_timetable == form, least - m * (T_F + T_B + T_W) >= form, given=given, lemmas=lemmas)
-
-
-zb_h2_waits_as_its_form_says.control(
-    "for what the form of ZB-H1 says",
-    lambda m, p, T_F, T_B, T_W: holds(
-        b(m - 1, p - 1, p, m, T_F, T_B, T_W) + T_W - m * (T_F + T_B + T_W) == schedule("zb-h1").wait,
-        given=[m >= 2 * p - 1, T_W <= T_F, T_F <= T_B],
-    ),
-    refuted_at={"m": 3, "p": 2, "T_F": 1, "T_B": 1, "T_W": 1},
 )
 
 

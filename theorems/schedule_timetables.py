@@ -1,9 +1,13 @@
-"""A timetable of ZB-H2: its passes can begin when it says.
+"""Timetables of schedules: when each pass can begin, for all devices and micro-batches, and that no step ends earlier.
 
-F, B and W take T_F, T_B and T_W. There are p stages and m micro-batches, numbered from 0. A stage that k stages follow begins with 2 * k
-forwards, and puts off the W of 2 * (p - 1 - k) micro-batches. A pass begins as soon as its input has come and the pass before it on its
-stage has ended. Each theorem says of one kind of pass that, if these two ended when the timetable says, it can begin when the timetable
-says. So none begins later; that the step cannot end earlier is said in `schedule_forms`.
+A timetable says after how many F, B and W a device begins the r-th repetition of each phase of the order that the product ships; the passes
+of a pattern follow one another. That it can be kept is proved case by case: a pass begins no earlier than the one before it on its device
+has ended, whichever phases the device has, and no earlier than its input has been made, in whatever phase of whichever device that is. This
+is claimed at extreme times of F, B and W: all others are sums of multiples of them, and what a timetable leaves is linear in the times. A
+device runs each pass as soon as it can. So by induction over the passes none begins later than the timetable says.
+
+That a step ends no earlier follows from paths: passes each of which waits for the one before, as an input or as the one before on its
+device. They may be held back by whatever else there is. Messages take no time.
 """
 
 from placeproof.theory import (
@@ -15,144 +19,266 @@ from placeproof.theory import (
     holds,
     maximum,
     minimum,
+    schedule,
     theorem,
 )
 
-from .zero_bubble import published_bubble
+from .zero_bubble import row
 
-
-def first_f(j, k, p, T_F):
-    """When a stage ends F of micro-batch j <= 2 * k: one after the other, from the first stage on."""
-    return (p - k + j) * T_F
-
-
-def b(j, k, p, m, T_F, T_B, T_W):
-    """When it ends B of micro-batch j. After the last F, W only fill what would be waited for anyway."""
-    delayed = maximum(0, minimum(j - 2 * (p - 1 - k), m - 2 * p + 1))
-    return (p + j) * T_F + (k + j + 1) * T_B + delayed * T_W
-
-
-def f(j, k, p, m, T_F, T_B, T_W):
-    """When it ends F of micro-batch j > 2 * k: after B of micro-batch j - 1 - 2 * k and, from j = 2 * p - 1 on, a W."""
-    return b(j - 1 - 2 * k, k, p, m, T_F, T_B, T_W) + maximum(0, minimum(1, j - 2 * p + 2)) * T_W + T_F
+#: Times of F, B and W. All times are sums of multiples of the first three; those with T_W <= T_F of the second, those with T_F <= T_W of
+#: the third, and those with T_W <= T_F <= T_B of the last.
+ONES = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+SHORT_W = ((1, 0, 0), (0, 1, 0), (1, 0, 1))
+LONG_W = ((0, 0, 1), (0, 1, 0), (1, 0, 1))
+AS_IN_TRANSFORMERS = ((0, 1, 0), (1, 1, 0), (1, 1, 1))
 
 
 @theorem(expect=Proved(), cite="qi2024zerobubble")
-def first_forwards_follow_one_another(j: Integer, k: Integer, p: Integer, T_F: Real):
-    """A first forward follows that of the micro-batch before, and that of the stage before, without a pause."""
-    begins = first_f(j, k, p, T_F) - T_F
-    return holds(begins == first_f(j - 1, k, p, T_F), begins == first_f(j, k + 1, p, T_F))
+def times_are_sums_of_extreme_ones(T_F: Real, T_B: Real, T_W: NonNegative, a: NonNegative, b: NonNegative, c: NonNegative):
+    """What is linear in the times of F, B and W and is not negative at (0, 1, 0), (1, 1, 0) and (1, 1, 1) is not negative wherever
+    T_W <= T_F <= T_B: it is a at the first, b at the second and c at the third."""
+    linear = T_B * a + T_F * (b - a) + T_W * (c - b)
+    return holds(linear >= 0, given=[T_W <= T_F, T_F <= T_B])
 
 
-first_forwards_follow_one_another.control(
-    "two stages before", lambda j, k, p, T_F: first_f(j, k, p, T_F) - T_F == first_f(j, k + 2, p, T_F), refuted_at={"T_F": 1}
+times_are_sums_of_extreme_ones.control(
+    "wherever T_W <= T_F",
+    lambda T_F, T_B, T_W, a, b, c: holds(T_B * a + T_F * (b - a) + T_W * (c - b) >= 0, given=[T_W <= T_F]),
+    refuted_at={"T_F": 1, "T_B": 0, "T_W": 0, "a": 1, "b": 0, "c": 0},
 )
 
 
 @theorem(expect=Proved(), cite="qi2024zerobubble")
-def the_next_forwards_find_inputs_of_first_ones(j: Integer, k: Integer, p: Integer, m: Integer, T_F: Real, T_B: Real, T_W: NonNegative):
-    """The next two forwards of a stage, after its first 2 * k + 1, are first ones of the stage before; these have ended, if T_F <= T_B."""
-    return holds(f(j, k, p, m, T_F, T_B, T_W) - T_F >= first_f(j, k + 1, p, T_F), given=[j >= 2 * k + 1, k >= 0, T_F >= 0, T_F <= T_B])
+def a_sum_is_no_more_than_as_much_of_what_is_greater(x: NonNegative, y: NonNegative, a: Real, b: Real, c: Real):
+    """x times a and y times b are together at most x + y times what neither a nor b exceeds."""
+    return holds(x * a + y * b <= (x + y) * c, given=[a <= c, b <= c])
 
 
-the_next_forwards_find_inputs_of_first_ones.control(
-    "also if F takes longer than B",
-    lambda j, k, p, m, T_F, T_B, T_W: holds(
-        f(j, k, p, m, T_F, T_B, T_W) - T_F >= first_f(j, k + 1, p, T_F), given=[j >= 2 * k + 1, k >= 0, T_F >= 0, T_B >= 0]
-    ),
-    refuted_at={"j": 4, "k": 1, "p": 3, "m": 6, "T_F": 5, "T_B": 1, "T_W": 0},
+a_sum_is_no_more_than_as_much_of_what_is_greater.control(
+    "of the greater one alone", lambda x, y, a, b: holds(x * a + y * b <= (x + y) * a), refuted_at={"x": 1, "y": 1, "a": 1, "b": 2, "c": 2}
 )
 
 
-@theorem(expect=Proved(), cite="qi2024zerobubble")
-def later_forwards_find_their_inputs(j: Integer, k: Integer, p: Integer, m: Integer, T_F: Real, T_B: Real, T_W: Real):
-    """When it is a later forward's turn, the stage before has ended its own of that micro-batch."""
-    begins = f(j, k, p, m, T_F, T_B, T_W) - T_F
-    return holds(begins >= f(j, k + 1, p, m, T_F, T_B, T_W), given=[T_F + T_B >= 0])
+def kept(name, begins, ends, extremes):
+    """That a timetable can be kept at extreme times, and that device d has ended by then."""
+    table = schedule(name).timetable(begins, at=[dict(zip(("T_F", "T_B", "T_W"), times, strict=True)) for times in extremes])
+    return [*table.kept(), table.ended(ends)]
 
 
-later_forwards_find_their_inputs.control(
-    "those that are two stages before, too, if B takes no time",
-    lambda j, k, p, m, T_F, T_B, T_W: f(j, k, p, m, T_F, T_B, T_W) >= f(j, k + 1, p, m, T_F, T_B, T_W) + 3 * T_F,
-    refuted_at={"T_F": 1, "T_B": 0},
-)
+def path(*parts):
+    """When passes have ended that wait for one another: how many, and how long each takes, part by part. With what is known of them."""
+    end, known = 0, []
+    for number, (count, time) in enumerate(parts):
+        end, lemma = row(count, number, end, time)
+        known.append(lemma)
+    return end, known
 
 
-@theorem(expect=Proved(), cite="qi2024zerobubble", level=1)
-def gradients_come_in_time(j: Integer, k: Integer, p: Integer, m: Integer, T_F: Real, T_B: Real, T_W: NonNegative):
-    """When it is the turn of B of a micro-batch, the next stage has ended its own."""
-    begins = b(j, k, p, m, T_F, T_B, T_W) - T_B
-    return holds(begins >= b(j, k - 1, p, m, T_F, T_B, T_W))
+def as_forms_say(name, p, d, T_F, ends, first, last, of_ends=()):
+    """That a schedule waits and idles as its forms say, with what is known of the paths: ``first`` to the end of device 0, ``last`` to that
+    of the last device. By its timetable device d ends at ``ends``; it begins after d forwards at least.
 
-
-gradients_come_in_time.control(
-    "and no earlier",
-    lambda j, k, p, m, T_F, T_B, T_W: b(j, k, p, m, T_F, T_B, T_W) - T_B == b(j, k - 1, p, m, T_F, T_B, T_W),
-    refuted_at={"j": 2, "k": 1, "p": 2, "m": 4, "T_W": 1},
-)
-
-
-@theorem(expect=Proved(), cite="qi2024zerobubble", level=1)
-def the_first_gradient_comes_after_the_first_forwards(k: Natural, p: Integer, m: Integer, T_F: Real, T_B: Real, T_W: NonNegative):
-    """Before its first B a stage has run 2 * k + 1 forwards, and they end in time, if T_F <= T_B."""
-    return holds(b(0, k, p, m, T_F, T_B, T_W) - T_B >= first_f(2 * k, k, p, T_F), given=[T_F <= T_B])
-
-
-the_first_gradient_comes_after_the_first_forwards.control(
-    "also if F takes longer than B",
-    lambda k, p, m, T_F, T_B, T_W: b(0, k, p, m, T_F, T_B, T_W) - T_B >= first_f(2 * k, k, p, T_F),
-    refuted_at={"k": 1, "p": 2, "m": 3, "T_F": 2, "T_B": 1, "T_W": 0},
-)
-
-
-@theorem(expect=Proved(), cite="qi2024zerobubble", level=1)
-def a_forward_ends_before_the_gradient_that_follows(j: Integer, k: Integer, p: Integer, m: Integer, T_F: Real, T_B: Real, T_W: Real):
-    """While there are forwards, a stage runs F of micro-batch j + 2 * k before B of j, and it ends in time."""
-    begins = b(j, k, p, m, T_F, T_B, T_W) - T_B
-    return holds(begins >= f(j + 2 * k, k, p, m, T_F, T_B, T_W), given=[j + 2 * k <= m - 1])
-
-
-a_forward_ends_before_the_gradient_that_follows.control(
-    "also when there is no forward",
-    lambda j, k, p, m, T_F, T_B, T_W: b(j, k, p, m, T_F, T_B, T_W) - T_B >= f(j + 2 * k, k, p, m, T_F, T_B, T_W),
-    refuted_at={"j": 2, "k": 1, "p": 2, "m": 3, "T_W": 1},
-)
-
-
-@theorem(expect=Proved(), cite="qi2024zerobubble", level=1)
-def a_weight_gradient_fits_where_a_forward_was(j: Integer, k: Integer, p: Integer, m: Integer, T_F: Real, T_B: Real, T_W: Real):
-    """When there are no more forwards, a stage runs W between two B, which begin no later for it, if T_W <= T_F."""
-    begins = b(j, k, p, m, T_F, T_B, T_W) - T_B
-    return holds(begins >= b(j - 1, k, p, m, T_F, T_B, T_W) + T_W, given=[j + 2 * k >= m, T_W <= T_F])
-
-
-a_weight_gradient_fits_where_a_forward_was.control(
-    "however long it takes",
-    lambda j, k, p, m, T_F, T_B, T_W: holds(
-        b(j, k, p, m, T_F, T_B, T_W) - T_B >= b(j - 1, k, p, m, T_F, T_B, T_W) + T_W, given=[j + 2 * k >= m]
-    ),
-    refuted_at={"j": 2, "k": 1, "p": 2, "m": 3, "T_F": 1, "T_W": 2},
-)
-
-
-@theorem(expect=Proved(), cite="qi2024zerobubble", level=1)
-def the_bubble_of_zb_h2(k: Integer, m: Integer, p: Integer, T_F: Real, T_B: Real, T_W: Real):
-    """By the timetable, a stage that k stages follow waits k * (T_F + T_B - 2 * T_W) between its first F and its last W.
-
-    Of stage 0, where k = p - 1, this is the bubble of table 2 of the source. A stage begins when the first F reaches it, and has
-    2 * (p - 1 - k) + 1 W to run after its last B.
+    ``of_ends``: for what device 0 and device 1 of two wait in the step, if devices between them do for their share of each.
     """
-    begins, ends = (p - 1 - k) * T_F, b(m - 1, k, p, m, T_F, T_B, T_W) + (2 * (p - 1 - k) + 1) * T_W
-    waits = ends - begins - m * (T_F + T_B + T_W)
-    return holds(waits == published_bubble("zb-h2", k + 1, T_F, T_B, T_W), given=[m >= 2 * p - 1, k >= 0])
+    busy, wait, idle = (schedule(name).form(what).where(T_send=0) for what in ("busy", "wait", "idle"))
+    begins, known = path((d, T_F))
+    made = [path(*parts) for parts in (*first, last)]
+    *zero, other = (end for end, _ in made)
+    zero = zero[0] if len(zero) == 1 else maximum(*zero)
+    goals = [ends - begins - busy <= wait, ends - busy <= idle, zero - busy >= wait, maximum(zero, other) - busy >= idle]
+    for zero_of_two, one_of_two in of_ends:
+        most = idle.where(p=2)
+        known.append(a_sum_is_no_more_than_as_much_of_what_is_greater.at(x=p - 1 - d, y=d, a=zero_of_two, b=one_of_two, c=most))
+    return goals, [*known, *(lemma for _, lemmas in made for lemma in lemmas)]
 
 
-the_bubble_of_zb_h2.control(
-    "with any number of micro-batches",
-    lambda k, m, p, T_F, T_B, T_W: holds(
-        b(m - 1, k, p, m, T_F, T_B, T_W) + (2 * (p - 1 - k) + 1) * T_W - (p - 1 - k) * T_F - m * (T_F + T_B + T_W)
-        == published_bubble("zb-h2", k + 1, T_F, T_B, T_W),
-        given=[m >= 1, k >= 0],
+# GPipe and 1F1B.
+
+
+def in_gpipe(p, m, T_F, T_B, T_W):
+    """When device d begins the r-th repetition of a phase of GPipe."""
+    return lambda phase, r, d: ((r + d) * T_F, (m + p - 1) * T_F + (p - 1 - d + r) * (T_B + T_W))[phase - 1]
+
+
+def in_1f1b(p, m, T_F, T_B, T_W):
+    """When device d begins the r-th repetition of a phase of 1F1B."""
+    return lambda phase, r, d: (
+        (r + d) * T_F,
+        (r + p - 1) * T_F + (p - 1 - d + r) * (T_B + T_W),
+        (m + p - 1) * T_F + (m + r) * (T_B + T_W),
+    )[phase - 1]
+
+
+def end_of_full_backwards(p, m, d, T_F, T_B, T_W):
+    """When device d has ended, in both."""
+    return (m + p - 1) * T_F + (m + p - 1 - d) * (T_B + T_W)
+
+
+@theorem(expect=Proved(), cite="huang2019gpipe")
+def gpipe_waits_and_idles_as_its_forms_say(p: Integer, m: Integer, d: Natural, r: Integer, T_F: NonNegative, T_B: Real, T_W: Real):
+    """Without messages every device of GPipe waits, and idles, for no longer than the forms say by its timetable, and one of them for no
+    less: the path goes down with the first F, through what the last device runs, and up."""
+    ends, own = end_of_full_backwards(p, m, d, T_F, T_B, T_W), schedule("gpipe").work
+    last = [(p - 1, T_F), (1, own(1, 2).where(d=p - 1))]
+    goals, known = as_forms_say("gpipe", p, d, T_F, ends, [[*last, (p - 1, T_B + T_W)]], last)
+    return holds(kept("gpipe", in_gpipe(p, m, T_F, T_B, T_W), ends, ONES), goals, given=[d <= p - 1, T_B + T_W >= 0], lemmas=known)
+
+
+gpipe_waits_and_idles_as_its_forms_say.control(
+    "an F earlier",
+    lambda p, m, d, T_F, T_B, T_W: kept("gpipe", in_gpipe(p, m, T_F, T_B, T_W), end_of_full_backwards(p, m, d, T_F, T_B, T_W) - T_F, ONES),
+    refuted_at={"p": 2, "m": 2, "d": 0, "r": 0, "T_F": 1, "T_B": 1, "T_W": 1},
+)
+
+
+@theorem(expect=Proved(), cite="narayanan2021megatron")
+def one_f_one_b_waits_and_idles_as_its_forms_say(p: Integer, m: Integer, d: Natural, r: Integer, T_F: NonNegative, T_B: Real, T_W: Real):
+    """Without messages, and with m >= p micro-batches, every device of 1F1B waits, and idles, for no longer than the forms say by its
+    timetable, and one of them for no less."""
+    ends, own = end_of_full_backwards(p, m, d, T_F, T_B, T_W), schedule("1f1b").work
+    last = [(p - 1, T_F), (1, own(1, 2, 3).where(d=p - 1))]
+    goals, known = as_forms_say("1f1b", p, d, T_F, ends, [[*last, (p - 1, T_B + T_W)]], last)
+    given = [d <= p - 1, m >= p, T_B + T_W >= 0]
+    return holds(kept("1f1b", in_1f1b(p, m, T_F, T_B, T_W), ends, ONES), goals, given=given, lemmas=known)
+
+
+one_f_one_b_waits_and_idles_as_its_forms_say.control(
+    "with fewer micro-batches by the same timetable",
+    lambda p, m, d, T_F, T_B, T_W: holds(
+        kept("1f1b", in_1f1b(p, m, T_F, T_B, T_W), end_of_full_backwards(p, m, d, T_F, T_B, T_W), ONES), given=[d <= p - 1]
     ),
-    refuted_at={"k": 1, "m": 1, "p": 2, "T_W": 1},
+    refuted_at={"p": 3, "m": 1, "d": 0, "r": 0, "T_F": 1, "T_B": 1, "T_W": 1},
+)
+
+# ZB-H1 and ZB-H2.
+
+
+def in_zb_h1(p, m, T_F, T_B, T_W, w):
+    """When device d begins the r-th repetition of a phase of ZB-H1. w: the lesser of T_F and T_W."""
+    return lambda phase, r, d: (
+        (r + d) * T_F,
+        (r + p - 1) * T_F + (p - 1 - d + r) * T_B,
+        (r + d + p - 1) * T_F + (r + p - 1) * T_B + r * T_W,
+        (m + d) * T_F + (m + r) * T_B + (m - p + 1 + r) * T_W + (r + 1) * (T_F - w),
+        (m + p - 1) * T_F + (m + p - 1 - d) * T_B + (m - d + r) * T_W - (p - 1 - d) * w,
+    )[phase - 1]
+
+
+def end_of_zb_h1(p, m, d, T_F, T_B, T_W, w):
+    """When device d of ZB-H1 has ended."""
+    return (m + d) * T_F + m * (T_B + T_W) + (p - 1 - d) * (T_F + T_B - w)
+
+
+@theorem(expect=Proved(), cite="qi2024zerobubble", level=1)
+def zb_h1_waits_and_idles_as_its_forms_say(p: Integer, m: Integer, d: Natural, r: Natural, T_F: Real, T_B: NonNegative, T_W: Real):
+    """With m >= p micro-batches every device of ZB-H1 waits, and idles, for no longer than the forms say by its timetable, and one of them
+    for no less, whatever the times are.
+
+    Two paths lead to the end of device 0. One goes down with the first F, through all that the last device runs until its last B, and up.
+    The other goes down and up with the first micro-batch, and through what device 0 runs from then on.
+    """
+    own, times = schedule("zb-h1").work, (T_F, T_B, T_W)
+    first = (
+        [(p - 1, T_F), (1, own(1, 2, 3).where(d=p - 1) - T_W), (p - 1, T_B), (1, T_W)],
+        [(p, T_F), (p - 1, T_B), (1, own(3, 4, 5).where(d=0) - T_F)],
+    )
+    last = [(p - 1, T_F), (1, own(1, 2, 3, 4, 5).where(d=p - 1))]
+    w = minimum(T_F, T_W)
+    of_ends = [(T_F + T_B - w, T_F)]
+    goals, known = as_forms_say("zb-h1", p, d, T_F, end_of_zb_h1(p, m, d, *times, w), first, last, of_ends)
+    tables = [kept("zb-h1", in_zb_h1(p, m, *times, w), end_of_zb_h1(p, m, d, *times, w), at) for w, at in ((T_W, SHORT_W), (T_F, LONG_W))]
+    return holds(*tables, goals, given=[d <= p - 1, m >= p], lemmas=known)
+
+
+zb_h1_waits_and_idles_as_its_forms_say.control(
+    "the timetable for short W, also for long ones",
+    lambda p, m, d, T_F, T_B, T_W: holds(
+        kept("zb-h1", in_zb_h1(p, m, T_F, T_B, T_W, T_W), end_of_zb_h1(p, m, d, T_F, T_B, T_W, T_W), LONG_W), given=[d <= p - 1, m >= p]
+    ),
+    refuted_at={"p": 2, "m": 2, "d": 0, "r": 0, "T_F": 1, "T_B": 1, "T_W": 1},
+)
+
+
+def in_zb_h2(p, m, T_F, T_B, T_W):
+    """When device d begins the r-th repetition of a phase of ZB-H2."""
+    return lambda phase, r, d: (
+        (r + d) * T_F,
+        (r + p - 1) * T_F + (p - 1 - d + r) * T_B,
+        (r + 2 * d + p - 1) * T_F + (r + d + p - 1) * T_B + r * T_W,
+        (r + 2 * d - p + m + 2) * T_F + (r + d - p + m + 1) * T_B + (m - 2 * p + 1) * T_W,
+        (m + p - 1) * T_F + (m + p - 1 - d) * T_B + (m - 2 * p + 2 + r) * T_W,
+    )[phase - 1]
+
+
+def end_of_zb_h2(p, m, d, T_F, T_B, T_W):
+    """When device d of ZB-H2 has ended."""
+    return (m + d) * T_F + m * (T_B + T_W) + (p - 1 - d) * (T_F + T_B - 2 * T_W)
+
+
+@theorem(expect=Proved(), cite="qi2024zerobubble", level=1)
+def zb_h2_waits_and_idles_as_its_forms_say(p: Integer, m: Integer, d: Natural, r: Natural, T_F: Real, T_B: Real, T_W: Real):
+    """With m >= 2 * p - 1 micro-batches and T_W <= T_F <= T_B every device of ZB-H2 waits, and idles, for no longer than the forms say by
+    its timetable, and one of them for no less."""
+    ends, own = end_of_zb_h2(p, m, d, T_F, T_B, T_W), schedule("zb-h2").work
+    first = [(p - 1, T_F), (1, own(1, 2, 3).where(d=p - 1) - T_W), (p - 1, T_B), (1, T_W)]
+    last = [(p - 1, T_F), (1, own(1, 2, 3, 4, 5).where(d=p - 1))]
+    goals, known = as_forms_say("zb-h2", p, d, T_F, ends, [first], last, [(T_F + T_B - 2 * T_W, T_F)])
+    given = [d <= p - 1, m >= 2 * p - 1, T_W <= T_F, T_F <= T_B]
+    return holds(kept("zb-h2", in_zb_h2(p, m, T_F, T_B, T_W), ends, AS_IN_TRANSFORMERS), goals, given=given, lemmas=known)
+
+
+zb_h2_waits_and_idles_as_its_forms_say.control(
+    "by the same timetable, if W takes longer than F",
+    lambda p, m, d, T_F, T_B, T_W: holds(
+        kept("zb-h2", in_zb_h2(p, m, T_F, T_B, T_W), end_of_zb_h2(p, m, d, T_F, T_B, T_W), LONG_W), given=[d <= p - 1, m >= 2 * p - 1]
+    ),
+    refuted_at={"p": 2, "m": 3, "d": 0, "r": 0, "T_F": 1, "T_B": 1, "T_W": 1},
+)
+
+# ZB-V.
+
+
+def in_zb_v(p, m, T_F, T_B, T_W):
+    """When device d begins the r-th repetition of a phase of ZB-V."""
+    return lambda phase, r, d: (
+        (r + d) * T_F,
+        (r - d + 2 * p - 1) * T_F + r * T_B,
+        (r + 2 * p - 1) * T_F + (r + d) * T_B + r * T_W,
+        (2 * r + 2 * p) * T_F + (2 * r - d + 2 * p - 1) * T_B + (2 * r - d + p) * T_W,
+        (r + d - p + 2 * m + 1) * T_F + (2 * r + d - 2 * p + 2 * m + 1) * T_B + (2 * r + 2 * d - 4 * p + 2 * m + 3) * T_W,
+        2 * m * T_F + (2 * r - d + 2 * m - 1) * T_B + (2 * m - 2 * p + 1) * T_W,
+        2 * m * T_F + (2 * r + d + 2 * m - 1) * T_B + (2 * m - 2 * p + 1) * T_W,
+        2 * m * T_F + (2 * m + 2 * p - 2 - d) * T_B + (r - 2 * p + 2 * m + 2) * T_W,
+        2 * m * T_F + (2 * m + 2 * p - 2 - d) * T_B + (r + d - 2 * p + 2 * m + 2) * T_W,
+    )[phase - 1]
+
+
+def end_of_zb_v(p, m, d, T_F, T_B, T_W):
+    """When device d of ZB-V has ended."""
+    return 2 * m * (T_F + T_B + T_W) + (2 * (p - 1) - d) * (T_B - T_W) + d * T_W
+
+
+@theorem(expect=Proved(), cite=("qi2024zerobubble", "qi2024controllable"), level=1)
+def zb_v_waits_and_idles_as_its_forms_say(p: Integer, m: Integer, d: Natural, r: Natural, T_F: Real, T_B: Real, T_W: Real):
+    """With m >= 2 * p - 1 micro-batches and T_W <= T_F <= T_B every device of ZB-V waits, and idles, for no longer than the forms say by
+    its timetable, and one of them for no less.
+
+    The path goes through all stages with the first F, up to the last device with the first B, through what that device runs from then on
+    (the W of this B, and phases 4 to 6) until its last B of the first chunk, and down to device 0 with this one.
+    """
+    ends, own = end_of_zb_v(p, m, d, T_F, T_B, T_W), schedule("zb-v").work
+    until = [(2 * p, T_F), (p, T_B), (1, T_W)]
+    first = [*until, (1, own(4, 5, 6).where(d=p - 1)), (p, T_B), (1, T_W)]
+    last = [*until, (1, own(4, 5, 6, 7, 8, 9).where(d=p - 1))]
+    goals, known = as_forms_say("zb-v", p, d, T_F, ends, [first], last, [(2 * (T_B - T_W), T_B)])
+    given = [d <= p - 1, m >= 2 * p - 1, T_W <= T_F, T_F <= T_B]
+    return holds(kept("zb-v", in_zb_v(p, m, T_F, T_B, T_W), ends, AS_IN_TRANSFORMERS), goals, given=given, lemmas=known)
+
+
+zb_v_waits_and_idles_as_its_forms_say.control(
+    "by the same timetable, if F takes longer than B",
+    lambda p, m, d, T_F, T_B, T_W: holds(
+        kept("zb-v", in_zb_v(p, m, T_F, T_B, T_W), end_of_zb_v(p, m, d, T_F, T_B, T_W), SHORT_W), given=[d <= p - 1, m >= 2 * p - 1]
+    ),
+    refuted_at={"p": 2, "m": 3, "d": 0, "r": 0, "T_F": 1, "T_B": 1, "T_W": 1},
 )

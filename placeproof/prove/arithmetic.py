@@ -12,7 +12,7 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from placeproof.prove.claims import Query
-from placeproof.prove.relations import Claim, Fact, Implication, Relation, applied
+from placeproof.prove.relations import Cases, Claim, Fact, Implication, Relation, applied
 from placeproof.prove.smtlib import Script, joined, number
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def queries(claim: Claim) -> tuple[Query, ...]:
     asked = [script.query(f"{claim.name}: the hypotheses do not contradict each other", "sat")]
     if by := script.zeros(claim.goal):
         asked.append(script.undefined(claim.name, by))
-    return (*asked, script.query(claim.name, "unsat", f"(not {script.relation(claim.goal)})", f"the negation of {claim.goal}"))
+    return (*asked, script.query(claim.name, "unsat", f"(not {script.goal(claim.goal)})", f"the negation of {claim.goal}"))
 
 
 class _Script(Script):
@@ -96,12 +96,15 @@ class _Script(Script):
                     self.claim_that(f"(=> {joined('and', defined)} {self.relation(meant)})", f"{call} by its definition")
                     fresh |= set(applied(value))
 
-    def zeros(self, goal: Relation) -> list[str]:
-        """The ways in which a division is undefined."""
-        plain = [f"(= {self.term(d)} 0.0)" for d in goal.all_divisors()]
+    def zeros(self, goal: Relation | Cases) -> list[str]:
+        """The ways in which a division is undefined; a case claims of what it divides by that it is not zero."""
+        plain = [] if isinstance(goal, Cases) else [f"(= {self.term(d)} 0.0)" for d in goal.all_divisors()]
         return plain + [f"(and {condition} (= {self.term(d)} 0.0))" for condition, d in self.guarded]
 
     # Formulas.
+
+    def goal(self, goal: Relation | Cases) -> str:
+        return joined("and", map(self.fact, goal.of)) if isinstance(goal, Cases) else self.relation(goal)
 
     def fact(self, fact: Fact) -> str:
         if isinstance(fact, Implication):

@@ -34,7 +34,9 @@ class Certificate:
 
 
 def find(claim: Claim) -> Certificate | None:
-    """A certificate of a claim, or None."""
+    """A certificate of a claim, or None; there is none of several cases."""
+    if not isinstance(claim.goal, Relation):
+        return None
     bounds: dict[str, tuple[Any, bool]] = {}
     for named in claim.given:
         if isinstance(named.fact, Relation) and named.fact.op in ("<=", "<") and named.fact.right.is_Symbol:
@@ -53,6 +55,8 @@ def find(claim: Claim) -> Certificate | None:
 
 def checked(claim: Claim, certificate: Certificate) -> bool:
     """Whether a certificate shows a claim: the bounds are hypotheses, and the signs are right."""
+    if not isinstance(claim.goal, Relation):
+        return False
     given = [n.fact for n in claim.given if isinstance(n.fact, Relation)]
     written: dict[str, _Poly] = {}
     shifted = {name for name, _ in certificate.shifts}

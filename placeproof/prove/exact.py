@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from placeproof.prove.relations import Definition, Fact, Implication, Relation
+from placeproof.prove.relations import Cases, Definition, Fact, Implication, Relation
 
 if TYPE_CHECKING:
     import sympy
@@ -63,8 +63,10 @@ class Point:
         self._table = table
         self._memory: dict[tuple[str, tuple[_Number, ...]], _Number] = {}
 
-    def holds(self, fact: Fact) -> bool:
-        """Whether a relation, or an implication, is true. Raises UndefinedError where it divides by zero."""
+    def holds(self, fact: Fact | Cases) -> bool:
+        """Whether a relation, an implication, or all of some cases are true. Raises UndefinedError where it divides by zero."""
+        if isinstance(fact, Cases):
+            return all(map(self.holds, fact.of))
         if isinstance(fact, Implication):
             return not all(self.holds(r) for r in fact.given) or all(self.holds(r) for r in fact.then)
         left, right = self.sides(fact)

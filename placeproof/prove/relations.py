@@ -68,6 +68,26 @@ class Implication:
 Fact: TypeAlias = Relation | Implication
 
 
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """Several implications, all of which hold. ``what``: what they say together, in words."""
+
+    what: str
+    of: tuple[Implication, ...]
+
+    def __str__(self) -> str:
+        return self.what
+
+    def at(self, values: Mapping[str, sympy.Expr]) -> Cases:
+        """All of them with symbols replaced."""
+        return Cases(self.what, tuple(one.at(values) for one in self.of))
+
+    def relations(self) -> Iterator[Relation]:
+        """Every relation that they speak of."""
+        for one in self.of:
+            yield from (*one.given, *one.then)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """A function of integers, defined by recursion on one parameter from a start; before it, it is arbitrary.
@@ -134,14 +154,14 @@ class Named:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A relation for all real values of its symbols, and all functions, that satisfy the hypotheses.
+    """A relation, or all of several cases, for all real values of its symbols, and all functions, that satisfy the hypotheses.
 
     ``definitions``: of the functions defined by recursion, each after those that it speaks of. All other functions are arbitrary.
     ``integers``: symbols of which a solver is told that they are integers. Without them a claim is stronger, and often easier.
     """
 
     name: str
-    goal: Relation
+    goal: Relation | Cases
     given: tuple[Named, ...] = ()
     definitions: tuple[Definition, ...] = ()
     integers: tuple[str, ...] = ()
@@ -158,7 +178,7 @@ class Claim:
 
     def relations(self) -> Iterator[Relation]:
         """The goal and every relation of the hypotheses."""
-        yield self.goal
+        yield from (self.goal,) if isinstance(self.goal, Relation) else self.goal.relations()
         for named in self.given:
             yield from (named.fact,) if isinstance(named.fact, Relation) else (*named.fact.given, *named.fact.then)
 
@@ -179,6 +199,8 @@ class Induction:
     def __post_init__(self) -> None:
         if self.on in _names(self.start):
             raise ValueError(f"{self.claim.name}: where the induction starts depends on `{self.on}` itself")
+        if not isinstance(self.claim.goal, Relation):
+            raise ValueError(f"{self.claim.name}: an induction is of one relation")
         touched = {name for instance in self.instances for name in instance}
         if touched & {self.on, *_names(self.start)}:
             raise ValueError(f"{self.claim.name}: an instance may not change `{self.on}`, nor where the induction starts")
@@ -194,6 +216,7 @@ class Induction:
         on = sympy.Symbol(self.on)
         hypotheses = tuple(n.fact for n in self.claim.given if isinstance(n.fact, Relation))
         earlier = []
+        assert isinstance(self.claim.goal, Relation)
         for instance in self.instances or ({},):
             made = Implication(tuple(h.at(instance) for h in hypotheses), (self.claim.goal.at(instance),))
             earlier.append(Named(name=f"induction hypothesis {dict(instance) or ''}".strip(), fact=made))

@@ -23,6 +23,7 @@ from placeproof.prove.exact import Point
 from placeproof.schedules import Schedule, Times, forms, kept_at_most, load, names, simulate, slots
 from placeproof.schedules.schedule import QUANTITIES, Form
 from placeproof.theory.language import Goal, Number, Origin, StatementError, Term, taken, term
+from placeproof.theory.timetables import Begins, Proposed, lasts
 
 if TYPE_CHECKING:
     from placeproof.schedules import Timetable
@@ -122,6 +123,17 @@ class ScheduleForms:
             expr = expr.subs(sympy.Symbol(name), value.sympy())
         about = f"order {self._schedule.name}"
         return taken(self._of_chunks(expr), f"times of phase {phase}({self._schedule.name})", f"phase {phase}: {expr} of {about}", about)
+
+    def timetable(self, begins: Begins, *, at: Iterable[Mapping[str, Number]]) -> Proposed:
+        """Its phases with a timetable, ``begins(phase, r, d)``, at some times and all sums of multiples of them: see
+        :mod:`placeproof.theory.timetables`. Raises StatementError where it is not understood."""
+        return Proposed(self._schedule, begins, self.times, at)
+
+    def work(self, *phases: int) -> Term:
+        """How long a device is busy with what it runs in some phases. Raises StatementError where there is no such."""
+        made = sum((self.times(k) * Term(sum(map(lasts, self._schedule.phases[k - 1].run))) for k in phases), term(0))
+        made.origins |= {Origin(f"work of phases {phases}", made.expr, f"work of phases {phases}", f"order {self._schedule.name}")}
+        return made
 
     def known(self) -> tuple[tuple[str, int], ...]:
         """The quantities of which there is a closed form, each with the form's number."""

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from placeproof.core.bounds import MOST_EXPONENT, within
-from placeproof.prove.relations import Definition, Relation, applied
+from placeproof.prove.relations import Cases, Definition, Relation, applied
 from placeproof.theory.units import plain, powers, units_in, usual
 
 if TYPE_CHECKING:
@@ -148,6 +148,14 @@ class Goal:
         """What the prover is asked."""
         divisors = dict.fromkeys(map(plain, (*self.left.divisors, *self.right.divisors)))
         return Relation(plain(self.left.expr), self.op, plain(self.right.expr), tuple(divisors))
+
+    def relations(self) -> tuple[Relation, ...]:
+        """All relations that it speaks of."""
+        return (self.relation(),)
+
+    def fact(self) -> Relation | Cases:
+        """What is claimed, for the prover."""
+        return self.relation()
 
     def measured(self) -> Relation:
         """The relation with its units."""

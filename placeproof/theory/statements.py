@@ -140,7 +140,10 @@ def holds(*goals: Goal | Iterable[Goal], given: Iterable[Goal] = (), lemmas: Ite
     used = tuple(lemmas)
     if strange := [one for one in used if not isinstance(one, Lemma)]:
         raise StatementError(f"a lemma is an instance of a theorem, `counts.at(n=2)`, not {brief(strange[0])}")
-    return Holds(goals=_flat(goals), given=_flat(given), lemmas=used)
+    made = Holds(goals=_flat(goals), given=_flat(given), lemmas=used)
+    if any(len(g.relations()) != 1 for g in made.given):
+        raise StatementError("what claims many cases at once is no hypothesis")
+    return made
 
 
 def by_induction(
@@ -160,6 +163,8 @@ def by_induction(
     over = term(on)  # a lemma is elaborated with values in place of parameters: there it is any integer
     if not integral(over.expr, {str(s) for s in over.expr.free_symbols}):
         raise StatementError(f"an induction is over a parameter, not over {over}")
+    if len(goal.relations()) != 1:
+        raise StatementError("an induction is of one relation")
     instances = tuple({name: term(value) for name, value in one.items()} for one in at)
     return ByInduction(what=holds(goal, given=given, lemmas=lemmas), over=over, start=term(start), at=instances)
 

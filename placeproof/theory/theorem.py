@@ -137,7 +137,7 @@ class Theorem:
         if isinstance(statement, OF_PROGRAMS):
             return
         what = statement.what
-        relations = [g.relation() for g in (*what.goals, *what.given)]
+        relations = [r for g in (*what.goals, *what.given) for r in g.relations()]
         strange = [p for r in relations for e in (r.left, r.right, *r.divisors) if (p := outside(e)) is not None]
         if strange:
             raise StatementError(f"{strange[0]} in {self.name} is outside arithmetic; a function of your own can be defined by recursion")
@@ -186,7 +186,7 @@ class Theorem:
         """This theorem with values in place of its parameters, for ``lemmas=[...]``. Raises StatementError for a wrong name."""
         import sympy
 
-        from placeproof.prove import Implication
+        from placeproof.prove import Implication, Relation
 
         unknown = [n for n in values if n not in self.domains]
         if unknown:
@@ -201,7 +201,9 @@ class Theorem:
         begun = (statement.begun(),) if isinstance(statement, ByInduction) else ()
         given = (*bounds, *begun, *(g.relation() for g in what.given))
         integers = tuple(plain(term(values.get(n, sympy.Symbol(n))).expr) for n, d in self.domains.items() if d.integer)
-        fact = Implication(given, tuple(g.relation() for g in what.goals))
+        fact = Implication(given, tuple(r for g in what.goals if isinstance(r := g.fact(), Relation)))
+        if len(fact.then) < len(what.goals):
+            raise StatementError(f"{self.name} claims many cases at once, and can be no lemma")
         return Lemma(theorem=self, fact=fact, functions=what.functions(), integers=integers)
 
     def bound(self, name: str, value: Number | None = None) -> Relation | None:

@@ -49,7 +49,7 @@ def test_every_form_has_a_theorem() -> None:
 
 
 def test_a_theorem_about_another_form_does_not_count() -> None:
-    other = "schedule_forms.zb_h1_waits_as_its_form_says"
+    other = "schedule_timetables.zb_h1_waits_and_idles_as_its_forms_say"
     assert behind("form wait of zb-h1", [other, "schedules.gpipe_and_1f1b_take_equally_long", "memory.no_such"]) == {other: True}
     assert behind("form wait of zb-h2", [other]) == {}
 
@@ -57,9 +57,9 @@ def test_a_theorem_about_another_form_does_not_count() -> None:
 @pytest.mark.parametrize(
     ("name", "what", "text", "theorem"),
     [
-        ("zb-h1", "wait", "(p - 1) * (T_F + T_B)", "zb_h1_waits_as_its_form_says"),
-        ("1f1b", "idle", "p * (T_F + T_B + T_W)", "one_f_one_b_idles_as_its_form_says"),
-        ("interleaved", "messages", "2 * m * p * v", "interleaving_takes_what_its_forms_say"),
+        ("zb-h1", "wait", "(p - 1) * (T_F + T_B)", "schedule_timetables.zb_h1_waits_and_idles_as_its_forms_say"),
+        ("1f1b", "idle", "p * (T_F + T_B + T_W)", "schedule_forms.one_f_one_b_idles_as_its_form_says"),
+        ("interleaved", "messages", "2 * m * p * v", "schedule_forms.interleaving_takes_what_its_forms_say"),
     ],
 )
 def test_beside_a_wrong_form_no_theorem_is_shown(name: str, what: str, text: str, theorem: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_beside_a_wrong_form_no_theorem_is_shown(name: str, what: str, text: str
     assert wrong != known
     changed(monkeypatch, wrong)
     lines = list(described.schedule(wrong))
-    assert f"    it is not what theorem schedule_forms.{theorem} says: `placeproof check schedule_forms.{theorem}`" in lines
+    assert f"    it is not what theorem {theorem} says: `placeproof check {theorem}`" in lines
     start = lines.index(f"    {text}")
     assert not [line for line in lines[start : start + 3] if line.startswith("    theorem")]
 
@@ -84,8 +84,8 @@ def changed(monkeypatch: pytest.MonkeyPatch, wrong: Schedule) -> None:
 
 def test_what_a_statement_is_about() -> None:
     own = theorems()
-    bound = own["schedule_forms.zb_h1_waits_as_its_form_says"].statement()
-    assert about(bound) == {"form wait of zb-h1"}
+    bound = own["schedule_forms.gpipe_idles_as_its_form_says"].statement()
+    assert about(bound) == {"form idle of gpipe"}
     assert subject(bound) == "forms"
     sent = own["schedule_forms.forms_count_the_messages_that_programs_send"].statement()
     assert {"program", "form messages of zb-v"} <= about(sent)

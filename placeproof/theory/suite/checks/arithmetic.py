@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import islice, product
 from typing import Any
 
-from placeproof.prove import Budget, Claim, Induction, Proved, Refuted, Unknown, Verdict, certify, decide, induct, refute
+from placeproof.prove import Budget, Claim, Induction, Proved, Refuted, Relation, Unknown, Verdict, certify, decide, induct, refute
 from placeproof.prove.arithmetic import rounds
 from placeproof.prove.exact import Point, Table, UndefinedError, drawn
 from placeproof.prove.solvers.scripts import available
@@ -202,7 +202,7 @@ def defined(theorem: Theorem, statement: Holds | ByInduction, found: list[Verdic
     undefined = [v.why for v in found if isinstance(v, Unknown) and "denominator" in v.why]
     if undefined:
         return Check(name="divisions defined", standing="failed", detail=undefined[0])
-    divisors = {str(d) for c in claims(theorem, statement) for d in c.goal.all_divisors()}
+    divisors = {str(d) for c in claims(theorem, statement) if isinstance(c.goal, Relation) for d in c.goal.all_divisors()}
     return Check(name="divisions defined", standing="passed", detail=f"by {', '.join(sorted(divisors))}" if divisors else "there are none")
 
 

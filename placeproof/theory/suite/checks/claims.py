@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from placeproof.prove import Claim, Definition, Induction, Named, Relation
-from placeproof.prove.relations import Fact
+from placeproof.prove.relations import Cases, Fact
 from placeproof.theory.clauses import Clauses
 from placeproof.theory.domains import Domain
 from placeproof.theory.language import definitions
@@ -49,11 +49,14 @@ def claims(theorem: Theorem, statement: Holds | ByInduction, without: str | None
     given = hypotheses(theorem, statement, without)
     lemmas = tuple(Named(name=f"by {lemma.theorem.id}", fact=lemma.fact) for lemma in statement.what.lemmas)
     defined = known_definitions(statement)
-    number = len(statement.what.goals)
-    return tuple(
-        Claim(name=theorem.id if number == 1 else f"{theorem.id} ({i})", goal=goal.relation(), given=(*given, *lemmas), definitions=defined)
-        for i, goal in enumerate(statement.what.goals, start=1)
-    )
+    number, made = len(statement.what.goals), []
+    for i, goal in enumerate(statement.what.goals, start=1):
+        name, fact = theorem.id if number == 1 else f"{theorem.id} ({i})", goal.fact()
+        if isinstance(fact, Cases):  # what speaks of no function is proved without lemmas
+            made.append(Claim(name=name, goal=fact, given=given))
+        else:
+            made.append(Claim(name=name, goal=fact, given=(*given, *lemmas), definitions=defined))
+    return tuple(made)
 
 
 def inductions(theorem: Theorem, statement: ByInduction) -> tuple[Induction, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from placeproof.prove import Claim, Relation
+from placeproof.prove import Claim, Definition, Relation
 from placeproof.prove.exact import Point, Table, UndefinedError, drawn
 from placeproof.theory.domains import Domain
 from placeproof.theory.language import periods
@@ -33,12 +33,13 @@ class Sampler:
         claim = claims(self.theorem, self.statement)[0]
         relations = [n.fact for n in claim.given if isinstance(n.fact, Relation) and n.name != self.without]
         violated = [n.fact for n in claim.given if n.name == self.without]
+        definitions = known_definitions(self.statement)
         small = bool(self.statement_functions())
         for _ in range(tries):
             values = {name: self._draw(name, domain, source, small) for name, domain in self.theorem.domains.items()}
-            self._repair(values, relations, source)
+            self._repair(values, relations, definitions, source)
             table = self._table(source.randrange(1 << 30), values)
-            point = Point(values, claim.definitions, table)
+            point = Point(values, definitions, table)
             try:
                 if not all(d.has(values[n], bounded=not self._free(n)) for n, d in self.theorem.domains.items()):
                     continue
@@ -60,11 +61,13 @@ class Sampler:
             return Fraction(int(value) % SMALL) + (domain.least or 0) if domain.integer else value % SMALL + (domain.least or 0) + 1
         return value
 
-    def _repair(self, values: dict[str, Fraction], relations: list[Relation], source: random.Random) -> None:
+    def _repair(
+        self, values: dict[str, Fraction], relations: list[Relation], definitions: tuple[Definition, ...], source: random.Random
+    ) -> None:
         """Where a bound between symbols is missed, move the symbol that stands alone on one side."""
         for _ in range(2):
             for relation in relations:
-                point = Point(values, known_definitions(self.statement), drawn(0))
+                point = Point(values, definitions, drawn(0))
                 try:
                     if point.holds(relation):
                         continue
