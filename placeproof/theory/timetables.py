@@ -3,8 +3,8 @@
 A schedule's order is a list of phases, each of which repeats a pattern of passes. A timetable says when a device begins the r-th
 repetition of the pattern of a phase: ``begins(phase, r, d)``. Phases are numbered from 1, as in ``ScheduleForms.times``, repetitions and
 devices from 0. The passes of a pattern follow one another without a pause. A pass has to begin after the one before it on its device has
-ended, and after what it needs has been made: by the same pass of the stage before, or behind, and on its own stage by F for B,
-by B for W. Which pass that is, and which is the one before, is read from the phases; with p and m as symbols it depends on which phases a device has,
+ended, and after what it needs has been made: by the same pass of the stage before, or behind, and on its own stage by F for B, by B for W.
+Which pass that is, and which is the one before, is read from the phases; with p and m as symbols it depends on which phases a device has,
 so that there are many cases, of which a goal claims all.
 
 Messages take no time. W come in the order of the B that they belong to. The slack of a pass, from the end of what it waits for until it

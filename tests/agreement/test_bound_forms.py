@@ -18,7 +18,7 @@ from placeproof.theory.suite.load import load
 from placeproof.theory.theorem import Theorem
 
 #: Topics whose theorems are about closed forms.
-TOPICS = ("schedule_forms", "schedule_variants", "collective_forms", "operations")
+TOPICS = ("schedule_forms", "schedule_timetables", "schedule_variants", "collective_forms", "operations")
 
 CLOSED = [(name, number) for name in schedules.names() for number, _ in enumerate(schedules.load(name).closed)]
 
@@ -49,7 +49,7 @@ def test_every_form_has_a_theorem() -> None:
 
 
 def test_a_theorem_about_another_form_does_not_count() -> None:
-    other = "schedule_timetables.zb_h1_waits_and_idles_as_its_forms_say"
+    other = "schedule_timetables.zb_h1_takes_no_longer_than_its_forms_say"
     assert behind("form wait of zb-h1", [other, "schedules.gpipe_and_1f1b_take_equally_long", "memory.no_such"]) == {other: True}
     assert behind("form wait of zb-h2", [other]) == {}
 
@@ -57,7 +57,7 @@ def test_a_theorem_about_another_form_does_not_count() -> None:
 @pytest.mark.parametrize(
     ("name", "what", "text", "theorem"),
     [
-        ("zb-h1", "wait", "(p - 1) * (T_F + T_B)", "schedule_timetables.zb_h1_waits_and_idles_as_its_forms_say"),
+        ("zb-h1", "wait", "(p - 1) * (T_F + T_B)", "schedule_timetables.zb_h1_takes_no_longer_than_its_forms_say"),
         ("1f1b", "idle", "p * (T_F + T_B + T_W)", "schedule_forms.one_f_one_b_idles_as_its_form_says"),
         ("interleaved", "messages", "2 * m * p * v", "schedule_forms.interleaving_takes_what_its_forms_say"),
     ],

@@ -41,7 +41,7 @@ def test_a_timetable_shows_every_pass_when_it_is_run(name: str, m: int) -> None:
 
 def test_a_schedule_says_what_stands_behind_its_forms(capsys: pytest.CaptureFixture[str]) -> None:
     lines = explained(capsys, "zb_h1").splitlines()
-    assert "    theorem schedule_timetables.zb_h1_waits_and_idles_as_its_forms_say, for all p and m; for m >= p" in lines
+    assert "    theorem schedule_timetables.zb_h1_takes_no_longer_than_its_forms_say, for all p and m; for m >= p" in lines
     assert "    theorem schedule_forms.zb_h1_takes_what_its_forms_say, computed for up to 4 devices and 9 micro-batches" in lines
     assert "    not proved for all p and m" in lines
     assert "needs m % p == 0: " in explained(capsys, "interleaved")

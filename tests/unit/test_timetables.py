@@ -23,17 +23,17 @@ x, y = sympy.symbols("x y")
 ZERO, ONE = sympy.Integer(0), sympy.Integer(1)
 #: By schedule its theorem, its timetable and the end of a device, what they take beside p, m, d and times, and times at which they hold.
 TIMED = {
-    "gpipe": ("gpipe", "in_gpipe", "end_of_full_backwards", None, (2, 1, 3)),
-    "1f1b": ("one_f_one_b", "in_1f1b", "end_of_full_backwards", None, (2, 1, 3)),
-    "zb-h1": ("zb_h1", "in_zb_h1", "end_of_zb_h1", 3, (3, 1, 5)),
-    "zb-h2": ("zb_h2", "in_zb_h2", "end_of_zb_h2", None, (2, 3, 1)),
-    "zb-v": ("zb_v", "in_zb_v", "end_of_zb_v", None, (2, 3, 1)),
+    "gpipe": ("gpipe_and_1f1b_take_no_longer_than_their", "in_gpipe", "end_of_full_backwards", None, (2, 1, 3)),
+    "1f1b": ("gpipe_and_1f1b_take_no_longer_than_their", "in_1f1b", "end_of_full_backwards", None, (2, 1, 3)),
+    "zb-h1": ("zb_h1_takes_no_longer_than_its", "in_zb_h1", "end_of_zb_h1", 3, (3, 1, 5)),
+    "zb-h2": ("zb_h2_takes_no_longer_than_its", "in_zb_h2", "end_of_zb_h2", None, (2, 3, 1)),
+    "zb-v": ("zb_v_takes_no_longer_than_its", "in_zb_v", "end_of_zb_v", None, (2, 3, 1)),
 }
 
 
 def own(name: str) -> Theorem:
     """The theorem that has a schedule's timetable."""
-    found = f"schedule_timetables.{TIMED[name][0]}_waits_and_idles_as_its_forms_say"
+    found = f"schedule_timetables.{TIMED[name][0]}_forms_say"
     return next(t for t in load([found]).theorems if t.id == found)
 
 
