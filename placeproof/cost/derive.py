@@ -112,8 +112,8 @@ class Derivation:
     @property
     def raw(self) -> tuple[sympy.Expr, ...]:
         """What is held and what is sent, as it was added up."""
-        held = (*self.costs.held.values(), self.costs.activations, self.costs.transient, self.costs.host, self.costs.host_transient)
-        return (*held, self.messages.sent(), self.messages.host_link())
+        formulas = (*self.costs.held.values(), self.costs.activations, self.costs.transient, self.costs.host, self.costs.host_transient)
+        return (*formulas, self.messages.sent(), self.messages.host_link())
 
     @cached_property
     def degrees(self) -> tuple[str, ...]:
@@ -227,16 +227,16 @@ def derive(subject: Strategy | Program, *, groups: bool = False, uneven: tuple[s
     if program.tensors:
         place = program.tensors[0].place
         refuse("PP310", f"`{program.name}` is a program over tensors", place=place, help="`placeproof prove` proves it")
-    found = trace(resolve(program))
-    require_uneven(found, uneven)
-    amounts = Amounts(found.program, groups, uneven)
-    known = Known(found, amounts.parts)
-    runs = tuple(Unrolled(known, holds) for holds in kinds(found.program, amounts))
+    traced = trace(resolve(program))
+    require_uneven(traced, uneven)
+    amounts = Amounts(traced.program, groups, uneven)
+    known = Known(traced, amounts.parts)
+    runs = tuple(Unrolled(known, holds) for holds in kinds(traced.program, amounts))
     return Derivation(
         name=strategy.name if strategy else program.name,
         strategy=strategy,
-        found=found,
+        found=traced,
         amounts=amounts,
-        costs=memory(found, amounts, runs),
-        messages=traffic(found, amounts, runs),
+        costs=memory(traced, amounts, runs),
+        messages=traffic(traced, amounts, runs),
     )

@@ -188,24 +188,24 @@ def read_shards(settings: Iterable[str]) -> Shards:
 
 
 def _fractions(axis: str, text: str, place: Place, problems: Problems) -> tuple[Fraction, ...]:
-    found = _numbers(text, place, problems)
-    if not found:
+    numbers = _numbers(text, place, problems)
+    if not numbers:
         return ()
-    total = sum(found, Fraction(0))
-    if min(found) < 0:
+    total = sum(numbers, Fraction(0))
+    if min(numbers) < 0:
         problems.add("PP202", f"a part along `{axis}` is negative", place=place, help="0 is a device that holds nothing")
     elif ":" in text and total > 0:
-        return tuple(part / total for part in found)
+        return tuple(part / total for part in numbers)
     elif ":" in text:
         problems.add("PP202", f"all parts along `{axis}` are 0", place=place, help="some device holds something")
     elif total != 1:
         help = f"fractions such as 1/3 add up to 1 exactly; proportions need not: `{axis}=4:3:2:1`"
         problems.add("PP202", f"the parts along `{axis}` add up to {total}, not to 1", place=place, help=help)
-    return tuple(found)
+    return tuple(numbers)
 
 
 def _numbers(text: str, place: Place, problems: Problems) -> list[Fraction]:
-    found: list[Fraction] = []
+    numbers: list[Fraction] = []
     for entry in text.split(":" if ":" in text else ","):
         match = _ENTRY.fullmatch(entry.strip())
         count = int(match[2] or 1) if match else 0
@@ -214,11 +214,11 @@ def _numbers(text: str, place: Place, problems: Problems) -> list[Fraction]:
             problems.add("PP202", f"`{entry.strip()}` is no part of a device", place=place, help=help)
             return []
         top, _, below = match[1].partition("/")
-        if len(found) + count > _MOST_DEVICES:
+        if len(numbers) + count > _MOST_DEVICES:
             problems.add("PP202", f"parts of more than {_MOST_DEVICES} devices", place=place, help="list fewer devices")
             return []
-        found += [Fraction(top) / int(below or 1)] * count
-    return found
+        numbers += [Fraction(top) / int(below or 1)] * count
+    return numbers
 
 
 # Whether a subject can be split so.
@@ -255,16 +255,16 @@ def _fits(axes: Mapping[str, Axis], name: str, number: int, problems: Problems) 
     return len(problems.found) == before
 
 
-def require_uneven(found: Trace, uneven: tuple[str, ...]) -> None:
+def require_uneven(trace: Trace, uneven: tuple[str, ...]) -> None:
     """Raise InputError where the program does along one of these axes what is not known to work with uneven parts."""
     problems = Problems()
     for axis in uneven:
-        _require_all_groups(found.program, axis, problems)
-    for stmt in statements(found.program.body):
+        _require_all_groups(trace.program, axis, problems)
+    for stmt in statements(trace.program.body):
         if isinstance(stmt, If) and stmt.axis in uneven:
             message = f"devices of axis `{stmt.axis}` do different things, which makes two reasons for different costs"
             problems.add("PP104", message, place=stmt.place, help="uneven parts are for programs without a branch on their axis")
-    for event in found.events:
+    for event in trace.events:
         _require_ring(event, uneven, problems)
     problems.raise_if_any()
 

@@ -43,8 +43,8 @@ def forms(schedule: Schedule | str, what: str) -> tuple[Form, ...]:
 
 def formula(schedule: Schedule | str, what: str) -> sympy.Expr | None:
     """A closed form as a SymPy expression; v is the schedule's own number of chunks where that is fixed. None where none is known."""
-    found = form(schedule, what)
-    return None if found is None else _of_chunks(_schedule(schedule), found)
+    closed_form = form(schedule, what)
+    return None if closed_form is None else _of_chunks(_schedule(schedule), closed_form)
 
 
 def formulas(schedule: Schedule | str, what: str) -> tuple[sympy.Expr, ...]:
@@ -52,10 +52,10 @@ def formulas(schedule: Schedule | str, what: str) -> tuple[sympy.Expr, ...]:
     return tuple(_of_chunks(_schedule(schedule), found) for found in forms(schedule, what))
 
 
-def _of_chunks(schedule: Schedule, found: Form) -> sympy.Expr:
+def _of_chunks(schedule: Schedule, closed_form: Form) -> sympy.Expr:
     import sympy
 
-    made = found.form.sympy()
+    made = closed_form.form.sympy()
     return made if schedule.chunks is None else made.subs(sympy.Symbol("v"), schedule.chunks)
 
 
@@ -69,8 +69,8 @@ def evaluate(
     """
     known = _schedule(schedule)
     values = _values(known, p, m, v, times) | {"d": _device(d, p)} | _sizes(M_B, M_W)
-    found = next((one for one in forms(known, what) if one.holds(values)), None)
-    return None if found is None else Fraction(found.form.value(values))
+    applicable = next((one for one in forms(known, what) if one.holds(values)), None)
+    return None if applicable is None else Fraction(applicable.form.value(values))
 
 
 def bubble(schedule: Schedule | str, *, p: int, m: int, v: int | None = None, times: Times | Sequence[Times] = UNIT) -> Bubble:

@@ -62,12 +62,12 @@ def chained(blocks: Sequence[Program], name: str = "layer") -> tuple[Program, di
 
 
 def _axes(blocks: Sequence[Program]) -> tuple[Axis, ...]:
-    found: dict[str, Axis] = {}
+    axes: dict[str, Axis] = {}
     for block in blocks:
         for axis in block.axes:
-            if found.setdefault(axis.name, axis) != axis:
+            if axes.setdefault(axis.name, axis) != axis:
                 refuse("PP305", f"axis `{axis.name}` of `{block.name}` is not that of the blocks before")
-    return tuple(found.values())
+    return tuple(axes.values())
 
 
 class _Part:
@@ -91,14 +91,14 @@ class _Part:
 
     def _gives(self) -> tuple[str, Layout]:
         """What the block gives, `y` or `n`."""
-        found = [(call, line.result.layout) for line in self.lines if (call := _returned(line)) and not call.option("gradient_of")]
-        if len(found) != 1:
-            refuse("PP309", f"`{self.program.name}` gives {len(found)} results, and a block of a chain gives one", "`returns(y)`")
-        (arg,) = found[0][0].args
+        results = [(call, line.result.layout) for line in self.lines if (call := _returned(line)) and not call.option("gradient_of")]
+        if len(results) != 1:
+            refuse("PP309", f"`{self.program.name}` gives {len(results)} results, and a block of a chain gives one", "`returns(y)`")
+        (arg,) = results[0][0].args
         if not isinstance(arg, Ref) or arg.name not in WIRES:
             help = "call it `y` if it is the stream, and `n` if the next block reads it beside the stream"
             refuse("PP309", f"the result of `{self.program.name}` is neither `y` nor `n`", help, place=arg.place)
-        return arg.name, found[0][1]
+        return arg.name, results[0][1]
 
     def _seed(self) -> Tensor:
         """The tensor of the header that backward begins with."""
@@ -185,8 +185,8 @@ class _Chain:
     def _backward_of(self, part: _Part) -> Iterator[Stmt]:
         begun = part is not self.last
         for line, stmt in part.statements(backward=True):
-            found = self._claimed(part, line, stmt) if _returned(line) else (stmt,)
-            for one in found:
+            stmts = self._claimed(part, line, stmt) if _returned(line) else (stmt,)
+            for one in stmts:
                 if not (begun or line.result.incoming):
                     seed = part.seed.name
                     yield Assign(targets=(Ref(name=f"{seed}_0"),), value=Ref(name=seed))  # so that what follows is backward here, too

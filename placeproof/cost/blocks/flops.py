@@ -148,11 +148,11 @@ def _sum(
     counts: Callable[[Operation], bool],
 ) -> Work:
     every = {a.name: a.degree for a in program.axes if a.degree is not None} | dict(degrees)
-    found: dict[str, Amount] = dict.fromkeys(("forward", "again", "inputs", "weights"), 0)
+    counts_by_pass: dict[str, Amount] = dict.fromkeys(("forward", "again", "inputs", "weights"), 0)
     for operation in filter(counts, operations(program)):
         kind = "again" if operation.again else operation.during
-        found[kind] = found[kind] + operation.steps(sizes, every, load)
-    return Work(**found)
+        counts_by_pass[kind] = counts_by_pass[kind] + operation.steps(sizes, every, load)
+    return Work(**counts_by_pass)
 
 
 def amount(
@@ -168,8 +168,8 @@ def amount(
     Raises SizeError as :func:`placeproof.cost.blocks.tensors.elements` does.
     """
     share = Fraction(load) if isinstance(load, int) else load
-    found = elements(dims, split, {**sizes, **dict.fromkeys(picked, share)}, degrees)
-    return found.numerator if isinstance(found, Fraction) and found.denominator == 1 else found
+    count = elements(dims, split, {**sizes, **dict.fromkeys(picked, share)}, degrees)
+    return count.numerator if isinstance(count, Fraction) and count.denominator == 1 else count
 
 
 def weights(program: Program) -> tuple[str, ...]:
@@ -183,14 +183,14 @@ def matrices(program: Program) -> tuple[str, ...]:
     """The weights that forward multiplies as matrices. Gains and biases, which are not among them, only ever meet single elements."""
     own = weights(program)
     sources: dict[int, frozenset[str]] = {}
-    found: frozenset[str] = frozenset()
+    factors: frozenset[str] = frozenset()
     for operation in operations(program):
         known = [sources.get(id(r), frozenset({r.name} & set(own))) for r in operation.reads if not r.data]
         if not operation.result.data:  # what is made of weights alone: a gathered one
             sources[id(operation.result)] = frozenset().union(*known)
         elif operation.product and operation.during == "forward":
-            found = found.union(*known)
-    return tuple(n for n in own if n in found)
+            factors = factors.union(*known)
+    return tuple(n for n in own if n in factors)
 
 
 # Taking a program apart.
@@ -206,9 +206,9 @@ def operations(program: Program, deferred: Collection[str] | None = None) -> tup
 
 @remembered
 def _operations(program: Program, deferred: frozenset[str]) -> tuple[Operation, ...]:
-    found, walked, backward = _taken_apart(program)
+    steps, walked, backward = _taken_apart(program)
     late = _passes(walked, backward, deferred)
-    return tuple(replace(o, during=late[id(o.result)]) if id(o.result) in late else o for o in found)
+    return tuple(replace(o, during=late[id(o.result)]) if id(o.result) in late else o for o in steps)
 
 
 @remembered
@@ -217,12 +217,12 @@ def _taken_apart(program: Program) -> tuple[tuple[Operation, ...], tuple[Line, .
     flat = _Flat(program)
     walked = lines(replace(program, body=tuple(flat.body)))
     whole = lines(program)
-    reader, found = _Reader(program), []
+    reader, steps = _Reader(program), []
     for line, source in zip(walked, flat.source, strict=True):
         if isinstance(line.stmt, Assign) and (made := reader.operation(line)) is not None:
             again = whole[source].backward and not made.result.incoming
-            found.append(replace(made, again=again, rounds=line.rounds))
-    return tuple(found), walked, tuple(whole[s].backward for s in flat.source)
+            steps.append(replace(made, again=again, rounds=line.rounds))
+    return tuple(steps), walked, tuple(whole[s].backward for s in flat.source)
 
 
 class _Flat:
@@ -242,8 +242,8 @@ class _Flat:
             else:
                 self._statement(stmt)
                 self.number += 1
-        found, self.made = self.made, outer
-        return found
+        inner, self.made = self.made, outer
+        return inner
 
     def _statement(self, stmt: Stmt) -> None:
         match stmt:
@@ -297,7 +297,7 @@ def storage(value: BlockValue) -> BlockValue:
 
 def _passes(walked: Iterable[Line], backward: Iterable[bool], deferred: frozenset[str]) -> dict[int, Pass]:
     """The pass of every value that is made in backward, by identity. What nothing uses is counted with the gradients by inputs."""
-    found: dict[int, Pass] = {}
+    passes: dict[int, Pass] = {}
     wanted: dict[int, Pass] = {}
     for line, late in reversed(list(zip(walked, backward, strict=True))):
         if not late:
@@ -307,11 +307,11 @@ def _passes(walked: Iterable[Line], backward: Iterable[bool], deferred: frozense
         elif any(line.result is r for r in line.reads):
             continue  # a second name of the same value
         else:
-            own = found[id(line.result)] = wanted.get(id(line.result), "inputs")
+            own = passes[id(line.result)] = wanted.get(id(line.result), "inputs")
         for value in line.reads:
             if wanted.get(id(value)) != "inputs":
                 wanted[id(value)] = own
-    return found
+    return passes
 
 
 class _Reader:

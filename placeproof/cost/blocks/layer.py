@@ -78,13 +78,13 @@ class Layer:
         known: dict[str, list[str]] = {}
         for name, origin in self.origins.items():
             known.setdefault(f"{origin.block}.{origin.name}", []).append(name)
-        found: list[str] = []
+        names: list[str] = []
         for value in values:
             if value not in known:
                 help = suggestion(value, known) or "a value is named `block.value`"
                 refuse("PP306", f"the layer has no value `{value}`", help=help)
-            found += known[value]
-        return tuple(found)
+            names += known[value]
+        return tuple(names)
 
     def origin(self, name: str) -> Origin:
         """Where a name of the program is from; what is computed again is from where it was computed first. Raises KeyError."""
@@ -121,8 +121,8 @@ class Layer:
             message = f"`{self._shown(wrong[0])}` cannot be drawn again: it is no activation that the layer is given"
             refuse("PP306", message, help="`regenerated` takes the masks that headers declare")
         thin = {(o.result.name, o.result.line): o.thin for o in operations(self.program)}
-        found = (k for k in kept(self.program) if k.name not in drawn)
-        return tuple(self._stored(k.name, k.dims, k.split, k.picks, thin.get((k.name, k.line), frozenset())) for k in found)
+        alive = (k for k in kept(self.program) if k.name not in drawn)
+        return tuple(self._stored(k.name, k.dims, k.split, k.picks, thin.get((k.name, k.line), frozenset())) for k in alive)
 
     def kept_for_weights(self, deferred: Collection[str] | None = None) -> tuple[Stored, ...]:
         """What is still needed when the gradients by inputs are done, and those by ``deferred`` weights are not: W in Zero Bubble.
@@ -134,14 +134,14 @@ class Layer:
         walked = operations(self.program, names)
         late = {id(o.result) for o in walked if o.during == "weights"}
         thin = {id(o.result): o.thin for o in walked}
-        found: dict[int, BlockValue] = {}
+        needed: dict[int, BlockValue] = {}
         for operation in walked:
             for value in map(storage, operation.reads if operation.during == "weights" else ()):
                 if (value.data or value.incoming) and id(value) not in late:
-                    found.setdefault(id(value), value)
+                    needed.setdefault(id(value), value)
         return tuple(
             self._stored(v.name, v.layout.dims, tuple(v.layout.split.items()), v.layout.picks, thin.get(id(v), frozenset()))
-            for v in sorted(found.values(), key=lambda v: v.line)
+            for v in sorted(needed.values(), key=lambda v: v.line)
         )
 
     def operands(self, apart: Collection[tuple[int, str]] = ()) -> frozenset[tuple[int, str]]:
@@ -152,7 +152,7 @@ class Layer:
         """
         wanted = [n for n in matrices(self.program) if (self.origin(n).number, self.origin(n).name) not in apart]
         alone: dict[int, bool] = {}
-        found: dict[int, BlockValue] = {}
+        operands: dict[int, BlockValue] = {}
         for one in reversed(operations(self.program, wanted)):
             if one.during == "forward":
                 break
@@ -160,9 +160,9 @@ class Layer:
             own = (one.product and one.during == "weights" and not one.again) or (one.op in _MOVES and alone.get(id(result), False))
             for value in map(storage, one.reads):
                 if value is not result:  # another name of it
-                    found[id(value)] = value
+                    operands[id(value)] = value
                     alone[id(value)] = own and alone.get(id(value), True)
-        named = (v for key, v in found.items() if alone[key] and v.name in self.origins and v.data and not (v.incoming or v.backward))
+        named = (v for key, v in operands.items() if alone[key] and v.name in self.origins and v.data and not (v.incoming or v.backward))
         return frozenset((self.origin(v.name).number, self.origin(v.name).name) for v in named)
 
     def weights(self) -> tuple[Stored, ...]:
@@ -234,11 +234,11 @@ class Layer:
         """Every collective, in the order in which a device enters it, with ``width`` bytes an element. Raises SizeError as :meth:`rows`."""
         every = self._degrees(degrees)
         thin = [o.picked for o in operations(self.program) if o.op in COLLECTIVES]
-        found = []
+        entered = []
         for sent, picked in zip(exchanges(self.program), thin, strict=True):
             elements = amount(sent.dims, sent.split, picked & set(sent.dims), sizes, every, load)
-            found.append(Exchange(kind=sent.kind, axes=sent.axes, bytes=width * elements, op=sent.op, phase=sent.phase))
-        return tuple(found)
+            entered.append(Exchange(kind=sent.kind, axes=sent.axes, bytes=width * elements, op=sent.op, phase=sent.phase))
+        return tuple(entered)
 
     def _degrees(self, degrees: Mapping[str, Amount]) -> dict[str, Amount]:
         return {a.name: a.degree for a in self.program.axes if a.degree is not None} | dict(degrees)

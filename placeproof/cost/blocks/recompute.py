@@ -111,8 +111,8 @@ class _Recomputation:
         while True:
             dropped = {id(self._held(n)) for n in chosen}
             read = self.late.union(*(self._sources(n) for n in chosen | rerun)) - chosen
-            held = {n: self._held(n) for n in read if n in self.makers}
-            more = {n for n, v in held.items() if v.data and (id(v.stored) not in kept - dropped or _through(v, dropped))}
+            values = {n: self._held(n) for n in read if n in self.makers}
+            more = {n for n, v in values.items() if v.data and (id(v.stored) not in kept - dropped or _through(v, dropped))}
             if not more:
                 return chosen
             chosen = chosen | more
@@ -162,13 +162,13 @@ class _Recomputation:
 
     def _spoken_of(self) -> set[str]:
         """What a `returns` names or has as its result, and what is freed already."""
-        found: set[str] = set()
+        names: set[str] = set()
         for i, line in enumerate(self.lines):
             if isinstance(line.stmt, Do):
-                found |= {value for _, value in line.stmt.call.options}
+                names |= {value for _, value in line.stmt.call.options}
                 if line.stmt.call.op == "free" or (i >= self.start and not _computes(line)):
-                    found |= set(_reads(line.stmt))
-        return found
+                    names |= set(_reads(line.stmt))
+        return names
 
     def _backward(self) -> Iterator[Stmt]:
         """Backward, in which each value is computed again before it is first read; one that is not read, as soon as it can be."""

@@ -134,13 +134,13 @@ def _exchange(sent: Sent, line: Line, program: Program) -> BlockExchange:
 @remembered
 def kept(program: Program) -> tuple[Kept, ...]:
     """What lives from forward to backward, in the order in which it is made. Raises InputError as :func:`exchanges` does."""
-    found: dict[int, BlockValue] = {}
+    alive: dict[int, BlockValue] = {}
     for line in lines(program):
         if line.backward and _computes(line):
             for value in (v.stored for v in line.reads):
                 if value.data and not value.backward:
-                    found.setdefault(id(value), value)
-    ordered = sorted(found.values(), key=lambda v: v.line)
+                    alive.setdefault(id(value), value)
+    ordered = sorted(alive.values(), key=lambda v: v.line)
     laid = ((v, *_laid(v.layout, program)) for v in ordered)
     return tuple(Kept(name=v.name, dims=dims, split=split, picks=v.layout.picks, line=v.line) for v, dims, split in laid)
 

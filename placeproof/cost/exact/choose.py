@@ -48,13 +48,13 @@ def chosen(profile: Profile, strategy: Strategy, wanted: tuple[str, ...] = ()) -
             problems.add("PP101", message, help="leave it out, or name an implementation of what the strategy has")
         elif not one.suits(strategy.schedule):
             problems.add("PP101", f"`{one.name}` does not run `{strategy.name}`: it is {one.title}", help=_said(one))
-    found: list[Implementation] = list(named)
+    picked: list[Implementation] = list(named)
     for part in parts:
-        if any(part in one.of for one in found) or (part == "tp" and "sp" in parts):
+        if any(part in one.of for one in picked) or (part == "tp" and "sp" in parts):
             continue
         usual = profile.usual(part, strategy.schedule)
         if usual is not None:
-            found.append(usual)
+            picked.append(usual)
         elif part not in ("accumulate", "checkpoint"):
             known = sorted({name for one in profile.implementations for name in one.of})
             message = f"profile `{profile.name}` does not say how `{part}` is implemented"
@@ -64,10 +64,10 @@ def chosen(profile: Profile, strategy: Strategy, wanted: tuple[str, ...] = ()) -
             elsewhere = [f"`{name}`" for name in names() if any(part in one.of for one in read_profile(name).implementations)]
             others = others or [f"it knows {', '.join(known)}"] + ([f"known in profile {', '.join(elsewhere)}"] if elsewhere else [])
             problems.add("PP101", message, help="; ".join(dict.fromkeys(others)))
-    for one in found:
+    for one in picked:
         _check_sets(strategy, one, profile, problems)
     problems.raise_if_any()
-    return tuple(sorted({one.name: one for one in found}.values(), key=lambda one: bool(one.plan)))
+    return tuple(sorted({one.name: one for one in picked}.values(), key=lambda one: bool(one.plan)))
 
 
 #: Fields of a schedule by the options of strategies that set them, where these have another name.
@@ -77,8 +77,8 @@ _OPTION_OF = {"in_flight": "schedule", "reshard": "reshard_after_forward"}
 def _said(one: Implementation) -> str:
     """What a strategy says that this implementation runs."""
     values = {"number": "2", **{word: word for word in ("true", "false")}}
-    said = [f"{_OPTION_OF.get(field, field)}={values.get(value, value)}" for field, value in one.when.items()]
-    return f"`{one.name}` runs {one.of[0]}({', '.join(said)})" if said else f"`{one.name}` runs {' and '.join(one.of)}"
+    settings = [f"{_OPTION_OF.get(field, field)}={values.get(value, value)}" for field, value in one.when.items()]
+    return f"`{one.name}` runs {one.of[0]}({', '.join(settings)})" if settings else f"`{one.name}` runs {' and '.join(one.of)}"
 
 
 def _check_sets(strategy: Strategy, one: Implementation, profile: Profile, problems: Problems) -> None:
@@ -142,25 +142,25 @@ def explained(
     """
     from placeproof.cost.exact.predict import predict
 
-    def told(now: tuple[Implementation, ...]) -> Predicted:
+    def predicted(now: tuple[Implementation, ...]) -> Predicted:
         return predict(strategy, now, shapes, mesh, rank=rank, options=options)
 
     now = tuple(_ideal(one) for one in implementations)
     if implementations and implementations[0].system:
         together = tuple(one.name for one in now)  # what a system is measured with says nothing of the ideal
         now = tuple(replace(one, beside=together) for one in now)
-        ideal, last = predict(strategy, now, shapes, mesh, rank=rank, options=_typed(options)), told(implementations)
+        ideal, last = predict(strategy, now, shapes, mesh, rank=rank, options=_typed(options)), predicted(implementations)
         every = {name: text for one in implementations for name, text in one.differences.items()}
         return ideal, (_change(", ".join(every), "\n".join(every.values()), ideal, last),), last
-    ideal = before = told(now)
+    ideal = before = predicted(now)
     changes = []
     for position, one in enumerate(implementations):
         for name, text in _ordered(one):
             now = (*now[:position], _with(now[position], one, name), *now[position + 1 :])
-            after = told(now)
+            after = predicted(now)
             changes.append(_change(name, text, before, after))
             before = after
-    return ideal, tuple(changes), told(implementations)
+    return ideal, tuple(changes), predicted(implementations)
 
 
 def _ideal(one: Implementation) -> Implementation:
@@ -212,7 +212,7 @@ def _change(name: str, text: str, before: Predicted, after: Predicted) -> Change
 
 
 def _by_kind(exchanges: tuple[Exchange, ...]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    bytes_by_kind: Counter[str] = Counter()
     for one in exchanges:
-        found[one.kind] += one.bytes
-    return found
+        bytes_by_kind[one.kind] += one.bytes
+    return bytes_by_kind

@@ -41,22 +41,22 @@ def own(cut: str, shapes: Sequence[Shape], parts: int, part: int) -> int:
 
 def dealt(shapes: Sequence[Shape], parts: int) -> list[int]:
     """Who gets which whole tensor: the largest first, each to the device that has least so far, the first of several."""
-    owners, held = [0] * len(shapes), [0] * parts
+    owners, elements = [0] * len(shapes), [0] * parts
     for index in sorted(range(len(shapes)), key=lambda i: -prod(shapes[i])):
-        owners[index] = min(range(parts), key=held.__getitem__)
-        held[owners[index]] += prod(shapes[index])
+        owners[index] = min(range(parts), key=elements.__getitem__)
+        elements[owners[index]] += prod(shapes[index])
     return owners
 
 
 def buckets(weights: Sequence[Weight], size: Callable[[Weight], int], first: int, rest: int) -> list[list[Weight]]:
     """Weights in the order in which they come, each bucket closed as soon as it holds its limit, in bytes."""
-    found: list[list[Weight]] = []
+    groups: list[list[Weight]] = []
     filled, limit = 0, first
     for weight in weights:
-        if not found or filled >= limit:
-            limit = first if not found else rest
-            found.append([])
+        if not groups or filled >= limit:
+            limit = first if not groups else rest
+            groups.append([])
             filled = 0
-        found[-1].append(weight)
+        groups[-1].append(weight)
         filled += size(weight)
-    return found
+    return groups

@@ -117,11 +117,11 @@ def _flat(job: _Job) -> SystemPrediction:
     uses = walked(setting).uses
     reduced = "reduce_scatter" if name.endswith("owners") else "all_reduce"
     whole = once(uses, parameters=False, op=reduced)
-    found = list(_gradients(job, whole))
-    found += _flags(job)
+    sent = list(_gradients(job, whole))
+    sent += _flags(job)
     if gathered := once(uses, parameters=True, op="all_gather"):
-        found.append(job.call("all_gather", up(_elements(gathered), ALIGNED * job.devices), "update"))
-    return SystemPrediction(exchanges=tuple(found), memory=_flat_memory(job), strategies={name: setting.strategy})
+        sent.append(job.call("all_gather", up(_elements(gathered), ALIGNED * job.devices), "update"))
+    return SystemPrediction(exchanges=tuple(sent), memory=_flat_memory(job), strategies={name: setting.strategy})
 
 
 def _elements(weights: Iterable[Weight]) -> int:
@@ -209,14 +209,14 @@ def _stage3(job: _Job) -> SystemPrediction:
     gathered = Counter(w.name for u in uses if u.parameters and u.phase != "update" for w in u.weights)
     if gathered != Counter(name for _, names in seen.calls for name in names):
         raise ValueError("the coordinator gathers other weights than the proved program")
-    found = [job.call("all_gather", _cut(job, (sizes[n] for n in names)), phase) for phase, names in seen.calls]
+    sent = [job.call("all_gather", _cut(job, (sizes[n] for n in names)), phase) for phase, names in seen.calls]
     scattered = {w.name for w in once(uses, parameters=False, op="reduce_scatter")}
     for bucket in filled((w for w in job.by_readiness if w.name in scattered), job.number("reduce_bucket_size")):
-        found.append(job.call("reduce_scatter", _cut(job, (w.elements for w in bucket)), "backward", op="sum"))
-    found += _flags(job)
+        sent.append(job.call("reduce_scatter", _cut(job, (w.elements for w in bucket)), "backward", op="sum"))
+    sent += _flags(job)
     back = once([u for u in uses if u.phase == "update"], parameters=True, op="all_gather")
-    found += [job.call("all_gather", _cut(job, [w.elements]), "update") for w in back]
-    return SystemPrediction(exchanges=tuple(found), memory=_stage3_memory(job, whole), strategies=strategies)
+    sent += [job.call("all_gather", _cut(job, [w.elements]), "update") for w in back]
+    return SystemPrediction(exchanges=tuple(sent), memory=_stage3_memory(job, whole), strategies=strategies)
 
 
 def _cut(job: _Job, sizes: Iterable[int]) -> int:
@@ -245,9 +245,9 @@ def _of(shapes: Shapes, weights: set[str], root: set[str]) -> Shapes:
     """Some weights alone: those of ``root`` are the root's, where it has any; the others stay in their units."""
 
     def unit(one: Unit) -> Unit:
-        here = root if root and one is shapes.units[0] else weights - root
-        held = shapes.weights if here is root else one.weights
-        return replace(one, weights=tuple(w for w in held if w.name in here))
+        names = root if root and one is shapes.units[0] else weights - root
+        choices = shapes.weights if names is root else one.weights
+        return replace(one, weights=tuple(w for w in choices if w.name in names))
 
     units = [unit(one) for one in shapes.units]
     if root and (moved := tuple(w for w in shapes.units[0].weights if w.name in weights - root)):

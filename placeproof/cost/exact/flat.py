@@ -15,37 +15,37 @@ def up(number: int, divisor: int) -> int:
 
 def filled(weights: Iterable[Weight], limit: int) -> list[list[Weight]]:
     """Buckets of at most ``limit`` elements, in order; a weight that has more is one by itself."""
-    found: list[list[Weight]] = []
-    held = 0
+    buckets: list[list[Weight]] = []
+    elements = 0
     for weight in weights:
-        if not found or held + weight.elements > limit:
-            found.append([])
-            held = 0
-        found[-1].append(weight)
-        held += weight.elements
-    return found
+        if not buckets or elements + weight.elements > limit:
+            buckets.append([])
+            elements = 0
+        buckets[-1].append(weight)
+        elements += weight.elements
+    return buckets
 
 
 def passed(sizes: Iterable[int], limit: int) -> list[int]:
     """Elements of buckets that are closed as soon as they have more than ``limit``."""
-    found: list[int] = []
+    buckets: list[int] = []
     open_ = False
     for size in sizes:
-        found[-1:] = [found[-1] + size] if open_ else [*found[-1:], size]
-        open_ = found[-1] <= limit
-    return found
+        buckets[-1:] = [buckets[-1] + size] if open_ else [*buckets[-1:], size]
+        open_ = buckets[-1] <= limit
+    return buckets
 
 
 def slices(start: int, elements: int, part: int) -> list[tuple[int, int]]:
     """The parts of ``part`` elements that ``elements`` of a flat tensor lie in, from ``start`` on: (owner, elements of it)."""
-    found = []
+    parts = []
     at, end = start, start + elements
     while at < end:
         owner = at // part
         stop = min(end, (owner + 1) * part)
-        found.append((owner, stop - at))
+        parts.append((owner, stop - at))
         at = stop
-    return found
+    return parts
 
 
 def buffers(shapes: Sequence[tuple[int, ...]], limit: int | None, parts: int, *, aligned: bool, even: int) -> list[int]:

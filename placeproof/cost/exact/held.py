@@ -20,14 +20,14 @@ def allocated(setting: Setting) -> dict[str, int]:
     units = _units(setting)
     kinds, counts = OPTIMIZERS[str(setting.options.get("optimizer") or "adamw")]
     width = setting.widths.kept
-    found = {
+    storages = {
         "parameters": width * _stored(setting, PARAMETERS, units),
         "gradients": width * (_stored(setting, GRADIENTS, units) + _whole(setting, units)),
         "optimizer": width * kinds * _elements(setting, OPTIMIZER, units) + counts * _tensors(setting, units),
     }
     if setting.stage_axis is None and not setting.strategy.schedule.recompute and setting.knows_blocks:
-        found["activations"] = _activations(setting)
-    return found
+        storages["activations"] = _activations(setting)
+    return storages
 
 
 def held(setting: Setting) -> dict[str, int]:

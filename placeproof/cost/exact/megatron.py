@@ -68,12 +68,12 @@ def predict_step(shapes: Shapes, mesh: Mapping[str, int], options: Mapping[str, 
     setting = _setting(names, shapes, mesh, given)
     walk = walked(setting)
     sizes = _buckets(walk, setting, given)
-    found = [*walk.found, *_norms(walk, given), *_states(walk, setting, given, sizes)]
-    held = {
+    sent = [*walk.found, *_norms(walk, given), *_states(walk, setting, given, sizes)]
+    memory = {
         "parameters": setting.widths.kept * sum(prod(walk.local(w)) for w in shapes.weights),
         "gradients": _width(given) * sum(sizes),
     }
-    return SystemPrediction(exchanges=tuple(found), memory=held, strategies={"*".join(names): setting.strategy})
+    return SystemPrediction(exchanges=tuple(sent), memory=memory, strategies={"*".join(names): setting.strategy})
 
 
 def implementations(mesh: Mapping[str, int], options: Mapping[str, Value]) -> tuple[str, ...]:

@@ -35,16 +35,16 @@ def modules(shapes: Shapes, by_use: Sequence[Weight]) -> tuple[Module, list[Modu
 
 
 def _grouped(weights: Sequence[Weight]) -> list[Module]:
-    found: dict[str, list[str]] = {}
+    modules: dict[str, list[str]] = {}
     for weight in weights:
-        found.setdefault(weight.name.rpartition(".")[0], []).append(weight.name)
-    return [tuple(names) for name, names in found.items() if name]
+        modules.setdefault(weight.name.rpartition(".")[0], []).append(weight.name)
+    return [tuple(names) for name, names in modules.items() if name]
 
 
 def _of(unit: Unit, weights: Sequence[Weight]) -> list[Module]:
     """A unit's modules; itself first."""
-    found = _grouped(weights)
-    if not found or found[0][0].rpartition(".")[0] == unit.name:
-        return found or [_NONE]
-    passes = [[module, _NONE] if module[0].endswith("_norm.weight") else [module] for module in found]
+    modules = _grouped(weights)
+    if not modules or modules[0][0].rpartition(".")[0] == unit.name:
+        return modules or [_NONE]
+    passes = [[module, _NONE] if module[0].endswith("_norm.weight") else [module] for module in modules]
     return [_NONE, *(module for some in passes for module in some)]

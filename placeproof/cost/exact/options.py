@@ -62,13 +62,13 @@ class Option:
 
 def amounts(value: Value) -> tuple[tuple[str, int], ...] | None:
     """Elements by their type, as `float32:178,int64:7` says them; a number by itself counts float32. None where it says none."""
-    found = []
+    counts = []
     for text in str(value).split(","):
         kind, colon, number = text.strip().rpartition(":")
         if not (number.isdecimal() and number.isascii()) or (kind not in BUFFER_TYPES if colon else kind):
             return None
-        found.append((kind or "float32", int(number)))
-    return tuple(found)
+        counts.append((kind or "float32", int(number)))
+    return tuple(counts)
 
 
 _WIDTHS = ("float32", "float64", "bfloat16", "float16")

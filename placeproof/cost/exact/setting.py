@@ -81,11 +81,11 @@ class Setting:
     @cached_property
     def at(self) -> dict[str, int]:
         """The device's coordinates."""
-        found: dict[str, int] = {}
+        coordinates: dict[str, int] = {}
         left = self.rank
         for axis in reversed(tuple(self.mesh)):
-            left, found[axis] = divmod(left, self.mesh[axis])
-        return found
+            left, coordinates[axis] = divmod(left, self.mesh[axis])
+        return coordinates
 
     @cached_property
     def states(self) -> Implementation:
@@ -137,20 +137,20 @@ class Setting:
     @cached_property
     def buffers(self) -> tuple[int, ...]:
         """Bytes of the model's buffers, of each element type together."""
-        said = self.options.get("buffer")
-        found: dict[str, int] = {}
-        for kind, count in (self.shapes.buffers or ()) if said is None else amounts(said) or ():
+        option = self.options.get("buffer")
+        sizes: dict[str, int] = {}
+        for kind, count in (self.shapes.buffers or ()) if option is None else amounts(option) or ():
             of = str(self.options.get("dtype") or "float32") if kind == "dtype" else kind
-            found[of] = found.get(of, 0) + count * BUFFER_TYPES[of]
-        return tuple(size for size in found.values() if size)
+            sizes[of] = sizes.get(of, 0) + count * BUFFER_TYPES[of]
+        return tuple(size for size in sizes.values() if size)
 
     # Stages of a pipeline.
 
     @cached_property
     def folds(self) -> bool:
         """Whether the second half of the stages runs back, so that a device has one from either end."""
-        said = self.strategy.schedule.in_flight
-        return any(i.order == "fold" for i in self.implementations) or (said is not None and load(said).layout is Layout.VEE)
+        schedule = self.strategy.schedule.in_flight
+        return any(i.order == "fold" for i in self.implementations) or (schedule is not None and load(schedule).layout is Layout.VEE)
 
     @cached_property
     def stages(self) -> int:
@@ -165,10 +165,10 @@ class Setting:
         """The stages of this device, in order."""
         if self.stage_axis is None:
             return (0,)
-        devices, here = self.mesh[self.stage_axis], self.at[self.stage_axis]
+        devices, device = self.mesh[self.stage_axis], self.at[self.stage_axis]
         if self.folds:
-            return tuple(sorted({here, self.stages - 1 - here}))
-        return tuple(range(here, self.stages, devices))
+            return tuple(sorted({device, self.stages - 1 - device}))
+        return tuple(range(device, self.stages, devices))
 
     def holder(self, stage: int) -> int:
         """The coordinate along the stage axis of the device that has a stage."""
@@ -191,19 +191,19 @@ class Setting:
         if self.stages == 1:
             return (root, *mine)
         begin, end = self.shapes.ends
-        here = {*(begin if stage == 0 else ()), *(end if stage == self.stages - 1 else ())}
-        weights = tuple(w for w in root.weights if w.name in here)
+        names = {*(begin if stage == 0 else ()), *(end if stage == self.stages - 1 else ())}
+        weights = tuple(w for w in root.weights if w.name in names)
         return (Unit(name=root.name, weights=weights, blocks=root.blocks), *mine)
 
 
 def degrees(strategy: Strategy, mesh: Mapping[str, int]) -> dict[str, int]:
     """Degrees by axis, and by factor of each axis with sub-groups, whose size is 1 where it has no number."""
-    found = dict(mesh)
+    numbers = dict(mesh)
     for axis in strategy.axes:
         if axis.inner is not None:
             inner = axis.inner if isinstance(axis.inner, int) else 1
-            found |= {axis.inner_name: inner, axis.outer_name: mesh[axis.name] // inner}
-    return found
+            numbers |= {axis.inner_name: inner, axis.outer_name: mesh[axis.name] // inner}
+    return numbers
 
 
 def settled(system: str, defaults: Mapping[str, Value], options: Mapping[str, Value]) -> dict[str, Value]:
@@ -291,15 +291,15 @@ def _check_schedule(setting: Setting, problems: Problems) -> None:
 
 def _check_microbatches(setting: Setting, problems: Problems) -> None:
     walks = any(isinstance(s, For) and s.domain == "microbatches" for s in statements(setting.program.body))
-    said, given = setting.program.count("microbatches"), setting.options.get("microbatches")
-    if walks and said is None and not given:
+    count, given = setting.program.count("microbatches"), setting.options.get("microbatches")
+    if walks and count is None and not given:
         help_ = "say it in the strategy, `accumulate(4)` or `pp(4, microbatches=8)`, or `--option microbatches=8`"
         problems.add("PP203", "exact bytes need the number of micro-batches", help=help_)
     elif given and not walks:
         message = f"`{setting.strategy.name}` has no micro-batches"
         problems.add("PP104", message, help=f"leave `microbatches` out, or `{setting.strategy.name} * accumulate({given})`")
-    elif given and said not in (None, given):
-        problems.add("PP104", f"the strategy has {said} micro-batches, and `microbatches` is {given}", help="say it once")
+    elif given and count not in (None, given):
+        problems.add("PP104", f"the strategy has {count} micro-batches, and `microbatches` is {given}", help="say it once")
 
 
 def _needed(setting: Setting) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def walked(setting: Setting) -> Uses:
 
 def once(uses: list[Use], *, parameters: bool, op: str) -> tuple[Weight, ...]:
     """The weights that collectives of this operation are about, in order. Raises ValueError where one occurs twice."""
-    found = tuple(w for use in uses if use.parameters is parameters and use.op == op for w in use.weights)
-    if len({w.name for w in found}) < len(found):
+    weights = tuple(w for use in uses if use.parameters is parameters and use.op == op for w in use.weights)
+    if len({w.name for w in weights}) < len(weights):
         raise ValueError(f"{op} is about some weights more than once")
-    return found
+    return weights

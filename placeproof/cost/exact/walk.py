@@ -99,8 +99,8 @@ class Walk:
         return self.events[id(call)]
 
     def _taken(self, stmt: If, where: _Where) -> bool:
-        here = where.stage if stmt.axis == self.setting.stage_axis else self.setting.at[stmt.axis]
-        return bool(COMPARE[stmt.op](here, self._number(stmt.bound)))
+        rank = where.stage if stmt.axis == self.setting.stage_axis else self.setting.at[stmt.axis]
+        return bool(COMPARE[stmt.op](rank, self._number(stmt.bound)))
 
     def _number(self, expr: Expr) -> int:
         match expr:
@@ -279,8 +279,8 @@ class Walk:
 
 def _factors(setting: Setting, axes: Iterable[str]) -> set[str]:
     """Axes and, of those with sub-groups, both factors."""
-    found = set(axes)
+    factors = set(axes)
     for axis in setting.strategy.axes:
-        if axis.name in found and axis.inner is not None:
-            found |= {axis.outer_name, axis.inner_name}
-    return found
+        if axis.name in factors and axis.inner is not None:
+            factors |= {axis.outer_name, axis.inner_name}
+    return factors

@@ -51,8 +51,8 @@ def require_fit(d: ModelDerivation, values: Mapping[str, Fraction]) -> None:
     _layers(d, degrees, known, problems)
     if d.linked.pipeline is not None:
         count = int(known["m"]) if "m" in known else None
-        said = needed(load(d.schedule), degrees.get(d.linked.pipeline), count, d.chunks)
-        problems.found += [p for p in said if p not in problems.found]
+        missing = needed(load(d.schedule), degrees.get(d.linked.pipeline), count, d.chunks)
+        problems.found += [p for p in missing if p not in problems.found]
     problems.raise_if_any()
 
 
@@ -80,8 +80,8 @@ def _splits(d: ModelDerivation) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _degree(d: ModelDerivation, axis: Axis, known: Mapping[str, Fraction]) -> int | None:
-    found = d.at.degrees[axis.name]
-    value = found if isinstance(found, int) else known.get(str(found))
+    degree = d.at.degrees[axis.name]
+    value = degree if isinstance(degree, int) else known.get(str(degree))
     return None if value is None else int(value)
 
 

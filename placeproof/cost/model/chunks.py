@@ -73,8 +73,8 @@ class PipelineFlow:
     @property
     def fixed(self) -> int | None:
         """Micro-batches of a step, where it says how many. Each copy has its part of them."""
-        said = self.linked.step.count("microbatches")
-        return None if said is None else said * self.copies
+        count = self.linked.step.count("microbatches")
+        return None if count is None else count * self.copies
 
     def stages(self, parts: Sequence[DeviceSegment], times: Mapping[str, Amount], layers: Sequence[int] | None) -> tuple[Stage, ...]:
         """What each device has: several stages of the model, where the schedule gives it several.
@@ -85,9 +85,9 @@ class PipelineFlow:
         if self.depth is None or self.depth == 1 or (layout is Layout.LOOP and self.chunks == 1):
             return stages(parts, times, self.depth, layers)
         if isinstance(self.depth, int):
-            found = stages(parts, times, self.schedule.depth(self.depth, self.chunks), layers)
+            by_depth = stages(parts, times, self.schedule.depth(self.depth, self.chunks), layers)
             devices = self.schedule.stages(self.depth, self.chunks)
-            together = (_together(d, {i: found[i] for i in own}, self.copies, d == self.depth - 1) for d, own in enumerate(devices))
+            together = (_together(d, {i: by_depth[i] for i in own}, self.copies, d == self.depth - 1) for d, own in enumerate(devices))
             few = self.depth * self._ordered * self.chunks <= MOST
             return tuple(stage if few else replace(stage, runs={}) for stage in together)
         three = stages(parts, times, self.depth, layers)
@@ -98,8 +98,8 @@ class PipelineFlow:
         if layout is Layout.BOTH:
             return ends, replace(between, copies=2), replace(ends, name=last.name, index=None, end=True)
         repeated = {part.name for part, _ in between.held}
-        held = tuple((p, n if p.name in repeated else times[p.name]) for p, n in ends.held)
-        return replace(ends, held=held, copies=1), between, replace(between, name=last.name, end=True)
+        members = tuple((p, n if p.name in repeated else times[p.name]) for p, n in ends.held)
+        return replace(ends, held=members, copies=1), between, replace(between, name=last.name, end=True)
 
     def at_once(self, stage: Stage, alike: Sequence[int]) -> tuple[Moment, ...]:
         """What a device keeps at the moments at which it can be most: of each of its runs of layers, the micro-batches of which it keeps
@@ -199,6 +199,6 @@ def _together(device: int, own: Mapping[int, Stage], copies: int, end: bool) -> 
     for part, times in (pair for stage in own.values() for pair in stage.held):
         _, before = counts.get(part.name, (part, 0))
         counts[part.name] = (part, before + times)
-    held = tuple((part, n if copies == 1 else sympy.sympify(n) / copies) for part, n in counts.values())
+    members = tuple((part, n if copies == 1 else sympy.sympify(n) / copies) for part, n in counts.values())
     first, last = any(s.first for s in own.values()), any(s.last for s in own.values())
-    return Stage(name=f"stage {device}", index=device, held=held, first=first, last=last, end=end, copies=copies, runs=own)
+    return Stage(name=f"stage {device}", index=device, held=members, first=first, last=last, end=end, copies=copies, runs=own)

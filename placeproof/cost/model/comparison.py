@@ -43,7 +43,7 @@ class Member:
 
         cost, degrees = self.fullest, self.d.at.degrees
         replicas = [degrees[a.name] for a in self.d.linked.axes if a.splits.batch]
-        found = {
+        forms = {
             "devices": sympy.Mul(*degrees.values()),
             "sequences": sympy.Mul(symbol("b"), self.d.batches, *replicas),
             "parameters": sympy.Add(*cost.parameters.values()),
@@ -51,7 +51,7 @@ class Member:
             **{key: getattr(cost, key) for key in ("model_states", "activations", "peak", "host")},
             **{f"traffic.{axes}": n for axes, n in cost.traffic().items()},
         }
-        return {key: tidy(sympy.sympify(expr)) for key, expr in found.items()}
+        return {key: tidy(sympy.sympify(expr)) for key, expr in forms.items()}
 
     def value(self, key: str) -> Fraction | None:
         """The number of a figure, 0 for traffic over axes that the strategy does not have; None while a symbol is not set."""
@@ -76,8 +76,8 @@ class ModelComparison:
     def keys(self) -> tuple[str, ...]:
         """Every figure that one of them has, traffic behind memory; host memory where one of them uses it."""
         sent = dict.fromkeys(key for m in self.members for key in m.figures if key.startswith("traffic."))
-        told = [key for key in FIGURES[:-1] if key != "host" or any(m.figures[key] != 0 for m in self.members)]
-        return (*told, *sent, FIGURES[-1])
+        shown = [key for key in FIGURES[:-1] if key != "host" or any(m.figures[key] != 0 for m in self.members)]
+        return (*shown, *sent, FIGURES[-1])
 
     def ratio(self, member: Member, key: str) -> Fraction | None:
         """A figure over that of the first strategy, where both are numbers."""

@@ -139,11 +139,11 @@ class StageCost:
 
     def traffic(self) -> dict[str, sympy.Expr]:
         """Bytes sent in a step by the axes of the group."""
-        found: dict[str, sympy.Expr] = {}
+        sums: dict[str, sympy.Expr] = {}
         for one in self.sent:
             name = "*".join(one.axes)
-            found[name] = found.get(name, 0) + one.total
-        return found
+            sums[name] = sums.get(name, 0) + one.total
+        return sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,18 +169,18 @@ class ModelDerivation:
     @cached_property
     def forms(self) -> dict[str, sympy.Expr]:
         """Every closed form by its dotted key: ``stage 0.peak``, ``stage 0.traffic.tp``, ``stage 0.flops.forward``."""
-        found: dict[str, sympy.Expr] = {}
+        forms: dict[str, sympy.Expr] = {}
         for cost in self.costs:
             name = cost.stage.name
-            found |= {f"{name}.parameters.{group}": n for group, n in cost.parameters.items()}
-            found |= {f"{name}.{state}": n for state, n in cost.states.items()}
-            found |= {
+            forms |= {f"{name}.parameters.{group}": n for group, n in cost.parameters.items()}
+            forms |= {f"{name}.{state}": n for state, n in cost.states.items()}
+            forms |= {
                 f"{name}.{key}": getattr(cost, key)
                 for key in ("model_states", "activations", "transient", "working", "peak", "host", "host_asked")
             }
-            found |= {f"{name}.traffic.{axes}": n for axes, n in cost.traffic().items()}
-            found |= {f"{name}.flops.{key}": getattr(cost.flops, key) for key in ("forward", "again", "inputs", "weights")}
-        return found
+            forms |= {f"{name}.traffic.{axes}": n for axes, n in cost.traffic().items()}
+            forms |= {f"{name}.flops.{key}": getattr(cost.flops, key) for key in ("forward", "again", "inputs", "weights")}
+        return forms
 
     def value(self, expr: Amount, values: Mapping[str, Fraction] | None = None) -> Fraction | None:
         """The exact number that a formula has here, or None while one of its symbols is unset. ``values`` are set besides."""
@@ -231,15 +231,15 @@ def derive_linked(linked: Linked, *, widths: Mapping[str, int] = WIDTHS, fp8: bo
     """
     _require_known_groups(linked)
     words("+".join(linked.recompute))
-    step, held, at = StepCosts(linked), parts(linked), _at(linked, widths, fp8)
+    step, segments, at = StepCosts(linked), parts(linked), _at(linked, widths, fp8)
     depth = None if linked.stages is None else at.degrees[linked.stages.name]
     flow = PipelineFlow(linked=linked, depth=depth)
     times = {s.name: s.times.at({n: symbol(n) for n in s.times.names}) for s in linked.stack}
     if isinstance(depth, int):  # stages are told one by one
         times |= {s.name: s.times.at(linked.values) for s in linked.stack if set(s.times.names) <= set(linked.values)}
-    found = flow.stages(held, times, linked.layers)
-    require_something(found)
-    layer = next((p for p in held if p.repeats), None)
+    stages = flow.stages(segments, times, linked.layers)
+    require_something(stages)
+    layer = next((p for p in segments if p.repeats), None)
     values = {name: Fraction(n) for name, n in linked.values.items()}
     return ModelDerivation(
         linked=linked,
@@ -247,8 +247,8 @@ def derive_linked(linked: Linked, *, widths: Mapping[str, int] = WIDTHS, fp8: bo
         schedule=flow.name,
         chunks=flow.chunks,
         batches=flow.batches,
-        parts=held,
-        costs=tuple(_cost(stage, step, at, flow, layer) for stage in found),
+        parts=segments,
+        costs=tuple(_cost(stage, step, at, flow, layer) for stage in stages),
         values=values | ({"m": Fraction(flow.batches)} if flow.fixed else {}),
         at=at,
         step=step,
@@ -298,9 +298,9 @@ def _cost(stage: Stage, step: StepCosts, at: Sizing, flow: PipelineFlow, layer: 
 def _run(stage: Stage, at: Sizing) -> RunCost:
     import sympy
 
-    held = tuple(_held(stage, at))
+    tensors = tuple(_held(stage, at))
     late = sympy.Add(*(n * sum(r.bytes for r in p.bytes(p.layer.kept_for_weights(), at)) for p, n in stage.held))
-    return RunCost(kept=_bytes(h for h in held if not h.host), host=_bytes(h for h in held if h.host), late=late)
+    return RunCost(kept=_bytes(h for h in tensors if not h.host), host=_bytes(h for h in tensors if h.host), late=late)
 
 
 def _held(stage: Stage, at: Sizing) -> Iterator[KeptTensor]:
@@ -313,10 +313,10 @@ def _held(stage: Stage, at: Sizing) -> Iterator[KeptTensor]:
             yield KeptTensor(part=part.name, row=row, times=sympy.sympify(times), host=host)
 
 
-def _bytes(held: Iterable[KeptTensor]) -> sympy.Expr:
+def _bytes(tensors: Iterable[KeptTensor]) -> sympy.Expr:
     import sympy
 
-    return sympy.Add(*(h.bytes for h in held))
+    return sympy.Add(*(h.bytes for h in tensors))
 
 
 def gathered(shares: Sequence[ParameterShare]) -> sympy.Expr:
@@ -335,7 +335,7 @@ def _parameters(stage: Stage, at: Sizing) -> dict[str, sympy.Expr]:
     """Elements of one device by group."""
     import sympy
 
-    found: dict[str, sympy.Expr] = {}
+    elements: dict[str, sympy.Expr] = {}
     seen: set[str] = set()
     for part, times in stage.held:
         rows = part.bytes(tuple(w for _, w in part.weights), at)
@@ -343,8 +343,8 @@ def _parameters(stage: Stage, at: Sizing) -> dict[str, sympy.Expr]:
             if weight.name in seen:  # a table that the stage has for both of its ends
                 continue
             seen |= {weight.name} & set(part.shared)
-            found[group] = found.get(group, sympy.Integer(0)) + stage.copies * times * row.elements
-    return {g: found[g] for g in GROUPS if g in found}
+            elements[group] = elements.get(group, sympy.Integer(0)) + stage.copies * times * row.elements
+    return {g: elements[g] for g in GROUPS if g in elements}
 
 
 def _flops(stage: Stage, at: Sizing) -> Work:

@@ -48,14 +48,14 @@ def _uneven(cost: StageCost, d: ModelDerivation, step: StepCosts) -> StageCost:
     shares = _shares(cost, d, step)
     even = set(synchronised(cost.stage, _shares(cost, d, d.step), d.linked))
 
-    def held(key: str) -> sympy.Expr:
+    def formula(key: str) -> sympy.Expr:
         return sympy.Add(*(s.of(s.costs.memory[key]) for s in shares))
 
     return replace(
         cost,
-        states={state: held(state) for state in MODEL_STATES},
+        states={state: formula(state) for state in MODEL_STATES},
         transient=gathered(shares),
-        offloaded=held("host"),
+        offloaded=formula("host"),
         sent=(*(one for one in cost.sent if one not in even), *synchronised(cost.stage, shares, d.linked)),
     )
 

@@ -62,8 +62,8 @@ class DeviceSegment:
     def kept(self) -> tuple[Stored, ...]:
         """What lives from forward to backward, checkpoints in the parts that one device has of them."""
         over = self.checkpoints.over
-        found = self.layer.kept(self.drawn)
-        return tuple(replace(s, split=_split(s.split, over)) if over and self.is_checkpoint(s) else s for s in found)
+        alive = self.layer.kept(self.drawn)
+        return tuple(replace(s, split=_split(s.split, over)) if over and self.is_checkpoint(s) else s for s in alive)
 
     def is_checkpoint(self, stored: Stored) -> bool:
         """Whether a tensor is an input of the layer."""
@@ -97,12 +97,12 @@ class DeviceSegment:
     def elements_of(self, group: Callable[[str], bool], at: Sizing) -> dict[tuple[str, str], Amount]:
         """Elements of its weights whose groups fulfil a condition, by the names of block and weight; a block that comes twice counts
         twice."""
-        found: dict[tuple[str, str], Amount] = {}
+        elements: dict[tuple[str, str], Amount] = {}
         own = tuple(w for g, w in self.weights if group(g))
         for row in self.bytes(own, at):
             key = row.stored.block, row.stored.name
-            found[key] = found.get(key, 0) + row.elements
-        return found
+            elements[key] = elements.get(key, 0) + row.elements
+        return elements
 
     def flops(self, at: Sizing) -> Work:
         """Floating-point operations of one repetition."""
@@ -148,8 +148,8 @@ class DeviceSegment:
 
 def _split(split: Splits, over: tuple[str, ...]) -> Splits:
     """With tokens split over more axes."""
-    found = dict(split)
-    return tuple({**found, "tokens": (*found.get("tokens", ()), *over)}.items())
+    dims = dict(split)
+    return tuple({**dims, "tokens": (*dims.get("tokens", ()), *over)}.items())
 
 
 def _key(stored: Stored) -> tuple[int, str]:
@@ -213,7 +213,7 @@ def _checkpoints(linked: Linked) -> Checkpoints:
 def _part_of(segment: Segment, linked: Linked, shared: tuple[str, ...], checkpoints: Checkpoints) -> DeviceSegment:
     plain = layer([b.program for b in segment.blocks], segment.name)
     again, drawn = recomputed(plain, segment, linked.recompute)
-    found = DeviceSegment(
+    made = DeviceSegment(
         name=segment.name, times=segment.times, blocks=segment.blocks, plain=plain, layer=again, drawn=drawn, shared=shared
     )
-    return replace(found, ring=linked.ring, checkpoints=checkpoints if found.repeats else Checkpoints())
+    return replace(made, ring=linked.ring, checkpoints=checkpoints if made.repeats else Checkpoints())

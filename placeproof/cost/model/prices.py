@@ -119,16 +119,16 @@ class Exact:
     @property
     def devices(self) -> int:
         """All devices of the mesh."""
-        found = 1
+        product = 1
         for n in self.mesh.values():
-            found *= n
-        return found
+            product *= n
+        return product
 
     def amount(self, expr: Amount) -> Fraction:
         """The number that an amount comes to."""
-        found = self.d.value(expr, self.values)
-        assert found is not None, f"all symbols are set: {expr}"
-        return found
+        value = self.d.value(expr, self.values)
+        assert value is not None, f"all symbols are set: {expr}"
+        return value
 
     def compute(self, operations: Amount) -> Fraction:
         """Seconds of so many floating-point operations."""
@@ -158,10 +158,10 @@ class Exact:
         cluster has not as many devices."""
         if (axes, pair) not in self._groups:
             along = [n for n in self.mesh if n in axes or any(n in (f"{a}_inner", f"{a}_outer") for a in axes)]
-            found = self.cluster.groups(self.mesh, along)
+            groups = self.cluster.groups(self.mesh, along)
             if pair is not None:
-                found = ends(found, self.mesh[pair], inside=prod(self.mesh[n] for n in along[: along.index(pair)]))
-            self._groups[axes, pair] = found
+                groups = ends(groups, self.mesh[pair], inside=prod(self.mesh[n] for n in along[: along.index(pair)]))
+            self._groups[axes, pair] = groups
         return self._groups[axes, pair]
 
     def most(self, *amounts: Amount) -> Fraction:

@@ -37,22 +37,22 @@ def words(recompute: Recompute) -> tuple[str, ...]:
     Raises InputError with every word that is not known, that is said twice, or that excludes another one.
     """
     problems = Problems()
-    said = [word.strip() for word in recompute.split("+")]
-    for word in dict.fromkeys(said):
+    given = [word.strip() for word in recompute.split("+")]
+    for word in dict.fromkeys(given):
         if word not in RECOMPUTE:
             help = suggestion(word, RECOMPUTE) or f"one of {', '.join(RECOMPUTE)}, or several: selective+norms"
             problems.add("PP104", f"there is no recomputation `{word}`", help=help)
-        elif said.count(word) > 1:
+        elif given.count(word) > 1:
             problems.add("PP104", f"recomputation `{recompute}` says `{word}` twice", help="say it once")
-    found = tuple(word for word in RECOMPUTE if word in said)
-    if len(found) > 1 and found[0] in ALONE:
-        others = " and ".join(f"`{word}`" for word in found[1:])
-        what = "all of a layer" if found[0] == "full" else "nothing"
+    picked = tuple(word for word in RECOMPUTE if word in given)
+    if len(picked) > 1 and picked[0] in ALONE:
+        others = " and ".join(f"`{word}`" for word in picked[1:])
+        what = "all of a layer" if picked[0] == "full" else "nothing"
         problems.add(
-            "PP104", f"recomputation `{found[0]}` is of {what}, so that {others} cannot go with it", help=f"`{'+'.join(found[1:])}`"
+            "PP104", f"recomputation `{picked[0]}` is of {what}, so that {others} cannot go with it", help=f"`{'+'.join(picked[1:])}`"
         )
     problems.raise_if_any()
-    return found
+    return picked
 
 
 def chosen(strategy: Strategy, recompute: Recompute | None) -> tuple[str, ...]:
@@ -62,13 +62,13 @@ def chosen(strategy: Strategy, recompute: Recompute | None) -> tuple[str, ...]:
     """
     if recompute is None:
         return ("full",) if strategy.schedule.recompute else ("none",)
-    found = words(recompute)
-    if strategy.schedule.recompute and found != ("full",):
+    picked = words(recompute)
+    if strategy.schedule.recompute and picked != ("full",):
         message = f"`{strategy.name}` computes each layer again, and recomputation `{recompute}` was asked for"
         raise InputError(
             [Diagnostic(code="PP104", message=message, help="take one of them: activation checkpointing, or the recomputation")]
         )
-    return found
+    return picked
 
 
 def meaning(recompute: Recompute) -> str:
@@ -76,10 +76,10 @@ def meaning(recompute: Recompute) -> str:
     return "; ".join(RECOMPUTE[word] for word in words(recompute))
 
 
-def recomputed(plain: Layer, segment: Segment, said: tuple[str, ...]) -> tuple[Layer, tuple[str, ...]]:
+def recomputed(plain: Layer, segment: Segment, words: tuple[str, ...]) -> tuple[Layer, tuple[str, ...]]:
     """The chain of a segment with its recomputation, and the masks that are drawn again in it, as ``block.value``."""
     repeated = str(segment.times) != "1"
-    if "full" in said:
+    if "full" in words:
         if not repeated:
             return plain, ()
         whole = plain.full()
@@ -87,11 +87,11 @@ def recomputed(plain: Layer, segment: Segment, said: tuple[str, ...]) -> tuple[L
     again: tuple[str, ...] = ()
     rerun: tuple[str, ...] = ()
     drawn: tuple[str, ...] = ()
-    if "selective" in said:
+    if "selective" in words:
         again, rerun, drawn = _selective(plain, segment)
-    if "norms" in said and repeated:
+    if "norms" in words and repeated:
         again += tuple(f"{b.name}.{given}" for b in segment.blocks if (given := output(b.program)) == "n")
-    if "mlp" in said and repeated:
+    if "mlp" in words and repeated:
         made, results = _mlp(plain, segment)
         again, rerun = again + made, rerun + results
     again = tuple(dict.fromkeys(again))
@@ -126,10 +126,10 @@ def _attends(tensors: tuple[Tensor, ...]) -> bool:
 def _made_of(chain: Layer, values: tuple[str, ...]) -> tuple[str, ...]:
     """What forward makes directly of some values: a checkpoint runs to its end, the output of attention included."""
     inside = set(chain.named(values))
-    found = []
+    names = []
     for line in lines(chain.program):
         if isinstance(line.stmt, Assign) and not line.backward and inside & {held.name for held in line.reads}:
             name = line.stmt.targets[0].name
-            found += [name] if name not in inside else []
-    origins = [chain.origin(name) for name in found]
+            names += [name] if name not in inside else []
+    origins = [chain.origin(name) for name in names]
     return tuple(dict.fromkeys(f"{o.block}.{o.name}" for o in origins if f"{o.block}.{o.name}" not in values))

@@ -110,18 +110,18 @@ def _counted(
     if not shares:
         refuse("PP203", "the number of layers is open, so that stages cannot be told", "give it: `--set L=32`")
     kinds = [p for p in repeated for _ in range(times[p.name])]
-    found = []
+    stages = []
     for i, number in enumerate(shares):
         mine, kinds = kinds[:number], kinds[number:]
-        held = tuple((p, mine.count(p)) for p in repeated if p in mine)
+        members = tuple((p, mine.count(p)) for p in repeated if p in mine)
         first, last = i == 0, i == len(shares) - 1
-        every = (*(before if first else ()), *held, *(after if last else ()))
-        found.append(Stage(name=f"stage {i}", index=i, held=every, first=first, last=last))
-    return found
+        every = (*(before if first else ()), *members, *(after if last else ()))
+        stages.append(Stage(name=f"stage {i}", index=i, held=every, first=first, last=last))
+    return stages
 
 
-def require_something(found: Sequence[Stage]) -> None:
+def require_something(stages: Sequence[Stage]) -> None:
     """Raise InputError where a device would have no layer, and no end of the model either."""
-    for stage in found:
+    for stage in stages:
         if not stage.held:
             refuse("PP202", f"{stage.name} would have nothing: no layers, and neither embedding nor head", "give it layers: `--stages`")

@@ -113,11 +113,11 @@ class StepCosts:
             return {}
         last = stage.last or stage.end
         ranks = (stage.index,) if stage.index is not None else (-1,) if last else (0,) if stage.first else (1, -2)
-        found = [holding_at(rank, self.linked.pipeline, self.found.program, self.amounts) for rank in ranks]
-        if any(holds != found[0] for holds in found):
+        kinds = [holding_at(rank, self.linked.pipeline, self.found.program, self.amounts) for rank in ranks]
+        if any(holds != kinds[0] for holds in kinds):
             message = f"stages between the first and the last do different things along `{self.linked.pipeline}`"
             refuse("PP203", message, help="say the number of stages: `pp(16)`")
-        return found[0]
+        return kinds[0]
 
     def _costs(self, runs: tuple[Unrolled, ...]) -> Iterator[GroupCosts]:
         costs = memory(self.found, self.amounts, runs, without=_OF_BLOCKS)

@@ -170,8 +170,8 @@ class ModelTime:
         """The longest T_F, T_B, T_W, T_send, and what comes once a step (``tail``), over the stages."""
         price = Symbols(d=self.d, order=())
         rows = zip(*(s.passes for s in self.stages), strict=True)
-        found = {name: price.most(*row) for name, row in zip(("T_F", "T_B", "T_W"), rows, strict=True)}
-        return found | {"T_send": price.most(*(s.send for s in self.stages)), "tail": price.most(*(s.tail for s in self.stages))}
+        times = {name: price.most(*row) for name, row in zip(("T_F", "T_B", "T_W"), rows, strict=True)}
+        return times | {"T_send": price.most(*(s.send for s in self.stages)), "tail": price.most(*(s.tail for s in self.stages))}
 
     @cached_property
     def shape(self) -> sympy.Expr:
@@ -248,18 +248,18 @@ class StepTime:
 
     def by_level(self, cost: StageCost) -> dict[str, tuple[Fraction, ...]]:
         """Bytes that a device of a stage sends in a step, by axes, over each level of links from the inside out."""
-        found: dict[str, tuple[Fraction, ...]] = {}
+        bytes_by_axes: dict[str, tuple[Fraction, ...]] = {}
         for sent in cost.sent:
             name, over = "*".join(sent.axes), self.price.by_level(sent)
-            found[name] = tuple(a + b for a, b in zip(found.get(name, (Fraction(0),) * len(over)), over, strict=True))
-        return found
+            bytes_by_axes[name] = tuple(a + b for a, b in zip(bytes_by_axes.get(name, (Fraction(0),) * len(over)), over, strict=True))
+        return bytes_by_axes
 
     def algorithms(self, cost: StageCost) -> dict[tuple[str, str], tuple[str, ...]]:
         """Which algorithms are taken, by the kind of exchange and its axes."""
-        found: dict[tuple[str, str], list[str]] = {}
+        names_by_kind: dict[tuple[str, str], list[str]] = {}
         for sent in cost.sent:
-            found.setdefault((sent.kind, "*".join(sent.axes)), []).append(self.price.timed(sent).algorithm)
-        return {key: tuple(dict.fromkeys(names)) for key, names in found.items()}
+            names_by_kind.setdefault((sent.kind, "*".join(sent.axes)), []).append(self.price.timed(sent).algorithm)
+        return {key: tuple(dict.fromkeys(names)) for key, names in names_by_kind.items()}
 
 
 def step_time(
@@ -324,8 +324,8 @@ def told(d: ModelDerivation, values: Mapping[str, Fraction]) -> ModelDerivation:
     if axis is None or isinstance(d.at.degrees[axis], int):
         return d
     depth = int(values[str(d.at.degrees[axis])])
-    found = derive_linked(d.linked.with_degrees({axis: depth}), widths=d.at.widths, fp8=d.at.fp8)
-    return replace(found, model=d.model, strategy=d.strategy)
+    derived = derive_linked(d.linked.with_degrees({axis: depth}), widths=d.at.widths, fp8=d.at.fp8)
+    return replace(derived, model=d.model, strategy=d.strategy)
 
 
 def timeline(step: StepTime) -> Timetable | None:
@@ -381,8 +381,8 @@ def _format(cluster: Cluster, values: Mapping[str, Fraction]) -> str:
     """The number format that products of matrices are computed in: by the bytes of parameters that are computed with."""
     wide = values.get("b_theta", Fraction(2)) > 2
     wanted = ("fp32",) if wide else ("bf16", "fp16")
-    found = next((name for name in wanted if name in cluster.device.peak), None)
-    if found is None:
-        told = " nor ".join(wanted)
-        refuse("PP203", f"{cluster.name} says no peak for {told}", "add it to the cluster's file: `[device.peak]`")
-    return found
+    number_format = next((name for name in wanted if name in cluster.device.peak), None)
+    if number_format is None:
+        formats = " nor ".join(wanted)
+        refuse("PP203", f"{cluster.name} says no peak for {formats}", "add it to the cluster's file: `[device.peak]`")
+    return number_format

@@ -64,11 +64,11 @@ class ParameterShare:
 
         self.costs = costs
         self.total = sympy.Add(*(n for g, n in counted.items() if own(g)))
-        held = [(p, times, p.elements_of(own, at)) for p, times in stage.held]
-        units = [(p.repeats, sympy.Add(*found.values())) for p, _, found in held]
-        self.root = _of_root(held) if costs.root_apart else None
+        members = [(p, times, p.elements_of(own, at)) for p, times in stage.held]
+        units = [(p.repeats, sympy.Add(*elements.values())) for p, _, elements in members]
+        self.root = _of_root(members) if costs.root_apart else None
         self.units = [n for layer, n in units if layer or self.root is None] or [sympy.Integer(0)]
-        norms = sympy.Add(*(times * n for _, times, found in held for weight, n in found.items() if linked.group(*weight) == NORM))
+        norms = sympy.Add(*(times * n for _, times, elements in members for weight, n in elements.items() if linked.group(*weight) == NORM))
         self.norms = stage.copies * norms
         self.sums = self.total / stage.copies if costs.experts else norms
         self.tied = _of_ends(stage, at) if linked.pipeline is not None else sympy.Integer(0)
@@ -101,13 +101,13 @@ def _of_ends(stage: Stage, at: Sizing) -> sympy.Expr:
     return sympy.Add(*(r.elements for r in rows)) if stage.first != stage.last else sympy.Integer(0)
 
 
-def _of_root(held: Sequence[tuple[DeviceSegment, Amount, Mapping[tuple[str, str], Amount]]]) -> sympy.Expr:
+def _of_root(members: Sequence[tuple[DeviceSegment, Amount, Mapping[tuple[str, str], Amount]]]) -> sympy.Expr:
     """Elements of what is no layer; what two segments of it share is one tensor."""
     import sympy
 
     counted: dict[str, Amount] = {}
-    for part, _, found in held:
-        for (block, weight), n in found.items() if not part.repeats else ():
+    for part, _, elements in members:
+        for (block, weight), n in elements.items() if not part.repeats else ():
             counted[weight if weight in part.shared else f"{part.name}.{block}.{weight}"] = n
     return sympy.Add(*counted.values())
 
@@ -121,11 +121,11 @@ def sent_of_activations(
     """
     import sympy
 
-    found = []
+    sent = []
     for part, times in stage.held:
         for one, each in part.exchanges(at):
             group = sympy.Mul(*(at.degrees[a] for a in one.axes))
-            found.append(
+            sent.append(
                 Transfer(
                     kind=one.kind,
                     axes=one.axes,
@@ -137,8 +137,8 @@ def sent_of_activations(
                 )
             )
     if linked.pipeline is not None and layer is not None:
-        found += _between(layer, at, batches, hops, linked)
-    return found
+        sent += _between(layer, at, batches, hops, linked)
+    return sent
 
 
 def synchronised(stage: Stage, shares: Sequence[ParameterShare], linked: Linked) -> Iterator[Transfer]:

@@ -206,20 +206,20 @@ class Amounts:
         """A number of things."""
         units = self.count("units") if self.parts.units_used else self.one
         inner = self.count(self.parts.inner_domain) / units if self.parts.inner_domain else self.one
-        found = self.one * 0
+        total = self.one * 0
         for powers, n in count.terms:
             term = self.one * n
             for number, power in zip((self.count("microbatches"), units, inner), powers, strict=True):
                 term = term * number**power
-            found = found + term
-        return found
+            total = total + term
+        return total
 
     def batches(self, number: Count) -> sympy.Expr:
         """A number of micro-batches: never more than there are."""
         import sympy
 
-        found = self.times(number)
-        return sympy.Min(found, self.count("microbatches")) if found.is_Integer and found > 1 else found
+        batches = self.times(number)
+        return sympy.Min(batches, self.count("microbatches")) if batches.is_Integer and batches > 1 else batches
 
     def spread(self, count: Count, size: Callable[[str | None, Index | None], sympy.Expr], *, first: bool | None) -> sympy.Expr | None:
         """What so many smallest parts have: ``size(None, None)`` is that of all parts, ``size(domain, None)`` that of one.
@@ -239,15 +239,15 @@ class Amounts:
         whole, apart = size(None, None), self.root_apart and first is not None
         root = size("units", Index(var=None)) if apart else none
         if first and apart:
-            found = units * root
+            amount = units * root
         else:
             whole = whole - root
             if parts.units.middle is None:
                 everywhere, units = divmod(units, len(parts.units.weights) - apart or 1)
             elif apart:
                 units = units + everywhere
-            found = everywhere * whole + (units * size("units", None) if units else none)
-        return found + ((each * self.times(_UNITS) + few) * size(parts.finest, None) if each or few else none)
+            amount = everywhere * whole + (units * size("units", None) if units else none)
+        return amount + ((each * self.times(_UNITS) + few) * size(parts.finest, None) if each or few else none)
 
     @cached_property
     def unit(self) -> sympy.Expr:
@@ -282,15 +282,15 @@ class Amounts:
 
         Raises InputError where ranks of an axis and of its sub-groups are compared, and not all of these have numbers.
         """
-        found = self.one
+        share = self.one
         by_axis: dict[str, list[tuple[If, bool]]] = {}
         for branch, taken in branches:
             axis = self.program.axis(branch.axis)
             assert axis is not None
             by_axis.setdefault(axis.name, []).append((branch, taken))
         for of in by_axis.values():
-            found = found * self._share_along(of)
-        return found
+            share = share * self._share_along(of)
+        return share
 
     def _share_along(self, of: list[tuple[If, bool]]) -> sympy.Expr:
         names = {b.axis for b, _ in of}
@@ -313,9 +313,9 @@ class Amounts:
         if not all(x.is_number for x in (degree, inner, *bounds)) or degree > MOST_LOOKED_AT:
             message = f"how many devices take branches on `{axis.name}` and on its sub-groups is not derived"
             refuse("PP310", message, place=of[-1][0].place, help="give their degrees")
-        here = {axis.name: lambda r: r, axis.outer_name: lambda r: r // int(inner), axis.inner_name: lambda r: r % int(inner)}
+        ranks = {axis.name: lambda r: r, axis.outer_name: lambda r: r // int(inner), axis.inner_name: lambda r: r % int(inner)}
         taken = [
-            [bool(COMPARE[b.op](here[b.axis](r), bound)) is yes for (b, yes), bound in zip(of, bounds, strict=True)]
+            [bool(COMPARE[b.op](ranks[b.axis](r), bound)) is yes for (b, yes), bound in zip(of, bounds, strict=True)]
             for r in range(int(degree))
         ]
         return sympy.Rational(sum(map(all, taken)), int(degree))

@@ -41,22 +41,22 @@ def kinds(program: Program, amounts: Amounts) -> tuple[Holds, ...]:
 
     Raises InputError where they are more than :data:`MOST_KINDS`.
     """
-    found = branches(program)
-    if not found:
+    conditions = branches(program)
+    if not conditions:
         return ({},)
-    bounds = {c: amounts.scalar(s.bound) for c, s in found.items()}
+    bounds = {c: amounts.scalar(s.bound) for c, s in conditions.items()}
     degrees = {f: amounts.degree(f) for a in program.axes for f in (a.name, a.inner_name, *a.factors)}
     seen: dict[tuple[bool, ...], None] = {}
     for numbers in _numbers(bounds, degrees):
         by_axis = [list(_along(axis, program, bounds, degrees, numbers)) for axis in program.axes]
         for outcomes in itertools.product(*by_axis):
             holds = {c: yes for outcome in outcomes for c, yes in outcome}
-            seen.setdefault(tuple(holds[c] for c in found))
+            seen.setdefault(tuple(holds[c] for c in conditions))
             if len(seen) > MOST_KINDS:
                 message = f"the branches of `{program.name}` make more than {MOST_KINDS} kinds of devices: their costs are not derived"
-                place = next(iter(found.values())).place
+                place = next(iter(conditions.values())).place
                 refuse("PP310", message, place=place, help="merge branches with the same condition")
-    return tuple(dict(zip(found, outcome, strict=True)) for outcome in seen)
+    return tuple(dict(zip(conditions, outcome, strict=True)) for outcome in seen)
 
 
 def holding_at(rank: int, axis: str, program: Program, amounts: Amounts) -> Holds:

@@ -22,7 +22,7 @@ TOLD = (
 _WIDE = 4
 
 
-def asked(held: sympy.Expr) -> sympy.Expr:
+def asked(amount: sympy.Expr) -> sympy.Expr:
     """Bytes that DeepSpeed asks for, of a device's share of the host that holds so many: 3/2 of model states with fp32 gradients.
 
     Wherever optimizer state is, gradients come to be, at least one by one in fp32. Activations on the host count as they are.
@@ -30,7 +30,7 @@ def asked(held: sympy.Expr) -> sympy.Expr:
     import sympy
 
     b_theta, b_g, b_omega = (symbol(name) for name in ("b_theta", "b_g", "b_omega"))
-    activations = held.xreplace(dict.fromkeys((b_theta, b_g, b_omega), sympy.Integer(0)))
-    updated = sympy.diff(held, b_omega)
-    states = held - activations - b_g * sympy.diff(held, b_g) + sympy.Max(b_g, _WIDE) * updated
+    activations = amount.xreplace(dict.fromkeys((b_theta, b_g, b_omega), sympy.Integer(0)))
+    updated = sympy.diff(amount, b_omega)
+    states = amount - activations - b_g * sympy.diff(amount, b_g) + sympy.Max(b_g, _WIDE) * updated
     return sympy.Rational(3, 2) * states + activations

@@ -49,24 +49,24 @@ class Memory:
         return self.model_states() + self.activations + self.transient
 
 
-def memory(found: Trace, amounts: Amounts, runs: tuple[Unrolled, ...], without: frozenset[Kind] = frozenset()) -> Memory:
+def memory(trace: Trace, amounts: Amounts, runs: tuple[Unrolled, ...], without: frozenset[Kind] = frozenset()) -> Memory:
     """Interpret the runs of a program as memory. ``without``: kinds of values that are counted elsewhere."""
-    playing = _persistent(found)
-    held, host, steps = _held(found, amounts, playing, runs)
+    playing = _persistent(trace)
+    states, host, steps = _held(trace, amounts, playing, runs)
 
     def passes(life: Life) -> bool:
         kept = life.by_parts or life.batch is not None or life.name == ACTIVATIONS  # A counts the stream between blocks
         kind = life.value.kind
         return kind not in without and life.name not in playing.values() and kind is not Kind.SCALAR and (kind is not Kind.STREAM or kept)
 
-    moments = moments_of(runs, found, amounts, lambda life: passes(life) and not life.value.host)
-    activations, step = _activations(moments, found, amounts)
+    moments = moments_of(runs, trace, amounts, lambda life: passes(life) and not life.value.host)
+    activations, step = _activations(moments, trace, amounts)
     transient = largest(m.total() - activations for m in moments.points)
-    on_host = moments_of(runs, found, amounts, lambda life: passes(life) and life.value.host)
+    on_host = moments_of(runs, trace, amounts, lambda life: passes(life) and life.value.host)
     host_kept = on_host.most.get(ACTIVATIONS, amounts.one * 0)
     host_transient = largest([*(m.total() - host_kept for m in on_host.points), amounts.one * 0])
     return Memory(
-        held=held,
+        held=states,
         activations=activations,
         transient=transient,
         moments=_decisive(moments.points, transient, activations),
@@ -76,33 +76,33 @@ def memory(found: Trace, amounts: Amounts, runs: tuple[Unrolled, ...], without: 
     )
 
 
-def _persistent(found: Trace) -> dict[str, str]:
+def _persistent(trace: Trace) -> dict[str, str]:
     """States that are held all step -> the buffer that plays them (a state placed M is an ordinary buffer)."""
     playing = {}
     for state in MODEL_STATES:
-        name = found.program.gradients if state.name == "gradients" else state.name
-        if not any(m.transient for p in found.program.placed if p.state == state.name for _, m in p.modes):
+        name = trace.program.gradients if state.name == "gradients" else state.name
+        if not any(m.transient for p in trace.program.placed if p.state == state.name for _, m in p.modes):
             playing[state.name] = name
     return playing
 
 
 def _held(
-    found: Trace, amounts: Amounts, playing: Mapping[str, str], runs: tuple[Unrolled, ...]
+    trace: Trace, amounts: Amounts, playing: Mapping[str, str], runs: tuple[Unrolled, ...]
 ) -> tuple[dict[str, sympy.Expr], sympy.Expr, tuple[Reason, ...]]:
     zero = amounts.one * 0
-    held = {state.name: zero for state in MODEL_STATES}
+    states = {state.name: zero for state in MODEL_STATES}
     host, steps = zero, []
     for state, name in playing.items():
         written = state == "gradients"
         for on_host in (False, True):
-            placed = placed_value(found.program, state)
+            placed = placed_value(trace.program, state)
             amount = amounts.bytes(placed) if placed.host is on_host and state == name else zero
             if written:
-                amount = largest([*([amount] if amount != 0 else []), *_most(name, on_host, found, amounts, runs)])
+                amount = largest([*([amount] if amount != 0 else []), *_most(name, on_host, trace, amounts, runs)])
             if amount == 0:
                 continue
             why = (
-                _placement_text(found.program, state, amounts.uneven)
+                _placement_text(trace.program, state, amounts.uneven)
                 if state == name
                 else f"`{name}` is what the update reads as gradients"
             )
@@ -110,13 +110,13 @@ def _held(
             if on_host:
                 host = host + amount
             else:
-                held[state] = amount
-    return held, host, tuple(steps)
+                states[state] = amount
+    return states, host, tuple(steps)
 
 
-def _most(name: str, on_host: bool, found: Trace, amounts: Amounts, runs: tuple[Unrolled, ...]) -> list[sympy.Expr]:
+def _most(name: str, on_host: bool, trace: Trace, amounts: Amounts, runs: tuple[Unrolled, ...]) -> list[sympy.Expr]:
     """What a buffer that is held all step holds at its points: whatever was written last."""
-    moments = moments_of(runs, found, amounts, lambda life: life.name == name and life.value.host is on_host, lasting=True)
+    moments = moments_of(runs, trace, amounts, lambda life: life.name == name and life.value.host is on_host, lasting=True)
     return [m.total() for m in moments.points]
 
 
@@ -139,18 +139,18 @@ def _share(mode: Mode, axis: str, uneven: tuple[str, ...]) -> str:
     return f"{text} on the host" if mode.fetches else text
 
 
-def _activations(moments: Moments, found: Trace, amounts: Amounts) -> tuple[sympy.Expr, tuple[Reason, ...]]:
+def _activations(moments: Moments, trace: Trace, amounts: Amounts) -> tuple[sympy.Expr, tuple[Reason, ...]]:
     """What forward keeps for backward: the state of that name, or the first buffer that plays it."""
     writes: dict[str, Kind] = {}
-    for access in found.accesses:
+    for access in trace.accesses:
         if access.write:
             writes.setdefault(access.name, access.value.kind)
-    saved = [n for n in writes if writes[n] is Kind.SAVED and not passing([a for a in found.accesses if a.name == n])]
+    saved = [n for n in writes if writes[n] is Kind.SAVED and not passing([a for a in trace.accesses if a.name == n])]
     name = next((n for n in (ACTIVATIONS, *saved) if n in moments.most), None)
     if name is None:
         return amounts.one * 0, ()
     amount = moments.most[name]
-    copies = in_flight(name, found, amounts)
+    copies = in_flight(name, trace, amounts)
     times = "" if copies == 1 else f", for {copies} micro-batches in flight"
     what = "each layer's input" if writes[name] is Kind.STREAM else "what forward keeps"
     return amount, (Reason(rule="activations kept for backward", expression=amount, why=f"{what}{times}"),)

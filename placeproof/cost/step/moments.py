@@ -76,7 +76,7 @@ class Moments:
 
 
 def moments_of(
-    runs: Iterable[Unrolled], found: Trace, amounts: Amounts, chosen: Callable[[Life], bool], *, lasting: bool = False
+    runs: Iterable[Unrolled], trace: Trace, amounts: Amounts, chosen: Callable[[Life], bool], *, lasting: bool = False
 ) -> Moments:
     """Where most can be alive; a point with no more of any buffer than another, or than a mean of two others, decides nothing.
 
@@ -95,16 +95,16 @@ def moments_of(
         if not any(_within(own, other) for *_, other in kept):
             kept = [one for one in kept if not _within(one[2], own)] + [(stmt, sizes.lives(alive), own)]
     kept = [one for one in kept if not any(_between(one[2], a[2], b[2]) for a, b in itertools.combinations(kept, 2) if one not in (a, b))]
-    return _described(kept, found, amounts, sizes)
+    return _described(kept, trace, amounts, sizes)
 
 
-def _described(kept: list[tuple[Stmt, list[Life], _Vector]], found: Trace, amounts: Amounts, sizes: _Sizes) -> Moments:
+def _described(kept: list[tuple[Stmt, list[Life], _Vector]], trace: Trace, amounts: Amounts, sizes: _Sizes) -> Moments:
     """The points with bytes: those of other micro-batches in flight are added, each with all that it ever has of a buffer."""
-    phases = _phases(found)
+    phases = _phases(trace)
     totals = [_totals(_amount(alive, amounts), amounts) for _, alive, _ in kept]
-    written = [(a.name, a.name if a.group is None else f"{a.name}.{a.group}") for a in found.accesses]
+    written = [(a.name, a.name if a.group is None else f"{a.name}.{a.group}") for a in trace.accesses]
     labels = list(dict.fromkeys(key for key in (*written, *(key for total in totals for key in total))))
-    copies = {name: in_flight(name, found, amounts) for name in dict.fromkeys(name for total in totals for name, _ in total)}
+    copies = {name: in_flight(name, trace, amounts) for name in dict.fromkeys(name for total in totals for name, _ in total)}
     most: dict[str, tuple[int, sympy.Expr]] = {}
     for (*_, vector), total in zip(kept, totals, strict=True):
         for (_, label), amount in total.items():
@@ -168,12 +168,12 @@ class _Sizes:
 
     def of(self, alive: Iterable[tuple[int, int]]) -> _Vector:
         """How much there is of each."""
-        found: _Vector = {}
+        totals: _Vector = {}
         for number, times in sorted(alive):
             for key, sizes in self.known[number][1].items():
                 more = sizes if times == 1 else tuple(size * times for size in sizes)
-                found[key] = tuple(map(operator.add, found[key], more)) if key in found else more
-        return found
+                totals[key] = tuple(map(operator.add, totals[key], more)) if key in totals else more
+        return totals
 
 
 def _within(own: _Vector, other: _Vector) -> bool:
@@ -247,12 +247,12 @@ def _parts(life: Life, amounts: Amounts) -> Iterator[tuple[tuple[str, str, Value
 
 
 def _amount(alive: Iterable[Life], amounts: Amounts) -> Amount:
-    found: Amount = {}
+    amounts_by_buffer: Amount = {}
     for life in alive:
         for key, count in _parts(life, amounts):
-            own = found.setdefault(key, {})
+            own = amounts_by_buffer.setdefault(key, {})
             own[life.batch] = own.get(life.batch, NONE) + count
-    return found
+    return amounts_by_buffer
 
 
 def _totals(amount: Amount, amounts: Amounts) -> dict[tuple[str, str], sympy.Expr]:
@@ -279,30 +279,30 @@ def _bytes(value: Value, first: bool, own: Mapping[int | None, Count], amounts: 
     return total
 
 
-def _phases(found: Trace) -> dict[int, str]:
+def _phases(trace: Trace) -> dict[int, str]:
     """The phase of each statement, by its ``id``: that of its operations, or of those before it."""
-    own = {id(e.stmt): e.phase for e in found.events}
+    own = {id(e.stmt): e.phase for e in trace.events}
     phases, phase = {}, "forward"
-    for stmt in statements(found.program.body):
+    for stmt in statements(trace.program.body):
         phase = phases[id(stmt)] = own.get(id(stmt), phase)
     return phases
 
 
-def in_flight(name: str, found: Trace, amounts: Amounts) -> sympy.Expr:
+def in_flight(name: str, trace: Trace, amounts: Amounts) -> sympy.Expr:
     """How many micro-batches have such a buffer at once: what is kept from forward to backward, while in flight."""
-    accesses = [a for a in found.accesses if a.name == name]
-    turn = next((e for e in found.events if e.phase == "backward"), None)
+    accesses = [a for a in trace.accesses if a.name == name]
+    turn = next((e for e in trace.events if e.phase == "backward"), None)
     written = next((a.value.kind for a in accesses if a.write), None)
     per_batch = written in (Kind.SAVED, Kind.STREAM) and name not in amounts.parts.kept
-    spans = turn is not None and bool(accesses) and accesses[0].at < _at(found, turn.stmt) < accesses[-1].at + 1
+    spans = turn is not None and bool(accesses) and accesses[0].at < _at(trace, turn.stmt) < accesses[-1].at + 1
     loop = next((lp for a in accesses[:1] for lp in a.loops if lp.in_flight is not None), None)
     if not (per_batch and spans and loop is not None and loop.in_flight is not None):
         return amounts.one
     return amounts.scalar(loop.in_flight)
 
 
-def _at(found: Trace, stmt: Stmt) -> int:
-    return next((n for n, other in enumerate(statements(found.program.body), start=1) if other is stmt), 0)
+def _at(trace: Trace, stmt: Stmt) -> int:
+    return next((n for n, other in enumerate(statements(trace.program.body), start=1) if other is stmt), 0)
 
 
 def passing(accesses: list[Access]) -> bool:

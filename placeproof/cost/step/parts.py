@@ -53,10 +53,10 @@ def total(counts: Iterable[Count]) -> Count:
 
 
 def _count(terms: Iterable[tuple[Powers, int]]) -> Count:
-    found: dict[Powers, int] = {}
+    counts: dict[Powers, int] = {}
     for powers, n in terms:
-        found[powers] = found.get(powers, 0) + n
-    return Count(tuple(sorted((powers, n) for powers, n in found.items() if n)))
+        counts[powers] = counts.get(powers, 0) + n
+    return Count(tuple(sorted((powers, n) for powers, n in counts.items() if n)))
 
 
 NONE, ONE = Count(), Count((((0, 0, 0), 1),))
@@ -166,12 +166,12 @@ class Parts:
 
     def times(self, part: Portion, around: Portion) -> Count:
         """For how many parts within the part ``around`` it one stands."""
-        found = ONE
+        product = ONE
         if around.unit is None and part.unit is not None:
-            found = found * self.units.weights[part.unit]
+            product = product * self.units.weights[part.unit]
         if around.inner is None and part.inner is not None:
-            found = found * self.inner.weights[part.inner]
-        return found
+            product = product * self.inner.weights[part.inner]
+        return product
 
     def between(self, part: Portion) -> bool:
         """Whether it is not near an end, so that what is alive there is between what is alive near the ends."""

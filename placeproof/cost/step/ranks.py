@@ -24,7 +24,7 @@ def ranks(stmt: If, bound: End | sympy.Expr, taken: bool, degree: sympy.Expr | N
     """The ranks on one side of a branch, as a sum of :data:`Ranks`; of ranges between expressions where the ``degree`` is given."""
     first, beyond = (FIRST, BEYOND) if degree is None else (0, degree)
     after = (bound[0] + 1, bound[1]) if isinstance(bound, tuple) else bound + 1
-    held: dict[str, list[Any]] = {
+    sides: dict[str, list[Any]] = {
         "<": [(first, bound, 1)],
         "<=": [(first, after, 1)],
         ">": [(after, beyond, 1)],
@@ -32,17 +32,17 @@ def ranks(stmt: If, bound: End | sympy.Expr, taken: bool, degree: sympy.Expr | N
         "==": [(bound, after, 1)],
         "!=": [(first, beyond, 1), (bound, after, -1)],
     }
-    return held[stmt.op] if taken else [(first, beyond, 1), *((low, high, -sign) for low, high, sign in held[stmt.op])]
+    return sides[stmt.op] if taken else [(first, beyond, 1), *((low, high, -sign) for low, high, sign in sides[stmt.op])]
 
 
 def count(sides: list[list[Ranks]], degree: sympy.Expr, least: int) -> sympy.Expr:
     """How many ranks lie on all of some sides of branches, where the degree is at least a number."""
     import sympy
 
-    found = sympy.Integer(0)
+    total = sympy.Integer(0)
     for lows, highs, sign in _together(sides):
-        found += sign * _length([FIRST, *lows], [BEYOND, *highs], degree, least)
-    return sympy.expand(found) if not found.has(sympy.Max, sympy.Min) else found
+        total += sign * _length([FIRST, *lows], [BEYOND, *highs], degree, least)
+    return sympy.expand(total) if not total.has(sympy.Max, sympy.Min) else total
 
 
 def count_between(sides: list[list[Any]], degree: sympy.Expr) -> sympy.Expr:
@@ -55,10 +55,10 @@ def count_between(sides: list[list[Any]], degree: sympy.Expr) -> sympy.Expr:
     def extreme(of: type[sympy.Max | sympy.Min], ends: list[Any]) -> sympy.Expr:
         return of(*(sympy.sympify(end).xreplace(positive) for end in ends))
 
-    found = sympy.Integer(0)
+    total = sympy.Integer(0)
     for lows, highs, sign in _together(sides):
-        found += sign * sympy.Max(0, extreme(sympy.Min, [degree, *highs]) - extreme(sympy.Max, [0, *lows]))
-    return found.xreplace({new: old for old, new in positive.items()})
+        total += sign * sympy.Max(0, extreme(sympy.Min, [degree, *highs]) - extreme(sympy.Max, [0, *lows]))
+    return total.xreplace({new: old for old, new in positive.items()})
 
 
 def _together(sides: list[list[Any]]) -> Iterator[tuple[list[Any], list[Any], int]]:

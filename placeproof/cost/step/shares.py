@@ -47,17 +47,17 @@ def shares(event: Event, amounts: Amounts, runs: tuple[Unrolled, ...]) -> Iterat
 def _together(event: Event, runs: list[Unrolled], amounts: Amounts) -> list[tuple[dict[Condition, bool], Sent]]:
     """What each kind of device sends. All devices of a group enter a collective, also those that have nothing to give to it."""
     axes = set(amounts.program.factors(*event.call.axes)) if event.call.op != "send" else set()
-    found: dict[tuple[tuple[Condition, bool], ...], tuple[dict[Condition, bool], Sent]] = {}
+    outcomes: dict[tuple[tuple[Condition, bool], ...], tuple[dict[Condition, bool], Sent]] = {}
     for run in runs:
         outcome = {c: yes for c, yes in run.taken.items() if not axes & set(amounts.program.factors(c[0]))}
         sent = run.sent.get(id(event.call), {})
-        _, before = found.get(tuple(outcome.items()), (outcome, {}))
+        _, before = outcomes.get(tuple(outcome.items()), (outcome, {}))
         if before and sent and before != sent:
             message = f"the devices that meet in this `{event.call.op}` hold other widths or layouts: what it costs is not derived"
             help = "give all of them the same kind of value"
             refuse("PP310", message, place=event.call.place, help=help)
-        found[tuple(outcome.items())] = (outcome, sent or before)
-    return list(found.values())
+        outcomes[tuple(outcome.items())] = (outcome, sent or before)
+    return list(outcomes.values())
 
 
 def _deciding(by_kind: list[tuple[dict[Condition, bool], Sent]], around: set[Condition]) -> list[Condition]:

@@ -79,11 +79,11 @@ def _sum(terms: object) -> sympy.Expr:
     return sympy.Add(*terms)  # type: ignore[misc]
 
 
-def traffic(found: Trace, amounts: Amounts, runs: tuple[Unrolled, ...]) -> Traffic:
+def traffic(trace: Trace, amounts: Amounts, runs: tuple[Unrolled, ...]) -> Traffic:
     """Interpret the runs of a program as traffic."""
     messages: list[Message] = []
     host: list[Message] = []
-    for event in found.events:
+    for event in trace.events:
         if event.call.op in COLLECTIVES and event.call.op != "recv":
             messages += _messages(event, amounts, runs)
         elif event.call.op in _HOST:

@@ -112,19 +112,19 @@ class Known:
     Values come from here only, so that equal ones are the same object.
     """
 
-    def __init__(self, found: Trace, parts: Parts) -> None:
-        self.program, self.parts = found.program, parts
-        self.received = _received(found)
-        written = tuple(assigned(found.program.body))
+    def __init__(self, trace: Trace, parts: Parts) -> None:
+        self.program, self.parts = trace.program, parts
+        self.received = _received(trace)
+        written = tuple(assigned(trace.program.body))
         self.written, self.apart = {t.name for t in written}, {t.name for t in written if t.group is not None}
         self.started = {
-            s.targets[0].name: [ref.name for ref in _sent_by(s.value)] for s in statements(found.program.body) if isinstance(s, Assign)
+            s.targets[0].name: [ref.name for ref in _sent_by(s.value)] for s in statements(trace.program.body) if isinstance(s, Assign)
         }
         self.passes: dict[object, _Pass] = {}
-        self._domains = {s.var: s.domain for s in statements(found.program.body) if isinstance(s, For)}
-        self.conditions = {id(s): condition(s) for s in statements(found.program.body) if isinstance(s, If)}
+        self._domains = {s.var: s.domain for s in statements(trace.program.body) if isinstance(s, For)}
+        self.conditions = {id(s): condition(s) for s in statements(trace.program.body) if isinstance(s, If)}
         self.states = tuple(Ref(name=name) for name in ("parameters", "optimizer", "gradients"))
-        refs = itertools.chain(self.states, *map(references, statements(found.program.body)))
+        refs = itertools.chain(self.states, *map(references, statements(trace.program.body)))
         self.spots = {id(ref): self._spot(ref) for ref in refs}
         self._mentions: dict[int, _Mentions] = {}
         self._walks: dict[tuple[int, Portion], list[tuple[int, Portion, None, Count, bool]]] = {}
@@ -207,14 +207,14 @@ class Unrolled:
         """What each operation has sent, by the call's ``id``."""
         root, extents = self.parts.first_unit, self.parts.extent
         often: dict[tuple[int, int, Count, bool | None], tuple[Value, list[Count]]] = {}
-        for (call, _, bits, times), (held, number) in self._sent.items():
+        for (call, _, bits, times), (sample, number) in self._sent.items():
             first = None if bits & root and bits & ~root else bool(bits & root)
-            value = self.known.value(settled, held)
+            value = self.known.value(settled, sample)
             often.setdefault((call, id(value), extents(bits, bits), first), (value, []))[1].extend((times,) * number)
-        found: dict[int, Sent] = {}
+        totals: dict[int, Sent] = {}
         for (call, _, extent, first), (value, each) in often.items():
-            found.setdefault(call, {})[value, extent, first] = total(each)
-        return found
+            totals.setdefault(call, {})[value, extent, first] = total(each)
+        return totals
 
     @cached_property
     def places(self) -> list[int]:
@@ -225,11 +225,11 @@ class Unrolled:
     @cached_property
     def alike(self) -> dict[tuple[object, ...], tuple[Life, list[Life]]]:
         """Lives by all but when they are: one, and all."""
-        found: dict[tuple[object, ...], tuple[Life, list[Life]]] = {}
+        lives: dict[tuple[object, ...], tuple[Life, list[Life]]] = {}
         for life in self.lives:
             key = (life.name, life.group, life.batch, id(life.value), life.bits, life.written, life.by_parts, life.stands.terms)
-            found.setdefault(key, (life, []))[1].append(life)
-        return found
+            lives.setdefault(key, (life, []))[1].append(life)
+        return lives
 
     # Statements.
 
@@ -350,51 +350,51 @@ class Unrolled:
             self._value(call)
             return
         ref = call.args[0]
-        held = self._found(ref)
+        content = self._found(ref)
         for life in self._part_of(ref, self._bits(ref)):
             self._close(life, self.time if call.op == "free" else self.time - 1)
             if call.op == "free":
                 life.end = self.time
-        if call.op == "zero" and held is not None:
-            self._open_life(ref, *held)
+        if call.op == "zero" and content is not None:
+            self._open_life(ref, *content)
 
     def _assign(self, stmt: Assign) -> None:
         operands = self._operands(stmt.value) if isinstance(stmt.value, Call) else []
-        held = self._call(stmt.value, operands) if isinstance(stmt.value, Call) else self._value(stmt.value)
-        if held is None:
+        content = self._call(stmt.value, operands) if isinstance(stmt.value, Call) else self._value(stmt.value)
+        if content is None:
             return
         if stmt.accumulate:
-            self._accumulate(stmt.targets[0], held)
+            self._accumulate(stmt.targets[0], content)
             return
         sends = [life for ref in _sent_by(stmt.value) for life in self._at(ref, self._bits(ref), ref.group)]
-        self._write(stmt.targets[0], held, tuple(sends))
+        self._write(stmt.targets[0], content, tuple(sends))
         if len(stmt.targets) > 1 and isinstance(stmt.value, Call):
             given = [h or (_NUMBER, 0) for h in operands]
-            second = self.known.second(stmt.value, stmt.targets[1], held[0], *(v for v, _ in given))
+            second = self.known.second(stmt.value, stmt.targets[1], content[0], *(v for v, _ in given))
             self._write(stmt.targets[1], (second, given[0][1]))
 
-    def _accumulate(self, target: Ref, held: tuple[Value, int]) -> None:
-        bits = self._bits(target) if self.known.spots[id(target)].by_parts else held[1]
+    def _accumulate(self, target: Ref, content: tuple[Value, int]) -> None:
+        bits = self._bits(target) if self.known.spots[id(target)].by_parts else content[1]
         there = self._at(target, bits or None, target.group)
-        if held[0].kind is Kind.SCALAR and there:
+        if content[0].kind is Kind.SCALAR and there:
             bits = 0
         self._touch(there, target)
         for life in there:
             if life.value.kind is Kind.SCALAR:
                 self._close(life, self.time - 1)
             else:
-                life.value = self.known.value(sum_of, life.value, held[0])
+                life.value = self.known.value(sum_of, life.value, content[0])
                 bits &= ~life.bits
         if bits or not there:
-            self._open_life(target, held[0], bits)
+            self._open_life(target, content[0], bits)
 
     # Buffers.
 
-    def _write(self, target: Ref, held: tuple[Value, int], sends: tuple[Life, ...] = ()) -> None:
-        bits = self._bits(target) if self.known.spots[id(target)].by_parts else held[1]
+    def _write(self, target: Ref, content: tuple[Value, int], sends: tuple[Life, ...] = ()) -> None:
+        bits = self._bits(target) if self.known.spots[id(target)].by_parts else content[1]
         for life in self._part_of(target, bits if self.known.spots[id(target)].by_parts else None):
             self._close(life, self.time - 1)
-        self._open_life(target, held[0], bits, sends)
+        self._open_life(target, content[0], bits, sends)
 
     def _open_life(self, target: Ref, value: Value, bits: int, sends: tuple[Life, ...] = ()) -> None:
         groups: list[tuple[str | None, Value]] = [(None, value)]
@@ -417,17 +417,17 @@ class Unrolled:
 
     def _at(self, ref: Ref, bits: int | None, group: str | None) -> list[Life]:
         """What lives of a buffer (or of one group), as far as a reference is about it."""
-        found = [x for x in self._open.get(ref.name, ()) if bits is None or x.bits & bits or not x.bits]
-        if found and group is not None:
-            found = [x for x in found if x.group is None or x.group == group]
-        if found and (batch := self._batch(ref)) is not None:
-            found = [x for x in found if x.batch is None or x.batch == batch]
-        return found
+        lives = [x for x in self._open.get(ref.name, ()) if bits is None or x.bits & bits or not x.bits]
+        if lives and group is not None:
+            lives = [x for x in lives if x.group is None or x.group == group]
+        if lives and (batch := self._batch(ref)) is not None:
+            lives = [x for x in lives if x.batch is None or x.batch == batch]
+        return lives
 
     def _part_of(self, ref: Ref, bits: int | None) -> list[Life]:
         """As :meth:`_at`, with what lies beyond those parts cut off as lives of their own."""
-        found = self._at(ref, bits, ref.group)
-        for life in found:
+        lives = self._at(ref, bits, ref.group)
+        for life in lives:
             if bits is not None and life.bits & ~bits:
                 rest = replace(life, bits=life.bits & ~bits)
                 life.bits &= bits
@@ -435,7 +435,7 @@ class Unrolled:
                 self.lives.append(rest)
                 for frame in self._frames:
                     frame.read += [rest] if any(life is other for other in frame.read) else []
-        return found
+        return lives
 
     def _touch(self, lives: list[Life], ref: Ref) -> None:
         domain = self.known.spots[id(ref)].domain if lives and ref.index is not None else None
@@ -520,15 +520,15 @@ class Unrolled:
     def _call(self, call: Call, operands: list[HeldValue]) -> HeldValue:
         if operands and operands[0] is None:
             return None
-        held = [h or (_NUMBER, 0) for h in operands]
+        contents = [h or (_NUMBER, 0) for h in operands]
         if call.op == "wait" and isinstance(call.args[0], Ref):
             for life in self._at(call.args[0], self._bits(call.args[0]), call.args[0].group):  # its buffer is the result's from now on
                 life.end = life.closed = self.time - 1
                 self._touch([x for x in life.sends if x.closed == _OPEN], call.args[0])
-        if held and (call.op in COLLECTIVES or call.op in ("to_host", "to_device")):
-            self._count(id(call), held[0][0], id(held[0][0]), held[0][1], self._times, 1)
-        value = self.known.result(call, *(v for v, _ in held))
-        return value, next((bits for _, bits in held if bits), 0) if value.kind not in (Kind.SCALAR, Kind.STREAM) else 0
+        if contents and (call.op in COLLECTIVES or call.op in ("to_host", "to_device")):
+            self._count(id(call), contents[0][0], id(contents[0][0]), contents[0][1], self._times, 1)
+        value = self.known.result(call, *(v for v, _ in contents))
+        return value, next((bits for _, bits in contents if bits), 0) if value.kind not in (Kind.SCALAR, Kind.STREAM) else 0
 
     def _count(self, call: int, value: Value, value_id: int, bits: int, times: Count, number: int) -> None:
         key = (call, value_id, bits, times)
@@ -563,10 +563,10 @@ def _alone(value: Value, piece: Piece) -> Value:
     return replace(value, pieces=(piece,))
 
 
-def _received(found: Trace) -> dict[int, Value]:
+def _received(trace: Trace) -> dict[int, Value]:
     """What operations receive lies as what the devices before sent, by the call's ``id``."""
-    sent = {(e.call.axes, e.call.steps): e.operands[0] for e in found.events if e.call.op == "send"}
-    received = ((e.call, sent.get((e.call.axes, -e.call.steps))) for e in found.events if e.call.op == "recv")
+    sent = {(e.call.axes, e.call.steps): e.operands[0] for e in trace.events if e.call.op == "send"}
+    received = ((e.call, sent.get((e.call.axes, -e.call.steps))) for e in trace.events if e.call.op == "recv")
     return {id(call): value for call, value in received if value is not None}
 
 

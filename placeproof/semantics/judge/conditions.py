@@ -58,14 +58,14 @@ def _first_step(program: Resolved, options: Options) -> tuple[Setup | None, Run 
 
 
 def _answered(program: Program, obligation: Obligation, setup: Setup | None, run: Run | None, budget: Budget | None) -> Answered:
-    found = sides(run, obligation) if run is not None else 0
+    compared = sides(run, obligation) if run is not None else 0
     proved = isinstance(settle(obligation.claim, budget), Proved)
-    if isinstance(found, int):
-        return Answered(obligation=obligation, word="proved" if proved else "unknown", numbers=found)
+    if isinstance(compared, int):
+        return Answered(obligation=obligation, word="proved" if proved else "unknown", numbers=compared)
     assert setup is not None
     if proved:
-        raise DisagreementError(program.name, describe(setup), found.why)
-    return Answered(obligation=obligation, word="refuted", where=f"{describe(setup)}: {found.sides}")
+        raise DisagreementError(program.name, describe(setup), compared.why)
+    return Answered(obligation=obligation, word="refuted", where=f"{describe(setup)}: {compared.sides}")
 
 
 __all__ = ["Answered", "NoMeaningError", "answered"]

@@ -64,10 +64,10 @@ class DisagreementError(Exception):
         return f"every obligation of `{program}` is proved, and a run with {where} denies it: {what}; do not trust the proof"
 
 
-def denied(program: Resolved, found: Found) -> DisagreementError:
+def denied(program: Resolved, counterexample: Found) -> DisagreementError:
     """The error of a run that denies a proof."""
-    what = found.what.why if isinstance(found.what, Fault) else what_differs(found.what)
-    return DisagreementError(program.name, describe(found.setup), what)
+    what = counterexample.what.why if isinstance(counterexample.what, Fault) else what_differs(counterexample.what)
+    return DisagreementError(program.name, describe(counterexample.setup), what)
 
 
 Result: TypeAlias = Confirmed | Found | NotRun
@@ -86,10 +86,12 @@ def confirm_by_runs(
     if small or not every:
         return _ran(program, small, lines) if small else NotRun(why="no degrees are allowed that could be run")
     free = replace(program, axes=tuple(replace(axis, degree=None) for axis in program.axes))
-    found = _ran(program, [s for s in meshes(free, without, ()) if _fits(program, s)])
-    if isinstance(found, Confirmed):
-        return Confirmed(runs=found.runs, smaller=True)
-    return found if isinstance(found, NotRun) else NotRun(why="the degrees are too many to run, and on fewer devices it is another program")
+    outcome = _ran(program, [s for s in meshes(free, without, ()) if _fits(program, s)])
+    if isinstance(outcome, Confirmed):
+        return Confirmed(runs=outcome.runs, smaller=True)
+    if isinstance(outcome, NotRun):
+        return outcome
+    return NotRun(why="the degrees are too many to run, and on fewer devices it is another program")
 
 
 def _ran(program: Resolved, setups: list[Setup], lines: tuple[Line, ...] = ()) -> Result:
@@ -100,8 +102,8 @@ def _ran(program: Resolved, setups: list[Setup], lines: tuple[Line, ...] = ()) -
         try:
             both = Run(program, setup).watched() if looked else Run(program, setup)
             what = both.compare(1)
-            if what is None and looked and not isinstance(found := compared(both, lines), int):
-                raise DisagreementError(program.name, describe(setup), found.why)
+            if what is None and looked and not isinstance(difference := compared(both, lines), int):
+                raise DisagreementError(program.name, describe(setup), difference.why)
             what = what or both.compare(setup.steps, began=1)
         except ZeroDivisionError:  # undefined for the numbers drawn
             continue
@@ -142,14 +144,14 @@ def meshes(program: Resolved, without: frozenset[str] = frozenset(), ranges: tup
 
 def _of_everything(n: int, choices: list[list[dict[str, int]]]) -> list[dict[str, int]]:
     """The n-th degree of each axis, as long as there are not too many devices; of the rest, the first. Each time another axis begins."""
-    found, devices = [c[0] for c in choices], prod(prod(c[0].values()) for c in choices)
+    degrees, devices = [c[0] for c in choices], prod(prod(c[0].values()) for c in choices)
     for at in range(len(choices)):
         number = (at + n) % len(choices)
         wanted = choices[number][min(n, len(choices[number]) - 1)]
-        more = devices // prod(found[number].values()) * prod(wanted.values())
+        more = devices // prod(degrees[number].values()) * prod(wanted.values())
         if more <= SEVERAL:
-            found[number], devices = wanted, more
-    return found
+            degrees[number], devices = wanted, more
+    return degrees
 
 
 def _allowed_degrees(
@@ -158,23 +160,23 @@ def _allowed_degrees(
     """Up to three degrees of an axis, the smallest first, and long ones: of each of its factors. One alone where it is given."""
     if axis.degree is not None and axis.inner is None:
         return [{axis.name: axis.degree}], []
-    found: list[dict[str, int]] = []
+    choices: list[dict[str, int]] = []
     long = max(LONG, least + 2, *(n + 2 for n in _numbers(program)))
     for start in range(least, LONGEST):
-        found = [d for d in degrees_of(axis, start) if allowed(program, Setup(degrees=d), ranges)]
-        if found:
+        choices = [d for d in degrees_of(axis, start) if allowed(program, Setup(degrees=d), ranges)]
+        if choices:
             break
-    found.sort(key=lambda d: prod(d.values()))
-    if not found or axis.degree is not None:
-        return found[:3], []
+    choices.sort(key=lambda d: prod(d.values()))
+    if not choices or axis.degree is not None:
+        return choices[:3], []
     if isinstance(axis.inner, int):
         shapes = [[(n, axis.inner) for n in range(long, LONGEST)]]
     else:
         shapes = [[(n, 1) for n in range(long, LONGEST)], *([[(1, n) for n in range(long, LONGEST)]] if axis.inner is not None else [])]
-        inside = [d for d in found if 1 < d.get(axis.inner_name, 1) < d[axis.name]]  # several groups of several devices
-        found = [found[0], *inside[:1], *inside[2:3]] if inside else found
+        inside = [d for d in choices if 1 < d.get(axis.inner_name, 1) < d[axis.name]]  # several groups of several devices
+        choices = [choices[0], *inside[:1], *inside[2:3]] if inside else choices
     ends = [[d for d in itertools.starmap(partial(degrees_by, axis), s) if allowed(program, Setup(degrees=d), ranges)] for s in shapes]
-    return found[:3], [d for end in ends for d in end[:1]]
+    return choices[:3], [d for end in ends for d in end[:1]]
 
 
 def _numbers(program: Resolved) -> list[int]:

@@ -102,10 +102,10 @@ def cutoff_of(judged: Judged) -> Covered | NotCovered:
     """The argument about a program that was judged. Raises DisagreementError where a run denies a proof."""
     if judged.word != "proved":
         return NotCovered(why=f"the program is {judged.word}")
-    found = cutoff(judged.program, judged.options.without, judged.options.ranges)
-    if isinstance(found, Found):
-        raise denied(judged.program, found)
-    return found
+    result = cutoff(judged.program, judged.options.without, judged.options.ranges)
+    if isinstance(result, Found):
+        raise denied(judged.program, result)
+    return result
 
 
 def _plain(program: Resolved, without: frozenset[str]) -> None:
@@ -182,15 +182,15 @@ class _Walk:
 
     def degree(self) -> dict[str, int]:
         """The degree of what the states differ by from the reference's, in each axis factor."""
-        found = {}
+        degrees = {}
         for factor in self.program.axis_factors:
             above = []
             for state in ("parameters", "optimizer"):
                 bound = self.env[state]
                 below = max(bound.below[factor], OPTIMIZER)  # the reference divides by the number of samples
                 above += [bound.above[factor] + below - bound.below[factor], below]
-            found[factor] = max(above)
-        return found
+            degrees[factor] = max(above)
+        return degrees
 
     def body(self, statements: Iterable[Stmt]) -> None:
         for one in statements:
@@ -266,10 +266,10 @@ class _Walk:
             if not isinstance(expr.right, Number) or expr.right.value.denominator != 1 or abs(expr.right.value) > 8:
                 raise _NotCoveredError("an exponent is no small whole number", expr.place)
             base = left if expr.right.value >= 0 else _inverse(left, expr.place)
-            found = Bound(given=True, alone=True)
+            bound = Bound(given=True, alone=True)
             for _ in range(abs(int(expr.right.value))):
-                found = _times(found, base, expr.place)
-            return found
+                bound = _times(bound, base, expr.place)
+            return bound
         right = self._value(expr.right)
         if expr.op in "+-":
             return _added(left, right)
@@ -341,15 +341,15 @@ def _grid(program: Resolved, degree: dict[str, int], walk: _Walk, ranges: tuple[
     choices: list[list[dict[str, int]]] = []
     values: _Values = {}
     for axis in program.axes:
-        found: dict[str, list[int]] = {}
+        sizes: dict[str, list[int]] = {}
         for factor in axis.factors:
             fixed = axis.inner if isinstance(axis.inner, int) and factor == axis.inner_name else axis.degree if axis.inner is None else None
             first = max(PLACES + len(walk.ranks[factor]), *(n + 2 for n in walk.ranks[factor]), 0)
             # on few devices ranks that are named, other than the first, may be the same or not there
             start = first if walk.ranks[factor] <= {0} else least.get(axis.name, 1) if axis.inner is None else 1
-            found[factor] = [fixed] if isinstance(fixed, int) else list(range(start, first + degree[factor] + 1))
-        values |= {f: tuple(n) for f, n in found.items()}
-        choices.append([degrees_by(axis, *at) for at in itertools.product(*found.values())])
+            sizes[factor] = [fixed] if isinstance(fixed, int) else list(range(start, first + degree[factor] + 1))
+        values |= {f: tuple(n) for f, n in sizes.items()}
+        choices.append([degrees_by(axis, *at) for at in itertools.product(*sizes.values())])
         if axis.inner is not None and axis.degree is not None:
             raise _NotCoveredError(f"axis {axis.name} has a given degree and sub-groups")
     names = [a.inner for a in program.axes if isinstance(a.inner, str)]
@@ -385,11 +385,11 @@ def _everywhere(layout: Layout, walk: _Walk) -> bool:
     named = {f: {n % size for n in walk.ranks[f] if n < size} for f, size in sizes.items()}
     others = {f: min(2, size - len(named[f])) for f, size in sizes.items()}
     wanted = set(itertools.product(*([*named[f], *(["other"] if others[f] else [])] for f in sizes)))
-    found: dict[tuple[int, str], set[tuple[int, ...]]] = {}
+    places: dict[tuple[int, str], set[tuple[int, ...]]] = {}
     along = [layout.owners(f) for f in sizes]
     for at, element in enumerate(layout.elements):
-        found.setdefault((element[0], layout.group_of(element)), set()).add(tuple(int(owners[at]) for owners in along))
-    for owners in found.values():
+        places.setdefault((element[0], layout.group_of(element)), set()).add(tuple(int(owners[at]) for owners in along))
+    for owners in places.values():
         kinds = {tuple(n if n in named[f] else "other" for n, f in zip(at, sizes, strict=True)) for at in owners}
         several = all(len({at[k] for at in owners if at[k] not in named[f]}) >= others[f] for k, f in enumerate(sizes))
         if not several or not wanted <= kinds:

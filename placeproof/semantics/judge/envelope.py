@@ -51,19 +51,19 @@ def _written(text: str, references: Mapping[str, Resolved], options: Options, mo
     linked = read_linked(text, source="the certificate's program")
     parts = [_part(_called(n), resolve(b.program), Options(), references.get(n)) for n, b in linked.blocks.items()]
     parts.append(_part(STEP, resolve(against_contracts(linked)), options, None))
-    said = {"without": sorted(options.without), "ranges": [str(r) for r in options.ranges]}
-    return {"schema": SCHEMA_OF_MODEL, "program": text, "sha256": digest(text), "model": model, **said, "parts": parts}
+    assumed = {"without": sorted(options.without), "ranges": [str(r) for r in options.ranges]}
+    return {"schema": SCHEMA_OF_MODEL, "program": text, "sha256": digest(text), "model": model, **assumed, "parts": parts}
 
 
 def _part(name: str, program: Resolved, options: Options, reference: Resolved | None) -> dict[str, Any]:
-    found: dict[str, Any] | None = None
+    written: dict[str, Any] | None = None
     why = ""
     try:
-        found = certificate(program, options, reference)
+        written = certificate(program, options, reference)
     except NoMeaningError as error:
         why = str(error)
     one_device = None if reference is None else render(reference)
-    return {"part": name, "sha256": digest(render(program)), "one_device": one_device, "certificate": found, "why": why}
+    return {"part": name, "sha256": digest(render(program)), "one_device": one_device, "certificate": written, "why": why}
 
 
 def _followed(linked: Linked, model: Model | None, options: Options) -> JudgedModel:

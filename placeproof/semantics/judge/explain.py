@@ -62,37 +62,37 @@ def _of_update(both: Run, setup: Setup) -> str | None:
     read = [place.read for place in both.places]
     if any(part is None for part in read):
         return None
-    found, of = _wrong(_gradient(both, read))
-    said = _said(found, setup) if found.right.size else None
-    return None if said in (None, _RIGHT) else f"the gradient{of} is {said}"
+    wrong, of = _wrong(_gradient(both, read))
+    words = _said(wrong, setup) if wrong.right.size else None
+    return None if words in (None, _RIGHT) else f"the gradient{of} is {words}"
 
 
 def _by_line(program: Resolved, both: Run, setup: Setup) -> Iterator[Left]:
-    names, said = _of_gradients(program), dict[str, str]()
+    names, words = _of_gradients(program), dict[str, str]()
     for number, stmt in enumerate(program.body):
         for name in names:
             parts = [place.seen[number].get(name) for place in both.places if place.seen is not None]
             if stmt.place is None or not all(_is_gradient(part) for part in parts):
                 continue
             holds = _holds(_gradient(both, parts), setup)
-            if said.get(name) != holds:
-                said[name] = holds
+            if words.get(name) != holds:
+                words[name] = holds
                 yield Left(stmt.place.line, name, holds)
 
 
-def _holds(found: _Gradient, setup: Setup) -> str:
-    if (found.read == -1).all(axis=0).any():
+def _holds(gradient: _Gradient, setup: Setup) -> str:
+    if (gradient.read == -1).all(axis=0).any():
         return "on no device for some elements"
-    said = _said(found, setup)
-    if said is None:
-        wrong, of = _wrong(found)
-        said = _said(wrong, setup) if of else None
-        said = None if said is None else f"{said}{of}, elsewhere {_RIGHT}"
-    if said is None:
+    words = _said(gradient, setup)
+    if words is None:
+        wrong, of = _wrong(gradient)
+        words = _said(wrong, setup) if of else None
+        words = None if words is None else f"{words}{of}, elsewhere {_RIGHT}"
+    if words is None:
         return "something else"
-    held = found.read != -1
-    rooted = (held.all(axis=1) | ~held.any(axis=1)).all() and not held.all()  # as after a `reduce`: here all of it, there nothing
-    return f"{said}, on some devices alone" if rooted else said
+    present = gradient.read != -1
+    rooted = (present.all(axis=1) | ~present.any(axis=1)).all() and not present.all()  # as after a `reduce`: here all of it, there nothing
+    return f"{words}, on some devices alone" if rooted else words
 
 
 def _is_gradient(part: Any) -> bool:
@@ -116,10 +116,10 @@ def _passes(stmt: Stmt) -> bool:
     return any(c.op.startswith(("forward", "backward", "update")) for c in calls(stmt))
 
 
-def _said(found: _Gradient, setup: Setup) -> str | None:
+def _said(gradient: _Gradient, setup: Setup) -> str | None:
     """What a gradient is, in a few words; None where there are none."""
-    for what, expected in _expected(found):
-        factor = _factor(found, expected, setup)
+    for what, expected in _expected(gradient):
+        factor = _factor(gradient, expected, setup)
         if factor is not None:
             return _in_words(what, factor)
     return None
@@ -134,10 +134,10 @@ def _in_words(what: str, factor: str) -> str:
     return what if not factor else f"{what}, {factor} of it" if part else f"{what}, {factor} times"
 
 
-def _wrong(found: _Gradient) -> tuple[_Gradient, str]:
+def _wrong(gradient: _Gradient) -> tuple[_Gradient, str]:
     """The elements of the groups, and of the units, whose gradient is wrong somewhere, and their names where others are right."""
-    layout, elements = found.run.truth.world.layout, found.run.truth.world.elements
-    wrong = ((found.read != -1) & (found.read != found.run.truth.gradient)).any(axis=0)
+    layout, elements = gradient.run.truth.world.layout, gradient.run.truth.world.elements
+    wrong = ((gradient.read != -1) & (gradient.read != gradient.run.truth.gradient)).any(axis=0)
     groups = np.array([layout.group_of(e) for e in elements])
     names = list(dict.fromkeys(groups[wrong]))
     of = "" if len(names) == len(set(groups)) else " of " + " and ".join(f"`{n}`" for n in names)
@@ -149,7 +149,7 @@ def _wrong(found: _Gradient) -> tuple[_Gradient, str]:
     named |= {frozenset((count - 1,)): " in the last unit", frozenset((0,)): " in the first unit"}
     if layout.stage_count == 1 and count > 1 and bad in named:
         at, of = at & np.isin(units, list(bad)), of + named[bad]
-    return replace(found, read=found.read[:, at], samples=found.samples[:, at], right=found.run.truth.gradient[at]), of
+    return replace(gradient, read=gradient.read[:, at], samples=gradient.samples[:, at], right=gradient.run.truth.gradient[at]), of
 
 
 def _setup(program: Resolved, without: frozenset[str]) -> Setup | None:
@@ -181,8 +181,8 @@ def _ran(program: Resolved, setup: Setup) -> Run | None:
 def _gradient(both: Run, parts: list[Any]) -> _Gradient:
     """What a buffer holds on all devices; ``parts``: on those of each place."""
     rows, own = [], []
-    for place, held in zip(both.places, parts, strict=True):
-        part = held.on(both.truth.columns)
+    for place, buffer in zip(both.places, parts, strict=True):
+        part = buffer.on(both.truth.columns)
         if not part.have.all():  # of parts, each device has its own
             part = part.with_(np.where(part.have[..., None], part.data, -1), part.extent | True)
         rows.append(part.data[..., 0].reshape(-1, len(both.truth.columns)))
@@ -192,31 +192,31 @@ def _gradient(both: Run, parts: list[Any]) -> _Gradient:
     return _Gradient(both, np.concatenate(rows), samples, right, np.concatenate(own))
 
 
-def _expected(found: _Gradient) -> Iterator[tuple[str, Any]]:
+def _expected(gradient: _Gradient) -> Iterator[tuple[str, Any]]:
     """What a gradient may be, in words, and as ``[device, element]``: the mean over some of the samples, or what they add to it."""
-    f, layout, m = found.run.truth.world.field, found.run.truth.world.layout, found.run.places[0].batches
-    count = len(found.samples)
-    yield "", found.right[None, :]
+    f, layout, m = gradient.run.truth.world.field, gradient.run.truth.world.layout, gradient.run.places[0].batches
+    count = len(gradient.samples)
+    yield "", gradient.right[None, :]
     for number, name in ((m - 1, "last"), (0, "first")) if m > 1 else ():
         only = np.arange(count) % m == number
-        yield f"that of the {name} micro-batch alone", f.div(f.total(found.samples[only], 0), f.of(count // m))[None, :]
-        yield f"without the {name} micro-batch", f.div(f.total(found.samples[~only], 0), f.of(count))[None, :]
-    sizes = [found.run.truth.world.sizes[x] for x in layout.sample_factors]
+        yield f"that of the {name} micro-batch alone", f.div(f.total(gradient.samples[only], 0), f.of(count // m))[None, :]
+        yield f"without the {name} micro-batch", f.div(f.total(gradient.samples[~only], 0), f.of(count))[None, :]
+    sizes = [gradient.run.truth.world.sizes[x] for x in layout.sample_factors]
     if prod(sizes) > 1:
         at = np.stack(np.unravel_index(np.arange(count) // m, sizes), axis=-1)
-        rows = [f.div(f.total(found.samples[(at == one).all(axis=-1)], 0), f.of(m)) for one in found.own]
+        rows = [f.div(f.total(gradient.samples[(at == one).all(axis=-1)], 0), f.of(m)) for one in gradient.own]
         yield "that of the device's own samples alone", np.stack(rows)
 
 
-def _factor(found: _Gradient, expected: Any, setup: Setup) -> str | None:
+def _factor(gradient: _Gradient, expected: Any, setup: Setup) -> str | None:
     """By which product of degrees all devices' gradients are larger; an empty text for none, None where there is no such."""
-    f, held = found.run.truth.world.field, found.read != -1
+    f, present = gradient.run.truth.world.field, gradient.read != -1
     names = {name: n for name, n in setup.degrees.items() if n > 1}
     names |= {"microbatches": setup.microbatches} if setup.microbatches > 1 else {}
     for powers in sorted(itertools.product(POWERS, repeat=len(names)), key=lambda p: sum(map(abs, p))):
         value = prod((Fraction(n) ** e for n, e in zip(names.values(), powers, strict=True)), start=Fraction(1))
         for constant in (Fraction(1), Fraction(2), Fraction(1, 2)):
-            if not (held & (found.read != f.mul(expected, f.of(value * constant)))).any():
+            if not (present & (gradient.read != f.mul(expected, f.of(value * constant)))).any():
                 return _product({"2": {1: 0, 2: 1}.get(int(constant), -1), **dict(zip(names, powers, strict=True))})
     return None
 

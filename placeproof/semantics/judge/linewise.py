@@ -80,10 +80,10 @@ def compared(run: Run, lines: tuple[Line, ...]) -> Differs | int:
                 continue
             for place in run.places:
                 assert place.seen is not None
-                found = numbers.compare(place, value, place.seen[number].get(name))
-                if isinstance(found, tuple):
-                    return Differs(line.stmt.place.line if line.stmt.place else None, name, *found)
-                count += found
+                result = numbers.compare(place, value, place.seen[number].get(name))
+                if isinstance(result, tuple):
+                    return Differs(line.stmt.place.line if line.stmt.place else None, name, *result)
+                count += result
         before = line.after
     return count
 
@@ -98,10 +98,10 @@ def sides(run: Run, obligation: Obligation) -> Differs | int:
     if group not in numbers.groups:
         return 0
     for place in run.places:
-        found = numbers.sides(place, obligation.claim, group)
-        if isinstance(found, tuple):
-            return Differs(obligation.place.line if obligation.place else None, obligation.name, *found)
-        count += found
+        result = numbers.sides(place, obligation.claim, group)
+        if isinstance(result, tuple):
+            return Differs(obligation.place.line if obligation.place else None, obligation.name, *result)
+        count += result
     return count
 
 
@@ -136,9 +136,9 @@ class _Numbers:
         except (_NoNumberError, ZeroDivisionError):
             return 0
         shape = (*place.mesh.shape, len(columns), 2)
-        asked = np.broadcast_to(reduce(np.logical_and, there, np.array(True)), (*shape[:-1], 1))[..., 0]
-        wrong = np.argwhere(asked & np.broadcast_to(left != right, shape).any(axis=-1))
-        return (self._device(wrong[0]), columns.elements[int(wrong[0][-1])]) if len(wrong) else int(asked.sum())
+        known = np.broadcast_to(reduce(np.logical_and, there, np.array(True)), (*shape[:-1], 1))[..., 0]
+        wrong = np.argwhere(known & np.broadcast_to(left != right, shape).any(axis=-1))
+        return (self._device(wrong[0]), columns.elements[int(wrong[0][-1])]) if len(wrong) else int(known.sum())
 
     def compare(self, place: Place, value: Tensor | Scalar, held: Any) -> int | tuple[dict[str, int], Element | None]:
         """How many numbers were compared, or a device, and an element, at which they differ."""
@@ -151,7 +151,7 @@ class _Numbers:
             return (self._device(wrong[0]), None) if len(wrong) else count
         if not isinstance(held, Part) or held.data.shape[-1] != 1:
             return 0
-        found = 0
+        total = 0
         for group, piece in value.pieces.items():
             part, self.group = held.only(None, group), group
             if not len(part.columns):
@@ -160,8 +160,8 @@ class _Numbers:
             wrong, count = self._wrong(piece.body, part.data[..., 0], (there, part.have), part.columns)
             if len(wrong):
                 return self._device(wrong[0]), part.columns.elements[int(wrong[0][-1])]
-            found += count
-        return found
+            total += count
+        return total
 
     def _wrong(self, body: Poly, data: Array, there: tuple[Array, Array], columns: Columns | None) -> tuple[Array, int]:
         """Where what a term is differs from what is held, and how many numbers were compared: none where a term has none. ``there``: where
@@ -171,12 +171,12 @@ class _Numbers:
             points |= dict(zip(_ELEMENT, self.named[columns.index].T[..., None], strict=True))
         self.known = self.known_of.setdefault((id(self.place), columns), {})
         try:
-            found = self.poly(body, points)
+            sides = self.poly(body, points)
         except (_NoNumberError, ZeroDivisionError):
             return np.zeros((0, 0)), 0
-        first, second = found[..., 0], found[..., -1]  # what nobody knows is two numbers
-        told = (first == second) & there[0] & (there[1] | (first != 0))
-        return np.argwhere(told & (first != data)), int(told.sum())
+        first, second = sides[..., 0], sides[..., -1]  # what nobody knows is two numbers
+        decided = (first == second) & there[0] & (there[1] | (first != 0))
+        return np.argwhere(decided & (first != data)), int(decided.sum())
 
     def _device(self, wrong: Array) -> dict[str, int]:
         return {f: self.place.here.get(f, int(n)) for f, n in zip(self.world.factors, wrong, strict=False)}
@@ -195,10 +195,10 @@ class _Numbers:
     @cached_property
     def _numbers(self) -> dict[str, Array]:
         """Of each group, ``[block, slice, entry]`` -> the number of the element; -1 where there is none."""
-        found: dict[str, Array] = {}
+        numbers: dict[str, Array] = {}
         for number, (at, element) in enumerate(zip(self.named, self.world.elements, strict=True)):
-            found.setdefault(self.layout.group_of(element), np.full(self.named.max(axis=0) + 1, -1))[tuple(at)] = number
-        return found
+            numbers.setdefault(self.layout.group_of(element), np.full(self.named.max(axis=0) + 1, -1))[tuple(at)] = number
+        return numbers
 
     # Index terms.
 
@@ -245,24 +245,24 @@ class _Numbers:
         sorts = [a.sort.name for a in term.args]
         blocks, slices = (args[sorts.index(sort)] if sort in sorts else np.array(0) for sort in ("block", "slice"))
         owner = self.world.layout.owners(factor, self.place.mesh.stage, order or "blocked")
-        found = []
+        owners = []
         for group, table in self._numbers.items():
             if group == self.group or not all(a in ELEMENT for a in term.args):  # else it may be of any group
                 numbers = table[blocks, slices, args[-1]] if "entry" in sorts else table.max(axis=-1)[blocks, slices]
-                found.append(owner[numbers])
-        if not found or any((o < 0).any() or (o != found[0]).any() for o in found):
+                owners.append(owner[numbers])
+        if not owners or any((o < 0).any() or (o != owners[0]).any() for o in owners):
             raise _NoNumberError(term.name)
-        return found[0]
+        return owners[0]
 
     @cached_property
     def _sizes(self) -> dict[str, int]:
         """How many points the sorts have that a run numbers."""
         layout, stages = self.layout, self.layout.stage_count
-        found = {"microbatch": self.place.batches, "block": len(layout.blocks), "stage": stages}
-        found["units"] = layout.setup.units_per_stage * stages
+        sizes = {"microbatch": self.place.batches, "block": len(layout.blocks), "stage": stages}
+        sizes["units"] = layout.setup.units_per_stage * stages
         if not layout.network and not any(layout.slice_axes(g) for g in self._numbers):
-            found["entry"] = layout.setup.entries
-        return {**found, **self.world.sizes}
+            sizes["entry"] = layout.setup.entries
+        return {**sizes, **self.world.sizes}
 
     def _size(self, sort: str) -> int:
         if sort not in self._sizes:
@@ -277,19 +277,19 @@ class _Numbers:
 
     def poly(self, body: Poly, points: Points) -> Array:
         """The residues that a term stands for."""
-        found: Array = np.zeros((1, 1), dtype=np.int64)
+        total: Array = np.zeros((1, 1), dtype=np.int64)
         for mono, coefficient in body.terms:
-            found = self.f.add(found, self.f.mul(self.mono(mono, points), np.array(self.f.of(coefficient))))
-        return found
+            total = self.f.add(total, self.f.mul(self.mono(mono, points), np.array(self.f.of(coefficient))))
+        return total
 
     def mono(self, mono: Mono, points: Points) -> Array:
         """A product where its guards hold, zero elsewhere."""
-        found = np.array(1)
+        factor = np.array(1)
         for left, right in mono.guards:
-            found = found * (self.index(left, points) == self.index(right, points))
+            factor = factor * (self.index(left, points) == self.index(right, points))
         for atom, exponent in mono.factors:
-            found = self.f.mul(found, self.f.power(self.atom(atom, points), exponent))
-        return found
+            factor = self.f.mul(factor, self.f.power(self.atom(atom, points), exponent))
+        return factor
 
     def atom(self, atom: Atom, points: Points) -> Array:
         """One factor."""
@@ -311,10 +311,10 @@ class _Numbers:
                 for n, binder in enumerate(atom.binders):
                     size = self._size(binder.sort.name)
                     inner[binder.name] = np.arange(size).reshape((size,) + (1,) * (depth + n))
-                found = self.mono(atom.body, inner)
+                body = self.mono(atom.body, inner)
                 shape = [*(self._size(b.sort.name) for b in reversed(atom.binders)), *(1,) * depth]
-                found = np.broadcast_to(found, np.broadcast_shapes(np.shape(found), tuple(shape)))
-                return self.f.total(found, tuple(range(len(atom.binders))))
+                body = np.broadcast_to(body, np.broadcast_shapes(np.shape(body), tuple(shape)))
+                return self.f.total(body, tuple(range(len(atom.binders))))
             case App():
                 return self._app(atom, points)
             case Greatest():

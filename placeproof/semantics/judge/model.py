@@ -55,27 +55,27 @@ class JudgedModel:
     def references(self) -> dict[str, Resolved]:
         """What one device runs of blocks that the model has, too."""
         own = _own(self.model)
-        found = {name: _reference(block, own[name]) for name, block in self.linked.blocks.items() if name in own}
-        return {name: one for name, one in found.items() if isinstance(one, Resolved)}
+        references = {name: _reference(block, own[name]) for name, block in self.linked.blocks.items() if name in own}
+        return {name: one for name, one in references.items() if isinstance(one, Resolved)}
 
     @property
     def not_asked(self) -> tuple[str, ...]:
         """What lines of the program say that no proof speaks of."""
-        linked, found = self.linked, []
+        linked, texts = self.linked, []
         shared = shared_by_segments(linked.shared, linked.stack)
         units = _over_units(linked)
         if shared and units and not any(s.start for s in units):  # else what is no layer is one unit
             listed = " and ".join(f"`{name}`" for name in shared)
-            found.append(f"which unit has {listed}, that several share: one of them, and its gradient is that of all uses ({_ROOT})")
+            texts.append(f"which unit has {listed}, that several share: one of them, and its gradient is that of all uses ({_ROOT})")
         if linked.ring:
             axes = " and ".join(f"`{a}`" for a in linked.ring)
             ring = "that a ring gives the same is what `ring_attention` proves"
-            found.append(f"keys and values go round {axes}, and the block gathers them: {ring}")
+            texts.append(f"keys and values go round {axes}, and the block gathers them: {ring}")
         if linked.recompute != ("none",):
-            found.append(f"backward computes again ({', '.join(linked.recompute)}): the same operations on the same values")
+            texts.append(f"backward computes again ({', '.join(linked.recompute)}): the same operations on the same values")
         if linked.pipeline is not None:
-            found.append(f"the order of micro-batches ({linked.schedule}): the step takes one after the other")
-        return tuple(found)
+            texts.append(f"the order of micro-batches ({linked.schedule}): the step takes one after the other")
+        return tuple(texts)
 
     @property
     def undecided(self) -> tuple[str, ...]:
@@ -197,8 +197,8 @@ def _coupled(linked: Linked, blocks: Mapping[str, Judged]) -> Iterator[tuple[str
 
 def _breaches(linked: Linked, blocks: Mapping[str, Judged]) -> Iterator[Breach]:
     """Of blocks that return what can be followed; how they fit together, where each has what others ask for."""
-    found = [b for name, judged in blocks.items() for b in breaches(linked.blocks[name], judged.results)]
-    found += [Breach(block=name, text=shown.text, shown=shown) for name, shown in _coupled(linked, blocks) if shown.sure]
-    yield from found
-    if not found and all(judged.results for judged in blocks.values()):
+    wrong = [b for name, judged in blocks.items() for b in breaches(linked.blocks[name], judged.results)]
+    wrong += [Breach(block=name, text=shown.text, shown=shown) for name, shown in _coupled(linked, blocks) if shown.sure]
+    yield from wrong
+    if not wrong and all(judged.results for judged in blocks.values()):
         yield from misfits(linked, {name: judged.results for name, judged in blocks.items()})

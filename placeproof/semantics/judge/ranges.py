@@ -23,7 +23,7 @@ def names(program: Program) -> tuple[str, ...]:
 def read_ranges(texts: Iterable[str], program: Program) -> tuple[Range, ...]:
     """Read ranges. Raises InputError for those that cannot be read, and for ranges that contradict one another."""
     problems = Problems()
-    known, found = names(program), []
+    known, ranges = names(program), []
     for text in texts:
         match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|==|>|<)\s*(\d+)\s*", text)
         if match is None:
@@ -33,14 +33,14 @@ def read_ranges(texts: Iterable[str], program: Program) -> tuple[Range, ...]:
             hint = suggestion(match[1], known) or f"a range may speak of {shown}"
             problems.add("PP208", f"`{match[1]}` is no degree of this program", help=hint)
         else:
-            found.append(Range(name=match[1], relation=match[2], bound=int(match[3])))
+            ranges.append(Range(name=match[1], relation=match[2], bound=int(match[3])))
     problems.raise_if_any()
     least = [Range(name=n, relation=">=", bound=1) for n in known]
-    if found and ask(satisfiable(tuple(r.given for r in (*least, *found)))) == "unsat":
-        shown = ", ".join(str(r) for r in found)
+    if ranges and ask(satisfiable(tuple(r.given for r in (*least, *ranges)))) == "unsat":
+        shown = ", ".join(str(r) for r in ranges)
         problems.add("PP208", f"no degree satisfies {shown}: the ranges contradict one another", help="degrees are at least 1")
     problems.raise_if_any()
-    return tuple(found)
+    return tuple(ranges)
 
 
 __all__ = ["Range", "names", "read_ranges"]

@@ -73,8 +73,8 @@ def refine(left: Program, right: Program, *, without: frozenset[str] = frozenset
 
     Raises InputError for a program that is no well-formed training step."""
     judged, against = (judge(program, without=without, budget=budget) for program in (left, right))
-    found = differences(judged.program, against.program)
-    return Refinement(word=_word(judged, against, bool(found)), differences=found, left=judged, right=against)
+    contrasts = differences(judged.program, against.program)
+    return Refinement(word=_word(judged, against, bool(contrasts)), differences=contrasts, left=judged, right=against)
 
 
 def _word(left: Judged, right: Judged, differ: bool) -> Word:
@@ -92,24 +92,24 @@ def differences(left: Program, right: Program) -> tuple[Difference, ...]:
     names = _renamed(left, right)
     # one group that is all of the parameters is held against every group of the other side
     groups = sorted({*one, *other}) if len(one) == len(other) else max(list(one), list(other), key=len)
-    found = []
+    contrasts = []
     for part, group in product(PARTS, groups):
         for left_flow, right_flow in product(_of(one, group), _of(other, group)):
             a, b = left_flow.get(part), right_flow.get(part)
             mine, theirs = _shown(a, names), _shown(b, {})
             if mine != theirs:
                 at, against = a.place if a else None, b.place if b else None
-                found.append(Difference(part=part, group=group, left=mine, right=theirs, left_place=at, right_place=against))
-    return tuple(dict.fromkeys(found))
+                contrasts.append(Difference(part=part, group=group, left=mine, right=theirs, left_place=at, right_place=against))
+    return tuple(dict.fromkeys(contrasts))
 
 
-def _of(found: Flows, group: str) -> list[dict[str, Flow]]:
+def _of(flows: Flows, group: str) -> list[dict[str, Flow]]:
     """The flows that a group is held against: that of the same name, that of the group of which it is the first unit, or else all, because
     nothing says which parameters the two groups have in common."""
     for name in (group, group.removesuffix(FIRST)):
-        if name in found:
-            return [found[name]]
-    return list(found.values())
+        if name in flows:
+            return [flows[name]]
+    return list(flows.values())
 
 
 def _shown(flow: Flow | None, names: dict[str, str]) -> str:
@@ -122,14 +122,14 @@ def _shown(flow: Flow | None, names: dict[str, str]) -> str:
 
 def _renamed(left: Program, right: Program) -> dict[str, str]:
     """Axes that split the same thing are the same axis, where there is one of each."""
-    found = {}
+    names = {}
     theirs = {a.name for a in right.axes}
     for axis in left.axes:
         alike = [b.name for b in right.axes if b.splits == axis.splits]
         own = [a for a in left.axes if a.splits == axis.splits]
         if axis.name not in theirs and len(alike) == len(own) == 1:
-            found[axis.name] = alike[0]
-    return found
+            names[axis.name] = alike[0]
+    return names
 
 
 # What a program does with each group of parameters, in a form that does not depend on how it is written.
@@ -185,8 +185,8 @@ def flows(program: Program) -> Flows:
 
 
 class _Reader:
-    def __init__(self, found: Trace) -> None:
-        self.trace, self.program = found, found.program
+    def __init__(self, trace: Trace) -> None:
+        self.trace, self.program = trace, trace.program
         self.groups = [g.name for g in self.program.groups] or [""]
         #: Of the first unit, where it is computed apart, and of the others.
         self.first: Flows = {g: {"scale": Flow(Product())} for g in self.groups}
@@ -211,13 +211,13 @@ class _Reader:
 
     def _joined(self) -> Flows:
         """One flow a group, unless the first unit's is another one. That it is not gathered again is what keeping it means."""
-        found = dict(self.rest)
+        flows = dict(self.rest)
         for group, apart in self.first.items():
             own = {"backward": self.rest[group]["backward"]} if "forward" in apart and "backward" in self.rest[group] else {}
             flow = own | apart
             if flow != self.rest[group]:
-                found[(group or "all") + FIRST] = flow
-        return found
+                flows[(group or "all") + FIRST] = flow
+        return flows
 
     def _event(self, event: Event) -> None:
         call, operands = event.call, event.operands

@@ -88,9 +88,9 @@ def _data(linked: Linked) -> tuple[str, ...]:
 
 def _sums(linked: Linked, name: str) -> Iterator[Stmt]:
     """Sums that a step may lack: of a group's gradients over axes of which devices find parts; of all, over those of samples."""
-    groups, found = linked.step.groups, stands_for(linked).values()
+    groups, stands = linked.step.groups, stands_for(linked).values()
     for group in groups:
-        axes = dict.fromkeys(a for s in found if s.group == group.name for a in s.lies.partial)
+        axes = dict.fromkeys(a for s in stands if s.group == group.name for a in s.lies.partial)
         own = Ref(name=name, group=group.name if len(groups) > 1 else None)
         if group.tied is not None:
             yield _assigned(own, Call(op="tied_reduce", args=(own,), axes=(group.tied,)))

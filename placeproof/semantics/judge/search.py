@@ -48,14 +48,14 @@ def search(
         for seed in SEEDS:
             drawn = replace(setup, seed=seed)
             try:
-                found = run(program, drawn)
+                difference = run(program, drawn)
             except ZeroDivisionError:  # undefined for these numbers; others may tell
                 continue
             except NoMeaningError:
                 return Searched(runs=0, largest=last)
             runs += 1
-            if found is not None:
-                return Found(setup=drawn, what=found)
+            if difference is not None:
+                return Found(setup=drawn, what=difference)
     return Searched(runs=runs, largest=last)
 
 
@@ -72,11 +72,11 @@ def stuck(program: Resolved, *, without: frozenset[str] = frozenset(), ranges: t
         if setup.layers_per_stage > 1 or any(n > 1 for n in apart) or not allowed(program, setup, ranges):
             continue
         try:
-            found = run(program, replace(setup, seed=SEEDS[0], steps=1))
+            fault = run(program, replace(setup, seed=SEEDS[0], steps=1))
         except (ZeroDivisionError, NoMeaningError):
             continue
-        if isinstance(found, Fault):
-            return Found(setup=replace(setup, seed=SEEDS[0]), what=found)
+        if isinstance(fault, Fault):
+            return Found(setup=replace(setup, seed=SEEDS[0]), what=fault)
     return None
 
 
@@ -164,12 +164,12 @@ def degrees_by(axis: Axis, outer: int, inner: int = 1) -> dict[str, int]:
     return {axis.name: outer} if axis.inner is None else {axis.name: outer * inner, axis.inner_name: inner}
 
 
-def legible(program: Resolved, found: Found) -> Found | None:
+def legible(program: Resolved, counterexample: Found) -> Found | None:
     """A run of the same size in fractions whose numbers are short; None where no run in fractions differs in numbers that can be shown."""
     for small in (True, False):
         best = None
         for seed in range(1, 11):
-            setup = replace(found.setup, exact=True, seed=seed, small=small)
+            setup = replace(counterexample.setup, exact=True, seed=seed, small=small)
             try:
                 what = run(program, setup)
             except (ZeroDivisionError, IrrationalError):

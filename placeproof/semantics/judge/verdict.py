@@ -112,23 +112,23 @@ def _unsaid(program: Resolved, options: Options, missing: NoMeaningError) -> Jud
 
 def _ends(judged: Judged, lines: tuple[Line, ...] = ()) -> Judged:
     """A proof says what a step leaves where it ends; of messages, a small run has to show that it does."""
-    found = stuck(judged.program, without=judged.options.without, ranges=judged.options.ranges)
-    clear = None if found is None else legible(judged.program, found)
+    stopped = stuck(judged.program, without=judged.options.without, ranges=judged.options.ranges)
+    clear = None if stopped is None else legible(judged.program, stopped)
     return _confirmed(judged, lines) if clear is None else replace(judged, word="refuted", found=clear)
 
 
 def _confirmed(judged: Judged, lines: tuple[Line, ...]) -> Judged:
     """What the obligations say, if runs say so too. They say what a step leaves that ends, and reads what is there; that it does not, a run
     says alone."""
-    found = confirm_by_runs(judged.program, judged.options.without, judged.options.ranges, lines)
-    if isinstance(found, NotRun):
-        return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {found.why}")
-    if isinstance(found, Found):
-        clear = legible(judged.program, found)
+    outcome = confirm_by_runs(judged.program, judged.options.without, judged.options.ranges, lines)
+    if isinstance(outcome, NotRun):
+        return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {outcome.why}")
+    if isinstance(outcome, Found):
+        clear = legible(judged.program, outcome)
         if clear is None or not (isinstance(clear.what, Fault) or clear.what.of_nothing):
-            raise denied(judged.program, found)
+            raise denied(judged.program, outcome)
         return replace(judged, word="refuted", found=clear)
-    return replace(judged, confirmed=found)
+    return replace(judged, confirmed=outcome)
 
 
 def _tells_least(settled: Settled) -> tuple[bool, bool]:
@@ -166,10 +166,10 @@ def _by_search(judged: Judged, reference: Resolved | None = None) -> Judged:
         result = denied if isinstance(denied, Found) else result
     if not isinstance(result, Found):
         return replace(judged, why=f"{judged.why}; {result.words}")
-    found = legible(program, result)
-    if found is None:
+    counterexample = legible(program, result)
+    if counterexample is None:
         return replace(judged, why=f"{judged.why}; a run in residues differed, and in fractions it did not")
-    return _with_run(judged, found, lambda: run(program, found.setup) == found.what)
+    return _with_run(judged, counterexample, lambda: run(program, counterexample.setup) == counterexample.what)
 
 
 def _about(judged: Judged, what: Difference | Fault) -> Obligation | None:
@@ -180,14 +180,14 @@ def _about(judged: Judged, what: Difference | Fault) -> Obligation | None:
     return alike[0] if alike else judged.about
 
 
-def _with_run(judged: Judged, found: Found | FoundInBlock, again: Callable[[], bool]) -> Judged:
+def _with_run(judged: Judged, counterexample: Found | FoundInBlock, again: Callable[[], bool]) -> Judged:
     """Refuted by a run, unless it does not confirm what is suspected of an obligation. ``again``: whether a second run ends so, too."""
     about = judged.about
     if about is None:
-        return replace(judged, word="refuted", found=found)
-    verdict = confirm(about.claim, found, again)
+        return replace(judged, word="refuted", found=counterexample)
+    verdict = confirm(about.claim, counterexample, again)
     settled = tuple(replace(s, verdict=verdict) if s.obligation is about else s for s in judged.settled)
-    return replace(judged, word="refuted" if isinstance(verdict, Refuted) else "unknown", settled=settled, found=found)
+    return replace(judged, word="refuted" if isinstance(verdict, Refuted) else "unknown", settled=settled, found=counterexample)
 
 
 # Blocks.
@@ -231,13 +231,13 @@ def _confirmed_block(judged: Judged, reference: Resolved | None) -> Judged:
     done: list[str] = []
     why = "no mesh is small enough"
     for setup in of or every[-1:]:
-        found = ran(judged.program, setup, slopes=not done)
-        if isinstance(found, str):
-            found = ran(judged.program, smaller(judged.program, setup), slopes=not done)
-        if isinstance(found, FoundInBlock):
-            raise DisagreementError(judged.program.name, setup.mesh, found.words)
-        if isinstance(found, str):
-            why = found
+        outcome = ran(judged.program, setup, slopes=not done)
+        if isinstance(outcome, str):
+            outcome = ran(judged.program, smaller(judged.program, setup), slopes=not done)
+        if isinstance(outcome, FoundInBlock):
+            raise DisagreementError(judged.program.name, setup.mesh, outcome.words)
+        if isinstance(outcome, str):
+            why = outcome
         else:
             done.append(setup.mesh)
     if not done:

@@ -81,13 +81,13 @@ def coupled(program: Resolved, *, loss: bool) -> Shown | None:
 def _shown(program: Resolved, setup: Setup, differs: Callable[[Setup], Shown | None]) -> Shown | None:
     """What differs in residues, with numbers. Of a program that takes logarithms, which residues have no more than in name, it may be
     nothing."""
-    found, _ = _first(differs, [replace(setup, exact=False, seed=seed) for seed in _SEEDS])
-    if found is None:
+    residual, _ = _first(differs, [replace(setup, exact=False, seed=seed) for seed in _SEEDS])
+    if residual is None:
         return None
     shown, ran = _first(differs, [replace(setup, fine=fine, seed=seed, record=True) for fine in (False, True) for seed in _MANY])
     every = (c for s in statements(program.body) for c in calls(s) if c.op == "elementwise")
     logs = any(isinstance(c.args[0], Ref) and c.args[0].name == "log" for c in every)
-    return shown or (None if logs and ran >= _ENOUGH else found)
+    return shown or (None if logs and ran >= _ENOUGH else residual)
 
 
 def _first(differs: Callable[[Setup], Shown | None], every: list[Setup]) -> tuple[Shown | None, int]:
@@ -95,12 +95,12 @@ def _first(differs: Callable[[Setup], Shown | None], every: list[Setup]) -> tupl
     ran = 0
     for setup in every:
         try:
-            found = differs(setup)
+            difference = differs(setup)
         except (NotComputedError, FaultError, ZeroDivisionError):
             continue
         ran += 1
-        if found is not None:
-            return found, ran
+        if difference is not None:
+            return difference, ran
     return None, ran
 
 
@@ -111,8 +111,8 @@ def comparable(program: Resolved, reference: Resolved) -> Resolved | str:
     """
     own, others = ({t.name: t for t in p.tensors} for p in (program, reference))
     if own.keys() != others.keys():
-        here, there = (", ".join(f"`{n}`" for n in a if n not in b) or "nothing" for a, b in ((own, others), (others, own)))
-        return f"tensors are known by their names: {here} here, {there} there"
+        extra, there = (", ".join(f"`{n}`" for n in a if n not in b) or "nothing" for a, b in ((own, others), (others, own)))
+        return f"tensors are known by their names: {extra} here, {there} there"
     for name, tensor in own.items():
         if (sorted(tensor.dims), tensor.picks) != (sorted(others[name].dims), others[name].picks):
             return f"`{name}` has the dimensions {', '.join(tensor.dims)} here, and {', '.join(others[name].dims)} there"
@@ -158,10 +158,10 @@ def _expected(arrays: Arrays, both: Output, each: list[Output], *, loss: bool) -
     f, dims = arrays.field, sorted(both.value.dims)
     parts = [arrays.ordered(one.value, dims) for one in each]
     if BATCH in dims:
-        found = np.concatenate(parts, axis=1 + len(arrays.axes) + dims.index(BATCH))
-        return f.mul(found, f.of(Fraction(1, 2))) if loss and both.call.option("by") else found
-    found = f.add(*parts)
-    return f.mul(found, f.of(Fraction(1, 2))) if loss else found
+        values = np.concatenate(parts, axis=1 + len(arrays.axes) + dims.index(BATCH))
+        return f.mul(values, f.of(Fraction(1, 2))) if loss and both.call.option("by") else values
+    values = f.add(*parts)
+    return f.mul(values, f.of(Fraction(1, 2))) if loss else values
 
 
 def _said(output: Output, *, loss: bool) -> str:

@@ -76,10 +76,10 @@ class Held(Sharding):
 
     def there(self, mesh: int) -> Array:
         """Where devices have numbers: ``[device..., position...]``. ``mesh``: the number of axes."""
-        found: Array = np.ones((1,) * (mesh + len(self.dims)), dtype=bool)
+        present: Array = np.ones((1,) * (mesh + len(self.dims)), dtype=bool)
         for n, places in enumerate(self.places.values()):
-            found = found & _spread(places.there, n, len(self.dims))
-        return found
+            present = present & _spread(places.there, n, len(self.dims))
+        return present
 
     def by_place(self, at: Sequence[int]) -> Iterator[tuple[dict[str, int], Any]]:
         """What the device at some coordinates has: each number with its place."""
@@ -99,17 +99,17 @@ def _spread(array: Array, number: int, count: int) -> Array:
 
 
 class Arrays:
-    """Arithmetic on devices' own tensors. ``here``: the coordinates of the one device that is run; None for all of the mesh."""
+    """Arithmetic on devices' own tensors. ``coordinates``: those of the one device that is run; None for all of the mesh."""
 
-    def __init__(self, f: Tensors, degrees: Mapping[str, int], seed: int, here: Mapping[str, int] | None = None) -> None:
+    def __init__(self, f: Tensors, degrees: Mapping[str, int], seed: int, coordinates: Mapping[str, int] | None = None) -> None:
         self.field, self.degrees = f, degrees
         self.axes = tuple(degrees)
-        self.shape = tuple(1 if here is not None else n for n in degrees.values())
+        self.shape = tuple(1 if coordinates is not None else n for n in degrees.values())
         self._random = Random(f"garbage {seed}")
         self._places: dict[Any, Places] = {}
         self.at: dict[str, Array] = {}
         for n, (axis, degree) in enumerate(degrees.items()):
-            values = np.arange(degree) if here is None else np.array([here[axis]])
+            values = np.arange(degree) if coordinates is None else np.array([coordinates[axis]])
             self.at[axis] = values.reshape([-1 if n == m else 1 for m in range(len(degrees))])
 
     def number(self, values: Sequence[Any], shape: tuple[int, ...] | None = None) -> Held:
@@ -245,11 +245,11 @@ class Arrays:
     def greatest(self, data: Array, axis: int, there: Array | None = None) -> Array:
         """The greatest over a dimension, of what is there."""
         ones, has = np.moveaxis(data, axis, 0), None if there is None else np.moveaxis(there, axis, 0)
-        found = ones[0]
+        largest = ones[0]
         for n, one in enumerate(ones[1:], start=1):
-            both = larger(self.field, found, one)
-            found = both if has is None else np.where(has[n], both, found)
-        return found
+            both = larger(self.field, largest, one)
+            largest = both if has is None else np.where(has[n], both, largest)
+        return largest
 
     @staticmethod
     def _has(x: Held, dim: str) -> Places:

@@ -155,7 +155,7 @@ class Local:
         return self.binary("*", x, replace(x, body=mask, edges=()), place)
 
 
-def _summed(dim: str, held: Poly, body: Poly) -> Poly:
+def _summed(dim: str, region: Poly, body: Poly) -> Poly:
     """The sum over what is held of a dimension. What does not depend on the position stays before the sum, as long as nothing says yet
     that the device is the one that owns the position."""
     at = dimension(dim).name
@@ -164,7 +164,7 @@ def _summed(dim: str, held: Poly, body: Poly) -> Poly:
         outside = {a: n for a, n in mono.factors if at not in a.free}
         inside = Mono({a: n for a, n in mono.factors if a not in outside}, mono.guards)
         before = Poly({Mono(outside, frozenset()): coefficient})
-        result = result + product(before, over((dim,), product(held, Poly({inside: Fraction(1)}))))
+        result = result + product(before, over((dim,), product(region, Poly({inside: Fraction(1)}))))
     return result
 
 

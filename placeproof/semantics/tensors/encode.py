@@ -146,19 +146,19 @@ def _pairs(many: list[Returned], alone: list[Returned]) -> list[tuple[Returned, 
 def _derivatives(returned: list[Returned]) -> dict[int, Poly]:
     """What each gradient has to be, by its identity; what is common to gradients of one result is worked out once."""
     passes: dict[tuple[int, int], Adjoints] = {}
-    found: dict[int, Poly] = {}
+    derivatives: dict[int, Poly] = {}
     for one in returned:
         if one.of is not None and one.by is not None and one.at is not None:
             adjoints = passes.setdefault((id(one.of), id(one.at)), Adjoints(one.of, one.at.body))
             with written_out(one.call):
-                found[id(one)] = adjoints.by(one.by)
-    return found
+                derivatives[id(one)] = adjoints.by(one.by)
+    return derivatives
 
 
 def _defined(alone: Run, mesh: Run) -> list[Order]:
     """What one device divides by is not zero: of some divisors this is known, of others it is what makes the claim one. Of what the
     devices of the mesh divide by, only what is known is said."""
-    found = [
+    orders = [
         Order(name=f"{_short(x)} is positive on one device, which takes its logarithm", left=x, relation=">", right=ZERO)
         for x in dict.fromkeys(alone.local.logs)
     ]
@@ -166,8 +166,8 @@ def _defined(alone: Run, mesh: Run) -> list[Order]:
     for divisor in dict.fromkeys((*own, *(d for d in mesh.local.divisors if positive(d)))):
         left = divisor if positive(divisor) else product(divisor, divisor)
         why = "is positive" if positive(divisor) else "is not zero on one device, which divides by it"
-        found.append(Order(name=f"{_short(divisor)} {why}", left=left, relation=">", right=ZERO))
-    return found
+        orders.append(Order(name=f"{_short(divisor)} {why}", left=left, relation=">", right=ZERO))
+    return orders
 
 
 def _short(poly: Poly) -> str:
@@ -191,9 +191,9 @@ def _equal(mesh: Run, name: str, many: Value, one: Value, given: tuple[Order, ..
     """On every device, at every element that it holds."""
     where: list[Given] = []
     for dim in sorted(many.split):
-        for axis, (here, owner) in mesh.space.holds(many, dim).items():
-            if isinstance(here, Var):
-                where.append(Equal(name=f"the device's {axis} coordinate owns the element along {dim}", left=here, right=owner))
+        for axis, (coordinate, owner) in mesh.space.holds(many, dim).items():
+            if isinstance(coordinate, Var):
+                where.append(Equal(name=f"the device's {axis} coordinate owns the element along {dim}", left=coordinate, right=owner))
     square = power(symbol("any number"), 2)  # what a logarithm is taken of is positive if it is the opposite of no square
     divisors = tuple(dict.fromkeys((*mesh.local.divisors, *(x + square for x in mesh.local.logs))))
     name = f"{name} on every device is what one device computes"

@@ -66,8 +66,8 @@ def _all_gather(space: Space, call: Call, value: Value) -> Value:
         if len(dims) != 1 or split[dims[0]][-1] != axis:
             raise NoMeaningError(f"`{call.op}` over `{axis}` of what is not cut along it (last)", call.place)
         dim = dims[0]
-        if isinstance(here := space.world.here[axis], Var):
-            body = substitute(body, {here.name: space.owner(dim, split[dim], axis)})
+        if isinstance(coordinate := space.world.here[axis], Var):
+            body = substitute(body, {coordinate.name: space.owner(dim, split[dim], axis)})
         split[dim] = split[dim][:-1]
     return value.moved(body, split={d: axes for d, axes in split.items() if axes})
 
@@ -99,24 +99,24 @@ def _reduce(space: Space, call: Call, value: Value) -> Value:
     return value.moved(choose(there, _combined(space, call, value), space.unknown(value.dims)))
 
 
-def neighbour(here: Index, by: str, *, other: bool = False) -> Index:
+def neighbour(coordinate: Index, by: str, *, other: bool = False) -> Index:
     """The device on a ring whose part a shift brings here; ``other``: the one that a shift sends it to."""
-    return fn(f"{'after' if (by == '-1') != other else 'before'}.{here.sort.name}", (here,), here.sort)
+    return fn(f"{'after' if (by == '-1') != other else 'before'}.{coordinate.sort.name}", (coordinate,), coordinate.sort)
 
 
 def _shift(space: Space, call: Call, value: Value) -> Value:
     """What the neighbour had. The neighbour's neighbour on the other side is the device itself."""
     (axis,), by = call.axes, call.choice("by")
-    here = space.world.here[axis]
-    if not isinstance(here, Var):  # one device passes on to itself
+    coordinate = space.world.here[axis]
+    if not isinstance(coordinate, Var):  # one device passes on to itself
         return value.moved(value.body)
-    there = neighbour(here, by)
+    there = neighbour(coordinate, by)
     back, turns = neighbour(there, by, other=True), dict(value.turns)
     for dim in value.split_by(axis):
-        turns[dim, axis] = substitute_index(turns.get((dim, axis), here), {here.name: there})
+        turns[dim, axis] = substitute_index(turns.get((dim, axis), coordinate), {coordinate.name: there})
         if turns[dim, axis].key == back.key:  # its own again
             del turns[dim, axis]
-    return value.moved(rewritten(substitute(value.body, {here.name: there}), back, here), turns=turns)
+    return value.moved(rewritten(substitute(value.body, {coordinate.name: there}), back, coordinate), turns=turns)
 
 
 #: The operations that this module gives a meaning.

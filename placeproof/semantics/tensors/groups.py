@@ -70,17 +70,17 @@ class Groups:
         """The coordinates of the device whose value counts; None where all do."""
         if call.op not in ("reduce", "broadcast"):
             return None
-        said = call.choice("root")
+        root = call.choice("root")
         if self.size(call) == 1:  # where collectives do nothing
             return dict.fromkeys(call.axes, 0)
-        if said == "owner":
+        if root == "owner":
             raise NotComputedError("a root for each part")
-        number, found = int(said), {}
+        number, coordinates = int(root), {}
         if number >= self.size(call):
             raise FaultError(f"no device is number {number}")
         for axis in reversed(call.axes):
-            number, found[axis] = divmod(number, self.arrays.degrees[axis])
-        return found
+            number, coordinates[axis] = divmod(number, self.arrays.degrees[axis])
+        return coordinates
 
     def _whole(self, call: Call, x: Held, axis: str, active: Array) -> Held:
         """What all devices along an axis have, along the one dimension that is cut there."""

@@ -64,9 +64,9 @@ def arbitrary(name: str, value: Value, stmt: Assign) -> Value:
 
 def mentioned(key: str, lemmas: Mapping[str, Lemma]) -> frozenset[str]:
     """The tensors of the header that a term speaks of, by its key, and that lemmas do which it speaks of."""
-    found, ahead = set[str](), {key}
+    names, ahead = set[str](), {key}
     while ahead:
         text = ahead.pop()
-        found |= set(re.findall(r"\bin\.(\w+)\(", text))
+        names |= set(re.findall(r"\bin\.(\w+)\(", text))
         ahead |= {lemmas[name].value.body.key for name in re.findall(r"\bvalue\.(\w+)\(", text)}
-    return frozenset(found)
+    return frozenset(names)

@@ -51,16 +51,16 @@ def kind(call: Call) -> tuple[str | None, ...]:
 
 def in_order(program: Resolved, outputs: Sequence[Output]) -> list[Output]:
     """What another program returned, each where this one returns the same kind. Raises NotComputedError where one lacks a kind."""
-    left, found = list(outputs), list[Output]()
+    left, matched = list(outputs), list[Output]()
     for call in returned(program):
         alike = next((o for o in left if kind(o.call) == kind(call)), None)
         if alike is None:
             break
-        found.append(alike)
+        matched.append(alike)
         left.remove(alike)
-    if left or len(found) != len(returned(program)):
+    if left or len(matched) != len(returned(program)):
         raise NotComputedError("what is returned is not what one device returns")
-    return found
+    return matched
 
 
 class Machine:
@@ -134,10 +134,10 @@ class Machine:
             if all(name != t.name for t in assigned(self.program.body)):
                 raise NotComputedError(f"`{name}`, which nobody wrote")
             raise FaultError(f"nothing is at '{name}', which a device never wrote", missing)
-        found = pieces[0][1]
-        for where, held in pieces[1:]:
-            found = self.arrays.merged(where, held, found)
-        return found
+        merged = pieces[0][1]
+        for where, piece in pieces[1:]:
+            merged = self.arrays.merged(where, piece, merged)
+        return merged
 
     # Derivatives.
 
@@ -160,10 +160,10 @@ class Machine:
         shape = by.data.shape[1:]
         count = prod(shape[: len(shape) - f.extra])
         rows = np.concatenate([of.data[:1], of.data[first : first + count]])
-        found = self.arrays.binary("*", replace(of, data=rows), replace(at, data=at.data[:1]), self.active)
-        for dim in found.dims:
-            found = self.arrays.total(found, dim)
-        return replace(by, data=(found.data[1:] if len(found.data) > 1 else f.zeros((count,))).reshape(1, *shape))
+        derivative = self.arrays.binary("*", replace(of, data=rows), replace(at, data=at.data[:1]), self.active)
+        for dim in derivative.dims:
+            derivative = self.arrays.total(derivative, dim)
+        return replace(by, data=(derivative.data[1:] if len(derivative.data) > 1 else f.zeros((count,))).reshape(1, *shape))
 
     def _named(self, name: str) -> Held:
         if name not in self.env:
@@ -239,11 +239,11 @@ class Machine:
         arrays = self.arrays
         for dim, axes in value.split.items():
             own = arrays.whole(arrays.field.zeros((self.sizes[dim],)), {dim: self.sizes[dim]}, None)
-            mine, held = arrays.part(own, dim, axes).places[dim].of, value.places[dim].of
-            if mine is held:
+            mine, present = arrays.part(own, dim, axes).places[dim].of, value.places[dim].of
+            if mine is present:
                 continue
-            longest = max(mine.shape[-1], held.shape[-1])
-            wide = [np.pad(p, [(0, 0)] * (p.ndim - 1) + [(0, longest - p.shape[-1])], constant_values=-1) for p in (mine, held)]
+            longest = max(mine.shape[-1], present.shape[-1])
+            wide = [np.pad(p, [(0, 0)] * (p.ndim - 1) + [(0, longest - p.shape[-1])], constant_values=-1) for p in (mine, present)]
             wrong = (wide[0] != wide[1]).any(-1)
             if wrong.any():
                 raise FaultError("what is returned holds a part of another device: it is not home from its ring", wrong)
@@ -314,12 +314,12 @@ class Machine:
 def _sources(program: Resolved, follow: Sequence[Call]) -> dict[int, tuple[int, str]]:
     """For each gradient that is followed, what it is by: the statement that wrote the buffer last (0 where it began so), and its name."""
     written: dict[str, Stmt] = {}
-    found: dict[int, tuple[int, str]] = {}
+    sources: dict[int, tuple[int, str]] = {}
     for stmt in program.body:
         written |= {t.name: stmt for t in assigned((stmt,))}
         if isinstance(stmt, Do) and (by := stmt.call.option("by")) is not None and any(stmt.call is c for c in follow):
             last = written.get(by)
             if isinstance(last, If | For):
                 raise NotComputedError("a derivative by what is written in a loop or under a condition")
-            found[id(stmt.call)] = (0 if last is None else id(last), by)
-    return found
+            sources[id(stmt.call)] = (0 if last is None else id(last), by)
+    return sources

@@ -127,20 +127,20 @@ class Residues(Tensors):
         """By Fermat."""
         if not np.all(x):
             raise ZeroDivisionError
-        x, exponent, found = np.asarray(x), self.modulus - 2, np.ones_like(x)
+        x, exponent, power = np.asarray(x), self.modulus - 2, np.ones_like(x)
         while exponent.any():
-            found = np.where(exponent & 1, found * x % self.modulus, found)
+            power = np.where(exponent & 1, power * x % self.modulus, power)
             x, exponent = x * x % self.modulus, exponent >> 1
-        return found
+        return power
 
     def exp(self, x: Array) -> Array:
         """By the exponent's residue modulo q; what stands modulo q itself is any number."""
         p, q = PAIR
         exponent = x[..., 1] * (FINE if self.fine else 1) % q
-        found = np.ones_like(exponent)
+        power = np.ones_like(exponent)
         for number, powers in enumerate(_powers()):
-            found = found * powers[exponent >> 10 * number & 1023] % p
-        return np.stack([found, found % q], axis=-1)
+            power = power * powers[exponent >> 10 * number & 1023] % p
+        return np.stack([power, power % q], axis=-1)
 
     def log(self, x: Array) -> Array:
         """Any function that is not defined at zero: residues have no logarithm that is a residue itself."""
@@ -187,8 +187,8 @@ def _logarithm(x: Any, by: int) -> Any:
     if number < 0:
         raise NotComputedError("a logarithm of a negative number")
     powers = {**_factors(number.numerator), **{p: -n for p, n in _factors(number.denominator).items()}}
-    found = sum((n * _log_of_prime(p) for p, n in powers.items()), Fraction(0)) / by
-    return Recorded(found, name=f"log({number})") if isinstance(x, Recorded) else found
+    total = sum((n * _log_of_prime(p) for p, n in powers.items()), Fraction(0)) / by
+    return Recorded(total, name=f"log({number})") if isinstance(x, Recorded) else total
 
 
 #: Logarithms of primes are fractions over this prime, and factors are looked for up to this number.
@@ -202,11 +202,11 @@ def _log_of_prime(prime: int) -> Fraction:
 @cache
 def _factors(number: int) -> dict[int, int]:
     """The prime factors of a whole number, each with its exponent."""
-    found: dict[int, int] = {}
+    exponents: dict[int, int] = {}
     divisor = 2
     while divisor * divisor <= number and divisor < _TRIED:
         while number % divisor == 0:
-            found[divisor] = found.get(divisor, 0) + 1
+            exponents[divisor] = exponents.get(divisor, 0) + 1
             number //= divisor
         divisor += 1 if divisor == 2 else 2
     if divisor * divisor <= number:
@@ -214,7 +214,7 @@ def _factors(number: int) -> dict[int, int]:
 
         if number >= 2**64 or not isprime(number):
             raise NotComputedError("a logarithm of a number with large factors")
-    return found if number == 1 else {**found, number: 1}
+    return exponents if number == 1 else {**exponents, number: 1}
 
 
 #: The zero with which nothing is computed.
@@ -315,6 +315,6 @@ def _slope_of_reciprocal(f: Tensors, over: Array) -> Array:
 
 def _polynomial(f: Tensors, x: Array, a: int, b: int, c: int) -> Array:
     """``a x**2 + b x + c``."""
-    found = f.mul(f.of(b), x)
-    found = f.add(found, f.mul(f.of(a), f.mul(x, x))) if a else found
-    return f.add(found, f.of(c)) if c else found
+    total = f.mul(f.of(b), x)
+    total = f.add(total, f.mul(f.of(a), f.mul(x, x))) if a else total
+    return f.add(total, f.of(c)) if c else total

@@ -49,11 +49,11 @@ class Ring:
 
     def __init__(self, run: Run, loop: For) -> None:
         self.run_, self.loop, self.axis = run, loop, loop.within or ""
-        here = run.space.world.here[self.axis]
-        assert isinstance(here, Var)
-        self.here = here
-        self.visitor = Var(f"visitor.{self.axis}", here.sort)
-        self.other_way = Var(f"visitor.{self.axis}.other", here.sort)
+        coordinate = run.space.world.here[self.axis]
+        assert isinstance(coordinate, Var)
+        self.here = coordinate
+        self.visitor = Var(f"visitor.{self.axis}", coordinate.sort)
+        self.other_way = Var(f"visitor.{self.axis}.other", coordinate.sort)
         self.by = self._direction()
 
     def run(self) -> None:
@@ -130,17 +130,17 @@ class Ring:
 
     def _passed(self, before: Mapping[str, Value | Picks], names: set[str]) -> dict[str, Value]:
         """What is only passed on, one step before it is home again."""
-        found = {}
+        values = {}
         for shift in (s.value for s in self.loop.body if isinstance(s, Assign) and s.targets[0].name in names):
             assert isinstance(shift, Call)
             (name,) = (a.name for a in shift.args if isinstance(a, Ref))
             value, there = before[name], neighbour(self.here, shift.choice("by"), other=True)
             assert isinstance(value, Value)
-            found[name] = value.moved(substitute(value.body, {self.here.name: there}), turns=self._turned(value, there))
-        return found
+            values[name] = value.moved(substitute(value.body, {self.here.name: there}), turns=self._turned(value, there))
+        return values
 
     def _after(self, carried: list[_Carried], ended: Mapping[str, Value | Picks]) -> dict[str, Value]:
-        found: dict[str, Value] = {}
+        values: dict[str, Value] = {}
         for one in carried:
             value = ended.get(one.name)
             if not isinstance(value, Value) or value.dims != one.began.dims or not value.cut_alike(one.began):
@@ -148,8 +148,8 @@ class Ring:
             if value.turns != (self._turned(one.began, self.visitor) if one.travels else {}):
                 raise NoMeaningError(f"`{one.name}` holds another device's part after a round of the ring than before it", self.loop.place)
             kept, added = _linear(value.body, one.start)
-            found[one.name] = self._home(one, kept, added) if one.travels else self._grown(one, kept, added, carried, ended)
-        return found
+            values[one.name] = self._home(one, kept, added) if one.travels else self._grown(one, kept, added, carried, ended)
+        return values
 
     def _unknown(self, one: _Carried) -> Value:
         at = [*self.run_.space.world.coordinates, *(dimension(d) for d in sorted(one.began.dims))]

@@ -39,22 +39,22 @@ def simulate(program: Resolved, setup: Setup, *, slopes: bool = True) -> Differe
     ``slopes``: whether one device's gradients are compared with derivatives, too.
     """
     try:
-        found = compared(program, setup, slopes=slopes)
+        difference = compared(program, setup, slopes=slopes)
     except ZeroDivisionError as error:
         raise NotComputedError("division by zero") from error
-    if found is None or isinstance(found, Fault):
-        return found
-    output, derivative, at, index, numbers, f = found
+    if difference is None or isinstance(difference, Fault):
+        return difference
+    output, derivative, at, index, numbers, f = difference
     expected, actual = (None if n is None else f.plain(n) for n in numbers)
     require_short(f, (expected, actual), SHOWN)
-    where, held = dict(zip(setup.degrees, at, strict=True)), known(actual)
+    where, number = dict(zip(setup.degrees, at, strict=True)), known(actual)
     return Difference(
         line=output.line,
         device=where,
         name=output.name,
         index=index,
         expected=expected,
-        actual=held,
+        actual=number,
         unheld=unheld(actual),
         derivative=derivative,
     )
@@ -87,18 +87,18 @@ def compared(program: Resolved, setup: Setup, *, slopes: bool = True) -> Any:
 
 def _gradients(alone: Machine, calls: Sequence[Call]) -> list[tuple[Output, Any]]:
     """Some gradients of one device against the derivative of its own forward pass."""
-    found = []
+    compared = []
     for output in (o for o in alone.run() if any(o.call is c for c in calls)):
         if output.derivative is None or not alone.arrays.known(output.derivative):
             raise NotComputedError("this derivative")
-        found.append((output, alone.arrays.differs(output.value, output.derivative)))
-    return found
+        compared.append((output, alone.arrays.differs(output.value, output.derivative)))
+    return compared
 
 
-def script(program: Resolved, found: Found, title: str) -> str | None:
+def script(program: Resolved, counterexample: Found, title: str) -> str | None:
     """A counterexample as a Python file (:mod:`placeproof.semantics.meaning.script`); None where no two numbers differ."""
-    pair = _recorded(program, found.setup)
-    return None if pair is None else written(title, pair, found.words)
+    pair = _recorded(program, counterexample.setup)
+    return None if pair is None else written(title, pair, counterexample.words)
 
 
 def inputs(program: Resolved, setup: Setup) -> dict[str, Fraction]:
@@ -109,8 +109,8 @@ def inputs(program: Resolved, setup: Setup) -> dict[str, Fraction]:
 
 def _recorded(program: Resolved, setup: Setup) -> tuple[Any, Any] | None:
     """The two numbers that differ, with how they came to be."""
-    found = compared(program, replace(setup, record=True))
-    expected, actual = found[4] if isinstance(found, tuple) else (None, None)
+    difference = compared(program, replace(setup, record=True))
+    expected, actual = difference[4] if isinstance(difference, tuple) else (None, None)
     return None if known(expected) is None or known(actual) is None else (expected, actual)
 
 
@@ -169,11 +169,11 @@ def search(program: Resolved, most: int = 3, seconds: float = math.inf, referenc
         first = first or setup.degrees
         if runs and time.monotonic() - began > seconds:
             break
-        found = ran(program, setup, slopes=setup.degrees == first, runs=RUNS)
-        if isinstance(found, Found) and found.setup.exact:
-            return found
-        if isinstance(found, int):
-            runs, last = runs + found, setup.mesh
+        outcome = ran(program, setup, slopes=setup.degrees == first, runs=RUNS)
+        if isinstance(outcome, Found) and outcome.setup.exact:
+            return outcome
+        if isinstance(outcome, int):
+            runs, last = runs + outcome, setup.mesh
     return Searched(runs=runs, largest=last)
 
 
@@ -183,16 +183,16 @@ def ran(program: Resolved, setup: Setup, *, slopes: bool, runs: int = 1) -> Foun
     What differs in residues is looked for in fractions. If fractions that can be computed show no difference, what is found is that of the
     residues; unless the program asks which of two numbers is greater, which residues cannot tell: then fractions are run in any case.
     """
-    orders, found, agreed = _orders(program), None, 0
+    orders, difference, agreed = _orders(program), None, 0
     try:
         for seed in SEEDS[:runs]:
-            found = found or _one(program, replace(setup, seed=seed, exact=False), slopes)
-        agreed = 0 if found else runs
+            difference = difference or _one(program, replace(setup, seed=seed, exact=False), slopes)
+        agreed = 0 if difference else runs
     except NotComputedError:
-        found = None
+        difference = None
     if agreed and not orders:
         return agreed
-    done, why, most = 0, "", 2 * len(SEEDS) if found else runs
+    done, why, most = 0, "", 2 * len(SEEDS) if difference else runs
     for fine, seed in itertools.product((False, True), SEEDS):
         if done == most:
             break
@@ -204,7 +204,7 @@ def ran(program: Resolved, setup: Setup, *, slopes: bool, runs: int = 1) -> Foun
         if shown is not None:
             return shown
         done += 1
-    return found if found is not None and done and not orders else done or agreed or why
+    return difference if difference is not None and done and not orders else done or agreed or why
 
 
 def _one(program: Resolved, setup: Setup, slopes: bool) -> Found | None:

@@ -106,8 +106,8 @@ class Space:
         """What holds for every program: degrees and dimensions are at least one."""
         dims = {d for t in self.program.tensors for d in (*t.dims, *([t.picks] if t.picks else []))}
         names = [s.size for s in self.world.sorts.values() if isinstance(s.size, str)] + [f"size.{d}" for d in sorted(dims)]
-        said = {n: f"{n.removeprefix('size.')} >= 1" for n in names}
-        return tuple(Order(name=said[n], left=symbol(n), relation=">=", right=constant(1)) for n in names)
+        texts = {n: f"{n.removeprefix('size.')} >= 1" for n in names}
+        return tuple(Order(name=texts[n], left=symbol(n), relation=">=", right=constant(1)) for n in names)
 
 
 def fitting(values: Iterable[Value], place: Place | None) -> tuple[dict[str, tuple[str, ...]], Turns, bool]:
