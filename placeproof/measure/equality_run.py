@@ -66,8 +66,8 @@ def read_all(paths: Iterable[Path], timeout: float) -> dict[Path, Read]:
         raise RuntimeError(f"a reference could not be computed: {message([outcome])}\n{outcome.error}")
     problems = Problems()
     for file, (wrong, _, _) in zip(files, outcome.value, strict=True):
-        for said in wrong:
-            problems.add("PP110", f"{file}: {said}", help="define train(), reference() and WORLD, the number of processes")
+        for text in wrong:
+            problems.add("PP110", f"{file}: {text}", help="define train(), reference() and WORLD, the number of processes")
     problems.raise_if_any()
     return {file: Read(world=world, reference=found) for file, (_, world, found) in zip(files, outcome.value, strict=True)}
 
@@ -134,14 +134,14 @@ def _trained(file: Path) -> tuple[Parameters, float]:
     return _plain(train()), time.perf_counter() - began
 
 
-def _plain(found: object) -> Parameters:
+def _plain(parameters: object) -> Parameters:
     """The parameters, if they are what was asked for. Raises TypeError."""
-    if not isinstance(found, dict):
-        raise TypeError(f"train() and reference() return parameters by name, not a {type(found).__name__}")
-    for name, value in found.items():
+    if not isinstance(parameters, dict):
+        raise TypeError(f"train() and reference() return parameters by name, not a {type(parameters).__name__}")
+    for name, value in parameters.items():
         if type(value) not in (Tensor, torch.nn.Parameter):
             raise TypeError(f"`{name}` is a {type(value).__name__}: return the full parameter as a plain tensor")
-    return {str(name): value.detach().clone() for name, value in found.items()}
+    return {str(name): value.detach().clone() for name, value in parameters.items()}
 
 
 # What came back.

@@ -137,10 +137,10 @@ def message(outcomes: Sequence[Outcome[T]]) -> str:
     """What happened in words, one line for each thing that happened, the first failure first."""
     if all(one.kind == "ok" for one in outcomes):
         return f"all {len(outcomes)} ranks ended well" if len(outcomes) > 1 else "the only rank ended well"
-    said: dict[str, list[int]] = {}
+    ranks_by_words: dict[str, list[int]] = {}
     for one in sorted(outcomes, key=lambda o: (_weight(o), o.seconds, o.rank)):
-        said.setdefault(_in_words(one), []).append(one.rank)
-    return "\n".join(f"{_ranks(ranks)} {words}" for words, ranks in said.items())
+        ranks_by_words.setdefault(_in_words(one), []).append(one.rank)
+    return "\n".join(f"{_ranks(ranks)} {words}" for words, ranks in ranks_by_words.items())
 
 
 def _weight(outcome: Outcome[T]) -> int:

@@ -19,8 +19,8 @@ def names() -> tuple[str, ...]:
 
 def experiments(chosen: Iterable[str]) -> tuple[Experiment, ...]:
     """Make these experiments. Raises InputError for a name that is none, or without torch; RuntimeError where processes fail."""
-    asked = tuple(chosen)
-    _check(asked)
+    names = tuple(chosen)
+    _check(names)
     from placeproof.measure.experiments.sizes import Bench, memory, traffic
     from placeproof.measure.experiments.training import training
 
@@ -30,12 +30,12 @@ def experiments(chosen: Iterable[str]) -> tuple[Experiment, ...]:
         "traffic": lambda: traffic(bench),
         "training": training,
     }
-    return tuple(made[name]() for name in asked)
+    return tuple(made[name]() for name in names)
 
 
-def _check(asked: tuple[str, ...]) -> None:
+def _check(chosen: tuple[str, ...]) -> None:
     problems = Problems()
-    for name in asked:
+    for name in chosen:
         if name not in names():
             known = f"choose {', '.join(names())}, or all"
             problems.add("PP104", f"there is no experiment `{name}`", help=suggestion(name, (*names(), "all")) or known)

@@ -68,8 +68,8 @@ def _div(a: _Number, b: _Number) -> _Size:
 
 
 def _sum(a: Tensor, *_: Any, **__: Any) -> _Size:
-    found = grain(a)
-    return None if found is None else (float(a.abs().sum()), found)
+    grain_size = grain(a)
+    return None if grain_size is None else (float(a.abs().sum()), grain_size)
 
 
 def _mean(a: Tensor, *_: Any, **__: Any) -> _Size:

@@ -116,9 +116,9 @@ def _memory(bench: Bench) -> Iterator[Line]:
     )
     whole = predicted("ddp", bench.large, {"dp": n}).memory
     alone = bench.fake("unwrapped", bench.large, 1).memory
-    part, held = predicted("fsdp2", bench.large, {"dp": n}).memory, bench.fake("fsdp2", bench.large, n).memory
+    part, shards = predicted("fsdp2", bench.large, {"dp": n}).memory, bench.fake("fsdp2", bench.large, n).memory
     for state in (*STATES, ""):
-        yield _held(f"ddp : fsdp2, large, N = {n}", whole, part, (alone, held), FAKE.format(n=n), ideal=even, state=state, note=_COUNTERS)
+        yield _held(f"ddp : fsdp2, large, N = {n}", whole, part, (alone, shards), FAKE.format(n=n), ideal=even, state=state, note=_COUNTERS)
     odd, ideal = bench.odd, _closed(_ratio(), N=bench.odd)
     for rank in (0, odd - 1):
         yield _held(
@@ -257,5 +257,5 @@ def _sizes(shapes: Shapes, n: int) -> dict[str, int]:
     return {"P": shapes.elements, "U_root": shapes.units[0].elements, "N": n}
 
 
-def _sent_line(what: str, unit: Unit, ideal: Fraction, told: Fraction, measured: Fraction, how: str, note: str = "") -> Line:
-    return Line(what=what, unit=unit, ideal=ideal, predicted=told, measured=measured, how=how, note=note)
+def _sent_line(what: str, unit: Unit, ideal: Fraction, prediction: Fraction, measured: Fraction, how: str, note: str = "") -> Line:
+    return Line(what=what, unit=unit, ideal=ideal, predicted=prediction, measured=measured, how=how, note=note)

@@ -113,9 +113,9 @@ def _lines_alone(exact: Alone, rounded: Alone) -> Iterator[Line]:
 
 def _line(way: Way, regime: str, expected: Parameters, outcomes: Sequence[Outcome[dict[tuple[str, str], Parameters]]]) -> Line:
     """One way of training against one device."""
-    found = [one.value[way.name, regime] for one in outcomes if one.value is not None]
-    whole = len(found) == len(outcomes)
-    gap = max((_gap(one, expected) for one in found), default=math.inf)
+    trained = [one.value[way.name, regime] for one in outcomes if one.value is not None]
+    whole = len(trained) == len(outcomes)
+    gap = max((_gap(one, expected) for one in trained), default=math.inf)
     exact = regime == "exact"
     return Line(
         what=f"{regime}, {way.name}, N = {way.world}",
@@ -166,9 +166,9 @@ def _on_one(regime: Regime, *, exact: bool) -> Alone:
     for _ in range(STEPS):
         before = {name: p.detach().clone() for name, p in model.named_parameters()}
         if exact:
-            with Exactness() as found:
+            with Exactness() as exactness:
                 _step(regime, model, update, batch)
-            bits.append(found.bits)
+            bits.append(exactness.bits)
         else:
             _step(regime, model, update, batch)
         moved += all(not torch.equal(p, before[name]) for name, p in model.named_parameters())

@@ -153,12 +153,12 @@ def _squares(nodes: Nodes, number: int, spans: Axes, axes: Callable[[str], Axes]
     )
 
 
-def refuse_lines(script: str, source: tuple[str, ...], found: list[tuple[str, int]]) -> None:
+def refuse_lines(script: str, source: tuple[str, ...], texts: list[tuple[str, int]]) -> None:
     """Raise InputError for what a step program cannot say, with the lines of the script."""
     from placeproof.core.diagnostics import Place
 
     problems = Problems()
-    for text, line in found:
+    for text, line in texts:
         place = (
             Place(source=script, line=line, column=1, text=source[line - 1], length=len(source[line - 1]))
             if 0 < line <= len(source)

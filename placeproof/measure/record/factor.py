@@ -14,15 +14,15 @@ def recognise(factor: Fraction, quantities: Mapping[str, int], prefer: tuple[str
     will do.
     """
     names = [n for n in (*prefer, *(q for q in quantities if q not in prefer)) if quantities[n] > 1]
-    found: list[tuple[int, str]] = []
+    products: list[tuple[int, str]] = []
     for powers in product((0, -1, 1, -2, 2), repeat=len(names)):
         value = Fraction(1)
         for name, power in zip(names, powers, strict=True):
             value *= Fraction(quantities[name]) ** power
         if value == factor:
             cost = sum(abs(p) ** 3 * (10 + i + (5 if n not in prefer else 0)) for i, (n, p) in enumerate(zip(names, powers, strict=True)))
-            found.append((cost, _product(names, powers)))
-    return min(found)[1] if found else None
+            products.append((cost, _product(names, powers)))
+    return min(products)[1] if products else None
 
 
 def written(factor: Fraction) -> str:

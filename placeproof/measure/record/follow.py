@@ -54,12 +54,12 @@ class Follower:
     def parameter(self, tensor: Tensor) -> None:
         """From now on, this tensor is a parameter, unless it is made of some already."""
         with _disable_current_modes():
-            here = local(tensor)
-            if self.frozen or here.is_meta or (self.shadows.known(here) and self.shadows.terms(here)):
+            part = local(tensor)
+            if self.frozen or part.is_meta or (self.shadows.known(part) and self.shadows.terms(part)):
                 return
             index = len(self.recording.states)
-            self.recording.states.append(State(name=f"parameter {index}", numel=here.numel(), digest=digest(here)))
-            self.shadows.write(here, self.nodes.add(Node(kind="param", index=index)))
+            self.recording.states.append(State(name=f"parameter {index}", numel=part.numel(), digest=digest(part)))
+            self.shadows.write(part, self.nodes.add(Node(kind="param", index=index)))
 
     def rename(self, tensor: Tensor, name: str) -> None:
         """Give a parameter the name that the whole model has for it."""
@@ -95,17 +95,17 @@ class Follower:
             state.used, state.gathered = "", False
 
     def _use(self, tensor: Tensor, terms: tuple[int, ...], states: frozenset[int]) -> None:
-        here = local(tensor)
+        part = local(tensor)
         gathered = any(self.nodes.holds(n, "all_gather") for n in terms)
         split = _split(tensor)
         for index in states:
             state = self.recording.states[index]
             state.gathered |= gathered
-            state.part = here.numel() if len(states) == 1 else state.numel
+            state.part = part.numel() if len(states) == 1 else state.numel
             if split is not None:
                 state.split = split
             if not state.used and not gathered:
-                state.used = digest(here)
+                state.used = digest(part)
 
     def _made(self, tensor: Tensor, gradient: Tensor) -> None:
         """A gradient of a parameter was made."""
@@ -338,13 +338,13 @@ class Called(TorchFunctionMode):
 
 
 def _flat(values: Sequence[Any]) -> list[Tensor]:
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, (list, tuple)):
-            found += _flat(value)
-    return found
+            tensors += _flat(value)
+    return tensors
 
 
 def digest(tensor: Tensor) -> str:

@@ -64,21 +64,21 @@ def _blocks(one: Recording, ends: list[int], split: Mapping[int, Axes]) -> list[
             blocks[-1].split |= own
             if not blocks[-1].split:
                 blocks[-1].before |= event.states
-    found = [b for b in blocks if b.split]
-    sizes = [sorted(one.states[i].part for i in b.split) for b in found]
+    split_blocks = [b for b in blocks if b.split]
+    sizes = [sorted(one.states[i].part for i in b.split) for b in split_blocks]
     if any(a == sorted(b * 2) for a in sizes for b in sizes):
         refuse_lines(one.script, one.source, [("some blocks end with an exchange and some do not", 0)])
-    return found
+    return split_blocks
 
 
 def _begins(one: Recording, blocks: list[_Block], exchanges: list[int]) -> list[bool]:
     """For each block that needs one: whether there is an exchange in backward between its own gradients and those of what comes before."""
     order = [e for e in one.events if (e.kind == "pass" and e.turn == 0) or id(e) in exchanges]
-    found = []
+    begins = []
     for number, block in enumerate(blocks):
         earlier = block.before.union(*(b.split | b.before for b in blocks[:number]))
         first = next((i for i, e in enumerate(order) if e.states & block.split and e.kind == "pass"), None)
         last = next((i for i, e in enumerate(order) if e.kind == "pass" and e.states & earlier and first is not None and i > first), None)
         if first is not None and last is not None:
-            found.append(any(id(e) in exchanges for e in order[first:last]))
-    return found
+            begins.append(any(id(e) in exchanges for e in order[first:last]))
+    return begins

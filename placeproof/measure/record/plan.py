@@ -123,31 +123,31 @@ def _complete(plan: Plan, one: Recording) -> None:
 def _split(recordings: Mapping[int, Recording], grid: Grid) -> dict[int, Axes]:
     """Over which axes each parameter is split where forward reads it: as its layout says, or as its values differ."""
     one = recordings[0]
-    found: dict[int, Axes] = {}
+    axes_by_state: dict[int, Axes] = {}
     for index, state in enumerate(one.states):
         if state.split is not None:
-            found[index] = tuple(a for k in state.split for a in grid.axes(ranks_of(k)))
+            axes_by_state[index] = tuple(a for k in state.split for a in grid.axes(ranks_of(k)))
             continue
         if state.gathered or state.part >= state.numel:
             continue
         others = {a: recordings.get(grid.neighbour(a)) for a, n in grid.sizes.items() if n > 1}
-        found[index] = tuple(a for a, r in others.items() if r is not None and r.states[index].used != state.used)
-    return {i: axes for i, axes in found.items() if axes}
+        axes_by_state[index] = tuple(a for a, r in others.items() if r is not None and r.states[index].used != state.used)
+    return {i: axes for i, axes in axes_by_state.items() if axes}
 
 
 def _splits(grid: Grid, split: Mapping[int, Axes], given: Mapping[str, str]) -> dict[str, str]:
     hidden = {a for axes in split.values() for a in axes}
-    found = {}
+    splits = {}
     for axis in grid.sizes:
         usual = USUAL_SPLITS.get(axis, "batch")
-        found[axis] = given.get(axis) or ("hidden" if axis in hidden else "batch" if usual in ("hidden", "layers", "experts") else usual)
-    return found
+        splits[axis] = given.get(axis) or ("hidden" if axis in hidden else "batch" if usual in ("hidden", "layers", "experts") else usual)
+    return splits
 
 
 def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, Axes]) -> list[Part]:
     """Parameters by what is done to them, the largest part first."""
     one = recordings[0]
-    found: dict[tuple[object, ...], Part] = {}
+    parts: dict[tuple[object, ...], Part] = {}
     unread = []
     for index, terms in sorted(one.updates.items()):
         try:
@@ -165,36 +165,36 @@ def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, 
             continue
         chain, final = chains.pop(), _final(one, index, grid)
         key = (chain.inner, chain.outer, chain.turns, chain.rolling, chain.clip is None, split.get(index, ()), final.kind, final.axes)
-        if key in found:
-            part = found[key]
+        if key in parts:
+            part = parts[key]
             part.states |= {index}
             part.final = final if final.root == "owner" else part.final
         else:
-            found[key] = Part(name="", states=frozenset((index,)), chain=chain, split=split.get(index, ()), final=final)
+            parts[key] = Part(name="", states=frozenset((index,)), chain=chain, split=split.get(index, ()), final=final)
     refuse_lines(one.script, one.source, list(dict.fromkeys(unread))[:8])
     _all_updated(recordings)
-    return sorted(found.values(), key=lambda p: (-len(p.split), -len(p.states), min(p.states)))
+    return sorted(parts.values(), key=lambda p: (-len(p.split), -len(p.states), min(p.states)))
 
 
 def _alike(one: Recording, other: Recording, grid: Grid) -> None:
     """Raise InputError where another rank does something else with the same parameter's gradient, or with its losses."""
     mine, theirs = _by_name(one, grid), _by_name(other, grid)
     lost = [name for name in mine if name in theirs and mine[name] != theirs[name]]
-    found = [(f"rank {other.rank} does something else with the gradient of `{name}` than rank 0", 0) for name in lost[:8]]
+    texts = [(f"rank {other.rank} does something else with the gradient of `{name}` than rank 0", 0) for name in lost[:8]]
     if [(t.factor, t.summed) for t in one.turns] != [(t.factor, t.summed) for t in other.turns]:
-        found.append((f"rank {other.rank} scales its losses in another way than rank 0, or has another number of them", one.turns[-1].line))
-    refuse_lines(one.script, one.source, found)
+        texts.append((f"rank {other.rank} scales its losses in another way than rank 0, or has another number of them", one.turns[-1].line))
+    refuse_lines(one.script, one.source, texts)
 
 
 def _by_name(one: Recording, grid: Grid) -> dict[str, frozenset[object]]:
     """What is done to the gradient of each parameter, without saying which parameters a norm is of: ranks may hold different ones."""
-    found: dict[str, frozenset[object]] = {}
+    treatments: dict[str, frozenset[object]] = {}
     for index, terms in one.updates.items():
         with suppress(UnreadableError):
             chains = [read_chain(one.nodes, n, lambda k: grid.axes(ranks_of(k))) for n in terms]
             norms = [frozenset(axes for _, axes in c.clip.over) if c.clip else None for c in chains]
-            found[one.states[index].name] = frozenset((replace(c, clip=None), n) for c, n in zip(chains, norms, strict=True))
-    return found
+            treatments[one.states[index].name] = frozenset((replace(c, clip=None), n) for c, n in zip(chains, norms, strict=True))
+    return treatments
 
 
 def _all_updated(recordings: Mapping[int, Recording]) -> None:

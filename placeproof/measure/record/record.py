@@ -71,8 +71,8 @@ def _shape(one: Recording) -> Grid:
 
 def _world(text: str) -> int:
     """The script's own ``WORLD``, or two."""
-    found = re.search(r"^WORLD\s*=\s*(\d{1,9})\b", text, re.MULTILINE)
-    return int(found[1]) if found else 2
+    match = re.search(r"^WORLD\s*=\s*(\d{1,9})\b", text, re.MULTILINE)
+    return int(match[1]) if match else 2
 
 
 def _check(world: int, splits: Mapping[str, str]) -> None:
@@ -92,8 +92,8 @@ def _faked(script: Path, world: int, step: int) -> dict[int, Recording]:
     def one(rank: int) -> Recording:
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                found: Recording = alone(script.resolve(), rank, world, step)
-                return found
+                recording: Recording = alone(script.resolve(), rank, world, step)
+                return recording
         except InputError:
             raise
         except (Exception, SystemExit) as error:
@@ -122,13 +122,13 @@ def _failed(script: Path, rank: int, error: BaseException) -> NoReturn:
         if own
         else None
     )
-    told = str(error).strip().splitlines()
+    lines = str(error).strip().splitlines()
     if any("distributed/pipelining" in f.filename for f in traceback.extract_tb(error.__traceback__)):
         text = "a pipeline cannot be recorded: what its stages send and receive is not followed"
         refuse("PP603", text, place=place, help="prove the strategy, such as `pp * dp`, or a step program written by hand")
     refuse(
         "PP603",
-        f"rank {rank} of the script failed: {type(error).__name__}: {told[0] if told else ''}",
+        f"rank {rank} of the script failed: {type(error).__name__}: {lines[0] if lines else ''}",
         place=place,
         help="the fake backend hands out data that nobody sent; `--backend gloo` runs real processes",
     )
@@ -140,8 +140,8 @@ def _forked(script: Path, world: int, step: int) -> dict[int, Recording]:
     path, among_others = script.resolve(), _session().among_others
 
     def one(rank: int, count: int, directory: Path) -> Recording:
-        found: Recording = among_others(path, rank, count, step)
-        return found
+        recording: Recording = among_others(path, rank, count, step)
+        return recording
 
     outcomes = run(world, one)
     if any(o.kind != "ok" for o in outcomes):
@@ -170,10 +170,10 @@ def _met(recording: Recording, rank: int) -> list[Seen]:
     return [e for e in recording.events if e.group and rank in e.group and e.kind not in ("send", "recv")]
 
 
-def _differs(a: Seen, b: Seen, here: frozenset[str], there: frozenset[str]) -> str:
+def _differs(a: Seen, b: Seen, mine: frozenset[str], there: frozenset[str]) -> str:
     if (a.kind, a.op) != (b.kind, b.op):
         return f"`{a.kind}`{' ' + a.op if a.op else ''} meets `{b.kind}`{' ' + b.op if b.op else ''}"
     if a.numel != b.numel or a.dtype != b.dtype:
         return f"`{a.kind}` of {a.numel} {a.dtype} meets one of {b.numel} {b.dtype}"
-    own, others = (min(x - y, default="others") for x, y in ((here, there), (there, here)))
-    return f"`{a.kind}` of `{own}` meets one of `{others}`" if here != there else f"`{a.kind}` with another root"
+    own, others = (min(x - y, default="others") for x, y in ((mine, there), (there, mine)))
+    return f"`{a.kind}` of `{own}` meets one of `{others}`" if mine != there else f"`{a.kind}` with another root"

@@ -44,10 +44,10 @@ class _Writer:
         """Comments that say where in the script something comes from."""
         for line in sorted(set(lines)):
             if 0 < line <= len(self.one.source):
-                said = f"# {self.one.script}:{line}  {self.one.source[line - 1].strip()}"
-                if said != self.said:
-                    self.lines.append("    " * self.depth + said)
-                self.said = said
+                comment = f"# {self.one.script}:{line}  {self.one.source[line - 1].strip()}"
+                if comment != self.said:
+                    self.lines.append("    " * self.depth + comment)
+                self.said = comment
 
     def quantities(self) -> dict[str, int]:
         """What factors are made of."""

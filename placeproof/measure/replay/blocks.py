@@ -116,35 +116,36 @@ def _filled(x: Held, dim: str, length: int) -> Array:
 # A run.
 
 
-def groups_of(found: Counterexample) -> list[frozenset[str]]:
+def groups_of(counterexample: Counterexample) -> list[frozenset[str]]:
     """The sets of axes along which the program exchanges; gathers go axis by axis."""
-    every = [c for stmt in statements(found.program.body) for c in calls(stmt) if OPS[c.op].collective]
+    every = [c for stmt in statements(counterexample.program.body) for c in calls(stmt) if OPS[c.op].collective]
     sets = [[frozenset((a,)) for a in c.axes] if c.op == "all_gather" else [frozenset(c.axes)] for c in every]
     return list(dict.fromkeys(one for of in sets for one in of))
 
 
-def returned(found: Counterexample, mesh: Mesh | None) -> dict[str, Named]:
+def returned(counterexample: Counterexample, mesh: Mesh | None) -> dict[str, Named]:
     """What this device returns; without a mesh what one device does, and the derivative that a gradient should have been."""
-    wanted = found.reference.get(DERIVATIVE, {}) if mesh is None else {}
-    number = int(found.shown.table.removeprefix("result ")) - 1 if wanted and found.shown.table is not None else None
+    wanted = counterexample.reference.get(DERIVATIVE, {}) if mesh is None else {}
+    number = int(counterexample.shown.table.removeprefix("result ")) - 1 if wanted and counterexample.shown.table is not None else None
     with _as_replayed():
-        outputs = in_order(found.program, _machine(found, mesh, number).run())
-    tables = {f"result {n + 1}": _table(found, o.value) for n, o in enumerate(outputs)}
+        outputs = in_order(counterexample.program, _machine(counterexample, mesh, number).run())
+    tables = {f"result {n + 1}": _table(counterexample, o.value) for n, o in enumerate(outputs)}
     if number is None:
         return tables
     derivative = outputs[number].derivative
     assert derivative is not None
-    return tables | {DERIVATIVE: {name: n for name, n in _table(found, derivative).items() if name in wanted}}
+    return tables | {DERIVATIVE: {name: n for name, n in _table(counterexample, derivative).items() if name in wanted}}
 
 
-def _machine(found: Counterexample, mesh: Mesh | None, number: int | None) -> Machine:
-    f = Fractions(fine=found.flags.get("fine", False))
-    degrees = found.factors if mesh is not None else dict.fromkeys(found.factors, 1)
-    arrays = Arrays(f, degrees, found.seed, None if mesh is None else mesh.at)
+def _machine(counterexample: Counterexample, mesh: Mesh | None, number: int | None) -> Machine:
+    f = Fractions(fine=counterexample.flags.get("fine", False))
+    degrees = counterexample.factors if mesh is not None else dict.fromkeys(counterexample.factors, 1)
+    arrays = Arrays(f, degrees, counterexample.seed, None if mesh is None else mesh.at)
     exchange = None if mesh is None else OnGloo(arrays, mesh)
-    program = found.one_device if mesh is None and found.one_device is not None else found.program
-    follow = () if number is None else _claimed(program, found.program, number)
-    return Machine(program, arrays, found.sizes, partial(_begin, found, f), seed=found.seed, follow=follow, groups=exchange)
+    program = counterexample.one_device if mesh is None and counterexample.one_device is not None else counterexample.program
+    follow = () if number is None else _claimed(program, counterexample.program, number)
+    begin = partial(_begin, counterexample, f)
+    return Machine(program, arrays, counterexample.sizes, begin, seed=counterexample.seed, follow=follow, groups=exchange)
 
 
 def _claimed(program: Resolved, other: Resolved, number: int) -> list[Call]:
@@ -155,18 +156,18 @@ def _claimed(program: Resolved, other: Resolved, number: int) -> list[Call]:
     return [call for call in program_returns(program) if kind(call) == wanted][:1]
 
 
-def _begin(found: Counterexample, f: Fractions, tensor: Tensor) -> Array:
+def _begin(counterexample: Counterexample, f: Fractions, tensor: Tensor) -> Array:
     """The numbers of an input."""
-    shape = tuple(found.sizes[d] for d in tensor.dims)
+    shape = tuple(counterexample.sizes[d] for d in tensor.dims)
     names = [f"{tensor.name}{spot(dict(zip(tensor.dims, at, strict=True)))}" for at in np.ndindex(*shape)]
-    if any(n not in found.numbers for n in names):
+    if any(n not in counterexample.numbers for n in names):
         raise NotReplayedError(f"the file does not hold all numbers of `{tensor.name}`")
-    return f.array([found.numbers[n] for n in names], shape)
+    return f.array([counterexample.numbers[n] for n in names], shape)
 
 
-def _table(found: Counterexample, value: Held) -> Named:
+def _table(counterexample: Counterexample, value: Held) -> Named:
     """What a device has; what is computed from what is not held is no number."""
-    return {spot(place): n for place, n in value.by_place((0,) * len(found.factors)) if known(n) is not None}
+    return {spot(place): n for place, n in value.by_place((0,) * len(counterexample.factors)) if known(n) is not None}
 
 
 @contextmanager

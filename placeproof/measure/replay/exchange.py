@@ -75,8 +75,8 @@ class Exchange(Collective):
 
     def from_root(self, data: Array) -> Array:
         """A broadcast."""
-        found: Array = self.wire.spread(data, self.group.rank_at(self.root))
-        return found
+        rows: Array = self.wire.spread(data, self.group.rank_at(self.root))
+        return rows
 
     def scattered(self, data: Array, owners: Owners) -> Array:
         """Each device's own rows, combined: filled up to the longest share, since gloo's shares are of one size."""
@@ -90,9 +90,9 @@ class Exchange(Collective):
             mine = f.greatest(each, 0) if op == "max" else f.div(f.total(each, 0), f.of(self.group.size if op == "mean" else 1))
         else:
             mine = self.wire.scattered(np.stack([rows[s] for s in shares]), op)
-        found = rows.copy()
-        found[share[share >= 0]] = mine[share >= 0]
-        return found.reshape(data.shape)
+        combined = rows.copy()
+        combined[share[share >= 0]] = mine[share >= 0]
+        return combined.reshape(data.shape)
 
     def gathered(self, data: Array, have: Array, given: Owners) -> tuple[Array, Array]:
         """Each row from the device whose copy this one takes."""
@@ -126,8 +126,8 @@ class SentExperts(Experts):
 
     def __init__(self, place: Place, wire: Wire, w: Part) -> None:
         world, self.wire, self.stage = place.world, wire, place.mesh.stage
-        told = wire.collected(expect(Part, w).columns.numbers)
-        every = w.on(world.columns(tuple(sorted(set().union(*told)))))
+        numbers = wire.collected(expect(Part, w).columns.numbers)
+        every = w.on(world.columns(tuple(sorted(set().union(*numbers)))))
         self.make = partial(_Sent, layer=self)
         super().__init__(world, every, world.layout.factors(wire.call.axes), place.mesh.at, place.mesh.stage)
 
@@ -173,8 +173,8 @@ class _Sent(Weights):
     def _for(self, sender: int) -> Weights:
         return Weights(self.field, self.norm, self.first, self.second, self.layer.of_sender(self.columns, sender))
 
-    def _sum(self, found: Sequence[Array]) -> Array:
-        return reduce(self.field.add, found)
+    def _sum(self, parts: Sequence[Array]) -> Array:
+        return reduce(self.field.add, parts)
 
     def matrix(self, y: Array) -> Array:
         """The sum of what all experts make of this device's tokens."""
@@ -185,7 +185,7 @@ class _Sent(Weights):
         """The gradients of this device's tokens, and of its own weights."""
         wire = self.layer.wire
         pairs = zip(wire.collected(y), wire.collected(dz), strict=True)
-        found = [self._for(n).matrix_back(*pair) for n, pair in enumerate(pairs)]
-        back = self._sum(wire.swapped([dy for dy, _ in found]))
-        _, first, second = zip(*(found[n][1] for n in self.layer.counted()), strict=True)
+        backs = [self._for(n).matrix_back(*pair) for n, pair in enumerate(pairs)]
+        back = self._sum(wire.swapped([dy for dy, _ in backs]))
+        _, first, second = zip(*(backs[n][1] for n in self.layer.counted()), strict=True)
         return back, Gradients(first=self._sum(first), second=self._sum(second))

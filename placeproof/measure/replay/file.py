@@ -43,9 +43,9 @@ class Shown:
     actual: Fraction | None = None
     why: str | None = None
 
-    def agrees(self, found: Counterexample) -> bool:
+    def agrees(self, counterexample: Counterexample) -> bool:
         """Whether what is shown once more, without its table, is what the file shows."""
-        return self == replace(found.shown, table=None)
+        return self == replace(counterexample.shown, table=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +88,14 @@ class Counterexample:
     @property
     def factors(self) -> dict[str, int]:
         """The mesh: each axis, or its outer and inner factor, and how many devices are along it."""
-        found: dict[str, int] = {}
+        factors: dict[str, int] = {}
         for axis in self.program.axes:
             if axis.inner is None:
-                found[axis.name] = self.degrees[axis.name]
+                factors[axis.name] = self.degrees[axis.name]
             else:
                 inner = axis.inner if isinstance(axis.inner, int) else self.degrees[axis.inner_name]
-                found |= {axis.outer_name: self.degrees[axis.name] // inner, axis.inner_name: inner}
-        return found
+                factors |= {axis.outer_name: self.degrees[axis.name] // inner, axis.inner_name: inner}
+        return factors
 
     @property
     def places(self) -> list[tuple[int, ...]]:
@@ -128,9 +128,9 @@ def parse(text: str, source: str = "<json>") -> Counterexample:
     if schema == OF_MODEL:
         data, schema = _part(data, source), SCHEMA
     if schema != SCHEMA:
-        found = f"its schema is `{schema}`" if schema else "it names no schema"
+        reason = f"its schema is `{schema}`" if schema else "it names no schema"
         _refuse(
-            f"`{source}` is not the JSON of a proof: {found}", f"what `placeproof prove SUBJECT --json` prints has the schema `{SCHEMA}`"
+            f"`{source}` is not the JSON of a proof: {reason}", f"what `placeproof prove SUBJECT --json` prints has the schema `{SCHEMA}`"
         )
     verdict = data.get("verdict")
     if verdict != "refuted" or data.get("counterexample") is None:
@@ -153,13 +153,13 @@ def _part(data: Mapping[str, Any], source: str) -> Any:
     blocks, step = data.get("blocks"), data.get("step")
     parts = [*(blocks.values() if isinstance(blocks, dict) else ()), step]
     refuted = (p for p in parts if isinstance(p, dict) and p.get("verdict") == "refuted" and p.get("counterexample") is not None)
-    found = next(refuted, None)
-    if found is None:
+    part = next(refuted, None)
+    if part is None:
         breaches = data.get("breaches")
         texts = [str(b.get("text")) for b in breaches if isinstance(b, dict)] if isinstance(breaches, list) else []
         why = f"what breaks a contract is on one device, or in the text: {texts[0]}" if texts else f"its verdict is `{data.get('verdict')}`"
         _refuse(f"`{source}` has no counterexample of several devices: {why}", "only what devices refute can be replayed")
-    return found
+    return part
 
 
 def _refuse(what: str, remedy: str) -> NoReturn:
@@ -167,8 +167,8 @@ def _refuse(what: str, remedy: str) -> NoReturn:
 
 
 def _counterexample(data: Mapping[str, Any]) -> Counterexample:
-    found = data["counterexample"]
-    run = found["run"]
+    table = data["counterexample"]
+    run = table["run"]
     kind = run["kind"]
     if kind not in ("step", "block"):
         raise ValueError(f"a run of kind `{kind}`")
@@ -179,8 +179,8 @@ def _counterexample(data: Mapping[str, Any]) -> Counterexample:
         kind=kind,
         program=_program(_text(run["program"])),
         one_device=_program(_text(run["one_device"])) if "one_device" in run else None,
-        degrees={str(a): _whole(n, least=1) for a, n in found["degrees"].items()},
-        microbatches=_whole(found["microbatches"], least=1),
+        degrees={str(a): _whole(n, least=1) for a, n in table["degrees"].items()},
+        microbatches=_whole(table["microbatches"], least=1),
         sizes={str(k): _whole(n) for k, n in run["sizes"].items()},
         seed=_whole(run["seed"]),
         flags={k: bool(run[k]) for k in ("small", "fine") if k in run},
@@ -191,7 +191,7 @@ def _counterexample(data: Mapping[str, Any]) -> Counterexample:
         reference=_tables(run["reference"]),
         ends=ends,
         stuck=tuple(_coordinates(s) for s in run["stuck"] or ()),
-        shown=_shown(found, ends is None),
+        shown=_shown(table, ends is None),
     )
     _fits(one)
     return one
@@ -233,10 +233,10 @@ _ELEMENT = re.compile(r"(\w+)\[(\d+), (\d+)\](?: of block (\d+))?")
 
 
 def _element(name: str) -> Element:
-    found = _ELEMENT.fullmatch(name)
-    if found is None:
+    match = _ELEMENT.fullmatch(name)
+    if match is None:
         raise ValueError(f"`{name}` is no element's name")
-    part, row, column, block = found.groups()
+    part, row, column, block = match.groups()
     return TIED if block is None else int(block), part, int(row), int(column)
 
 
@@ -247,27 +247,27 @@ def _owners(data: Mapping[str, Any], count: int) -> tuple[tuple[str, str, int], 
     return (_text(data["along"]), _text(data["order"]), _whole(data["stage"])), of
 
 
-def _shown(found: Mapping[str, Any], stuck: bool) -> Shown:
+def _shown(row: Mapping[str, Any], stuck: bool) -> Shown:
     if stuck:
-        return Shown(why=_text(found["actual"]))
-    expected, actual = (None if found[k] is None else _number(found[k]) for k in ("expected", "actual"))
-    element = None if found["element"] is None else _text(found["element"])
-    table = _text(found["run"]["shown"])
-    return Shown(table=table, device=_coordinates(found["device"]), element=element, expected=expected, actual=actual)
+        return Shown(why=_text(row["actual"]))
+    expected, actual = (None if row[k] is None else _number(row[k]) for k in ("expected", "actual"))
+    element = None if row["element"] is None else _text(row["element"])
+    table = _text(row["run"]["shown"])
+    return Shown(table=table, device=_coordinates(row["device"]), element=element, expected=expected, actual=actual)
 
 
 def _tables(data: Mapping[str, Any]) -> dict[str, Named]:
     """Tables by state; the optimizer's two numbers and what is returned become tables of their own."""
-    found: dict[str, Named] = {}
+    tables: dict[str, Named] = {}
     for name, table in data.items():
         if name == "optimizer":
-            found["optimizer, master copy"] = _numbers({e: pair[0] for e, pair in table.items()})
-            found["optimizer, momentum"] = _numbers({e: pair[1] for e, pair in table.items()})
+            tables["optimizer, master copy"] = _numbers({e: pair[0] for e, pair in table.items()})
+            tables["optimizer, momentum"] = _numbers({e: pair[1] for e, pair in table.items()})
         elif name == "returns":
-            found |= {f"result {n + 1}": _numbers(one) for n, one in enumerate(table)}
+            tables |= {f"result {n + 1}": _numbers(one) for n, one in enumerate(table)}
         elif name != "device":
-            found[name] = _numbers(table)
-    return found
+            tables[name] = _numbers(table)
+    return tables
 
 
 def _numbers(data: Mapping[str, Any]) -> dict[str, Fraction]:
@@ -295,10 +295,10 @@ _NUMBER = re.compile(r"(-?)(0x[0-9a-f]+|\d+)(?:/(0x[0-9a-f]+|\d+))?")
 
 def _number(value: object) -> Fraction:
     """A whole number or a fraction, in decimal or (if it is very long) in hexadecimal."""
-    found = _NUMBER.fullmatch(_text(value))
-    if found is None:
+    match = _NUMBER.fullmatch(_text(value))
+    if match is None:
         raise ValueError(f"`{value}` where a fraction is expected")
-    sign, numerator, denominator = found.groups()
+    sign, numerator, denominator = match.groups()
     size = Fraction(
         int(numerator, 16 if "x" in numerator else 10), int(denominator, 16 if "x" in denominator else 10) if denominator else 1
     )

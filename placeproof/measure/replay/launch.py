@@ -57,31 +57,31 @@ class Replayed:
     why: str = ""
 
 
-def replay(found: Counterexample, *, timeout: float = 120, waits: float | None = None) -> Replayed:
+def replay(counterexample: Counterexample, *, timeout: float = 120, waits: float | None = None) -> Replayed:
     """Run a counterexample on as many processes as it has devices, and compare. ``timeout``: seconds for the whole run; ``waits``: for
     one collective. Raises InputError for a mesh that one machine cannot run."""
     from placeproof.measure.replay import process
 
-    waits = waits if waits is not None else WAITS if found.ends is not None else WAITS_IN_VAIN
-    rounds = _rounds(found)
+    waits = waits if waits is not None else WAITS if counterexample.ends is not None else WAITS_IN_VAIN
+    rounds = _rounds(counterexample)
 
     def job(rank: int, world: int, folder: Path) -> Ended:
-        return process.ended(found, rank, not rounds, waits)
+        return process.ended(counterexample, rank, not rounds, waits)
 
-    return _judged(found, run(found.world, job, timeout=timeout, collective_timeout=waits), rounds)
-
-
-def _of_reference(found: Counterexample) -> Iterator[Fraction]:
-    yield from (n for table in found.reference.values() for n in table.values())
+    return _judged(counterexample, run(counterexample.world, job, timeout=timeout, collective_timeout=waits), rounds)
 
 
-def _rounds(found: Counterexample) -> str:
+def _of_reference(counterexample: Counterexample) -> Iterator[Fraction]:
+    yield from (n for table in counterexample.reference.values() for n in table.values())
+
+
+def _rounds(counterexample: Counterexample) -> str:
     """Why float64 cannot hold the numbers that are computed in it; empty if it can hold those that were predicted."""
-    if found.ends is None:
+    if counterexample.ends is None:
         return "the run does not end"
-    if found.kind == "block":
+    if counterexample.kind == "block":
         return "a block is run in fractions alone"
-    for number in _of_reference(found):
+    for number in _of_reference(counterexample):
         try:
             exact = Fraction(float(number)) == number
         except OverflowError:
@@ -94,41 +94,41 @@ def _rounds(found: Counterexample) -> str:
 # The verdict.
 
 
-def _judged(found: Counterexample, outcomes: list[Outcome[Ended]], rounds: str) -> Replayed:
-    one = Replayed(word="reproduced", found=found, outcomes=tuple(outcomes), rounds=rounds)
+def _judged(counterexample: Counterexample, outcomes: list[Outcome[Ended]], rounds: str) -> Replayed:
+    one = Replayed(word="reproduced", found=counterexample, outcomes=tuple(outcomes), rounds=rounds)
     failed = [o for o in outcomes if o.kind != "ok"]
     if any(name in (o.error or "") for o in failed for name in _NOT_REPLAYED):
         return replace(one, word="not replayed", why=message(outcomes))
-    if found.ends is None:
-        return replace(one, word="reproduced" if failed and _as_predicted(found, outcomes) else "differs", why=message(outcomes))
+    if counterexample.ends is None:
+        return replace(one, word="reproduced" if failed and _as_predicted(counterexample, outcomes) else "differs", why=message(outcomes))
     if failed:
         return replace(one, word="crashed" if any(o.kind != "timeout" for o in failed) else "timed out", why=message(outcomes))
-    held = [o.value for o in outcomes if o.value is not None]
+    values = [o.value for o in outcomes if o.value is not None]
     pairs: list[tuple[int | None, Tables, Tables]]
-    pairs = [(rank, end.tables, value.tables) for rank, (end, value) in enumerate(zip(found.ends, held, strict=True))]
-    pairs.insert(1, (None, found.reference, held[0].reference))
+    pairs = [(rank, end.tables, value.tables) for rank, (end, value) in enumerate(zip(counterexample.ends, values, strict=True))]
+    pairs.insert(1, (None, counterexample.reference, values[0].reference))
     one = replace(one, compared=sum(len(table) for _, predicted, _ in pairs for table in predicted.values()), arithmetics=(EXACT,))
     wrong = [w for pair in pairs for w in _differences(EXACT, *pair)]
     if not wrong and not rounds:
-        rounded = list(_differences(BY_AUTOGRAD, None, found.reference, held[0].by_autograd))
-        wrong = [w for w in rounded if _is_off(found, w)]
+        rounded = list(_differences(BY_AUTOGRAD, None, counterexample.reference, values[0].by_autograd))
+        wrong = [w for w in rounded if _is_off(counterexample, w)]
         if not rounded:
             return replace(one, arithmetics=(EXACT, BY_AUTOGRAD))
         one = one if wrong else replace(one, rounds=f"float64 rounds {len(rounded)} of the numbers on the way")
     return replace(one, word="differs", wrong=tuple(wrong)) if wrong else one
 
 
-def _is_off(found: Counterexample, wrong: Wrong) -> bool:
+def _is_off(counterexample: Counterexample, wrong: Wrong) -> bool:
     """Whether a number of the single device is farther off than rounding explains: it has another gradient."""
     if wrong.got is None or wrong.predicted is None:
         return False
-    return abs(wrong.got - wrong.predicted) > _OFF * max(map(abs, _of_reference(found)))
+    return abs(wrong.got - wrong.predicted) > _OFF * max(map(abs, _of_reference(counterexample)))
 
 
-def _as_predicted(found: Counterexample, outcomes: list[Outcome[Ended]]) -> bool:
+def _as_predicted(counterexample: Counterexample, outcomes: list[Outcome[Ended]]) -> bool:
     """Whether the run failed in the way that was predicted: devices wait for ever, meet in different collectives, lack
     something, or hold what is not theirs."""
-    why = found.shown.why or ""
+    why = counterexample.shown.why or ""
     errors = " ".join(o.error or "" for o in outcomes)
     if "different collectives" in why:
         return "DifferentCollectivesError" in errors
@@ -136,8 +136,8 @@ def _as_predicted(found: Counterexample, outcomes: list[Outcome[Ended]]) -> bool
         return "NothingThereError" in errors
     if "not home" in why:
         return "NotHomeError" in errors
-    stuck = {tuple(at.values()) for at in found.stuck}
-    left = {place for place, o in zip(found.places, outcomes, strict=True) if o.kind != "ok"}
+    stuck = {tuple(at.values()) for at in counterexample.stuck}
+    left = {place for place, o in zip(counterexample.places, outcomes, strict=True) if o.kind != "ok"}
     return stuck == left and any(o.kind == "timeout" for o in outcomes)
 
 

@@ -141,9 +141,9 @@ class Mesh:
         """Every device's tensor, by rank."""
         if group.handle is None:
             return [mine]
-        found = [torch.empty_like(mine) for _ in group.ranks]
-        self._done(call, lambda: dist.all_gather(found, mine.contiguous(), group=group.handle))
-        return found
+        tensors = [torch.empty_like(mine) for _ in group.ranks]
+        self._done(call, lambda: dist.all_gather(tensors, mine.contiguous(), group=group.handle))
+        return tensors
 
     def combined(self, group: Group, mine: Tensor, op: str, call: Call, root: int | None = None) -> Tensor:
         """The sum or, for `max`, the greatest of every device's tensor, place by place: everywhere, or on the rank ``root`` alone
@@ -165,16 +165,16 @@ class Mesh:
     def swapped(self, group: Group, rows: Tensor, call: Call) -> Tensor:
         """Row j goes to the j-th device: the rows that the others have for this one."""
         data = rows.contiguous()
-        found = torch.empty_like(data)
-        self._done(call, lambda: dist.all_to_all_single(found, data, group=group.handle))
-        return found
+        received = torch.empty_like(data)
+        self._done(call, lambda: dist.all_to_all_single(received, data, group=group.handle))
+        return received
 
     def spread(self, group: Group, data: Tensor, root: int, call: Call) -> Tensor:
         """The tensor of the rank ``root``, everywhere."""
-        found = data.clone(memory_format=torch.contiguous_format)
+        received = data.clone(memory_format=torch.contiguous_format)
         if group.handle is not None:
-            self._done(call, lambda: dist.broadcast(found, root, group=group.handle))
-        return found
+            self._done(call, lambda: dist.broadcast(received, root, group=group.handle))
+        return received
 
     # Messages.
 
@@ -202,9 +202,9 @@ class Mesh:
         data = tensor.contiguous()
         _UNDER_WAY.append((self._done(call, lambda: dist.isend(data, to, tag=self._next(self.rank, to))), data, call))
 
-    def _fetch(self, found: Tensor, source: int, call: Call) -> Tensor:
-        self._done(call, lambda: dist.recv(found, source, tag=self._next(source, self.rank)))
-        return found
+    def _fetch(self, received: Tensor, source: int, call: Call) -> Tensor:
+        self._done(call, lambda: dist.recv(received, source, tag=self._next(source, self.rank)))
+        return received
 
     def _next(self, sender: int, receiver: int) -> int:
         """Messages between two devices are numbered, so that each meets the one that it is meant for."""

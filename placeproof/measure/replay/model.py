@@ -28,26 +28,27 @@ class MissingNumberError(Exception):
     """The run needs something that the file does not hold."""
 
 
-def setup_of(found: Counterexample) -> Setup:
+def setup_of(counterexample: Counterexample) -> Setup:
     """What was run of a training step."""
     return Setup(
-        degrees=dict(found.degrees),
-        microbatches=found.microbatches,
-        layers_per_stage=found.sizes["layers per stage"],
-        units_per_stage=found.sizes["units per stage"],
-        entries=max([2, *(1 + entry for *_, entry in found.elements)]),
-        seed=found.seed,
-        small=found.flags.get("small", False),
-        without=found.without,
+        degrees=dict(counterexample.degrees),
+        microbatches=counterexample.microbatches,
+        layers_per_stage=counterexample.sizes["layers per stage"],
+        units_per_stage=counterexample.sizes["units per stage"],
+        entries=max([2, *(1 + entry for *_, entry in counterexample.elements)]),
+        seed=counterexample.seed,
+        small=counterexample.flags.get("small", False),
+        without=counterexample.without,
     )
 
 
-def world_of(found: Counterexample) -> World:
+def world_of(counterexample: Counterexample) -> World:
     """What all processes know. Raises MissingNumberError for a file of another model than the program's."""
-    layout = _Layout(found.program, setup_of(found), found)
+    layout = _Layout(counterexample.program, setup_of(counterexample), counterexample)
     if set(layout.elements) != set(Layout(layout.program, layout.setup).elements):
         raise MissingNumberError("the elements of the file are not those of the program's model")
-    return World(found.program, _Problem(layout, found.seed, found.without, found=found), Field(exact=True), found.seed)
+    problem = _Problem(layout, counterexample.seed, counterexample.without, found=counterexample)
+    return World(counterexample.program, problem, Field(exact=True), counterexample.seed)
 
 
 @dataclass(frozen=True)

@@ -26,20 +26,20 @@ from placeproof.semantics.meaning.values import MisfitError
 from placeproof.semantics.meaning.world import World
 
 
-def ended(found: Counterexample, rank: int, by_autograd: bool, timeout: float) -> Ended:
+def ended(counterexample: Counterexample, rank: int, by_autograd: bool, timeout: float) -> Ended:
     """Run the program as one rank, within a process group that is there. ``by_autograd``: whether one device is computed a second time;
     ``timeout``: seconds that a collective waits."""
-    return _steps(found, rank, by_autograd, timeout) if found.kind == "step" else _blocks(found, rank, timeout)
+    return _steps(counterexample, rank, by_autograd, timeout) if counterexample.kind == "step" else _blocks(counterexample, rank, timeout)
 
 
 # A block.
 
 
-def _blocks(found: Counterexample, rank: int, timeout: float) -> Ended:
-    mesh = Mesh(found.factors, rank, blocks.groups_of(found), [], timeout)
-    tables = blocks.returned(found, mesh)
+def _blocks(counterexample: Counterexample, rank: int, timeout: float) -> Ended:
+    mesh = Mesh(counterexample.factors, rank, blocks.groups_of(counterexample), [], timeout)
+    tables = blocks.returned(counterexample, mesh)
     mesh.end()
-    return Ended(tables=tables, reference={} if rank else blocks.returned(found, None))
+    return Ended(tables=tables, reference={} if rank else blocks.returned(counterexample, None))
 
 
 # A training step.
@@ -61,12 +61,12 @@ def groups_of(world: World) -> tuple[list[frozenset[str]], list[str]]:
     return sets, ends
 
 
-def _steps(found: Counterexample, rank: int, by_autograd: bool, timeout: float) -> Ended:
+def _steps(counterexample: Counterexample, rank: int, by_autograd: bool, timeout: float) -> Ended:
     """Until everything that was sent is received. Raises NothingThereError, NotReplayedError, NoMeaningError, or the errors of
     exchanges."""
-    world, steps = world_of(found), found.sizes["steps"]
-    mesh = Mesh(found.factors, rank, *groups_of(world), timeout)
-    place = Place(world, dict(mesh.at), found.microbatches)
+    world, steps = world_of(counterexample), counterexample.sizes["steps"]
+    mesh = Mesh(counterexample.factors, rank, *groups_of(world), timeout)
+    place = Place(world, dict(mesh.at), counterexample.microbatches)
     for number in range(steps):
         running, answer = place.step(number), None
         while (request := _next(running, answer)) is not None:
@@ -78,7 +78,7 @@ def _steps(found: Counterexample, rank: int, by_autograd: bool, timeout: float) 
     truth = Truth(world)
     for number in range(steps):
         truth.step(number)
-    again = Reference(world, found.microbatches).run(steps) if by_autograd else ()
+    again = Reference(world, counterexample.microbatches).run(steps) if by_autograd else ()
     return replace(one, reference=_tables(of_truth(truth)), by_autograd=_tables(again))
 
 
@@ -86,10 +86,10 @@ def _next(running: Any, answer: Any) -> Meeting | Message | None:
     """What the device waits for next; None at the end of the step."""
     try:
         with _understood():
-            found: Meeting | Message = running.send(answer)
+            request: Meeting | Message = running.send(answer)
     except StopIteration:
         return None
-    return found
+    return request
 
 
 def _answered(mesh: Mesh, place: Place, request: Meeting | Message) -> Any:
@@ -116,11 +116,11 @@ def _understood() -> Iterator[None]:
 
 def _tables(rows: Iterable[Row]) -> dict[str, dict[str, Fraction]]:
     """By table; what is computed from what is not held is no number, and of a state's two numbers a file says both or neither."""
-    found: dict[str, dict[str, Fraction]] = {}
+    tables: dict[str, dict[str, Fraction]] = {}
     for name, element, row in rows:
         names = ("optimizer, master copy", "optimizer, momentum") if name == "optimizer" else (name,)
         for table, number in zip(names, row, strict=True):
-            found.setdefault(table, {})
+            tables.setdefault(table, {})
             if all(known(n) is not None for n in row):
-                found[table][in_words(element)] = number
-    return found
+                tables[table][in_words(element)] = number
+    return tables

@@ -11,21 +11,21 @@ from placeproof.semantics.meaning.run import run
 from placeproof.semantics.meaning.script import shown_pair
 
 
-def simulated(found: Counterexample) -> Shown:
+def simulated(counterexample: Counterexample) -> Shown:
     """Run the program in fractions on every device of the mesh, and compare with one device. What the simulator says now is in words like
     those of the file."""
     what: meaning.Difference | tensors.Difference | meaning.Fault | None
-    if found.kind == "step":
-        what = run(found.program, setup_of(found))
+    if counterexample.kind == "step":
+        what = run(counterexample.program, setup_of(counterexample))
     else:
         of_block = tensors.Setup(
-            degrees=dict(found.degrees),
-            sizes=dict(found.sizes),
-            seed=found.seed,
-            fine=found.flags.get("fine", False),
-            reference=found.one_device,
+            degrees=dict(counterexample.degrees),
+            sizes=dict(counterexample.sizes),
+            seed=counterexample.seed,
+            fine=counterexample.flags.get("fine", False),
+            reference=counterexample.one_device,
         )
-        what = tensors.simulate(found.program, of_block)
+        what = tensors.simulate(counterexample.program, of_block)
     match what:
         case meaning.Difference():
             expected, actual = (what.expected, None) if what.actual is None else map(plain, shown_pair(what))

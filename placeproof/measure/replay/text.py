@@ -19,10 +19,10 @@ _BUG = "help: the proof and this run cannot both be right: this is a bug of plac
 
 def text(one: Replayed) -> str:
     """What was predicted beside what each process got, and the verdict."""
-    found = one.found
-    lines = [_head(found, processes(found.world))]
-    if found.ends is None:
-        lines += [f"predicted: the run does not end ({found.shown.why})", *_said(one)]
+    counterexample = one.found
+    lines = [_head(counterexample, processes(counterexample.world))]
+    if counterexample.ends is None:
+        lines += [f"predicted: the run does not end ({counterexample.shown.why})", *_said(one)]
     elif one.word in ("reproduced", "differs"):
         lines += [*_shown(one), *_arithmetics(one)]
     else:
@@ -36,9 +36,9 @@ def processes(count: int) -> str:
     return f"{count} process" if count == 1 else f"{count} processes"
 
 
-def _head(found: Counterexample, where: str) -> str:
-    sizes = {"micro-batches": found.microbatches} if found.kind == "step" else found.sizes
-    return f"{found.subject} on {where}: {', '.join(part for part in (_numbers(found.degrees), _numbers(sizes)) if part)}"
+def _head(counterexample: Counterexample, where: str) -> str:
+    sizes = {"micro-batches": counterexample.microbatches} if counterexample.kind == "step" else counterexample.sizes
+    return f"{counterexample.subject} on {where}: {', '.join(part for part in (_numbers(counterexample.degrees), _numbers(sizes)) if part)}"
 
 
 def _numbers(numbers: Mapping[str, int]) -> str:
@@ -52,8 +52,8 @@ def _said(one: Replayed) -> list[str]:
 
 def _shown(one: Replayed) -> Iterator[str]:
     """The number that the counterexample shows, on every device."""
-    found, (table, element) = one.found, _shown_number(one.found)
-    reference = found.reference.get(DERIVATIVE, found.reference.get(table, {})).get(element)
+    counterexample, (table, element) = one.found, _shown_number(one.found)
+    reference = counterexample.reference.get(DERIVATIVE, counterexample.reference.get(table, {})).get(element)
     yield f"{table}, {element}: one device computes {_told(reference)}"
     rows = [("rank", "device", "predicted", "got")]
     rows += [(str(rank), _numbers(at), _told(predicted), _told(got)) for rank, (at, predicted, got) in enumerate(_devices(one))]
@@ -62,12 +62,12 @@ def _shown(one: Replayed) -> Iterator[str]:
         yield "  the processes do not agree"
 
 
-def _shown_number(found: Counterexample) -> tuple[str, str]:
+def _shown_number(counterexample: Counterexample) -> tuple[str, str]:
     """The table and the element that the counterexample shows, as the tables of the run name them."""
-    element = found.shown.element or ""
-    if found.kind == "block":
+    element = counterexample.shown.element or ""
+    if counterexample.kind == "block":
         element = "[" + ", ".join(sorted(element.split(", "))) + "]" if element else "[]"
-    return found.shown.table or "", element
+    return counterexample.shown.table or "", element
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -93,8 +93,8 @@ def _told(value: Fraction | None) -> str:
 
 
 def _arithmetics(one: Replayed) -> list[str]:
-    said = f"computed in {' and in '.join(one.arithmetics)}"
-    return [f"{said}; {one.rounds}" if one.rounds else said]
+    text = f"computed in {' and in '.join(one.arithmetics)}"
+    return [f"{text}; {one.rounds}" if one.rounds else text]
 
 
 def _in_words(wrong: Wrong) -> str:
@@ -125,14 +125,14 @@ def _verdict(one: Replayed) -> list[str]:
 
 def data(one: Replayed) -> dict[str, Any]:
     """The replay on processes as JSON data."""
-    found = one.found
+    counterexample = one.found
     return {
         "schema": SCHEMA,
-        "subject": found.subject,
+        "subject": counterexample.subject,
         "backend": "gloo",
         "verdict": one.word,
-        "degrees": dict(found.degrees),
-        "processes": found.world,
+        "degrees": dict(counterexample.degrees),
+        "processes": counterexample.world,
         "numbers": one.compared,
         "arithmetics": list(one.arithmetics),
         "rounds": one.rounds,
@@ -147,12 +147,12 @@ def data(one: Replayed) -> dict[str, Any]:
 
 
 def _shown_data(one: Replayed) -> dict[str, Any] | None:
-    found = one.found
-    if found.ends is None or one.word not in ("reproduced", "differs"):
+    counterexample = one.found
+    if counterexample.ends is None or one.word not in ("reproduced", "differs"):
         return None
-    table, element = _shown_number(found)
+    table, element = _shown_number(counterexample)
     values = [{"device": dict(at), "predicted": _text(predicted), "got": _text(got)} for at, predicted, got in _devices(one)]
-    return {"table": table, "element": element, "expected": _text(found.shown.expected), "devices": values}
+    return {"table": table, "element": element, "expected": _text(counterexample.shown.expected), "devices": values}
 
 
 def _text(value: Fraction | None) -> str | None:
@@ -162,18 +162,18 @@ def _text(value: Fraction | None) -> str | None:
 # By the simulator.
 
 
-def text_of_simulation(found: Counterexample, again: Shown) -> str:
+def text_of_simulation(counterexample: Counterexample, again: Shown) -> str:
     """What the simulator says, beside what the file does."""
-    lines = [_head(found, "the simulator")]
-    lines += _aligned([("", "the file", "the simulator"), *_pairs(found, again)])
-    lines += ["reproduced by the simulator"] if again.agrees(found) else ["differs: the simulator says something else", _BUG]
+    lines = [_head(counterexample, "the simulator")]
+    lines += _aligned([("", "the file", "the simulator"), *_pairs(counterexample, again)])
+    lines += ["reproduced by the simulator"] if again.agrees(counterexample) else ["differs: the simulator says something else", _BUG]
     return "\n".join(lines) + "\n"
 
 
-def _pairs(found: Counterexample, again: Shown) -> list[tuple[str, str, str]]:
-    if found.shown.why is not None:
-        return [("what happens", found.shown.why, again.why or "it ends")]
-    shown = found.shown
+def _pairs(counterexample: Counterexample, again: Shown) -> list[tuple[str, str, str]]:
+    if counterexample.shown.why is not None:
+        return [("what happens", counterexample.shown.why, again.why or "it ends")]
+    shown = counterexample.shown
     return [
         ("device", _numbers(shown.device or {}) or "the device", _numbers(again.device or {}) or "the device"),
         ("element", shown.element or "the number", again.element or "the number"),
@@ -182,14 +182,14 @@ def _pairs(found: Counterexample, again: Shown) -> list[tuple[str, str, str]]:
     ]
 
 
-def data_of_simulation(found: Counterexample, again: Shown) -> dict[str, Any]:
+def data_of_simulation(counterexample: Counterexample, again: Shown) -> dict[str, Any]:
     """The simulator's replay as JSON data."""
     return {
         "schema": SCHEMA,
-        "subject": found.subject,
+        "subject": counterexample.subject,
         "backend": "simulator",
-        "verdict": "reproduced" if again.agrees(found) else "differs",
-        "degrees": dict(found.degrees),
-        "file": {name: before for name, before, _ in _pairs(found, again)},
-        "simulator": {name: now for name, _, now in _pairs(found, again)},
+        "verdict": "reproduced" if again.agrees(counterexample) else "differs",
+        "degrees": dict(counterexample.degrees),
+        "file": {name: before for name, before, _ in _pairs(counterexample, again)},
+        "simulator": {name: now for name, _, now in _pairs(counterexample, again)},
     }

@@ -50,8 +50,8 @@ class Wire:
     def combined(self, x: Array, op: str, root: int | None = None) -> Array:
         """Sums, means or the greatest: everywhere, or on the rank ``root`` alone (elsewhere they mean nothing)."""
         digits, kinds, denominator = self._coded(x)
-        found = self._greatest(digits, root) if op == "max" else self.mesh.combined(self.group, digits, "sum", self.call, root)
-        return self._mean(_decoded(found, kinds, denominator, x.shape), op)
+        digits_combined = self._greatest(digits, root) if op == "max" else self.mesh.combined(self.group, digits, "sum", self.call, root)
+        return self._mean(_decoded(digits_combined, kinds, denominator, x.shape), op)
 
     def scattered(self, rows: Array, op: str) -> Array:
         """Row j of every device's rows, combined on the j-th device."""
@@ -90,27 +90,27 @@ class Wire:
         numbers, kinds = zip(*(_plain(one) for one in x.reshape(-1)), strict=True)
         own = math.lcm(*(n.denominator for n in numbers))
         longest = max(abs(n.numerator).bit_length() + (own // n.denominator).bit_length() for n in numbers)
-        told = self.collected((own, longest - own.bit_length()))
-        denominator = math.lcm(*(d for d, _ in told))
-        bits = max(n for _, n in told) + 1 + denominator.bit_length() + _SLACK
+        fractions = self.collected((own, longest - own.bit_length()))
+        denominator = math.lcm(*(d for d, _ in fractions))
+        bits = max(n for _, n in fractions) + 1 + denominator.bit_length() + _SLACK
         whole = [n.numerator * (denominator // n.denominator) for n in numbers]
-        found = self._greatest_of(torch.tensor(kinds))
-        if bool((found == ROOT).any()):
+        codes = self._greatest_of(torch.tensor(kinds))
+        if bool((codes == ROOT).any()):
             raise IrrationalError
-        return _digits(whole, bits // _BITS + 1), found, denominator
+        return _digits(whole, bits // _BITS + 1), codes, denominator
 
     def _greatest_of(self, mine: Tensor) -> Tensor:
         return self.mesh.combined(self.group, mine, "max", self.call)
 
     def _greatest(self, digits: Tensor, root: int | None) -> Tensor:
         """Digit by digit from the highest on: only who still has the greatest takes part. The highest one has the sign."""
-        found, alive = torch.empty_like(digits), torch.ones(len(digits), dtype=torch.bool)
+        greatest, alive = torch.empty_like(digits), torch.ones(len(digits), dtype=torch.bool)
         for k in reversed(range(digits.shape[1])):
             column = digits[:, k] - ((digits[:, k] >> (_BITS - 1)) << _BITS) if k == digits.shape[1] - 1 else digits[:, k]
             offered = torch.where(alive, column, torch.full_like(column, -(1 << 62)))
             best = self.mesh.combined(self.group, offered, "max", self.call, root if k == 0 else None)
-            found[:, k], alive = best & _MASK, alive & (column == best)
-        return found
+            greatest[:, k], alive = best & _MASK, alive & (column == best)
+        return greatest
 
     def _mean(self, total: Array, op: str) -> Array:
         return total / Fraction(self.group.size) if op == "mean" else total
@@ -134,10 +134,10 @@ def _decoded(digits: Tensor, kinds: Tensor, denominator: int, shape: tuple[int, 
     for k in range(rows.shape[1]):
         carry += rows[:, k]
         rows[:, k], carry = carry & _MASK, carry >> _BITS
-    found: Array = np.empty(len(rows), dtype=object)
+    numbers: Array = np.empty(len(rows), dtype=object)
     for n, (row, kind) in enumerate(zip(rows.astype("<u4"), kinds.tolist(), strict=True)):
-        found[n] = NOTHING if kind == NONE else Fraction(int.from_bytes(row.tobytes(), "little", signed=True), denominator)
-    return found.reshape(shape)
+        numbers[n] = NOTHING if kind == NONE else Fraction(int.from_bytes(row.tobytes(), "little", signed=True), denominator)
+    return numbers.reshape(shape)
 
 
 # Bytes.
@@ -145,9 +145,9 @@ def _decoded(digits: Tensor, kinds: Tensor, denominator: int, shape: tuple[int, 
 
 def packed(value: Any) -> bytes:
     """A value without what every process knows."""
-    found = io.BytesIO()
-    _Pickler(found).dump(value)
-    return found.getvalue()
+    stream = io.BytesIO()
+    _Pickler(stream).dump(value)
+    return stream.getvalue()
 
 
 def unpacked(world: World, data: bytes) -> Any:

@@ -40,8 +40,8 @@ def measure(cases: Sequence[SystemCase], *, patience: float = 30.0) -> list[Syst
 
     outcomes = run(world, every, timeout=patience * len(cases), collective_timeout=patience)
     if outcomes[0].value is None or any(one.kind != "ok" for one in outcomes):
-        said = "\n".join(one.error for one in outcomes if one.error)
-        raise RuntimeError(f"DeepSpeed could not be measured: {message(outcomes)}\n{said}\n{outcomes[0].output[-2000:]}")
+        errors = "\n".join(one.error for one in outcomes if one.error)
+        raise RuntimeError(f"DeepSpeed could not be measured: {message(outcomes)}\n{errors}\n{outcomes[0].output[-2000:]}")
     return outcomes[0].value
 
 
@@ -92,8 +92,8 @@ def _one(case: SystemCase) -> SystemMeasured:
             engine.backward(loss)
             recorder.phase = "update"
             engine.step()
-    held = {"parameters": _parameters(engine), "optimizer": _optimizer(engine.optimizer)}
-    measured = SystemMeasured(exchanges=recorder.take(), memory=held, version=str(deepspeed.__version__))
+    sizes = {"parameters": _parameters(engine), "optimizer": _optimizer(engine.optimizer)}
+    measured = SystemMeasured(exchanges=recorder.take(), memory=sizes, version=str(deepspeed.__version__))
     engine.destroy()
     dist.barrier()
     return measured
@@ -101,11 +101,11 @@ def _one(case: SystemCase) -> SystemMeasured:
 
 def _parameters(engine: Any) -> int:
     """Bytes of parameters between steps: of the third stage its parts, and those that stay whole."""
-    found = 0
+    total = 0
     for p in engine.module.parameters():
         there = not hasattr(p, "ds_tensor") or p.ds_persist
-        found += (p.ds_tensor.ds_numel * p.ds_tensor.element_size() if hasattr(p, "ds_tensor") else 0) + (memory.held([p]) if there else 0)
-    return found
+        total += (p.ds_tensor.ds_numel * p.ds_tensor.element_size() if hasattr(p, "ds_tensor") else 0) + (memory.held([p]) if there else 0)
+    return total
 
 
 def _optimizer(optimizer: Any) -> int:

@@ -40,8 +40,8 @@ def measure(cases: Sequence[SystemCase], *, patience: float = 20.0) -> list[Syst
 
     outcomes = run(dp * tp, every, timeout=patience * len(cases), collective_timeout=patience)
     if outcomes[0].value is None or any(one.kind != "ok" for one in outcomes):
-        said = "\n".join(one.error for one in outcomes if one.error)
-        raise RuntimeError(f"Megatron-core could not be measured: {message(outcomes)}\n{said}")
+        errors = "\n".join(one.error for one in outcomes if one.error)
+        raise RuntimeError(f"Megatron-core could not be measured: {message(outcomes)}\n{errors}")
     return outcomes[0].value
 
 
@@ -161,17 +161,17 @@ def _one(case: SystemCase) -> SystemMeasured:
             if options["use_distributed_optimizer"]:
                 parts.start_param_sync(force_sync=True)
     dist.barrier()
-    held = {
+    sizes = {
         "parameters": memory.held(parts.parameters()),
         "gradients": memory.held(buffer.grad_data for buffer in parts.buffers),
     }
-    return SystemMeasured(exchanges=recorder.take(), memory=held, version=version("megatron-core"))
+    return SystemMeasured(exchanges=recorder.take(), memory=sizes, version=version("megatron-core"))
 
 
 def _check(case: SystemCase, module: nn.Module) -> None:
     """Raise ValueError where the module's parameters are not, by name and size, the weights of the shapes."""
     tp = case.mesh["tp"]
     expected = {w.name: w.elements // (tp if w.split is not None else 1) for w in case.shapes.weights}
-    found = {name.removeprefix("module."): p.numel() for name, p in module.named_parameters()}
-    if expected != found:
-        raise ValueError(f"the shapes say {expected}, the module has {found}")
+    sizes = {name.removeprefix("module."): p.numel() for name, p in module.named_parameters()}
+    if expected != sizes:
+        raise ValueError(f"the shapes say {expected}, the module has {sizes}")

@@ -39,7 +39,7 @@ def run_system(
         from placeproof.measure.systems.deepspeed import measure
     else:
         from placeproof.measure.systems.megatron import measure
-    (found,) = measure([case])
+    (result,) = measure([case])
     measured = Measured(
         subject=profile,
         shapes=case.shapes,
@@ -47,12 +47,12 @@ def run_system(
         rank=0,
         backend="gloo",
         options=dict(case.options),
-        exchanges=found.exchanges,
-        dtypes=("",) * len(found.exchanges),
+        exchanges=result.exchanges,
+        dtypes=("",) * len(result.exchanges),
         setup=(),
-        memory=dict(found.memory),
+        memory=dict(result.memory),
         seconds=time.monotonic() - began,
-        torch=f"{package} {found.version}",
+        torch=f"{package} {result.version}",
     )
     return prediction, measured
 

@@ -46,13 +46,13 @@ def build(shapes: Shapes, piece: Piece | None = None) -> Model:
 def check(shapes: Shapes, module: nn.Module) -> None:
     """Raise InputError where the module's parameters are not, by name and shape, the weights of the shapes."""
     expected = {w.name: w.shape for w in shapes.weights}
-    found = {name: tuple(p.shape) for name, p in module.named_parameters()}
+    shapes_there = {name: tuple(p.shape) for name, p in module.named_parameters()}
     problems = Problems()
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
-            said, got = (f"shape {s}" if s is not None else "nothing" for s in (expected.get(name), found.get(name)))
+    for name in sorted(expected.keys() | shapes_there.keys()):
+        if expected.get(name) != shapes_there.get(name):
+            wanted, got = (f"shape {s}" if s is not None else "nothing" for s in (expected.get(name), shapes_there.get(name)))
             problems.add(
-                "PP202", f"weight `{name}`: the shapes say {said}, the module has {got}", help="describe the module that is measured"
+                "PP202", f"weight `{name}`: the shapes say {wanted}, the module has {got}", help="describe the module that is measured"
             )
     problems.raise_if_any()
 
@@ -75,8 +75,8 @@ class _Unit(nn.Module):
     def __init__(self, weights: Iterable[tuple[str, tuple[int, ...]]], used: Sequence[str]) -> None:
         """Registers weights in their order; forward uses them in that of ``used``, which names them and may name others."""
         super().__init__()
-        found = {name: _register(self, name, shape) for name, shape in weights}
-        self._used = [found[name] for name in used if name in found]
+        parameters = {name: _register(self, name, shape) for name, shape in weights}
+        self._used = [parameters[name] for name in used if name in parameters]
 
     def forward(self, x: Tensor) -> Tensor:
         """The stream (any shape) plus one number for each weight."""
@@ -93,8 +93,8 @@ class Stack(_Unit, Model):
 
     def __init__(self, shapes: Shapes, piece: Piece) -> None:
         begin, end = shapes.ends
-        here = {*(begin if piece.first else ()), *(end if piece.last else ())}
-        super().__init__([(w.name, w.shape) for w in shapes.units[0].weights if w.name in here], (*begin, *end))
+        registered = {*(begin if piece.first else ()), *(end if piece.last else ())}
+        super().__init__([(w.name, w.shape) for w in shapes.units[0].weights if w.name in registered], (*begin, *end))
         self._begin = len(begin) if piece.first else 0
         self._units = tuple(shapes.units[i].name for i in piece.units)
         names = [w.name for w in shapes.by_use]

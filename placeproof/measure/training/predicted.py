@@ -31,8 +31,8 @@ def predicted(
     settled = settle(job, mesh, options or {})
     check(job, shapes, mesh, settled)
     implementations = tuple(profile(PROFILE).find(name) for name in job.name.split("*"))
-    told = {name: settled[name] for name in taken(implementations) if name in settled}
-    return predict(parse_strategy(job.expression(mesh, options)), implementations, shapes, mesh, rank=rank, options=told)
+    options_taken = {name: settled[name] for name in taken(implementations) if name in settled}
+    return predict(parse_strategy(job.expression(mesh, options)), implementations, shapes, mesh, rank=rank, options=options_taken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,6 @@ def differences(prediction: Predicted, measured: Measured) -> Differences:
     """Where a prediction and a measurement part; false where they are equal. Memory is compared by the states that were predicted, as
     bytes that are allocated and, named ``STATE_held``, as elements times their width."""
     ours, theirs = tally(prediction.exchanges), tally(measured.exchanges)
-    told = {**prediction.memory, **{f"{state}_held": amount for state, amount in prediction.held.items()}}
-    memory = {k: (v, measured.memory[k]) for k, v in told.items() if v != measured.memory[k]}
+    memory_predicted = {**prediction.memory, **{f"{state}_held": amount for state, amount in prediction.held.items()}}
+    memory = {k: (v, measured.memory[k]) for k, v in memory_predicted.items() if v != measured.memory[k]}
     return Differences(predicted_only=ours - theirs, measured_only=theirs - ours, memory=memory)

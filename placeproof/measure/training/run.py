@@ -64,8 +64,8 @@ def measure_all(
     outcomes = run(prod(mesh.values()), one, timeout=PATIENCE, collective_timeout=PATIENCE / 2)
     values = [outcome.value for outcome in outcomes if outcome.value is not None]
     if len(values) < len(outcomes):
-        said = "\n".join(outcome.error for outcome in outcomes if outcome.error)
-        raise RuntimeError(f"`{job.name}` could not be measured on gloo: {message(outcomes)}\n{said}")
+        errors = "\n".join(outcome.error for outcome in outcomes if outcome.error)
+        raise RuntimeError(f"`{job.name}` could not be measured on gloo: {message(outcomes)}\n{errors}")
     return values
 
 

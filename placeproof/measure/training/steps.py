@@ -84,15 +84,15 @@ def train(setting: Setting) -> Step:
             run()
             update.step()
             update.zero_grad(set_to_none=True)
-        held = _record(list(modules.values()), update, run, recorder)
+        sizes = _record(list(modules.values()), update, run, recorder)
     dtypes = tuple(recorder.dtypes)
-    return Step(exchanges=recorder.take(), dtypes=dtypes, setup=setup, memory=held)
+    return Step(exchanges=recorder.take(), dtypes=dtypes, setup=setup, memory=sizes)
 
 
 def _buffers(setting: Setting) -> tuple[tuple[str, int], ...]:
     """Elements of the buffers that are registered, by their type: those of the shapes, unless the option says others."""
-    said = setting.options.get("buffer")
-    return tuple((kind, count) for kind, count in (setting.shapes.buffers if said is None else amounts(said)) or () if count)
+    option = setting.options.get("buffer")
+    return tuple((kind, count) for kind, count in (setting.shapes.buffers if option is None else amounts(option)) or () if count)
 
 
 def _mesh(setting: Setting) -> DeviceMesh:
@@ -193,7 +193,7 @@ def _record(modules: Sequence[nn.Module], update: torch.optim.Optimizer, run: _P
         with kept.watching(modules):
             run()
         gradients = [p.grad for module in modules for p in module.parameters() if p.grad is not None]
-        held = {
+        sizes = {
             "activations": kept.peak,
             "activations_after": kept.now,
             "gradients": memory.allocated(gradients),
@@ -208,5 +208,5 @@ def _record(modules: Sequence[nn.Module], update: torch.optim.Optimizer, run: _P
         "parameters_held": memory.held(parameters),
         "optimizer": memory.allocated([*numbers, *counters]),
         "optimizer_steps": memory.held(counters),
-        **held,
+        **sizes,
     }
