@@ -52,8 +52,8 @@ class ProgramFacts:
     @cached_property
     def by_groups(self) -> bool:
         """Whether the program computes the groups of a block one by one, as tensor parallelism does."""
-        found = (c.args[0] for s in statements(self.program.body) for c in calls(s) if c.op == "forward")
-        return len(self.program.groups) > 1 and any(isinstance(w, Ref) and w.group is not None for w in found)
+        weights = (c.args[0] for s in statements(self.program.body) for c in calls(s) if c.op == "forward")
+        return len(self.program.groups) > 1 and any(isinstance(w, Ref) and w.group is not None for w in weights)
 
     @cached_property
     def parts_of_a_block(self) -> tuple[str, ...]:

@@ -101,22 +101,22 @@ class _Flow:
         """How many parts there are where a statement does something: each loop around has an iteration, and what it names is there."""
         named = list(references(stmt))
         numbers = [r.index.offset for r in named if r.index is not None and r.index.var is None and r.name not in self.kept]
-        found = {"units": n} if (n := max([1, *(k + 1 if k >= 0 else -k for k in numbers)])) > 1 else {}
+        least_by_domain = {"units": n} if (n := max([1, *(k + 1 if k >= 0 else -k for k in numbers)])) > 1 else {}
         for loop in self.around:
             if loop.domain == "microbatches":
                 continue
             offsets = [r.index.offset for r in named if r.index is not None and r.index.var == loop.var]
             least = max(1 + loop.start + max([0, *offsets]), 1 - min([0, *offsets]))
             if least > 1:
-                found[loop.domain] = max(found.get(loop.domain, 1), least)
-        return found
+                least_by_domain[loop.domain] = max(least_by_domain.get(loop.domain, 1), least)
+        return least_by_domain
 
     def _loop(self, stmt: For, known: _Known, loops: tuple[str, ...]) -> None:
-        found = len(self.problems.found)
+        before = len(self.problems.found)
         self.body(stmt.body, known, loops)
         frees = [s.call.args[0] for s in statements(stmt.body) if isinstance(s, Do) and s.call.op == "free" and s.call.args]
         whole = {(r.name, r.group) for r in frees if isinstance(r, Ref) and r.index is None} & set(known.freed)
-        if whole and len(self.problems.found) == found:  # what one iteration frees, the next one cannot read
+        if whole and len(self.problems.found) == before:  # what one iteration frees, the next one cannot read
             again = known.copy()
             again.freed = {n: place for n, place in known.freed.items() if n in whole}
             self.body(stmt.body, again, loops)
@@ -267,8 +267,8 @@ class _Flow:
             )
 
     def _freed(self, ref: Ref, known: _Known) -> None:
-        (_, group), *_ = found = known.freed_of(ref)
-        place, what = known.freed[found[0]], f"`{ref.name}.{group}`" if group else f"`{ref.name}`"
+        (_, group), *_ = freed = known.freed_of(ref)
+        place, what = known.freed[freed[0]], f"`{ref.name}.{group}`" if group else f"`{ref.name}`"
         where = f" in line {place.line}" if place else ""
         self.problems.add("PP306", f"{what} is read after it was freed{where}", place=ref.place)
 

@@ -175,11 +175,11 @@ def _mesh(node: ast.Call, header: Header, reader: Reader) -> None:
             _new_axis(name, degree, value, header, reader)
 
 
-def _once(said: dict[str, Any], name: str, value: object, node: ast.AST, reader: Reader) -> None:
+def _once(values: dict[str, Any], name: str, value: object, node: ast.AST, reader: Reader) -> None:
     """Note what a header says of a name; a header that says it twice may contradict itself."""
-    if name in said:
+    if name in values:
         reader.refuse(node, f"`{name}` is said twice", "say it once", code="PP305")
-    said[name] = value
+    values[name] = value
 
 
 def _new_axis(name: str, degree: int | None, node: ast.AST, header: Header, reader: Reader) -> None:

@@ -283,11 +283,11 @@ class Program:
 
     def factors(self, *names: str) -> tuple[str, ...]:
         """The axis factors that names of axes, or of their factors, stand for."""
-        found: list[str] = []
+        factors: list[str] = []
         for name in names:
             axis = self.axis(name)
-            found += axis.factors if axis is not None and name == axis.name else (name,)
-        return tuple(found)
+            factors += axis.factors if axis is not None and name == axis.name else (name,)
+        return tuple(factors)
 
     @property
     def axis_factors(self) -> tuple[str, ...]:

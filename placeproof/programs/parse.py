@@ -121,9 +121,9 @@ def _header_name(node: ast.stmt) -> str | None:
     return None
 
 
-def _flows(said: list[ast.keyword]) -> bool:
+def _flows(keywords: list[ast.keyword]) -> bool:
     """Whether a loop over micro-batches says how they flow: `in_flight`, and after it `hops` or nothing."""
-    return [k.arg for k in said] in (["in_flight"], ["in_flight", "hops"])
+    return [k.arg for k in keywords] in (["in_flight"], ["in_flight", "hops"])
 
 
 class _Reader:
@@ -195,8 +195,8 @@ class _Reader:
         within, start = None, 0
         batches: dict[str, Expr | None] = {}
         match iterable:
-            case ast.Call(func=ast.Name(id="microbatches") as name, args=[], keywords=said) if _flows(said):
-                batches, iterable = {str(k.arg): self.expression(k.value) for k in said}, name
+            case ast.Call(func=ast.Name(id="microbatches") as name, args=[], keywords=keywords) if _flows(keywords):
+                batches, iterable = {str(k.arg): self.expression(k.value) for k in keywords}, name
             case ast.Subscript(value=ast.Name() as name, slice=ast.Name(id=outer)):
                 within, iterable = outer, name
             case ast.Subscript(value=ast.Name() as name, slice=ast.Constant(value=0)):

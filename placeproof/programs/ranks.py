@@ -52,10 +52,10 @@ def rank_bound(stmt: If, program: Program) -> tuple[int, int] | None:
 
 
 def _whole(bound: Expr, axis: str, program: Program) -> tuple[int, int] | None:
-    found = _value(bound, axis, program)
-    if found is None or any(x.denominator != 1 for x in found) or found[1] not in (0, 1):
+    line = _value(bound, axis, program)
+    if line is None or any(x.denominator != 1 for x in line) or line[1] not in (0, 1):
         return None
-    return int(found[0]), int(found[1])
+    return int(line[0]), int(line[1])
 
 
 def least_degrees(program: Program) -> dict[str, int]:

@@ -468,12 +468,12 @@ def _small_powers(program: Program, problems: Problems) -> None:
         if expr.op != "**":
             return max(inner, degree(expr.right))
         power = constant(expr.right)
-        found = None if power is None else inner * max(abs(power), Fraction(1))
-        if found is None or found > MOST_EXPONENT:
+        highest = None if power is None else inner * max(abs(power), Fraction(1))
+        if highest is None or highest > MOST_EXPONENT:
             problems.add(
                 "PP303", f"an exponent is a number, and at most {MOST_EXPONENT}", place=expr.place, help="multiply, or divide, instead"
             )
-        return Fraction(1) if found is None else found
+        return Fraction(1) if highest is None else highest
 
     for stmt in statements(program.body):
         for own in own_expressions(stmt):

@@ -63,8 +63,8 @@ def svg(table: Timetable) -> str:
 def _field(table: Timetable) -> float:
     """Pixels of the step: enough for the number of a micro-batch in the shortest pass, within bounds."""
     shortest = min((run.end - run.start for device in table.runs for run in device if run.end > run.start), default=Fraction(1))
-    asked = float(table.step / shortest) * max(_PASS, len(str(table.m - 1)) * _DIGIT + 3)
-    return min(max(asked, _NARROW), _WIDE)
+    pixels = float(table.step / shortest) * max(_PASS, len(str(table.m - 1)) * _DIGIT + 3)
+    return min(max(pixels, _NARROW), _WIDE)
 
 
 def _heads(table: Timetable) -> tuple[str, ...]:

@@ -77,17 +77,17 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
     }
 
 
-def _of_tensors(judged: Judged, found: tensors.Found) -> dict[str, Any]:
-    what, about = found.what, judged.about
+def _of_tensors(judged: Judged, counterexample: tensors.Found) -> dict[str, Any]:
+    what, about = counterexample.what, judged.about
     shared: dict[str, Any] = {
-        "degrees": dict(found.setup.degrees),
+        "degrees": dict(counterexample.setup.degrees),
         "microbatches": 1,
         "condition": about.condition if about is not None else None,
         "line": what.line,
         "explained": None,
         "lines": [],
         "replayed": True,
-        "run": of_block(judged.program, found),
+        "run": of_block(judged.program, counterexample),
     }
     if isinstance(what, Fault):
         return {**shared, "device": None, "element": None, "expected": None, "actual": what.why, "unheld": None, "inputs": {}}
@@ -98,5 +98,5 @@ def _of_tensors(judged: Judged, found: tensors.Found) -> dict[str, Any]:
         "expected": None if what.expected is None else number(what.expected),
         "actual": None if what.actual is None else number(what.actual),
         "unheld": what.unheld or None,
-        "inputs": {name: number(value) for name, value in tensors.inputs(judged.program, found.setup).items()},
+        "inputs": {name: number(value) for name, value in tensors.inputs(judged.program, counterexample.setup).items()},
     }

@@ -142,13 +142,13 @@ def _group(stands: Stands) -> dict[str, Any]:
 
 def _breach(breach: Breach) -> dict[str, Any]:
     line, shown = None if breach.place is None else breach.place.line, breach.shown
-    said = {"block": breach.block, "line": line, "text": breach.text}
+    head = {"block": breach.block, "line": line, "text": breach.text}
     if shown is None or shown.pair is None:
-        return {**said, "counterexample": None}
+        return {**head, "counterexample": None}
     expected, actual = (number(plain(n)) for n in shown.pair)
     inputs = {name: number(value) for name, value in shown.inputs.items()}
     run = {"sizes": dict(shown.setup.sizes), "at": shown.at, "expected": expected, "actual": actual, "inputs": inputs}
-    return {**said, "counterexample": run}
+    return {**head, "counterexample": run}
 
 
 def _contract(contract: Contract) -> dict[str, Any]:

@@ -138,9 +138,9 @@ def _known(value: Any) -> str | None:
     return None if known(value) is None else number(value)
 
 
-def of_block(program: Resolved, found: tensors.Found) -> dict[str, Any]:
+def of_block(program: Resolved, counterexample: tensors.Found) -> dict[str, Any]:
     """The run of a block's counterexample."""
-    setup, what = found.setup, found.what
+    setup, what = counterexample.setup, counterexample.what
     alone, mesh = (machine(program, setup, alone=one) for one in (True, False))
     one = dict.fromkeys(setup.degrees, 0).values()
     numbers = {f"{t.name}{name}": n for t in program.tensors for name, n in _returned(alone.read(t.name), tuple(one)).items()}

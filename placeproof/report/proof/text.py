@@ -87,9 +87,9 @@ def _refuted(subject: str, judged: Judged) -> Section:
     return section(f"{subject}: refuted", Code(lines))
 
 
-def _of_step(judged: Judged, found: Found) -> list[str]:
+def _of_step(judged: Judged, counterexample: Found) -> list[str]:
     """A run of a training step."""
-    setup, what = found.setup, found.what
+    setup, what = counterexample.setup, counterexample.what
     mesh = ", ".join([*(f"{axis} = {n}" for axis, n in setup.degrees.items()), f"micro-batches = {setup.microbatches}"])
     lines = [f"   = counterexample: {mesh} (replayed exactly)"]
     if isinstance(what, Fault):
@@ -109,18 +109,18 @@ def _explained(judged: Judged) -> list[str]:
     return [*shown, *(["   = what lines leave of the gradient", *lines] if len(lines) > 1 else [])]
 
 
-def _of_tensors(program: Resolved, found: tensors.Found) -> list[str]:
+def _of_tensors(program: Resolved, counterexample: tensors.Found) -> list[str]:
     """A run of a program over tensors."""
-    sizes = [f"{name} = {n}" for name, n in (*found.setup.degrees.items(), *found.setup.sizes.items())]
-    lines = [f"   = counterexample: {', '.join(sizes)} (replayed exactly)", f"   = {found.words}"]
-    lines += ["   = one device runs the block of the model"] if found.setup.reference is not None else []
-    return lines + inputs_of(tensors.inputs(program, found.setup))
+    sizes = [f"{name} = {n}" for name, n in (*counterexample.setup.degrees.items(), *counterexample.setup.sizes.items())]
+    lines = [f"   = counterexample: {', '.join(sizes)} (replayed exactly)", f"   = {counterexample.words}"]
+    lines += ["   = one device runs the block of the model"] if counterexample.setup.reference is not None else []
+    return lines + inputs_of(tensors.inputs(program, counterexample.setup))
 
 
-def inputs_of(found: Mapping[str, Fraction]) -> list[str]:
+def inputs_of(numbers: Mapping[str, Fraction]) -> list[str]:
     """The numbers that a run begins with: some of them."""
-    shown = [f"   =   {name}: {value}" for name, value in list(found.items())[:_MOST_INPUTS]]
-    left = len(found) - _MOST_INPUTS
+    shown = [f"   =   {name}: {value}" for name, value in list(numbers.items())[:_MOST_INPUTS]]
+    left = len(numbers) - _MOST_INPUTS
     if left > 0:
         shown.append(f"   =   and {left} more; `--replay-script FILE` writes the whole computation")
     return ["   = it begins with", *shown] if shown else []

@@ -27,53 +27,53 @@ def condition(world: World, stmt: If, bound: Poly) -> Condition | bool:
     if len(factors) > 1:
         return _by_predicate(world, stmt, bound)
     (factor,) = factors
-    found = _condition(world, stmt, factor, bound)
-    if not isinstance(found, bool) and world.sorts[factor].size == 2 and factor != world.stages and found[1] == world.rank(factor, -1):
-        return found[0], world.rank(factor, 0), not found[2]
-    return found
+    claim = _condition(world, stmt, factor, bound)
+    if not isinstance(claim, bool) and world.sorts[factor].size == 2 and factor != world.stages and claim[1] == world.rank(factor, -1):
+        return claim[0], world.rank(factor, 0), not claim[2]
+    return claim
 
 
 def _condition(world: World, stmt: If, factor: str, bound: Poly) -> Condition | bool:
-    here, degree = world.here[factor], world.size(factor)
+    rank, degree = world.here[factor], world.size(factor)
     if stmt.op in ("==", "!="):
         equal = stmt.op == "=="
         if bound in (ZERO, degree - ONE):
-            return here, world.rank(factor, 0 if bound == ZERO else -1), equal
+            return rank, world.rank(factor, 0 if bound == ZERO else -1), equal
         if bound.number is not None and bound.number.denominator == 1 and bound.number > 0:
-            return here, world.rank(factor, int(bound.number)), equal
-        return *_predicate("==", bound, here), equal
+            return rank, world.rank(factor, int(bound.number)), equal
+        return *_predicate("==", bound, rank), equal
     below = stmt.op in ("<", "<=")
     if rank_bound(stmt, world.program) is None:  # perhaps no whole number
-        return *_predicate(stmt.op, bound, here), True
+        return *_predicate(stmt.op, bound, rank), True
     return _below(world, stmt, factor, bound + ONE if stmt.op in ("<=", ">") else bound, below)
 
 
 def _below(world: World, stmt: If, factor: str, bound: Poly, below: bool) -> Condition | bool:
     """Ranks below a bound, or those that are not."""
-    here, degree = world.here[factor], world.size(factor)
+    rank, degree = world.here[factor], world.size(factor)
     beyond = (bound - degree).number
     if (bound.number is not None and bound.number <= 0) or (beyond is not None and beyond >= 0):
         return (beyond is not None and beyond >= 0) is below
-    first, last = (here, world.rank(factor, 0), below), (here, world.rank(factor, -1), not below)
+    first, last = (rank, world.rank(factor, 0), below), (rank, world.rank(factor, -1), not below)
     ends = [(ONE, first), (degree - ONE, last)]
-    for end, found in ends if stmt.op in ("<=", ">") else reversed(ends):  # of two devices, the one that is written
+    for end, claim in ends if stmt.op in ("<=", ">") else reversed(ends):  # of two devices, the one that is written
         if bound == end:
-            return found
-    return *_predicate("<", bound, here), below
+            return claim
+    return *_predicate("<", bound, rank), below
 
 
 def _by_predicate(world: World, stmt: If, bound: Poly) -> Condition:
     """Of an axis with sub-groups no rank has a name of its own."""
-    here, op = (world.here[f] for f in world.factors((stmt.axis,))), stmt.op
+    ranks, op = (world.here[f] for f in world.factors((stmt.axis,))), stmt.op
     if rank_bound(stmt, world.program) is not None and op in ("<=", ">"):
         bound, op = bound + ONE, "<" if op == "<=" else ">="
     positive = {"!=": "==", ">=": "<"}.get(op, op)
-    return *_predicate(positive, bound, *here), positive == op
+    return *_predicate(positive, bound, *ranks), positive == op
 
 
-def _predicate(op: str, bound: Poly, *here: Index) -> tuple[Index, Index]:
+def _predicate(op: str, bound: Poly, *ranks: Index) -> tuple[Index, Index]:
     truth = Sort("truth", "truths")
-    return Fn(f"rank {op} {bound.key}", here, truth), Fn("true", (), truth)
+    return Fn(f"rank {op} {bound.key}", ranks, truth), Fn("true", (), truth)
 
 
 def joined(ctx: Context, where: Condition, then: Value, other: Value) -> Value:

@@ -132,5 +132,5 @@ def _by_element(target: Ref, body: Poly, scope: Scope) -> Poly:
 
 def _filled(walk: Walk, region: Region, scope: Scope) -> Region:
     """The region that a buffer written part by part covers when its loop is through: that of the loop around."""
-    found = next((lp for lp, v in scope.loops if v == region.index), None)
-    return walk.whole if found is None else walk.around(found, scope)
+    loop = next((lp for lp, v in scope.loops if v == region.index), None)
+    return walk.whole if loop is None else walk.around(loop, scope)

@@ -112,8 +112,8 @@ def application(body: Poly, name: str) -> App | None:
 
 def on_holder(ctx: Context, x: Stream) -> Poly:
     """A stream on the devices that are on the path and that hold the token."""
-    here = ctx.world.here[x.held] if x.held is not None else None
-    at = {here.name: ctx.world.token_owner(x.held)} if isinstance(here, Var) and x.held is not None else {}
+    coordinate = ctx.world.here[x.held] if x.held is not None else None
+    at = {coordinate.name: ctx.world.token_owner(x.held)} if isinstance(coordinate, Var) and x.held is not None else {}
     return substitute(ctx.here(x.body), at)
 
 
@@ -290,8 +290,8 @@ def _of_all_senders(world: World, group: str, body: Poly) -> Poly:
         return body
     sent = [f for f in world.factors((declared.experts,)) if f in world.sample_factors]
     others = [Var(f"from.{f}", world.sorts[f]) for f in sent]
-    here = {v.name: o for v, o in zip((world.here[f] for f in sent), others, strict=True) if isinstance(v, Var)}
-    return total(others, substitute(body, here))
+    owners = {v.name: o for v, o in zip((world.here[f] for f in sent), others, strict=True) if isinstance(v, Var)}
+    return total(others, substitute(body, owners))
 
 
 # Elementwise functions.
@@ -330,9 +330,9 @@ def largest(*polys: Poly) -> Poly:
 
 def raised(body: Poly) -> Poly:
     """Whether a number of flags is more than 0, where they are added up, or a mean: that is their greatest. Else the number itself."""
-    found = [_raised(mono) if c > 0 else None for mono, c in body.terms]
-    flags = [flag for flag in found if flag is not None]
-    return largest(*flags) if flags and len(flags) == len(found) else body
+    flags_by_term = [_raised(mono) if c > 0 else None for mono, c in body.terms]
+    flags = [flag for flag in flags_by_term if flag is not None]
+    return largest(*flags) if flags and len(flags) == len(flags_by_term) else body
 
 
 def _raised(mono: Mono) -> Poly | None:

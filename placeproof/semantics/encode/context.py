@@ -169,8 +169,8 @@ class Context:
         """What holds for all programs: degrees, micro-batches and token counts are at least one; and there are as many devices
         along an axis as the program names."""
         world = self.world
-        found = [(s.size, world.least.get(f, 1)) for f, s in world.sorts.items()] + [(world.batch.size, 1), ("tokens each", 1)]
-        sizes = {name: least for name, least in found if isinstance(name, str)}
+        bounds = [(s.size, world.least.get(f, 1)) for f, s in world.sorts.items()] + [(world.batch.size, 1), ("tokens each", 1)]
+        sizes = {name: least for name, least in bounds if isinstance(name, str)}
         orders = [Range(name=n, relation=">=", bound=k).given for n, k in sizes.items()]
         ends = world.ends if any(world.shared(g) for g in world.groups) else ()
         lying = [Equal(name=f"{b.key} is of stage {stage.key}", left=fn("stage", (b,), stage.sort), right=stage) for stage, b in ends]

@@ -39,8 +39,8 @@ def exchange(ctx: Context, call: Call, value: Whole) -> Whole:
 
 def coordinates(world: World, call: Call) -> list[Var]:
     """The device's coordinates along the collective's axes, as far as they have more than one value."""
-    found = (world.here[f] for f in world.factors(call.axes))
-    return [v for v in found if isinstance(v, Var)]
+    coordinates = (world.here[f] for f in world.factors(call.axes))
+    return [v for v in coordinates if isinstance(v, Var)]
 
 
 def combined(world: World, call: Call, body: Poly) -> Poly:
@@ -78,17 +78,17 @@ def _all_gather(ctx: Context, call: Call, value: Whole) -> Whole:
         return value
     if len(factors) > 1:
         return ctx.unknown_stream(value.held)
-    here = ctx.world.here[factors[0]]
-    body = substitute(value.body, {here.name: ctx.world.token_owner(factors[0])}) if isinstance(here, Var) else value.body
+    coordinate = ctx.world.here[factors[0]]
+    body = substitute(value.body, {coordinate.name: ctx.world.token_owner(factors[0])}) if isinstance(coordinate, Var) else value.body
     return Stream(body=body, held=None if value.held == factors[0] else value.held)
 
 
 def _gathered(ctx: Context, group: str, piece: Piece, factors: tuple[str, ...]) -> Piece:
     body = piece.body
     for factor in factors:
-        here = ctx.world.here[factor]
-        if isinstance(here, Var):
-            body = substitute(body, {here.name: ctx.world.owner(group, factor)})
+        coordinate = ctx.world.here[factor]
+        if isinstance(coordinate, Var):
+            body = substitute(body, {coordinate.name: ctx.world.owner(group, factor)})
     return Piece(body=body, held=frozenset(h for h in piece.held if h[0] not in factors))
 
 
@@ -110,9 +110,9 @@ def _reduce(ctx: Context, call: Call, value: Tensor | Stream | Scalar, root: dic
 def _tied_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
     """The copies of a tied weight, on the first and the last stage, added up."""
     (factor,) = ctx.world.factors(call.axes)
-    here = ctx.world.here[factor]
+    rank = ctx.world.here[factor]
     first, last = ctx.world.rank(factor, 0), ctx.world.rank(factor, -1)
-    if not isinstance(here, Var):
+    if not isinstance(rank, Var):
         return value
     apart, op = constant(1) - same(first, last), call.choice("op")
     if op == "max":
@@ -120,18 +120,18 @@ def _tied_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
     share = constant(1) if op == "sum" else constant(1) - product(constant(Fraction(1, 2)), apart)
 
     def both(body: Poly) -> Poly:
-        return product(share, substitute(body, {here.name: first}) + product(apart, substitute(body, {here.name: last})))
+        return product(share, substitute(body, {rank.name: first}) + product(apart, substitute(body, {rank.name: last})))
 
     def added(group: str, piece: Piece) -> Poly:
         def other(stage: Index, block: Index) -> Poly:
-            return product(same(here, last if stage == first else first), substitute(piece.body, {here.name: stage, E_BLOCK.name: block}))
+            return product(same(rank, last if stage == first else first), substitute(piece.body, {rank.name: stage, E_BLOCK.name: block}))
 
         if ctx.world.shared(group) != factor:
             return both(piece.body) if ctx.world.tied(group) == factor else piece.body
         summed = ctx.world.with_shared(group, piece.body, other)
         if op == "sum":
             return summed
-        at_end = sum((product(same(here, stage), same(E_BLOCK, block)) for stage, block in ctx.world.ends), ZERO)
+        at_end = sum((product(same(rank, stage), same(E_BLOCK, block)) for stage, block in ctx.world.ends), ZERO)
         return product(constant(1) - product(constant(Fraction(1, 2)), apart, at_end), summed)
 
     if not isinstance(value, Tensor):

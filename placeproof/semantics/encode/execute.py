@@ -339,9 +339,9 @@ class Walk:
         return value
 
     def _name(self, ref: Ref, scope: Scope) -> Value:
-        found = scope.find(ref.name)
-        if found is not None:
-            return Batch(index=found[1])
+        loop = scope.find(ref.name)
+        if loop is not None:
+            return Batch(index=loop[1])
         if ref.name == "microbatches":
             return Scalar(body=size(self.world.batch))
         if self.program.axis(ref.name) is not None:
@@ -405,8 +405,8 @@ class Walk:
         """The region that a loop walks over: the whole stage, its first unit, or the part of the loop around."""
         if stmt.within == FIRST_UNIT:
             return self.named(self.whole, 0)
-        found = scope.find(stmt.within) if stmt.within is not None else None
-        return self.whole if found is None else Region(domain=found[0].domain, index=found[1])
+        loop = scope.find(stmt.within) if stmt.within is not None else None
+        return self.whole if loop is None else Region(domain=loop[0].domain, index=loop[1])
 
     # Operations.
 

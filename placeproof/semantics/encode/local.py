@@ -28,9 +28,9 @@ _Kinds = tuple[tuple[type, ...], ...]
 def compute_here(walk: Walk, call: Call, operands: list[Whole], results: int) -> Value | Pair:
     """What an operation of the table gives. Raises NoMeaningError for operands of other kinds than it takes."""
     whole_pass = call.op == "backward" and len(operands) < 3
-    kinds, said = (((Tensor,),), "parameters") if whole_pass else _TAKES.get(call.op, ((), ""))
+    kinds, wanted = (((Tensor,),), "parameters") if whole_pass else _TAKES.get(call.op, ((), ""))
     if not all(isinstance(operand, kind) for operand, kind in zip(operands, kinds, strict=False)):
-        raise NoMeaningError(f"`{call.op}` takes {said}", call.place)
+        raise NoMeaningError(f"`{call.op}` takes {wanted}", call.place)
     return LOCAL[call.op](walk, call, operands, results)
 
 
@@ -51,8 +51,8 @@ def _data(walk: Walk, call: Call, operands: list[Any], results: int) -> Stream:
 
 
 def _forward(walk: Walk, call: Call, operands: list[Any], results: int) -> Value | Pair:
-    found = compute.forward(walk.ctx, *operands)
-    return found if results > 1 else found[0]
+    outcome = compute.forward(walk.ctx, *operands)
+    return outcome if results > 1 else outcome[0]
 
 
 def _backward(walk: Walk, call: Call, operands: list[Any], results: int) -> Value | Pair:
@@ -262,8 +262,8 @@ def _which_end(walk: Walk, group: str, at: dict[str, Index]) -> str:
     tied = walk.world.tied(group)
     if tied is None:
         return ""
-    found = at.get(f"d.{tied}")
-    return "" if found is None else ", first stage" if found == walk.world.rank(tied, 0) else ", last stage"
+    stage = at.get(f"d.{tied}")
+    return "" if stage is None else ", first stage" if stage == walk.world.rank(tied, 0) else ", last stage"
 
 
 def _norms_of_tensors(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:

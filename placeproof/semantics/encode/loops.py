@@ -36,10 +36,10 @@ def loop(walk: Walk, stmt: For, scope: Scope) -> None:
 
 def _written(loop: For) -> dict[str, bool]:
     """The buffers that a loop writes -> whether some write is of more than the iteration's own part."""
-    found: dict[str, bool] = {}
+    whole_by_name: dict[str, bool] = {}
     for target in (t for stmt in statements(loop.body) for t in targets(stmt)):
-        found[target.name] = found.get(target.name, False) or not own(loop, target)
-    return found
+        whole_by_name[target.name] = whole_by_name.get(target.name, False) or not own(loop, target)
+    return whole_by_name
 
 
 def _mixed(loop: For, known: Collection[str]) -> set[str]:
@@ -111,14 +111,14 @@ def _forget(walk: Walk, names: Iterable[str], variable: Var) -> None:
 
 def _equal_copies(walk: Walk, before: Mapping[str, Value]) -> dict[str, frozenset[str]]:
     """The factors along which what a loop carries is equal on all devices, before it and after an iteration; where that is of use."""
-    found = {}
+    factors_by_name = {}
     for name, value in walk.env.items():
         held = before.get(name)
         begins = name in walk.ctx.from_zero if held is None else held is not value and type(held) is type(value)
         if begins and any(f"carried {name}" in b.key and len(b.terms) > 1 for b in bodies(value)):
-            told = _coordinates_of(walk, value) | _coordinates_of(walk, held)
-            found[name] = frozenset(f for f, c in walk.world.here.items() if isinstance(c, Var) and f not in told)
-    return {n: factors for n, factors in found.items() if factors}
+            varying = _coordinates_of(walk, value) | _coordinates_of(walk, held)
+            factors_by_name[name] = frozenset(f for f, c in walk.world.here.items() if isinstance(c, Var) and f not in varying)
+    return {n: factors for n, factors in factors_by_name.items() if factors}
 
 
 def _coordinates_of(walk: Walk, value: Value | None) -> set[str]:
@@ -333,13 +333,13 @@ def _invariant(walk: Walk, value: Value, stmt: For, around: Region, variable: Va
 
 def _left_for_next(loop: For) -> set[str]:
     """The buffers that an iteration writes with the part of the next one, and then leaves alone."""
-    found: set[str] = set()
+    names: set[str] = set()
     for stmt in loop.body if not loop.start and loop.domain == "units" and loop.within is None else ():
-        found -= {r.name for s in statements((stmt,)) for r in references(s)}
+        names -= {r.name for s in statements((stmt,)) for r in references(s)}
         if isinstance(stmt, Assign) and not stmt.accumulate and all(t.index is None and t.group is None for t in stmt.targets):
             ahead = {r.index.offset for r in references(stmt) if r.index is not None and r.index.var == loop.var}
-            found |= {t.name for t in stmt.targets if len(stmt.targets) == 1} if ahead == {-1 if loop.reverse else 1} else set()
-    return found
+            names |= {t.name for t in stmt.targets if len(stmt.targets) == 1} if ahead == {-1 if loop.reverse else 1} else set()
+    return names
 
 
 def _next_part(result: Tensor, made: Callable[[Tensor], Value], stmt: For, around: Region, variable: Var) -> _Invariant | None:
@@ -348,8 +348,8 @@ def _next_part(result: Tensor, made: Callable[[Tensor], Value], stmt: For, aroun
     first, last = (Region(domain=stmt.domain, index=edge(n, around, variable.sort)) for n in ((-1, 0) if stmt.reverse else (0, -1)))
     if result.region != first:
         return None
-    here, following = (Region(domain=stmt.domain, index=shifted(variable, n)) for n in (0, -1 if stmt.reverse else 1))
-    return _Invariant(*(made(replace(result, region=r)) for r in (here, following, last)))
+    current, following = (Region(domain=stmt.domain, index=shifted(variable, n)) for n in (0, -1 if stmt.reverse else 1))
+    return _Invariant(*(made(replace(result, region=r)) for r in (current, following, last)))
 
 
 def _agrees(walk: Walk, value: Value, expected: Value) -> bool:

@@ -69,16 +69,16 @@ class Messages:
         together = self._same_loops(ctx, direction)
         if not taken.known:
             return
-        found = self._sent(ctx, value, direction)
+        sent = self._sent(ctx, value, direction)
         if not _between_stages(ctx, call, direction, -1 if direction > 0 else 0) or not together:
             self._again(direction, replace(taken, known=False))
-        elif found is None:  # under sequence parallelism stages exchange their own tokens alone
+        elif sent is None:  # under sequence parallelism stages exchange their own tokens alone
             tried = ctx.world.hidden is None or taken.held is not None or taken.tried
             self._again(direction, replace(taken, known=False) if tried else replace(taken, held=ctx.world.hidden, tried=1))
-        elif found != (taken.factor, taken.held):
-            factor, held = found
-            here, at_last = ctx.world.stage, substitute(factor, ctx.world.at_rank(-1, call.axes))
-            if taken.tried >= 2 or (isinstance(here, Var) and here.name in at_last.free):
+        elif sent != (taken.factor, taken.held):
+            factor, held = sent
+            stage, at_last = ctx.world.stage, substitute(factor, ctx.world.at_rank(-1, call.axes))
+            if taken.tried >= 2 or (isinstance(stage, Var) and stage.name in at_last.free):
                 self._again(direction, replace(taken, known=False))
             self._again(direction, replace(taken, factor=at_last, held=held, tried=taken.tried + 1))
 

@@ -58,16 +58,16 @@ def encode(program: Resolved, options: Options | None = None) -> Encoding:
                 lines.append(Line(stmt, dict(walk.env)))
             _after_the_step(walk)
             break
-    found, warnings = tuple(_distinct(ctx.obligations)), tuple(dict.fromkeys(ctx.warnings))
-    return Encoding(program=program, options=chosen, obligations=found, given=ctx.given(), warnings=warnings, lines=tuple(lines))
+    obligations, warnings = tuple(_distinct(ctx.obligations)), tuple(dict.fromkeys(ctx.warnings))
+    return Encoding(program=program, options=chosen, obligations=obligations, given=ctx.given(), warnings=warnings, lines=tuple(lines))
 
 
 def _distinct(obligations: list[Obligation]) -> Iterable[Obligation]:
     """Obligations without repetitions of the same claim about the same line."""
-    found: dict[tuple[object, ...], Obligation] = {}
+    distinct: dict[tuple[object, ...], Obligation] = {}
     for one in obligations:
-        found.setdefault((one.name, one.place, one.claim.left, one.claim.right, one.claim.given), one)
-    return found.values()
+        distinct.setdefault((one.name, one.place, one.claim.left, one.claim.right, one.claim.given), one)
+    return distinct.values()
 
 
 def _after_the_step(walk: Walk) -> None:

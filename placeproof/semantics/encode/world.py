@@ -160,8 +160,8 @@ class World(ProgramFacts):
         if self.shared(group) is None or self.stages is None:
             return body
         (first, one), (last, two) = self.ends
-        found = product(same(E_BLOCK, one), other(last, two)) + product(same(E_BLOCK, two), other(first, one))
-        return body + product(constant(1) - same(first, last), found)
+        others = product(same(E_BLOCK, one), other(last, two)) + product(same(E_BLOCK, two), other(first, one))
+        return body + product(constant(1) - same(first, last), others)
 
     # Elements and owners.
 

@@ -165,16 +165,16 @@ class Layout(ProgramFacts):
 
     def _block_elements(self, block: int) -> list[Element]:
         if self.network:
-            found: list[Element] = [(block, "n", i, 0) for i in range(CHANNELS)]
+            elements: list[Element] = [(block, "n", i, 0) for i in range(CHANNELS)]
             for j in range(self.width):
-                found += [(block, "W1", i, j) for i in range(CHANNELS)]
-                found += [(block, "W2", j, i) for i in range(CHANNELS)]
-            return found
-        found = []
+                elements += [(block, "W1", i, j) for i in range(CHANNELS)]
+                elements += [(block, "W2", j, i) for i in range(CHANNELS)]
+            return elements
+        elements = []
         for group in (g.name for g in self.program.groups if not self.tied(g.name)):
             entries = 1 if self.slice_axes(group) else self.setup.entries
-            found += [(block, group, j, i) for j in range(self.slices(group)) for i in range(entries)]
-        return found
+            elements += [(block, group, j, i) for j in range(self.slices(group)) for i in range(entries)]
+        return elements
 
     @cached_property
     def tied_elements(self) -> list[Element]:
@@ -231,15 +231,15 @@ class Layout(ProgramFacts):
         alike = np.array([bool(self.shared(name)) for name in of.names])[of.group] & axis.splits.called
         number = np.where(alike, of.slice, of.number + self._at_end) + stage * (of.block == TIED) + (order != "blocked")
         copied = self.network and factor == self.hidden
-        found = np.zeros_like(number) if copied else number // row % size
+        owner = np.zeros_like(number) if copied else number // row % size
         inner = prod(self.sizes[f] for f in axis.factors[axis.factors.index(factor) + 1 :])
         for at, name in enumerate(of.names):
             if axis.name in self.slice_axes(name):
                 mine = of.group == at
                 own = mine & ~of.norm
-                found[own] = self._slice_owners(name, axis.name, of.slice[own], order) // inner % size
-                found[mine & of.norm & copied] = -1
-        return found
+                owner[own] = self._slice_owners(name, axis.name, of.slice[own], order) // inner % size
+                owner[mine & of.norm & copied] = -1
+        return owner
 
     def _slice_owners(self, group: str, axis: str, slices: Array, order: str) -> Array:
         """The numbers along an axis of the devices that own slices: ranges of slices, along a second axis one by one."""

@@ -47,9 +47,9 @@ class Field:
 
     def array(self, values: list[Any], shape: tuple[int, ...]) -> Array:
         """An array of numbers, row by row."""
-        found: Array = np.empty(len(values), dtype=object if self.exact else np.int64)
-        found[:] = [self.of(v) for v in values]
-        return found.reshape(shape)
+        numbers: Array = np.empty(len(values), dtype=object if self.exact else np.int64)
+        numbers[:] = [self.of(v) for v in values]
+        return numbers.reshape(shape)
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
         """Zeros."""
@@ -81,11 +81,11 @@ class Field:
             return self.power(self.div(self.of(1), x), -exponent)
         if self.exact:
             return x**exponent
-        found, square = np.ones_like(x), x
+        product, square = np.ones_like(x), x
         while exponent:
-            found = found * square % self.modulus if exponent & 1 else found
+            product = product * square % self.modulus if exponent & 1 else product
             square, exponent = square * square % self.modulus, exponent >> 1
-        return found
+        return product
 
     def sqrt(self, x: Array) -> Array:
         """A square root: of residues one that turns products into products, of fractions one that may be a :class:`Root`."""
@@ -98,8 +98,8 @@ class Field:
 
     def total(self, x: Array, axis: int | tuple[int, ...], *, keepdims: bool = False) -> Array:
         """Sum over dimensions; an empty one gives zero."""
-        found = np.add.reduce(x, axis=axis, keepdims=keepdims)
-        return np.asarray(found, dtype=object) if self.exact else found % self.modulus
+        sums = np.add.reduce(x, axis=axis, keepdims=keepdims)
+        return np.asarray(sums, dtype=object) if self.exact else sums % self.modulus
 
     def greatest(self, x: Array, axis: int | tuple[int, ...], *, keepdims: bool = False) -> Array:
         """The greatest over dimensions: in any fixed order of residues."""

@@ -18,8 +18,8 @@ States = tuple[Array, Array, Array]
 
 def kind(world: World) -> str:
     """The reference's optimizer."""
-    said = dict(world.program.reference).get("optimizer", "elementwise")
-    return "matrix" if "elementwise-optimizer" in world.problem.without else said
+    optimizer = dict(world.program.reference).get("optimizer", "elementwise")
+    return "matrix" if "elementwise-optimizer" in world.problem.without else optimizer
 
 
 def step(world: World, columns: Columns, states: States, there: Array, have: Array, given: Norms | None) -> tuple[Array, Array]:

@@ -56,9 +56,9 @@ class Run:
         for number in range(began, steps):
             if (fault := self.step(number)) is not None:
                 return fault
-            found = [d for place in self.places for d in self._differences(place, number)]
-            if found:
-                return next((d for d in found if d.in_gradient), found[0])
+            differences = [d for place in self.places for d in self._differences(place, number)]
+            if differences:
+                return next((d for d in differences if d.in_gradient), differences[0])
         return None
 
     def step(self, number: int) -> Fault | None:
@@ -107,11 +107,11 @@ class Truth:
         """One step."""
         world, f = self.world, self.world.field
         self.gradient = gradient = self._mean(number)
-        said = dict(world.program.reference)
-        if said.get("clip") == "global_norm":
+        reference = dict(world.program.reference)
+        if reference.get("clip") == "global_norm":
             norm = f.total(f.mul(gradient, gradient), -1, keepdims=True)
             self.gradient = gradient = f.mul(gradient, optimizer.clip(f, f.sqrt(norm), f.of(world.program.clip_limit or 1)))
-        if said.get("skip") == "not_finite" and world.overflows(number).any():
+        if reference.get("skip") == "not_finite" and world.overflows(number).any():
             return
         every = np.ones(gradient.shape, dtype=bool)
         theta, self.omega = optimizer.step(world, self.columns, (self.theta[..., 0], self.omega, gradient), every, every, None)
@@ -152,8 +152,8 @@ class Truth:
             dx = f.mul(f.sub(f.mul(out.data, mask), target), mask)
         else:
             dx = f.sub(out.data, target)
-        found = layers.backward(saved, Stream(dx, have))[0].data[..., 0]
-        return found if statistic is None else f.mul(found, statistic[:, None])
+        gradients = layers.backward(saved, Stream(dx, have))[0].data[..., 0]
+        return gradients if statistic is None else f.mul(gradients, statistic[:, None])
 
 
 def _step(places: list[Place], number: int) -> Fault | None:
@@ -211,14 +211,14 @@ def _meet(places: list[Place], waiting: dict[int, Meeting | Message], answers: d
         members, requests = [places[i] for i in group], list(group.values())
         if len(members) < requests[0].size:
             continue
-        here = tuple(place.here for place in members)
+        coordinates = tuple(place.here for place in members)
         if any(r.what != requests[0].what for r in requests):
-            return Fault("devices of one group meet in different collectives", here)
+            return Fault("devices of one group meet in different collectives", coordinates)
         HERE.device = "all devices of the group"
         try:
-            results = met(members[0], here, requests)
+            results = met(members[0], coordinates, requests)
         except MisfitError as why:
-            return Fault(f"shapes do not fit: {why}", here)
+            return Fault(f"shapes do not fit: {why}", coordinates)
         for index, result in zip(group, results, strict=True):
             answers[index] = result
             del waiting[index]

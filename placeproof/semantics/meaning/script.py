@@ -15,12 +15,12 @@ from placeproof.semantics.meaning.setup import Difference, Setup
 
 def script(program: Resolved, setup: Setup, title: str) -> str | None:
     """The file's text; None where no two numbers differ (devices that wait for one another, an element that is missing)."""
-    found = _recorded(program, setup)
-    return None if found is None else written(title, shown_pair(found), what_differs(found))
+    difference = _recorded(program, setup)
+    return None if difference is None else written(title, shown_pair(difference), what_differs(difference))
 
 
-def written(title: str, pair: tuple[Plain, Plain], said: str) -> str:
-    """The text of a file that computes two recorded numbers, which differ. ``said``: which numbers of which device they are."""
+def written(title: str, pair: tuple[Plain, Plain], description: str) -> str:
+    """The text of a file that computes two recorded numbers, which differ. ``description``: which numbers of which device they are."""
     order = list(_needed([v for v in pair if isinstance(v, Recorded)]))
     names = {id(one): f"v{number}" for number, one in enumerate(order)}
     lines = ['"""' + title, "", "Written by placeproof: exact rational arithmetic, nothing but the standard library.", '"""', ""]
@@ -35,7 +35,7 @@ def written(title: str, pair: tuple[Plain, Plain], said: str) -> str:
             lines += ["", f"# {device}: {text}" if line is None else f"# {device}, line {line}: {text}"]
         lines.append(f"{names[id(one)]} = {_expression(one, names)}")
     expected, actual = (names[id(v)] if isinstance(v, Recorded) else _literal(plain(v)) for v in pair)
-    lines += ["", f"# {said}", f"expected, actual = {expected}, {actual}"]
+    lines += ["", f"# {description}", f"expected, actual = {expected}, {actual}"]
     lines += ['print(f"expected {expected}, actual {actual}")', "assert expected != actual"]
     lines.append(f"assert (expected, actual) == ({_literal(plain(pair[0]))}, {_literal(plain(pair[1]))})")
     return "\n".join(lines) + "\n"
@@ -43,8 +43,8 @@ def written(title: str, pair: tuple[Plain, Plain], said: str) -> str:
 
 def inputs(program: Resolved, setup: Setup) -> dict[str, Fraction]:
     """The numbers that a run begins with and that matter for what differs, by name."""
-    found = _recorded(program, setup)
-    return {} if found is None else begun(shown_pair(found))
+    difference = _recorded(program, setup)
+    return {} if difference is None else begun(shown_pair(difference))
 
 
 def begun(pair: tuple[Plain, Plain]) -> dict[str, Fraction]:
@@ -53,34 +53,35 @@ def begun(pair: tuple[Plain, Plain]) -> dict[str, Fraction]:
 
 
 def _recorded(program: Resolved, setup: Setup) -> Difference | None:
-    found = run(program, replace(setup, exact=True, record=True))
-    return found if isinstance(found, Difference) and found.actual is not None else None
+    difference = run(program, replace(setup, exact=True, record=True))
+    return difference if isinstance(difference, Difference) and difference.actual is not None else None
 
 
-def shown_pair(found: Difference) -> tuple[Plain, Plain]:
+def shown_pair(difference: Difference) -> tuple[Plain, Plain]:
     """The two numbers to show: those of the gradient that the update read, where they differ already; else the state's."""
-    if found.in_gradient:
-        return found.gradient
-    assert found.actual is not None
-    return found.expected, found.actual
+    if difference.in_gradient:
+        return difference.gradient
+    assert difference.actual is not None
+    return difference.expected, difference.actual
 
 
-def what_differs(found: Difference) -> str:
+def what_differs(difference: Difference) -> str:
     """Which number of which device it is."""
-    return f"{'gradient' if found.in_gradient else found.state} of {in_words(found.element)} on {device_name(found)}, step {found.step + 1}"
+    what = "gradient" if difference.in_gradient else difference.state
+    return f"{what} of {in_words(difference.element)} on {device_name(difference)}, step {difference.step + 1}"
 
 
-def missing(found: Difference) -> str:
+def missing(difference: Difference) -> str:
     """What is said of a number that is not there, or that was computed from what is not."""
-    what, where = f"{found.state} of {in_words(found.element)}", f"on {device_name(found)}, step {found.step + 1}"
-    if not found.unheld:
+    what, where = f"{difference.state} of {in_words(difference.element)}", f"on {device_name(difference)}, step {difference.step + 1}"
+    if not difference.unheld:
         return f"{what} is not {where}"
-    return f"{what} {where}: expected {plain(found.expected)}, actual nothing: {found.unheld}"
+    return f"{what} {where}: expected {plain(difference.expected)}, actual nothing: {difference.unheld}"
 
 
-def device_name(found: Difference) -> str:
+def device_name(difference: Difference) -> str:
     """A device in words."""
-    return "device " + ", ".join(f"{axis} = {n}" for axis, n in found.device.items()) if found.device else "the device"
+    return "device " + ", ".join(f"{axis} = {n}" for axis, n in difference.device.items()) if difference.device else "the device"
 
 
 def _needed(roots: list[Recorded]) -> Iterator[Recorded]:

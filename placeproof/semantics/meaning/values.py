@@ -210,7 +210,7 @@ def numeric(world: World, value: Any) -> Array:
 
 def spread(world: World, value: Any, over: Part | Stream | Norms) -> Array:
     """A number of each device beside each element that it holds."""
-    found = numeric(world, value)
-    if not isinstance(found, np.ndarray):
-        return found
-    return found[..., None] if isinstance(over, Norms) else found[..., None, None]
+    number = numeric(world, value)
+    if not isinstance(number, np.ndarray):
+        return number
+    return number[..., None] if isinstance(over, Norms) else number[..., None, None]

@@ -107,8 +107,8 @@ class World:
         """Factors along which devices run by themselves; among fractions all, so that one sees which device computes what."""
         if self.field.exact:
             return self.factors
-        found = self.layout.factors(apart_axes(self.program, self.layout))
-        return tuple(f for f in self.factors if f in found)  # in the mesh's order, whatever that of a set is
+        names = self.layout.factors(apart_axes(self.program, self.layout))
+        return tuple(f for f in self.factors if f in names)  # in the mesh's order, whatever that of a set is
 
     def dims(self, factors: Iterable[str]) -> tuple[int, ...]:
         """The dimensions of some factors."""
@@ -180,9 +180,9 @@ class World:
             batches = range(self.layout.setup.microbatches)
             return np.stack([self.keys(self.layout.masked_by, i, step)[at] for i in batches], axis=-1)
         rule = self.problem.tokens if what == "tokens" else self.problem.statistic
-        found = self.drawn((what, step), lambda sample: [rule(sample, step)], ())
+        numbers = self.drawn((what, step), lambda sample: [rule(sample, step)], ())
         equal = what == "tokens" and "equal-token-counts" not in self.problem.without
-        return np.full_like(found, self.field.of(1)) if equal else found
+        return np.full_like(numbers, self.field.of(1)) if equal else numbers
 
     def symbol(self, name: str) -> Fraction:
         """The value of a symbol of the notation: of a degree, or any number."""
@@ -224,9 +224,9 @@ class World:
     def _copies(self) -> Array:
         """The parameters that each device begins with, where they may differ: ``[coordinates..., element]``."""
         shape = (*self.sizes.values(), len(self.elements))
-        found = self._any((self.problem.initial(e, at) for at in self.places(self.factors) for e in self.elements), shape)
-        found[(0,) * len(self.factors)] = self.first
-        return found
+        parameters = self._any((self.problem.initial(e, at) for at in self.places(self.factors) for e in self.elements), shape)
+        parameters[(0,) * len(self.factors)] = self.first
+        return parameters
 
     def initial(self, columns: Columns, at: tuple[dict[str, Array], tuple[int, ...]], *, copies: bool) -> Array:
         """The parameters before the first step: ``[..., element, 1]``. ``copies``: those of each device, where they may differ."""

@@ -32,10 +32,10 @@ class OnArrays(Collective):
     def combined(self, data: Array) -> Array:
         """The reduction over a group, everywhere in it."""
         op, dims, field = self.call.choice("op"), self.world.dims(self.factors), self.world.field
-        found = (field.greatest if op == "max" else field.total)(data, dims, keepdims=True)
+        reduced = (field.greatest if op == "max" else field.total)(data, dims, keepdims=True)
         if op == "mean":
-            found = field.div(found, field.array([prod(data.shape[d] for d in dims)], (1,) * found.ndim))
-        return np.broadcast_to(found, data.shape)
+            reduced = field.div(reduced, field.array([prod(data.shape[d] for d in dims)], (1,) * reduced.ndim))
+        return np.broadcast_to(reduced, data.shape)
 
     def scattered(self, data: Array, _: Owners) -> Array:
         """The reduction, on the devices to which an element belongs."""
@@ -43,10 +43,10 @@ class OnArrays(Collective):
 
     def from_root(self, data: Array) -> Array:
         """What the root has."""
-        found = data
+        rows = data
         for f, n in self.root.items():
-            found = found.take([n], axis=self.world.dim[f])
-        return np.broadcast_to(found, data.shape)
+            rows = rows.take([n], axis=self.world.dim[f])
+        return np.broadcast_to(rows, data.shape)
 
     def gathered(self, data: Array, have: Array, given: Owners) -> tuple[Array, Array]:
         """What those have who give it to all."""

@@ -95,8 +95,8 @@ class Collective:
     def _stream(self, value: Stream) -> Stream:
         along, every = self.world.layout.tokens, np.arange(value.have.shape[-1])
         given = {f: every if f == along else np.full_like(every, self.world.sizes[f] - 1) for f in self.factors}
-        found = Stream(*self._moved("activations", value, {} if along is None else {along: every}, given))
-        return found if self.op in ("broadcast", "all_reduce") else found.kept(self.world, found.have)
+        moved = Stream(*self._moved("activations", value, {} if along is None else {along: every}, given))
+        return moved if self.op in ("broadcast", "all_reduce") else moved.kept(self.world, moved.have)
 
     def _moved(self, what: str, value: Part | Stream, owners: Owners, given: Owners) -> tuple[Array, Array]:
         """What there is of each element, or token, afterwards, and where. ``given``: who gives each to all others."""
@@ -115,29 +115,29 @@ class Collective:
 
     def norms(self, value: Norms) -> Norms:
         """Of a number for each tensor, which is zero where a device has nothing of it."""
-        found = self._numbers(np.where(value.have, value.data, self.world.field.of(0)))
-        return Norms(value.tensors, found, self.some(value.have, self.factors))
+        numbers = self._numbers(np.where(value.have, value.data, self.world.field.of(0)))
+        return Norms(value.tensors, numbers, self.some(value.have, self.factors))
 
     def _numbers(self, data: Array) -> Array:
         if self.op not in ("all_reduce", "reduce", "broadcast"):
             raise NoMeaningError(f"`{self.op}` of a number")
-        found = self.from_root(data) if self.op == "broadcast" else self.combined(data)
+        numbers = self.from_root(data) if self.op == "broadcast" else self.combined(data)
         if self.op != "reduce":
-            return found
+            return numbers
         root = self._at_root.reshape(self._at_root.shape + (1,) * (data.ndim - self._at_root.ndim))
-        return np.where(root, found, self.world.garbage(found.shape))
+        return np.where(root, numbers, self.world.garbage(numbers.shape))
 
     @cached_property
     def root(self) -> dict[str, int]:
         """The coordinates of the root that is named, counted around."""
-        number, found = int(self.call.choice("root")), {}
+        number, coordinates = int(self.call.choice("root")), {}
         for f in reversed(self.factors):
-            number, found[f] = divmod(number, self.world.sizes[f])
-        return found
+            number, coordinates[f] = divmod(number, self.world.sizes[f])
+        return coordinates
 
     @cached_property
     def _at_root(self) -> Array:
-        found: Array = np.ones(self.mesh.shape, dtype=bool)
+        roots: Array = np.ones(self.mesh.shape, dtype=bool)
         for f, n in self.root.items():
-            found &= self.mesh.at[f] == n
-        return found
+            roots &= self.mesh.at[f] == n
+        return roots

@@ -26,11 +26,11 @@ class Layers:
 
     def _columns(self) -> Array:
         """The inner columns of the matrices that a device has, of any of the blocks."""
-        found = np.zeros((*self.w.extent.shape[:-1], self.world.layout.width), dtype=bool)
+        columns = np.zeros((*self.w.extent.shape[:-1], self.world.layout.width), dtype=bool)
         for block in self.w.columns.blocks:
             first = self.w.columns.matrices(block)[1][0]
-            found |= self.w.extent[..., first] & (first >= 0)
-        return found
+            columns |= self.w.extent[..., first] & (first >= 0)
+        return columns
 
     def weights(self, block: int) -> Weights:
         """A block's weights as each device reads them: garbage where nothing is."""
@@ -38,9 +38,9 @@ class Layers:
         return self.make(self.world.field, norm, first, second, self.columns)
 
     def _read(self, at: Array) -> Array:
-        found = self.w.data[..., at, 0]
+        weights = self.w.data[..., at, 0]
         there = at >= 0
-        return found if there.all() else np.where(there, found, self.world.garbage(found.shape))
+        return weights if there.all() else np.where(there, weights, self.world.garbage(weights.shape))
 
     def forward(self, x: Stream) -> tuple[Stream, Saved]:
         """The output, and what backward needs."""
@@ -66,9 +66,9 @@ class Layers:
             if (x.have != dx.have).any():
                 raise MisfitError("the gradient of an output has other tokens than the input")
             own = (x.data, dx.data) if dx.have.all() else (np.where(dx.have[..., None], v.data, f.of(0)) for v in (x, dx))
-            back, found = self.weights(block).backward(self.kind, *own)
+            back, gradients = self.weights(block).backward(self.kind, *own)
             dx = Stream(back, dx.have).kept(self.world, dx.have)
-            for at, gradient in zip(self.w.columns.matrices(block), found, strict=True):
+            for at, gradient in zip(self.w.columns.matrices(block), gradients, strict=True):
                 self._put(data, made, at, gradient)
         return self.w.with_(data, made & self.w.extent), dx
 
@@ -132,8 +132,8 @@ class Experts:
     def _backward(self, saved: Saved | None, dx: Stream, whole: Stream | None) -> tuple[Part, Stream]:
         """The gradients; of experts, from all tokens that were sent to them."""
         whole_w = replace(self.layers.w, extent=np.ones_like(self.w.extent))
-        found, back = Layers(self.world, whole_w, self.layers.columns, self.layers.kind, self.make).backward(saved, dx, whole)
-        return self.w.with_(self.from_samples(found.data), found.have & self.w.extent), back
+        gradient, back = Layers(self.world, whole_w, self.layers.columns, self.layers.kind, self.make).backward(saved, dx, whole)
+        return self.w.with_(self.from_samples(gradient.data), gradient.have & self.w.extent), back
 
 
 class Called(Experts):
@@ -158,8 +158,8 @@ class Called(Experts):
         world, layout = self.world, self.world.layout
         names = [layout.group_of(e) for e in self.w.columns.elements]
         number = np.stack([np.broadcast_to(self.mesh.place(layout.partial(g)), self.mesh.shape) for g in names], axis=-1)
-        found = world.portions[number, self.w.columns.index]
-        return world.field.mul(gradient, found[..., None])
+        portions = world.portions[number, self.w.columns.index]
+        return world.field.mul(gradient, portions[..., None])
 
 
 def taken(data: Array, dim: int, index: Array) -> Array:
@@ -177,16 +177,16 @@ def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int) -> P
     whole = w.on(world.columns(tuple(range(len(world.elements)))))
     own, shares = mesh.mine(own_gradients(world, step)), _shares(mesh)
     own = np.where(shares, own[..., batch, :, :], f.of(0))
-    found = f.mul(f.total(own, -1), statistic[..., None])
+    gradient = f.mul(f.total(own, -1), statistic[..., None])
     seen = np.where(shares[..., 0], f.total(_seen(mesh, whole), -1)[..., None], f.of(0))
-    found = f.add(found, seen)
+    gradient = f.add(gradient, seen)
     for axis in {g.experts for g in world.program.groups if g.experts}:
         factors = world.layout.factors((axis,))
         dims = world.dims(x for x in factors if x in world.layout.sample_factors)
         sent = np.array([world.layout.group(world.layout.group_of(e)).experts == axis for e in world.elements])
-        found = np.where(sent, f.total(found, dims, keepdims=True), found) if dims else found
-    found = np.broadcast_to(found, whole.extent.shape)
-    return replace(whole, group=w.group).with_(found[..., None], whole.extent).on(w.columns)
+        gradient = np.where(sent, f.total(gradient, dims, keepdims=True), gradient) if dims else gradient
+    gradient = np.broadcast_to(gradient, whole.extent.shape)
+    return replace(whole, group=w.group).with_(gradient[..., None], whole.extent).on(w.columns)
 
 
 def _seen(mesh: Mesh, whole: Part) -> Array:
@@ -212,8 +212,8 @@ def own_gradients(world: World, step: int) -> Array:
     def one(sample: tuple[int, ...]) -> list[Any]:
         values: list[Any] = []
         for element, shares in zip(world.elements, of, strict=True):
-            found = [world.problem.own_gradient(element, sample, step, s) for s in shares]
-            values += [*found, *([0] * (most - len(found)))]
+            gradients = [world.problem.own_gradient(element, sample, step, s) for s in shares]
+            values += [*gradients, *([0] * (most - len(gradients)))]
         return values
 
     there = np.array([[n < len(shares) for n in range(most)] for shares in of])
@@ -223,7 +223,7 @@ def own_gradients(world: World, step: int) -> Array:
 def _shares(mesh: Mesh) -> Array:
     """Which shares of an element's gradient each device computes: ``[..., element, share]``."""
     world, at, shape = mesh.world, mesh.at, mesh.shape
-    found = []
+    shares = []
     for element in world.elements:
         group = world.layout.group(world.layout.group_of(element))
         number, those = np.array(0), [0]
@@ -231,7 +231,7 @@ def _shares(mesh: Mesh) -> Array:
             number, those = at[tied], [0, world.sizes[tied] - 1]
         elif along := world.layout.partial(group.name):
             number, those = mesh.place(along), [*range(size(world, along))]
-        found.append([np.broadcast_to(number == n, shape) for n in those])
-    most = max(map(len, found))
+        shares.append([np.broadcast_to(number == n, shape) for n in those])
+    most = max(map(len, shares))
     none: Array = np.zeros(shape, dtype=bool)
-    return np.stack([np.stack([*f, *([none] * (most - len(f)))], axis=-1) for f in found], axis=-2)
+    return np.stack([np.stack([*f, *([none] * (most - len(f)))], axis=-1) for f in shares], axis=-2)

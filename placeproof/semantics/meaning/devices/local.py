@@ -24,8 +24,8 @@ Rule = Callable[["Place", Call, list[Any]], Any]
 
 def compute(place: Place, call: Call, operands: list[Any], results: int) -> Any:
     """An operation that needs no other device: the first of its results where one is taken."""
-    found = operands[0] if call.op in _IDENTITY else _RULES[call.op](place, call, operands)
-    return found[0] if results == 1 and isinstance(found, tuple) else found
+    value = operands[0] if call.op in _IDENTITY else _RULES[call.op](place, call, operands)
+    return value[0] if results == 1 and isinstance(value, tuple) else value
 
 
 def of_sample(place: Place, what: str, batch: int) -> Array:
@@ -48,11 +48,11 @@ def _stream(place: Place, what: str, batch: int) -> Stream:
 
 
 def _loss_of(place: Place, x: Stream, batch: int) -> Stream:
-    found = Stream(place.world.field.sub(expect(Stream, x).data, _stream(place, "target", batch).data), x.have)
+    difference = Stream(place.world.field.sub(expect(Stream, x).data, _stream(place, "target", batch).data), x.have)
     if not place.world.problem.coupled:
-        return found
+        return difference
     weight = of_sample(place, "statistic", batch)
-    return Stream(place.world.field.mul(found.data, weight[..., None, None]), x.have)
+    return Stream(place.world.field.mul(difference.data, weight[..., None, None]), x.have)
 
 
 def _backward(place: Place, call: Call, operands: list[Any]) -> Any:
@@ -135,8 +135,8 @@ def _random(place: Place, call: Call, operands: list[Any]) -> Array:
     named = place.layout.factors(call.axes)
     at = place.mesh.at
     keys = place.world.keys(call.choice("draw"), place.within, place.number)
-    found: Array = keys[tuple(np.broadcast_to(at[f] if f in named else 0, place.mesh.shape) for f in place.world.factors)]
-    return found
+    numbers: Array = keys[tuple(np.broadcast_to(at[f] if f in named else 0, place.mesh.shape) for f in place.world.factors)]
+    return numbers
 
 
 def _found_inf(place: Place, call: Call, operands: list[Any]) -> Array:

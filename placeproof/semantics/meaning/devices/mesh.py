@@ -35,11 +35,11 @@ class Mesh:
     @cached_property
     def at(self) -> dict[str, Array]:
         """Each device's coordinate along each factor."""
-        found = {}
+        coordinates = {}
         for f, n in self.world.sizes.items():
             values = np.array([self.here[f]]) if f in self.here else np.arange(n)
-            found[f] = values.reshape([-1 if g == f else 1 for g in self.world.factors])
-        return found
+            coordinates[f] = values.reshape([-1 if g == f else 1 for g in self.world.factors])
+        return coordinates
 
     @property
     def stage(self) -> int:
@@ -59,10 +59,10 @@ class Mesh:
 
     def place(self, factors: tuple[str, ...]) -> Array:
         """Each device's number within its group over some factors."""
-        found: Array = np.zeros((1,) * len(self.shape), dtype=np.int64)
+        number: Array = np.zeros((1,) * len(self.shape), dtype=np.int64)
         for f in factors:
-            found = found * self.world.sizes[f] + self.at[f]
-        return found
+            number = number * self.world.sizes[f] + self.at[f]
+        return number
 
     def owns(self, columns: Columns, factors: tuple[str, ...], order: str = "blocked") -> Array:
         """Which elements each device owns along some factors: ``[..., element]``."""
@@ -82,27 +82,27 @@ class Mesh:
         own = set(layout.stage_blocks(self.stage))
         ends = self.stage in (0, layout.stage_count - 1)
         columns = world.columns(tuple(n for n, e in enumerate(world.elements) if (e[0] in own if e[0] >= 0 else ends)))
-        found: Array = np.ones((*self.shape, len(columns)), dtype=bool)
+        mask: Array = np.ones((*self.shape, len(columns)), dtype=bool)
         for f in world.factors:
             spread = world.split(state, f, slices=True)[columns.index]
-            found &= ~spread | (self.at[f][..., None] == world.layout.owners(f, 0)[columns.index])
-        return columns, found
+            mask &= ~spread | (self.at[f][..., None] == world.layout.owners(f, 0)[columns.index])
+        return columns, mask
 
     @remembered
     def placed(self, state: str) -> tuple[Columns, Array]:
         """The elements of a state that the placement gives each device."""
-        columns, found = self.extent(state)
+        columns, mask = self.extent(state)
         for f in (f for f in self.world.factors if f != self.world.layout.stages):
-            found = found & (~self.world.split(state, f, slices=False)[columns.index] | self.owns(columns, (f,)))
-        return columns, found
+            mask = mask & (~self.world.split(state, f, slices=False)[columns.index] | self.owns(columns, (f,)))
+        return columns, mask
 
 
 def owned(owners: Owners, at: Mapping[str, Any]) -> Array:
     """Which elements, or tokens, belong to devices by their coordinates."""
-    found: Array = np.array(True)
+    mask: Array = np.array(True)
     for f, owner in owners.items():
-        found = found & ((np.asarray(at[f])[..., None] == owner) | (owner < 0))
-    return found
+        mask = mask & ((np.asarray(at[f])[..., None] == owner) | (owner < 0))
+    return mask
 
 
 def size(world: World, factors: tuple[str, ...]) -> int:

@@ -26,8 +26,8 @@ class Weights:
     columns: Array
 
     def _inner(self, y: Array) -> Array:
-        found = self.field.dot(y[..., :, :, None], self.first[..., None, :, :], -2)
-        return self._own(found)
+        inside = self.field.dot(y[..., :, :, None], self.first[..., None, :, :], -2)
+        return self._own(inside)
 
     def _own(self, inner: Array) -> Array:
         return inner if self.columns.all() else np.where(self.columns[..., None, :], inner, self.field.of(0))

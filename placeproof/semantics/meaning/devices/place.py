@@ -75,10 +75,10 @@ class Scope:
 class Place:
     """The program's buffers on the devices with the same coordinates along the factors that are apart."""
 
-    def __init__(self, world: World, here: dict[str, int], batches: int) -> None:
+    def __init__(self, world: World, coordinates: dict[str, int], batches: int) -> None:
         self.world: World = world
-        self.here, self.batches = here, batches
-        self.mesh, self.layout = Mesh(world, here), world.layout
+        self.here, self.batches = coordinates, batches
+        self.mesh, self.layout = Mesh(world, coordinates), world.layout
         self.number = 0
         self.batch: int = 0
         self.within: int | None = None  # the micro-batch, in a loop over them
@@ -230,14 +230,14 @@ class Place:
         if ref.index is None:
             return None
         if ref.index.var in scope.batches:
-            found = scope.batches[ref.index.var] + ref.index.offset
+            number = scope.batches[ref.index.var] + ref.index.offset
         elif ref.index.var is None and ref.name in self.world.by_batch:
-            found = ref.index.offset if ref.index.offset >= 0 else self.batches + ref.index.offset
+            number = ref.index.offset if ref.index.offset >= 0 else self.batches + ref.index.offset
         else:
             return None
-        if not 0 <= found < self.batches:
+        if not 0 <= number < self.batches:
             raise BeyondError
-        return found
+        return number
 
     def _key(self, ref: Ref, scope: Scope) -> Any:
         """Under what a buffer is kept: one that is indexed by micro-batches has one part for each."""
@@ -362,14 +362,14 @@ class Place:
         if call.op in ("backward", "backward_with") and not self.layout.network:
             return (yield self._pass(call, operands))
         if self.layout.called and call.op in LAYERS:
-            found = yield self._meeting(replace(call, axes=self.layout.called), [*operands, None, None, None][:4], also=len(operands))
-            return found if results > 1 else found[0]
+            answers = yield self._meeting(replace(call, axes=self.layout.called), [*operands, None, None, None][:4], also=len(operands))
+            return answers if results > 1 else answers[0]
         # a layer that has experts sends tokens to them, and so do the experts of a block, but no other group of it
         if self.layout.experts is not None and call.op in LAYERS and operands[0].group in (None, *self.layout.expert_groups):
             stream = [*operands, None, None, None][:4]
             together = replace(call, axes=(self.layout.experts,))
-            found = yield self._meeting(together, stream, also=len(operands))
-            return found if results > 1 else found[0]
+            answers = yield self._meeting(together, stream, also=len(operands))
+            return answers if results > 1 else answers[0]
         return local.compute(self, call, operands, results)
 
     def _unchanged(self, handle: Handle) -> Waits:
