@@ -136,36 +136,39 @@ def complaints(rule: Rule, found: tuple[Found, ...]) -> Iterator[str]:
         yield "a step that breaks the rule is refuted: the rule is semantic"
 
 
-def _false(rule: Rule, one: Found) -> Iterator[str]:
+def _false(rule: Rule, evidence: Found) -> Iterator[str]:
     """What of one piece of evidence is not so."""
-    match one:
+    match evidence:
         case Verdict():
-            if one.judged.word != one.expected:
-                yield f"{one.subject} is {one.judged.word}, not {one.expected}: {one.judged.why}"
+            if evidence.judged.word != evidence.expected:
+                yield f"{evidence.subject} is {evidence.judged.word}, not {evidence.expected}: {evidence.judged.why}"
         case Refusal():
-            if not one.why:
-                yield f"{one.subject} is not refused"
+            if not evidence.why:
+                yield f"{evidence.subject} is not refused"
         case Compared():
-            if one.pair.key and not one.dearer:
-                yield f"{one.pair.of} does not cost more than {one.pair.against} in {one.pair.key}"
-            if not one.pair.key and one.differences:
-                yield f"{one.pair.of} and {one.pair.against} differ in {', '.join(one.differences)}"
+            if evidence.pair.key and not evidence.dearer:
+                yield f"{evidence.pair.of} does not cost more than {evidence.pair.against} in {evidence.pair.key}"
+            if not evidence.pair.key and evidence.differences:
+                yield f"{evidence.pair.of} and {evidence.pair.against} differ in {', '.join(evidence.differences)}"
         case Related():
-            if not one.holds:
-                yield f"{one.formula.text} does not hold: {one.left} and {one.right}"
+            if not evidence.holds:
+                yield f"{evidence.formula.text} does not hold: {evidence.left} and {evidence.right}"
         case Agreement():
-            yield from _disagrees(one)
+            yield from _disagrees(evidence)
 
 
-def _disagrees(one: Agreement) -> Iterator[str]:
-    if one.kept is None or one.broken is None:
+def _disagrees(agreement: Agreement) -> Iterator[str]:
+    if agreement.kept is None or agreement.broken is None:
         yield "a line separates: no configuration of the grid is on both sides of it"
-    for found, why, word in ((one.stricter, one.line.stricter_why, "stricter"), (one.looser, one.line.looser_why, "looser")):
+    for found, why, word in (
+        (agreement.stricter, agreement.line.stricter_why, "stricter"),
+        (agreement.looser, agreement.line.looser_why, "looser"),
+    ):
         if found and not why:
             yield f"the rule is {word} than our line at {found[0]}, and the table does not say why"
         if why and not found:
             yield f"the table says why the rule is {word} than our line, and it is not"
-    if bool(one.line.stricter) != bool(one.stricter):
+    if bool(agreement.line.stricter) != bool(agreement.stricter):
         yield "the kind of the difference is said where there is one, and only there"
 
 

@@ -127,9 +127,9 @@ def _derived(row: Table, key: str) -> dict[str, Formula]:
     return {name: inner.parsed(name, read_formula) for name in inner.data}
 
 
-def _part(question: Question, one: Answer, two: Answer) -> Parted | None:
+def _part(question: Question, answer: Answer, two: Answer) -> Parted | None:
     for facts in sorted(grid(question.domains), key=size):
-        first, second = one.allows(facts), two.allows(facts)
+        first, second = answer.allows(facts), two.allows(facts)
         if first != second:
-            return Parted(allows=one if first else two, refuses=two if first else one, facts=facts)
+            return Parted(allows=answer if first else two, refuses=two if first else answer, facts=facts)
     return None

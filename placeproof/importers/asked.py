@@ -71,15 +71,15 @@ class Known(Mapping[str, Any]):
         for (name, message, help), ids in told.items():
             self.reader.refuse(name, message, help, notes=tuple(f"`placeproof explain {rule}`" for rule in ids))
 
-    def _told(self, one: Broken) -> tuple[str, str, str]:
+    def _told(self, breach: Broken) -> tuple[str, str, str]:
         """Where a broken rule is told, the message and the remedy."""
-        involved = tuple(self.reader.name(name) for fact in one.facts for name in self.settings[fact])
-        said = self.meaning.told(one.rule.id)
-        if said is None:
-            shown = ", ".join(f"{fact} = {_shown(value)}" for fact, value in one.facts.items())
+        involved = tuple(self.reader.name(name) for fact in breach.facts for name in self.settings[fact])
+        refusal = self.meaning.told(breach.rule.id)
+        if refusal is None:
+            shown = ", ".join(f"{fact} = {_shown(value)}" for fact, value in breach.facts.items())
             names = ", ".join(f"`{name}`" for name in dict.fromkeys(involved))
-            said = Refusal(message=f"{one.rule.title} refuses it: {one.rule.says} (here {shown})", help=f"change one of {names}")
-        return self._place(said.at or involved), said.message.format_map(self), said.help.format_map(self)
+            refusal = Refusal(message=f"{breach.rule.title} refuses it: {breach.rule.says} (here {shown})", help=f"change one of {names}")
+        return self._place(refusal.at or involved), refusal.message.format_map(self), refusal.help.format_map(self)
 
     def _said(self, settings: tuple[str, ...]) -> tuple[str, ...]:
         """Those that the document says."""

@@ -195,12 +195,12 @@ class _YamlSpans:
             else:
                 self.walk(item, (*path, number), inside)
 
-    def _key(self, key: Any, here: KeyPath) -> None:
+    def _key(self, key: Any, path: KeyPath) -> None:
         start, end = key.start_mark, key.end_mark
         span = (start.line + 1, start.column + 1, end.column - start.column)
-        if here in self.found and self.found[here] != span:
-            self.again.add(".".join(map(str, here)))
-        self.found[here] = span
+        if path in self.found and self.found[path] != span:
+            self.again.add(".".join(map(str, path)))
+        self.found[path] = span
 
 
 def _toml(text: str, source: str, problems: Problems) -> Document | None:

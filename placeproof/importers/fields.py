@@ -165,7 +165,7 @@ class Reader:
             f"there is `{elsewhere[0]}`" if elsewhere else "check its spelling against the system's reference"
         )
 
-    def _one(self, known: Field, name: str, value: Any, here: KeyPath) -> None:
+    def _one(self, known: Field, name: str, value: Any, path: KeyPath) -> None:
         if self.auto and value == AUTO:
             self.found[name] = None
             self.open.add(name)
@@ -179,7 +179,7 @@ class Reader:
             message = f"`{name}` is {expects}, not {shown if len(shown) <= _LONGEST else shown[:_LONGEST] + '...'}"
             if value is True and self.document.bare:
                 message = f"`{name}` has no value: it is {expects}"
-            self.problems.add("PP503", message, place=self.document.place(*here), help=known.note)
+            self.problems.add("PP503", message, place=self.document.place(*path), help=known.note)
             return
         self.found[name] = read
         plain = known.role is not Role.READ and known.default is not None and read == known.default

@@ -67,7 +67,7 @@ def _said(document: Document, kind: str, dropout: Mapping[str, float]) -> dict[s
     return values | {name: document.data.get(name, default) for name, default in dropout.items()}
 
 
-def _check(document: Document, kind: Blocks, said: Mapping[str, Any], problems: Problems) -> None:
+def _check(document: Document, kind: Blocks, values: Mapping[str, Any], problems: Problems) -> None:
     """What the blocks of the family do not have."""
 
     def refuse(name: str, message: str, help: str, code: str = "PP504") -> None:
@@ -75,23 +75,23 @@ def _check(document: Document, kind: Blocks, said: Mapping[str, Any], problems: 
 
     shapes = "`placeproof.importers.read_shapes` gives the shapes of its parameters"
     for one in kind.always:
-        if one.setting in said and said[one.setting] != one.value:
-            refuse(one.setting, f"`{one.setting}` is {str(said[one.setting]).lower()}: {one.why}", shapes)
-    if kind.family == "deepseek_v3" and said["q_lora_rank"] is None:
+        if one.setting in values and values[one.setting] != one.value:
+            refuse(one.setting, f"`{one.setting}` is {str(values[one.setting]).lower()}: {one.why}", shapes)
+    if kind.family == "deepseek_v3" and values["q_lora_rank"] is None:
         refuse("q_lora_rank", "`q_lora_rank` is null: the block of latent attention here compresses queries", shapes)
-    narrow = said.get("word_embed_proj_dim")
-    if narrow is not None and narrow != said["hidden_size"]:
+    narrow = values.get("word_embed_proj_dim")
+    if narrow is not None and narrow != values["hidden_size"]:
         refuse("word_embed_proj_dim", "`word_embed_proj_dim` is another width than the stream's: no block here widens an embedding", shapes)
     for name in kind.dropout:
-        if type(said[name]) not in (int, float) or not 0 <= said[name] < 1:
-            refuse(name, f"`{name}` is a probability below 1, not {said[name]!r}", "0 leaves the masks out", "PP503")
-    _check_choices(kind, said, refuse)
+        if type(values[name]) not in (int, float) or not 0 <= values[name] < 1:
+            refuse(name, f"`{name}` is a probability below 1, not {values[name]!r}", "0 leaves the masks out", "PP503")
+    _check_choices(kind, values, refuse)
 
 
-def _check_choices(kind: Blocks, said: Mapping[str, Any], refuse: Callable[..., None]) -> None:
+def _check_choices(kind: Blocks, values: Mapping[str, Any], refuse: Callable[..., None]) -> None:
     """How many experts a token is sent to, which decides no shape."""
     name = "num_experts_per_tok"
-    chosen, experts = said[name], said.get(kind.sizes.get("E", ""))
+    chosen, experts = values[name], values.get(kind.sizes.get("E", ""))
     if experts is None or chosen is None:
         return
     if type(chosen) is not int or chosen < 1:
@@ -100,13 +100,13 @@ def _check_choices(kind: Blocks, said: Mapping[str, Any], refuse: Callable[..., 
         refuse(name, f"a token is sent to {chosen} experts, and there are {experts}", "change one of the two")
 
 
-def _sizes(kind: Blocks, said: Mapping[str, Any]) -> dict[str, int]:
+def _sizes(kind: Blocks, values: Mapping[str, Any]) -> dict[str, int]:
     """Symbols with their numbers. Layers beyond the last one are none."""
     found = {}
     for symbol, text in kind.sizes.items():
         expr = expression(text)
-        if all(said.get(name) is not None for name in expr.names):
-            found[symbol] = expr.at(said)
+        if all(values.get(name) is not None for name in expr.names):
+            found[symbol] = expr.at(values)
     if "L_dense" in found:
         found["L_dense"] = min(found["L_dense"], found["L"])
     return found

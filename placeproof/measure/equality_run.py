@@ -175,12 +175,12 @@ def _rank(outcome: Outcome[Any], value: Parameters | None, reference: Parameters
     return Rank(rank=outcome.rank, word="differs", gap=gap, first=wrong[0])
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype and bool(torch.equal(one, other))
+def _same(tensor: Tensor, other: Tensor) -> bool:
+    return tensor.dtype == other.dtype and bool(torch.equal(tensor, other))
 
 
-def _gap(one: Tensor, other: Tensor | None) -> float:
-    if other is None or one.shape != other.shape:
+def _gap(tensor: Tensor, other: Tensor | None) -> float:
+    if other is None or tensor.shape != other.shape:
         return math.inf
-    gap = (one.double() - other.double()).abs().max().item() if one.numel() else 0.0
+    gap = (tensor.double() - other.double()).abs().max().item() if tensor.numel() else 0.0
     return math.inf if math.isnan(gap) else float(gap)

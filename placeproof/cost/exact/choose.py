@@ -74,24 +74,25 @@ def chosen(profile: Profile, strategy: Strategy, wanted: tuple[str, ...] = ()) -
 _OPTION_OF = {"in_flight": "schedule", "reshard": "reshard_after_forward"}
 
 
-def _said(one: Implementation) -> str:
+def _said(implementation: Implementation) -> str:
     """What a strategy says that this implementation runs."""
     values = {"number": "2", **{word: word for word in ("true", "false")}}
-    settings = [f"{_OPTION_OF.get(field, field)}={values.get(value, value)}" for field, value in one.when.items()]
-    return f"`{one.name}` runs {one.of[0]}({', '.join(settings)})" if settings else f"`{one.name}` runs {' and '.join(one.of)}"
+    settings = [f"{_OPTION_OF.get(field, field)}={values.get(value, value)}" for field, value in implementation.when.items()]
+    runs = f"{implementation.of[0]}({', '.join(settings)})" if settings else " and ".join(implementation.of)
+    return f"`{implementation.name}` runs {runs}"
 
 
-def _check_sets(strategy: Strategy, one: Implementation, profile: Profile, problems: Problems) -> None:
+def _check_sets(strategy: Strategy, implementation: Implementation, profile: Profile, problems: Problems) -> None:
     """The strategy says an option otherwise than the implementation sets it: the figures would not be of what is said."""
     for text in strategy.parts:
         name, _, inside = text.rstrip(")").partition("(")
         given = dict(part.strip().split("=", 1) for part in inside.split(",") if "=" in part)
-        for key, value in one.sets.items():
-            if name in one.of and given.get(key, str(value)).lower() != str(value).lower():
-                suits = [i.name for i in profile.implementations if name in i.of and i.suits(strategy.schedule) and i is not one]
+        for key, value in implementation.sets.items():
+            if name in implementation.of and given.get(key, str(value)).lower() != str(value).lower():
+                suits = [i.name for i in profile.implementations if name in i.of and i.suits(strategy.schedule) and i is not implementation]
                 others = [i for i in suits if str(profile.find(i).sets.get(key, NEUTRAL.get(key))).lower() == given[key].lower()]
                 help_ = f"`--with {others[0]}`" if others else f"leave `{key}` out"
-                problems.add("PP104", f"`{one.name}` has {key}={value}, not {key}={given[key]}", help=help_)
+                problems.add("PP104", f"`{implementation.name}` has {key}={value}, not {key}={given[key]}", help=help_)
 
 
 def _found(profile: Profile, name: str, problems: Problems) -> Implementation | None:
@@ -163,13 +164,13 @@ def explained(
     return ideal, tuple(changes), predicted(implementations)
 
 
-def _ideal(one: Implementation) -> Implementation:
+def _ideal(implementation: Implementation) -> Implementation:
     """An implementation without what it makes otherwise. What it sets without a difference of that name stays."""
-    sets = {key: value for key, value in one.sets.items() if key not in one.differences}
-    reads = dict.fromkeys(one.reads, 1)
-    plan = _PLANS.get(one.plan, one.plan)
+    sets = {key: value for key, value in implementation.sets.items() if key not in implementation.differences}
+    reads = dict.fromkeys(implementation.reads, 1)
+    plan = _PLANS.get(implementation.plan, implementation.plan)
     return replace(
-        one,
+        implementation,
         sets=sets,
         cut="elements",
         parameters="unit",
@@ -188,15 +189,15 @@ def _typed(options: Mapping[str, Value] | None) -> dict[str, Value]:
     return {name: value for name, value in (options or {}).items() if name in ("dtype", "optimizer")}
 
 
-def _ordered(one: Implementation) -> list[tuple[str, str]]:
-    order = [*one.sets, *_FIELDS]
-    return sorted(one.differences.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order))
+def _ordered(implementation: Implementation) -> list[tuple[str, str]]:
+    order = [*implementation.sets, *_FIELDS]
+    return sorted(implementation.differences.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order))
 
 
-def _with(now: Implementation, one: Implementation, name: str) -> Implementation:
-    if name in one.sets:
-        return replace(now, sets={**now.sets, name: one.sets[name]})
-    return replace(now, **{field: getattr(one, field) for field in _FIELDS.get(name, ())})
+def _with(now: Implementation, implementation: Implementation, name: str) -> Implementation:
+    if name in implementation.sets:
+        return replace(now, sets={**now.sets, name: implementation.sets[name]})
+    return replace(now, **{field: getattr(implementation, field) for field in _FIELDS.get(name, ())})
 
 
 def _change(name: str, text: str, before: Predicted, after: Predicted) -> Change:

@@ -194,11 +194,11 @@ def _together(messages: Iterable[StateMessage]) -> Iterator[StateMessage]:
         yield first
 
 
-def _alike(one: StateMessage, other: StateMessage) -> bool:
+def _alike(message: StateMessage, other: StateMessage) -> bool:
     """Whether they are about groups of their own, and else the same."""
-    groups = one.groups | other.groups
-    apart = None not in groups and TIED not in groups and one.groups.isdisjoint(other.groups)
-    return apart and all(getattr(one, f) == getattr(other, f) for f in ("kind", "about", "axes", "phase", "count", "loops"))
+    groups = message.groups | other.groups
+    apart = None not in groups and TIED not in groups and message.groups.isdisjoint(other.groups)
+    return apart and all(getattr(message, f) == getattr(other, f) for f in ("kind", "about", "axes", "phase", "count", "loops"))
 
 
 def _counts(linked: Linked) -> tuple[tuple[str, int], ...]:

@@ -292,30 +292,32 @@ class Amounts:
             share = share * self._share_along(of)
         return share
 
-    def _share_along(self, of: list[tuple[If, bool]]) -> sympy.Expr:
-        names = {b.axis for b, _ in of}
+    def _share_along(self, branches: list[tuple[If, bool]]) -> sympy.Expr:
+        names = {b.axis for b, _ in branches}
         if len(names) > 1:
-            return self._share_of_sub_groups(of)
-        n = self.degree(of[0][0].axis)
-        ends = [(b, taken, rank_bound(b, self.program)) for b, taken in of]
+            return self._share_of_sub_groups(branches)
+        n = self.degree(branches[0][0].axis)
+        ends = [(b, taken, rank_bound(b, self.program)) for b, taken in branches]
         if all(end is not None for *_, end in ends):
-            return count([ranks(b, end, taken) for b, taken, end in ends if end is not None], n, self._least.get(of[0][0].axis, 1)) / n
-        return count_between([ranks(b, self.scalar(b.bound), taken, n) for b, taken in of], n) / n
+            return (
+                count([ranks(b, end, taken) for b, taken, end in ends if end is not None], n, self._least.get(branches[0][0].axis, 1)) / n
+            )
+        return count_between([ranks(b, self.scalar(b.bound), taken, n) for b, taken in branches], n) / n
 
-    def _share_of_sub_groups(self, of: list[tuple[If, bool]]) -> sympy.Expr:
+    def _share_of_sub_groups(self, branches: list[tuple[If, bool]]) -> sympy.Expr:
         """By looking at each rank."""
         import sympy
 
-        axis = self.program.axis(of[0][0].axis)
+        axis = self.program.axis(branches[0][0].axis)
         assert axis is not None
         degree, inner = self.degree(axis.name), self.degree(axis.inner_name)
-        bounds = [self.scalar(b.bound) for b, _ in of]
+        bounds = [self.scalar(b.bound) for b, _ in branches]
         if not all(x.is_number for x in (degree, inner, *bounds)) or degree > MOST_LOOKED_AT:
             message = f"how many devices take branches on `{axis.name}` and on its sub-groups is not derived"
-            refuse("PP310", message, place=of[-1][0].place, help="give their degrees")
+            refuse("PP310", message, place=branches[-1][0].place, help="give their degrees")
         ranks = {axis.name: lambda r: r, axis.outer_name: lambda r: r // int(inner), axis.inner_name: lambda r: r % int(inner)}
         taken = [
-            [bool(COMPARE[b.op](ranks[b.axis](r), bound)) is yes for (b, yes), bound in zip(of, bounds, strict=True)]
+            [bool(COMPARE[b.op](ranks[b.axis](r), bound)) is yes for (b, yes), bound in zip(branches, bounds, strict=True)]
             for r in range(int(degree))
         ]
         return sympy.Rational(sum(map(all, taken)), int(degree))

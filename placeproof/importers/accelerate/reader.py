@@ -98,10 +98,10 @@ def _count(run: Run, world: int | None) -> None:
     run.world = said if said is not None else world
 
 
-def _single(run: Run, said: int | None, world: int | None) -> int:
+def _single(run: Run, count: int | None, world: int | None) -> int:
     """Without distribution one process is started, whatever the number says."""
-    if said is not None and said > 1:
-        run.refuse("num_processes", f"{said} processes, and `distributed_type` is NO: one is started", "`distributed_type: MULTI_GPU`")
+    if count is not None and count > 1:
+        run.refuse("num_processes", f"{count} processes, and `distributed_type` is NO: one is started", "`distributed_type: MULTI_GPU`")
     elif world is not None and world > 1:
         run.refuse("distributed_type", f"NO is one process, and {world} devices were given", "`distributed_type: MULTI_GPU`")
     return 1
@@ -289,17 +289,17 @@ def _precision(run: Run) -> str | None:
     return found
 
 
-def _widths(run: Run, said: str) -> tuple[str | None, str]:
-    if said == "fp8":
+def _widths(run: Run, word: str) -> tuple[str | None, str]:
+    if word == "fp8":
         return None, "multiplies in 8 bits"
     if run.kind == "MEGATRON_LM":
         if run.get(_MG + "use_precision_aware_optimizer"):
             return None, "the widths of the optimizer state are not known"
-        return {"no": "fp32-adam"}.get(said, f"megatron-{said}"), "as Megatron-LM trains"
+        return {"no": "fp32-adam"}.get(word, f"megatron-{word}"), "as Megatron-LM trains"
     if run.kind == "DEEPSPEED":
-        name, why = accelerate_deepspeed.types(run, {"no": "fp32"}.get(said, said)).adam()
-        return name, why or ("all in fp32" if said == "no" else _HALVES)
-    if said == "no":
+        name, why = accelerate_deepspeed.types(run, {"no": "fp32"}.get(word, word)).adam()
+        return name, why or ("all in fp32" if word == "no" else _HALVES)
+    if word == "no":
         return "fp32-adam", "all in fp32, if the model is loaded so"
     if run.kind == "FSDP":
         held = "shards, gradients and Adam's state in fp32; gathered, computed and sent in 16 bits"

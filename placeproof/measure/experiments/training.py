@@ -128,12 +128,12 @@ def _line(way: Way, regime: str, expected: Parameters, outcomes: Sequence[Outcom
     )
 
 
-def _gap(one: Parameters, expected: Parameters) -> float:
+def _gap(parameters: Parameters, expected: Parameters) -> float:
     """The largest absolute difference; inf where names or shapes differ, or a number is none."""
-    if one.keys() != expected.keys() or any(one[name].shape != p.shape for name, p in expected.items()):
+    if parameters.keys() != expected.keys() or any(parameters[name].shape != p.shape for name, p in expected.items()):
         return math.inf
-    gap = max((one[name] - p).abs().max().item() for name, p in expected.items())
-    return math.inf if any(p.isnan().any() for p in one.values()) else float(gap)
+    gap = max((parameters[name] - p).abs().max().item() for name, p in expected.items())
+    return math.inf if any(p.isnan().any() for p in parameters.values()) else float(gap)
 
 
 # In processes of their own.

@@ -30,31 +30,33 @@ class _Block:
     split: set[int]
 
 
-def read_layers(one: Recording, grid: Grid, hidden: Axes, split: Mapping[int, Axes]) -> Layers:
+def read_layers(recording: Recording, grid: Grid, hidden: Axes, split: Mapping[int, Axes]) -> Layers:
     """The exchanges within layers. Raises InputError where blocks do not do all the same."""
     if len(hidden) != 1:
-        refuse_lines(one.script, one.source, [(f"the axes {', '.join(hidden)} split layers: one can be said", 0)])
+        refuse_lines(recording.script, recording.source, [(f"the axes {', '.join(hidden)} split layers: one can be said", 0)])
     axis = hidden[0]
-    inside = [e for e in one.events if e.group and e.phase in ("forward", "backward") and e.turn <= 1 and grid.axes(e.group) == (axis,)]
+    inside = [
+        e for e in recording.events if e.group and e.phase in ("forward", "backward") and e.turn <= 1 and grid.axes(e.group) == (axis,)
+    ]
     inside = [e for e in inside if e.kind in ("all_reduce", "reduce_scatter", "all_gather")]
     sequence = any(e.kind == "reduce_scatter" for e in inside)
     ends = "reduce_scatter" if sequence else "all_reduce"
     forward = [e for e in inside if e.phase == "forward" and e.kind == ends and e.turn == 0]
     backward = [e for e in inside if e.phase == "backward" and e.kind == ends]
-    blocks = _blocks(one, [id(e) for e in forward], split)
-    back = _begins(one, blocks, [id(e) for e in backward])
+    blocks = _blocks(recording, [id(e) for e in forward], split)
+    back = _begins(recording, blocks, [id(e) for e in backward])
     if len(set(back)) > 1:
-        refuse_lines(one.script, one.source, [("some blocks exchange in backward and some do not", backward[0].line)])
+        refuse_lines(recording.script, recording.source, [("some blocks exchange in backward and some do not", backward[0].line)])
     if backward and back and not any(back):
-        refuse_lines(one.script, one.source, [("what is exchanged in backward stands where no block begins", backward[0].line)])
+        refuse_lines(recording.script, recording.source, [("what is exchanged in backward stands where no block begins", backward[0].line)])
     lines = (forward[0].line if forward else 0, backward[0].line if backward else 0)
     return Layers(axis, bool(forward), bool(back) and back[0], sequence, lines)
 
 
-def _blocks(one: Recording, ends: list[int], split: Mapping[int, Axes]) -> list[_Block]:
+def _blocks(recording: Recording, ends: list[int], split: Mapping[int, Axes]) -> list[_Block]:
     """The blocks of the first micro-batch, in the order of forward. Without any exchange, each run of parameters that are split is one."""
     blocks = [_Block(set(), set())]
-    for event in one.events:
+    for event in recording.events:
         if event.turn > 0:
             break
         if id(event) in ends or (not ends and event.kind == "use" and blocks[-1].split and not event.states & set(split)):
@@ -65,15 +67,15 @@ def _blocks(one: Recording, ends: list[int], split: Mapping[int, Axes]) -> list[
             if not blocks[-1].split:
                 blocks[-1].before |= event.states
     split_blocks = [b for b in blocks if b.split]
-    sizes = [sorted(one.states[i].part for i in b.split) for b in split_blocks]
+    sizes = [sorted(recording.states[i].part for i in b.split) for b in split_blocks]
     if any(a == sorted(b * 2) for a in sizes for b in sizes):
-        refuse_lines(one.script, one.source, [("some blocks end with an exchange and some do not", 0)])
+        refuse_lines(recording.script, recording.source, [("some blocks end with an exchange and some do not", 0)])
     return split_blocks
 
 
-def _begins(one: Recording, blocks: list[_Block], exchanges: list[int]) -> list[bool]:
+def _begins(recording: Recording, blocks: list[_Block], exchanges: list[int]) -> list[bool]:
     """For each block that needs one: whether there is an exchange in backward between its own gradients and those of what comes before."""
-    order = [e for e in one.events if (e.kind == "pass" and e.turn == 0) or id(e) in exchanges]
+    order = [e for e in recording.events if (e.kind == "pass" and e.turn == 0) or id(e) in exchanges]
     begins = []
     for number, block in enumerate(blocks):
         earlier = block.before.union(*(b.split | b.before for b in blocks[:number]))

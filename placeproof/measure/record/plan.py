@@ -110,14 +110,16 @@ def _copies(recordings: Mapping[int, Recording], split: Mapping[int, Axes]) -> N
     refuse_lines(one.script, one.source, [(text.format(name), 0) for name in lost[:8]])
 
 
-def _complete(plan: Plan, one: Recording) -> None:
+def _complete(plan: Plan, recording: Recording) -> None:
     """Micro-batches of all chains are those that were seen."""
     wrong = [p for p in plan.parts if p.chain.turns != plan.turns]
     if wrong:
         text = f"the update reads the gradients of {wrong[0].chain.turns} of {plan.turns} backward passes"
-        refuse_lines(one.script, one.source, [(text, one.turns[-1].line)])
-    if any((t.factor, t.summed) != (plan.turn.factor, plan.turn.summed) for t in one.turns):
-        refuse_lines(one.script, one.source, [("the losses of the micro-batches are scaled differently", one.turns[-1].line)])
+        refuse_lines(recording.script, recording.source, [(text, recording.turns[-1].line)])
+    if any((t.factor, t.summed) != (plan.turn.factor, plan.turn.summed) for t in recording.turns):
+        refuse_lines(
+            recording.script, recording.source, [("the losses of the micro-batches are scaled differently", recording.turns[-1].line)]
+        )
 
 
 def _split(recordings: Mapping[int, Recording], grid: Grid) -> dict[int, Axes]:
@@ -176,24 +178,26 @@ def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, 
     return sorted(parts.values(), key=lambda p: (-len(p.split), -len(p.states), min(p.states)))
 
 
-def _alike(one: Recording, other: Recording, grid: Grid) -> None:
+def _alike(recording: Recording, other: Recording, grid: Grid) -> None:
     """Raise InputError where another rank does something else with the same parameter's gradient, or with its losses."""
-    mine, theirs = _by_name(one, grid), _by_name(other, grid)
+    mine, theirs = _by_name(recording, grid), _by_name(other, grid)
     lost = [name for name in mine if name in theirs and mine[name] != theirs[name]]
     texts = [(f"rank {other.rank} does something else with the gradient of `{name}` than rank 0", 0) for name in lost[:8]]
-    if [(t.factor, t.summed) for t in one.turns] != [(t.factor, t.summed) for t in other.turns]:
-        texts.append((f"rank {other.rank} scales its losses in another way than rank 0, or has another number of them", one.turns[-1].line))
-    refuse_lines(one.script, one.source, texts)
+    if [(t.factor, t.summed) for t in recording.turns] != [(t.factor, t.summed) for t in other.turns]:
+        texts.append(
+            (f"rank {other.rank} scales its losses in another way than rank 0, or has another number of them", recording.turns[-1].line)
+        )
+    refuse_lines(recording.script, recording.source, texts)
 
 
-def _by_name(one: Recording, grid: Grid) -> dict[str, frozenset[object]]:
+def _by_name(recording: Recording, grid: Grid) -> dict[str, frozenset[object]]:
     """What is done to the gradient of each parameter, without saying which parameters a norm is of: ranks may hold different ones."""
     treatments: dict[str, frozenset[object]] = {}
-    for index, terms in one.updates.items():
+    for index, terms in recording.updates.items():
         with suppress(UnreadableError):
-            chains = [read_chain(one.nodes, n, lambda k: grid.axes(ranks_of(k))) for n in terms]
+            chains = [read_chain(recording.nodes, n, lambda k: grid.axes(ranks_of(k))) for n in terms]
             norms = [frozenset(axes for _, axes in c.clip.over) if c.clip else None for c in chains]
-            treatments[one.states[index].name] = frozenset((replace(c, clip=None), n) for c, n in zip(chains, norms, strict=True))
+            treatments[recording.states[index].name] = frozenset((replace(c, clip=None), n) for c, n in zip(chains, norms, strict=True))
     return treatments
 
 
@@ -206,10 +210,10 @@ def _all_updated(recordings: Mapping[int, Recording]) -> None:
         refuse_lines(one.script, one.source, [(f"`{name}` gets a gradient and is never updated", 0) for name in lost[:8]])
 
 
-def _final(one: Recording, index: int, grid: Grid) -> Final:
+def _final(recording: Recording, index: int, grid: Grid) -> Final:
     """What is left of a parameter: the last thing that was done to it."""
-    terms = [one.nodes[n] for n in one.final.get(index, ())]
-    if one.states[index].gathered or not terms:
+    terms = [recording.nodes[n] for n in recording.final.get(index, ())]
+    if recording.states[index].gathered or not terms:
         return Final()
     moved = [t for t in terms if t.kind in ("all_gather", "broadcast")]
     if not moved:
@@ -217,28 +221,28 @@ def _final(one: Recording, index: int, grid: Grid) -> Final:
     axes = tuple(a for k in moved[0].axes for a in grid.axes(ranks_of(k)))
     if moved[0].kind == "all_gather":
         return Final("all_gather", axes)
-    own = all(one.nodes.holds(n, "updated") for n in moved[0].of)
+    own = all(recording.nodes.holds(n, "updated") for n in moved[0].of)
     return Final("broadcast", axes, "owner" if not own else str(moved[0].root))
 
 
-def _gathers(one: Recording, grid: Grid) -> Gathers:
+def _gathers(recording: Recording, grid: Grid) -> Gathers:
     """What is gathered for forward and for backward of the first micro-batch, and whether the others do the same."""
-    seen = [e for e in one.events if e.kind == "all_gather" and e.states and not e.updated and e.phase in ("forward", "backward")]
-    seen = [e for e in seen if any(one.states[i].gathered for i in e.states)]
+    seen = [e for e in recording.events if e.kind == "all_gather" and e.states and not e.updated and e.phase in ("forward", "backward")]
+    seen = [e for e in seen if any(recording.states[i].gathered for i in e.states)]
     if not seen:
         return Gathers()
-    turns = [_of_turn(seen, i) for i in range(len(one.turns))]
+    turns = [_of_turn(seen, i) for i in range(len(recording.turns))]
     first, later = turns[0], turns[1:]
     once = bool(later) and not any(f or b for f, b in later)
     if later and not once and any([e.states for e in f] != [e.states for e in first[0]] or len(b) != len(first[1]) for f, b in later):
-        refuse_lines(one.script, one.source, [("micro-batches gather differently", seen[-1].line)])
+        refuse_lines(recording.script, recording.source, [("micro-batches gather differently", seen[-1].line)])
     forward, backward = first
     sets, again = {e.states for e in forward}, {e.states for e in backward}
     if len(sets) != len(forward) or not again <= sets or (again and len(sets - again) > 1):
-        refuse_lines(one.script, one.source, [("units are gathered in an order that no loop over units has", forward[-1].line)])
+        refuse_lines(recording.script, recording.source, [("units are gathered in an order that no loop over units has", forward[-1].line)])
     return Gathers(
-        axes=_same_axes(one, grid, forward),
-        again=_same_axes(one, grid, backward),
+        axes=_same_axes(recording, grid, forward),
+        again=_same_axes(recording, grid, backward),
         root=bool(again) and len(sets - again) == 1,
         units=len(sets) > 1,
         once=once,
@@ -254,10 +258,10 @@ def _of_turn(seen: list[Seen], turn: int) -> tuple[list[Seen], list[Seen]]:
     )
 
 
-def _same_axes(one: Recording, grid: Grid, events: list[Seen]) -> Axes:
+def _same_axes(recording: Recording, grid: Grid, events: list[Seen]) -> Axes:
     axes = {grid.axes(e.group) for e in events}
     if len(axes) > 1:
-        refuse_lines(one.script, one.source, [("units are gathered over different axes", events[-1].line)])
+        refuse_lines(recording.script, recording.source, [("units are gathered over different axes", events[-1].line)])
     return axes.pop() if axes else ()
 
 

@@ -65,8 +65,8 @@ def trace(
     return Traced(text=write(plan, one), ranks=tuple(sorted(recordings)), world=count, notes=tuple(plan.notes))
 
 
-def _shape(one: Recording) -> Grid:
-    return grid(one.mesh, {e.group for e in one.events if e.group}, one.world)
+def _shape(recording: Recording) -> Grid:
+    return grid(recording.mesh, {e.group for e in recording.events if e.group}, recording.world)
 
 
 def _world(text: str) -> int:

@@ -11,14 +11,14 @@ from placeproof.measure.record.plan import Part, Plan
 from placeproof.measure.record.recording import Recording
 
 
-def write(plan: Plan, one: Recording) -> str:
+def write(plan: Plan, recording: Recording) -> str:
     """The program as text."""
-    return _Writer(plan, one).text()
+    return _Writer(plan, recording).text()
 
 
 class _Writer:
-    def __init__(self, plan: Plan, one: Recording) -> None:
-        self.plan, self.one = plan, one
+    def __init__(self, plan: Plan, recording: Recording) -> None:
+        self.plan, self.one = plan, recording
         self.lines: list[str] = []
         self.depth = 0
         self.said = ""
@@ -27,11 +27,15 @@ class _Writer:
         self.g = "gradients"
         names = ("matrix", "norm") if plan.layers else ("most", "rest")
         if len(plan.parts) > 2:
-            refuse_lines(one.script, one.source, [(f"parameters are treated in {len(plan.parts)} ways: two groups can be said", 0)])
+            refuse_lines(
+                recording.script, recording.source, [(f"parameters are treated in {len(plan.parts)} ways: two groups can be said", 0)]
+            )
         for part, name in zip(plan.parts, names, strict=False):
             part.name = name if len(plan.parts) > 1 or plan.layers else ""
         if plan.layers and len(plan.parts) == 1:
-            refuse_lines(one.script, one.source, [("all parameters are split over the same axis: blocks with norms can be said", 0)])
+            refuse_lines(
+                recording.script, recording.source, [("all parameters are split over the same axis: blocks with norms can be said", 0)]
+            )
 
     # Small things.
 

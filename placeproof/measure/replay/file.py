@@ -214,18 +214,18 @@ def _program(text: str) -> Resolved:
     return resolve(program)
 
 
-def _fits(one: Counterexample) -> None:
+def _fits(counterexample: Counterexample) -> None:
     """The mesh, and what is said of each of its devices."""
-    for name, size in one.factors.items():
+    for name, size in counterexample.factors.items():
         if not size:
             raise ValueError(f"axis `{name}` has no devices")
-    places = [dict(e.device) for e in one.ends or ()] + [dict(s) for s in one.stuck]
+    places = [dict(e.device) for e in counterexample.ends or ()] + [dict(s) for s in counterexample.stuck]
     for at in places:
-        if list(at) != list(one.factors) or any(not 0 <= n < one.factors[f] for f, n in at.items()):
+        if list(at) != list(counterexample.factors) or any(not 0 <= n < counterexample.factors[f] for f, n in at.items()):
             raise ValueError(f"there is no device {at}")
-    if one.ends is not None and len(one.ends) != one.world:
-        raise ValueError(f"{len(one.ends)} of {one.world} devices have an end")
-    if one.kind == "step" and min(one.sizes[k] for k in ("layers per stage", "units per stage", "steps")) < 1:
+    if counterexample.ends is not None and len(counterexample.ends) != counterexample.world:
+        raise ValueError(f"{len(counterexample.ends)} of {counterexample.world} devices have an end")
+    if counterexample.kind == "step" and min(counterexample.sizes[k] for k in ("layers per stage", "units per stage", "steps")) < 1:
         raise ValueError("a size below 1")
 
 

@@ -17,18 +17,18 @@ _MOST_DIGITS = 44
 _BUG = "help: the proof and this run cannot both be right: this is a bug of placeproof; please report it with the file"
 
 
-def text(one: Replayed) -> str:
+def text(replayed: Replayed) -> str:
     """What was predicted beside what each process got, and the verdict."""
-    counterexample = one.found
+    counterexample = replayed.found
     lines = [_head(counterexample, processes(counterexample.world))]
     if counterexample.ends is None:
-        lines += [f"predicted: the run does not end ({counterexample.shown.why})", *_said(one)]
-    elif one.word in ("reproduced", "differs"):
-        lines += [*_shown(one), *_arithmetics(one)]
+        lines += [f"predicted: the run does not end ({counterexample.shown.why})", *_said(replayed)]
+    elif replayed.word in ("reproduced", "differs"):
+        lines += [*_shown(replayed), *_arithmetics(replayed)]
     else:
-        lines += _said(one)
-    lines += [f"  {_in_words(wrong)}" for wrong in one.wrong[:_MOST_WRONG]]
-    return "\n".join([*lines, *_verdict(one)]) + "\n"
+        lines += _said(replayed)
+    lines += [f"  {_in_words(wrong)}" for wrong in replayed.wrong[:_MOST_WRONG]]
+    return "\n".join([*lines, *_verdict(replayed)]) + "\n"
 
 
 def processes(count: int) -> str:
@@ -46,17 +46,17 @@ def _numbers(numbers: Mapping[str, int]) -> str:
     return ", ".join(f"{name} = {n}" for name, n in numbers.items())
 
 
-def _said(one: Replayed) -> list[str]:
-    return [f"  {line}" for line in one.why.splitlines()]
+def _said(replayed: Replayed) -> list[str]:
+    return [f"  {line}" for line in replayed.why.splitlines()]
 
 
-def _shown(one: Replayed) -> Iterator[str]:
+def _shown(replayed: Replayed) -> Iterator[str]:
     """The number that the counterexample shows, on every device."""
-    counterexample, (table, element) = one.found, _shown_number(one.found)
+    counterexample, (table, element) = replayed.found, _shown_number(replayed.found)
     reference = counterexample.reference.get(DERIVATIVE, counterexample.reference.get(table, {})).get(element)
     yield f"{table}, {element}: one device computes {_told(reference)}"
     rows = [("rank", "device", "predicted", "got")]
-    rows += [(str(rank), _numbers(at), _told(predicted), _told(got)) for rank, (at, predicted, got) in enumerate(_devices(one))]
+    rows += [(str(rank), _numbers(at), _told(predicted), _told(got)) for rank, (at, predicted, got) in enumerate(_devices(replayed))]
     yield from _aligned(rows)
     if len({row[3] for row in rows[1:] if row[3] != "nothing"}) > 1:
         yield "  the processes do not agree"
@@ -75,10 +75,10 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def _devices(one: Replayed) -> Iterator[tuple[Mapping[str, int], Fraction | None, Fraction | None]]:
+def _devices(replayed: Replayed) -> Iterator[tuple[Mapping[str, int], Fraction | None, Fraction | None]]:
     """Each device, by rank, with what was predicted of the number that is shown, and what it got."""
-    table, element = _shown_number(one.found)
-    for end, outcome in zip(one.found.ends or (), one.outcomes, strict=True):
+    table, element = _shown_number(replayed.found)
+    for end, outcome in zip(replayed.found.ends or (), replayed.outcomes, strict=True):
         got = {} if outcome.value is None else outcome.value.tables.get(table, {})
         yield end.device, end.tables.get(table, {}).get(element), got.get(element)
 
@@ -92,9 +92,9 @@ def _told(value: Fraction | None) -> str:
     return shown if len(shown) <= _MOST_DIGITS else f"{shown[:20]}... ({len(shown)} characters)"
 
 
-def _arithmetics(one: Replayed) -> list[str]:
-    text = f"computed in {' and in '.join(one.arithmetics)}"
-    return [f"{text}; {one.rounds}" if one.rounds else text]
+def _arithmetics(replayed: Replayed) -> list[str]:
+    text = f"computed in {' and in '.join(replayed.arithmetics)}"
+    return [f"{text}; {replayed.rounds}" if replayed.rounds else text]
 
 
 def _in_words(wrong: Wrong) -> str:
@@ -102,17 +102,17 @@ def _in_words(wrong: Wrong) -> str:
     return f"{who}: {wrong.table}, {wrong.element}: predicted {_told(wrong.predicted)}, got {_told(wrong.got)}"
 
 
-def _verdict(one: Replayed) -> list[str]:
-    on = f"on {processes(one.found.world)}"
-    match one.word:
+def _verdict(replayed: Replayed) -> list[str]:
+    on = f"on {processes(replayed.found.world)}"
+    match replayed.word:
         case "reproduced":
-            if one.found.ends is None:
+            if replayed.found.ends is None:
                 return [f"reproduced {on}: the run does not end"]
-            return [f"reproduced bit for bit {on}: {one.compared} numbers"]
+            return [f"reproduced bit for bit {on}: {replayed.compared} numbers"]
         case "differs":
-            if one.found.ends is None:
+            if replayed.found.ends is None:
                 return [f"differs {on}: the run ends otherwise than was predicted", _BUG]
-            return [f"differs {on}: {len(one.wrong)} of {one.compared} numbers", _BUG]
+            return [f"differs {on}: {len(replayed.wrong)} of {replayed.compared} numbers", _BUG]
         case "crashed":
             return [f"crashed {on}: a process ended before the step did", _BUG]
         case "timed out":
@@ -123,35 +123,35 @@ def _verdict(one: Replayed) -> list[str]:
 # As data.
 
 
-def data(one: Replayed) -> dict[str, Any]:
+def data(replayed: Replayed) -> dict[str, Any]:
     """The replay on processes as JSON data."""
-    counterexample = one.found
+    counterexample = replayed.found
     return {
         "schema": SCHEMA,
         "subject": counterexample.subject,
         "backend": "gloo",
-        "verdict": one.word,
+        "verdict": replayed.word,
         "degrees": dict(counterexample.degrees),
         "processes": counterexample.world,
-        "numbers": one.compared,
-        "arithmetics": list(one.arithmetics),
-        "rounds": one.rounds,
-        "shown": _shown_data(one),
-        "ranks": [{"rank": o.rank, "ended": o.kind, "error": o.error} for o in one.outcomes],
+        "numbers": replayed.compared,
+        "arithmetics": list(replayed.arithmetics),
+        "rounds": replayed.rounds,
+        "shown": _shown_data(replayed),
+        "ranks": [{"rank": o.rank, "ended": o.kind, "error": o.error} for o in replayed.outcomes],
         "wrong": [
             {"rank": w.rank, "table": w.table, "element": w.element, "predicted": _text(w.predicted), "got": _text(w.got)}
-            for w in one.wrong
+            for w in replayed.wrong
         ],
-        "why": one.why,
+        "why": replayed.why,
     }
 
 
-def _shown_data(one: Replayed) -> dict[str, Any] | None:
-    counterexample = one.found
-    if counterexample.ends is None or one.word not in ("reproduced", "differs"):
+def _shown_data(replayed: Replayed) -> dict[str, Any] | None:
+    counterexample = replayed.found
+    if counterexample.ends is None or replayed.word not in ("reproduced", "differs"):
         return None
     table, element = _shown_number(counterexample)
-    values = [{"device": dict(at), "predicted": _text(predicted), "got": _text(got)} for at, predicted, got in _devices(one)]
+    values = [{"device": dict(at), "predicted": _text(predicted), "got": _text(got)} for at, predicted, got in _devices(replayed)]
     return {"table": table, "element": element, "expected": _text(counterexample.shown.expected), "devices": values}
 
 

@@ -34,15 +34,15 @@ def known(walk: Walk, target: Ref, scope: Scope) -> bool:
     return isinstance(held, Batched) and (held.loop is None or bool(scope.loops and held.loop == scope.loops[-1][0].var))
 
 
-def read(world: World, held: Value, ref: Ref, scope: Scope) -> Whole:
+def read(world: World, value: Value, ref: Ref, scope: Scope) -> Whole:
     """What is kept for the micro-batch that a reference names."""
     index = ref.index
-    if isinstance(held, Batched) and index is not None and ref.group is None:
+    if isinstance(value, Batched) and index is not None and ref.group is None:
         loop = scope.find(index.var) if index.var is not None else None
-        if loop is not None and loop[0].domain == "microbatches" and index.offset == 0 and held.loop in (None, loop[0].var):
-            return held.at(loop[1])
-        if index.var is None and index.offset in (0, -1) and held.loop is None:
-            return held.at(world.batch_at(index.offset))
+        if loop is not None and loop[0].domain == "microbatches" and index.offset == 0 and value.loop in (None, loop[0].var):
+            return value.at(loop[1])
+        if index.var is None and index.offset in (0, -1) and value.loop is None:
+            return value.at(world.batch_at(index.offset))
     raise NoMeaningError(f"`{ref.name}` is kept for each micro-batch, and read otherwise", ref.place)
 
 

@@ -204,35 +204,35 @@ class _Walk:
                 case If():
                     self._branch(one)
 
-    def _assign(self, one: Assign) -> None:
-        value = self._value(one.value)
-        for target in one.targets:
-            whole = target.index is None and target.group is None and not one.accumulate
-            join = _added if one.accumulate else _either
+    def _assign(self, stmt: Assign) -> None:
+        value = self._value(stmt.value)
+        for target in stmt.targets:
+            whole = target.index is None and target.group is None and not stmt.accumulate
+            join = _added if stmt.accumulate else _either
             self.env[target.name] = join(self.env[target.name], value) if not whole and target.name in self.env else value
 
-    def _loop(self, one: For) -> None:
+    def _loop(self, loop: For) -> None:
         for _ in range(4):
             before = dict(self.env)
-            self.body(one.body)
+            self.body(loop.body)
             self.env = {name: _either(before[name], bound) if name in before else bound for name, bound in self.env.items()}
             if {n: (b.above, b.below) for n, b in before.items()} == {n: (b.above, b.below) for n, b in self.env.items()}:
                 return
-        raise _NotCoveredError("a buffer grows from one iteration to the next", one.place)
+        raise _NotCoveredError("a buffer grows from one iteration to the next", loop.place)
 
-    def _branch(self, one: If) -> None:
-        bound, factors = one.bound, self.program.factors(one.axis)
-        last = isinstance(bound, Binary) and (bound.op, bound.right, bound.left) == ("-", Number(value=Fraction(1)), Ref(name=one.axis))
-        if len(factors) != 1 or not (isinstance(bound, Number) or (last and one.op in ("==", "<"))):
-            raise _NotCoveredError("a rank is compared with more than single ranks", one.place)
+    def _branch(self, branch: If) -> None:
+        bound, factors = branch.bound, self.program.factors(branch.axis)
+        last = isinstance(bound, Binary) and (bound.op, bound.right, bound.left) == ("-", Number(value=Fraction(1)), Ref(name=branch.axis))
+        if len(factors) != 1 or not (isinstance(bound, Number) or (last and branch.op in ("==", "<"))):
+            raise _NotCoveredError("a rank is compared with more than single ranks", branch.place)
         if isinstance(bound, Number):
-            self.ranks[factors[0]] |= {int(bound.value)} if one.op == "==" else set(range(int(bound.value) + 1))
+            self.ranks[factors[0]] |= {int(bound.value)} if branch.op == "==" else set(range(int(bound.value) + 1))
         else:
             self.ranks[factors[0]].add(-1)
         before = dict(self.env)
-        self.body(one.then)
+        self.body(branch.then)
         then, self.env = self.env, before
-        self.body(one.orelse)
+        self.body(branch.orelse)
         self.env = {n: _either(then[n], self.env[n]) if n in then and n in self.env else (then | self.env)[n] for n in {*then, *self.env}}
 
     # Expressions.

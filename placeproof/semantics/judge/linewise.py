@@ -140,20 +140,20 @@ class _Numbers:
         wrong = np.argwhere(known & np.broadcast_to(left != right, shape).any(axis=-1))
         return (self._device(wrong[0]), columns.elements[int(wrong[0][-1])]) if len(wrong) else int(known.sum())
 
-    def compare(self, place: Place, value: Tensor | Scalar, held: Any) -> int | tuple[dict[str, int], Element | None]:
+    def compare(self, place: Place, value: Tensor | Scalar, buffer: Any) -> int | tuple[dict[str, int], Element | None]:
         """How many numbers were compared, or a device, and an element, at which they differ."""
         self.place = place
         if isinstance(value, Scalar):
-            if value.of_tensors or not isinstance(held, np.ndarray):
+            if value.of_tensors or not isinstance(buffer, np.ndarray):
                 return 0
             there: Array = np.ones((*place.mesh.shape, 1), dtype=bool)
-            wrong, count = self._wrong(value.body, held[..., None], (there, there), None)
+            wrong, count = self._wrong(value.body, buffer[..., None], (there, there), None)
             return (self._device(wrong[0]), None) if len(wrong) else count
-        if not isinstance(held, Part) or held.data.shape[-1] != 1:
+        if not isinstance(buffer, Part) or buffer.data.shape[-1] != 1:
             return 0
         total = 0
         for group, piece in value.pieces.items():
-            part, self.group = held.only(None, group), group
+            part, self.group = buffer.only(None, group), group
             if not len(part.columns):
                 continue
             there = part.have if piece.body.number is not None else part.extent
@@ -225,17 +225,17 @@ class _Numbers:
             return self._unit(name, args[0])
         raise _NoNumberError(term.name)
 
-    def _unit(self, name: str, of: Array) -> Array:
+    def _unit(self, name: str, numbers: Array) -> Array:
         """The number of a unit among those of all stages: that of a block, or one of a stage by its place there."""
         each = self.layout.setup.units_per_stage
         if name == "units of":
-            return of * each * self.layout.stage_count // len(self.layout.blocks)
+            return numbers * each * self.layout.stage_count // len(self.layout.blocks)
         place = {"first part of": "0", "last part of": "-1"}.get(name) or name.removeprefix("part ").removesuffix(" of")
         if not place.removeprefix("-").isdecimal():
             raise _NoNumberError(name)
         if not -each <= int(place) < each:
-            return np.full_like(of, -1)  # a unit that there is not
-        return of * each + int(place) % each
+            return np.full_like(numbers, -1)  # a unit that there is not
+        return numbers * each + int(place) % each
 
     def _owner(self, of: str, term: Fn, args: list[Array]) -> Array:
         factor, _, rest = of.partition(".")

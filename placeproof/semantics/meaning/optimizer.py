@@ -67,10 +67,10 @@ def _tensors(world: World, columns: Columns) -> list[tuple[int, str]]:
     return [(e[0], world.layout.group_of(e)) for e in columns.elements]
 
 
-def _totals(f: Field, of: list[tuple[int, str]], terms: Array) -> tuple[tuple[tuple[int, str], ...], Array]:
+def _totals(f: Field, parts: list[tuple[int, str]], terms: Array) -> tuple[tuple[tuple[int, str], ...], Array]:
     """The tensors, and the sum over each."""
-    tensors = tuple(dict.fromkeys(of))
+    tensors = tuple(dict.fromkeys(parts))
     sums: Array = np.empty((*terms.shape[:-1], len(tensors)), dtype=terms.dtype)
     for n, tensor in enumerate(tensors):
-        sums[..., n] = f.total(terms[..., [t == tensor for t in of]], -1)
+        sums[..., n] = f.total(terms[..., [t == tensor for t in parts]], -1)
     return tensors, sums

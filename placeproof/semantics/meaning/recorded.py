@@ -187,17 +187,17 @@ def known(number: Any) -> Any:
     return None if isinstance(number, Nothing) else number
 
 
-def greater(one: Any, other: Any) -> Any:
+def greater(first: Any, other: Any) -> Any:
     """The greater of two numbers; nothing where either is."""
-    for number in (one, other):
+    for number in (first, other):
         if isinstance(number, Nothing):
             return number + 0
-    return other if one < other else one
+    return other if first < other else first
 
 
-def smaller(one: Any, other: Any) -> Any:
+def smaller(first: Any, other: Any) -> Any:
     """The smaller of two numbers; nothing where either is."""
-    return greater(one, other) if isinstance(greater(one, other), Nothing) else one if one < other else other
+    return greater(first, other) if isinstance(greater(first, other), Nothing) else first if first < other else other
 
 
 def unheld(number: Any) -> str:

@@ -99,9 +99,9 @@ def _needed(roots: list[Recorded]) -> Iterator[Recorded]:
                 stack += [(o, False) for o in reversed(one.made[1:]) if isinstance(o, Recorded) and id(o) not in seen]
 
 
-def _expression(one: Recorded, names: dict[int, str]) -> str:
-    assert one.made is not None
-    op, left, right = one.made
+def _expression(number: Recorded, names: dict[int, str]) -> str:
+    assert number.made is not None
+    op, left, right = number.made
     if op == "sqrt":
         of = names[id(left)] if isinstance(left, Recorded) else _literal(plain(left))
         return f"Fraction(isqrt({of}.numerator), isqrt({of}.denominator))"

@@ -174,9 +174,9 @@ def _short(poly: Poly) -> str:
     return poly.key if len(poly.key) <= 120 else poly.key[:120] + " ..."
 
 
-def _kept(mesh: Run, many: Returned, one: Returned, given: tuple[Order, ...]) -> Obligation:
+def _kept(mesh: Run, many: Returned, alone: Returned, given: tuple[Order, ...]) -> Obligation:
     """What is returned is what one device returns."""
-    claim = _equal(mesh, many.name, many.value, one.value, given)
+    claim = _equal(mesh, many.name, many.value, alone.value, given)
     return Obligation(name=claim.name, condition=GRADIENT if many.of is not None else CONSISTENCY, place=many.call.place, claim=claim)
 
 
@@ -187,7 +187,7 @@ def _lemma(mesh: Run, alone: Run, name: str, given: tuple[Order, ...]) -> Obliga
     return Obligation(name=claim.name, condition=CONSISTENCY, place=lemma.place, claim=claim)
 
 
-def _equal(mesh: Run, name: str, many: Value, one: Value, given: tuple[Order, ...]) -> Equation:
+def _equal(mesh: Run, name: str, many: Value, alone: Value, given: tuple[Order, ...]) -> Equation:
     """On every device, at every element that it holds."""
     where: list[Given] = []
     for dim in sorted(many.split):
@@ -197,7 +197,7 @@ def _equal(mesh: Run, name: str, many: Value, one: Value, given: tuple[Order, ..
     square = power(symbol("any number"), 2)  # what a logarithm is taken of is positive if it is the opposite of no square
     divisors = tuple(dict.fromkeys((*mesh.local.divisors, *(x + square for x in mesh.local.logs))))
     name = f"{name} on every device is what one device computes"
-    return Equation(name=name, left=many.body, right=one.body, given=(*given, *where), divisors=divisors)
+    return Equation(name=name, left=many.body, right=alone.body, given=(*given, *where), divisors=divisors)
 
 
 def _fitting(space: Space, place: Place | None, given: tuple[Order, ...]) -> Obligation:

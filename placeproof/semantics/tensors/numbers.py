@@ -60,9 +60,9 @@ class Tensors(Field):
         """Where two numbers are equal."""
         return np.asarray(x == y, dtype=bool)
 
-    def plain(self, one: Any) -> Any:
+    def plain(self, number: Any) -> Any:
         """One number, as what is drawn for it depends on it, or as it is shown."""
-        return one if isinstance(one, Nothing) else plain(one)
+        return number if isinstance(number, Nothing) else plain(number)
 
     def wide(self, mask: Array) -> Array:
         """A mask beside numbers."""
@@ -156,9 +156,9 @@ class Residues(Tensors):
         """Modulo p."""
         return np.asarray(x[..., 0] == y[..., 0])
 
-    def plain(self, one: Any) -> Any:
+    def plain(self, number: Any) -> Any:
         """Its residue modulo p."""
-        return Fraction(int(one[0]))
+        return Fraction(int(number[0]))
 
 
 @cache

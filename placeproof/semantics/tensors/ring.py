@@ -151,37 +151,39 @@ class Ring:
             values[one.name] = self._home(one, kept, added) if one.travels else self._grown(one, kept, added, carried, ended)
         return values
 
-    def _unknown(self, one: _Carried) -> Value:
-        at = [*self.run_.space.world.coordinates, *(dimension(d) for d in sorted(one.began.dims))]
-        return one.began.moved(app(f"{_CARRIED}last.{one.name}", *at))
+    def _unknown(self, buffer: _Carried) -> Value:
+        at = [*self.run_.space.world.coordinates, *(dimension(d) for d in sorted(buffer.began.dims))]
+        return buffer.began.moved(app(f"{_CARRIED}last.{buffer.name}", *at))
 
-    def _home(self, one: _Carried, kept: Poly | None, added: Poly) -> Value:
+    def _home(self, buffer: _Carried, kept: Poly | None, added: Poly) -> Value:
         """What travelled, one step before it is home again: everybody has added to it."""
         there = neighbour(self.here, self.by, other=True)
-        turns = self._turned(one.began, there)
+        turns = self._turned(buffer.began, there)
         if kept != ONE or self._depends(added):
-            return replace(self._unknown(one), turns=turns)
+            return replace(self._unknown(buffer), turns=turns)
         visitor = self.visitor.name
         summed = total([self.here], added) - substitute(added, {self.here.name: self.visitor})
-        whole = substitute(one.began.body, {self.here.name: self.visitor}) + summed
-        return one.began.moved(substitute(whole, {visitor: there}), turns=turns)
+        whole = substitute(buffer.began.body, {self.here.name: self.visitor}) + summed
+        return buffer.began.moved(substitute(whole, {visitor: there}), turns=turns)
 
-    def _grown(self, one: _Carried, kept: Poly | None, added: Poly, carried: list[_Carried], ended: Mapping[str, Value | Picks]) -> Value:
+    def _grown(
+        self, buffer: _Carried, kept: Poly | None, added: Poly, carried: list[_Carried], ended: Mapping[str, Value | Picks]
+    ) -> Value:
         """What grew: by itself, or as a multiple of the exponential of something else that is carried."""
         if kept is None:
-            return self._unknown(one)
+            return self._unknown(buffer)
         if kept == ONE and not self._depends(added):
-            return one.began.moved(one.began.body + self._rounds(added))
+            return buffer.began.moved(buffer.began.body + self._rounds(added))
         for other in carried:
             value = ended.get(other.name)
-            if other is one or other.travels or not isinstance(value, Value) or not other.began.dims <= one.began.dims:
+            if other is buffer or other.travels or not isinstance(value, Value) or not other.began.dims <= buffer.began.dims:
                 continue
             before, after = _exp(other.start), _exp(value.body)
             grows = product(added, after)
             if product(kept, after) == before and not self._depends(grows):
-                scaled = product(one.began.body, _exp(other.began.body)) + self._rounds(grows)
-                return one.began.moved(product(scaled, by_cases(inverse, _exp(self._unknown(other).body))))
-        return self._unknown(one)
+                scaled = product(buffer.began.body, _exp(other.began.body)) + self._rounds(grows)
+                return buffer.began.moved(product(scaled, by_cases(inverse, _exp(self._unknown(other).body))))
+        return self._unknown(buffer)
 
     def _depends(self, added: Poly) -> bool:
         """Whether a round's addition depends on anything but its visitor."""
