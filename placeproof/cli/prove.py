@@ -334,11 +334,11 @@ def _write_script_of_model(path: Path, judged: JudgedModel) -> None:
 
 def _write_script(path: Path, subject: str, judged: Judged) -> None:
     from placeproof.semantics import tensors
-    from placeproof.semantics.judge.search import Found
+    from placeproof.semantics.judge.search import RefutingRun
     from placeproof.semantics.meaning.script import script
 
     title, text = f"{subject} is refuted" + (f": {judged.about.condition}, {judged.about.name}" if judged.about is not None else ""), None
-    if isinstance(judged.found, Found):
+    if isinstance(judged.found, RefutingRun):
         text = script(judged.program, judged.found.setup, title)
     elif judged.found is not None:
         text = tensors.script(judged.program, judged.found, title)

@@ -24,7 +24,7 @@ NAMESPACES = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd",
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RecordedOperation:
     """What an operation exchanges: a kind, the argument that its bytes are read off, and whether that is one device's part of it."""
 
     kind: str
@@ -33,40 +33,40 @@ class Row:
 
 
 #: By name, whichever namespace. What is counted is what :class:`Exchange` says.
-TABLE: Mapping[str, Row] = {
-    "all_gather_into_tensor": Row("all_gather", "input", part=True),
-    "all_gather_into_tensor_coalesced": Row("all_gather", "inputs", part=True),
-    "all_gather_into_tensor_out": Row("all_gather", "input", part=True),
-    "all_reduce": Row("all_reduce", "input"),
-    "all_reduce_": Row("all_reduce", "input"),
-    "all_reduce_coalesced": Row("all_reduce", "inputs"),
-    "all_reduce_coalesced_": Row("all_reduce", "inputs"),
-    "all_to_all_single": Row("all_to_all", "input"),
-    "allgather_": Row("all_gather", "output_tensors"),
-    "allgather_coalesced_": Row("all_gather", "output_lists"),
-    "_allgather_base_": Row("all_gather", "output_tensor"),
-    "allgather_into_tensor_coalesced_": Row("all_gather", "outputs"),
-    "allreduce_": Row("all_reduce", "tensors"),
-    "allreduce_coalesced_": Row("all_reduce", "tensors"),
-    "alltoall_": Row("all_to_all", "input_tensors"),
-    "alltoall_base_": Row("all_to_all", "input"),
-    "broadcast": Row("broadcast", "input"),
-    "broadcast_": Row("broadcast", "input"),
-    "gather_": Row("gather", "input_tensors", part=True),
-    "irecv": Row("recv", "tensor"),
-    "isend": Row("send", "tensor"),
-    "recv_": Row("recv", "tensors"),
-    "recv_any_source_": Row("recv", "tensors"),
-    "reduce_": Row("reduce", "tensors"),
-    "reduce_scatter_": Row("reduce_scatter", "input_tensors"),
-    "_reduce_scatter_base_": Row("reduce_scatter", "input_tensor"),
-    "reduce_scatter_tensor": Row("reduce_scatter", "input"),
-    "reduce_scatter_tensor_coalesced": Row("reduce_scatter", "inputs"),
-    "reduce_scatter_tensor_coalesced_": Row("reduce_scatter", "inputs"),
-    "reduce_scatter_tensor_out": Row("reduce_scatter", "input"),
-    "scatter_": Row("scatter", "output_tensors", part=True),
-    "send": Row("send", "tensors"),
-    "shard_dim_alltoall": Row("all_to_all", "input"),
+TABLE: Mapping[str, RecordedOperation] = {
+    "all_gather_into_tensor": RecordedOperation("all_gather", "input", part=True),
+    "all_gather_into_tensor_coalesced": RecordedOperation("all_gather", "inputs", part=True),
+    "all_gather_into_tensor_out": RecordedOperation("all_gather", "input", part=True),
+    "all_reduce": RecordedOperation("all_reduce", "input"),
+    "all_reduce_": RecordedOperation("all_reduce", "input"),
+    "all_reduce_coalesced": RecordedOperation("all_reduce", "inputs"),
+    "all_reduce_coalesced_": RecordedOperation("all_reduce", "inputs"),
+    "all_to_all_single": RecordedOperation("all_to_all", "input"),
+    "allgather_": RecordedOperation("all_gather", "output_tensors"),
+    "allgather_coalesced_": RecordedOperation("all_gather", "output_lists"),
+    "_allgather_base_": RecordedOperation("all_gather", "output_tensor"),
+    "allgather_into_tensor_coalesced_": RecordedOperation("all_gather", "outputs"),
+    "allreduce_": RecordedOperation("all_reduce", "tensors"),
+    "allreduce_coalesced_": RecordedOperation("all_reduce", "tensors"),
+    "alltoall_": RecordedOperation("all_to_all", "input_tensors"),
+    "alltoall_base_": RecordedOperation("all_to_all", "input"),
+    "broadcast": RecordedOperation("broadcast", "input"),
+    "broadcast_": RecordedOperation("broadcast", "input"),
+    "gather_": RecordedOperation("gather", "input_tensors", part=True),
+    "irecv": RecordedOperation("recv", "tensor"),
+    "isend": RecordedOperation("send", "tensor"),
+    "recv_": RecordedOperation("recv", "tensors"),
+    "recv_any_source_": RecordedOperation("recv", "tensors"),
+    "reduce_": RecordedOperation("reduce", "tensors"),
+    "reduce_scatter_": RecordedOperation("reduce_scatter", "input_tensors"),
+    "_reduce_scatter_base_": RecordedOperation("reduce_scatter", "input_tensor"),
+    "reduce_scatter_tensor": RecordedOperation("reduce_scatter", "input"),
+    "reduce_scatter_tensor_coalesced": RecordedOperation("reduce_scatter", "inputs"),
+    "reduce_scatter_tensor_coalesced_": RecordedOperation("reduce_scatter", "inputs"),
+    "reduce_scatter_tensor_out": RecordedOperation("reduce_scatter", "input"),
+    "scatter_": RecordedOperation("scatter", "output_tensors", part=True),
+    "send": RecordedOperation("send", "tensors"),
+    "shard_dim_alltoall": RecordedOperation("all_to_all", "input"),
 }
 #: Operations that move no data between devices, or none of the program's.
 SILENT = frozenset(

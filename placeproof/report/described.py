@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from placeproof.clusters import Cluster
     from placeproof.models import Count, Model
     from placeproof.models.family import Family
-    from placeproof.schedules import Kind, Schedule, Timetable
+    from placeproof.schedules import PassKind, Schedule, Timetable
     from placeproof.schedules.order import Pass
     from placeproof.schedules.schedule import Form
 
@@ -131,7 +131,7 @@ def _timetable(schedule: Schedule) -> Iterator[str]:
     yield "  F: forward, B: gradient of the input, W: gradient of the weights, each with its micro-batch" + _legend(kinds, v)
 
 
-def _legend(kinds: set[Kind], v: int) -> str:
+def _legend(kinds: set[PassKind], v: int) -> str:
     whole = "; a full backward is B and W in one" if any(k.value == "BW" for k in kinds) else ""
     return whole + ("; small letters: the device's second run of layers" if v > 1 else "")
 

@@ -75,7 +75,7 @@ def witness(judged: Judged) -> str:
     """The run that refutes a program, in a line."""
     counterexample = judged.found
     assert counterexample is not None
-    if isinstance(counterexample, tensors.Found):
+    if isinstance(counterexample, tensors.RefutingBlockRun):
         sizes = facts({**counterexample.setup.degrees, **counterexample.setup.sizes})
         return f"{sizes}: {counterexample.words}"
     setup, what = counterexample.setup, counterexample.what

@@ -3,19 +3,19 @@
 from placeproof.schedules.catalogue import load, names
 from placeproof.schedules.closed import bubble, evaluate, form, forms, formula, formulas, messages, peak, step
 from placeproof.schedules.order import Pass, orders, slots
-from placeproof.schedules.schedule import Kind, Layout, Schedule
+from placeproof.schedules.schedule import PassKind, Schedule, StageLayout
 from placeproof.schedules.simulation import UNIT, Times, simulate
-from placeproof.schedules.timetable import Bubble, Kept, Run, Timetable, kept_at_most, kept_together
+from placeproof.schedules.timetable import Bubble, Kept, TimedSlot, Timetable, kept_at_most, kept_together
 
 __all__ = [
     "UNIT",
     "Bubble",
     "Kept",
-    "Kind",
-    "Layout",
     "Pass",
-    "Run",
+    "PassKind",
     "Schedule",
+    "StageLayout",
+    "TimedSlot",
     "Times",
     "Timetable",
     "bubble",

@@ -10,13 +10,13 @@ from typing import NamedTuple, NoReturn, TypeAlias
 
 from placeproof.core.diagnostics import Problems, refuse
 from placeproof.schedules.expression import Expression, Number
-from placeproof.schedules.schedule import Kind, Schedule, Token
+from placeproof.schedules.schedule import PassKind, Schedule, Token
 
 
 class Pass(NamedTuple):
     """One pass of one micro-batch through one stage."""
 
-    kind: Kind
+    kind: PassKind
     microbatch: int
     stage: int
 
@@ -94,16 +94,16 @@ class _Device:
                 yield from [chunk] * (min(start + turn, made_for) - start)
 
     def _next(self, token: Token, turns: dict[bool, Iterator[int]], made_for: int) -> Pass:
-        if token.kind is Kind.W:
+        if token.kind is PassKind.W:
             chunk, microbatch = self._oldest(token.chunk)
         else:
-            forward = token.kind is Kind.F
+            forward = token.kind is PassKind.F
             chunk = next(turns[forward], -1) if token.chunk is None else token.chunk
             if not 0 <= chunk < self.v or self.done[forward, chunk] >= made_for:
                 self._wrong(f"there is no further {token.kind.value} to run")
             microbatch = self.schedule.first(chunk, self.d, self.p, self.m) + self.done[forward, chunk]
             self.done[forward, chunk] += 1
-            if token.kind is Kind.B:
+            if token.kind is PassKind.B:
                 self.open.append((chunk, microbatch))
         return Pass(token.kind, microbatch, self.schedule.stage(chunk, self.d, self.p))
 

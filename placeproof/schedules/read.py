@@ -10,7 +10,20 @@ from typing import Any
 
 from placeproof.core.tables import FileKind, Reader, Table, records, shown
 from placeproof.schedules.expression import Expression, read
-from placeproof.schedules.schedule import COUNTS, QUANTITIES, SIZES, TIMES, Form, Kind, Layout, Need, Phase, Printed, Schedule, Token
+from placeproof.schedules.schedule import (
+    COUNTS,
+    QUANTITIES,
+    SIZES,
+    TIMES,
+    Form,
+    Need,
+    PassKind,
+    Phase,
+    Printed,
+    Schedule,
+    StageLayout,
+    Token,
+)
 
 _KIND = FileKind(noun="a schedule file", manual="see docs/reference/schedules.md")
 _TOKEN = re.compile(r"(F|BW|B|W)(\d*)")
@@ -32,7 +45,7 @@ def _schedule(table: Table) -> Schedule:
     fields = table.fields(
         name=Table.required,
         **dict.fromkeys(("title", "summary", "source"), Table.text),
-        layout=lambda table, key: Layout(table.choice(key, [*Layout]) or "loop"),
+        layout=lambda table, key: StageLayout(table.choice(key, [*StageLayout]) or "loop"),
         chunks=_chunks,
         order=lambda table, key: _order(table.table(key)),
         needs=records(Need, rule=partial(Table.parsed, read=_relation(_DEGREES), default="0 == 0", required=True)),
@@ -94,8 +107,8 @@ def _slot(row: Table, word: str) -> tuple[Token, ...]:
         if token is None:
             row.refuse(f"`{part}` is no pass", "run", help="write F, B, W or BW, and a chunk: `F0`; `F0&BW1` overlap")
             continue
-        tokens.append(Token(Kind(token[1]), int(token[2]) if token[2] else None))
-    if len(tokens) > 1 and [t.kind for t in tokens] != [Kind.F, Kind.BW]:
+        tokens.append(Token(PassKind(token[1]), int(token[2]) if token[2] else None))
+    if len(tokens) > 1 and [t.kind for t in tokens] != [PassKind.F, PassKind.BW]:
         row.refuse(f"`{word}` cannot overlap", "run", help="a forward and a full backward can: `F0&BW1`")
     return tuple(tokens)
 

@@ -28,7 +28,7 @@ QUANTITIES = {
 }
 
 
-class Kind(StrEnum):
+class PassKind(StrEnum):
     """What a pass computes. A full backward counts as B and as W."""
 
     F = "F"
@@ -37,7 +37,7 @@ class Kind(StrEnum):
     BW = "BW"
 
 
-class Layout(StrEnum):
+class StageLayout(StrEnum):
     """Which stages a device has.
 
     LOOP: chunk c of device d is stage c * p + d. VEE: two chunks, stages d and 2 * p - 1 - d, so that the first device has the last stage,
@@ -53,7 +53,7 @@ class Layout(StrEnum):
 class Token:
     """One pass in the pattern of a phase. ``chunk``: of which chunk, or None for the next one in the device's turns."""
 
-    kind: Kind
+    kind: PassKind
     chunk: int | None
 
 
@@ -116,7 +116,7 @@ class Schedule:
     title: str
     summary: str
     source: str
-    layout: Layout
+    layout: StageLayout
     chunks: int | None
     phases: tuple[Phase, ...]
     let: tuple[tuple[str, Expression], ...] = ()
@@ -129,12 +129,12 @@ class Schedule:
     @property
     def copies(self) -> int:
         """How often the model's parameters are held: each device holds ``copies / p`` of them."""
-        return 2 if self.layout is Layout.BOTH else 1
+        return 2 if self.layout is StageLayout.BOTH else 1
 
     @property
     def split(self) -> bool:
         """Whether some backward is run in two passes, B and W."""
-        return any(token.kind is Kind.W for token in self._tokens())
+        return any(token.kind is PassKind.W for token in self._tokens())
 
     @property
     def overlapped(self) -> bool:
@@ -179,23 +179,23 @@ class Schedule:
 
     def stage(self, chunk: int, d: int, p: int) -> int:
         """The stage that is a chunk of device d of p. Of BOTH, chunk 0 is that which a micro-batch reaches first."""
-        if self.layout is Layout.LOOP:
+        if self.layout is StageLayout.LOOP:
             return chunk * p + d
-        if self.layout is Layout.VEE:
+        if self.layout is StageLayout.VEE:
             return d if chunk == 0 else 2 * p - 1 - d
         near = min(d, p - 1 - d)
         return near if chunk == 0 else p - 1 - near
 
     def device(self, stage: int, microbatch: int, p: int, m: int) -> int:
         """The device that runs a micro-batch's passes of a stage. Of BOTH, the second half of the micro-batches takes the second copy."""
-        if self.layout is Layout.LOOP:
+        if self.layout is StageLayout.LOOP:
             return stage % p
-        if self.layout is Layout.VEE:
+        if self.layout is StageLayout.VEE:
             return min(stage, 2 * p - 1 - stage)
         return stage if microbatch < m // 2 else p - 1 - stage
 
     def first(self, chunk: int, d: int, p: int, m: int) -> int:
         """The first of the micro-batches that a chunk of a device takes: that of its copy's half."""
-        if self.layout is not Layout.BOTH or (d < p - 1 - d) == (chunk == 0):
+        if self.layout is not StageLayout.BOTH or (d < p - 1 - d) == (chunk == 0):
             return 0
         return m // 2

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from placeproof.core.diagnostics import Problems, refuse
 from placeproof.schedules.order import Pass, Slot, slots
-from placeproof.schedules.schedule import Kind, Schedule
+from placeproof.schedules.schedule import PassKind, Schedule
 from placeproof.schedules.timetable import Tick, Timetable
 
 Exact: TypeAlias = int | float | Fraction
@@ -78,7 +78,7 @@ def simulate(schedule: Schedule, *, p: int, m: int, v: int | None = None, times:
 class _Lasts(NamedTuple):
     """How long the slots of one stage last, in whole units: by the kind of a single pass, an overlapping pair, and a message."""
 
-    single: dict[Kind, int]
+    single: dict[PassKind, int]
     pair: int
     send: int
 
@@ -90,7 +90,7 @@ def _whole(times: Iterable[Times]) -> tuple[list[_Lasts], int]:
     durations = []
     for row in exact:
         f, b, w, send, pair = (int(part * unit) for part in row)
-        durations.append(_Lasts({Kind.F: f, Kind.B: b, Kind.W: w, Kind.BW: b + w}, pair, send))
+        durations.append(_Lasts({PassKind.F: f, PassKind.B: b, PassKind.W: w, PassKind.BW: b + w}, pair, send))
     return durations, unit
 
 
@@ -113,7 +113,7 @@ def _jobs(schedule: Schedule, p: int, m: int, v: int) -> tuple[tuple[_Job, ...],
             needs = [need for one in slot if (need := _need(one, depth)) is not None]
             sent = [(need, schedule.device(need.stage, need.microbatch, p, m) != d) for need in needs]
             numbered = tuple((_number(need, m, depth), need.stage if crosses else -1) for need, crosses in sent)
-            makes = tuple(_number(one, m, depth) for one in slot if one.kind is not Kind.W)
+            makes = tuple(_number(one, m, depth) for one in slot if one.kind is not PassKind.W)
             jobs.append(_Job(slot, numbered, makes))
         devices.append(tuple(jobs))
     return tuple(devices)
@@ -121,15 +121,15 @@ def _jobs(schedule: Schedule, p: int, m: int, v: int) -> tuple[tuple[_Job, ...],
 
 def _need(pass_: Pass, depth: int) -> Pass | None:
     """What a pass needs from another one; what its own device has run before is checked with the order."""
-    if pass_.kind is Kind.F:
-        return Pass(Kind.F, pass_.microbatch, pass_.stage - 1) if pass_.stage else None
-    if pass_.kind is Kind.W or pass_.stage == depth - 1:
+    if pass_.kind is PassKind.F:
+        return Pass(PassKind.F, pass_.microbatch, pass_.stage - 1) if pass_.stage else None
+    if pass_.kind is PassKind.W or pass_.stage == depth - 1:
         return None
-    return Pass(Kind.B, pass_.microbatch, pass_.stage + 1)
+    return Pass(PassKind.B, pass_.microbatch, pass_.stage + 1)
 
 
 def _number(pass_: Pass, m: int, depth: int) -> int:
-    return ((pass_.kind is not Kind.F) * m + pass_.microbatch) * depth + pass_.stage
+    return ((pass_.kind is not PassKind.F) * m + pass_.microbatch) * depth + pass_.stage
 
 
 def _run(schedule: Schedule, p: int, m: int, v: int, lasts: list[_Lasts]) -> tuple[tuple[Tick, ...], ...]:

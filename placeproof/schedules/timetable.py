@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from placeproof.schedules.expression import Number
 from placeproof.schedules.order import Order, Slot
-from placeproof.schedules.schedule import Kind, Schedule
+from placeproof.schedules.schedule import PassKind, Schedule
 
 
 class Tick(NamedTuple):
@@ -21,7 +21,7 @@ class Tick(NamedTuple):
     end: int
 
 
-class Run(NamedTuple):
+class TimedSlot(NamedTuple):
     """A slot with the time at which it began and ended, from the beginning of the step."""
 
     slot: Slot
@@ -55,9 +55,10 @@ class Timetable:
     ticks: tuple[tuple[Tick, ...], ...]
 
     @cached_property
-    def runs(self) -> tuple[tuple[Run, ...], ...]:
+    def runs(self) -> tuple[tuple[TimedSlot, ...], ...]:
         """What each device ran, in its order, with exact times."""
-        return tuple(tuple(Run(t.slot, Fraction(t.start, self.unit), Fraction(t.end, self.unit)) for t in device) for device in self.ticks)
+        unit = self.unit
+        return tuple(tuple(TimedSlot(t.slot, Fraction(t.start, unit), Fraction(t.end, unit)) for t in device) for device in self.ticks)
 
     @property
     def step(self) -> Fraction:
@@ -99,7 +100,7 @@ class Timetable:
         """How many activations and gradients a device sends to others in a step."""
         sent, depth = 0, self.schedule.depth(self.p, self.v)
         for one in (one for tick in self.ticks[d] for one in tick.slot):
-            to = {Kind.F: one.stage + 1, Kind.W: -1}.get(one.kind, one.stage - 1)
+            to = {PassKind.F: one.stage + 1, PassKind.W: -1}.get(one.kind, one.stage - 1)
             sent += 0 <= to < depth and self.schedule.device(to, one.microbatch, self.p, self.m) != d
         return sent
 
@@ -120,9 +121,9 @@ def kept_at_most(order: Order, M_B: Number = 1, M_W: Number = 1) -> Fraction:  #
 def kept_in_turn(order: Order, m_b: Number, m_w: Number) -> Iterator[Number]:
     """What a device keeps as each slot begins, and as it ends."""
     kept: Number = 0
-    change = {Kind.F: 0, Kind.B: m_w - m_b, Kind.W: -m_w, Kind.BW: -m_b}
+    change = {PassKind.F: 0, PassKind.B: m_w - m_b, PassKind.W: -m_w, PassKind.BW: -m_b}
     for slot in order:
-        kept += sum(one.kind is Kind.F for one in slot) * m_b
+        kept += sum(one.kind is PassKind.F for one in slot) * m_b
         yield kept
         kept += sum(change[one.kind] for one in slot)
         yield kept
@@ -142,11 +143,11 @@ def kept_together(order: Order) -> tuple[Kept, ...]:
     seen: dict[tuple[tuple[int, int], ...], None] = {}
     for slot in order:
         for one in slot:
-            kept[one.stage][0] += one.kind is Kind.F
+            kept[one.stage][0] += one.kind is PassKind.F
         seen.setdefault(tuple((b, w) for b, w in kept.values()))
         for one in slot:
-            kept[one.stage][0] -= one.kind in (Kind.B, Kind.BW)
-            kept[one.stage][1] += {Kind.B: 1, Kind.W: -1}.get(one.kind, 0)
+            kept[one.stage][0] -= one.kind in (PassKind.B, PassKind.BW)
+            kept[one.stage][1] += {PassKind.B: 1, PassKind.W: -1}.get(one.kind, 0)
         seen.setdefault(tuple((b, w) for b, w in kept.values()))
     most = [one for one in seen if not any(other != one and _covers(other, one) for other in seen)]
     return tuple(dict(zip(stages, one, strict=True)) for one in most)

@@ -16,7 +16,7 @@ from placeproof.prove import settle
 from placeproof.semantics.judge.verdict import judge_tensors
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.searched import Searched
-from placeproof.semantics.tensors import Found, encode_tensors, search
+from placeproof.semantics.tensors import RefutingBlockRun, encode_tensors, search
 
 #: How many random edits are tried.
 MANY = 1_000 if os.environ.get("PLACEPROOF_PROFILE") == "nightly" else 40
@@ -54,7 +54,7 @@ def test_taking_a_collective_away_refutes(name: str, what: str) -> None:
     mutant = dict(collectives_taken_away(block(name)))[what]
     judged = judge_tensors(mutant)
     assert judged.word == ("proved" if (name, what) in HARMLESS else "refuted")
-    assert isinstance(search(mutant), Found)
+    assert isinstance(search(mutant), RefutingBlockRun)
 
 
 def edited(name: str, old: str, new: str) -> Program:
@@ -126,7 +126,7 @@ def test_wrong_variants_are_refuted(name: str) -> None:
     program = edited(subject, old, new)
     judged = judge_tensors(program)
     assert judged.word == "refuted", judged.why
-    assert isinstance(search(program), Found)
+    assert isinstance(search(program), RefutingBlockRun)
 
 
 ONE = """\
@@ -210,7 +210,7 @@ def test_wrong_programs_are_refuted(name: str) -> None:
     program = resolve(read(ONE + NOT_PROVED[name] + "\n"))
     judged = judge_tensors(program)
     assert judged.word == "refuted", judged.why
-    assert isinstance(judged.found, Found)
+    assert isinstance(judged.found, RefutingBlockRun)
     assert max(judged.found.setup.degrees.values()) <= 3
 
 
@@ -304,7 +304,7 @@ def agree(mutant: Program) -> None:
     if not sensible(mutant):
         assert judged.word != "proved"
         return
-    differs = isinstance(judged.found if judged.word == "refuted" else search(mutant), Found)
+    differs = isinstance(judged.found if judged.word == "refuted" else search(mutant), RefutingBlockRun)
     assert not (judged.word == "proved" and differs), "false accept"
     assert not (judged.word == "unknown" and differs), "a run differs, and the judgement did not find it"
     count("edited blocks against brute force", judged.word)

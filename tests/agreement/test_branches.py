@@ -15,7 +15,7 @@ from placeproof import derive
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import For, If, Stmt, parse, read, statements
 from placeproof.programs.ranks import covers, rank_bound
-from placeproof.semantics.judge.search import Found, search
+from placeproof.semantics.judge.search import RefutingRun, search
 from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
@@ -74,7 +74,7 @@ OPPOSITE = [*itertools.product(FIRST, NOT_FIRST), *itertools.product(LAST, NOT_L
 def test_a_condition_and_its_opposite_cover_each_device_once(one: str, other: str) -> None:
     program = read(TWICE.format(one=one, other=other))
     assert judge(program).word == "proved"
-    assert not isinstance(search(program), Found)
+    assert not isinstance(search(program), RefutingRun)
 
 
 @pytest.mark.parametrize(("one", "other"), OPPOSITE)
@@ -84,7 +84,7 @@ def test_otherwise_is_the_opposite(one: str, other: str) -> None:
     for text in (with_else, with_else.replace(one, other)):
         program = read(text)
         assert judge(program).word == "proved"
-        assert not isinstance(search(program), Found)
+        assert not isinstance(search(program), RefutingRun)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from placeproof.semantics.layouts.operations import LAYOUTS, NO_LAYOUT, MisfitEr
 from placeproof.semantics.results import RESULTS, result_of
 from placeproof.semantics.tensors import NotComputedError, Setup
 from placeproof.semantics.tensors.arrays import Held
-from placeproof.semantics.tensors.execute import Run
+from placeproof.semantics.tensors.execute import SymbolicRun
 from placeproof.semantics.tensors.setup import FaultError
 from placeproof.semantics.tensors.simulate import machine
 from placeproof.semantics.tensors.values import Space, Value
@@ -77,7 +77,7 @@ def ours(program: Program) -> Layout | None:
 
 
 def terms(program: Program) -> Value | None:
-    run = Run(Space.of(program))
+    run = SymbolicRun(Space.of(program))
     try:
         run.all()
     except NoMeaningError:

@@ -23,7 +23,7 @@ from placeproof.semantics.judge.model import JudgedModel, judge_linked, repair_o
 from placeproof.semantics.linked import link, read_linked, render_linked
 from placeproof.semantics.linked.contract import against_contracts, stands_for
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.tensors import Difference, Found
+from placeproof.semantics.tensors import Difference, RefutingBlockRun
 from placeproof.semantics.tensors.simulate import machine
 from placeproof.strategies import parse_strategy
 
@@ -84,7 +84,7 @@ def test_a_block_that_is_not_the_models_is_refuted_with_numbers(what: str) -> No
     found = judged("zero1 * tp", edit)
     part = found.blocks[block]
     assert part.word == "refuted"
-    assert isinstance(part.found, Found)
+    assert isinstance(part.found, RefutingBlockRun)
     assert isinstance(part.found.what, Difference)
     difference = part.found.what
     assert difference.name == result
@@ -107,7 +107,7 @@ def test_a_counterexample_needs_no_more_devices_than_it_takes() -> None:
 
 def test_what_is_expected_is_what_the_models_block_gives() -> None:
     part = judged("zero1 * tp", OTHERWISE["another activation"][0]).blocks["swiglu"]
-    assert isinstance(part.found, Found)
+    assert isinstance(part.found, RefutingBlockRun)
     assert isinstance(part.found.what, Difference)
     own = next(b for s in load("llama3-8b").segments for b in s.blocks if b.name == "swiglu")
     output = machine(resolve(own.program), part.found.setup, alone=True).run()[0]
@@ -123,7 +123,7 @@ def test_dimensions_and_results_have_no_order() -> None:
     )
     assert judged("zero1 * tp", *edits).word == "proved"
     part = judged("zero1 * tp", *edits, ("silu", "gelu")).blocks["swiglu"]
-    assert isinstance(part.found, Found)
+    assert isinstance(part.found, RefutingBlockRun)
     assert part.found.words.startswith("`y` at")
 
 

@@ -16,7 +16,7 @@ from placeproof.programs import Program, read, render
 from placeproof.prove import Proved, settle
 from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.judge.verdict import judge_tensors
-from placeproof.semantics.tensors import Found, Setup, search
+from placeproof.semantics.tensors import RefutingBlockRun, Setup, search
 from placeproof.semantics.tensors.encode import encode_tensors
 from placeproof.semantics.tensors.simulate import ran
 
@@ -49,7 +49,7 @@ def differs(program: Program, most: int = 4) -> bool:
     whole = dict.fromkeys(dims - cut, 2 if len(dims - cut) < 3 else 1)
     every = itertools.product(range(1, most + 1), (0, 1))
     setups = (Setup(degrees={"cp": n}, sizes=whole | dict.fromkeys(cut, max(n, 2) + extra)) for n, extra in every)
-    return any(isinstance(ran(program, setup, slopes=True, runs=2), Found) for setup in setups)
+    return any(isinstance(ran(program, setup, slopes=True, runs=2), RefutingBlockRun) for setup in setups)
 
 
 RIGHT = {
@@ -86,7 +86,7 @@ def test_wrong_sums_are_refuted(name: str) -> None:
     program = summed(WRONG[name])
     assert differs(program)
     assert judge_tensors(program).word == "refuted"
-    assert isinstance(search(program), Found)
+    assert isinstance(search(program), RefutingBlockRun)
 
 
 def test_what_a_round_makes_anew_and_then_passes_on_is_no_visitor() -> None:

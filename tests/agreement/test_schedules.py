@@ -15,7 +15,7 @@ from published import Row, rows
 
 from placeproof import schedules
 from placeproof.framework_rules import orders as slot_orders
-from placeproof.schedules import Kind, Layout, Pass, Schedule, Times, Timetable, load, simulate
+from placeproof.schedules import Pass, PassKind, Schedule, StageLayout, Times, Timetable, load, simulate
 from placeproof.schedules.expression import read
 
 NAMES = schedules.names()
@@ -131,13 +131,13 @@ def naive(schedule: Schedule, p: int, m: int, v: int, each: list[Times]) -> dict
 
     def takes(one: Pass) -> Fraction:
         f, b, w, _, _ = each[one.stage].fractions()
-        return {Kind.F: f, Kind.B: b, Kind.W: w, Kind.BW: b + w}[one.kind]
+        return {PassKind.F: f, PassKind.B: b, PassKind.W: w, PassKind.BW: b + w}[one.kind]
 
     def feeds(one: Pass, other: Pass) -> bool:
-        if one.microbatch != other.microbatch or Kind.W in (one.kind, other.kind):
+        if one.microbatch != other.microbatch or PassKind.W in (one.kind, other.kind):
             return False
-        forward = other.kind is Kind.F
-        return (one.kind is Kind.F) == forward and one.stage == other.stage + (-1 if forward else 1)
+        forward = other.kind is PassKind.F
+        return (one.kind is PassKind.F) == forward and one.stage == other.stage + (-1 if forward else 1)
 
     before = [(a, b, Fraction(0)) for order in orders for a, b in pairwise(order)]
     before += [(a, b, Fraction(each[a.stage].send if home[a] != home[b] else 0)) for a in ends for b in ends if feeds(a, b)]
@@ -206,7 +206,7 @@ def test_each_pass_runs_once_in_its_place(name: str) -> None:
             assert {one.stage for one in order} == set(schedule.stages(p, v)[d])
             place = {(part, one.microbatch, one.stage): n for n, one in enumerate(order) for part in one.kind.value}
             assert all(place["F", i, s] < place["B", i, s] <= place["W", i, s] for _, i, s in place)
-            assert schedule.split == any(one.kind is Kind.W for one in order)
+            assert schedule.split == any(one.kind is PassKind.W for one in order)
 
 
 def test_what_a_schedule_is() -> None:
@@ -216,13 +216,13 @@ def test_what_a_schedule_is() -> None:
     assert load("interleaved").stages(2, 3) == ((0, 2, 4), (1, 3, 5))
     assert load("zb-v").stages(3) == ((0, 5), (1, 4), (2, 3))
     assert load("dualpipe").stages(4) == ((0, 3), (1, 2), (1, 2), (0, 3))
-    assert load("dualpipe").layout is Layout.BOTH
+    assert load("dualpipe").layout is StageLayout.BOTH
 
 
 def test_orders_equal_those_of_torch() -> None:
     reason = "torch is not installed: orders cannot be compared with its schedules"
     torch_schedules = pytest.importorskip("torch.distributed.pipelining.schedules", reason=reason)
-    kinds = {"FORWARD": Kind.F, "BACKWARD_INPUT": Kind.B, "BACKWARD_WEIGHT": Kind.W, "FULL_BACKWARD": Kind.BW}
+    kinds = {"FORWARD": PassKind.F, "BACKWARD_INPUT": PassKind.B, "BACKWARD_WEIGHT": PassKind.W, "FULL_BACKWARD": PassKind.BW}
 
     def read_action(action: Any) -> tuple[Pass, ...]:
         if action.sub_actions:

@@ -11,7 +11,7 @@ import pytest
 
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import Call, read, render
-from placeproof.semantics.judge.search import Found, search, setups
+from placeproof.semantics.judge.search import RefutingRun, search, setups
 from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 from placeproof.semantics.meaning import Setup
@@ -140,7 +140,7 @@ def test_an_operation_does_what_the_proof_says_of_it(name: str) -> None:
     assert isinstance(ran, Searched)
     assert ran.runs > 0
     assert judge(read(wrong)).word == "refuted"
-    assert isinstance(search(resolve(read(wrong))), Found)
+    assert isinstance(search(resolve(read(wrong))), RefutingRun)
 
 
 #: All-reduces of what a step has, by the kind of value.
@@ -170,7 +170,7 @@ def test_what_is_reduced_to_one_device_is_there_and_nowhere_else(name: str) -> N
         around = ("", "") if sent is None else ("broadcast(", sent)
         program = read(reduced.format(*around * (reduced.count("{}") // 2)))
         assert judge(program).word == ("proved" if right else "refuted"), sent
-        assert isinstance(search(resolve(program)), Searched if right else Found), sent
+        assert isinstance(search(resolve(program)), Searched if right else RefutingRun), sent
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_one_iteration_does_not_stand_for_all(name: str) -> None:
     program = read("mesh(dp)\n" + LOOPS[name].format(mean=MEAN) + UPDATE)
     judged = judge(program)
     assert judged.word == "refuted"
-    assert isinstance(judged.found, Found)
+    assert isinstance(judged.found, RefutingRun)
 
 
 PASS = """\

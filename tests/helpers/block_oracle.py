@@ -11,7 +11,7 @@ from placeproof.programs import Assign, Binary, Call, Do, Expr, For, Program, St
 from placeproof.programs.ir import Ref, calls, expressions, own_expressions, statements
 from placeproof.programs.ops import OPS
 from placeproof.semantics.encode.context import NoMeaningError
-from placeproof.semantics.tensors.execute import Run
+from placeproof.semantics.tensors.execute import SymbolicRun
 from placeproof.semantics.tensors.values import Space, Value
 
 
@@ -87,7 +87,7 @@ def edits(program: Program) -> list[tuple[str, Callable[[], Program]]]:
 
 def _shapes(program: Program) -> dict[str, frozenset[str]]:
     """The dimensions of every buffer of numbers."""
-    run = Run(Space.of(program, one_device=True))
+    run = SymbolicRun(Space.of(program, one_device=True))
     run.all()
     return {n: v.dims for n, v in run.env.items() if isinstance(v, Value)}
 
@@ -136,7 +136,7 @@ def sensible(program: Program) -> bool:
     """Whether the program is well formed and one device could run it: an edit that is nonsense says nothing about proofs."""
     try:
         check(program)
-        Run(Space.of(program, one_device=True)).all()
+        SymbolicRun(Space.of(program, one_device=True)).all()
     except (InputError, NoMeaningError):
         return False
     return True

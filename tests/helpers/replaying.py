@@ -47,7 +47,7 @@ def anything_of_tensors(program: Program, setup: tensors.Setup) -> Data:
         machine(program, setup).run()
     except FaultError as fault:
         why = str(fault)
-    return _file(setup.degrees, 1, of_block(program, tensors.Found(setup=setup, what=what)), why)
+    return _file(setup.degrees, 1, of_block(program, tensors.RefutingBlockRun(setup=setup, what=what)), why)
 
 
 def _file(degrees: dict[str, int], microbatches: int, run: Data, why: str | None) -> Data:

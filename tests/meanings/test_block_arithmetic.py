@@ -11,7 +11,7 @@ from placeproof.blocks import text
 from placeproof.programs import Call, read
 from placeproof.semantics.judge.verdict import judge_tensors
 from placeproof.semantics.searched import Searched
-from placeproof.semantics.tensors import Found, search
+from placeproof.semantics.tensors import RefutingBlockRun, search
 from placeproof.semantics.tensors.arrays import Arrays
 from placeproof.semantics.tensors.groups import Groups
 from placeproof.semantics.tensors.numbers import Fractions
@@ -57,7 +57,7 @@ def test_a_derivative_is_proved_and_a_wrong_one_refuted(name: str) -> None:
     assert isinstance(ran, Searched)
     assert ran.runs == 12
     assert judge_tensors(wrong).word == "refuted"
-    assert isinstance(search(wrong), Found)
+    assert isinstance(search(wrong), RefutingBlockRun)
 
 
 REFUSED = {

@@ -22,7 +22,7 @@ from placeproof.report.proof.data import judgement
 from placeproof.semantics.judge.verdict import judge_tensors
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.resolve import resolve
-from placeproof.semantics.tensors import Difference, Found, Setup, script, search, simulate
+from placeproof.semantics.tensors import Difference, RefutingBlockRun, Setup, script, search, simulate
 from placeproof.semantics.tensors.arrays import Arrays
 from placeproof.semantics.tensors.machine import Machine
 from placeproof.semantics.tensors.numbers import PAIR, Fractions, Residues
@@ -94,7 +94,7 @@ def test_exponentials_of_exponentials_are_computed_in_fractions() -> None:
     with pytest.raises(NotComputedError):
         simulate(program(text.format("")), setup)
     wrong = search(program(text.format(" * tp")))
-    assert isinstance(wrong, Found)
+    assert isinstance(wrong, RefutingBlockRun)
     assert wrong.setup.exact
 
 
@@ -105,9 +105,9 @@ def test_what_differs_in_residues_alone_is_never_called_refuted(monkeypatch: pyt
     found = program("returns(elementwise(exp, x))")
     setup = next(s for s in setups(found) if s.degrees == {"tp": 2})
     denied = ran(found, setup, slopes=True)
-    assert isinstance(denied, Found)
+    assert isinstance(denied, RefutingBlockRun)
     assert not denied.setup.exact
-    assert not isinstance(search(found, most=1), Found)
+    assert not isinstance(search(found, most=1), RefutingBlockRun)
 
 
 # What devices do not hold.
@@ -115,7 +115,7 @@ def test_what_differs_in_residues_alone_is_never_called_refuted(monkeypatch: pyt
 
 def test_what_only_the_root_has_is_nothing_elsewhere() -> None:
     wrong = judge_tensors(program("p = reduce(contract(contract(x, w, over=hidden), v, over=ffn), tp)\nreturns(p)"))
-    assert isinstance(wrong.found, Found)
+    assert isinstance(wrong.found, RefutingBlockRun)
     assert isinstance(wrong.found.what, Difference)
     assert (wrong.word, wrong.found.what.actual, wrong.found.what.device) == ("refuted", None, {"tp": 1})
     data = judgement("it", wrong)["counterexample"]
@@ -124,7 +124,7 @@ def test_what_only_the_root_has_is_nothing_elsewhere() -> None:
     assert script(wrong.program, wrong.found, "it") is None
     assert set(data["run"]["ends"][1]["returns"][0].values()) == {None}
     used = search(program("p = reduce(contract(contract(x, w, over=hidden), v, over=ffn), tp)\ny = p + x\nreturns(y)"))
-    assert isinstance(used, Found)
+    assert isinstance(used, RefutingBlockRun)
     assert isinstance(used.what, Difference)
     assert used.what.unheld == "line 7 (`y = p + x`) reads what is not held"
 
@@ -177,7 +177,7 @@ REFUTED = {
 @pytest.mark.parametrize("name", REFUTED)
 def test_a_script_computes_both_numbers(name: str, tmp_path: Path) -> None:
     judged = judge_tensors(REFUTED[name]())
-    assert isinstance(judged.found, Found)
+    assert isinstance(judged.found, RefutingBlockRun)
     assert isinstance(judged.found.what, Difference)
     text = script(judged.program, judged.found, name)
     assert text is not None

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from placeproof.programs import Program, read
-from placeproof.semantics.judge.search import Found
+from placeproof.semantics.judge.search import RefutingRun
 from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.meaning.run import run
 
@@ -55,7 +55,7 @@ def test_the_bug_is_refuted_for_its_reason(bug: str) -> None:
     assert judged.word == "refuted", judged.why
     broken = {s.obligation.condition for s in judged.settled if s.word != "proved"}
     assert conditions(BUGS[bug]) <= broken
-    assert isinstance(judged.found, Found)
+    assert isinstance(judged.found, RefutingRun)
     assert run(judged.program, judged.found.setup) == judged.found.what
 
 

@@ -9,7 +9,7 @@ from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import Resolved, read
 from placeproof.semantics.judge.cutoff import Covered, NotCovered, cutoff
-from placeproof.semantics.judge.search import Found
+from placeproof.semantics.judge.search import RefutingRun
 from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
 from placeproof.strategies import parse_strategy
@@ -49,7 +49,7 @@ def test_ranks_that_are_one_place_on_few_devices_are_looked_at_there() -> None:
         ends = f"if rank(dp) == {rank}:\n    H = copy(G)\nelse:\n    if rank(dp) == dp - 1:\n        H = scale(G, -1)\n"
         text = f"G = all_reduce(backward(parameters), dp, op=mean)\nH = scale(G, 0)\n{ends}G = G + all_reduce(H, dp)\n"
         found = cutoff(placed(f"mesh(dp)\n{text}parameters, optimizer = update(parameters, optimizer, G)\n"))
-        assert isinstance(found, Found)
+        assert isinstance(found, RefutingRun)
         assert found.setup.degrees == {"dp": least}
 
 
@@ -62,7 +62,7 @@ def test_a_factor_that_is_right_at_finitely_many_degrees_is_found_wrong_at_anoth
     wrong = " * ".join(f"(dp - {n})" for n in zeros) or "1"
     found = cutoff(scaled_by(f"(1 + {wrong}) / dp"))
     if len(zeros) <= 5:
-        assert isinstance(found, Found)
+        assert isinstance(found, RefutingRun)
     else:
         assert isinstance(found, NotCovered)
         assert "bits" in found.why
@@ -104,7 +104,7 @@ def test_reductions_that_are_divided_out_again_are_covered(power: int) -> None:
     found = cutoff(placed(text))
     assert isinstance(found, Covered)
     assert found.degree == {"dp": 2 * power}
-    assert isinstance(cutoff(placed(text.replace(f"** {power}", f"** {power + 1}"))), Found)
+    assert isinstance(cutoff(placed(text.replace(f"** {power}", f"** {power + 1}"))), RefutingRun)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_programs_of_people(name: str) -> None:
         pytest.skip("it is over tensors")
     found = cutoff(program, frozenset(program.without))
     assert not (PEOPLE[name]["truth"] == "wrong" and isinstance(found, Covered))
-    assert not (PEOPLE[name]["truth"] == "right" and isinstance(found, Found))
+    assert not (PEOPLE[name]["truth"] == "right" and isinstance(found, RefutingRun))
 
 
 def test_the_command_says_where_it_ran(capsys: pytest.CaptureFixture[str]) -> None:

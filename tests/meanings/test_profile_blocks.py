@@ -22,7 +22,7 @@ from placeproof.programs.ir import calls
 from placeproof.programs.ops import OPS
 from placeproof.semantics.judge.verdict import judge_tensors
 from placeproof.semantics.searched import Searched
-from placeproof.semantics.tensors import Found, NotComputedError, Setup, encode_tensors, search, simulate
+from placeproof.semantics.tensors import NotComputedError, RefutingBlockRun, Setup, encode_tensors, search, simulate
 
 FOLDER = files("placeproof") / "profiles" / "torch"
 PARTS = ("norm", "attention", "feed_forward", "embedding", "head")
@@ -76,7 +76,7 @@ TAKEN_AWAY = [(n, i, what) for n in NAMES for i, (what, _) in enumerate(collecti
 @pytest.mark.parametrize(("name", "number", "what"), TAKEN_AWAY)
 def test_taking_a_collective_away_refutes(name: str, number: int, what: str) -> None:
     mutant = collectives_taken_away(program(name))[number][1]
-    assert isinstance(search(mutant, most=2), Found)
+    assert isinstance(search(mutant, most=2), RefutingBlockRun)
     if not name.startswith("attention"):  # whose proofs take seconds: its wrong variants below have to do
         assert judge_tensors(mutant).word == "refuted"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from placeproof.programs import Program, read
-from placeproof.semantics.judge.search import Found, setups
+from placeproof.semantics.judge.search import RefutingRun, setups
 from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.run import run
@@ -84,7 +84,7 @@ def test_a_tied_group_that_lies_in_stages_is_summed_by_the_first_and_the_last_of
 
 def test_a_step_that_stops_is_refuted_and_the_line_is_named() -> None:
     judged = judge(program("wrong", "a_part_that_nothing_wrote"))
-    assert isinstance(judged.found, Found)
+    assert isinstance(judged.found, RefutingRun)
     assert isinstance(judged.found.what, Fault)
     assert judged.found.what.words == "line 5: `h` is read, but nothing has written it"
 

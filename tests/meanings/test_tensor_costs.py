@@ -21,7 +21,7 @@ from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.layouts.lines import lines
 from placeproof.semantics.tensors import NotComputedError, Setup
 from placeproof.semantics.tensors.arrays import Arrays, Held
-from placeproof.semantics.tensors.execute import Run
+from placeproof.semantics.tensors.execute import SymbolicRun
 from placeproof.semantics.tensors.groups import Groups
 from placeproof.semantics.tensors.machine import Machine
 from placeproof.semantics.tensors.simulate import machine
@@ -206,7 +206,7 @@ def rings(program: Program) -> bool:
 
 def same_shapes(program: Program) -> bool:
     """Whether the encoding has a meaning for the program; if it has one, every buffer's shape has to be ours."""
-    run = Run(Space.of(program))
+    run = SymbolicRun(Space.of(program))
     try:
         run.all()
     except NoMeaningError:

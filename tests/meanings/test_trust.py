@@ -10,7 +10,7 @@ from placeproof.programs import read, render
 from placeproof.semantics.judge import confirm
 from placeproof.semantics.judge.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, meshes
 from placeproof.semantics.judge.explain import explain
-from placeproof.semantics.judge.search import Found
+from placeproof.semantics.judge.search import RefutingRun
 from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
@@ -462,7 +462,7 @@ def test_nothing_is_said_of_what_is_right(name: str) -> None:
 def test_a_proof_that_a_run_denies_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = resolve(read(f"mesh(dp)\nG = all_reduce(backward(parameters), dp)\n{UPDATE}"))
     denied = confirm_by_runs(wrong)
-    assert isinstance(denied, Found)
+    assert isinstance(denied, RefutingRun)
     monkeypatch.setattr("placeproof.semantics.judge.verdict.confirm_by_runs", lambda *_: denied)
     with pytest.raises(DisagreementError, match="a run with N_dp = 2, m = 1 denies it"):
         judge(read(f"mesh(dp)\n{PLAIN}{UPDATE}"))

@@ -11,7 +11,7 @@ import pytest
 
 from placeproof import schedules
 from placeproof.core.diagnostics import InputError
-from placeproof.schedules import Kind, Pass, Times, load, simulate
+from placeproof.schedules import Pass, PassKind, Times, load, simulate
 from placeproof.schedules.expression import ExpressionError, read
 from placeproof.schedules.read import read_text
 
@@ -58,8 +58,8 @@ def test_a_schedule_of_ones_own(tmp_path: Path) -> None:
 
 def test_orders_are_passes() -> None:
     first, last = schedules.orders(load("1f1b"), 2, 2)
-    assert first == (Pass(Kind.F, 0, 0), Pass(Kind.F, 1, 0), Pass(Kind.BW, 0, 0), Pass(Kind.BW, 1, 0))
-    assert last == (Pass(Kind.F, 0, 1), Pass(Kind.BW, 0, 1), Pass(Kind.F, 1, 1), Pass(Kind.BW, 1, 1))
+    assert first == (Pass(PassKind.F, 0, 0), Pass(PassKind.F, 1, 0), Pass(PassKind.BW, 0, 0), Pass(PassKind.BW, 1, 0))
+    assert last == (Pass(PassKind.F, 0, 1), Pass(PassKind.BW, 0, 1), Pass(PassKind.F, 1, 1), Pass(PassKind.BW, 1, 1))
     assert str(first[2]) == "BW of micro-batch 0, stage 0"
 
 

@@ -23,7 +23,7 @@ from placeproof.programs import POSITIONS, Program
 from placeproof.programs.ops import COLLECTIVES
 from placeproof.semantics.layouts.lines import BlockValue
 
-__all__ = ["Layer", "Row", "Stored", "layer"]
+__all__ = ["Layer", "SizedTensor", "Stored", "layer"]
 
 #: What hands a value on as it is.
 _MOVES = frozenset({"all_gather", "all_to_all", "broadcast", "copy", "part", "shift"})
@@ -56,7 +56,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class SizedTensor:
     """One line of a breakdown: a tensor, its elements and its bytes on one device."""
 
     stored: Stored
@@ -192,7 +192,7 @@ class Layer:
         width: Amount,
         widths: Mapping[str, Amount] | None = None,
         load: Amount = 1,
-    ) -> tuple[Row, ...]:
+    ) -> tuple[SizedTensor, ...]:
         """Elements and bytes of tensors on one device.
 
         ``sizes`` of whole dimensions; ``degrees`` of axes that the program does not fix; ``width``: bytes of an element, and ``widths``:
@@ -201,7 +201,7 @@ class Layer:
         """
         every = self._degrees(degrees)
         counted = ((s, s.elements(sizes, every, load)) for s in stored)
-        return tuple(Row(stored=s, elements=n, bytes=n * s.width(width, widths or {})) for s, n in counted)
+        return tuple(SizedTensor(stored=s, elements=n, bytes=n * s.width(width, widths or {})) for s, n in counted)
 
     def kept_bytes(
         self,

@@ -15,7 +15,7 @@ from placeproof.core.strategy import EXPERT, Strategy
 from placeproof.cost.exact.options import BROADCAST, OPTIONS, Value, amounts, taken
 from placeproof.profiles.profile import Implementation
 from placeproof.programs import For, Program, statements
-from placeproof.schedules import Layout, load
+from placeproof.schedules import StageLayout, load
 from placeproof.semantics.lower import lower
 
 #: Blocks of which there are programs for exact bytes.
@@ -150,7 +150,7 @@ class Setting:
     def folds(self) -> bool:
         """Whether the second half of the stages runs back, so that a device has one from either end."""
         schedule = self.strategy.schedule.in_flight
-        return any(i.order == "fold" for i in self.implementations) or (schedule is not None and load(schedule).layout is Layout.VEE)
+        return any(i.order == "fold" for i in self.implementations) or (schedule is not None and load(schedule).layout is StageLayout.VEE)
 
     @cached_property
     def stages(self) -> int:
@@ -285,7 +285,7 @@ def _check_schedule(setting: Setting, problems: Problems) -> None:
     if schedule.unit not in (None, "unit"):
         message = f"exact bytes are those of units that are wrapped, not of `unit={schedule.unit}`"
         problems.add("PP104", message, help="leave `unit` out, and list in `--shapes` what is gathered at once as a unit")
-    if schedule.in_flight is not None and load(schedule.in_flight).layout is Layout.BOTH:
+    if schedule.in_flight is not None and load(schedule.in_flight).layout is StageLayout.BOTH:
         problems.add("PP101", f"exact bytes of `{schedule.in_flight}` are not known", help="for example `schedule=dualpipe-v`")
 
 

@@ -13,7 +13,7 @@ from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.parts import DeviceSegment
 from placeproof.cost.model.stages import Stage, stages
 from placeproof.programs import For
-from placeproof.schedules import Kept, Layout, Schedule, formulas, kept_together, load, slots
+from placeproof.schedules import Kept, Schedule, StageLayout, formulas, kept_together, load, slots
 from placeproof.semantics.linked import Linked
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class PipelineFlow:
         ``layers``: those of each stage of the model. Raises InputError as :func:`placeproof.cost.model.stages.stages`.
         """
         layout = self.schedule.layout
-        if self.depth is None or self.depth == 1 or (layout is Layout.LOOP and self.chunks == 1):
+        if self.depth is None or self.depth == 1 or (layout is StageLayout.LOOP and self.chunks == 1):
             return stages(parts, times, self.depth, layers)
         if isinstance(self.depth, int):
             by_depth = stages(parts, times, self.schedule.depth(self.depth, self.chunks), layers)
@@ -91,11 +91,11 @@ class PipelineFlow:
             few = self.depth * self._ordered * self.chunks <= MOST
             return tuple(stage if few else replace(stage, runs={}) for stage in together)
         three = stages(parts, times, self.depth, layers)
-        if layout is Layout.LOOP:
+        if layout is StageLayout.LOOP:
             return three
         first, between, last = three
         ends = replace(_together(0, {0: first, 1: last}, 2, end=False), name=first.name, runs={})
-        if layout is Layout.BOTH:
+        if layout is StageLayout.BOTH:
             return ends, replace(between, copies=2), replace(ends, name=last.name, index=None, end=True)
         repeated = {part.name for part, _ in between.held}
         members = tuple((p, n if p.name in repeated else times[p.name]) for p, n in ends.held)
@@ -169,7 +169,7 @@ class PipelineFlow:
         assert self.depth is not None
         if stage.last or stage.end:
             return self.depth - 1
-        return self.depth - 2 if self.schedule.layout is Layout.VEE else 1
+        return self.depth - 2 if self.schedule.layout is StageLayout.VEE else 1
 
     def hops(self, stage: Stage) -> tuple[Amount, Amount]:
         """How often a device hands a micro-batch on to another one, and its gradient back."""
@@ -178,7 +178,7 @@ class PipelineFlow:
         first, end = stage.index == 0, stage.last or stage.end
         if self.depth in (None, 1):
             return 0, 0
-        if self.schedule.layout is Layout.LOOP:
+        if self.schedule.layout is StageLayout.LOOP:
             return self.chunks - end, self.chunks - first
         each = sympy.Rational(self.chunks, self.copies)
         return (each / 2, each / 2) if first or end else (each, each)

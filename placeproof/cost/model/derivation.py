@@ -17,7 +17,7 @@ from placeproof.core.mesh import degree_symbol
 from placeproof.core.strategy import EXPERT, NORM, TIED, Strategy
 from placeproof.core.symbols import SYMBOLS, symbol
 from placeproof.cost.blocks.flops import Work
-from placeproof.cost.blocks.layer import Row
+from placeproof.cost.blocks.layer import SizedTensor
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.derive import evaluate
 from placeproof.cost.model.chunks import Moment, PipelineFlow
@@ -49,7 +49,7 @@ class KeptTensor:
     """
 
     part: str
-    row: Row
+    row: SizedTensor
     times: sympy.Expr
     host: bool = False
 

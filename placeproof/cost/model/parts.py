@@ -12,7 +12,7 @@ from functools import cached_property
 from placeproof.core.exchange import Exchange
 from placeproof.cost.blocks.chain import INPUT
 from placeproof.cost.blocks.flops import Work
-from placeproof.cost.blocks.layer import Layer, Row, Stored, layer
+from placeproof.cost.blocks.layer import Layer, SizedTensor, Stored, layer
 from placeproof.cost.blocks.tensors import Amount, BlockExchange, Splits, exchanges
 from placeproof.cost.model.recomputation import recomputed
 from placeproof.models import Block, Segment, shared_by_segments
@@ -87,7 +87,7 @@ class DeviceSegment:
         apart = {(w.number, w.name) for group, w in self.weights if group == ROUTER}
         return self.layer.operands(apart) if self.repeats else frozenset()
 
-    def bytes(self, stored: tuple[Stored, ...], at: Sizing) -> tuple[Row, ...]:
+    def bytes(self, stored: tuple[Stored, ...], at: Sizing) -> tuple[SizedTensor, ...]:
         """Each tensor with its elements and bytes."""
         rows = self.layer.rows(stored, at.sizes, at.degrees, at.width, at.widths, at.load)
         if not at.fp8:

@@ -15,7 +15,7 @@ from typing import Any
 
 from placeproof.core.diagnostics import Problems
 from placeproof.core.files import read_text
-from placeproof.importers.accelerate.run import Run
+from placeproof.importers.accelerate.run import AccelerateReader
 from placeproof.importers.deepspeed import reader as deepspeed
 from placeproof.importers.deepspeed.types import Types
 from placeproof.importers.document import Document, read_document
@@ -33,7 +33,7 @@ _FILLED: dict[tuple[str, ...], object] = {
 _Parts = dict[str, dict[str, object]]
 
 
-def parts(run: Run, sizes: Mapping[str, int]) -> _Parts:
+def parts(run: AccelerateReader, sizes: Mapping[str, int]) -> _Parts:
     """The strategies of what the file of Accelerate says itself."""
     kept = {n: d for n, d in sizes.items() if n not in (_PC + "dp_replicate_size", _PC + "dp_shard_size")}
     if sizes.get(_PC + "tp_size", 1) > 1:
@@ -49,7 +49,7 @@ def parts(run: Run, sizes: Mapping[str, int]) -> _Parts:
     return found
 
 
-def _stage(run: Run, dp: int | None) -> _Parts:
+def _stage(run: AccelerateReader, dp: int | None) -> _Parts:
     optimizer, params = _DS + "offload_optimizer_device", _DS + "offload_param_device"
     stage = int(run.get(_DS + "zero_stage"))
     state, weights = (str(run.get(n)).lower() != "none" for n in (optimizer, params))
@@ -70,18 +70,18 @@ def _stage(run: Run, dp: int | None) -> _Parts:
     return {} if dp == 1 and not (tokens > 1 and stage) else {name: {"dp": dp}}
 
 
-def types(run: Run, weights: str) -> Types:
+def types(run: AccelerateReader, weights: str) -> Types:
     """What DeepSpeed holds of weights of a type, where no file of its own says it."""
     host = str(run.get(_DS + "offload_optimizer_device")).lower() != "none"
     return Types(weights=weights, sums=weights, stage=int(run.get(_DS + "zero_stage")), host=host)
 
 
-def named_file(run: Run) -> bool:
+def named_file(run: AccelerateReader) -> bool:
     """Whether a file of DeepSpeed decides the strategy."""
     return run.kind == "DEEPSPEED" and run.said(_FILE)
 
 
-def follow(run: Run, source: str, problems: Problems) -> Imported | None:
+def follow(run: AccelerateReader, source: str, problems: Problems) -> Imported | None:
     """What the named file says; None with a problem where it cannot be read."""
     path = _found(str(run.get(_FILE)), source)
     if path is None:
@@ -101,7 +101,7 @@ def _found(named: str, source: str) -> Path | None:
     return next((path for path in candidates if isfile(path)), None)
 
 
-def _filled(run: Run, document: Document, problems: Problems) -> Document:
+def _filled(run: AccelerateReader, document: Document, problems: Problems) -> Document:
     """The document with what Accelerate puts into it."""
     if "zero_optimization" not in document.data:
         message = f"`{document.source}` has no `zero_optimization`, and Accelerate asks for one"

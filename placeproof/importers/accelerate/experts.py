@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from placeproof.importers.accelerate.run import Run
+from placeproof.importers.accelerate.run import AccelerateReader
 from placeproof.importers.imported import SHARING, Role, misplaced
 
 _TABLE = "megatron_lm_config.megatron_lm_"
 _DEVICES, _SPLIT = _TABLE + "expert_model_parallel_size", _TABLE + "expert_tensor_parallel_size"
 
 
-def experts(run: Run) -> tuple[int, bool]:
+def experts(run: AccelerateReader) -> tuple[int, bool]:
     """Devices that share experts, and whether each expert is whole while other matrices are split: whole is Accelerate's default."""
     if run.kind != "MEGATRON_LM":
         return 1, False
@@ -17,7 +17,7 @@ def experts(run: Run) -> tuple[int, bool]:
     return ep, ep > 1 and run.get(_SPLIT) == 1 and run.get(_TABLE + "tp_degree") > 1
 
 
-def check_experts(run: Run, devices: int | None) -> int | None:
+def check_experts(run: AccelerateReader, devices: int | None) -> int | None:
     """The degree of dp beside the experts, out of so many data-parallel ``devices``; None where they are open.
 
     Refuses what Megatron refuses, and what no strategy says.

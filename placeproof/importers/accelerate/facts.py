@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placeproof.importers.accelerate.run import MULTI, Run
+from placeproof.importers.accelerate.run import MULTI, AccelerateReader
 from placeproof.importers.asked import Known
 from placeproof.importers.meaning import meaning
 
@@ -12,7 +12,7 @@ _DS, _PC = "deepspeed_config.", "parallelism_config.parallelism_config_"
 _MG = "megatron_lm_config.megatron_lm_"
 
 
-def known(run: Run, sizes: Mapping[str, int]) -> Known:
+def known(run: AccelerateReader, sizes: Mapping[str, int]) -> Known:
     """The facts of a file. ``sizes``: those of `parallelism_config`, empty where there are none."""
     found = Known(run, meaning("accelerate"))
 
@@ -35,7 +35,7 @@ def known(run: Run, sizes: Mapping[str, int]) -> Known:
     return found
 
 
-def megatron_known(run: Run) -> Known:
+def megatron_known(run: AccelerateReader) -> Known:
     """The facts of the table of Megatron-LM, which speaks of experts by their devices alone."""
     found = Known(run, meaning("accelerate"))
     tp, experts, split = (_MG + name for name in ("tp_degree", "expert_model_parallel_size", "sequence_parallelism"))

@@ -9,7 +9,7 @@ from placeproof.core.diagnostics import Problems
 from placeproof.importers.accelerate import deepspeed as accelerate_deepspeed
 from placeproof.importers.accelerate.experts import check_experts, experts
 from placeproof.importers.accelerate.facts import known, megatron_known
-from placeproof.importers.accelerate.run import MULTI, SHARDING, Run, without_empty
+from placeproof.importers.accelerate.run import MULTI, SHARDING, AccelerateReader, without_empty
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.imported import Imported, Reading, Role, expression, over_axes
@@ -28,7 +28,7 @@ _Parts = dict[str, dict[str, object]]
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
     """Read a configuration of Accelerate. ``world`` is the number of processes where the file leaves it open."""
     document, empty = without_empty(document)
-    run = Run(document, problems)
+    run = AccelerateReader(document, problems)
     _count(run, world)
     sizes = _sizes(run)
     if accelerate_deepspeed.named_file(run):
@@ -57,7 +57,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     )
 
 
-def _followed(run: Run, facts: Known, empty: list[Reading], problems: Problems) -> Imported:
+def _followed(run: AccelerateReader, facts: Known, empty: list[Reading], problems: Problems) -> Imported:
     """What the file of DeepSpeed says that the configuration names, with the settings of both."""
     _check_others(run)
     facts.check()
@@ -70,7 +70,7 @@ def _followed(run: Run, facts: Known, empty: list[Reading], problems: Problems) 
     return replace(found, system="accelerate", source=source, readings=(*_readings(run, facts, empty), *inner))
 
 
-def _readings(run: Run, facts: Known, empty: list[Reading]) -> tuple[Reading, ...]:
+def _readings(run: AccelerateReader, facts: Known, empty: list[Reading]) -> tuple[Reading, ...]:
     """Every setting in the order of the file, with what was found out about it."""
 
     def order(reading: Reading) -> tuple[int, int]:
@@ -82,7 +82,7 @@ def _readings(run: Run, facts: Known, empty: list[Reading]) -> tuple[Reading, ..
     return (*sorted([*facts.readings(), *empty], key=order), *unsaid)
 
 
-def _count(run: Run, world: int | None) -> None:
+def _count(run: AccelerateReader, world: int | None) -> None:
     """The processes in all, and the machines that share them."""
     said = run.get("num_processes")
     if said is not None and (said == 0 or said < -1):
@@ -98,7 +98,7 @@ def _count(run: Run, world: int | None) -> None:
     run.world = said if said is not None else world
 
 
-def _single(run: Run, count: int | None, world: int | None) -> int:
+def _single(run: AccelerateReader, count: int | None, world: int | None) -> int:
     """Without distribution one process is started, whatever the number says."""
     if count is not None and count > 1:
         run.refuse("num_processes", f"{count} processes, and `distributed_type` is NO: one is started", "`distributed_type: MULTI_GPU`")
@@ -107,7 +107,7 @@ def _single(run: Run, count: int | None, world: int | None) -> int:
     return 1
 
 
-def _sizes(run: Run) -> dict[str, int]:
+def _sizes(run: AccelerateReader) -> dict[str, int]:
     """The sizes of `parallelism_config`, checked against each other and against the world; none said: an empty table."""
     names = [f"{n}_size" for n in ("dp_replicate", "dp_shard", "cp", "sp", "tp")]
     if not isinstance(run.document.data.get("parallelism_config"), dict):
@@ -132,7 +132,7 @@ def _sizes(run: Run) -> dict[str, int]:
     return sizes
 
 
-def _tokens(run: Run, sizes: dict[str, int]) -> tuple[int, str | None]:
+def _tokens(run: AccelerateReader, sizes: dict[str, int]) -> tuple[int, str | None]:
     """Over how many devices each sample is split, and how attention reaches the tokens of the others."""
     if run.kind == "MEGATRON_LM":
         return run.get(_MG + "context_parallel_size"), None
@@ -151,7 +151,7 @@ def _data(name: str, dp: int | None, tokens: int) -> _Parts:
     return {name: {"dp": dp}} if tokens > 1 and name != "ddp" else _axis(name, dp=dp)
 
 
-def _plain(run: Run, sizes: dict[str, int]) -> _Parts:
+def _plain(run: AccelerateReader, sizes: dict[str, int]) -> _Parts:
     """DistributedDataParallel over all processes, or tensor parallelism over all."""
     if sizes.get(_PC + "dp_shard_size", 1) > 1:
         run.note(_PC + "dp_shard_size", "shards nothing without FSDP 2: these devices hold copies")
@@ -159,12 +159,12 @@ def _plain(run: Run, sizes: dict[str, int]) -> _Parts:
     return {**_axis("ddp", dp=run.over(kept)), **_axis("tp", tp=sizes.get(_PC + "tp_size", 1))}
 
 
-def _tensor(run: Run, sizes: dict[str, int]) -> _Parts:
+def _tensor(run: AccelerateReader, sizes: dict[str, int]) -> _Parts:
     degree = run.get("tp_config.tp_size")
     return {**_axis("ddp", dp=run.over({"tp_config.tp_size": degree})), **_axis("tp", tp=degree)}
 
 
-def _fsdp(run: Run, sizes: dict[str, int]) -> _Parts:
+def _fsdp(run: AccelerateReader, sizes: dict[str, int]) -> _Parts:
     version = int(run.get(_FSDP + "version"))
     strategy = _strategy_one(run) if version == 1 else _strategy_two(run)
     options: dict[str, object] = {}
@@ -191,7 +191,7 @@ def _fsdp(run: Run, sizes: dict[str, int]) -> _Parts:
     return {**parts, **_axis("tp", tp=sizes.get(_PC + "tp_size", 1)), **_checkpoint(run)}
 
 
-def _groups(run: Run, sizes: dict[str, int], strategy: str) -> tuple[int, int | None]:
+def _groups(run: AccelerateReader, sizes: dict[str, int], strategy: str) -> tuple[int, int | None]:
     """Copies, and the devices that one copy is sharded over."""
     if sizes and int(run.get(_FSDP + "version")) == 2:
         return sizes[_PC + "dp_replicate_size"], sizes[_PC + "dp_shard_size"]
@@ -201,7 +201,7 @@ def _groups(run: Run, sizes: dict[str, int], strategy: str) -> tuple[int, int | 
     return 1, run.world
 
 
-def _strategy_one(run: Run) -> str:
+def _strategy_one(run: AccelerateReader) -> str:
     """FSDP 1: `fsdp_sharding_strategy`, by name or number."""
     name, other = _FSDP + "sharding_strategy", _FSDP + "reshard_after_forward"
     said = str(run.get(name) if run.said(name) else SHARDING[0]).upper()
@@ -216,7 +216,7 @@ def _strategy_one(run: Run) -> str:
     return said
 
 
-def _strategy_two(run: Run) -> str:
+def _strategy_two(run: AccelerateReader) -> str:
     """FSDP 2: `fsdp_reshard_after_forward`, true or false."""
     name = _FSDP + "reshard_after_forward"
     said = run.get(name) if run.said(name) else True
@@ -225,7 +225,7 @@ def _strategy_two(run: Run) -> str:
     return "SHARD_GRAD_OP" if said is False else "FULL_SHARD"
 
 
-def _prefetches(run: Run, version: int) -> bool:
+def _prefetches(run: AccelerateReader, version: int) -> bool:
     """Whether two units are alive at once: the next one is gathered while this one computes."""
     if version == 2:
         return True
@@ -233,13 +233,13 @@ def _prefetches(run: Run, version: int) -> bool:
     return str(backward).upper() in ("BACKWARD_PRE", "1") or run.get(_FSDP + "forward_prefetch") is True
 
 
-def _checkpoint(run: Run) -> _Parts:
+def _checkpoint(run: AccelerateReader) -> _Parts:
     if not run.get(_FSDP + "activation_checkpointing"):
         return {}
     return {"checkpoint": {"checkpoints": "host"} if run.get(_FSDP + "activation_checkpointing_offload") else {}}
 
 
-def _megatron(run: Run, sizes: dict[str, int]) -> _Parts:
+def _megatron(run: AccelerateReader, sizes: dict[str, int]) -> _Parts:
     degrees = {_MG + n: run.get(_MG + n) for n in ("tp_degree", "pp_degree", "context_parallel_size")}
     tp, pp, cp = degrees.values()
     data, dp = "zero1" if run.get(_MG + "use_distributed_optimizer") else "ddp", check_experts(run, run.over(degrees))
@@ -256,7 +256,7 @@ def _megatron(run: Run, sizes: dict[str, int]) -> _Parts:
     return {**parts, **_recompute(run)}
 
 
-def _recompute(run: Run) -> _Parts:
+def _recompute(run: AccelerateReader) -> _Parts:
     """Megatron's full recomputation, layer by layer: our checkpoint. Other forms are not."""
     whole, method, layers = (_MG + "recompute_" + n for n in ("granularity", "method", "num_layers"))
     if not any(run.said(name) for name in (whole, method, layers)):
@@ -270,13 +270,13 @@ def _recompute(run: Run) -> _Parts:
     return {"checkpoint": {}}
 
 
-def _check_others(run: Run) -> None:
+def _check_others(run: AccelerateReader) -> None:
     ids = run.get("gpu_ids")
     if ids is not None and run.kind in MULTI and run.machines <= 1 and str(ids) not in ("all", "auto") and "," not in str(ids):
         run.refuse("gpu_ids", f"one device is named, and {run.kind} needs two", "`gpu_ids: all`, or several with commas")
 
 
-def _precision(run: Run) -> str | None:
+def _precision(run: AccelerateReader) -> str | None:
     """The named precision, where what the system holds is one; the notes say what it holds."""
     said = str(run.get("mixed_precision") or ("fp16" if run.get("fp16") else "")).lower()
     name = "mixed_precision" if run.said("mixed_precision") else "fp16"
@@ -289,7 +289,7 @@ def _precision(run: Run) -> str | None:
     return found
 
 
-def _widths(run: Run, word: str) -> tuple[str | None, str]:
+def _widths(run: AccelerateReader, word: str) -> tuple[str | None, str]:
     if word == "fp8":
         return None, "multiplies in 8 bits"
     if run.kind == "MEGATRON_LM":

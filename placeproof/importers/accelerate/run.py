@@ -38,7 +38,7 @@ def without_empty(document: Document) -> tuple[Document, list[Reading]]:
     return replace(document, data=dict(keep(document.data, ""))), empty
 
 
-class Run(Reader):
+class AccelerateReader(Reader):
     """What is known while a file is read. ``kind``: its `distributed_type`; ``world``: devices, None where open."""
 
     def __init__(self, document: Document, problems: Problems) -> None:

@@ -13,7 +13,7 @@ Axes = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ChainStep:
     """A collective, or a scaling by ``factor``. The lines of the script do not take part in equality."""
 
     kind: str
@@ -36,8 +36,8 @@ class Chain:
     """``inner``: steps of each of ``turns`` passes' gradient, or, if ``rolling``, of the sum after each pass; ``outer``: of the sum; then
     clipping."""
 
-    inner: tuple[Step, ...]
-    outer: tuple[Step, ...]
+    inner: tuple[ChainStep, ...]
+    outer: tuple[ChainStep, ...]
     turns: int
     rolling: bool = False
     clip: Clip | None = None
@@ -85,7 +85,7 @@ _WORDS = {
 }
 
 
-def _rolling(nodes: Nodes, node: Node, outer: tuple[Step, ...], axes: Callable[[str], Axes]) -> Chain:
+def _rolling(nodes: Nodes, node: Node, outer: tuple[ChainStep, ...], axes: Callable[[str], Axes]) -> Chain:
     """What was reduced already is reduced again with the next micro-batch's."""
     turns, inner = 1, None
     while node.kind == "add":
@@ -110,9 +110,9 @@ def flattened(chain: Chain, sizes: Mapping[str, int]) -> Chain:
     return replace(chain, rolling=False) if chain.rolling and known and mean == 1 else chain
 
 
-def _linear(nodes: Nodes, node: Node, axes: Callable[[str], Axes]) -> tuple[tuple[Step, ...], Node]:
+def _linear(nodes: Nodes, node: Node, axes: Callable[[str], Axes]) -> tuple[tuple[ChainStep, ...], Node]:
     """The steps down to what is not linear any more, in the order in which they were done; scalings are taken together at the end."""
-    steps: list[Step] = []
+    steps: list[ChainStep] = []
     factor, lines = Fraction(1), []
     while node.kind == "scale" or node.kind in COLLECTIVES:
         if node.kind == "scale":
@@ -122,11 +122,11 @@ def _linear(nodes: Nodes, node: Node, axes: Callable[[str], Axes]) -> tuple[tupl
             raise UnreadableError(f"`{node.kind}` of gradients{f' with {node.op}' if node.op else ''}", node.line)
         else:
             spans = tuple(a for k in node.axes for a in axes(k))
-            steps.append(Step(node.kind, spans, node.op, lines=(node.line,)))
+            steps.append(ChainStep(node.kind, spans, node.op, lines=(node.line,)))
         node = nodes[node.of[0]]
     steps.reverse()
     if factor != 1:
-        steps.append(Step("scale", factor=factor, lines=tuple(n for n in lines if n)))
+        steps.append(ChainStep("scale", factor=factor, lines=tuple(n for n in lines if n)))
     return tuple(steps), node
 
 

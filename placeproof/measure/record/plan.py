@@ -23,7 +23,7 @@ class Final:
 
 
 @dataclass(slots=True, kw_only=True)
-class Part:
+class ParameterSet:
     """Parameters that are treated alike. ``split``: axes that split them while they are computed with. ``lines``: of the passes."""
 
     name: str
@@ -47,14 +47,14 @@ class Gathers:
 
 
 @dataclass(slots=True, kw_only=True)
-class Plan:
+class StepPlan:
     """The step. ``splits``: what each axis splits. ``unequal``: ranks begin with different parameters, ``sent``: and get those of a
     rank before the step, at this line. ``uneven``: they have different numbers of samples; ``same``: axes on which all have the same
     samples. ``total``: elements and samples of all ranks together."""
 
     grid: Grid
     splits: dict[str, str]
-    parts: list[Part]
+    parts: list[ParameterSet]
     gathers: Gathers
     turn: Turn
     turns: int
@@ -68,7 +68,7 @@ class Plan:
     notes: list[str] = field(default_factory=list)
 
 
-def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[str, str]) -> Plan:
+def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[str, str]) -> StepPlan:
     """The step that ranks were seen to do; rank 0 is followed, the others are compared with it. ``given``: what axes split, by name.
 
     Raises InputError for whatever cannot be said.
@@ -87,7 +87,9 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
         return read_plan(recordings, Grid({"tp": one.world}, made=True), given)
     parts = _parts(recordings, grid, split)
     uneven = len({(t.count, t.rows) for r in recordings.values() for t in r.turns}) > 1
-    plan = Plan(grid=grid, splits=splits, parts=parts, gathers=_gathers(one, grid), turn=one.turns[0], turns=len(one.turns), uneven=uneven)
+    plan = StepPlan(
+        grid=grid, splits=splits, parts=parts, gathers=_gathers(one, grid), turn=one.turns[0], turns=len(one.turns), uneven=uneven
+    )
     plan.statistics = one.statistics[0] if one.statistics else 0
     hidden = tuple(a for a, what in splits.items() if what == "hidden")
     plan.layers = read_layers(one, grid, hidden, split) if hidden else None
@@ -110,7 +112,7 @@ def _copies(recordings: Mapping[int, Recording], split: Mapping[int, Axes]) -> N
     refuse_lines(one.script, one.source, [(text.format(name), 0) for name in lost[:8]])
 
 
-def _complete(plan: Plan, recording: Recording) -> None:
+def _complete(plan: StepPlan, recording: Recording) -> None:
     """Micro-batches of all chains are those that were seen."""
     wrong = [p for p in plan.parts if p.chain.turns != plan.turns]
     if wrong:
@@ -146,10 +148,10 @@ def _splits(grid: Grid, split: Mapping[int, Axes], given: Mapping[str, str]) -> 
     return splits
 
 
-def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, Axes]) -> list[Part]:
+def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, Axes]) -> list[ParameterSet]:
     """Parameters by what is done to them, the largest part first."""
     one = recordings[0]
-    parts: dict[tuple[object, ...], Part] = {}
+    parts: dict[tuple[object, ...], ParameterSet] = {}
     unread = []
     for index, terms in sorted(one.updates.items()):
         try:
@@ -172,7 +174,7 @@ def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, 
             part.states |= {index}
             part.final = final if final.root == "owner" else part.final
         else:
-            parts[key] = Part(name="", states=frozenset((index,)), chain=chain, split=split.get(index, ()), final=final)
+            parts[key] = ParameterSet(name="", states=frozenset((index,)), chain=chain, split=split.get(index, ()), final=final)
     refuse_lines(one.script, one.source, list(dict.fromkeys(unread))[:8])
     _all_updated(recordings)
     return sorted(parts.values(), key=lambda p: (-len(p.split), -len(p.states), min(p.states)))
@@ -265,7 +267,7 @@ def _same_axes(recording: Recording, grid: Grid, events: list[Seen]) -> Axes:
     return axes.pop() if axes else ()
 
 
-def _beginning(plan: Plan, recordings: Mapping[int, Recording], split: Mapping[int, Axes]) -> None:
+def _beginning(plan: StepPlan, recordings: Mapping[int, Recording], split: Mapping[int, Axes]) -> None:
     """Whether ranks begin with the same parameters, and what is done about it."""
     one = recordings[0]
     trained = [i for p in plan.parts for i in p.states]
@@ -281,7 +283,7 @@ def _beginning(plan: Plan, recordings: Mapping[int, Recording], split: Mapping[i
         refuse_lines(one.script, one.source, [("some parameters that differ between ranks are sent to all, and others are not", 0)])
 
 
-def _samples(plan: Plan, recordings: Mapping[int, Recording]) -> None:
+def _samples(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
     """Which axes see the same samples, and how many all see together."""
     one, same = recordings[0], []
     apart = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from placeproof.measure.record.plan import Part
+    from placeproof.measure.record.plan import ParameterSet
     from placeproof.measure.record.write import _Writer
 
 
@@ -103,7 +103,7 @@ def _group(weights: str, group: str) -> str:
     return f"{name}{group}{bracket}{rest}"
 
 
-def _weight(out: _Writer, part: Part, index: str, expr: str) -> None:
+def _weight(out: _Writer, part: ParameterSet, index: str, expr: str) -> None:
     """The gradient of a part, with what is done to each micro-batch's."""
     group = f".{part.name}" if part.name else ""
     sign = "=" if out.plan.turns == 1 else "+="

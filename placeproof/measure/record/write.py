@@ -5,19 +5,19 @@ from __future__ import annotations
 from fractions import Fraction
 
 from placeproof.core.mesh import USUAL_SPLITS
-from placeproof.measure.record.chain import Chain, Clip, Step, refuse_lines
+from placeproof.measure.record.chain import Chain, ChainStep, Clip, refuse_lines
 from placeproof.measure.record.factor import recognise, written
-from placeproof.measure.record.plan import Part, Plan
+from placeproof.measure.record.plan import ParameterSet, StepPlan
 from placeproof.measure.record.recording import Recording
 
 
-def write(plan: Plan, recording: Recording) -> str:
+def write(plan: StepPlan, recording: Recording) -> str:
     """The program as text."""
     return _Writer(plan, recording).text()
 
 
 class _Writer:
-    def __init__(self, plan: Plan, recording: Recording) -> None:
+    def __init__(self, plan: StepPlan, recording: Recording) -> None:
         self.plan, self.one = plan, recording
         self.lines: list[str] = []
         self.depth = 0
@@ -63,7 +63,7 @@ class _Writer:
         known = self.quantities()
         return recognise(value, known, tuple(p for p in prefer if p in known)) or written(value)
 
-    def applied(self, steps: tuple[Step, ...], expr: str, chain: Chain) -> str:
+    def applied(self, steps: tuple[ChainStep, ...], expr: str, chain: Chain) -> str:
         """The steps of a chain around an expression."""
         for step in steps:
             if step.kind == "scale":
@@ -155,7 +155,7 @@ class _Writer:
         if self.plan.layers and self.plan.layers.sequence:
             self.add(f'place(activations, {self.plan.layers.axis}="S")')
 
-    def _mode(self, state: str, part: Part, axis: str) -> str:
+    def _mode(self, state: str, part: ParameterSet, axis: str) -> str:
         mixed = self.plan.unequal and not self.plan.sent
         if axis in part.split:
             return "S"
@@ -233,7 +233,7 @@ class _Writer:
         for part in parts:
             self._produced(part, f"{self.g}.{part.name} {sign} ", f"passed.{part.name}")
 
-    def _produced(self, part: Part, head: str, expr: str) -> None:
+    def _produced(self, part: ParameterSet, head: str, expr: str) -> None:
         """A micro-batch's gradient, with what is done to it."""
         chain = part.chain
         self.note(*(n for s in chain.inner for n in s.lines if not chain.rolling))
@@ -288,7 +288,7 @@ class _Writer:
     def _line(self, kind: str) -> int:
         return next((e.line for e in self.one.events if e.kind == kind and e.phase in ("update", "after")), 0)
 
-    def _clip(self, clips: list[tuple[Part, Clip]]) -> None:
+    def _clip(self, clips: list[tuple[ParameterSet, Clip]]) -> None:
         """The norm of all gradients, and the factor by which those are scaled that were clipped."""
         over = dict(clips[0][1].over)
         terms = []

@@ -52,7 +52,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ObservedStep:
     """What was seen of the last step, and, in ``setup``, before the first one: as in :class:`placeproof.measure.measured.Measured`."""
 
     exchanges: tuple[Exchange, ...]
@@ -65,7 +65,7 @@ class Step:
 _Pass: TypeAlias = Callable[[], None]
 
 
-def train(setting: Setting) -> Step:
+def train(setting: Setting) -> ObservedStep:
     """All steps of this rank in the default process group, which has as many ranks as the mesh has devices."""
     job = Job(mesh=_mesh(setting), axes=tuple(setting.mesh), backend=setting.backend, options=setting.options, buffers=_buffers(setting))
     recorder = Recorder(axes_of_groups(job.mesh, job.axes))
@@ -86,7 +86,7 @@ def train(setting: Setting) -> Step:
             update.zero_grad(set_to_none=True)
         sizes = _record(list(modules.values()), update, run, recorder)
     dtypes = tuple(recorder.dtypes)
-    return Step(exchanges=recorder.take(), dtypes=dtypes, setup=setup, memory=sizes)
+    return ObservedStep(exchanges=recorder.take(), dtypes=dtypes, setup=setup, memory=sizes)
 
 
 def _buffers(setting: Setting) -> tuple[tuple[str, int], ...]:

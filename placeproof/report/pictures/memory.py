@@ -10,7 +10,7 @@ from placeproof.core.diagnostics import Problems
 from placeproof.core.symbols import info
 from placeproof.cost.model import ModelDerivation, StageCost
 from placeproof.report.pictures.svg import CHARACTER, MARGIN, axis, legend, picture, rect, round_step, round_up, upright, written
-from placeproof.schedules import Kind, Run, Timetable
+from placeproof.schedules import PassKind, TimedSlot, Timetable
 
 #: What a device holds -> its colour. Contrast to either background is 3 to 1 at least, as WCAG 2.1 asks of graphics.
 SERIES: Mapping[str, str] = {
@@ -22,11 +22,11 @@ SERIES: Mapping[str, str] = {
     "computed again": "#b07d12",
 }
 #: Passes -> their names and colours.
-PASSES: Mapping[Kind, tuple[str, str]] = {
-    Kind.F: ("forward", "#3a7bd5"),
-    Kind.B: ("backward, inputs", "#2e8b57"),
-    Kind.W: ("backward, weights", "#c8641e"),
-    Kind.BW: ("backward", "#2e8b57"),
+PASSES: Mapping[PassKind, tuple[str, str]] = {
+    PassKind.F: ("forward", "#3a7bd5"),
+    PassKind.B: ("backward, inputs", "#2e8b57"),
+    PassKind.W: ("backward, weights", "#c8641e"),
+    PassKind.BW: ("backward", "#2e8b57"),
 }
 _BAR, _ROW, _FIELD, _NUMBER = 15, 21, 620, 70
 #: More passes than these are too narrow to be seen.
@@ -112,7 +112,7 @@ def _schedule(table: Timetable, unit: str, left: float, top: float) -> Iterator[
             yield from _pass(run, float(table.step), left, top + d * _ROW)
 
 
-def _pass(run: Run, step: float, left: float, y: float) -> Iterator[str]:
+def _pass(run: TimedSlot, step: float, left: float, y: float) -> Iterator[str]:
     x, width = left + float(run.start) / step * _FIELD, float(run.end - run.start) / step * _FIELD
     high = _BAR / len(run.slot)
     for i, one in enumerate(run.slot):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from placeproof.report.pictures.svg import CHARACTER, MARGIN, legend, legend_width, picture, rect, written
-from placeproof.schedules import Kind, Layout, Run, Timetable, kept_at_most
+from placeproof.schedules import PassKind, StageLayout, TimedSlot, Timetable, kept_at_most
 from placeproof.schedules.order import Pass
 
 #: Pixels: of a device's row, between rows, of a line of text, of the time field at least and at most, of a short pass.
@@ -14,12 +14,12 @@ _ROW, _GAP, _LINE, _NARROW, _WIDE, _PASS = 22, 4, 20, 640.0, 1400.0, 16.0
 #: Pixels of a character of a number in a box and of one in half a box, at most on average.
 _DIGIT, _SMALL = 6.4, 5.4
 #: A pass's colour in the first chunk; those of later chunks are lighter.
-_COLOURS = {Kind.F: "#2a62b0", Kind.B: "#1f6e45", Kind.W: "#9c4a0d", Kind.BW: "#6b3fa0"}
+_COLOURS = {PassKind.F: "#2a62b0", PassKind.B: "#1f6e45", PassKind.W: "#9c4a0d", PassKind.BW: "#6b3fa0"}
 _NAMES = {
-    Kind.F: "F: forward",
-    Kind.B: "B: gradient of the input",
-    Kind.W: "W: gradient of the weights",
-    Kind.BW: "backward: both gradients",
+    PassKind.F: "F: forward",
+    PassKind.B: "B: gradient of the input",
+    PassKind.W: "W: gradient of the weights",
+    PassKind.BW: "backward: both gradients",
 }
 #: How much of white is mixed into the colour of the last chunk.
 _LIGHTEST = Fraction(3, 5)
@@ -86,17 +86,17 @@ def _percent(share: Fraction) -> str:
     return f"{float(100 * share):.1f} %"
 
 
-def _kinds(table: Timetable) -> list[Kind]:
+def _kinds(table: Timetable) -> list[PassKind]:
     """The kinds of passes that occur, in their usual order."""
     occurring = {one.kind for device in table.runs for run in device for one in run.slot}
-    return [kind for kind in Kind if kind in occurring]
+    return [kind for kind in PassKind if kind in occurring]
 
 
 def _entries(table: Timetable) -> list[tuple[str, str]]:
     """What the colours mean: a name and its style."""
     entries = [(_NAMES[kind], f"{kind.value}0") for kind in _kinds(table)]
     if table.v > 1:
-        other = "the second half of the copies' stages" if table.schedule.layout is Layout.BOTH else "later chunks"
+        other = "the second half of the copies' stages" if table.schedule.layout is StageLayout.BOTH else "later chunks"
         entries.append((f"lighter: {other}", f"F{table.v - 1}"))
     return [*entries, ("idle", "idle")]
 
@@ -107,7 +107,7 @@ def _tones(table: Timetable) -> Iterator[str]:
             yield f".{kind.value}{chunk} {{ fill: {_tone(kind, chunk, table.v)}; }}\n"
 
 
-def _tone(kind: Kind, chunk: int, chunks: int) -> str:
+def _tone(kind: PassKind, chunk: int, chunks: int) -> str:
     """A pass's colour: the later its chunk, the more white is in it."""
     white = _LIGHTEST * chunk / max(1, chunks - 1)
     parts = [int(_COLOURS[kind][i : i + 2], 16) for i in (1, 3, 5)]
@@ -120,7 +120,7 @@ def _light(tone: str) -> bool:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179
 
 
-def _boxes(table: Timetable, run: Run, d: int, left: float, y: float, field: float) -> Iterator[str]:
+def _boxes(table: Timetable, run: TimedSlot, d: int, left: float, y: float, field: float) -> Iterator[str]:
     """The passes of a slot, above one another if they overlap; the number of the micro-batch where it fits."""
     if run.end == run.start:
         return

@@ -47,7 +47,7 @@ def _obligation(settled: Settled) -> dict[str, Any]:
 def _counterexample(judged: Judged) -> dict[str, Any] | None:
     if judged.word != "refuted" or judged.found is None:
         return None
-    if isinstance(judged.found, tensors.Found):
+    if isinstance(judged.found, tensors.RefutingBlockRun):
         return _of_tensors(judged, judged.found)
     setup, what = judged.found.setup, judged.found.what
     about = judged.about
@@ -77,7 +77,7 @@ def _counterexample(judged: Judged) -> dict[str, Any] | None:
     }
 
 
-def _of_tensors(judged: Judged, counterexample: tensors.Found) -> dict[str, Any]:
+def _of_tensors(judged: Judged, counterexample: tensors.RefutingBlockRun) -> dict[str, Any]:
     what, about = counterexample.what, judged.about
     shared: dict[str, Any] = {
         "degrees": dict(counterexample.setup.degrees),

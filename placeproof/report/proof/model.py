@@ -11,7 +11,7 @@ from placeproof.report.document import Code, Document, Lines, Notes, Section, se
 from placeproof.report.proof import text as part
 from placeproof.report.proof.data import judgement
 from placeproof.semantics.judge.model import JudgedModel, repair_of
-from placeproof.semantics.judge.search import Found
+from placeproof.semantics.judge.search import RefutingRun
 from placeproof.semantics.judge.verdict import Judged
 from placeproof.semantics.linked.contract import Breach, Contract, Stands, contract_of, stands_for
 from placeproof.semantics.meaning import Difference
@@ -71,7 +71,7 @@ def _in_weights(judged: JudgedModel) -> Iterator[str]:
             of = "" if name == stands.group else f", of group `{stands.group}`"
             yield f"  `{name}`{of}: {', '.join('.'.join(w) for w in stands.weights) or 'no weights'}"
             yield f"    {stands.lies}"
-    if isinstance(step.found, Found) and isinstance(what := step.found.what, Difference):
+    if isinstance(step.found, RefutingRun) and isinstance(what := step.found.what, Difference):
         group = Layout(step.program, step.found.setup).group_of(what.element)
         yield f"  the step is run with a small model: {in_words(what.element)} stands for a weight of `{group}`"
     repair = repair_of(judged)

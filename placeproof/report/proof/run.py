@@ -138,7 +138,7 @@ def _known(value: Any) -> str | None:
     return None if known(value) is None else number(value)
 
 
-def of_block(program: Resolved, counterexample: tensors.Found) -> dict[str, Any]:
+def of_block(program: Resolved, counterexample: tensors.RefutingBlockRun) -> dict[str, Any]:
     """The run of a block's counterexample."""
     setup, what = counterexample.setup, counterexample.what
     alone, mesh = (machine(program, setup, alone=one) for one in (True, False))

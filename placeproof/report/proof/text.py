@@ -15,7 +15,7 @@ from placeproof.report.document import Code, Document, Lines, Notes, Section, Se
 from placeproof.report.proof import composition, cutoff
 from placeproof.semantics import tensors
 from placeproof.semantics.judge.explain import explain
-from placeproof.semantics.judge.search import Found
+from placeproof.semantics.judge.search import RefutingRun
 from placeproof.semantics.judge.verdict import Judged, Settled
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.script import inputs, missing, shown_pair, what_differs
@@ -83,11 +83,14 @@ def _refuted(subject: str, judged: Judged) -> Section:
         lines += ["", f"error: {about.condition} is broken"]
         lines += excerpt(about.place) if about.place is not None else []
         lines.append(f"   = it does not hold that {about.name}")
-    lines += _of_tensors(judged.program, counterexample) if isinstance(counterexample, tensors.Found) else _of_step(judged, counterexample)
+    if isinstance(counterexample, tensors.RefutingBlockRun):
+        lines += _of_tensors(judged.program, counterexample)
+    else:
+        lines += _of_step(judged, counterexample)
     return section(f"{subject}: refuted", Code(lines))
 
 
-def _of_step(judged: Judged, counterexample: Found) -> list[str]:
+def _of_step(judged: Judged, counterexample: RefutingRun) -> list[str]:
     """A run of a training step."""
     setup, what = counterexample.setup, counterexample.what
     mesh = ", ".join([*(f"{axis} = {n}" for axis, n in setup.degrees.items()), f"micro-batches = {setup.microbatches}"])
@@ -109,7 +112,7 @@ def _explained(judged: Judged) -> list[str]:
     return [*shown, *(["   = what lines leave of the gradient", *lines] if len(lines) > 1 else [])]
 
 
-def _of_tensors(program: Resolved, counterexample: tensors.Found) -> list[str]:
+def _of_tensors(program: Resolved, counterexample: tensors.RefutingBlockRun) -> list[str]:
     """A run of a program over tensors."""
     sizes = [f"{name} = {n}" for name, n in (*counterexample.setup.degrees.items(), *counterexample.setup.sizes.items())]
     lines = [f"   = counterexample: {', '.join(sizes)} (replayed exactly)", f"   = {counterexample.words}"]

@@ -19,7 +19,7 @@ from placeproof.programs.ranks import least_degrees
 from placeproof.semantics.encode import Line
 from placeproof.semantics.encode.world import Range
 from placeproof.semantics.judge.linewise import compared
-from placeproof.semantics.judge.search import Found, allowed, batches_of, degrees_by, degrees_of, describe, entries_of, shapes_of
+from placeproof.semantics.judge.search import RefutingRun, allowed, batches_of, degrees_by, degrees_of, describe, entries_of, shapes_of
 from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.run import NoMeaningError, Run
 from placeproof.semantics.meaning.script import what_differs
@@ -64,13 +64,13 @@ class DisagreementError(Exception):
         return f"every obligation of `{program}` is proved, and a run with {where} denies it: {what}; do not trust the proof"
 
 
-def denied(program: Resolved, counterexample: Found) -> DisagreementError:
+def denied(program: Resolved, counterexample: RefutingRun) -> DisagreementError:
     """The error of a run that denies a proof."""
     what = counterexample.what.why if isinstance(counterexample.what, Fault) else what_differs(counterexample.what)
     return DisagreementError(program.name, describe(counterexample.setup), what)
 
 
-Result: TypeAlias = Confirmed | Found | NotRun
+Result: TypeAlias = Confirmed | RefutingRun | NotRun
 
 
 def confirm_by_runs(
@@ -110,7 +110,7 @@ def _ran(program: Resolved, setups: list[Setup], lines: tuple[Line, ...] = ()) -
         except NoMeaningError as why:
             return NotRun(why=str(why))
         if what is not None:
-            return Found(setup=setup, what=what)
+            return RefutingRun(setup=setup, what=what)
         done.append(describe(setup))
     return Confirmed(runs=tuple(done)) if done else NotRun(why="every run divides by zero")
 

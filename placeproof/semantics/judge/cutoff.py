@@ -22,7 +22,7 @@ from placeproof.programs import Assign, Binary, Call, Do, Expr, For, If, Number,
 from placeproof.programs.ranks import least_degrees
 from placeproof.semantics.encode.world import Range
 from placeproof.semantics.judge.confirm import denied
-from placeproof.semantics.judge.search import Found, allowed, batches_of, degrees_by, describe, shapes_of
+from placeproof.semantics.judge.search import RefutingRun, allowed, batches_of, degrees_by, describe, shapes_of
 from placeproof.semantics.judge.verdict import Judged
 from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.run import NoMeaningError, run
@@ -72,7 +72,7 @@ class Covered:
     runs: int
 
 
-Result: TypeAlias = Covered | NotCovered | Found
+Result: TypeAlias = Covered | NotCovered | RefutingRun
 _Values: TypeAlias = dict[str, tuple[int, ...]]
 #: Ranks that a program names, by axis factor; -1 is the last.
 _Ranks: TypeAlias = dict[str, set[int]]
@@ -103,7 +103,7 @@ def cutoff_of(judged: Judged) -> Covered | NotCovered:
     if judged.word != "proved":
         return NotCovered(why=f"the program is {judged.word}")
     result = cutoff(judged.program, judged.options.without, judged.options.ranges)
-    if isinstance(result, Found):
+    if isinstance(result, RefutingRun):
         raise denied(judged.program, result)
     return result
 
@@ -407,7 +407,7 @@ def _ran(program: Resolved, setups: list[Setup], degree: dict[str, int], values:
         except NoMeaningError as why:
             return NotCovered(why=f"no run is possible: {why}")
         if what is not None:
-            return Found(setup=one, what=what)
+            return RefutingRun(setup=one, what=what)
     batches = tuple(sorted({s.microbatches for s in setups}))
     units = tuple(sorted({s.units_per_stage for s in setups}))
     return Covered(degree=degree, values=values, microbatches=batches, units=units, runs=len(setups) * len(SEEDS))

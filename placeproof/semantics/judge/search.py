@@ -27,7 +27,7 @@ LONGEST = 12_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class RefutingRun:
     """A run that ends with other numbers than one device's, or does not end."""
 
     setup: Setup
@@ -36,7 +36,7 @@ class Found:
 
 def search(
     program: Resolved, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = (), seconds: float = SECONDS
-) -> Found | Searched:
+) -> RefutingRun | Searched:
     """The smallest run that differs from the reference, or how far was looked."""
     began, runs, last = time.monotonic(), 0, ""
     for setup in setups(program, without):
@@ -55,11 +55,11 @@ def search(
                 return Searched(runs=0, largest=last)
             runs += 1
             if difference is not None:
-                return Found(setup=drawn, what=difference)
+                return RefutingRun(setup=drawn, what=difference)
     return Searched(runs=runs, largest=last)
 
 
-def stuck(program: Resolved, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = ()) -> Found | None:
+def stuck(program: Resolved, *, without: frozenset[str] = frozenset(), ranges: tuple[Range, ...] = ()) -> RefutingRun | None:
     """A small run of a program with messages that does not end; the proof follows values, not who waits for whom.
 
     Only axes of messages have more than one device, so that this takes milliseconds.
@@ -76,7 +76,7 @@ def stuck(program: Resolved, *, without: frozenset[str] = frozenset(), ranges: t
         except (ZeroDivisionError, NoMeaningError):
             continue
         if isinstance(fault, Fault):
-            return Found(setup=replace(setup, seed=SEEDS[0]), what=fault)
+            return RefutingRun(setup=replace(setup, seed=SEEDS[0]), what=fault)
     return None
 
 
@@ -164,7 +164,7 @@ def degrees_by(axis: Axis, outer: int, inner: int = 1) -> dict[str, int]:
     return {axis.name: outer} if axis.inner is None else {axis.name: outer * inner, axis.inner_name: inner}
 
 
-def legible(program: Resolved, counterexample: Found) -> Found | None:
+def legible(program: Resolved, counterexample: RefutingRun) -> RefutingRun | None:
     """A run of the same size in fractions whose numbers are short; None where no run in fractions differs in numbers that can be shown."""
     for small in (True, False):
         best = None
@@ -175,7 +175,7 @@ def legible(program: Resolved, counterexample: Found) -> Found | None:
             except (ZeroDivisionError, IrrationalError):
                 continue
             if what is not None and _length(what) < (LONGEST if best is None else _length(best.what)):
-                best = Found(setup=setup, what=what)
+                best = RefutingRun(setup=setup, what=what)
             if isinstance(what, Fault):
                 break
         if best is not None:

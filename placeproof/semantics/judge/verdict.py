@@ -13,13 +13,12 @@ from placeproof.prove import Budget, Order, Proved, Refuted, Unknown, confirm, s
 from placeproof.semantics.encode import CONSISTENCY, GRADIENT, INVARIANT, Line, NoMeaningError, Obligation, Options, encode
 from placeproof.semantics.judge.confirm import Confirmed, DisagreementError, NotRun, confirm_by_runs, denied
 from placeproof.semantics.judge.ranges import Range
-from placeproof.semantics.judge.search import Found, legible, search, stuck
+from placeproof.semantics.judge.search import RefutingRun, legible, search, stuck
 from placeproof.semantics.meaning import Fault
 from placeproof.semantics.meaning.run import run
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.searched import Searched
-from placeproof.semantics.tensors import Difference, Result, encode_block
-from placeproof.semantics.tensors import Found as FoundInBlock
+from placeproof.semantics.tensors import Difference, RefutingBlockRun, Result, encode_block
 from placeproof.semantics.tensors.lemmas import projections
 from placeproof.semantics.tensors.simulate import ran, setups, simulate, smaller
 from placeproof.semantics.tensors.simulate import search as search_blocks
@@ -56,7 +55,7 @@ class Judged:
     for_all: tuple[str, ...] = ()
     warnings: tuple[tuple[str, Place | None], ...] = ()
     about: Obligation | None = None
-    found: Found | FoundInBlock | None = None
+    found: RefutingRun | RefutingBlockRun | None = None
     why: str = ""
     confirmed: Confirmed | None = None
     results: tuple[Result, ...] = ()
@@ -123,7 +122,7 @@ def _confirmed(judged: Judged, lines: tuple[Line, ...]) -> Judged:
     outcome = confirm_by_runs(judged.program, judged.options.without, judged.options.ranges, lines)
     if isinstance(outcome, NotRun):
         return replace(judged, word="unknown", why=f"every obligation is proved, and no run could confirm it: {outcome.why}")
-    if isinstance(outcome, Found):
+    if isinstance(outcome, RefutingRun):
         clear = legible(judged.program, outcome)
         if clear is None or not (isinstance(clear.what, Fault) or clear.what.of_nothing):
             raise denied(judged.program, outcome)
@@ -161,10 +160,10 @@ def _by_search(judged: Judged, reference: Resolved | None = None) -> Judged:
         shown = replace(judged, about=_about(judged, block.what))
         return _with_run(shown, block, lambda: simulate(program, block.setup) == block.what)
     result = search(program, without=options.without, ranges=options.ranges)
-    if not isinstance(result, Found):  # long thin meshes, too
+    if not isinstance(result, RefutingRun):  # long thin meshes, too
         denied = confirm_by_runs(program, options.without, options.ranges)
-        result = denied if isinstance(denied, Found) else result
-    if not isinstance(result, Found):
+        result = denied if isinstance(denied, RefutingRun) else result
+    if not isinstance(result, RefutingRun):
         return replace(judged, why=f"{judged.why}; {result.words}")
     counterexample = legible(program, result)
     if counterexample is None:
@@ -180,7 +179,7 @@ def _about(judged: Judged, what: Difference | Fault) -> Obligation | None:
     return alike[0] if alike else judged.about
 
 
-def _with_run(judged: Judged, counterexample: Found | FoundInBlock, again: Callable[[], bool]) -> Judged:
+def _with_run(judged: Judged, counterexample: RefutingRun | RefutingBlockRun, again: Callable[[], bool]) -> Judged:
     """Refuted by a run, unless it does not confirm what is suspected of an obligation. ``again``: whether a second run ends so, too."""
     about = judged.about
     if about is None:
@@ -194,7 +193,7 @@ def _with_run(judged: Judged, counterexample: Found | FoundInBlock, again: Calla
 
 
 def judge_tensors(program: Resolved, budget: Budget | None = None, reference: Resolved | None = None, *, lemmas: bool = False) -> Judged:
-    """Prove a tensor program, or look for a run that refutes it: ``found`` is a :class:`placeproof.semantics.tensors.Found`.
+    """Prove a tensor program, or look for a run that refutes it: ``found`` is a :class:`placeproof.semantics.tensors.RefutingBlockRun`.
 
     ``reference``: what one device runs, if it is another text. ``lemmas``: whether those that the two have in common are tried first.
     """
@@ -234,7 +233,7 @@ def _confirmed_block(judged: Judged, reference: Resolved | None) -> Judged:
         outcome = ran(judged.program, setup, slopes=not done)
         if isinstance(outcome, str):
             outcome = ran(judged.program, smaller(judged.program, setup), slopes=not done)
-        if isinstance(outcome, FoundInBlock):
+        if isinstance(outcome, RefutingBlockRun):
             raise DisagreementError(judged.program.name, setup.mesh, outcome.words)
         if isinstance(outcome, str):
             why = outcome

@@ -16,7 +16,7 @@ from placeproof.prove.terms.limit import limited
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError, Obligation, written_out
 from placeproof.semantics.layouts.layout import Sharding
 from placeproof.semantics.tensors.compute import positive
-from placeproof.semantics.tensors.execute import Returned, Run
+from placeproof.semantics.tensors.execute import Returned, SymbolicRun
 from placeproof.semantics.tensors.values import Edge, Space, Value
 
 
@@ -70,7 +70,7 @@ class _OneDevice:
     """What one device computes, and what its gradients have to be."""
 
     def __init__(self, program: Resolved, lemmas: frozenset[str]) -> None:
-        self.run = Run(Space.of(program, one_device=True), lemmas)
+        self.run = SymbolicRun(Space.of(program, one_device=True), lemmas)
         with _said():
             self.returned = self.run.all()
             self.derivatives = _derivatives(self.returned)
@@ -93,7 +93,7 @@ def _said() -> Iterator[None]:
 
 
 def _encoded(program: Resolved, alone: _OneDevice, lemmas: frozenset[str]) -> EncodedBlock:
-    mesh = Run(Space.of(program), lemmas)
+    mesh = SymbolicRun(Space.of(program), lemmas)
     with _said():
         pairs = _pairs(mesh.all(), alone.returned)
     if not pairs:
@@ -116,7 +116,7 @@ def _follows(encoded: EncodedBlock) -> bool:
     return all(c.left == c.right for c in claims) and not any(r.reads & adjoints for r in encoded.results)
 
 
-def _results(run: Run) -> Iterator[Result]:
+def _results(run: SymbolicRun) -> Iterator[Result]:
     plain = [r.value.body for r in run.returned if r.of is None]
     for returned in run.returned:
         value, (by, at) = returned.value, returned.given
@@ -155,7 +155,7 @@ def _derivatives(returned: list[Returned]) -> dict[int, Poly]:
     return derivatives
 
 
-def _defined(alone: Run, mesh: Run) -> list[Order]:
+def _defined(alone: SymbolicRun, mesh: SymbolicRun) -> list[Order]:
     """What one device divides by is not zero: of some divisors this is known, of others it is what makes the claim one. Of what the
     devices of the mesh divide by, only what is known is said."""
     orders = [
@@ -174,20 +174,20 @@ def _short(poly: Poly) -> str:
     return poly.key if len(poly.key) <= 120 else poly.key[:120] + " ..."
 
 
-def _kept(mesh: Run, many: Returned, alone: Returned, given: tuple[Order, ...]) -> Obligation:
+def _kept(mesh: SymbolicRun, many: Returned, alone: Returned, given: tuple[Order, ...]) -> Obligation:
     """What is returned is what one device returns."""
     claim = _equal(mesh, many.name, many.value, alone.value, given)
     return Obligation(name=claim.name, condition=GRADIENT if many.of is not None else CONSISTENCY, place=many.call.place, claim=claim)
 
 
-def _lemma(mesh: Run, alone: Run, name: str, given: tuple[Order, ...]) -> Obligation:
+def _lemma(mesh: SymbolicRun, alone: SymbolicRun, name: str, given: tuple[Order, ...]) -> Obligation:
     """What is known under a name is what one device knows under it."""
     lemma = mesh.lemmas[name]
     claim = _equal(mesh, f"`{name}`", lemma.value, alone.lemmas[name].value, given)
     return Obligation(name=claim.name, condition=CONSISTENCY, place=lemma.place, claim=claim)
 
 
-def _equal(mesh: Run, name: str, many: Value, alone: Value, given: tuple[Order, ...]) -> Equation:
+def _equal(mesh: SymbolicRun, name: str, many: Value, alone: Value, given: tuple[Order, ...]) -> Equation:
     """On every device, at every element that it holds."""
     where: list[Given] = []
     for dim in sorted(many.split):
@@ -207,7 +207,7 @@ def _fitting(space: Space, place: Place | None, given: tuple[Order, ...]) -> Obl
     return Obligation(name=name, condition=CONSISTENCY, place=place, claim=claim)
 
 
-def _derived(alone: Run, one: Returned, right: Poly, given: tuple[Order, ...]) -> Obligation:
+def _derived(alone: SymbolicRun, one: Returned, right: Poly, given: tuple[Order, ...]) -> Obligation:
     """On one device the gradient is the derivative."""
     options = dict(one.call.options)
     name = f"{one.name} on one device is the derivative of `{options['gradient_of']}` by `{options['by']}`"

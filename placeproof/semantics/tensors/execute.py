@@ -33,7 +33,7 @@ class Returned:
     at: Value | None = None
 
 
-class Run:
+class SymbolicRun:
     """One walk over a program. ``names``: those whose values are lemmas; ``lemmas``: what stands behind them."""
 
     def __init__(self, space: Space, names: frozenset[str] = frozenset()) -> None:

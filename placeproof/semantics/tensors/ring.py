@@ -29,7 +29,7 @@ from placeproof.semantics.tensors.exchange import neighbour
 from placeproof.semantics.tensors.values import Picks, Turns, Value, dimension
 
 if TYPE_CHECKING:
-    from placeproof.semantics.tensors.execute import Run
+    from placeproof.semantics.tensors.execute import SymbolicRun
 
 _CARRIED = "carried."
 
@@ -47,7 +47,7 @@ class _Carried:
 class Ring:
     """One loop over the rounds of a ring, on a walk over its program."""
 
-    def __init__(self, run: Run, loop: For) -> None:
+    def __init__(self, run: SymbolicRun, loop: For) -> None:
         self.run_, self.loop, self.axis = run, loop, loop.within or ""
         coordinate = run.space.world.here[self.axis]
         assert isinstance(coordinate, Var)

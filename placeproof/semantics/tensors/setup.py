@@ -69,7 +69,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class RefutingBlockRun:
     """A run that ends with other numbers than one device's, or does not end."""
 
     setup: Setup

@@ -24,7 +24,7 @@ from placeproof.semantics.searched import Searched
 from placeproof.semantics.tensors.arrays import Arrays
 from placeproof.semantics.tensors.machine import Machine, Output, in_order
 from placeproof.semantics.tensors.numbers import SHOWN, Fractions, Residues, require_short
-from placeproof.semantics.tensors.setup import Difference, FaultError, Found, NotComputedError, Setup
+from placeproof.semantics.tensors.setup import Difference, FaultError, NotComputedError, RefutingBlockRun, Setup
 
 #: The runs of one size that are completed, and the most that are tried.
 RUNS = 2
@@ -95,7 +95,7 @@ def _gradients(alone: Machine, calls: Sequence[Call]) -> list[tuple[Output, Any]
     return compared
 
 
-def script(program: Resolved, counterexample: Found, title: str) -> str | None:
+def script(program: Resolved, counterexample: RefutingBlockRun, title: str) -> str | None:
     """A counterexample as a Python file (:mod:`placeproof.semantics.meaning.script`); None where no two numbers differ."""
     pair = _recorded(program, counterexample.setup)
     return None if pair is None else written(title, pair, counterexample.words)
@@ -159,7 +159,7 @@ def spot(index: Mapping[str, int]) -> str:
 # Looking for a difference.
 
 
-def search(program: Resolved, most: int = 3, seconds: float = math.inf, reference: Resolved | None = None) -> Found | Searched:
+def search(program: Resolved, most: int = 3, seconds: float = math.inf, reference: Resolved | None = None) -> RefutingBlockRun | Searched:
     """The smallest run that differs from one device in fractions, or how far was looked. ``reference``: what one device runs.
 
     One device's gradients do not depend on the mesh: they are compared with derivatives for the sizes of the first one alone.
@@ -170,14 +170,14 @@ def search(program: Resolved, most: int = 3, seconds: float = math.inf, referenc
         if runs and time.monotonic() - began > seconds:
             break
         outcome = ran(program, setup, slopes=setup.degrees == first, runs=RUNS)
-        if isinstance(outcome, Found) and outcome.setup.exact:
+        if isinstance(outcome, RefutingBlockRun) and outcome.setup.exact:
             return outcome
         if isinstance(outcome, int):
             runs, last = runs + outcome, setup.mesh
     return Searched(runs=runs, largest=last)
 
 
-def ran(program: Resolved, setup: Setup, *, slopes: bool, runs: int = 1) -> Found | int | str:
+def ran(program: Resolved, setup: Setup, *, slopes: bool, runs: int = 1) -> RefutingBlockRun | int | str:
     """Some runs of one size: what differs, how many agree, or why none says anything.
 
     What differs in residues is looked for in fractions. If fractions that can be computed show no difference, what is found is that of the
@@ -207,9 +207,9 @@ def ran(program: Resolved, setup: Setup, *, slopes: bool, runs: int = 1) -> Foun
     return difference if difference is not None and done and not orders else done or agreed or why
 
 
-def _one(program: Resolved, setup: Setup, slopes: bool) -> Found | None:
+def _one(program: Resolved, setup: Setup, slopes: bool) -> RefutingBlockRun | None:
     what = simulate(program, setup, slopes=slopes)
-    return None if what is None else Found(setup=setup, what=what)
+    return None if what is None else RefutingBlockRun(setup=setup, what=what)
 
 
 def _orders(program: Resolved) -> bool:
