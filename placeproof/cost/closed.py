@@ -127,11 +127,11 @@ def largest(candidates: Iterable[sympy.Expr]) -> sympy.Expr:
     import sympy
 
     kept: list[sympy.Expr] = []
-    for one in dict.fromkeys(candidates):
-        if any(never_less(other, one) for other in kept):
+    for candidate in dict.fromkeys(candidates):
+        if any(never_less(other, candidate) for other in kept):
             continue
-        kept = [other for other in kept if not never_less(one, other)]
-        kept.append(one)
+        kept = [other for other in kept if not never_less(candidate, other)]
+        kept.append(candidate)
     if not kept:
         return sympy.Integer(0)
     return kept[0] if len(kept) == 1 else sympy.Max(*kept)

@@ -138,7 +138,7 @@ class Derivation:
         """The derivation of memory."""
         peak = self.costs.moments
         moments = " or ".join(f"line {m.line}: `{m.text()}`" for m in peak)
-        alive = ", ".join(f"{one.name} {tidy(one.bytes)}" for m in peak for one in m.alive)
+        alive = ", ".join(f"{buffer.name} {tidy(buffer.bytes)}" for m in peak for buffer in m.alive)
         step = Reason(rule="peak: the most that is alive at once", expression=self.memory["peak"], why=f"{moments}; alive: {alive}")
         return (*_tidied(self.costs.steps), *((step,) if peak else ()))
 

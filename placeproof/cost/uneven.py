@@ -275,7 +275,7 @@ def _require_all_groups(program: Program, axis: str, problems: Problems) -> None
     for state in dict.fromkeys(state for state, _, _ in modes):
         split = {group: mode.split for s, group, mode in modes if s == state}
         if len(set(split.values())) > 1:
-            listed = ", ".join(f"`{group}`" for group, one in split.items() if one)
+            listed = ", ".join(f"`{group}`" for group, axis_split in split.items() if axis_split)
             message = f"along axis `{axis}` only {listed} parameters lie in parts: whole experts, not fractions of them"
             problems.add("PP104", message, help="give fractions of another axis")
 

@@ -52,12 +52,12 @@ class Compared:
     @property
     def equal(self) -> bool:
         """Whether all ranks together ended with what one process computes, bit by bit."""
-        return not self.missing and all(one.word == "equal" for one in self.ranks)
+        return not self.missing and all(rank.word == "equal" for rank in self.ranks)
 
     @property
     def word(self) -> str:
         """How it ended: "equal", "differs", "ranks disagree", or cut short: "crash", "time-out" or "exception"."""
-        words = {one.word for one in self.ranks}
+        words = {rank.word for rank in self.ranks}
         for cut in ("crash", "time-out", "exception"):
             if cut in words:
                 return cut
@@ -68,10 +68,10 @@ class Compared:
     @property
     def gap(self) -> float:
         """The largest absolute difference of any rank from the reference."""
-        return max((one.gap for one in self.ranks), default=0.0)
+        return max((rank.gap for rank in self.ranks), default=0.0)
 
     def text(self) -> str:
         """A line for the whole, and one for each rank."""
-        lines = [f"{self.path.name} on {self.world} processes: {self.word}", *(one.text() for one in self.ranks)]
+        lines = [f"{self.path.name} on {self.world} processes: {self.word}", *(rank.text() for rank in self.ranks)]
         lines += [f"no rank returned {name}" for name in self.missing]
         return "\n".join(lines)

@@ -58,8 +58,8 @@ def compare_all(
     compared: dict[Path, Compared] = {}
     for folder in dict.fromkeys(file.parent for file in files):
         scripts = read_all([file for file in dict.fromkeys(files) if file.parent == folder], timeout)
-        for size in dict.fromkeys(world or one.world for one in scripts.values()):
-            group = [file for file, one in scripts.items() if (world or one.world) == size]
+        for size in dict.fromkeys(world or script.world for script in scripts.values()):
+            group = [file for file, script in scripts.items() if (world or script.world) == size]
             ran = train_all(group, size, timeout=timeout, wait=wait, environment=environment or {})
             compared |= {file: judge(file, scripts[file].reference, ran[file]) for file in group}
     return [compared[file] for file in files]

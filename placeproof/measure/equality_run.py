@@ -92,7 +92,7 @@ def train_all(paths: Sequence[Path], world: int, *, timeout: float, wait: float,
         return [_trained(path) for path in paths]
 
     outcomes = run(world, train, timeout=timeout, collective_timeout=wait, environment=environment)
-    if len(paths) > 1 and any(one.kind != "ok" for one in outcomes):
+    if len(paths) > 1 and any(outcome.kind != "ok" for outcome in outcomes):
         return {
             path: ran
             for each in paths
@@ -103,8 +103,8 @@ def train_all(paths: Sequence[Path], world: int, *, timeout: float, wait: float,
 
 def _ran(outcomes: Sequence[Outcome[list[tuple[Parameters, float]]]], i: int) -> Ran:
     """How the ranks ended the script of this number."""
-    ended = [None if one.value is None else one.value[i] for one in outcomes]
-    seconds = [one.seconds if each is None else each[1] for one, each in zip(outcomes, ended, strict=True)]
+    ended = [None if outcome.value is None else outcome.value[i] for outcome in outcomes]
+    seconds = [outcome.seconds if each is None else each[1] for outcome, each in zip(outcomes, ended, strict=True)]
     return Ran(outcomes=outcomes, values=[None if each is None else each[0] for each in ended], seconds=max(seconds))
 
 

@@ -135,11 +135,11 @@ def launched(rank: int, world: int) -> dict[str, str]:
 
 def message(outcomes: Sequence[Outcome[T]]) -> str:
     """What happened in words, one line for each thing that happened, the first failure first."""
-    if all(one.kind == "ok" for one in outcomes):
+    if all(o.kind == "ok" for o in outcomes):
         return f"all {len(outcomes)} ranks ended well" if len(outcomes) > 1 else "the only rank ended well"
     ranks_by_words: dict[str, list[int]] = {}
-    for one in sorted(outcomes, key=lambda o: (_weight(o), o.seconds, o.rank)):
-        ranks_by_words.setdefault(_in_words(one), []).append(one.rank)
+    for outcome in sorted(outcomes, key=lambda o: (_weight(o), o.seconds, o.rank)):
+        ranks_by_words.setdefault(_in_words(outcome), []).append(outcome.rank)
     return "\n".join(f"{_ranks(ranks)} {words}" for words, ranks in ranks_by_words.items())
 
 
@@ -309,13 +309,13 @@ def _held_back() -> Iterator[_Interrupted]:
     if threading.current_thread() is threading.main_thread():
         handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
         handlers = {s: before for s, before in handlers.items() if before not in (signal.SIG_IGN, None)}
-    for one in handlers:
-        signal.signal(one, note)
+    for signal_number in handlers:
+        signal.signal(signal_number, note)
     try:
         yield noted
     finally:
-        for one, before in handlers.items():
-            signal.signal(one, before)
+        for signal_number, before in handlers.items():
+            signal.signal(signal_number, before)
         if noted.number:
             signal.raise_signal(noted.number)
 

@@ -155,8 +155,8 @@ def tensors_of(value: Any) -> Iterable[Tensor]:
     if isinstance(value, Tensor):
         yield value
     else:
-        for one in value:
-            yield from tensors_of(one)
+        for part in value:
+            yield from tensors_of(part)
 
 
 def group_name(group: Any) -> str:

@@ -31,14 +31,14 @@ def form(schedule: Schedule | str, what: str) -> Form | None:
     if what not in QUANTITIES:
         refuse("PP201", f"a schedule has no quantity `{what}`", help=f"ask for one of {', '.join(QUANTITIES)}")
     known = _schedule(schedule)
-    stated = next((one for one in known.closed if one.what == what), None)
+    stated = next((row for row in known.closed if row.what == what), None)
     return _BUSY[known.copies] if stated is None and what == "busy" and not known.overlapped else stated
 
 
 def forms(schedule: Schedule | str, what: str) -> tuple[Form, ...]:
     """All closed forms of a quantity, each for values of its own. Raises InputError as :func:`form`."""
     known, first = _schedule(schedule), form(schedule, what)
-    return tuple(one for one in known.closed if one.what == what) or (() if first is None else (first,))
+    return tuple(row for row in known.closed if row.what == what) or (() if first is None else (first,))
 
 
 def formula(schedule: Schedule | str, what: str) -> sympy.Expr | None:
@@ -69,7 +69,7 @@ def evaluate(
     """
     known = _schedule(schedule)
     values = _values(known, p, m, v, times) | {"d": _device(d, p)} | _sizes(M_B, M_W)
-    applicable = next((one for one in forms(known, what) if one.holds(values)), None)
+    applicable = next((row for row in forms(known, what) if row.holds(values)), None)
     return None if applicable is None else Fraction(applicable.form.value(values))
 
 

@@ -50,7 +50,7 @@ def slots(schedule: Schedule, p: int, m: int, v: int | None = None) -> tuple[Ord
 
 def orders(schedule: Schedule, p: int, m: int, v: int | None = None) -> tuple[tuple[Pass, ...], ...]:
     """The passes of each of p devices in their order; of two that overlap, the forward stands first. Raises InputError as :func:`slots`."""
-    return tuple(tuple(one for slot in order for one in slot) for order in slots(schedule, p, m, v))
+    return tuple(tuple(pass_ for slot in order for pass_ in slot) for order in slots(schedule, p, m, v))
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class _Device:
             for _ in range(self._count(phase.times, values)):
                 for tokens in phase.run:
                     slot = tuple(self._next(token, turns, made_for) for token in tokens)
-                    kept = tuple(one for one in slot if one.microbatch < self.m)
+                    kept = tuple(pass_ for pass_ in slot if pass_.microbatch < self.m)
                     if kept:
                         yield kept
 
@@ -109,7 +109,7 @@ class _Device:
 
     def _oldest(self, chunk: int | None) -> tuple[int, int]:
         """The B whose W is due: that which waits longest, of a chunk or of all."""
-        waiting = next((one for one in self.open if chunk in (None, one[0])), None)
+        waiting = next((pair for pair in self.open if chunk in (None, pair[0])), None)
         if waiting is None:
             self._wrong("there is no B whose W is still to run")
         self.open.remove(waiting)
@@ -126,15 +126,15 @@ def _check(schedule: Schedule, p: int, m: int, v: int, every: tuple[Order, ...])
     wanted = {(microbatch, stage) for microbatch in range(m) for stage in range(schedule.depth(p, v))}
     ran: set[tuple[str, int, int]] = set()
     for d, order in enumerate(every):
-        for one in (one for slot in order for one in slot):
-            place = (one.microbatch, one.stage)
-            if place not in wanted or schedule.device(one.stage, one.microbatch, p, m) != d:
-                problems.add("PP112", f"`{schedule.name}`: device {d} runs {one}, which is not its own", help="mend the phases")
-            for part in one.kind.value:
+        for each in (pass_ for slot in order for pass_ in slot):
+            place = (each.microbatch, each.stage)
+            if place not in wanted or schedule.device(each.stage, each.microbatch, p, m) != d:
+                problems.add("PP112", f"`{schedule.name}`: device {d} runs {each}, which is not its own", help="mend the phases")
+            for part in each.kind.value:
                 if (part, *place) in ran:
-                    problems.add("PP112", f"`{schedule.name}`: device {d} runs {one} a second time", help="mend the phases")
+                    problems.add("PP112", f"`{schedule.name}`: device {d} runs {each} a second time", help="mend the phases")
                 if part != "F" and ({"B": "F", "W": "B"}[part], *place) not in ran:
-                    problems.add("PP112", f"`{schedule.name}`: device {d} runs {one} too early", help="W comes after B, and B after F")
+                    problems.add("PP112", f"`{schedule.name}`: device {d} runs {each} too early", help="W comes after B, and B after F")
                 ran.add((part, *place))
     missing = [f"{part} of micro-batch {i}, stage {s}" for part in "FBW" for i, s in sorted(wanted) if (part, i, s) not in ran]
     if missing:

@@ -85,7 +85,7 @@ class _Lasts(NamedTuple):
 
 def _whole(times: Iterable[Times]) -> tuple[list[_Lasts], int]:
     """The times as whole numbers, and how many of their unit make one: integers are added much faster than fractions."""
-    exact = [one.fractions() for one in times]
+    exact = [times_of.fractions() for times_of in times]
     unit = lcm(*(part.denominator for row in exact for part in row))
     durations = []
     for row in exact:
@@ -110,10 +110,10 @@ def _jobs(schedule: Schedule, p: int, m: int, v: int) -> tuple[tuple[_Job, ...],
     for d, order in enumerate(slots(schedule, p, m, v)):
         jobs = []
         for slot in order:
-            needs = [need for one in slot if (need := _need(one, depth)) is not None]
+            needs = [need for pass_ in slot if (need := _need(pass_, depth)) is not None]
             sent = [(need, schedule.device(need.stage, need.microbatch, p, m) != d) for need in needs]
             numbered = tuple((_number(need, m, depth), need.stage if crosses else -1) for need, crosses in sent)
-            makes = tuple(_number(one, m, depth) for one in slot if one.kind is not PassKind.W)
+            makes = tuple(_number(pass_, m, depth) for pass_ in slot if pass_.kind is not PassKind.W)
             jobs.append(_Job(slot, numbered, makes))
         devices.append(tuple(jobs))
     return tuple(devices)
@@ -168,7 +168,7 @@ def _stuck(schedule: Schedule, p: int, m: int, jobs: Sequence[Sequence[_Job]], h
     for d, (own, ran) in enumerate(zip(jobs, history, strict=True)):
         if len(ran) < len(own):
             slot = own[len(ran)].slot
-            needs = [need for one in slot if (need := _need(one, len(own))) is not None]
+            needs = [need for pass_ in slot if (need := _need(pass_, len(own))) is not None]
             others = sorted({schedule.device(need.stage, need.microbatch, p, m) for need in needs})
             notes.append(f"device {d} waits with {' and '.join(map(str, slot))} for device {' and '.join(map(str, others))}")
     message = f"`{schedule.name}` with p = {p}, m = {m}: the devices wait for one another for ever"

@@ -99,9 +99,9 @@ class Timetable:
     def messages(self, d: int) -> int:
         """How many activations and gradients a device sends to others in a step."""
         sent, depth = 0, self.schedule.depth(self.p, self.v)
-        for one in (one for tick in self.ticks[d] for one in tick.slot):
-            to = {PassKind.F: one.stage + 1, PassKind.W: -1}.get(one.kind, one.stage - 1)
-            sent += 0 <= to < depth and self.schedule.device(to, one.microbatch, self.p, self.m) != d
+        for each in (pass_ for tick in self.ticks[d] for pass_ in tick.slot):
+            to = {PassKind.F: each.stage + 1, PassKind.W: -1}.get(each.kind, each.stage - 1)
+            sent += 0 <= to < depth and self.schedule.device(to, each.microbatch, self.p, self.m) != d
         return sent
 
 
@@ -123,9 +123,9 @@ def kept_in_turn(order: Order, m_b: Number, m_w: Number) -> Iterator[Number]:
     kept: Number = 0
     change = {PassKind.F: 0, PassKind.B: m_w - m_b, PassKind.W: -m_w, PassKind.BW: -m_b}
     for slot in order:
-        kept += sum(one.kind is PassKind.F for one in slot) * m_b
+        kept += sum(pass_.kind is PassKind.F for pass_ in slot) * m_b
         yield kept
-        kept += sum(change[one.kind] for one in slot)
+        kept += sum(change[pass_.kind] for pass_ in slot)
         yield kept
 
 

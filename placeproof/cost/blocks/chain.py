@@ -186,12 +186,12 @@ class _Chain:
         begun = part is not self.last
         for line, stmt in part.statements(backward=True):
             stmts = self._claimed(part, line, stmt) if _returned(line) else (stmt,)
-            for one in stmts:
+            for made in stmts:
                 if not (begun or line.result.incoming):
                     seed = part.seed.name
                     yield Assign(targets=(Ref(name=f"{seed}_0"),), value=Ref(name=seed))  # so that what follows is backward here, too
                 begun = True
-                yield one
+                yield made
 
     def _claimed(self, part: _Part, line: Line, stmt: Assign | Do) -> Iterator[Stmt]:
         """What a block claims to be a gradient: added up where it is by what is passed on, a claim of the chain elsewhere."""

@@ -153,12 +153,14 @@ class Layer:
         wanted = [n for n in matrices(self.program) if (self.origin(n).number, self.origin(n).name) not in apart]
         alone: dict[int, bool] = {}
         operands: dict[int, BlockValue] = {}
-        for one in reversed(operations(self.program, wanted)):
-            if one.during == "forward":
+        for operation in reversed(operations(self.program, wanted)):
+            if operation.during == "forward":
                 break
-            result = storage(one.result)
-            own = (one.product and one.during == "weights" and not one.again) or (one.op in _MOVES and alone.get(id(result), False))
-            for value in map(storage, one.reads):
+            result = storage(operation.result)
+            own = (operation.product and operation.during == "weights" and not operation.again) or (
+                operation.op in _MOVES and alone.get(id(result), False)
+            )
+            for value in map(storage, operation.reads):
                 if value is not result:  # another name of it
                     operands[id(value)] = value
                     alone[id(value)] = own and alone.get(id(value), True)

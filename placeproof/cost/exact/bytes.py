@@ -44,12 +44,12 @@ class ExactBytes:
     @property
     def title(self) -> str:
         """Who runs the strategy."""
-        return "; ".join(dict.fromkeys(one.title for one in self.implementations))
+        return "; ".join(dict.fromkeys(implementation.title for implementation in self.implementations))
 
     @property
     def assumed(self) -> list[str]:
         """What is taken for granted, each once."""
-        return list(dict.fromkeys(text for one in self.implementations for text in one.assumes))
+        return list(dict.fromkeys(text for implementation in self.implementations for text in implementation.assumes))
 
     @property
     def calls(self) -> Counter[Call]:
@@ -61,8 +61,8 @@ class ExactBytes:
         """Bytes that the device sends, by ring algorithms."""
         degree = degrees(self.strategy, self.mesh)
         total = Fraction(0)
-        for one in self.predicted.exchanges:
-            total += COLLECTIVES[one.kind].sent(Fraction(prod(degree.get(a, 1) for a in one.axes)), Fraction(one.bytes))
+        for exchange in self.predicted.exchanges:
+            total += COLLECTIVES[exchange.kind].sent(Fraction(prod(degree.get(a, 1) for a in exchange.axes)), Fraction(exchange.bytes))
         return total
 
 

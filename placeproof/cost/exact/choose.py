@@ -106,7 +106,13 @@ def realised_text(strategy: Strategy, implementations: tuple[Implementation, ...
     parts = []
     for text in strategy.parts:
         name = text.split("(")[0]
-        sets = {k: v for one in implementations if name in one.of for k, v in one.sets.items() if f"{k}=" not in text}
+        sets = {
+            k: v
+            for implementation in implementations
+            if name in implementation.of
+            for k, v in implementation.sets.items()
+            if f"{k}=" not in text
+        }
         options = ", ".join(f"{key}={value}" for key, value in sets.items())
         given = text[len(name) + 1 : -1] if "(" in text else ""
         inside = ", ".join(part for part in (given, options) if part)
@@ -146,12 +152,12 @@ def explained(
     def predicted(now: tuple[Implementation, ...]) -> Predicted:
         return predict(strategy, now, shapes, mesh, rank=rank, options=options)
 
-    now = tuple(_ideal(one) for one in implementations)
+    now = tuple(_ideal(i) for i in implementations)
     if implementations and implementations[0].system:
-        together = tuple(one.name for one in now)  # what a system is measured with says nothing of the ideal
-        now = tuple(replace(one, beside=together) for one in now)
+        together = tuple(i.name for i in now)  # what a system is measured with says nothing of the ideal
+        now = tuple(replace(i, beside=together) for i in now)
         ideal, last = predict(strategy, now, shapes, mesh, rank=rank, options=_typed(options)), predicted(implementations)
-        every = {name: text for one in implementations for name, text in one.differences.items()}
+        every = {name: text for i in implementations for name, text in i.differences.items()}
         return ideal, (_change(", ".join(every), "\n".join(every.values()), ideal, last),), last
     ideal = before = predicted(now)
     changes = []
@@ -214,6 +220,6 @@ def _change(name: str, text: str, before: Predicted, after: Predicted) -> Change
 
 def _by_kind(exchanges: tuple[Exchange, ...]) -> Counter[str]:
     bytes_by_kind: Counter[str] = Counter()
-    for one in exchanges:
-        bytes_by_kind[one.kind] += one.bytes
+    for exchange in exchanges:
+        bytes_by_kind[exchange.kind] += exchange.bytes
     return bytes_by_kind

@@ -154,7 +154,7 @@ def _bucket(job: _Job, bucket: list[Weight]) -> Iterator[Exchange]:
             yield job.call("all_reduce", size, "backward", op="sum")
         return
     for owner in dict.fromkeys(owner for owner, _ in every):
-        for size in passed((size for one, size in every if one == owner), limit):
+        for size in passed((size for holder, size in every if holder == owner), limit):
             yield job.call("reduce", size, "backward", op="sum")
 
 
@@ -244,12 +244,12 @@ def _strategies(job: _Job, seen: Coordinator, whole: frozenset[str]) -> tuple[li
 def _of(shapes: Shapes, weights: set[str], root: set[str]) -> Shapes:
     """Some weights alone: those of ``root`` are the root's, where it has any; the others stay in their units."""
 
-    def unit(one: Unit) -> Unit:
-        names = root if root and one is shapes.units[0] else weights - root
-        choices = shapes.weights if names is root else one.weights
-        return replace(one, weights=tuple(w for w in choices if w.name in names))
+    def unit(whole: Unit) -> Unit:
+        names = root if root and whole is shapes.units[0] else weights - root
+        choices = shapes.weights if names is root else whole.weights
+        return replace(whole, weights=tuple(w for w in choices if w.name in names))
 
-    units = [unit(one) for one in shapes.units]
+    units = [unit(each) for each in shapes.units]
     if root and (moved := tuple(w for w in shapes.units[0].weights if w.name in weights - root)):
         units.append(Unit(name="again", weights=moved))
     return replace(shapes, units=tuple(units))

@@ -48,11 +48,11 @@ def decoder(*, layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vo
 def _fused(unit: Unit) -> Unit:
     norm, q, k, v, o, second, w1, w2, w3 = unit.weights
 
-    def one(name: str, *parts: Weight) -> Weight:
+    def fused(name: str, *parts: Weight) -> Weight:
         rows = sum(p.shape[0] for p in parts)
         return Weight(name=f"{unit.name}.{name}.weight", shape=(rows, parts[0].shape[1]), split=parts[0].split)
 
-    weights = (norm, one("linear_qkv", q, k, v), one("linear_proj", o), second, one("linear_fc1", w1, w3), one("linear_fc2", w2))
+    weights = (norm, fused("linear_qkv", q, k, v), fused("linear_proj", o), second, fused("linear_fc1", w1, w3), fused("linear_fc2", w2))
     return replace(unit, weights=weights)
 
 
@@ -104,7 +104,7 @@ def _width(options: Mapping[str, Value]) -> int:
 def _norms(walk: Uses, options: Mapping[str, Value]) -> Iterator[Exchange]:
     """The gradients of norms under sequence parallelism: all in one call (``_allreduce_non_tensor_model_parallel_grads``)."""
     if walk.partial:
-        elements = sum(one.bytes for one in walk.partial) // walk.setting.widths.computed
+        elements = sum(exchange.bytes for exchange in walk.partial) // walk.setting.widths.computed
         yield replace(walk.partial[0], bytes=elements * _width(options), phase="update")
 
 

@@ -123,13 +123,13 @@ def defaults(*names: str) -> dict[str, Value]:
 
 def taken(implementations: Iterable[Implementation]) -> tuple[str, ...]:
     """The options that implementations take."""
-    return tuple(dict.fromkeys(name for one in implementations for name in one.options))
+    return tuple(dict.fromkeys(name for implementation in implementations for name in implementation.options))
 
 
 def check_options(implementations: tuple[Implementation, ...], options: Mapping[str, Value]) -> None:
     """Raise InputError for options that none of the implementations takes: their figures would not depend on it."""
     problems, takes = Problems(), taken(implementations)
-    names = " and ".join(f"`{one.name}`" for one in implementations)
+    names = " and ".join(f"`{implementation.name}`" for implementation in implementations)
     for name, value in options.items():
         if value is not None and name not in takes:
             help_ = suggestion(name, takes) or f"its options are {', '.join(takes)}"

@@ -314,8 +314,8 @@ def check_beside(implementations: tuple[Implementation, ...], parts: Iterable[st
     if not implementations:
         return
     first, *others = implementations
-    apart = [one.name for one in others if one.name not in first.beside]
-    known = {name for one in implementations for name in one.of} | ({"tp"} if any("sp" in one.of for one in implementations) else set())
+    apart = [i.name for i in others if i.name not in first.beside]
+    known = {name for i in implementations for name in i.of} | ({"tp"} if any("sp" in i.of for i in implementations) else set())
     apart += [part for part in parts if part not in known]
     if apart:
         message = f"what `{first.name}` exchanges together with {' and '.join(f'`{n}`' for n in apart)} was not measured"

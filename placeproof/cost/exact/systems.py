@@ -25,7 +25,7 @@ def predict_system(
     of which it is not known what the system does.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    names = tuple(one.name for one in implementations)
+    names = tuple(implementation.name for implementation in implementations)
     if implementations[0].system == "deepspeed":
         return _deepspeed(strategy, names, shapes, mesh, given)
     return _megatron(strategy, names, shapes, mesh, given)

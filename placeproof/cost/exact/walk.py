@@ -160,11 +160,11 @@ class Walk:
         if plan is None or self.setting.hidden is None or self.setting.mesh[self.setting.hidden] == 1:
             return
         degrees, dims = {"tp": self.setting.mesh[self.setting.hidden]}, sizes(dict(self.setting.shapes.dims))
-        for one in block_exchanges(name, plan.plan):
-            if one.phase != phase:
+        for shape in block_exchanges(name, plan.plan):
+            if shape.phase != phase:
                 continue
-            made = replace(one.exchange(dims, degrees, self.setting.widths.computed), axes=(self.setting.hidden,))
-            if not set(one.dims) & set(POSITIONS):
+            made = replace(shape.exchange(dims, degrees, self.setting.widths.computed), axes=(self.setting.hidden,))
+            if not set(shape.dims) & set(POSITIONS):
                 self._weight_gradient(made)
             else:
                 self.found.append(made)

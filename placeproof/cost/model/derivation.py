@@ -140,9 +140,9 @@ class StageCost:
     def traffic(self) -> dict[str, sympy.Expr]:
         """Bytes sent in a step by the axes of the group."""
         sums: dict[str, sympy.Expr] = {}
-        for one in self.sent:
-            name = "*".join(one.axes)
-            sums[name] = sums.get(name, 0) + one.total
+        for transfer in self.sent:
+            name = "*".join(transfer.axes)
+            sums[name] = sums.get(name, 0) + transfer.total
         return sums
 
 

@@ -56,7 +56,7 @@ def _uneven(cost: StageCost, d: ModelDerivation, step: StepCosts) -> StageCost:
         states={state: formula(state) for state in MODEL_STATES},
         transient=gathered(shares),
         offloaded=formula("host"),
-        sent=(*(one for one in cost.sent if one not in even), *synchronised(cost.stage, shares, d.linked)),
+        sent=(*(transfer for transfer in cost.sent if transfer not in even), *synchronised(cost.stage, shares, d.linked)),
     )
 
 

@@ -122,17 +122,17 @@ class DeviceSegment:
         Where keys and values go round a ring, an all-gather of n parts is n - 1 steps of a part each, and a reduce-scatter n: gradients
         that travel have one more step to be home (the program ring_attention of ``placeproof.blocks``).
         """
-        for shape, one in self._sent(at):
+        for shape, exchange in self._sent(at):
             if POSITIONS.isdisjoint(shape.dims):
                 continue
-            if one.axes and set(one.axes) <= set(self.ring) and one.kind in ("all_gather", "reduce_scatter"):
-                (axis,) = one.axes
+            if exchange.axes and set(exchange.axes) <= set(self.ring) and exchange.kind in ("all_gather", "reduce_scatter"):
+                (axis,) = exchange.axes
                 degree = at.degrees[axis]
-                part = _part(one.bytes, degree)
-                steps = degree - 1 if one.kind == "all_gather" else degree * _any_other(degree)
-                yield Exchange(kind="shift", axes=one.axes, bytes=part, op="", phase=one.phase), steps
+                part = _part(exchange.bytes, degree)
+                steps = degree - 1 if exchange.kind == "all_gather" else degree * _any_other(degree)
+                yield Exchange(kind="shift", axes=exchange.axes, bytes=part, op="", phase=exchange.phase), steps
             else:
-                yield one, 1
+                yield exchange, 1
         if self.checkpoints.over:
             for stored in filter(self.is_checkpoint, self.layer.kept(self.drawn)):
                 (row,) = self.bytes((stored,), at)

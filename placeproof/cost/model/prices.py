@@ -178,7 +178,7 @@ class Exact:
         kind = TIMED_AS.get(sent.kind, sent.kind)
         over = _messages(timed.group, size, levels) if kind == "send" else _algorithm(kind, timed.algorithm).carried(timed.group, size)
         often = self.amount(sent.times) * self.amount(sent.calls)
-        return tuple(one * often for one in over)
+        return tuple(amount * often for amount in over)
 
 
 def _messages(group: Group, size: Fraction, levels: int) -> tuple[Fraction, ...]:

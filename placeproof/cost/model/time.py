@@ -196,7 +196,7 @@ class ModelTime:
         if self.d.linked.pipeline is None:
             return ()
         known = (closed_form(self.d.schedule, what) for what in ("busy", "idle"))
-        return tuple(dict.fromkeys(condition.text for one in known if one is not None for condition in one.when))
+        return tuple(dict.fromkeys(condition.text for form in known if form is not None for condition in form.when))
 
     @cached_property
     def form(self) -> sympy.Expr:

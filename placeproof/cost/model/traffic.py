@@ -123,16 +123,16 @@ def sent_of_activations(
 
     sent = []
     for part, times in stage.held:
-        for one, each in part.exchanges(at):
-            group = sympy.Mul(*(at.degrees[a] for a in one.axes))
+        for exchange, each in part.exchanges(at):
+            group = sympy.Mul(*(at.degrees[a] for a in exchange.axes))
             sent.append(
                 Transfer(
-                    kind=one.kind,
-                    axes=one.axes,
+                    kind=exchange.kind,
+                    axes=exchange.axes,
                     about=f"activations of `{part.name}`",
-                    phase=one.phase,
-                    size=sympy.sympify(one.bytes),
-                    bytes=_ring_bytes(one.kind, group, sympy.sympify(one.bytes)),
+                    phase=exchange.phase,
+                    size=sympy.sympify(exchange.bytes),
+                    bytes=_ring_bytes(exchange.kind, group, sympy.sympify(exchange.bytes)),
                     times=sympy.sympify(times * each * batches),
                 )
             )

@@ -77,9 +77,9 @@ def _numbers(bounds: Mapping[Condition, sympy.Expr], degrees: Mapping[str, sympy
     for size in (3, 2, 4, 12, *(max(b, 2) for b in beyond)):
         alike = dict.fromkeys(open_ones, size)
         yield alike
-        for one in open_ones if len(open_ones) > 1 else ():
-            yield {**alike, one: 4 * size}
-            yield {**dict.fromkeys(open_ones, 1), one: size + 1}
+        for symbol in open_ones if len(open_ones) > 1 else ():
+            yield {**alike, symbol: 4 * size}
+            yield {**dict.fromkeys(open_ones, 1), symbol: size + 1}
 
 
 def _along(

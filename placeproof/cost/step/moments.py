@@ -64,7 +64,7 @@ class Moment:
         """Bytes of all that is alive."""
         import sympy
 
-        return sympy.Add(*(one.bytes for one in self.alive))
+        return sympy.Add(*(buffer.bytes for buffer in self.alive))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,12 @@ def moments_of(
     for alive, (_, stmt) in sorted(first.items(), key=lambda one: one[1][0]):
         own = sizes.of(alive)
         if not any(_within(own, other) for *_, other in kept):
-            kept = [one for one in kept if not _within(one[2], own)] + [(stmt, sizes.lives(alive), own)]
-    kept = [one for one in kept if not any(_between(one[2], a[2], b[2]) for a, b in itertools.combinations(kept, 2) if one not in (a, b))]
+            kept = [point for point in kept if not _within(point[2], own)] + [(stmt, sizes.lives(alive), own)]
+    kept = [
+        point
+        for point in kept
+        if not any(_between(point[2], a[2], b[2]) for a, b in itertools.combinations(kept, 2) if point not in (a, b))
+    ]
     return _described(kept, trace, amounts, sizes)
 
 
@@ -180,13 +184,13 @@ def _within(own: _Vector, other: _Vector) -> bool:
     return all(key in other and all(map(operator.le, size, other[key])) for key, size in own.items())
 
 
-def _between(own: _Vector, one: _Vector, other: _Vector) -> bool:
+def _between(own: _Vector, vector: _Vector, other: _Vector) -> bool:
     """Whether something is a mean of two others, or less, so that it never decides: at each sample."""
-    none = (0,) * len(next(iter({**own, **one, **other}.values()), ()))
+    none = (0,) * len(next(iter({**own, **vector, **other}.values()), ()))
     for sample in range(len(none)):
         low, high = Fraction(0), Fraction(1)  # how much of the one
-        for key in {**own, **one, **other}:
-            size, a, b = (v.get(key, none)[sample] for v in (own, one, other))
+        for key in {**own, **vector, **other}:
+            size, a, b = (v.get(key, none)[sample] for v in (own, vector, other))
             if a == b and size > a:
                 return False
             if a > b:

@@ -64,8 +64,8 @@ def count_between(sides: list[list[Any]], degree: sympy.Expr) -> sympy.Expr:
 def _together(sides: list[list[Any]]) -> Iterator[tuple[list[Any], list[Any], int]]:
     for chosen in itertools.product(*sides):
         sign = 1
-        for *_, one in chosen:
-            sign *= one
+        for *_, row in chosen:
+            sign *= row
         yield [low for low, _, _ in chosen], [high for _, high, _ in chosen], sign
 
 

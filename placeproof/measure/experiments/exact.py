@@ -41,10 +41,10 @@ def _most(x: _Number) -> _Number:
 
 
 def _product(a: _Number, b: _Number, times: Callable[[Any, Any], Any]) -> _Size:
-    one, other = grain(a), grain(b)
-    if one is None or other is None:
+    first, other = grain(a), grain(b)
+    if first is None or other is None:
         return None
-    return float(torch.as_tensor(times(_most(a), _most(b))).max()), one + other
+    return float(torch.as_tensor(times(_most(a), _most(b))).max()), first + other
 
 
 def _mm(a: Tensor, b: Tensor) -> _Size:

@@ -161,9 +161,9 @@ def _held(
 ) -> Line:
     """The ratio of two devices' memory: of one state, or of all three."""
 
-    def ratio(one: Mapping[str, int], other: Mapping[str, int]) -> Fraction:
+    def ratio(amounts: Mapping[str, int], other: Mapping[str, int]) -> Fraction:
         states = (state,) if state else STATES
-        return Fraction(sum(one[s] for s in states), sum(other[s] for s in states))
+        return Fraction(sum(amounts[s] for s in states), sum(other[s] for s in states))
 
     return Line(
         what=f"{what}: {state or 'model states'}",

@@ -101,21 +101,21 @@ def _lines_alone(exact: Alone, rounded: Alone) -> Iterator[Line]:
     yield Line(
         what="exact, N = 1: the longest sum", unit="bits", predicted=Fraction(SIGNIFICAND), measured=Fraction(bits), bound=True, how=how
     )
-    for name, one in (("exact", exact), ("rounded", rounded)):
+    for name, ended in (("exact", exact), ("rounded", rounded)):
         yield Line(
             what=f"{name}, N = 1: steps in which every parameter tensor changes",
             unit="steps",
             predicted=Fraction(STEPS),
-            measured=Fraction(one.moved),
+            measured=Fraction(ended.moved),
             how=how,
         )
 
 
 def _line(way: Way, regime: str, expected: Parameters, outcomes: Sequence[Outcome[dict[tuple[str, str], Parameters]]]) -> Line:
     """One way of training against one device."""
-    trained = [one.value[way.name, regime] for one in outcomes if one.value is not None]
+    trained = [outcome.value[way.name, regime] for outcome in outcomes if outcome.value is not None]
     whole = len(trained) == len(outcomes)
-    gap = max((_gap(one, expected) for one in trained), default=math.inf)
+    gap = max((_gap(parameters, expected) for parameters in trained), default=math.inf)
     exact = regime == "exact"
     return Line(
         what=f"{regime}, {way.name}, N = {way.world}",
@@ -142,10 +142,10 @@ def _gap(parameters: Parameters, expected: Parameters) -> float:
 def _alone() -> dict[str, Alone]:
     """What one process does, by regime. In a process of its own, since backward in this one would leave threads behind."""
 
-    def one(rank: int, world: int, directory: Path) -> dict[str, Alone]:
+    def trained_alone(rank: int, world: int, directory: Path) -> dict[str, Alone]:
         return {name: _on_one(regime, exact=name == "exact") for name, regime in REGIMES.items()}
 
-    (outcome,) = run(1, one, timeout=PATIENCE, init=False, preload=_PRELOAD)
+    (outcome,) = run(1, trained_alone, timeout=PATIENCE, init=False, preload=_PRELOAD)
     if outcome.value is None:
         raise RuntimeError(f"one process could not train: {message([outcome])}\n{outcome.error}")
     return outcome.value
@@ -154,10 +154,10 @@ def _alone() -> dict[str, Alone]:
 def _together(world: int, ways: Sequence[Way]) -> Sequence[Outcome[dict[tuple[str, str], Parameters]]]:
     """All of these ways of training on as many processes, by way and regime."""
 
-    def one(rank: int, size: int, directory: Path) -> dict[tuple[str, str], Parameters]:
+    def trained(rank: int, size: int, directory: Path) -> dict[tuple[str, str], Parameters]:
         return {(way.name, name): _on_several(way, name, regime) for way in ways for name, regime in REGIMES.items()}
 
-    return run(world, one, timeout=PATIENCE, collective_timeout=PATIENCE / 2, preload=_PRELOAD)
+    return run(world, trained, timeout=PATIENCE, collective_timeout=PATIENCE / 2, preload=_PRELOAD)
 
 
 def _on_one(regime: Regime, *, exact: bool) -> Alone:

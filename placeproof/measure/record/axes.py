@@ -34,7 +34,7 @@ class Grid:
         for count in range(1, len(self.sizes) + 1):
             for names in combinations(self.sizes, count):
                 steps = [[k * self.stride(n) for k in range(self.sizes[n])] for n in names]
-                if {sum(one) for one in product(*steps)} == wanted:
+                if {sum(parts) for parts in product(*steps)} == wanted:
                     return names
         for name in self.sizes:
             if wanted == {k * self.stride(name) for k in range(len(ranks))} and self.sizes[name] % len(ranks) == 0:

@@ -145,7 +145,7 @@ def _clip(nodes: Nodes, node: Node, axes: Callable[[str], Axes]) -> Clip:
 def _squares(nodes: Nodes, number: int, spans: Axes, axes: Callable[[str], Axes]) -> list[tuple[int, Axes]]:
     node = nodes[number]
     if node.kind in ("norm", "sum_squares"):
-        return [one for n in node.of for one in (_squares(nodes, n, spans, axes) if nodes.is_norm(n) else [(n, spans)])]
+        return [square for n in node.of for square in (_squares(nodes, n, spans, axes) if nodes.is_norm(n) else [(n, spans)])]
     if node.kind == "all_reduce" and node.op == "sum" and nodes.is_norm(number):
         return _squares(nodes, node.of[0], (*spans, *(a for k in node.axes for a in axes(k))), axes)
     raise UnreadableError(

@@ -102,8 +102,8 @@ def _gather(done: Exchanged, shadows: Shadows, read: Sequence[Tensor], like: Nod
         return nodes.add(Node(kind="updated" if nodes.holds(number, "updated") else "param", index=index))
 
     terms = [mapped(named, r, b) for r, b in zip(_tiled(read, done.writes, count), map(shadows.read, done.writes), strict=True)]
-    for tensor, one in zip(done.writes, terms, strict=True):
-        shadows.write(tensor, _after(shadows, one, like, setup=setup))
+    for tensor, term in zip(done.writes, terms, strict=True):
+        shadows.write(tensor, _after(shadows, term, like, setup=setup))
 
 
 def _tiled(read: Sequence[Tensor], writes: Sequence[Tensor], count: int) -> list[Tensor]:

@@ -73,43 +73,43 @@ def read_plan(recordings: Mapping[int, Recording], grid: Grid, given: Mapping[st
 
     Raises InputError for whatever cannot be said.
     """
-    one = recordings[0]
-    unread = [(f"this loss is not understood: {t.text}", t.line) for t in one.turns if t.text]
+    first = recordings[0]
+    unread = [(f"this loss is not understood: {t.text}", t.line) for t in first.turns if t.text]
     unread += [
-        (f"the exchange `{e.kind}` cannot be said", e.line) for e in one.events if e.kind in ("send", "recv", "all_to_all", "gather")
+        (f"the exchange `{e.kind}` cannot be said", e.line) for e in first.events if e.kind in ("send", "recv", "all_to_all", "gather")
     ]
-    refuse_lines(one.script, one.source, unread[:8])
-    if not one.updates:
-        refuse_lines(one.script, one.source, [("nothing was trained: no optimizer read a gradient", 0)])
+    refuse_lines(first.script, first.source, unread[:8])
+    if not first.updates:
+        refuse_lines(first.script, first.source, [("nothing was trained: no optimizer read a gradient", 0)])
     split = _split(recordings, grid)
     splits = _splits(grid, split, given)
     if grid.made and list(splits.values()) == ["hidden"] and "dp" in grid.sizes:
-        return read_plan(recordings, Grid({"tp": one.world}, made=True), given)
+        return read_plan(recordings, Grid({"tp": first.world}, made=True), given)
     parts = _parts(recordings, grid, split)
     uneven = len({(t.count, t.rows) for r in recordings.values() for t in r.turns}) > 1
     plan = StepPlan(
-        grid=grid, splits=splits, parts=parts, gathers=_gathers(one, grid), turn=one.turns[0], turns=len(one.turns), uneven=uneven
+        grid=grid, splits=splits, parts=parts, gathers=_gathers(first, grid), turn=first.turns[0], turns=len(first.turns), uneven=uneven
     )
-    plan.statistics = one.statistics[0] if one.statistics else 0
+    plan.statistics = first.statistics[0] if first.statistics else 0
     hidden = tuple(a for a, what in splits.items() if what == "hidden")
-    plan.layers = read_layers(one, grid, hidden, split) if hidden else None
+    plan.layers = read_layers(first, grid, hidden, split) if hidden else None
     if plan.layers and plan.layers.forward and plan.layers.backward:
         _copies(recordings, split)
     for other in recordings.values():
-        _alike(one, other, grid)
+        _alike(first, other, grid)
     _beginning(plan, recordings, split)
     _samples(plan, recordings)
-    _complete(plan, one)
+    _complete(plan, first)
     return plan
 
 
 def _copies(recordings: Mapping[int, Recording], split: Mapping[int, Axes]) -> None:
     """Where real processes ran and blocks exchange, what all ranks have is the same on all of them; else an exchange is not whole."""
-    one = recordings[0]
-    ends = {i: {r.states[i].left for r in recordings.values() if i < len(r.states)} for i in one.updates if i not in split}
-    lost = [one.states[i].name for i, digests in ends.items() if len(digests) > 1]
+    first = recordings[0]
+    ends = {i: {r.states[i].left for r in recordings.values() if i < len(r.states)} for i in first.updates if i not in split}
+    lost = [first.states[i].name for i, digests in ends.items() if len(digests) > 1]
     text = "`{}` ends differently on ranks that share a computation: not all that a block has to exchange is exchanged"
-    refuse_lines(one.script, one.source, [(text.format(name), 0) for name in lost[:8]])
+    refuse_lines(first.script, first.source, [(text.format(name), 0) for name in lost[:8]])
 
 
 def _complete(plan: StepPlan, recording: Recording) -> None:
@@ -126,9 +126,9 @@ def _complete(plan: StepPlan, recording: Recording) -> None:
 
 def _split(recordings: Mapping[int, Recording], grid: Grid) -> dict[int, Axes]:
     """Over which axes each parameter is split where forward reads it: as its layout says, or as its values differ."""
-    one = recordings[0]
+    first = recordings[0]
     axes_by_state: dict[int, Axes] = {}
-    for index, state in enumerate(one.states):
+    for index, state in enumerate(first.states):
         if state.split is not None:
             axes_by_state[index] = tuple(a for k in state.split for a in grid.axes(ranks_of(k)))
             continue
@@ -150,24 +150,24 @@ def _splits(grid: Grid, split: Mapping[int, Axes], given: Mapping[str, str]) -> 
 
 def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, Axes]) -> list[ParameterSet]:
     """Parameters by what is done to them, the largest part first."""
-    one = recordings[0]
+    first = recordings[0]
     parts: dict[tuple[object, ...], ParameterSet] = {}
     unread = []
-    for index, terms in sorted(one.updates.items()):
+    for index, terms in sorted(first.updates.items()):
         try:
-            chains = {flattened(read_chain(one.nodes, n, lambda k: grid.axes(ranks_of(k))), grid.sizes) for n in terms}
-            if any(one.nodes.gradient_of(n) != {index} for n in terms):
-                raise UnreadableError(f"`{one.states[index].name}` is updated with the gradient of another parameter", 0)
+            chains = {flattened(read_chain(first.nodes, n, lambda k: grid.axes(ranks_of(k))), grid.sizes) for n in terms}
+            if any(first.nodes.gradient_of(n) != {index} for n in terms):
+                raise UnreadableError(f"`{first.states[index].name}` is updated with the gradient of another parameter", 0)
         except UnreadableError as error:
             unread.append((f"what happens to gradients before the update cannot be said: {error.text}", error.line))
             continue
         if len(chains) != 1:
-            unread.append((f"parts of `{one.states[index].name}` are updated differently", 0))
+            unread.append((f"parts of `{first.states[index].name}` are updated differently", 0))
             continue
-        if not all(one.nodes.is_parameter(n) for n in one.final.get(index, ())):
-            unread.append((f"what happens to `{one.states[index].name}` after the update cannot be said", 0))
+        if not all(first.nodes.is_parameter(n) for n in first.final.get(index, ())):
+            unread.append((f"what happens to `{first.states[index].name}` after the update cannot be said", 0))
             continue
-        chain, final = chains.pop(), _final(one, index, grid)
+        chain, final = chains.pop(), _final(first, index, grid)
         key = (chain.inner, chain.outer, chain.turns, chain.rolling, chain.clip is None, split.get(index, ()), final.kind, final.axes)
         if key in parts:
             part = parts[key]
@@ -175,7 +175,7 @@ def _parts(recordings: Mapping[int, Recording], grid: Grid, split: Mapping[int, 
             part.final = final if final.root == "owner" else part.final
         else:
             parts[key] = ParameterSet(name="", states=frozenset((index,)), chain=chain, split=split.get(index, ()), final=final)
-    refuse_lines(one.script, one.source, list(dict.fromkeys(unread))[:8])
+    refuse_lines(first.script, first.source, list(dict.fromkeys(unread))[:8])
     _all_updated(recordings)
     return sorted(parts.values(), key=lambda p: (-len(p.split), -len(p.states), min(p.states)))
 
@@ -204,12 +204,12 @@ def _by_name(recording: Recording, grid: Grid) -> dict[str, frozenset[object]]:
 
 
 def _all_updated(recordings: Mapping[int, Recording]) -> None:
-    one = recordings[0]
-    trained = {i for e in one.events if e.kind == "pass" for i in e.states}
+    first = recordings[0]
+    trained = {i for e in first.events if e.kind == "pass" for i in e.states}
     updated = {i for r in recordings.values() for i in (*r.updates, *r.final)}
-    if len(recordings) == one.world:
-        lost = [one.states[i].name for i in sorted(trained - updated)]
-        refuse_lines(one.script, one.source, [(f"`{name}` gets a gradient and is never updated", 0) for name in lost[:8]])
+    if len(recordings) == first.world:
+        lost = [first.states[i].name for i in sorted(trained - updated)]
+        refuse_lines(first.script, first.source, [(f"`{name}` gets a gradient and is never updated", 0) for name in lost[:8]])
 
 
 def _final(recording: Recording, index: int, grid: Grid) -> Final:
@@ -269,40 +269,40 @@ def _same_axes(recording: Recording, grid: Grid, events: list[Seen]) -> Axes:
 
 def _beginning(plan: StepPlan, recordings: Mapping[int, Recording], split: Mapping[int, Axes]) -> None:
     """Whether ranks begin with the same parameters, and what is done about it."""
-    one = recordings[0]
+    first = recordings[0]
     trained = [i for p in plan.parts for i in p.states]
     differ = [
-        i for i in trained if len({r.states[i].digest for r in recordings.values()}) > 1 and not (i in split and not one.states[i].synced)
+        i for i in trained if len({r.states[i].digest for r in recordings.values()}) > 1 and not (i in split and not first.states[i].synced)
     ]
     plan.unequal = bool(differ)
-    sent = [i for i in differ if one.states[i].synced]
+    sent = [i for i in differ if first.states[i].synced]
     if sent and len(sent) == len(differ):
-        event = next(e for e in one.events if e.kind in ("broadcast", "scatter") and e.phase == "setup" and e.states & set(sent))
+        event = next(e for e in first.events if e.kind in ("broadcast", "scatter") and e.phase == "setup" and e.states & set(sent))
         plan.sent = (plan.grid.axes(event.group), event.root, event.line)
     elif sent:
-        refuse_lines(one.script, one.source, [("some parameters that differ between ranks are sent to all, and others are not", 0)])
+        refuse_lines(first.script, first.source, [("some parameters that differ between ranks are sent to all, and others are not", 0)])
 
 
 def _samples(plan: StepPlan, recordings: Mapping[int, Recording]) -> None:
     """Which axes see the same samples, and how many all see together."""
-    one, same = recordings[0], []
+    first, same = recordings[0], []
     apart = []
     for axis, size in plan.grid.sizes.items():
         other = recordings.get(plan.grid.neighbour(axis))
-        if size < 2 or other is None or one.inputs in ("", "none"):
+        if size < 2 or other is None or first.inputs in ("", "none"):
             continue
-        equal = other.inputs == one.inputs
+        equal = other.inputs == first.inputs
         if plan.splits[axis] in ("batch", "sequence") and equal:
             same.append(axis)
         elif plan.splits[axis] == "hidden" and not equal:
-            apart.append((f"the ranks of `{axis}` share a computation, and get different samples", one.turns[0].line))
-    refuse_lines(one.script, one.source, apart)
+            apart.append((f"the ranks of `{axis}` share a computation, and get different samples", first.turns[0].line))
+    refuse_lines(first.script, first.source, apart)
     plan.same = tuple(same)
     shared = 1
     for axis, size in plan.grid.sizes.items():
         shared *= size if plan.splits[axis] not in ("batch", "sequence") else 1
     whole = [r.turns for r in recordings.values()]
-    if len(recordings) == one.world:
+    if len(recordings) == first.world:
         plan.total = (sum(t.count for ts in whole for t in ts) // shared, sum(t.rows for ts in whole for t in ts) // shared)
     else:
-        plan.total = (sum(t.count for t in one.turns) * one.world // shared, sum(t.rows for t in one.turns) * one.world // shared)
+        plan.total = (sum(t.count for t in first.turns) * first.world // shared, sum(t.rows for t in first.turns) * first.world // shared)

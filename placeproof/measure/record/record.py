@@ -50,8 +50,8 @@ def trace(
     count = _world(text) if world is None else world
     _check(count, splits or {})
     recordings = _forked(script, count, step) if backend == "gloo" else _faked(script, count, step)
-    one = recordings[0]
-    shape = _shape(one)
+    first = recordings[0]
+    shape = _shape(first)
     _agree(recordings)
     unknown = sorted(set(splits or {}) - set(shape.sizes))
     problems = Problems()
@@ -62,7 +62,7 @@ def trace(
     names = list(plan.grid.sizes)
     if shape.made:
         plan.notes.append(f"The script names no axes: {', '.join(names)} {'is' if len(names) == 1 else 'are'} ours.")
-    return Traced(text=write(plan, one), ranks=tuple(sorted(recordings)), world=count, notes=tuple(plan.notes))
+    return Traced(text=write(plan, first), ranks=tuple(sorted(recordings)), world=count, notes=tuple(plan.notes))
 
 
 def _shape(recording: Recording) -> Grid:
@@ -89,7 +89,7 @@ def _check(world: int, splits: Mapping[str, str]) -> None:
 def _faked(script: Path, world: int, step: int) -> dict[int, Recording]:
     alone = _session().alone
 
-    def one(rank: int) -> Recording:
+    def recorded(rank: int) -> Recording:
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 recording: Recording = alone(script.resolve(), rank, world, step)
@@ -99,10 +99,10 @@ def _faked(script: Path, world: int, step: int) -> dict[int, Recording]:
         except (Exception, SystemExit) as error:
             _failed(script, rank, error)
 
-    recordings = {0: one(0)}
+    recordings = {0: recorded(0)}
     shape = _shape(recordings[0])
     others = range(1, world) if world <= _ALL_RANKS else sorted({shape.neighbour(a) for a, n in shape.sizes.items() if n > 1})
-    return recordings | {rank: one(rank) for rank in others}
+    return recordings | {rank: recorded(rank) for rank in others}
 
 
 def _session() -> ModuleType:
@@ -139,11 +139,11 @@ def _forked(script: Path, world: int, step: int) -> dict[int, Recording]:
 
     path, among_others = script.resolve(), _session().among_others
 
-    def one(rank: int, count: int, directory: Path) -> Recording:
+    def recorded(rank: int, count: int, directory: Path) -> Recording:
         recording: Recording = among_others(path, rank, count, step)
         return recording
 
-    outcomes = run(world, one)
+    outcomes = run(world, recorded)
     if any(o.kind != "ok" for o in outcomes):
         refuse("PP603", f"the ranks did not end well: {message(outcomes)}", help="a step that does not end cannot be recorded")
     return {o.rank: o.value for o in outcomes if o.value is not None}
@@ -151,18 +151,20 @@ def _forked(script: Path, world: int, step: int) -> dict[int, Recording]:
 
 def _agree(recordings: Mapping[int, Recording]) -> None:
     """Raise InputError at the first collective that the ranks of a group do not enter alike: the n-th of one rank meets the n-th of all."""
-    one = recordings[0]
+    first = recordings[0]
     for rank, other in recordings.items():
-        own = _met(one, rank)
+        own = _met(first, rank)
         for number, (a, b) in enumerate(zip(own, _met(other, 0), strict=False), start=1):
-            about = one.about(a), other.about(b)
+            about = first.about(a), other.about(b)
             if a.signature() != b.signature() or about[0] != about[1]:
                 what = _differs(a, b, *about)
-                refuse_lines(one.script, one.source, [(f"ranks 0 and {rank} do not do the same in collective {number}: {what}", a.line)])
+                refuse_lines(
+                    first.script, first.source, [(f"ranks 0 and {rank} do not do the same in collective {number}: {what}", a.line)]
+                )
         if len(own) != (count := len(_met(other, 0))):
             more, where = (0, own[count:]) if len(own) > count else (rank, _met(other, 0)[len(own) :])
             text = f"rank {more} enters {abs(len(own) - count)} collectives more than rank {rank - more}: first `{where[0].kind}`"
-            refuse_lines(one.script, one.source, [(text, where[0].line)])
+            refuse_lines(first.script, first.source, [(text, where[0].line)])
 
 
 def _met(recording: Recording, rank: int) -> list[Seen]:

@@ -123,10 +123,10 @@ class _Writer:
         return "\n".join(self.lines) + "\n"
 
     def _head(self) -> None:
-        plan, one = self.plan, self.one
+        plan, recording = self.plan, self.one
         ranks = " * ".join(f"{n}={s}" for n, s in plan.grid.sizes.items())
         loops = f", {plan.turns} micro-batches" if plan.turns > 1 else ""
-        self.add(f"# Recorded from {one.script}: one step of rank 0 of {one.world} ({ranks}{loops}).")
+        self.add(f"# Recorded from {recording.script}: one step of rank 0 of {recording.world} ({ranks}{loops}).")
         for note in plan.notes:
             self.add(f"# {note}")
         self.add(f"mesh({', '.join(plan.grid.sizes)})")

@@ -56,7 +56,7 @@ class OnGloo(Groups):
         """The tensor, if all devices of a group have as much of each dimension, save one; raises FaultError."""
         x = self._met(call, x)
         lengths = [{d: len(p) for d, p in told.items() if d != apart} for told in self._told]
-        if any(one != lengths[0] for one in lengths):
+        if any(length != lengths[0] for length in lengths):
             raise FaultError(f"shapes do not fit: the devices of a group have others for `{call.op}`")
         first = {d: x.places[d] if d == apart else self._places(p) for d, p in self._told[0].items()}
         return replace(x, places=first if call.op in ("all_gather", "all_to_all") else x.places)
@@ -120,7 +120,7 @@ def groups_of(counterexample: Counterexample) -> list[frozenset[str]]:
     """The sets of axes along which the program exchanges; gathers go axis by axis."""
     every = [c for stmt in statements(counterexample.program.body) for c in calls(stmt) if OPS[c.op].collective]
     sets = [[frozenset((a,)) for a in c.axes] if c.op == "all_gather" else [frozenset(c.axes)] for c in every]
-    return list(dict.fromkeys(one for of in sets for one in of))
+    return list(dict.fromkeys(axes for of in sets for axes in of))
 
 
 def returned(counterexample: Counterexample, mesh: Mesh | None) -> dict[str, Named]:

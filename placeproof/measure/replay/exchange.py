@@ -48,7 +48,7 @@ class Exchange(Collective):
         """What devices compute together: a layer with experts, to whom tokens are sent; or a pass of the flat model, or a block that is
         called whole, which sees the parameters of all devices: what they have is told, and it is computed as it is defined."""
         if self.world.layout.called or not self.world.layout.network:
-            requests = [replace(self.request, value=unpacked(self.world, one)) for one in self.wire.collected(packed(value))]
+            requests = [replace(self.request, value=unpacked(self.world, part)) for part in self.wire.collected(packed(value))]
             return met(self.place, self.group.at, requests)[self.group.me]
         w, *rest = value
         return SentExperts(self.place, self.wire, w).results(self.call.op, *rest)
@@ -100,7 +100,7 @@ class Exchange(Collective):
         gives = [owned(given, at) for at in self.group.at]
         own = [(rows[mine], there[mine]) for mine in gives]
         if self.call.op == "broadcast":  # one from each owner
-            parts = [self.wire.spread(one, rank) for one, rank in zip(own, self.group.ranks, strict=True)]
+            parts = [self.wire.spread(part, rank) for part, rank in zip(own, self.group.ranks, strict=True)]
         else:
             parts = self.wire.collected(own[self.group.me])
         for theirs, part in zip(gives, parts, strict=True):
@@ -179,7 +179,7 @@ class _Sent(Weights):
     def matrix(self, y: Array) -> Array:
         """The sum of what all experts make of this device's tokens."""
         given = self.layer.wire.collected(y)
-        return self._sum(self.layer.wire.swapped([self._for(n).matrix(one) for n, one in enumerate(given)]))
+        return self._sum(self.layer.wire.swapped([self._for(n).matrix(part) for n, part in enumerate(given)]))
 
     def matrix_back(self, y: Array, dz: Array) -> tuple[Array, Gradients]:
         """The gradients of this device's tokens, and of its own weights."""

@@ -174,7 +174,7 @@ def _counterexample(data: Mapping[str, Any]) -> Counterexample:
         raise ValueError(f"a run of kind `{kind}`")
     step = kind == "step"
     ends = None if run["ends"] is None else tuple(_end(e) for e in run["ends"])
-    one = Counterexample(
+    counterexample = Counterexample(
         subject=str(data["subject"]),
         kind=kind,
         program=_program(_text(run["program"])),
@@ -193,8 +193,8 @@ def _counterexample(data: Mapping[str, Any]) -> Counterexample:
         stuck=tuple(_coordinates(s) for s in run["stuck"] or ()),
         shown=_shown(table, ends is None),
     )
-    _fits(one)
-    return one
+    _fits(counterexample)
+    return counterexample
 
 
 def _end(data: Mapping[str, Any]) -> End:
@@ -264,7 +264,7 @@ def _tables(data: Mapping[str, Any]) -> dict[str, Named]:
             tables["optimizer, master copy"] = _numbers({e: pair[0] for e, pair in table.items()})
             tables["optimizer, momentum"] = _numbers({e: pair[1] for e, pair in table.items()})
         elif name == "returns":
-            tables |= {f"result {n + 1}": _numbers(one) for n, one in enumerate(table)}
+            tables |= {f"result {n + 1}": _numbers(row) for n, row in enumerate(table)}
         elif name != "device":
             tables[name] = _numbers(table)
     return tables

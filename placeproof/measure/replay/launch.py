@@ -95,27 +95,31 @@ def _rounds(counterexample: Counterexample) -> str:
 
 
 def _judged(counterexample: Counterexample, outcomes: list[Outcome[Ended]], rounds: str) -> Replayed:
-    one = Replayed(word="reproduced", found=counterexample, outcomes=tuple(outcomes), rounds=rounds)
+    replayed = Replayed(word="reproduced", found=counterexample, outcomes=tuple(outcomes), rounds=rounds)
     failed = [o for o in outcomes if o.kind != "ok"]
     if any(name in (o.error or "") for o in failed for name in _NOT_REPLAYED):
-        return replace(one, word="not replayed", why=message(outcomes))
+        return replace(replayed, word="not replayed", why=message(outcomes))
     if counterexample.ends is None:
-        return replace(one, word="reproduced" if failed and _as_predicted(counterexample, outcomes) else "differs", why=message(outcomes))
+        return replace(
+            replayed, word="reproduced" if failed and _as_predicted(counterexample, outcomes) else "differs", why=message(outcomes)
+        )
     if failed:
-        return replace(one, word="crashed" if any(o.kind != "timeout" for o in failed) else "timed out", why=message(outcomes))
+        return replace(replayed, word="crashed" if any(o.kind != "timeout" for o in failed) else "timed out", why=message(outcomes))
     values = [o.value for o in outcomes if o.value is not None]
     pairs: list[tuple[int | None, Tables, Tables]]
     pairs = [(rank, end.tables, value.tables) for rank, (end, value) in enumerate(zip(counterexample.ends, values, strict=True))]
     pairs.insert(1, (None, counterexample.reference, values[0].reference))
-    one = replace(one, compared=sum(len(table) for _, predicted, _ in pairs for table in predicted.values()), arithmetics=(EXACT,))
+    replayed = replace(
+        replayed, compared=sum(len(table) for _, predicted, _ in pairs for table in predicted.values()), arithmetics=(EXACT,)
+    )
     wrong = [w for pair in pairs for w in _differences(EXACT, *pair)]
     if not wrong and not rounds:
         rounded = list(_differences(BY_AUTOGRAD, None, counterexample.reference, values[0].by_autograd))
         wrong = [w for w in rounded if _is_off(counterexample, w)]
         if not rounded:
-            return replace(one, arithmetics=(EXACT, BY_AUTOGRAD))
-        one = one if wrong else replace(one, rounds=f"float64 rounds {len(rounded)} of the numbers on the way")
-    return replace(one, word="differs", wrong=tuple(wrong)) if wrong else one
+            return replace(replayed, arithmetics=(EXACT, BY_AUTOGRAD))
+        replayed = replayed if wrong else replace(replayed, rounds=f"float64 rounds {len(rounded)} of the numbers on the way")
+    return replace(replayed, word="differs", wrong=tuple(wrong)) if wrong else replayed
 
 
 def _is_off(counterexample: Counterexample, wrong: Wrong) -> bool:

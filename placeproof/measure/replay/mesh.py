@@ -124,8 +124,10 @@ class Mesh:
         line, column = (call.place.line, call.place.column) if call.place else (0, 0)
         mine = torch.tensor([line, column, _NUMBER_OF[call.op], kind], dtype=torch.int64)
         everyone = [t.tolist() for t in self.collect(group, mine, call)]
-        if any(one != everyone[0] for one in everyone):
-            where = ", ".join(f"rank {r} at `{_NAME_OF[one[2]]}` in line {one[0]}" for r, one in zip(group.ranks, everyone, strict=True))
+        if any(request != everyone[0] for request in everyone):
+            where = ", ".join(
+                f"rank {r} at `{_NAME_OF[request[2]]}` in line {request[0]}" for r, request in zip(group.ranks, everyone, strict=True)
+            )
             raise DifferentCollectivesError(f"devices of one group meet in different collectives: {where}")
 
     def _done(self, call: Call, what: Callable[[], T]) -> T:

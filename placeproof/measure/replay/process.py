@@ -72,14 +72,14 @@ def _steps(counterexample: Counterexample, rank: int, by_autograd: bool, timeout
         while (request := _next(running, answer)) is not None:
             answer = _answered(mesh, place, request)
     mesh.end()
-    one = Ended(tables=_tables(of_device(place)))
+    end = Ended(tables=_tables(of_device(place)))
     if rank:
-        return one
+        return end
     truth = Truth(world)
     for number in range(steps):
         truth.step(number)
     again = Reference(world, counterexample.microbatches).run(steps) if by_autograd else ()
-    return replace(one, reference=_tables(of_truth(truth)), by_autograd=_tables(again))
+    return replace(end, reference=_tables(of_truth(truth)), by_autograd=_tables(again))
 
 
 def _next(running: Any, answer: Any) -> Meeting | Message | None:

@@ -67,14 +67,14 @@ class Wire:
         """Every device's value, by rank."""
         data = pickle.dumps(value)
         longest = max(int(n) for n in self.mesh.collect(self.group, torch.tensor([len(data)]), self.call))
-        return [pickle.loads(one.numpy()) for one in self.mesh.collect(self.group, in_bytes(data.ljust(longest)), self.call)]
+        return [pickle.loads(part.numpy()) for part in self.mesh.collect(self.group, in_bytes(data.ljust(longest)), self.call)]
 
     def swapped(self, values: Sequence[Any]) -> list[Any]:
         """Value j goes to the j-th device: the values that the others have for this one."""
-        data = [pickle.dumps(one) for one in values]
+        data = [pickle.dumps(part) for part in values]
         longest = max(self.collected(max(map(len, data))))
-        rows = torch.stack([in_bytes(one.ljust(longest)) for one in data])
-        return [pickle.loads(one.numpy()) for one in self.mesh.swapped(self.group, rows, self.call)]
+        rows = torch.stack([in_bytes(part.ljust(longest)) for part in data])
+        return [pickle.loads(part.numpy()) for part in self.mesh.swapped(self.group, rows, self.call)]
 
     def spread(self, value: Any, root: int) -> Any:
         """The value of the rank ``root``."""
@@ -87,7 +87,7 @@ class Wire:
     def _coded(self, x: Array) -> tuple[Tensor, Tensor, int]:
         """An array's numbers: ``digits[number, digit]``, the lowest first, over a denominator; and ``kinds[number]`` of the whole group:
         nothing where one is nothing. Raises IrrationalError for roots."""
-        numbers, kinds = zip(*(_plain(one) for one in x.reshape(-1)), strict=True)
+        numbers, kinds = zip(*(_plain(number) for number in x.reshape(-1)), strict=True)
         own = math.lcm(*(n.denominator for n in numbers))
         longest = max(abs(n.numerator).bit_length() + (own // n.denominator).bit_length() for n in numbers)
         fractions = self.collected((own, longest - own.bit_length()))

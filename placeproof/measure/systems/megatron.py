@@ -39,8 +39,8 @@ def measure(cases: Sequence[SystemCase], *, patience: float = 20.0) -> list[Syst
         return [_one(case) for case in cases]
 
     outcomes = run(dp * tp, every, timeout=patience * len(cases), collective_timeout=patience)
-    if outcomes[0].value is None or any(one.kind != "ok" for one in outcomes):
-        errors = "\n".join(one.error for one in outcomes if one.error)
+    if outcomes[0].value is None or any(outcome.kind != "ok" for outcome in outcomes):
+        errors = "\n".join(outcome.error for outcome in outcomes if outcome.error)
         raise RuntimeError(f"Megatron-core could not be measured: {message(outcomes)}\n{errors}")
     return outcomes[0].value
 

@@ -58,10 +58,10 @@ def measure_all(
     from placeproof.measure.processes import message, run
     from placeproof.measure.training import session
 
-    def one(rank: int, world: int, directory: Path) -> Measured:
+    def measured(rank: int, world: int, directory: Path) -> Measured:
         return session.among_others(job, shapes, mesh, seed=seed, options=settled)
 
-    outcomes = run(prod(mesh.values()), one, timeout=PATIENCE, collective_timeout=PATIENCE / 2)
+    outcomes = run(prod(mesh.values()), measured, timeout=PATIENCE, collective_timeout=PATIENCE / 2)
     values = [outcome.value for outcome in outcomes if outcome.value is not None]
     if len(values) < len(outcomes):
         errors = "\n".join(outcome.error for outcome in outcomes if outcome.error)

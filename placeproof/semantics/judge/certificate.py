@@ -95,12 +95,12 @@ def _given(record: Record, given: Given) -> tuple[Any, ...]:
 def _point(sizes: Iterable[str | int], given: Iterable[Given]) -> dict[str, str]:
     """Values of symbols at which the hypotheses hold, as far as they bound symbols by numbers."""
     point = {n: 1 for n in sizes if isinstance(n, str)}
-    for one in (g for g in given if isinstance(g, Order)):
-        alone, bound = one.left.alone, one.right.number
+    for order in (g for g in given if isinstance(g, Order)):
+        alone, bound = order.left.alone, order.right.number
         if alone is None or bound is None or len(alone[0].factors) != 1 or not isinstance(symbol := alone[0].factors[0][0], Sym):
             continue
-        least = math.floor(bound) + 1 if one.relation == ">" else math.ceil(bound)
-        point[symbol.name] = max(point.get(symbol.name, 1), least if one.relation in (">", ">=", "=") else 1)
+        least = math.floor(bound) + 1 if order.relation == ">" else math.ceil(bound)
+        point[symbol.name] = max(point.get(symbol.name, 1), least if order.relation in (">", ">=", "=") else 1)
     return {name: str(value) for name, value in sorted(point.items())}
 
 

@@ -193,16 +193,16 @@ class _Walk:
         return degrees
 
     def body(self, statements: Iterable[Stmt]) -> None:
-        for one in statements:
-            match one:
+        for stmt in statements:
+            match stmt:
                 case Assign():
-                    self._assign(one)
+                    self._assign(stmt)
                 case Do(call=call) if call.op not in ("zero", "free"):
                     raise _NotCoveredError(f"devices exchange by `{call.op}`, along which they have an order", call.place)
                 case For():
-                    self._loop(one)
+                    self._loop(stmt)
                 case If():
-                    self._branch(one)
+                    self._branch(stmt)
 
     def _assign(self, stmt: Assign) -> None:
         value = self._value(stmt.value)
@@ -399,15 +399,15 @@ def _everywhere(layout: Layout, walk: _Walk) -> bool:
 
 def _ran(program: Resolved, setups: list[Setup], degree: dict[str, int], values: _Values) -> Result:
     for setup, seed in itertools.product(setups, SEEDS):
-        one = replace(setup, seed=seed)
+        drawn = replace(setup, seed=seed)
         try:
-            what = run(program, one)
+            what = run(program, drawn)
         except ZeroDivisionError:
-            return NotCovered(why=f"it is divided by zero with {describe(one)}")
+            return NotCovered(why=f"it is divided by zero with {describe(drawn)}")
         except NoMeaningError as why:
             return NotCovered(why=f"no run is possible: {why}")
         if what is not None:
-            return RefutingRun(setup=one, what=what)
+            return RefutingRun(setup=drawn, what=what)
     batches = tuple(sorted({s.microbatches for s in setups}))
     units = tuple(sorted({s.units_per_stage for s in setups}))
     return Covered(degree=degree, values=values, microbatches=batches, units=units, runs=len(setups) * len(SEEDS))

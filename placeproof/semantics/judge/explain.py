@@ -204,7 +204,7 @@ def _expected(gradient: _Gradient) -> Iterator[tuple[str, Any]]:
     sizes = [gradient.run.truth.world.sizes[x] for x in layout.sample_factors]
     if prod(sizes) > 1:
         at = np.stack(np.unravel_index(np.arange(count) // m, sizes), axis=-1)
-        rows = [f.div(f.total(gradient.samples[(at == one).all(axis=-1)], 0), f.of(m)) for one in gradient.own]
+        rows = [f.div(f.total(gradient.samples[(at == place).all(axis=-1)], 0), f.of(m)) for place in gradient.own]
         yield "that of the device's own samples alone", np.stack(rows)
 
 

@@ -371,8 +371,8 @@ class _Numbers:
         """A number that nobody knows: another one for each place that it is at, and two of them."""
         mixed = np.uint64(crc32(name.encode()))
         with np.errstate(over="ignore"):
-            for one in (*args, np.arange(2)):
-                mixed = (mixed ^ np.asarray(one).astype(np.uint64)) * _MIX[0]
+            for array in (*args, np.arange(2)):
+                mixed = (mixed ^ np.asarray(array).astype(np.uint64)) * _MIX[0]
                 mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX[1]
                 mixed = mixed ^ (mixed >> np.uint64(27))
         return (mixed % np.uint64(self.f.modulus - 1)).astype(np.int64) + 1

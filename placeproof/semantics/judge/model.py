@@ -56,7 +56,7 @@ class JudgedModel:
         """What one device runs of blocks that the model has, too."""
         own = _own(self.model)
         references = {name: _reference(block, own[name]) for name, block in self.linked.blocks.items() if name in own}
-        return {name: one for name, one in references.items() if isinstance(one, Resolved)}
+        return {name: reference for name, reference in references.items() if isinstance(reference, Resolved)}
 
     @property
     def not_asked(self) -> tuple[str, ...]:

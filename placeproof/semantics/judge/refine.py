@@ -88,13 +88,13 @@ def _word(left: Judged, right: Judged, differ: bool) -> Word:
 
 def differences(left: Program, right: Program) -> tuple[Difference, ...]:
     """Where two programs part ways, in the order in which a step comes to it. ``left``'s axes may have other names than ``right``'s."""
-    one, other = flows(left), flows(right)
+    flow, other = flows(left), flows(right)
     names = _renamed(left, right)
     # one group that is all of the parameters is held against every group of the other side
-    groups = sorted({*one, *other}) if len(one) == len(other) else max(list(one), list(other), key=len)
+    groups = sorted({*flow, *other}) if len(flow) == len(other) else max(list(flow), list(other), key=len)
     contrasts = []
     for part, group in product(PARTS, groups):
-        for left_flow, right_flow in product(_of(one, group), _of(other, group)):
+        for left_flow, right_flow in product(_of(flow, group), _of(other, group)):
             a, b = left_flow.get(part), right_flow.get(part)
             mine, theirs = _shown(a, names), _shown(b, {})
             if mine != theirs:

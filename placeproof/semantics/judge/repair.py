@@ -139,7 +139,7 @@ def _of_one_group(linked: Linked, stmt: Stmt, name: str) -> Iterator[Stmt]:
         return
     for group in linked.step.groups:
 
-        def one(expr: Expr, group: str = group.name) -> Expr:
+        def renamed(expr: Expr, group: str = group.name) -> Expr:
             return replace(expr, group=group) if isinstance(expr, Ref) and expr.name == name and expr.group is None else expr
 
-        yield replace(stmt, targets=(replace(stmt.targets[0], group=group.name),), value=rewritten(stmt.value, one))
+        yield replace(stmt, targets=(replace(stmt.targets[0], group=group.name),), value=rewritten(stmt.value, renamed))

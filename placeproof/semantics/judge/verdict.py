@@ -139,8 +139,11 @@ def _tells_least(settled: Settled) -> tuple[bool, bool]:
 
 def _harmless(settled: Settled) -> tuple[str, Place | None]:
     """All states are right after the step; so what was read or computed otherwise on the way reaches none of them."""
-    one = settled.obligation
-    return f"it is not shown on every device that {one.name} ({one.condition}); no state that is kept depends on it", one.place
+    obligation = settled.obligation
+    return (
+        f"it is not shown on every device that {obligation.name} ({obligation.condition}); no state that is kept depends on it",
+        obligation.place,
+    )
 
 
 def _settled(obligation: Obligation, budget: Budget | None) -> Settled:

@@ -156,7 +156,7 @@ def _place(index: Mapping[str, int]) -> str:
 def _expected(arrays: Arrays, both: Output, each: list[Output], *, loss: bool) -> Any:
     """What two samples make of what each makes alone."""
     f, dims = arrays.field, sorted(both.value.dims)
-    parts = [arrays.ordered(one.value, dims) for one in each]
+    parts = [arrays.ordered(output.value, dims) for output in each]
     if BATCH in dims:
         values = np.concatenate(parts, axis=1 + len(arrays.axes) + dims.index(BATCH))
         return f.mul(values, f.of(Fraction(1, 2))) if loss and both.call.option("by") else values

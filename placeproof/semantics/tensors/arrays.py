@@ -246,8 +246,8 @@ class Arrays:
         """The greatest over a dimension, of what is there."""
         ones, has = np.moveaxis(data, axis, 0), None if there is None else np.moveaxis(there, axis, 0)
         largest = ones[0]
-        for n, one in enumerate(ones[1:], start=1):
-            both = larger(self.field, largest, one)
+        for n, row in enumerate(ones[1:], start=1):
+            both = larger(self.field, largest, row)
             largest = both if has is None else np.where(has[n], both, largest)
         return largest
 

@@ -100,9 +100,13 @@ def _encoded(program: Resolved, alone: _OneDevice, lemmas: frozenset[str]) -> En
         raise NoMeaningError("the program returns nothing, so there is nothing to prove", None)
     given = (*mesh.space.given(), *_defined(alone.run, mesh))
     claims = [_lemma(mesh, alone.run, name, given) for name in mesh.lemmas]
-    claims += [_kept(mesh, many, one, given) for many, one in pairs]
+    claims += [_kept(mesh, many, counterpart, given) for many, counterpart in pairs]
     claims += [_fitting(mesh.space, place, given) for place in dict.fromkeys(mesh.space.misfits)]
-    claims += [_derived(alone.run, one, right, given) for _, one in pairs if (right := alone.derivatives.get(id(one))) is not None]
+    claims += [
+        _derived(alone.run, counterpart, right, given)
+        for _, counterpart in pairs
+        if (right := alone.derivatives.get(id(counterpart))) is not None
+    ]
     encoded = EncodedBlock(obligations=tuple(claims), results=tuple(_results(mesh)))
     if lemmas and not _follows(encoded):
         raise NoMeaningError("nothing follows from lemmas alone", None)
@@ -140,18 +144,18 @@ def _pairs(many: list[Returned], alone: list[Returned]) -> list[tuple[Returned, 
     if sorted(map(kind, many)) != sorted(map(kind, alone)):
         raise NoMeaningError("what is returned is not what one device returns", None)
     left = list(alone)
-    return [(returned, left.pop(next(i for i, one in enumerate(left) if kind(one) == kind(returned)))) for returned in many]
+    return [(returned, left.pop(next(i for i, candidate in enumerate(left) if kind(candidate) == kind(returned)))) for returned in many]
 
 
 def _derivatives(returned: list[Returned]) -> dict[int, Poly]:
     """What each gradient has to be, by its identity; what is common to gradients of one result is worked out once."""
     passes: dict[tuple[int, int], Adjoints] = {}
     derivatives: dict[int, Poly] = {}
-    for one in returned:
-        if one.of is not None and one.by is not None and one.at is not None:
-            adjoints = passes.setdefault((id(one.of), id(one.at)), Adjoints(one.of, one.at.body))
-            with written_out(one.call):
-                derivatives[id(one)] = adjoints.by(one.by)
+    for result in returned:
+        if result.of is not None and result.by is not None and result.at is not None:
+            adjoints = passes.setdefault((id(result.of), id(result.at)), Adjoints(result.of, result.at.body))
+            with written_out(result.call):
+                derivatives[id(result)] = adjoints.by(result.by)
     return derivatives
 
 
@@ -207,12 +211,12 @@ def _fitting(space: Space, place: Place | None, given: tuple[Order, ...]) -> Obl
     return Obligation(name=name, condition=CONSISTENCY, place=place, claim=claim)
 
 
-def _derived(alone: SymbolicRun, one: Returned, right: Poly, given: tuple[Order, ...]) -> Obligation:
+def _derived(alone: SymbolicRun, result: Returned, right: Poly, given: tuple[Order, ...]) -> Obligation:
     """On one device the gradient is the derivative."""
-    options = dict(one.call.options)
-    name = f"{one.name} on one device is the derivative of `{options['gradient_of']}` by `{options['by']}`"
-    claim = Equation(name=name, left=one.value.body, right=right, given=given, divisors=tuple(dict.fromkeys(alone.local.divisors)))
-    return Obligation(name=name, condition=GRADIENT, place=one.call.place, claim=claim)
+    options = dict(result.call.options)
+    name = f"{result.name} on one device is the derivative of `{options['gradient_of']}` by `{options['by']}`"
+    claim = Equation(name=name, left=result.value.body, right=right, given=given, divisors=tuple(dict.fromkeys(alone.local.divisors)))
+    return Obligation(name=name, condition=GRADIENT, place=result.call.place, claim=claim)
 
 
 # The derivative of a computation on one device.

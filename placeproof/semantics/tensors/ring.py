@@ -64,9 +64,9 @@ class Ring:
         before = dict(env)
         computed = {n for n, times in written.items() if n not in travelling or times > 1}
         carried = [self._carried(n, n in travelling) for n in sorted(computed & first)]
-        for one in carried:
-            if not one.travels:
-                env[one.name] = one.began.moved(one.start)
+        for buffer in carried:
+            if not buffer.travels:
+                env[buffer.name] = buffer.began.moved(buffer.start)
         for name in travelling:
             env.pop(name, None)  # what it was in the round before is nobody's business
         self._round(before, {c.name: c for c in carried})
@@ -141,14 +141,16 @@ class Ring:
 
     def _after(self, carried: list[_Carried], ended: Mapping[str, Value | Picks]) -> dict[str, Value]:
         values: dict[str, Value] = {}
-        for one in carried:
-            value = ended.get(one.name)
-            if not isinstance(value, Value) or value.dims != one.began.dims or not value.cut_alike(one.began):
-                raise NoMeaningError(f"`{one.name}` has another shape after a round of the ring than before it", self.loop.place)
-            if value.turns != (self._turned(one.began, self.visitor) if one.travels else {}):
-                raise NoMeaningError(f"`{one.name}` holds another device's part after a round of the ring than before it", self.loop.place)
-            kept, added = _linear(value.body, one.start)
-            values[one.name] = self._home(one, kept, added) if one.travels else self._grown(one, kept, added, carried, ended)
+        for buffer in carried:
+            value = ended.get(buffer.name)
+            if not isinstance(value, Value) or value.dims != buffer.began.dims or not value.cut_alike(buffer.began):
+                raise NoMeaningError(f"`{buffer.name}` has another shape after a round of the ring than before it", self.loop.place)
+            if value.turns != (self._turned(buffer.began, self.visitor) if buffer.travels else {}):
+                raise NoMeaningError(
+                    f"`{buffer.name}` holds another device's part after a round of the ring than before it", self.loop.place
+                )
+            kept, added = _linear(value.body, buffer.start)
+            values[buffer.name] = self._home(buffer, kept, added) if buffer.travels else self._grown(buffer, kept, added, carried, ended)
         return values
 
     def _unknown(self, buffer: _Carried) -> Value:

@@ -67,7 +67,7 @@ def compared(program: Resolved, setup: Setup, *, slopes: bool = True) -> Any:
     Raises NotComputedError, ZeroDivisionError.
     """
     f, begin = arithmetic(setup)
-    alone, many = (machine(program, setup, f, begin, alone=one) for one in (True, False))
+    alone, many = (machine(program, setup, f, begin, alone=single) for single in (True, False))
     try:
         truth = in_order(program, alone.run())
     except FaultError as fault:
@@ -81,7 +81,7 @@ def compared(program: Resolved, setup: Setup, *, slopes: bool = True) -> Any:
     for some in [[c] for c in claimed] if setup.exact else [claimed]:  # of fractions a run has no more than it needs
         if some and not any(found for *_, found in every):
             derived = _gradients(machine(program, setup, f, begin, alone=True, follow=some), some)
-            every += [(gradients[id(one.call)], True, found) for one, found in derived]
+            every += [(gradients[id(output.call)], True, found) for output, found in derived]
     return next(((output, derivative, *found, f) for output, derivative, found in every if found is not None), None)
 
 
@@ -130,7 +130,7 @@ def arithmetic(setup: Setup) -> tuple[Any, Any]:
     f = Fractions(fine=setup.fine) if setup.exact else Residues(fine=setup.fine)
     recorded: dict[str, Recorded] = {}
 
-    def one(tensor: Tensor, at: tuple[int, ...]) -> Any:
+    def number(tensor: Tensor, at: tuple[int, ...]) -> Any:
         if tensor.picks is not None:
             return _drawn(setup.seed, "pick", tensor.name, at) * 7 % setup.sizes[tensor.picks]
         value = _drawn(setup.seed, tensor.name, at)
@@ -141,7 +141,7 @@ def arithmetic(setup: Setup) -> tuple[Any, Any]:
         shape = tuple(setup.sizes[d] for d in tensor.dims)
         if tensor.picks is None and not setup.exact:
             return f.garbage(Random(f"{setup.seed} {tensor.name}"), shape)
-        return f.array([one(tensor, at) for at in itertools.product(*map(range, shape))], shape)
+        return f.array([number(tensor, at) for at in itertools.product(*map(range, shape))], shape)
 
     return f, begin
 
