@@ -14,7 +14,7 @@ from itertools import product
 from math import prod
 from typing import Any, TypeAlias
 
-from placeproof.core.diagnostics import Problems
+from placeproof.core.diagnostics import Problems, refuse
 from placeproof.core.formula import NUMBERS, RELATIONS, ForeignError, Language, Meaning, Sign, Table, parse
 
 #: What a fact may be: a number, a switch, a word, nothing, a list of these, or a mesh as (axis, degree) pairs, innermost first.
@@ -83,9 +83,7 @@ class Formula:
             return self._meaning(facts)
         except (TypeError, ValueError, ZeroDivisionError) as error:
             shown = ", ".join(f"{name} = {facts[name]!r}" for name in self.names)
-            problems.add("PP503", f"`{self.text}` cannot be computed for {shown}: {error}", help="degrees and sizes are at least 1")
-            problems.raise_if_any()
-            raise AssertionError("unreachable") from error
+            refuse("PP503", f"`{self.text}` cannot be computed for {shown}: {error}", help="degrees and sizes are at least 1")
 
     def holds(self, facts: Facts) -> bool:
         """Whether a configuration is allowed."""
