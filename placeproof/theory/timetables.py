@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from placeproof.prove import Implication, Relation
 from placeproof.prove.relations import Cases
-from placeproof.schedules import Layout, Schedule
+from placeproof.schedules import Schedule, StageLayout
 from placeproof.theory.language import Goal, Number, Origin, StatementError, Term, term
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Proposed:
     def __init__(self, schedule: Schedule, begins: Begins, counts: Callable[[int], Term], at: Iterable[Mapping[str, Number]]) -> None:
         import sympy
 
-        if schedule.turn is not None or schedule.layout is Layout.BOTH:
+        if schedule.turn is not None or schedule.layout is StageLayout.BOTH:
             raise StatementError(f"a timetable of `{schedule.name}` is not understood: its chunks take turns, or lie in two copies")
         self._schedule = schedule
         self._p, self._m, self._d, self._r = (sympy.Symbol(name) for name in "pmdr")
@@ -149,7 +149,7 @@ class Proposed:
             return
         down = (part == "F") is (chunk == 0)
         yield [d - 1 if down else self._p - 2 - d], part, chunk, d - 1 if down else d + 1
-        if self._schedule.layout is Layout.VEE and not down:
+        if self._schedule.layout is StageLayout.VEE and not down:
             yield [d + 1 - self._p], part, 1 - chunk, d
 
     def _places(self, part: str, chunk: int) -> Iterator[tuple[int, int]]:
