@@ -23,13 +23,15 @@ from hypothesis import HealthCheck, settings
 from verdict_counts import COUNTS
 
 settings.register_profile(
-    "default", deadline=None, max_examples=50, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
+    "default", deadline=None, max_examples=30, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("nightly", deadline=None, max_examples=2_000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("PLACEPROOF_PROFILE", "default"))
 
-#: Thousands of tests are read, and stay: a collector that walks over them again and again takes a sixth of the time.
+#: Thousands of tests are read, and stay: a collector that walks over them again and again takes a sixth of the time; and one that comes
+#: as often as it usually does a tenth of what tests take after that.
 gc.disable()
+gc.set_threshold(100_000, 20, 20)
 _SEEN: dict[str, Counter[str]] = {}
 _TORCH = re.compile(r"""(importorskip|find_spec)\("torch"|\bneeds?_torch\b""")
 #: Seconds of tests from which on it is worth while to start processes, each of which reads the files of tests for itself.

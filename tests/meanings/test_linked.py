@@ -70,7 +70,7 @@ def cases() -> list[tuple[str, str]]:
     if NIGHTLY:
         return every
     drawn = [(model, strategy) for model, strategy in every if model in ("llama3-8b", "gpt3-125m", "deepseek-v3")]
-    return sorted({*DRAWN.sample(drawn, 30), *every[-2 * len(WITH_EXPERTS) :]})
+    return sorted({*DRAWN.sample(drawn, 15), *every[-2 * len(WITH_EXPERTS) :]})
 
 
 @pytest.mark.parametrize(("model", "strategy"), cases())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from fractions import Fraction
 
@@ -23,9 +24,13 @@ from placeproof.semantics.judge.verdict import judge, judge_tensors
 from placeproof.semantics.lower import lower
 from placeproof.strategies import names, parse_strategy, template
 
+NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
 
-@pytest.mark.parametrize("subject", compositions())
+
+@pytest.mark.parametrize("subject", compositions()[:: 1 if NIGHTLY else 4])
 def test_every_composition_is_proved(subject: str) -> None:
+    """Each at night, else every fourth: `test_conditions.py` proves the obligations of each pair, and `test_lowering_is_correct.py` runs
+    each composition."""
     judged = judge(lower(parse_strategy(subject)))
     assert judged.word == "proved", judged.about
     conditions = {s.obligation.condition for s in judged.settled}

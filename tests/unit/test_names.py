@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from placeproof.programs import Program, read, render
 from placeproof.semantics.catalogue import compositions, not_equivalent, read_not_equivalent, variants
 from placeproof.semantics.judge.verdict import judge
 
+NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
 PEOPLE = json.loads((Path(__file__).parents[1] / "data" / "people_programs.json").read_text())
 STRATEGIES = [(name, found) for name, found in (*compositions(2), *variants()) if isinstance(found, Program)]
 #: These speak of an axis by a symbol of the notation.
@@ -35,7 +37,7 @@ def _same(program: Program, draw: random.Random, most: int) -> None:
         assert _word(renaming.program(program)) == word, what
 
 
-@pytest.mark.parametrize("name", random.Random(7).sample(sorted(set(PEOPLE) - BY_SYMBOL), 60))
+@pytest.mark.parametrize("name", random.Random(7).sample(sorted(set(PEOPLE) - BY_SYMBOL), 200 if NIGHTLY else 20))
 def test_programs_of_people(name: str) -> None:
     try:
         program = read(PEOPLE[name]["text"], source="mine.step")
@@ -46,7 +48,7 @@ def test_programs_of_people(name: str) -> None:
     _same(program, random.Random(name), 2)
 
 
-@pytest.mark.parametrize(("name", "program"), random.Random(8).sample(STRATEGIES, 30))
+@pytest.mark.parametrize(("name", "program"), random.Random(8).sample(STRATEGIES, 60 if NIGHTLY else 10))
 def test_strategies(name: str, program: Program) -> None:
     _same(program, random.Random(name), 2)
 
