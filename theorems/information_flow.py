@@ -1,4 +1,4 @@
-"""No all-reduce sends less than a ring: how the parts of n devices can reach all of them.
+"""No all-reduce sends less than a ring, and no all-gather: how the parts of n devices can reach all of them, and in how few messages.
 
 The t-th message about byte b goes from device sender(b, t) to device receiver(b, t), both arbitrary; devices are 0, 1, ... A message may
 carry all that its sender has, combined as it likes: nothing is asked of an algorithm but that each device's part has to reach each other.
@@ -12,6 +12,8 @@ from placeproof.theory import (
     Natural,
     Proved,
     Real,
+    absolute,
+    algorithm,
     by_induction,
     collective,
     data,
@@ -293,6 +295,175 @@ all_reduce_takes_two_messages_for_each_other_device.control(
     "one more", lambda n, t, b: (2 * n - 1) * indicator(completed(n, n, t, b), n) <= t, refuted_at={"n": 1, "t": 0, "b": 0}
 )
 
+
+# What one device has, to all: an all-gather, whose other half, a reduce-scatter, brings all parts to one device.
+
+
+@recursive(on="m", reals=("i", "b"))
+def knowing(m, t, i, b):
+    """How many of the devices before m have what device i began with after t messages."""
+    return 0, knowing(m - 1, t, i, b) + knows(t, m - 1, i, b)
+
+
+@theorem(expect=Proved(), cite=SOURCE)
+def before_the_first_message_a_part_is_at_home(m: Natural, i: Real, b: Real):
+    """Before the first message a device's part is with this device alone."""
+    return by_induction(knowing(m, 0, i, b) == hits(m, i), on=m)
+
+
+before_the_first_message_a_part_is_at_home.control(
+    "with all", lambda m, i, b: knowing(m, 0, i, b) == m, refuted_at={"m": 1, "i": 1, "b": 0}
+)
+
+
+@theorem(expect=Proved(), cite=SOURCE)
+def a_message_tells_its_receiver_alone(m: Natural, t: Degree, i: Real, b: Real):
+    """With message t as many devices more have a part as there are receivers of it among them, or fewer."""
+    lemmas = [
+        a_device_knows_a_part_or_does_not.at(t=t - 1, d=m - 1, i=i, b=b),
+        a_device_knows_a_part_or_does_not.at(t=t - 1, d=sender(b, t), i=i, b=b),
+    ]
+    return by_induction(knowing(m, t, i, b) <= knowing(m, t - 1, i, b) + hits(m, receiver(b, t)), on=m, lemmas=lemmas)
+
+
+a_message_tells_its_receiver_alone.control(
+    "always one more", lambda m, t, i, b: knowing(m, t, i, b) == knowing(m, t - 1, i, b) + 1, refuted_at={"m": 0, "t": 1, "i": 0, "b": 0}
+)
+
+
+@theorem(expect=Proved(), cite=SOURCE)
+def a_part_reaches_a_device_with_each_message(n: Natural, t: Natural, i: Real, b: Real):
+    """After t messages at most t + 1 of n devices have a device's part."""
+    lemmas = [
+        before_the_first_message_a_part_is_at_home.at(m=n, i=i, b=b),
+        at_most_one_device_is_x.at(m=n, x=i),
+        a_message_tells_its_receiver_alone.at(m=n, t=t, i=i, b=b),
+        at_most_one_device_is_x.at(m=n, x=receiver(b, t)),
+    ]
+    return by_induction(knowing(n, t, i, b) <= t + 1, on=t, lemmas=lemmas)
+
+
+a_part_reaches_a_device_with_each_message.control(
+    "at most t", lambda n, t, i, b: knowing(n, t, i, b) <= t, refuted_at={"n": 1, "t": 0, "i": 0, "b": 0}
+)
+
+
+@theorem(expect=Proved(), cite=SOURCE)
+def all_gather_and_reduce_scatter_take_a_message_for_each_other_device(n: Degree, t: Natural, d: Real, i: Real, b: Real):
+    """If all of n devices have what one of them began with after t messages, as after an all-gather of its bytes, or if one of them has the
+    parts of all, as after a reduce-scatter, t is n - 1 or more."""
+    lemmas = [
+        a_part_reaches_a_device_with_each_message.at(n=n, t=t, i=i, b=b),
+        all_parts_take_a_message_each.at(n=n, t=t, d=d, b=b),
+        completeness_is_0_or_1.at(m=n, t=t, d=d, b=b),
+    ]
+    return holds((n - 1) * indicator(knowing(n, t, i, b), n) <= t, (n - 1) * complete(n, t, d, b) <= t, lemmas=lemmas)
+
+
+all_gather_and_reduce_scatter_take_a_message_for_each_other_device.control(
+    "a message for each device",
+    lambda n, t, i, b: n * indicator(knowing(n, t, i, b), n) <= t,
+    refuted_at={"n": 1, "t": 0, "d": 0, "i": 0, "b": 0},
+)
+
+# As few messages are enough: along a chain to device 0, and back along it.
+
+
+@recursive(on="t", reals=("d", "i"))
+def along(t, d, i, n):
+    """1 if device d has what device i began with after t messages along a chain of n devices, else 0.
+
+    Of the first n - 1 messages each goes from a device to the one before it, from the last device on; of the others each goes to the next
+    one, from device 0 on: a reduce and a broadcast by the product's chains.
+    """
+    source, target = absolute(n - t), absolute(n - 1 - t)
+    return indicator(d, i), maximum(along(t - 1, d, i, n), indicator(d, target) * along(t - 1, source, i, n))
+
+
+@theorem(expect=Proved(), cite=SOURCE)
+def own_parts_stay_along_a_chain(t: Natural, i: Real, n: Integer):
+    """A device has its own part all along."""
+    return by_induction(along(t, i, i, n) >= 1, on=t)
+
+
+own_parts_stay_along_a_chain.control("twice", lambda t, i, n: along(t, i, i, n) >= 2, refuted_at={"t": 0, "i": 0, "n": 1})
+
+
+@theorem(expect=Proved(), cite=SOURCE)
+def parts_come_down_a_chain(t: Natural, i: Integer, n: Integer):
+    """After t <= n - 1 messages device n - 1 - t has the parts of all devices from it on."""
+    lemmas = [own_parts_stay_along_a_chain.at(t=t - 1, i=i, n=n), no_integer_is_between_0_and_1.at(k=i - (n - 1 - t))]
+    given = [t <= n - 1, i >= n - 1 - t, i <= n - 1]
+    return by_induction(along(t, n - 1 - t, i, n) >= 1, on=t, given=given, lemmas=lemmas)
+
+
+parts_come_down_a_chain.control(
+    "that of the device before it, too",
+    lambda t, i, n: holds(along(t, n - 1 - t, i, n) >= 1, given=[t <= n - 1, i >= n - 2 - t, i <= n - 1]),
+    refuted_at={"t": 0, "i": 0, "n": 2},
+)
+
+
+@theorem(expect=Proved(), cite=SOURCE)
+def parts_go_up_a_chain(k: Natural, i: Integer, n: Integer):
+    """After k messages more device k has the parts of all devices."""
+    lemmas = [parts_come_down_a_chain.at(t=n - 1, i=i, n=n)]
+    return by_induction(along(n - 1 + k, k, i, n) >= 1, on=k, given=[i >= 0, i <= n - 1], lemmas=lemmas)
+
+
+parts_go_up_a_chain.control(
+    "device k + 1, too",
+    lambda k, i, n: holds(along(n - 1 + k, k + 1, i, n) >= 1, given=[i >= 0, i <= n - 1]),
+    refuted_at={"k": 0, "i": 0, "n": 2},
+)
+
+
+@theorem(expect=Proved(), cite=SOURCE)
+def parts_stay_along_a_chain(more: Natural, k: Natural, i: Integer, n: Integer):
+    """What a device has it keeps: after any messages more device k has the parts of all devices."""
+    lemmas = [parts_go_up_a_chain.at(k=k, i=i, n=n)]
+    return by_induction(along(n - 1 + k + more, k, i, n) >= 1, on=more, given=[i >= 0, i <= n - 1], lemmas=lemmas)
+
+
+parts_stay_along_a_chain.control(
+    "of any device", lambda more, k, i, n: along(n - 1 + k + more, k, i, n) >= 1, refuted_at={"more": 0, "k": 0, "i": 1, "n": 1}
+)
+
+
+@theorem(expect=Proved(), cite=SOURCE)
+def two_messages_for_each_other_device_are_enough(d: Natural, i: Natural, n: Integer):
+    """After 2 (n - 1) messages along a chain each of n devices has the parts of all: the bound of all-reduces is met, for all n.
+
+    The product's chains take as many messages for a reduce and a broadcast, by their forms.
+    """
+    messages = algorithm("reduce", "chain").messages + algorithm("broadcast", "chain").messages
+    lemmas = [parts_stay_along_a_chain.at(more=n - 1 - d, k=d, i=i, n=n)]
+    return holds(along(2 * n - 2, d, i, n) >= 1, messages == 2 * n - 2, given=[d <= n - 1, i <= n - 1], lemmas=lemmas)
+
+
+two_messages_for_each_other_device_are_enough.control(
+    "one fewer",
+    lambda d, i, n: holds(along(2 * n - 3, d, i, n) >= 1, given=[d <= n - 1, i <= n - 1, n >= 2]),
+    refuted_at={"d": 1, "i": 0, "n": 2},
+)
+
+
+@theorem(expect=Proved(), cite=("patarasuk2009", "thakur2005"))
+def algorithms_of_the_product_meet_the_bounds(n: Degree, s: Real):
+    """By the table of collectives n devices send together 2 (n - 1) times the tensor in an all-reduce, and n - 1 times in an all-gather and
+    in a reduce-scatter: no more than the bounds. So do the rounds of rings, and of a reduce and a broadcast along a chain, of 8 devices."""
+    bounds = {"all_reduce": 2 * (n - 1), "all_gather": n - 1, "reduce_scatter": n - 1}
+    table = [n * collective(kind).sent(n, s) == times * s for kind, times in bounds.items()]
+    rings = [algorithm(kind, "ring").in_all(8) == (times * s).where(n=8) for kind, times in bounds.items()]
+    chains = algorithm("reduce", "chain").in_all(8) + algorithm("broadcast", "chain").in_all(8)
+    return holds(table, rings, chains == (bounds["all_reduce"] * s).where(n=8))
+
+
+algorithms_of_the_product_meet_the_bounds.control(
+    "so does recursive doubling",
+    lambda s: algorithm("all_reduce", "doubling").in_all(8) == 14 * s,
+    refuted_at={"n": 8, "s": 1},
+)
 
 # Byte by byte.
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from placeproof.collectives import COLLECTIVES
 from placeproof.collectives import algorithms as rows
 from placeproof.collectives.passes import Terms
-from placeproof.collectives.rounds import Link
+from placeproof.collectives.rounds import Link, Plan
 from placeproof.core.diagnostics import InputError
 from placeproof.prove.exact import Point
 from placeproof.schedules import Schedule, Times, forms, kept_at_most, load, names, simulate, slots
-from placeproof.schedules.schedule import QUANTITIES, Form
+from placeproof.schedules.schedule import QUANTITIES, Form, PassKind
 from placeproof.theory.language import Goal, Number, Origin, StatementError, Term, taken, term
 from placeproof.theory.timetables import Begins, Proposed, lasts
 
@@ -135,6 +135,17 @@ class ScheduleForms:
         made.origins |= {Origin(f"work of phases {phases}", made.expr, f"work of phases {phases}", f"order {self._schedule.name}")}
         return made
 
+    def unreceived(self, *, p: Iterable[int] = range(1, 5), m: Iterable[int] = range(1, 10)) -> Term:
+        """By how many messages what a device receives differs from what it sends: the sum over the devices of p, for m micro-batches and
+        whatever chunks are at hand. What it sends is asked of the simulation; what it receives is counted by what its passes need."""
+        total = 0
+        for devices, batches, chunks in _counts(self._schedule, tuple(p), tuple(m)):
+            table = simulate(self._schedule, p=devices, m=batches, v=chunks)
+            needed = _needed(self._schedule, devices, batches, chunks)
+            total += sum(abs(table.messages(d) - needed[d]) for d in range(devices))
+        about = f"order {self._schedule.name}"
+        return taken(term(total).expr, f"messages that are not received of {about}", f"messages of {about}", about)
+
     def known(self) -> tuple[tuple[str, int], ...]:
         """The quantities of which there is a closed form, each with the form's number."""
         return tuple((what, n) for what in QUANTITIES for n in range(1, len(forms(self._schedule, what)) + 1))
@@ -219,6 +230,12 @@ def _points(
     schedule: Schedule, what: str, devices: tuple[int, ...], batches: tuple[int, ...]
 ) -> Iterator[tuple[dict[str, int | Fraction], Fraction]]:
     """What a form speaks of at single points, and what the order gives there."""
+    for p, m, v in _counts(schedule, devices, batches):
+        yield from _at(schedule, what, p, m, v)
+
+
+def _counts(schedule: Schedule, devices: tuple[int, ...], batches: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+    """The devices, micro-batches and chunks among some that a schedule admits."""
     for p in devices:
         for v in (1, 2, 3) if schedule.chunks is None else (schedule.chunks,):
             for m in batches:
@@ -226,7 +243,17 @@ def _points(
                     schedule.counts(p, m, v)
                 except InputError:
                     continue
-                yield from _at(schedule, what, p, m, v)
+                yield p, m, v
+
+
+def _needed(schedule: Schedule, p: int, m: int, v: int) -> list[int]:
+    """How many results of other devices the passes of each device need."""
+    depth, needed = schedule.depth(p, v), [0] * p
+    for d, order in enumerate(slots(schedule, p, m, v)):
+        for one in (one for slot in order for one in slot if one.kind is not PassKind.W):
+            source = one.stage + (-1 if one.kind is PassKind.F else 1)
+            needed[d] += 0 <= source < depth and schedule.device(source, one.microbatch, p, m) != d
+    return needed
 
 
 def _at(schedule: Schedule, what: str, p: int, m: int, v: int) -> Iterator[tuple[dict[str, int | Fraction], Fraction]]:
@@ -326,6 +353,43 @@ class AlgorithmForms:
         made.origins |= {Origin(f"{what}({self._of})", made.expr, self._name.format(what), self._name.format(what)) for what in COUNTED}
         return made
 
+    def unbalanced(self, sizes: Iterable[int | tuple[int, ...]] = range(1, 18)) -> Term:
+        """By how many bytes, of 7 in all, what a device receives in the rounds differs from what it sends: the sum over the devices of
+        groups of these sizes, as those of :meth:`off`."""
+        total = Fraction(0)
+        for plan in self._plans(sizes):
+            received = _received(plan, Fraction(7))
+            total += sum(abs(a - b) for a, b in zip(plan.sent(Fraction(7)), received, strict=True))
+        return self._of_rounds(total, "what devices receive and do not send")
+
+    def astray(self, sizes: Iterable[int | tuple[int, ...]] = range(1, 18)) -> Term:
+        """How many messages of the rounds come from, or go to, what is no device of the group, or go to their own sender. ``sizes``: as
+        those of :meth:`off`."""
+        sends = ((send, plan.devices) for plan in self._plans(sizes) for one in plan.rounds for send in one)
+        wrong = sum(not (0 <= a.source < n and 0 <= a.target < n and a.source != a.target) for a, n in sends)
+        return self._of_rounds(Fraction(wrong), "messages astray")
+
+    def in_all(self, *size: int) -> Term:
+        """Bytes that all devices of a group together send in the rounds; of several levels, its sizes from the inside out.
+
+        Raises StatementError where the algorithm is not for such a group.
+        """
+        (plan,) = self._plans([size])
+        return self._of_rounds(sum(plan.sent(Fraction(1)), Fraction(0)), f"sent in all by {plan.devices} devices", "s")
+
+    def _plans(self, sizes: Iterable[int | tuple[int, ...]]) -> list[Plan]:
+        groups = [size if isinstance(size, tuple) else (size,) for size in sizes]
+        if not (fit := [levels for levels in groups if self._row.admits(levels)]):
+            raise StatementError(f"{self._of} is for none of these groups")
+        return [self._row.plan(levels) for levels in fit]
+
+    def _of_rounds(self, number: Fraction, what: str, times: str | None = None) -> Term:
+        import sympy
+
+        expr = term(number).expr * (1 if times is None else sympy.Symbol(times))
+        about = f"rounds {self._of}"
+        return taken(expr, f"{what} of {self._of}", f"{what} in {about}", about)
+
     def _counted(self, what: str) -> Term:
         import sympy
 
@@ -355,6 +419,14 @@ def crossover(kind: str, name: str, other: str) -> Term:
     expr = rows.crossover(one, two, *(sympy.Symbol(symbol) for symbol in ("n", "k", "alpha", "beta", "gamma")))
     about = f"form crossover of {kind} by {name} and {other}"
     return taken(sympy.sympify(expr), about.removeprefix("form "), about, about)
+
+
+def _received(plan: Plan, s: Fraction) -> list[Fraction]:
+    """Bytes that each device receives."""
+    counts = [0] * plan.devices
+    for send in (send for one in plan.rounds for send in one):
+        counts[send.target] += len(send.chunks)
+    return [s / plan.parts * count for count in counts]
 
 
 def _difference(row: rows.Algorithm | rows.Levelled, levels: tuple[int, ...], extra: Fraction) -> Fraction:

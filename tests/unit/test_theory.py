@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placeproof.collectives.algorithms import ALGORITHMS, Algorithm
+from placeproof.collectives.rounds import Send
 from placeproof.core.diagnostics import InputError
 from placeproof.prove import (
     Claim,
@@ -31,6 +34,7 @@ from placeproof.prove import (
 from placeproof.prove.certificate import Certificate, checked, find
 from placeproof.prove.exact import Point, UndefinedError, drawn
 from placeproof.prove.solvers.scripts import SOLVERS
+from placeproof.schedules import Timetable
 from placeproof.semantics.judge.conditions import answered
 from placeproof.semantics.judge.confirm import DisagreementError
 from placeproof.semantics.judge.linewise import Differs
@@ -1001,6 +1005,7 @@ def test_words_of_forms_refuse_what_is_not_there() -> None:
         (lambda: algorithm("all_reduce", "hierarchical").sent, "several levels"),
         (lambda: algorithm("all_reduce", "folded").level(0), "no closed form over 2 levels"),
         (lambda: algorithm("all_reduce", "halving_doubling").off((3,)), "none of these groups"),
+        (lambda: algorithm("all_reduce", "halving_doubling").in_all(3), "none of these groups"),
         (lambda: crossover("all_reduce", "ring", "hierarchical"), "no one size"),
         (lambda: collective("gossip"), "all_reduce"),
         (lambda: operations("mlp"), "no model has a block"),
@@ -1022,3 +1027,21 @@ def test_words_of_forms_are_those_of_the_product() -> None:
     assert operations("swiglu", elements=True).forward.expr != operations("swiglu").forward.expr
     n, s = sympy.symbols("n s")
     assert collective("all_reduce").sent(n, s).expr == 2 * s * (n - 1) / n
+
+
+def test_words_of_rounds_count_what_devices_send_and_receive(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert algorithm("all_reduce", "ring").in_all(4).expr == 6 * sympy.Symbol("s")
+    assert algorithm("broadcast", "tree").unbalanced((2,)).expr == 14  # the root has sent 7 bytes, and another device has got them
+    assert algorithm("all_gather", "ring").unbalanced((3, (2, 2))).expr == algorithm("all_gather", "ring").astray((3,)).expr == 0
+    assert schedule("1f1b").unreceived(p=(2, 3), m=(2,)).expr == 0
+    broken = algorithm("send", "message")
+    row = ALGORITHMS["send"]["message"]
+    assert isinstance(row, Algorithm)
+    outside = replace(row.passes[0], rounds=lambda n: [(Send(0, n, (0,)), Send(1, 1, (0,)))])
+    monkeypatch.setattr(broken, "_row", replace(row, passes=(outside,)))
+    assert broken.astray((3,)).expr == 2
+
+
+def test_a_message_that_no_pass_needs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Timetable, "messages", lambda table, d: 1)
+    assert schedule("gpipe").unreceived(p=(1, 2), m=(1,)).expr == 1
