@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import sympy
-from placeproof.theory.checks.claims import claims
-from placeproof.theory.load import load
 
 from placeproof import schedules
 from placeproof.prove import Claim, Implication, Proved, Relation, Unknown, certify, decide
@@ -17,6 +15,8 @@ from placeproof.prove.relations import Cases, Induction
 from placeproof.schedules import Schedule, Times, simulate
 from placeproof.theory import StatementError, by_induction, forms, holds, schedule, term
 from placeproof.theory.language import Goal, Term
+from placeproof.theory.suite.checks.claims import claims
+from placeproof.theory.suite.load import load
 from placeproof.theory.theorem import Theorem
 
 x, y = sympy.symbols("x y")
