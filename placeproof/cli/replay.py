@@ -47,22 +47,22 @@ def _read(file: str) -> Counterexample:
     return load_standard_input() if file == "-" else load(Path(file))
 
 
-def _on_processes(found: Counterexample, timeout: float | None, json_: bool) -> int:
+def _on_processes(counterexample: Counterexample, timeout: float | None, json_: bool) -> int:
     from placeproof.measure.replay import text as shown
     from placeproof.measure.replay.launch import replay
 
-    one = replay(found, waits=timeout)
-    typer.echo(json.dumps(shown.data(one), indent=2) if json_ else shown.text(one), nl=json_)
-    return EXIT_CODES[one.word]
+    replayed = replay(counterexample, waits=timeout)
+    typer.echo(json.dumps(shown.data(replayed), indent=2) if json_ else shown.text(replayed), nl=json_)
+    return EXIT_CODES[replayed.word]
 
 
-def _simulated(found: Counterexample, json_: bool) -> int:
+def _simulated(counterexample: Counterexample, json_: bool) -> int:
     from placeproof.measure.replay import text as shown
     from placeproof.measure.replay.simulator import simulated
 
-    again = simulated(found)
+    again = simulated(counterexample)
     if json_:
-        typer.echo(json.dumps(shown.data_of_simulation(found, again), indent=2))
+        typer.echo(json.dumps(shown.data_of_simulation(counterexample, again), indent=2))
     else:
-        typer.echo(shown.text_of_simulation(found, again), nl=False)
-    return 0 if again.agrees(found) else 1
+        typer.echo(shown.text_of_simulation(counterexample, again), nl=False)
+    return 0 if again.agrees(counterexample) else 1

@@ -39,16 +39,16 @@ class Group:
     def sizes(self) -> tuple[int, ...] | None:
         """How many blocks of the level within each block of a level joins, from the inside out, devices being within the innermost; their
         product is the degree. None where blocks of a level join different numbers."""
-        found: list[int] = []
+        sizes: list[int] = []
         within = list(range(self.degree))
         for level in range(len(self.blocks[0])):
             around = [blocks[level] for blocks in self.blocks]
             counts = set(Counter(outer for outer, _ in set(zip(around, within, strict=True))).values())
             if len(counts) > 1:
                 return None
-            found += counts
+            sizes += counts
             within = around
-        return tuple(found)
+        return tuple(sizes)
 
     @cached_property
     def used(self) -> tuple[int, ...]:

@@ -34,8 +34,8 @@ def is_count(value: object) -> TypeGuard[int]:
 
 def too_long(text: str) -> bool:
     """Whether a decimal number has too many digits to be computed at all: of itself, or in its exponent."""
-    found = _EXPONENT.search(text)
-    return len(text) > 400 or (found is not None and len(found[1]) > 3)
+    exponent = _EXPONENT.search(text)
+    return len(text) > 400 or (exponent is not None and len(exponent[1]) > 3)
 
 
 def within(value: Fraction) -> bool:

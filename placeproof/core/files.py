@@ -79,10 +79,10 @@ def make_folder(path: Path, *, help: str) -> None:
         _refuse("PP110", f"cannot write to `{path}`: {_reason(error)}", help, error)
 
 
-def _bounded(found: Content, named: str, code: str, help: str) -> Content:
-    if len(found) > MOST_BYTES:
+def _bounded(content: Content, named: str, code: str, help: str) -> Content:
+    if len(content) > MOST_BYTES:
         _refuse(code, f"cannot read {named}: it has more than {MOST_BYTES:,} bytes", help, None)
-    return found
+    return content
 
 
 def _reason(error: OSError | ValueError) -> str:

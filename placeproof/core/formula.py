@@ -135,7 +135,7 @@ def _chain(makes: list[Callable[..., Any]], parts: list[Meaning]) -> Meaning:
     """``a < b < c``: all parts are computed, and then compared."""
 
     def compared(values: Mapping[str, Any]) -> bool:
-        found = [part(values) for part in parts]
-        return all(make(a, b) for make, a, b in zip(makes, found, found[1:], strict=False))
+        results = [part(values) for part in parts]
+        return all(make(a, b) for make, a, b in zip(makes, results, results[1:], strict=False))
 
     return compared

@@ -112,12 +112,12 @@ def examine(rule: Rule) -> Iterator[Found]:
         yield _related(formula, costs=formula in rule.costs)
 
 
-def complaints(rule: Rule, found: tuple[Found, ...]) -> Iterator[str]:
+def complaints(rule: Rule, evidence: tuple[Found, ...]) -> Iterator[str]:
     """Everything that keeps the evidence from bearing the rule's kind out."""
-    for one in found:
+    for one in evidence:
         yield from _false(rule, one)
-    proved = [v for v in found if isinstance(v, Verdict) and v.judged.word == "proved"]
-    refuted = [v for v in found if isinstance(v, Verdict) and v.judged.word == "refuted"]
+    proved = [v for v in evidence if isinstance(v, Verdict) and v.judged.word == "proved"]
+    refuted = [v for v in evidence if isinstance(v, Verdict) and v.judged.word == "refuted"]
     drawn, mixed = rule.line is not None, rule.line is not None and rule.line.stricter is not None
     priced = bool(rule.saves_nothing or rule.dearer or rule.costs)
     demands = {
@@ -160,13 +160,13 @@ def _false(rule: Rule, evidence: Found) -> Iterator[str]:
 def _disagrees(agreement: Agreement) -> Iterator[str]:
     if agreement.kept is None or agreement.broken is None:
         yield "a line separates: no configuration of the grid is on both sides of it"
-    for found, why, word in (
+    for configuration, why, word in (
         (agreement.stricter, agreement.line.stricter_why, "stricter"),
         (agreement.looser, agreement.line.looser_why, "looser"),
     ):
-        if found and not why:
-            yield f"the rule is {word} than our line at {found[0]}, and the table does not say why"
-        if why and not found:
+        if configuration and not why:
+            yield f"the rule is {word} than our line at {configuration[0]}, and the table does not say why"
+        if why and not configuration:
             yield f"the table says why the rule is {word} than our line, and it is not"
     if bool(agreement.line.stricter) != bool(agreement.stricter):
         yield "the kind of the difference is said where there is one, and only there"

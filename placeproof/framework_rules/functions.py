@@ -26,8 +26,8 @@ def traffic(subject: str, collective: str) -> sympy.Expr:
     from placeproof.cost.derive import derive
     from placeproof.framework_rules.subjects import read_subject
 
-    found = derive(read_subject(subject))
-    return tidy(sum((m.bytes * m.count for m in found.messages.messages if m.collective == collective), start=found.amounts.one * 0))
+    derived = derive(read_subject(subject))
+    return tidy(sum((m.bytes * m.count for m in derived.messages.messages if m.collective == collective), start=derived.amounts.one * 0))
 
 
 #: Every function that a line or a relation of ours may use.

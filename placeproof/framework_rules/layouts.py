@@ -35,8 +35,8 @@ def even(rows: int, devices: int) -> bool:
 
 def each(rows: int, devices: int) -> int:
     """How many rows every device has where all have equally many; -1 where they have not."""
-    found = set(dealt(rows, devices))
-    return found.pop() if len(found) == 1 else -1
+    counts = set(dealt(rows, devices))
+    return counts.pop() if len(counts) == 1 else -1
 
 
 def enough(rows: int, devices: int) -> bool:

@@ -62,7 +62,7 @@ class Question:
 
     def parted(self) -> tuple[Parted, ...]:
         """Every pair of answers that differ, each with the smallest configuration on which they do."""
-        return tuple(found for one, two in combinations(self.answers, 2) if (found := _part(self, one, two)))
+        return tuple(pair for one, two in combinations(self.answers, 2) if (pair := _part(self, one, two)))
 
     def against(self, answer: Answer) -> tuple[Facts | None, Facts | None]:
         """The smallest configuration that an answer refuses and our line allows, and the smallest the other way round."""
@@ -111,13 +111,13 @@ def _answer(row: Table) -> Answer:
     for name in said["rules"]:
         if name not in rules():
             row.unknown(f"there is no rule `{name}`", name, rules(), "rules")
-    found = [rules()[name] for name in said["rules"] if name in rules()]
+    named = [rules()[name] for name in said["rules"] if name in rules()]
     return Answer(
-        system=found[0].system if found else said["system"],
-        says="; ".join(rule.says for rule in found) or said["says"],
-        citation="; ".join(rule.citation for rule in found) or said["citation"],
+        system=named[0].system if named else said["system"],
+        says="; ".join(rule.says for rule in named) or said["says"],
+        citation="; ".join(rule.citation for rule in named) or said["citation"],
         rules=said["rules"],
-        formulas=tuple(rule.formula for rule in found) or (said["formula"],),
+        formulas=tuple(rule.formula for rule in named) or (said["formula"],),
         facts=said["facts"],
     )
 

@@ -133,10 +133,10 @@ def of_system(system: str) -> tuple[Rule, ...]:
 
 @lru_cache(maxsize=len(SYSTEMS))
 def _of_file(system: str) -> tuple[Rule, ...]:
-    found = read_rules(Table.open(_FOLDER / f"{system}.toml", kind=KIND))
-    assert all(rule.system == system for rule in found), f"a rule of {system} has another's id"
-    assert len({rule.id for rule in found}) == len(found), "an id is used twice"
-    return found
+    enforced = read_rules(Table.open(_FOLDER / f"{system}.toml", kind=KIND))
+    assert all(rule.system == system for rule in enforced), f"a rule of {system} has another's id"
+    assert len({rule.id for rule in enforced}) == len(enforced), "an id is used twice"
+    return enforced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

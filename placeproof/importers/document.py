@@ -226,8 +226,8 @@ def _arguments(text: str, source: str, problems: Problems) -> Document | None:
     data: dict[str, Any] = {}
     spans: dict[KeyPath, tuple[int, int, int]] = {}
     name, again = "", set[str]()
-    if found := _SCRIPT.search(text):
-        at = text.count("\n", 0, found.start()) + 1
+    if script := _SCRIPT.search(text):
+        at = text.count("\n", 0, script.start()) + 1
         place = Place(source=source, line=at, column=1, text=text.splitlines()[at - 1])
         help = "give the arguments alone, `--name value`, with the values of variables written in, as the script hands them to the program"
         problems.add("PP501", "launch scripts are not expanded: what it runs is not known", place=place, help=help)

@@ -127,19 +127,19 @@ def over_axes(
     expert is whole.
     """
     axes = [axis for axis, degree in (("ep", experts), ("cp", tokens)) if degree != 1]
-    found: list[tuple[str, Mapping[str, object]]] = []
+    strategies: list[tuple[str, Mapping[str, object]]] = []
     for name, arguments in parts.items():
         spread = axes if name in _SHARDING else []
         needed = "ep" in spread and name in _GATHERING
         if not axes or needed or arguments.get("dp") != 1 or name not in (*_SHARDING, "ddp"):
-            found.append((name, arguments))
+            strategies.append((name, arguments))
         options = {k: v for k, v in arguments.items() if k not in ("dp", "rep", "shard")}
-        found += [(_SHARDING[name], {"dp": axis, **options}) for axis in spread]
+        strategies += [(_SHARDING[name], {"dp": axis, **options}) for axis in spread]
     if experts != 1 or whole:
-        found.append(("ep", {"ep": experts, "experts": "whole" if whole else None}))
+        strategies.append(("ep", {"ep": experts, "experts": "whole" if whole else None}))
     if tokens > 1:
-        found.append(("cp", {"cp": tokens, "attention": attention}))
-    return found
+        strategies.append(("cp", {"cp": tokens, "attention": attention}))
+    return strategies
 
 
 def misplaced(experts: int | None, devices: int | None, **others: int | None) -> tuple[str, str] | None:

@@ -37,22 +37,22 @@ def parse_model_config(text: str, *, source: str = "<config>") -> Model:
     document = read_document(text, source, "json", problems)
     shapes = huggingface.read(document, problems).shapes
     kind = str(document.data[MODEL_TYPE])
-    found = families()[kind].model
-    if found is None:
+    blocks = families()[kind].model
+    if blocks is None:
         known = ", ".join(f"`{name}`" for name, one in sorted(families().items()) if one.model)
         message = f"the blocks of a model of type `{kind}` are not written as programs, only the shapes of its parameters are known"
         help = f"models can be read of type {known}; `placeproof.importers.read_shapes` gives the shapes"
         problems.add("PP501", message, place=document.place(MODEL_TYPE), help=help)
         problems.raise_if_any()
-    assert found is not None
-    said = _said(document, kind, found.dropout)
-    _check(document, found, said, problems)
+    assert blocks is not None
+    said = _said(document, kind, blocks.dropout)
+    _check(document, blocks, said, problems)
     problems.raise_if_any()
     options = {"tied": "yes" if said["tie_word_embeddings"] else "no"}
-    if found.dropout:
-        options["dropout"] = "yes" if any(said[name] for name in found.dropout) else "no"
+    if blocks.dropout:
+        options["dropout"] = "yes" if any(said[name] for name in blocks.dropout) else "no"
     name = Path(source).stem
-    return build(family(found.family), name=name, title=shapes.name, source=source, sizes=_sizes(found, said), options=options)
+    return build(family(blocks.family), name=name, title=shapes.name, source=source, sizes=_sizes(blocks, said), options=options)
 
 
 def _said(document: Document, kind: str, dropout: Mapping[str, float]) -> dict[str, Any]:
@@ -102,11 +102,11 @@ def _check_choices(kind: Blocks, values: Mapping[str, Any], refuse: Callable[...
 
 def _sizes(kind: Blocks, values: Mapping[str, Any]) -> dict[str, int]:
     """Symbols with their numbers. Layers beyond the last one are none."""
-    found = {}
+    numbers = {}
     for symbol, text in kind.sizes.items():
         expr = expression(text)
         if all(values.get(name) is not None for name in expr.names):
-            found[symbol] = expr.at(values)
-    if "L_dense" in found:
-        found["L_dense"] = min(found["L_dense"], found["L"])
-    return found
+            numbers[symbol] = expr.at(values)
+    if "L_dense" in numbers:
+        numbers["L_dense"] = min(numbers["L_dense"], numbers["L"])
+    return numbers

@@ -106,14 +106,14 @@ def _text(text: str, system: str | None, problems: Problems) -> tuple[str, str, 
 
 def _recognise(document: Document, kind: str, problems: Problems) -> System:
     data: Mapping[str, Any] = document.data
-    found = [s for s in SYSTEMS.values() if s.kind == kind and (not s.marks or set(s.marks) & set(data))]
-    if not found and MODEL_TYPE in data:
+    systems = [s for s in SYSTEMS.values() if s.kind == kind and (not s.marks or set(s.marks) & set(data))]
+    if not systems and MODEL_TYPE in data:
         message = "this is the configuration of a model: it says shapes and no strategy"
         problems.add("PP501", message, place=document.place(MODEL_TYPE), help="read it with `placeproof.importers.read_shapes`")
         problems.raise_if_any()
-    if not found:
+    if not systems:
         known = "; ".join(f"{s.title}: " + ", ".join(f"`{m}`" for m in s.marks) for s in SYSTEMS.values() if s.kind == kind)
         place = Place(source=document.source, line=1, column=1, text=(document.text.splitlines() or [""])[0])
         problems.add("PP501", "no system is recognised that writes this", place=place, help=f"name it with `--from`; {known}")
         problems.raise_if_any()
-    return found[0]
+    return systems[0]

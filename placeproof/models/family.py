@@ -163,18 +163,18 @@ def _programs(table: Table, stack: tuple[StackPart, ...], options: Mapping[str, 
     for option in options.values():
         for value, choice in option.choices.items():
             named += [(("options", option.name, value, "blocks"), block) for block in choice.blocks.values()]
-    found: dict[str, Program] = {}
+    programs: dict[str, Program] = {}
     for path, block in named:
-        if block in found:
+        if block in programs:
             continue
         if block.endswith(".step") and folder is not None:
             with table.problems.collecting():
-                found[block] = block_file(folder / block)
+                programs[block] = block_file(folder / block)
         elif block in blocks():
-            found[block] = block_program(block)
+            programs[block] = block_program(block)
         else:
             table.unknown(f"there is no block `{block}`", block, blocks(), *path)
-    return found
+    return programs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

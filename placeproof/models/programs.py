@@ -78,13 +78,13 @@ def rows_reached(program: Program) -> dict[str, tuple[str, tuple[str, ...]]]:
     that is looked up in, ``contract(hot(ids), table, over=vocab)``, a token reaches one row, so that there is nothing to count; of
     experts' weights as many as it has ``choices``. A router, or a head, is reached whole.
     """
-    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    rows: dict[str, tuple[str, tuple[str, ...]]] = {}
     for pick in (t for t in program.tensors if t.picks is not None):
         beside = _beside(program, pick.name)
         for weight in weights(program):
             if pick.picks in weight.dims and beside.get(weight.name, False):
-                found[weight.name] = (pick.picks, tuple(d for d in pick.dims if d not in POSITIONS))
-    return found
+                rows[weight.name] = (pick.picks, tuple(d for d in pick.dims if d not in POSITIONS))
+    return rows
 
 
 def _beside(program: Program, pick: str) -> dict[str, bool]:

@@ -40,11 +40,11 @@ def _lowered(text: str) -> tuple[str, Program | InputError]:
 def variants() -> Iterator[tuple[str, Program | InputError]]:
     """Each strategy with one option set to another of its words: alone, and beside all that splits the computation or its tokens."""
     for name in names():
-        found = template(name)
-        assert found is not None
+        strategy = template(name)
+        assert strategy is not None
         beside = [s for s in ("tp", "sp", "cp", "ep", "pp") if s != name]
-        alone = "".join(f"{axis} * " for axis, _ in found.needs)
-        for written in (w for option in found.options for w in _words(name, option)):
+        alone = "".join(f"{axis} * " for axis, _ in strategy.needs)
+        for written in (w for option in strategy.options for w in _words(name, option)):
             for text in (f"{alone}{written}", " * ".join([written, *beside])):
                 yield _lowered(text)
 
@@ -63,10 +63,10 @@ def apart(combination: tuple[str, ...]) -> list[str]:
     taken: set[str] = set()
     written = []
     for name in combination:
-        found = template(name)
-        assert found is not None
+        strategy = template(name)
+        assert strategy is not None
         renamed = []
-        for axis in (a.name for a in found.axes if a.splits.samples and any(e.axis == a.name for e in found.entries)):
+        for axis in (a.name for a in strategy.axes if a.splits.samples and any(e.axis == a.name for e in strategy.entries)):
             fresh = next(n for n in (axis, *(f"{axis}{i}" for i in range(2, 9))) if n not in taken)
             taken.add(fresh)
             renamed += [f"{axis}={fresh}"] if fresh != axis else []

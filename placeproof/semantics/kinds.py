@@ -66,26 +66,26 @@ NEEDS: dict[str, tuple[tuple[Kind, ...] | None, ...]] = {
 _Wrong = Iterator[tuple[str, Place | None, str]]
 
 
-def require_kinds(found: Trace) -> None:
+def require_kinds(trace: Trace) -> None:
     """Raise :class:`InputError` for every operand of the wrong kind."""
     problems = Problems()
-    of_events = (wrong for e in found.events for check in _CHECKS for wrong in check(e, found.program))
-    for message, place, help in chain(of_events, _arithmetic(found), _states(found, problems)):
+    of_events = (wrong for e in trace.events for check in _CHECKS for wrong in check(e, trace.program))
+    for message, place, help in chain(of_events, _arithmetic(trace), _states(trace, problems)):
         problems.add("PP309", message, place=place, help=help)
     problems.raise_if_any()
 
 
-def _arithmetic(found: Trace) -> _Wrong:
-    for expr, left, right in found.arithmetic:
+def _arithmetic(trace: Trace) -> _Wrong:
+    for expr, left, right in trace.arithmetic:
         if _O in (left.kind, right.kind) and _S not in (left.kind, right.kind):
             message = f"`{expr.op}` of optimizer state: it has several numbers for each element"
             yield message, expr.place, "`master(optimizer)` is its copy of the parameters"
 
 
-def _states(found: Trace, problems: Problems) -> _Wrong:
+def _states(trace: Trace, problems: Problems) -> _Wrong:
     """A state is written with what has its elements; said only of lines of which nothing else was said before."""
     told = {p.place.line for p in problems.found if p.place is not None}
-    for access in found.accesses:
+    for access in trace.accesses:
         place = access.stmt.place
         if access.write and access.name in _STATE_NAMES and access.value.kind not in _STATES and (place is None or place.line not in told):
             yield f"`{access.name}` is a state, and is given {access.value.kind.value}", place, "keep it in a buffer of another name"

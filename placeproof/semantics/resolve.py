@@ -32,9 +32,9 @@ def resolve(program: Program) -> Resolved:
     if program.tensors:
         return _named(begun, {id(c): "0" for s in statements(program.body) for c in calls(s)})
     placed = _placed(_complete(_named(begun, {})))
-    found = trace(placed)
-    require_kinds(found)
-    return _named(placed, {id(e.call): "owner" if e.operands and e.operands[0].kind in _OWNED else "0" for e in found.events})
+    traced = trace(placed)
+    require_kinds(traced)
+    return _named(placed, {id(e.call): "owner" if e.operands and e.operands[0].kind in _OWNED else "0" for e in traced.events})
 
 
 # Names: of loops, of the only group, of roots.
@@ -104,15 +104,15 @@ def _placed(program: Resolved) -> Resolved:
     before the update; the optimizer state and the gradients, on the axes on which the update's gradient is sharded.
     Gradients are what is placed under that name, where the program writes it; else what the update reads.
     """
-    found = trace(program)
-    update = _update_event(found)
+    traced = trace(program)
+    update = _update_event(traced)
     read = update.call.args[2] if update is not None and len(update.call.args) > 2 else None
     buffer = read.name if isinstance(read, Ref) else "gradients"
     missing = {"parameters", "optimizer", "gradients"} - {p.state for p in program.placed}
-    if "gradients" not in missing and any(a.write and a.name == "gradients" for a in found.accesses):
+    if "gradients" not in missing and any(a.write and a.name == "gradients" for a in traced.accesses):
         buffer = "gradients"
     if "parameters" in missing:
-        gathered = dict.fromkeys(_gathered(found), GATHERED)
+        gathered = dict.fromkeys(_gathered(traced), GATHERED)
         program = _with(program, "parameters", {g.name: gathered for g in program.groups})
     owned = _owned(trace(program)) if missing & {"optimizer", "gradients"} else {}
     for state in ("optimizer", "gradients"):
@@ -149,24 +149,24 @@ def _unsaid(state: str, axis: Axis) -> Mode:
     return SHARDED if axis.splits.stages and state in (s.name for s in MODEL_STATES) else REPLICATED
 
 
-def _update_event(found: Trace) -> Event | None:
-    return next((e for e in found.events if e.call.op in ("update", "update_with")), None)
+def _update_event(trace: Trace) -> Event | None:
+    return next((e for e in trace.events if e.call.op in ("update", "update_with")), None)
 
 
-def _gathered(found: Trace) -> tuple[str, ...]:
+def _gathered(trace: Trace) -> tuple[str, ...]:
     axes: list[str] = []
-    for event in found.events:
+    for event in trace.events:
         if event.phase == "update":
             break
         direct = bool(event.call.args) and isinstance(event.call.args[0], Ref) and event.call.args[0].name == "parameters"
         if event.call.op == "all_gather" and direct:
-            axes += [a.name for a in found.program.axes if set(a.factors) <= set(found.program.factors(*event.call.axes))]
+            axes += [a.name for a in trace.program.axes if set(a.factors) <= set(trace.program.factors(*event.call.axes))]
     return tuple(dict.fromkeys(axes))
 
 
-def _owned(found: Trace) -> dict[str, tuple[str, ...]]:
+def _owned(trace: Trace) -> dict[str, tuple[str, ...]]:
     """By group, the axes, or factors of one, along which the gradient lies in parts when the update reads it."""
-    event, program = _update_event(found), found.program
+    event, program = _update_event(trace), trace.program
     if event is None or len(event.operands) < 3 or event.operands[2].kind is not Kind.GRADIENTS:
         return {g.name: () for g in program.groups}
     owned = {}

@@ -30,8 +30,8 @@ class Usability:
 
 def require_usable(strategy: Strategy) -> None:
     """Raise :class:`InputError` with every reason why no device could use this placement, or why it is not lowered."""
-    found = (replace(bad, code=bad.code or rule.code) for rule in RULES for bad in rule.check(strategy))
-    if problems := dict.fromkeys(found):
+    reasons = (replace(bad, code=bad.code or rule.code) for rule in RULES for bad in rule.check(strategy))
+    if problems := dict.fromkeys(reasons):
         raise InputError(problems)
 
 

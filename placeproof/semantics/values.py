@@ -86,8 +86,8 @@ class Value:
 
     def group(self, name: str) -> Value:
         """The piece of one group alone."""
-        found = tuple(p for p in self.pieces if p.group == name)
-        return replace(self, pieces=found or tuple(replace(p, group=name) for p in self.pieces[:1]))
+        pieces = tuple(p for p in self.pieces if p.group == name)
+        return replace(self, pieces=pieces or tuple(replace(p, group=name) for p in self.pieces[:1]))
 
     def with_group(self, name: str, other: Value) -> Value:
         """The value with one group's piece taken from another value."""

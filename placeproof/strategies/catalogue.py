@@ -33,5 +33,5 @@ def template(name: str) -> Template | None:
     """The strategy of that name or alias, with degrees and options open; None when the catalogue has none."""
     if name in names():
         return _read(name)
-    found = aliases().get(name)
-    return _read(found) if found else None
+    file = aliases().get(name)
+    return _read(file) if file else None

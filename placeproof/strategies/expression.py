@@ -177,12 +177,12 @@ class _Parser:
             with self.problems.collecting():
                 return read_file(path)
             return None
-        found = catalogue.template(token.text)
-        if found is None:
+        template = catalogue.template(token.text)
+        if template is None:
             known = set(catalogue.names()) | set(catalogue.aliases())
             hint = suggestion(token.text, known) or "`placeproof list strategies` shows all; a file's name ends in .toml"
             self.problems.add("PP101", f"there is no strategy `{token.text}`", place=self._place(token), help=hint)
-        return found
+        return template
 
     def _arguments(self, args: list[Value], options: dict[str, Value], places: dict[str | int, Place]) -> None:
         while not self._take(")"):

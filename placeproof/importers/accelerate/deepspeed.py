@@ -38,15 +38,15 @@ def parts(run: AccelerateReader, sizes: Mapping[str, int]) -> _Parts:
     kept = {n: d for n, d in sizes.items() if n not in (_PC + "dp_replicate_size", _PC + "dp_shard_size")}
     if sizes.get(_PC + "tp_size", 1) > 1:
         run.note(_PC + "tp_size", "DeepSpeed splits layers by its own file; left out here", Role.ANOTHER_STEP)
-    found = _stage(run, run.over(kept))
+    strategies = _stage(run, run.over(kept))
     steps = run.get(_DS + "gradient_accumulation_steps")
     if steps == AUTO:
         run.note(_DS + "gradient_accumulation_steps", "filled in by the trainer: kept open")
     elif steps is not None and steps > 1:
-        found["accumulate"] = {"microbatches": steps}
+        strategies["accumulate"] = {"microbatches": steps}
     if steps is not None and steps != AUTO:
         run.numbers["m"] = Fraction(steps)
-    return found
+    return strategies
 
 
 def _stage(run: AccelerateReader, dp: int | None) -> _Parts:

@@ -29,8 +29,8 @@ def check_experts(run: AccelerateReader, devices: int | None) -> int | None:
     if split not in (1, tp):
         message = f"experts are split over {split} devices, and other matrices over {tp}: no strategy says that"
         run.refuse(_SPLIT, message, f"take {tp}, or 1: each expert whole")
-    elif found := misplaced(ep, devices, tensor=tp if whole else 1, context=cp):
-        run.refuse(_DEVICES, *found)
+    elif complaint := misplaced(ep, devices, tensor=tp if whole else 1, context=cp):
+        run.refuse(_DEVICES, *complaint)
     note, sharded = f"{SHARING} dp", False
     if whole and run.get(_TABLE + "use_distributed_optimizer"):
         note, sharded = f"{note}; of the optimizer state of whole experts a device has 1/{tp} of what is counted", True

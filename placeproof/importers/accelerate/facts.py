@@ -14,32 +14,32 @@ _MG = "megatron_lm_config.megatron_lm_"
 
 def known(run: AccelerateReader, sizes: Mapping[str, int]) -> Known:
     """The facts of a file. ``sizes``: those of `parallelism_config`, empty where there are none."""
-    found = Known(run, meaning("accelerate"))
+    facts = Known(run, meaning("accelerate"))
 
     for name in ("dp_replicate", "dp_shard", "cp", "sp", "tp"):
         said = f"{_PC}{name}_size"
         if sizes:
-            found.put("sp_size" if name == "sp" else name, sizes[said], said)
+            facts.put("sp_size" if name == "sp" else name, sizes[said], said)
     if sizes and sizes[_PC + "sp_size"] == 1:  # DeepSpeed makes the groups of Ulysses itself
-        found.put("world", run.world, "num_processes")
+        facts.put("world", run.world, "num_processes")
         if all(size == 1 for size in sizes.values()):
-            found.put("dp_replicate", run.world, _PC + "dp_replicate_size")
-    found.put("processes", run.world)
-    found.put("kind", run.kind, "distributed_type")
-    found.put("multi", run.kind in MULTI, "distributed_type")
+            facts.put("dp_replicate", run.world, _PC + "dp_replicate_size")
+    facts.put("processes", run.world)
+    facts.put("kind", run.kind, "distributed_type")
+    facts.put("multi", run.kind in MULTI, "distributed_type")
     msamp = run.kind == "DEEPSPEED" and str(run.get("fp8_config.fp8_backend")).lower() == "msamp"
-    found.put("msamp", msamp, "fp8_config.fp8_backend")
+    facts.put("msamp", msamp, "fp8_config.fp8_backend")
     if run.kind == "DEEPSPEED" and not run.said(_DS + "deepspeed_config_file"):
-        found.put("zero", int(run.get(_DS + "zero_stage")), _DS + "zero_stage")
-    found.derive()
-    return found
+        facts.put("zero", int(run.get(_DS + "zero_stage")), _DS + "zero_stage")
+    facts.derive()
+    return facts
 
 
 def megatron_known(run: AccelerateReader) -> Known:
     """The facts of the table of Megatron-LM, which speaks of experts by their devices alone."""
-    found = Known(run, meaning("accelerate"))
+    facts = Known(run, meaning("accelerate"))
     tp, experts, split = (_MG + name for name in ("tp_degree", "expert_model_parallel_size", "sequence_parallelism"))
-    found.put("tp", run.get(tp), tp)
-    found.put("experts_set", run.get(experts) > 1, experts)
-    found.put("sp", bool(run.get(split)) and run.get(tp) > 1, split)
-    return found
+    facts.put("tp", run.get(tp), tp)
+    facts.put("experts_set", run.get(experts) > 1, experts)
+    facts.put("sp", bool(run.get(split)) and run.get(tp) > 1, split)
+    return facts

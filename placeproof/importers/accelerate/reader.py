@@ -62,12 +62,12 @@ def _followed(run: AccelerateReader, facts: Known, empty: list[Reading], problem
     _check_others(run)
     facts.check()
     source = run.document.source
-    found = accelerate_deepspeed.follow(run, source, problems)
-    if found is None:
+    imported = accelerate_deepspeed.follow(run, source, problems)
+    if imported is None:
         return Imported(system="accelerate", source=source, expression="", readings=())
     name = run.get(_DS + "deepspeed_config_file")
-    inner = tuple(replace(reading, name=f"{name}: {reading.name}") for reading in found.readings)
-    return replace(found, system="accelerate", source=source, readings=(*_readings(run, facts, empty), *inner))
+    inner = tuple(replace(reading, name=f"{name}: {reading.name}") for reading in imported.readings)
+    return replace(imported, system="accelerate", source=source, readings=(*_readings(run, facts, empty), *inner))
 
 
 def _readings(run: AccelerateReader, facts: Known, empty: list[Reading]) -> tuple[Reading, ...]:
@@ -282,11 +282,11 @@ def _precision(run: AccelerateReader) -> str | None:
     name = "mixed_precision" if run.said("mixed_precision") else "fp16"
     if not said:
         return None
-    found, note = _widths(run, said)
+    precision, note = _widths(run, said)
     if run.said(name):
         other = run.kind == "DEEPSPEED" and note != _HALVES
-        run.note(name, note, Role.NOT_MODELLED if said == "fp8" else Role.READ, told=found is None or other)
-    return found
+        run.note(name, note, Role.NOT_MODELLED if said == "fp8" else Role.READ, told=precision is None or other)
+    return precision
 
 
 def _widths(run: AccelerateReader, word: str) -> tuple[str | None, str]:

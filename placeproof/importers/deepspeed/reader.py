@@ -221,7 +221,7 @@ class _Config:
 
     def parts(self) -> dict[str, dict[str, object]]:
         """The strategies with their arguments."""
-        found: dict[str, dict[str, object]] = {}
+        strategies: dict[str, dict[str, object]] = {}
         name, arguments = self._data()
         if name == "zeropp" and self.sp > 1:
             note = "sequences are split too (Ulysses): dp is divided by it and the axis left out, since ZeRO++ has no axis beside its nodes"
@@ -236,19 +236,19 @@ class _Config:
         rest = self.tp != 1 or self.pp > 1 or (self.sp > 1 and not sharded)
         dp = None if self.dp is None or self.ep is None else max(self.dp // self.ep, 1)
         if dp != 1 or ((self.sp > 1 or self.ep != 1) and sharded) or name in ("zero_offload", "zero_infinity"):
-            found[name] = {"dp": dp, **arguments}
+            strategies[name] = {"dp": dp, **arguments}
         elif not rest and self.ep == 1:
-            found["ddp"] = {"dp": 1}
+            strategies["ddp"] = {"dp": 1}
         if self.tp != 1:
-            found["tp"] = {"tp": self.tp}
+            strategies["tp"] = {"tp": self.tp}
         if self.pp > 1:
-            found["pp"] = {"pp": self.pp, "microbatches": self.steps}
+            strategies["pp"] = {"pp": self.pp, "microbatches": self.steps}
         elif self.auto("pipeline.stages"):
             self.note("pipeline.stages", "the program's PipelineModule decides: no pipeline is read here", Role.ANOTHER_STEP)
-        found |= self._checkpoints()
+        strategies |= self._checkpoints()
         if self.split and self.pp == 1:
-            found["accumulate"] = {"microbatches": self.steps}
-        return found
+            strategies["accumulate"] = {"microbatches": self.steps}
+        return strategies
 
     def _data(self) -> tuple[str, dict[str, object]]:
         optimizer, parameters = self._host("offload_optimizer", "cpu_offload"), self._host("offload_param", "cpu_offload_param")
@@ -381,21 +381,21 @@ class _Config:
 
     def known(self) -> Known:
         """The facts of the file."""
-        found, host = Known(self.reader, meaning("deepspeed")), self._host("offload_optimizer", "cpu_offload")
+        facts, host = Known(self.reader, meaning("deepspeed")), self._host("offload_optimizer", "cpu_offload")
         if self.get(f"{_ZERO}.stage") in range(4):  # else 0 stands in for it
-            found.put("zero", self.stage, f"{_ZERO}.stage")
-        found.put("pp", self.pp, "pipeline.stages")
-        found.put("dp", self.dp, "data_parallel_size")
-        found.put("single", self.dp == 1)
-        found.put("weight_type", self.weights, "fp16.enabled", "bf16.enabled")
-        found.put("grad_type", self._sums(), "data_types.grad_accum_dtype")
-        found.put("offloaded", host is not None, host or f"{_ZERO}.offload_optimizer.device")
-        found.put("opt", self.optimizer if self.optimizer in _OPTIMIZERS else None, "optimizer.type")
-        found.put("shares", self.ep != 1)
-        found.put("whole", self.whole)
-        found.put("sharded", self.sharded)
-        found.derive()
-        return found
+            facts.put("zero", self.stage, f"{_ZERO}.stage")
+        facts.put("pp", self.pp, "pipeline.stages")
+        facts.put("dp", self.dp, "data_parallel_size")
+        facts.put("single", self.dp == 1)
+        facts.put("weight_type", self.weights, "fp16.enabled", "bf16.enabled")
+        facts.put("grad_type", self._sums(), "data_types.grad_accum_dtype")
+        facts.put("offloaded", host is not None, host or f"{_ZERO}.offload_optimizer.device")
+        facts.put("opt", self.optimizer if self.optimizer in _OPTIMIZERS else None, "optimizer.type")
+        facts.put("shares", self.ep != 1)
+        facts.put("whole", self.whole)
+        facts.put("sharded", self.sharded)
+        facts.derive()
+        return facts
 
     def note_switches(self) -> None:
         """Of tables that are off no setting is of any matter."""

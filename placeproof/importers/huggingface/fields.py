@@ -96,8 +96,8 @@ def read_families(file: Table) -> dict[str, Family]:
     settings = {table.name: _setting(table) for table in file.tables("settings")}
     always = records(Always, value=lambda table, key: table.data.get(key))
     blocks = {table.name: table.record(Blocks, sizes=Table.mapping, always=always, dropout=_numbers) for table in file.tables("model")}
-    found = {table.name: _family(table, settings, blocks) for table in file.tables("family")}
-    return file.sound(found)
+    types = {table.name: _family(table, settings, blocks) for table in file.tables("family")}
+    return file.sound(types)
 
 
 def _setting(table: Table) -> Setting:

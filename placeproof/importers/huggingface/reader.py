@@ -100,15 +100,15 @@ def read(document: Document, problems: Problems) -> ImportedShapes:
 
 def _names(document: Document, family: Family, problems: Problems) -> dict[str, str]:
     """For each setting the name under which the file says it. A problem where it says two, with different values."""
-    found = {}
+    names = {}
     for setting in family.settings:
         said = [name for name in (setting.name, *setting.aliases) if name in document.data]
         for name in said[1:]:
             if document.data[name] != document.data[said[0]]:
                 message = f"`{name}` and `{said[0]}` are one setting, and have two values"
                 problems.add("PP504", message, place=document.place(name), help="say it once")
-        found[setting.name] = said[0] if said else setting.name
-    return found
+        names[setting.name] = said[0] if said else setting.name
+    return names
 
 
 def _values(document: Document, family: Family, names: dict[str, str], problems: Problems) -> dict[str, Any]:
@@ -220,8 +220,8 @@ def _resolved(family: Family, values: Values) -> dict[str, Any]:
         "n_inner": 4 * hidden,
         "word_embed_proj_dim": hidden,
     }
-    found = {name: stands[name] if value is None and name in stands else value for name, value in values.items()}
-    return {"inner_size": 4 * hidden, **found}
+    resolved = {name: stands[name] if value is None and name in stands else value for name, value in values.items()}
+    return {"inner_size": 4 * hidden, **resolved}
 
 
 def _units(family: Family, values: Values) -> Iterator[Unit]:
@@ -240,15 +240,15 @@ def _title(kind: str, family: Family, values: Values) -> str:
 def _dims(family: Family, values: Values) -> tuple[tuple[str, int], ...]:
     """Sizes by the names that programs of blocks use. Batch and tokens are no model's; latent attention has no one width of a head."""
     heads = values[family.heads]
-    found = {"layers": values[family.layers], "hidden": values[family.hidden], "heads": heads}
+    dims = {"layers": values[family.layers], "hidden": values[family.hidden], "heads": heads}
     if "kv_lora_rank" not in values:
         width = values.get("head_dim", values[family.hidden] // heads)
-        found |= {"kv_heads": values.get("num_key_value_heads", heads), "width": width}
-    found |= {"ffn": values[family.inner], "vocab": values["vocab_size"]}
+        dims |= {"kv_heads": values.get("num_key_value_heads", heads), "width": width}
+    dims |= {"ffn": values[family.inner], "vocab": values["vocab_size"]}
     experts = next((values[n] for n in ("num_local_experts", "num_experts", "n_routed_experts") if n in values), 0)
     if experts:
-        found |= {"experts": experts, "expert_ffn": values.get("moe_intermediate_size", values[family.inner])}
-    return tuple(found.items())
+        dims |= {"experts": experts, "expert_ffn": values.get("moe_intermediate_size", values[family.inner])}
+    return tuple(dims.items())
 
 
 def _readings(document: Document, family: Family) -> Iterator[Reading]:

@@ -23,10 +23,10 @@ def used(family: Family, values: Values, units: Sequence[Unit]) -> tuple[str, ..
     root, *layers = units
     order = family.order(values)
     end = [w for start in family.ends for w in root.weights if w.name.startswith(start)]
-    found = [w for w in root.weights if w not in end]
+    weights = [w for w in root.weights if w not in end]
     for layer in layers:
-        found += sorted(layer.weights, key=lambda w: _first(order, w.name.removeprefix(f"{layer.name}.")))
-    return tuple(_turned_norms([*found, *end]))
+        weights += sorted(layer.weights, key=lambda w: _first(order, w.name.removeprefix(f"{layer.name}.")))
+    return tuple(_turned_norms([*weights, *end]))
 
 
 def _first(order: Sequence[str], name: str) -> int:
@@ -50,7 +50,7 @@ def _turned_norms(weights: Sequence[Weight]) -> Iterator[str]:
 
 def buffers(document: Document, family: Family, values: Values) -> tuple[tuple[str, int], ...] | None:
     """Elements of all buffers by their type. None where the file turns positions in a way whose frequencies are not counted here."""
-    found = dict(family.buffers(values))
+    counts = dict(family.buffers(values))
     if family.turned:
         tables = [table for name in ("rope_parameters", "rope_scaling") if isinstance(table := document.data.get(name), dict)]
         if any("partial_rotary_factor" in table or _scaling(table) not in _SCALED for table in (document.data, *tables)):
@@ -59,8 +59,8 @@ def buffers(document: Document, family: Family, values: Values) -> tuple[tuple[s
         if not isinstance(part, int | float):
             return None
         width = values.get(family.rotary or "head_dim") or values[family.hidden] // values[family.heads]
-        found["float32"] = 2 * -(-int(width * part) // 2)  # the frequencies in use, and those before they were scaled
-    return tuple((kind, count) for kind, count in found.items() if count)
+        counts["float32"] = 2 * -(-int(width * part) // 2)  # the frequencies in use, and those before they were scaled
+    return tuple((kind, count) for kind, count in counts.items() if count)
 
 
 def _scaling(table: Mapping[str, Any]) -> Any:

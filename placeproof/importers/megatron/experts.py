@@ -23,8 +23,8 @@ def check_split(known: Known) -> None:
     if tensor not in (1, tp):
         message = f"experts are split over {tensor} devices, and other matrices over {tp}: no strategy says that"
         reader.refuse(_TENSOR, message, f"take {tp}, the default, or 1: each expert whole")
-    elif found := misplaced(ep, known.get("dp"), tensor=tp if tensor == 1 else 1, context=cp):
-        reader.refuse(_DEVICES, *found)
+    elif complaint := misplaced(ep, known.get("dp"), tensor=tp if tensor == 1 else 1, context=cp):
+        reader.refuse(_DEVICES, *complaint)
 
 
 def note_devices(known: Known) -> None:

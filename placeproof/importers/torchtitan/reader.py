@@ -301,17 +301,17 @@ def _check_pipeline(known: Known, facts: Facts) -> None:
     if stages is not None and shown in _LOOPED and stages[1] > 2 * facts.pp and stages[1] % facts.pp:
         message = f"{shown} has as many stages on each device: {stages[1]} stages, {facts.pp} devices"
         reader.refuse(stages[0], message, f"name a multiple of {facts.pp}")
-    found = Known(reader, known.meaning)
-    found.put("pp", facts.pp, "parallelism.pipeline_parallel_degree")
-    found.put("sched", shown, schedule)
-    found.put("nmb", facts.microbatches, "training.local_batch_size")
-    found.put("single_stage_schedule", facts.schedule in _SINGLE, schedule)
-    found.put("v_schedule", facts.schedule in _V_SHAPED, schedule)
+    pipeline = Known(reader, known.meaning)
+    pipeline.put("pp", facts.pp, "parallelism.pipeline_parallel_degree")
+    pipeline.put("sched", shown, schedule)
+    pipeline.put("nmb", facts.microbatches, "training.local_batch_size")
+    pipeline.put("single_stage_schedule", facts.schedule in _SINGLE, schedule)
+    pipeline.put("v_schedule", facts.schedule in _V_SHAPED, schedule)
     if stages is not None:
-        found.put("nstages", stages[1], stages[0])
+        pipeline.put("nstages", stages[1], stages[0])
     elif shown == "DualPipeV":
-        found.put("nstages", 2 * facts.pp, schedule)
-    found.ask("pytorch", "torchtitan")
+        pipeline.put("nstages", 2 * facts.pp, schedule)
+    pipeline.ask("pytorch", "torchtitan")
 
 
 def _stages(reader: Reader) -> tuple[str, int] | None:
@@ -332,8 +332,8 @@ def _check_experts(reader: Reader, facts: Facts) -> None:
         room = shard * devices // split
         message = f"experts cannot be split {facts.ep} ways over {room} devices (sharding * context * tensor, per expert split)"
         reader.refuse(name, message, f"choose a divisor of {room}")
-    elif found := misplaced(facts.ep, shard, context=facts.cp, tensor=facts.tp if facts.whole else 1):
-        reader.refuse(name, *found)
+    elif complaint := misplaced(facts.ep, shard, context=facts.cp, tensor=facts.tp if facts.whole else 1):
+        reader.refuse(name, *complaint)
 
 
 def _note_experts(reader: Reader, facts: Facts) -> None:

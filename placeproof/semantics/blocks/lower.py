@@ -189,9 +189,9 @@ class _Walk:
             case Ref(name=name):
                 if self.buffers.backward and name in self.views:
                     self.again[name] = self.buffers.again(name, self._made(self.views.pop(name), ANYHOW))
-                found = self.buffers.read(self.again.get(name, name)) if expr.group is None and expr.index is None else None
+                tensor = self.buffers.read(self.again.get(name, name)) if expr.group is None and expr.index is None else None
                 help = "read tensors that the header or a statement above names"
-                return found or _refuse(f"`{name}` is no whole tensor here", expr.place, help)
+                return tensor or _refuse(f"`{name}` is no whole tensor here", expr.place, help)
             case Binary(op="**", left=left, right=right):
                 base = self._whole(self._number(left))
                 return Made(replace(expr, left=base.expr, right=self._number(right).expr), base.layout)

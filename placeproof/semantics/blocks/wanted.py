@@ -35,15 +35,15 @@ def wanted(program: Program, layouts: Mapping[str, Layout]) -> dict[str, Layout]
 
     ``layouts`` are those of the header. What is said of no tensor there has no entry.
     """
-    found: dict[str, Layout] = {}
+    layouts_wanted: dict[str, Layout] = {}
     of = {call.option("gradient_of"): call.option("at") for call in returned(program)}
     for call in returned(program):
         if isinstance(call.args[0], Ref):
             name = call.args[0].name
             like = call.option("by") or of.get(name)
             if like is not None and like in layouts:
-                found.setdefault(name, layouts[like])
-    return found
+                layouts_wanted.setdefault(name, layouts[like])
+    return layouts_wanted
 
 
 def backward(program: Program) -> tuple[int, frozenset[str]]:

@@ -87,8 +87,8 @@ def against_contracts(linked: Linked) -> Program:
 
     Raises InputError where the step places parameters on an axis along which a block has them in parts.
     """
-    step, found = linked.step, stands_for(linked)
-    parts = {group.name: [(_part(group, name, s), s.lies) for name, s in found.items() if s.group == group.name] for group in step.groups}
+    step, stands = linked.step, stands_for(linked)
+    parts = {group.name: [(_part(group, name, s), s.lies) for name, s in stands.items() if s.group == group.name] for group in step.groups}
     axes = tuple(replace(a, splits=SPLITS["blocks"]) if a in splitting(step) else a for a in step.axes)
     groups = tuple(g for own in parts.values() for g, _ in own)
     placed = tuple(_placed(linked, state.name, old, new, lies) for old, own in parts.items() for new, lies in own for state in MODEL_STATES)
@@ -108,7 +108,7 @@ class Stands:
 def stands_for(linked: Linked) -> dict[str, Stands]:
     """The groups of the step against contracts: those of the program, each as several where blocks say different things of its weights."""
     contracts = {name: contract_of(block) for name, block in linked.blocks.items()}
-    found: dict[str, Stands] = {}
+    stands: dict[str, Stands] = {}
     for group in linked.step.groups:
         members: dict[WeightContract, list[tuple[str, str]]] = {}
         for block, weight in linked.weights():
@@ -116,8 +116,8 @@ def stands_for(linked: Linked) -> dict[str, Stands]:
                 members.setdefault(contracts[block].weights[weight], []).append((block, weight))
         for lies, own in (members or {WeightContract(split=(), partial=()): []}).items():
             name = "_".join(own[0]) if len(members) > 1 else group.name
-            found[name] = Stands(group=group.name, weights=tuple(own), lies=lies)
-    return found
+            stands[name] = Stands(group=group.name, weights=tuple(own), lies=lies)
+    return stands
 
 
 def _part(group: Group, name: str, stands: Stands) -> Group:
@@ -141,14 +141,14 @@ def _placed(linked: Linked, state: str, old: str, new: Group, lies: WeightContra
 
 def _each(body: tuple[Stmt, ...], names: Mapping[str, tuple[str, ...]]) -> tuple[Stmt, ...]:
     """Statements about a group, said of each of those that it became."""
-    found: list[Stmt] = []
+    stmts: list[Stmt] = []
     for stmt in body:
         several = {r.group for r in references(stmt) if r.group is not None and names.get(r.group, (r.group,)) != (r.group,)}
         inside = partial_function(_each, names=names)
         copies = names[several.pop()] if len(several) == 1 else (None,)
         for name in copies:
-            found.append(with_expressions(stmt, partial_function(_renamed, names=names, name=name), inside))
-    return tuple(found)
+            stmts.append(with_expressions(stmt, partial_function(_renamed, names=names, name=name), inside))
+    return tuple(stmts)
 
 
 def _renamed(expr: Expr, names: Mapping[str, tuple[str, ...]], name: str | None) -> Expr:

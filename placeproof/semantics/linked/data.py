@@ -103,8 +103,8 @@ class Linked:
 
     def group(self, block: str, weight: str) -> str:
         """The step's group of a weight."""
-        found = (name for name, members in self.members.items() if (block, weight) in members)
-        return next(found, self.step.groups[0].name)
+        names = (name for name, members in self.members.items() if (block, weight) in members)
+        return next(names, self.step.groups[0].name)
 
     def weights(self) -> Iterator[tuple[str, str]]:
         """Every weight of every block, by the names of both."""

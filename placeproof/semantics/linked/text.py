@@ -188,7 +188,7 @@ class _Reader:
         model = self._only("model")
         title, source, note = (self._text(model, name) for name in ("title", "source", "note"))
         schedule, chunks = self._pipeline(step)
-        found = Linked(
+        program = Linked(
             model=self._first(model) or step.name,
             title=title,
             source=source,
@@ -205,9 +205,9 @@ class _Reader:
             layers=self._numbers("stages"),
             ring=self._names("ring", [a.name for a in step.axes]),
         )
-        self._check(found)
+        self._check(program)
         self.problems.raise_if_any()
-        return found
+        return program
 
     def _first(self, call: ast.Call | None) -> str:
         """The text that a line begins with."""
@@ -217,10 +217,10 @@ class _Reader:
         return ""
 
     def _text(self, call: ast.Call | None, name: str) -> str:
-        found = next((k.value for k in call.keywords if k.arg == name), None) if call else None
-        if found is not None and not isinstance(_constant(found), str):
-            self._refuse(found, f"`{name}` is a text", f'for example `{name}="..."`')
-        return "" if found is None else str(_constant(found))
+        text = next((k.value for k in call.keywords if k.arg == name), None) if call else None
+        if text is not None and not isinstance(_constant(text), str):
+            self._refuse(text, f"`{name}` is a text", f'for example `{name}="..."`')
+        return "" if text is None else str(_constant(text))
 
     def _pipeline(self, step: Program) -> tuple[str, int]:
         """The schedule along the axis of stages, and how many runs of layers each device has."""
@@ -244,45 +244,45 @@ class _Reader:
 
     def _names(self, line: str, known: Sequence[str] | None = None) -> tuple[str, ...]:
         """The names that a line lists."""
-        call, found = self._only(line), list[str]()
+        call, names = self._only(line), list[str]()
         for arg in call.args if call else ():
             if isinstance(arg, ast.Name) and (known is None or arg.id in known):
-                found.append(arg.id)
+                names.append(arg.id)
             else:
                 self._refuse(arg, f"`{ast.unparse(arg)}` is none of what `{line}` lists", ", ".join(known or ()) or "it lists names")
-        return tuple(found)
+        return tuple(names)
 
     def _numbers(self, line: str) -> tuple[int, ...] | None:
         """The numbers that a line lists."""
-        call, found = self._only(line), list[int]()
+        call, numbers = self._only(line), list[int]()
         for arg in call.args if call else ():
             value = _constant(arg)
             if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_COUNT:
-                found.append(value)
+                numbers.append(value)
             else:
                 self._refuse(arg, f"`{line}` lists whole numbers", f"for example `{line}(7, 8, 7)`")
-        return None if call is None else tuple(found)
+        return None if call is None else tuple(numbers)
 
     def _values(self) -> dict[str, int]:
-        call, found = self._only("values"), dict[str, int]()
+        call, values = self._only("values"), dict[str, int]()
         for keyword in call.keywords if call else ():
             value = _constant(keyword.value)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_COUNT or keyword.arg not in SYMBOLS:
                 self._refuse(keyword.value, "a symbol of a model has a whole number", "for example `values(h=4096)`")
             else:
-                found[keyword.arg] = value
-        return found
+                values[keyword.arg] = value
+        return values
 
     def _expression(self, node: ast.expr) -> Expression:
         try:
-            found = expression(ast.unparse(node))
+            size = expression(ast.unparse(node))
         except ValueError as error:
             self._refuse(node, str(error), "a size is made of symbols, whole numbers and + - * /")
             return expression("1")
-        for name in found.names:
+        for name in size.names:
             if name not in SYMBOLS:
                 self._refuse(node, f"there is no symbol `{name}`", suggestion(name, SYMBOLS) or "`placeproof list symbols` shows all")
-        return found
+        return size
 
     def _sizes(self) -> Iterator[tuple[str, Expression]]:
         for call in self.calls.get("size", ()):

@@ -39,10 +39,10 @@ def flow(strategy: Strategy, stages: str) -> tuple[Expr, Expr | None]:
     schedule, chunks = schedule_of(strategy), chunks_of(strategy)
 
     def closed(what: str, known: Mapping[str, Expr]) -> Expr:
-        found = form(schedule, what)
-        if found is None:
+        closed_form = form(schedule, what)
+        if closed_form is None:
             raise InputError([_cannot(schedule, f"no closed form of its {what} is known")])
-        return said(found.form.tree, {"p": ref(stages), "v": num(chunks), **known}, schedule)
+        return said(closed_form.form.tree, {"p": ref(stages), "v": num(chunks), **known}, schedule)
 
     peak = closed("peak", {"d": num(0), "M_B": num(1), "M_W": num(1), "m": ref("microbatches")})
     in_flight = _over(peak, Fraction(1, chunks))  # a device's layers are so many chunks
