@@ -7,7 +7,7 @@ a micro-batch, b_a bytes an activation, m micro-batches. What is said of a layer
 from functools import cache
 
 from placeproof.models import load
-from placeproof.theory import Degree, Integer, Proved, Real, counted, derived, holds, minimum, term, theorem, units
+from placeproof.theory import Degree, Integer, Positive, Proved, Real, counted, derived, holds, minimum, schedule, term, theorem, units
 
 ELEMENT, OPERATION, PARAMETER, BYTE = (units(name) for name in ("element", "operation", "parameter", "byte"))
 MORE = term(load("gpt").symbols()["L"]) + 1
@@ -219,8 +219,8 @@ def stages_have_the_model_once(b: Real, c: Real):
     layers on each device or several, of a model with layers of two kinds too. A table that both ends share lies on both; bidirectional
     schedules have all weights twice, and half of the work of each copy."""
     goals, one = [], costs("ddp", "llama3-8b")
-    for schedule, copies in (("1f1b", 1), ("interleaved, chunks=2", 1), ("zb-v", 1), ("dualpipe", 2)):
-        strategy = f"pp(4, schedule={schedule})"
+    for order, copies in (("1f1b", 1), ("interleaved, chunks=2", 1), ("zb-v", 1), ("dualpipe", 2)):
+        strategy = f"pp(4, schedule={order})"
         goals += [together(strategy, "llama3-8b", "parameters") == copies * one.parameters()]
         goals += [together(strategy, "llama3-8b", "work", kind=kind) == one.work(kind) for kind in ("forward", "weights")]
     tied = counted("gpt3-125m").size("V") * counted("gpt3-125m").size("h") * PARAMETER
@@ -273,6 +273,33 @@ stages_keep_the_micro_batches_in_flight.control(
         == costs("pp(4)", "llama3-8b").memory("activations", stage="stage 2")
     ),
     refuted_at={"b": 1, "b_a": 2, "m": 4},
+)
+
+
+@theorem(expect=Proved(), cite=("qi2024zerobubble", "narayanan2021megatron", "huang2019gpipe"))
+def stages_keep_the_peak_of_their_schedule(b: Positive, b_a: Positive):
+    """What a stage keeps is its schedule's closed form of the peak: with the bytes of its layers of one micro-batch, divided among its runs
+    of layers, and of what gradients by weights need once those by inputs are done. These are of a layer of Llama 3 8B six tensors of the
+    stream's size, what norms and attention give, gradients of these and of queries, those of keys and values, and three of the feed-forward
+    block's."""
+    single = costs("ddp", "llama3-8b", layers=2).memory("activations") - costs("ddp", "llama3-8b", layers=1).memory("activations")
+    late = 8 * 8192 * b * (6 * HIDDEN + 2 * KEYS + 3 * FFN) * b_a * ELEMENT
+    goals = []
+    for name, chunks in (("1f1b", 1), ("gpipe", 1), ("zb-h1", 1), ("zb-h2", 1), ("interleaved", 2)):
+        strategy = f"pp(4, schedule={name}{', chunks=2' if chunks == 2 else ''})"
+        for d in (1, 2):
+            form = schedule(name).peak.where(p=4, m=8, d=d, v=chunks, M_B=8 * single / chunks, M_W=late)
+            goals += [costs(strategy, "llama3-8b").memory("activations", stage=f"stage {d}").where(m=8) == form]
+    return holds(goals)
+
+
+stages_keep_the_peak_of_their_schedule.control(
+    "as 1F1B, whatever the schedule",
+    lambda: (
+        costs("pp(4, schedule=zb-h2)", "llama3-8b").memory("activations", stage="stage 1").where(m=8)
+        == costs("pp(4)", "llama3-8b").memory("activations", stage="stage 1").where(m=8)
+    ),
+    refuted_at={"b": 1, "b_a": 2},
 )
 
 # Operations.
@@ -392,8 +419,8 @@ def stages_hand_on_the_stream(b: Real, b_a: Real, m: Real, N_tp: Degree):
     With the stream split by tokens over other devices, each sends its part.
     """
     stream, goals = 8192 * b * 4096 * b_a * m * ELEMENT, []
-    for schedule, hops in (("1f1b", 6), ("interleaved, chunks=2", 14), ("zb-v", 12), ("dualpipe", 6)):
-        goals += [together(f"pp(4, schedule={schedule})", "llama3-8b", "by", kind="send") == hops * stream]
+    for order, hops in (("1f1b", 6), ("interleaved, chunks=2", 14), ("zb-v", 12), ("dualpipe", 6)):
+        goals += [together(f"pp(4, schedule={order})", "llama3-8b", "by", kind="send") == hops * stream]
     ends = costs("pp(4) * tp * sp", "llama3-8b")
     return holds(goals, [ends.by("send", stage=f"stage {i}") == hops * stream / N_tp for i, hops in enumerate((1, 2, 2, 1))])
 

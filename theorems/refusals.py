@@ -4,7 +4,10 @@ measured.
 Each error has a code. A theorem counts the calls that end with one, so that what is refused stays refused, and what is not stays answered.
 """
 
+from placeproof.clusters import read_text
 from placeproof.core.shapes import Shapes, Unit, Weight
+from placeproof.core.tables import Table
+from placeproof.models.family import KIND, read_family
 from placeproof.theory import Proved, counted, derived, exact, exchange, holds, refused, theorem
 
 from .device_bytes import DECODER, ODD, TORCH
@@ -123,4 +126,127 @@ times_are_refused_where_something_is_missing.control(
     "a ring of any number",
     lambda: refused("PP104", lambda: exchange("all_reduce", 8, cluster=A100, over="dp", algorithm="ring", dp=7)) == 1,
     refuted_at={},
+)
+
+
+CLUSTER = """
+name = "two levels"
+[device]
+name = "d"
+memory = 8
+memory_bandwidth = 1e3
+source = "s"
+peak = { bf16 = 100 }
+[node]
+devices = 2
+source = "s"
+[levels.near]
+joins = 4
+latency = 0
+bandwidth = 10
+source = "s"
+[levels.far]
+joins = 16
+latency = 1e-6
+bandwidth = 1
+source = "s"
+"""
+
+
+def clusters(old, *texts):
+    """What is asked of a cluster's file in which a piece is another one."""
+    return [lambda new=new: read_text(CLUSTER.replace(old, new, 1), source="a cluster") for new in texts]
+
+
+@theorem(expect=Proved(), cite=("nvidia2021dgx", "austin2025scale"))
+def clusters_that_contradict_themselves_are_refused():
+    """A cluster is refused with a figure that is no positive number, or no number that anything has, or is missing; with a format that
+    there is not; with levels of which one does not join two or more whole blocks of the one before it, or neither whole nodes nor an equal
+    part of one; and with a level that joins all before the last. A latency may be 0. Nor has it more devices
+    than its last level joins."""
+    return holds(
+        refused("PP112", *clusters("memory = 8", *(f"memory = {n}" for n in ("0", "-1", "true", '"8"', "inf", "1e101", "1e99", "8.5"))))
+        == 6,
+        refused("PP112", *clusters("latency = 0", *(f"latency = {n}" for n in ("-1", "0", "1e-9")))) == 1,
+        refused("PP112", *clusters("joins = 4", *(f"joins = {n}" for n in (1, 2, 3, 4, 8)))) == 2,
+        refused("PP112", *clusters("joins = 16", *(f"joins = {n}" for n in (4, 8, 16, 18, 20)), "")) == 2,
+        refused("PP112", *clusters("devices = 2", *(f"devices = {n}" for n in (1, 3, 4, 6, 8)))) == 2,
+        refused("PP113", *(make for old in ("devices = 2", "joins = 4", "joins = 16", "memory = 8") for make in clusters(old, ""))) == 3,
+        refused("PP111", *clusters("bf16", "bf17", "fp8")) == 1,
+        refused("PP103", *(lambda n=n: read_text(CLUSTER, source="a cluster").groups({"dp": n}, "dp") for n in (0, 1, 16, 17))) == 2,
+    )
+
+
+clusters_that_contradict_themselves_are_refused.control(
+    "a level within nodes", lambda: refused("PP112", *clusters("devices = 2", "devices = 8")) == 1, refuted_at={}
+)
+
+
+FAMILY = """
+name = "f"
+title = "t"
+source = "s"
+shared = ["gain"]
+[defaults]
+f = "4*h"
+[dims]
+batch = "b"
+tokens = "s"
+hidden = "h"
+ffn = "f"
+[groups]
+w1 = "matrix"
+[buffers.swiglu]
+scale = ["ffn"]
+[stack.layers]
+times = "L"
+blocks = ["rms_norm", "swiglu"]
+[options.plain]
+default = "no"
+no = {}
+yes.blocks = { rms_norm = "layer_norm" }
+"""
+#: Of what a family does not agree on, a piece of its file, what stands there then, and the code of the error.
+DISAGREES = (
+    ("PP502", '"rms_norm", "swiglu"]', '"rms_nrm", "swiglu"]'),
+    ("PP502", 'hidden = "h"', 'hidden = "h"\nwide = "h"'),
+    ("PP502", 'w1 = "matrix"', 'w9 = "matrix"'),
+    ("PP502", 'w1 = "matrix"', 'w1 = "matrices"'),
+    ("PP502", '["gain"]', '["gains"]'),
+    ("PP502", "buffers.swiglu", "buffers.head"),
+    ("PP502", "{ rms_norm =", "{ embedding ="),
+    ("PP502", "yes.blocks", 'yes.ones = ["mask"]\nyes.blocks'),
+    ("PP502", 'f = "4*h"', 'f = "4*h"\nd = "h"'),
+    ("PP503", '["rms_norm", "swiglu"]', "[]"),
+    ("PP503", 'hidden = "h"', ""),
+    ("PP503", '["ffn"]', '["keys"]'),
+    ("PP503", 'default = "no"', 'default = "maybe"'),
+    ("PP503", 'times = "L"', 'times = "L +"'),
+    ("PP504", 'f = "4*h"', 'f = "g"\ng = "f"'),
+    ("PP504", 'f = "4*h"', 'f = "f"'),
+    ("PP201", 'times = "L"', 'times = "Q"'),
+)
+
+
+@theorem(expect=Proved(), cite=("radford2019language", "touvron2023llama"))
+def families_whose_parts_disagree_are_refused():
+    """A family is refused that names blocks, weights, dimensions, groups, symbols or tensors that there are not, leaves a size unsaid or says one
+    that nothing has, has no block, an option without its usual value, or a default that rests on itself. One whose parts agree is read."""
+
+    def family(old, new):
+        return lambda: read_family(Table.read(FAMILY.replace(old, new, 1), kind=KIND, source="a family"), folder=None)
+
+    codes = ("PP502", "PP503", "PP504", "PP201")
+    agrees = [refused(code, family("", "")) == 0 for code in codes]
+    wrong = {code: [(old, new) for own, old, new in DISAGREES if own == code] for code in codes}
+    return holds(agrees, [refused(code, *(family(old, new) for old, new in pairs)) == len(pairs) for code, pairs in wrong.items()])
+
+
+def with_default(text):
+    """A family whose defaults say one more."""
+    return lambda: read_family(Table.read(FAMILY.replace("[dims]", f"{text}\n[dims]", 1), kind=KIND, source="a family"), folder=None)
+
+
+families_whose_parts_disagree_are_refused.control(
+    "a default that nothing rests on is no error", lambda: refused("PP502", with_default('d = "h"')) == 0, refuted_at={}
 )
