@@ -86,6 +86,8 @@ def exchanges_on_one_level_take_the_closed_forms():
     ends = exchange("tied_reduce", SIZE, cluster=A100, over="pp", tp=4, pp=4)
     goals += [ends == minimum(over("all_reduce", "ring", 2, FAR, 1), over("all_reduce", "doubling", 2, FAR, 1))]
     goals += [exchange("recv", SIZE, cluster=A100, over="pp", pp=2) == 0 * second]
+    large = exchange("all_reduce", 10**9, cluster=A100, over="dp", dp=8)
+    goals += [large == over("all_reduce", "halving_doubling", 8, NEAR, 3, 10**9)]
     return holds(goals, exchange("all_reduce", SIZE, cluster=A100, over="dp", dp=8) == least)
 
 
@@ -99,7 +101,8 @@ exchanges_on_one_level_take_the_closed_forms.control(
 @theorem(expect=Proved(), cite=("cho2019blueconnect", "thakur2005"))
 def exchanges_over_levels_take_the_sum_of_levels():
     """Over two nodes of 8 devices an algorithm that goes level by level takes what it takes of the inner links and of the outer ones
-    together; a ring takes all of its rounds at the pace of the outer ones; and an exchange over two axes is one over the devices of both.
+    together; a ring takes all of its rounds at the pace of the outer ones, on a node and a half, too; and an exchange over two axes is one
+    over the devices of both.
     """
     goals = []
     for kind in ("all_reduce", "reduce_scatter", "all_gather"):

@@ -230,8 +230,10 @@ DISAGREES = (
 
 @theorem(expect=Proved(), cite=("radford2019language", "touvron2023llama"))
 def families_whose_parts_disagree_are_refused():
-    """A family is refused that names blocks, weights, dimensions, groups, symbols or tensors that there are not, leaves a size unsaid or says one
-    that nothing has, has no block, an option without its usual value, or a default that rests on itself. One whose parts agree is read."""
+    """A family is refused that names blocks, weights, dimensions, groups, symbols or tensors that there are not, leaves a size unsaid or
+    says one that nothing has, has no block, an option without its usual value, or a default that rests on itself. One whose parts agree is
+    read.
+    """
 
     def family(old, new):
         return lambda: read_family(Table.read(FAMILY.replace(old, new, 1), kind=KIND, source="a family"), folder=None)

@@ -163,10 +163,11 @@ def by_induction(
     over = term(on)  # a lemma is elaborated with values in place of parameters: there it is any integer
     if not integral(over.expr, {str(s) for s in over.expr.free_symbols}):
         raise StatementError(f"an induction is over a parameter, not over {over}")
-    if len(goal.relations()) != 1:
-        raise StatementError("an induction is of one relation")
+    what = holds(goal, given=given, lemmas=lemmas)
+    if any(len(one.relations()) != 1 for one in what.goals):
+        raise StatementError("an induction is of one relation, or of several")
     instances = tuple({name: term(value) for name, value in one.items()} for one in at)
-    return ByInduction(what=holds(goal, given=given, lemmas=lemmas), over=over, start=term(start), at=instances)
+    return ByInduction(what=what, over=over, start=term(start), at=instances)
 
 
 def trains(subject: str | Strategy | Template | Program, *, assuming: Iterable[str] | None = None, for_all: Iterable[str] = ()) -> Trains:
