@@ -9,8 +9,6 @@ from functools import cache
 from placeproof.models import load
 from placeproof.theory import Degree, Integer, Positive, Proved, Real, counted, derived, holds, minimum, schedule, term, theorem, units
 
-ELEMENT, OPERATION, PARAMETER, BYTE = (units(name) for name in ("element", "operation", "parameter", "byte"))
-MORE = term(load("gpt").symbols()["L"]) + 1
 #: Sizes of Llama 3 8B and of Mixtral 8x7B: hidden, of all key-value heads together, of a feed-forward block or an expert, heads.
 HIDDEN, KEYS, FFN, HEADS = 4096, 1024, 14336, 32
 
@@ -24,7 +22,7 @@ def costs(strategy, model="gpt", recompute=None, layers=None):
 
 def layer(amount):
     """What one layer more changes."""
-    return amount.where(L=MORE) - amount
+    return amount.where(L=term(load("gpt").symbols()["L"]) + 1) - amount
 
 
 def kept(strategy, model="gpt", recompute=None):
@@ -43,7 +41,7 @@ def a_layer_keeps_what_korthikanti_counts(L: Real, h: Real, a: Real, b: Real, s:
 
     Table 2 of the source.
     """
-    one, core, goals = s * b * h * BYTE, 5 * a * b * s**2 * BYTE, []
+    one, core, goals = s * b * h * units("byte"), 5 * a * b * s**2 * units("byte"), []
     for recompute, stream, inside, scores in ((None, 10, 24, 1), ("selective", 10, 24, 0), ("full", 2, 0, 0)):
         inner = inside * one + scores * core
         for strategy, form in (("ddp", stream * one + inner), ("tp", stream * one + inner / N), ("tp * sp", (stream * one + inner) / N)):
@@ -53,7 +51,7 @@ def a_layer_keeps_what_korthikanti_counts(L: Real, h: Real, a: Real, b: Real, s:
 
 a_layer_keeps_what_korthikanti_counts.control(
     "34 s b h over the devices, whatever the stream",
-    lambda h, b, s, N: kept("tp", recompute="selective").where(b_a=2) == 34 * s * b * h * BYTE / N,
+    lambda h, b, s, N: kept("tp", recompute="selective").where(b_a=2) == 34 * s * b * h * units("byte") / N,
     refuted_at={"h": 1, "a": 1, "b": 1, "s": 1, "N": 2, "L": 1, "V": 1},
 )
 
@@ -72,7 +70,7 @@ def a_layer_keeps_its_tensors(b: Real, b_a: Real, N_tp: Degree, N_cp: Degree):
         ("mixtral-8x7b", 32768, 6 * HIDDEN + 2 * KEYS + 2 * (4 * FFN + 2 * HIDDEN + 1), 4 * HEADS + 8 * 2),
     ):
         more, less = (costs("tp * sp * cp", model, layers=number).memory("activations") for number in (2, 1))
-        goals += [more - less == tokens * b * (numbers * b_a * ELEMENT + sized * BYTE) / (N_tp * N_cp)]
+        goals += [more - less == tokens * b * (numbers * b_a * units("element") + sized * units("byte")) / (N_tp * N_cp)]
     return holds(goals)
 
 
@@ -111,8 +109,8 @@ what_is_dropped_is_there_again_in_one_layer.control(
 def words_of_recomputation_drop_what_they_say(L: Real, h: Real, a: Real, b: Real, s: Real, V: Real, b_a: Real, N: Degree):
     """Of a layer of GPT with dropout, `selective` drops what has an element for each query and key, 2 b_a + 1 bytes each; `norms` two
     tensors of the stream's size; `mlp` two of the feed-forward block's, over the devices that split it; together all of these."""
-    stream, whole = s * b * h * b_a * ELEMENT, kept("tp")
-    dropped = {"selective": a * b * s**2 * (2 * b_a * ELEMENT + BYTE) / N, "norms": 2 * stream, "mlp": 8 * stream / N}
+    stream, whole = s * b * h * b_a * units("element"), kept("tp")
+    dropped = {"selective": a * b * s**2 * (2 * b_a * units("element") + units("byte")) / N, "norms": 2 * stream, "mlp": 8 * stream / N}
     goals = [whole - kept("tp", recompute=word) == amount for word, amount in dropped.items()]
     return holds(goals, whole - kept("tp", recompute="selective+norms+mlp") == sum(dropped.values()))
 
@@ -130,7 +128,7 @@ def ends_keep_their_inputs(h: Real, b: Real, s: Real, V: Real, b_a: Real, N: Deg
     embedding's dropout, a byte for each element of the stream; the stream before the last norm and behind it; of the loss one number for
     each logit, and the number of targets. Tensor parallelism splits logits alone."""
     ends = costs("tp").memory("activations").where(L=0)
-    return ends == (16 * b * s + 8 * s + s * b * h) * BYTE + (2 * s * b * h + s * b * V / N + 1) * b_a * ELEMENT
+    return ends == (16 * b * s + 8 * s + s * b * h) * units("byte") + (2 * s * b * h + s * b * V / N + 1) * b_a * units("element")
 
 
 ends_keep_their_inputs.control(
@@ -145,7 +143,7 @@ def operands_in_fp8_take_a_byte(L: Real, h: Real, a: Real, b: Real, s: Real, b_a
     """Where what is kept for gradients by weights and for nothing else takes one byte, a layer saves b_a - 1 bytes of each element of what
     two norms give, and of what attention and the activation function give over the devices that split them: for GPT 2 h and 5 h, for Llama,
     whose attention is computed again from its output, 2 h and 4 h."""
-    saved = s * b * h * (b_a * ELEMENT - BYTE)
+    saved = s * b * h * (b_a * units("element") - units("byte"))
     goals = []
     for model, inside in (("gpt", 5), ("llama", 4)):
         narrow = layer(derived("tp", model=model, fp8=True).memory("activations"))
@@ -173,10 +171,10 @@ def devices_have_all_norms_and_parts_of_the_rest(L: Real, h: Real, V: Real, s: R
     for model in ("gpt", "bloom", "mixtral"):
         has = counted(model)
         whole = has.parameters("norm") + has.parameters("router") + (s * h if model == "gpt" else 0)
-        goals += [costs("tp", model).parameters() == (whole + (has.parameters() - whole) / N) * PARAMETER]
+        goals += [costs("tp", model).parameters() == (whole + (has.parameters() - whole) / N) * units("parameter")]
     experts, every = counted("mixtral").parameters("expert"), counted("mixtral").parameters()
-    goals += [costs(name, "mixtral").parameters() == every * PARAMETER for name in ("zero3", "cp")]
-    return holds(goals, costs("ep", "mixtral").parameters() == (every - experts + experts / N) * PARAMETER)
+    goals += [costs(name, "mixtral").parameters() == every * units("parameter") for name in ("zero3", "cp")]
+    return holds(goals, costs("ep", "mixtral").parameters() == (every - experts + experts / N) * units("parameter"))
 
 
 devices_have_all_norms_and_parts_of_the_rest.control(
@@ -223,7 +221,7 @@ def stages_have_the_model_once(b: Real, c: Real):
         strategy = f"pp(4, schedule={order})"
         goals += [together(strategy, "llama3-8b", "parameters") == copies * one.parameters()]
         goals += [together(strategy, "llama3-8b", "work", kind=kind) == one.work(kind) for kind in ("forward", "weights")]
-    tied = counted("gpt3-125m").size("V") * counted("gpt3-125m").size("h") * PARAMETER
+    tied = counted("gpt3-125m").size("V") * counted("gpt3-125m").size("h") * units("parameter")
     return holds(goals, together("pp(4)", "gpt3-125m", "parameters") == costs("ddp", "gpt3-125m").parameters() + tied)
 
 
@@ -242,10 +240,10 @@ def stages_have_the_layers_that_they_are_told(b: Real):
     each, table = 12 * sizes["h"] ** 2 + 13 * sizes["h"], sizes["V"] * sizes["h"]
     run = derived("pp(4)", model="gpt3-125m", layers=(2, 3, 4, 3))
     ends = (table + sizes["s"] * sizes["h"], 0, 0, table + 2 * sizes["h"])
-    goals = [run.parameters(stage=f"stage {i}") == (n * each + ends[i]) * PARAMETER for i, n in enumerate((2, 3, 4, 3))]
+    goals = [run.parameters(stage=f"stage {i}") == (n * each + ends[i]) * units("parameter") for i, n in enumerate((2, 3, 4, 3))]
     padded = derived("ddp(2) * tp(8)", model="gpt3-125m", padding=128).parameters()
     whole = has.parameters("norm") + sizes["s"] * sizes["h"]
-    return holds(goals, padded == (whole + (has.parameters() - whole - table + 51200 * sizes["h"]) / 8) * PARAMETER)
+    return holds(goals, padded == (whole + (has.parameters() - whole - table + 51200 * sizes["h"]) / 8) * units("parameter"))
 
 
 stages_have_the_layers_that_they_are_told.control(
@@ -283,7 +281,7 @@ def stages_keep_the_peak_of_their_schedule(b: Positive, b_a: Positive):
     stream's size, what norms and attention give, gradients of these and of queries, those of keys and values, and three of the feed-forward
     block's."""
     single = costs("ddp", "llama3-8b", layers=2).memory("activations") - costs("ddp", "llama3-8b", layers=1).memory("activations")
-    late = 8 * 8192 * b * (6 * HIDDEN + 2 * KEYS + 3 * FFN) * b_a * ELEMENT
+    late = 8 * 8192 * b * (6 * HIDDEN + 2 * KEYS + 3 * FFN) * b_a * units("element")
     goals = []
     for name, chunks in (("1f1b", 1), ("gpipe", 1), ("zb-h1", 1), ("zb-h2", 1), ("interleaved", 2)):
         strategy = f"pp(4, schedule={name}{', chunks=2' if chunks == 2 else ''})"
@@ -319,14 +317,20 @@ def six_operations_for_each_matrix_and_token_and_attention(
     for model, number in matrices.items():
         for strategy in ("cp", "tp") if model == "gpt" else ("cp",):
             run, forward = costs(strategy, model), 2 * b * s * number + 4 * L * b * s**2 * h
-            goals += [run.work("forward") == forward * OPERATION / N, run.work("weights") == 2 * b * s * number * OPERATION / N]
-            goals += [run.work("model") == 3 * forward * OPERATION / N, run.work("inputs") + run.work("weights") == 2 * run.work("forward")]
+            goals += [
+                run.work("forward") == forward * units("operation") / N,
+                run.work("weights") == 2 * b * s * number * units("operation") / N,
+            ]
+            goals += [
+                run.work("model") == 3 * forward * units("operation") / N,
+                run.work("inputs") + run.work("weights") == 2 * run.work("forward"),
+            ]
     return holds(goals)
 
 
 six_operations_for_each_matrix_and_token_and_attention.control(
     "six for each parameter",
-    lambda b, s: costs("ddp").work("model") == 6 * b * s * costs("ddp").parameters() * OPERATION / PARAMETER,
+    lambda b, s: costs("ddp").work("model") == 6 * b * s * costs("ddp").parameters() * units("operation") / units("parameter"),
     refuted_at={"L": 1, "h": 1, "a": 1, "b": 1, "s": 1, "V": 1, "N": 1, "E": 1, "k": 1, "f_e": 1},
 )
 
@@ -338,8 +342,8 @@ def recomputation_of_layers_adds_what_it_runs_again(L: Real, h: Real, b: Real, s
     forward = layer(costs("tp").work("forward"))
     again = {
         "full": L * forward,
-        "selective": 4 * L * b * s**2 * h * OPERATION / N,
-        "mlp": 16 * L * b * s * h**2 * OPERATION / N,
+        "selective": 4 * L * b * s**2 * h * units("operation") / N,
+        "mlp": 16 * L * b * s * h**2 * units("operation") / N,
         "norms": 0,
     }
     goals = [costs("tp", recompute=word).work("again") == amount for word, amount in again.items()]
@@ -364,17 +368,17 @@ def tensor_parallelism_exchanges_the_stream(
     are four reduce-scatters and six all-gathers in their place, two of these in backward for gradients by weights; and gradients of what is
     not split, 6 h, are summed. Experts exchange what each choice gives as well. Outside of layers
     there are an all-reduce in each pass, and three of a number for each token, of the loss."""
-    stream, share = s * b * h * b_a * ELEMENT, (N - 1) / N
+    stream, share = s * b * h * b_a * units("element"), (N - 1) / N
     whole, split = costs("tp"), costs("tp * sp")
     experts = costs("tp * sp", "mixtral")
     return holds(
         layer(whole.by("all_reduce")) == 8 * share * stream,
         layer(split.by("reduce_scatter")) == 4 * share * stream,
         layer(split.by("all_gather")) == 6 * share * stream,
-        layer(split.by("all_reduce")) == 2 * share * 6 * h * b_g * PARAMETER,
+        layer(split.by("all_reduce")) == 2 * share * 6 * h * b_g * units("parameter"),
         layer(experts.by("reduce_scatter")) == 2 * (1 + k) * share * stream,
-        layer(experts.by("all_reduce")) == 2 * share * (2 + E) * h * b_g * PARAMETER,
-        whole.by("all_reduce").where(L=0) == share * (4 * stream + 6 * b * s * b_a * ELEMENT),
+        layer(experts.by("all_reduce")) == 2 * share * (2 + E) * h * b_g * units("parameter"),
+        whole.by("all_reduce").where(L=0) == share * (4 * stream + 6 * b * s * b_a * units("element")),
     )
 
 
@@ -394,7 +398,7 @@ def rings_pass_keys_and_values_and_experts_exchange_choices(
     """Context parallelism passes keys and values round a ring in each pass, N - 1 parts each, and their gradients, which have one step more
     to be home. Expert parallelism exchanges each choice of each token four times, there and back in each
     pass: back from a device that got c times as many as the mean."""
-    stream = s * b * h * b_a * ELEMENT
+    stream = s * b * h * b_a * units("element")
     ring, experts = costs("cp", "mixtral"), costs("ep", "mixtral")
     return holds(
         layer(ring.by("shift")) == 4 * stream * (N - 1) / N + 2 * stream,
@@ -405,7 +409,7 @@ def rings_pass_keys_and_values_and_experts_exchange_choices(
 
 rings_pass_keys_and_values_and_experts_exchange_choices.control(
     "on one device, too",
-    lambda h, b, s, b_a, N: layer(costs("cp", "mixtral").by("shift")) == s * b * h * b_a * ELEMENT * (4 * (N - 1) / N + 2),
+    lambda h, b, s, b_a, N: layer(costs("cp", "mixtral").by("shift")) == s * b * h * b_a * units("element") * (4 * (N - 1) / N + 2),
     refuted_at={"L": 1, "h": 1, "b": 1, "s": 1, "V": 1, "b_a": 2, "b_g": 2, "N": 1, "k": 1, "c": 1, "E": 1, "f_e": 1},
 )
 
@@ -418,7 +422,7 @@ def stages_hand_on_the_stream(b: Real, b_a: Real, m: Real, N_tp: Degree):
 
     With the stream split by tokens over other devices, each sends its part.
     """
-    stream, goals = 8192 * b * 4096 * b_a * m * ELEMENT, []
+    stream, goals = 8192 * b * 4096 * b_a * m * units("element"), []
     for order, hops in (("1f1b", 6), ("interleaved, chunks=2", 14), ("zb-v", 12), ("dualpipe", 6)):
         goals += [together(f"pp(4, schedule={order})", "llama3-8b", "by", kind="send") == hops * stream]
     ends = costs("pp(4) * tp * sp", "llama3-8b")

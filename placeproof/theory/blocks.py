@@ -9,19 +9,16 @@ from functools import cached_property
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from placeproof.cost.blocks.tensors import BlockExchange, exchanges, kept_bytes
 from placeproof.models.programs import block_program, blocks
 from placeproof.programs import Program, read, render
-from placeproof.semantics import tensors
-from placeproof.semantics.judge.verdict import judge
-from placeproof.semantics.resolve import resolve
-from placeproof.semantics.searched import Searched
 from placeproof.theory.language import StatementError, Term, taken, term
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import sympy
+
+    from placeproof.cost.blocks.tensors import BlockExchange
 
 #: Seconds that small runs of a block may take.
 RUNS = 2.0
@@ -57,6 +54,8 @@ class BlockCosts:
         """Bytes that are kept: ``each`` for each number but those that have a width of their own, 8 for each position."""
         import sympy
 
+        from placeproof.cost.blocks.tensors import kept_bytes
+
         return self._term(kept_bytes(self._program, self._sizes, self._degrees, sympy.Symbol("each"), self._widths), "kept")
 
     def calls(self, kind: str = "", *, phase: str = "") -> Term:
@@ -70,6 +69,8 @@ class BlockCosts:
 
     @cached_property
     def _exchanges(self) -> tuple[BlockExchange, ...]:
+        from placeproof.cost.blocks.tensors import exchanges
+
         return exchanges(self._program)
 
     def _sent(self, kind: str, phase: str) -> list[BlockExchange]:
@@ -92,6 +93,8 @@ def block(name: str, **widths: int) -> BlockCosts:
 def wrong(*names: str | Program, runs: bool = False) -> Term:
     """How many of some blocks, by name or as programs, are not proved to compute the gradients of what they compute, on one device and on
     several alike; with ``runs``, in how many a small run in exact arithmetic differs. Raises StatementError for another name."""
+    from placeproof.semantics.judge.verdict import judge
+
     programs = [one if isinstance(one, Program) else named_block(one) for one in names]
     number = sum(_differs(one) if runs else judge(one).word != "proved" for one in programs)
     label = f"wrong({', '.join(one.name for one in programs)})"
@@ -100,5 +103,9 @@ def wrong(*names: str | Program, runs: bool = False) -> Term:
 
 
 def _differs(program: Program) -> bool:
+    from placeproof.semantics import tensors
+    from placeproof.semantics.resolve import resolve
+    from placeproof.semantics.searched import Searched
+
     found = tensors.search(resolve(program), 2, RUNS)
     return not isinstance(found, Searched) or not found.runs

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from placeproof.core.shapes import Shapes, Unit, Weight, transformer
 from placeproof.core.symbols import PURE, Dimension
-from placeproof.cost.exact.bytes import ExactBytes, exact_bytes
-from placeproof.cost.exact.choose import chosen
-from placeproof.cost.exact.predict import Predicted, predict
-from placeproof.profiles.profile import profile as read_profile
 from placeproof.strategies import parse_strategy
 from placeproof.theory.language import StatementError, Term, taken
 from placeproof.theory.units import measured
 
 if TYPE_CHECKING:
     from placeproof.core.exchange import Exchange
+    from placeproof.cost.exact.bytes import ExactBytes
+    from placeproof.cost.exact.predict import Predicted
 
 #: A model's tensors: themselves, the sizes of a transformer, or the shapes of each unit's, of the root's first.
 Tensors: TypeAlias = Shapes | Mapping[str, int] | Sequence[Sequence[tuple[int, ...]]]
@@ -30,6 +28,9 @@ class DeviceBytes:
     def __init__(
         self, subject: str, tensors: Tensors, profile: str, implementations: tuple[str, ...], rank: int, options: Mapping[str, Any]
     ) -> None:
+        from placeproof.cost.exact.choose import chosen
+        from placeproof.profiles.profile import profile as read_profile
+
         strategy, shapes = parse_strategy(subject), _shapes(tensors)
         axes = sorted(strategy.axes, key=lambda a: (not a.splits.stages, a.splits.order))
         if unsaid := [a.name for a in axes if a.degree is None]:
@@ -82,10 +83,14 @@ class DeviceBytes:
 
     @cached_property
     def _predicted(self) -> Predicted:
+        from placeproof.cost.exact.predict import predict
+
         return predict(*self._asked, **self._more)
 
     @cached_property
     def _told(self) -> ExactBytes:
+        from placeproof.cost.exact.bytes import exact_bytes
+
         return exact_bytes(*self._asked, **self._more)
 
     def _calls(self, kind: str, over: str, phase: str) -> list[Exchange]:

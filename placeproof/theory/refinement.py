@@ -5,14 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from placeproof.semantics.judge.refine import Difference, differences
-from placeproof.semantics.judge.verdict import judge
 from placeproof.theory.language import Goal, Term, taken, term
 from placeproof.theory.statements import read_subject, same_text
 
 if TYPE_CHECKING:
     from placeproof.core.strategy import Strategy
     from placeproof.programs import Program
+    from placeproof.semantics.judge.refine import Difference
     from placeproof.strategies import Template
 
 
@@ -32,11 +31,15 @@ def refines(left: str | Strategy | Template | Program, right: str | Strategy | T
 
 @lru_cache(maxsize=4096)
 def _differences(left: Program, right: Program) -> tuple[Difference, ...]:
+    from placeproof.semantics.judge.refine import differences
+
     return differences(left, right)
 
 
 @lru_cache(maxsize=256)
 def _proved(program: Program) -> bool:
+    from placeproof.semantics.judge.verdict import judge
+
     return judge(program).word == "proved"
 
 

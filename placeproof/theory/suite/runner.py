@@ -18,7 +18,6 @@ from pathlib import Path
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.theory.language import StatementError
 from placeproof.theory.suite.cache import Cache
-from placeproof.theory.suite.check import check
 from placeproof.theory.suite.load import Loaded, failing_place, load_file, place_of
 from placeproof.theory.suite.outcome import Outcome, Settings
 from placeproof.theory.suite.reads import aside, found, listen
@@ -41,6 +40,8 @@ _Checked = tuple[int, Result, Reads]
 
 def check_one(theorem: Theorem, settings: Settings) -> Result:
     """Check a theorem; what is wrong with its statement is a result too. A bug in placeproof is raised."""
+    from placeproof.theory.suite.check import check
+
     try:
         return check(theorem, settings)
     except StatementError as error:
