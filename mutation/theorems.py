@@ -46,23 +46,12 @@ AREAS = ("schedules/", "collectives/", "cost/", "models/", "profiles/", "cluster
 NO_FORMULAS = ("models/presets/", "clusters/presets/", "strategies/not_equivalent/")
 #: Of a document, what is no formula; and in a text the lines of theorems.
 _WORDS = frozenset(
-    {"why", "rule", "statement", "program", "summary", "text", "says", "source", "symbols", "conventions", "assumes", "about"}
-)
-_WORDS |= {
-    "verdict",
-    "name",
-    "axes",
-    "phase",
-    "state",
-    "collective",
-    "kind",
-    "schema",
-    "strategy",
-    "schedule",
-    "line",
-    "variable",
-    "splits",
-}
+    {
+        "why", "rule", "statement", "program", "summary", "text", "says", "source", "symbols", "conventions", "assumes", "about",
+        "verdict", "name", "axes", "phase", "state", "collective", "kind", "schema", "strategy", "schedule", "line", "variable",
+        "splits",
+    }
+)  # fmt: skip
 _THEOREM = re.compile(r"\s*(theorem |it is not what |not proved )")
 _COPIED = ("placeproof", "theorems", "docs/references.bib")
 _SHAPES = "--shapes 'transformer(layers=2, hidden=64, heads=4, ffn=128, vocab=256, batch=2, tokens=16)'"

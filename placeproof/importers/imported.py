@@ -18,9 +18,7 @@ class Role(Enum):
 
     READ = "read"  # it decides the strategy, the precision or a number
     NOT_MODELLED = "not modelled"  # it changes what a step costs, or how it gets there, and no formula here says how
-    ANOTHER_STEP = (
-        "another step"  # it changes what a step computes or where it lies, and no program here says how: a verdict is not about it
-    )
+    ANOTHER_STEP = "another step"  # it changes what a step computes, or where, and no program here says how: no verdict is about it
     NO_MATTER = "no matter"  # it changes neither placement nor what is computed: logs, files, learning rates
     UNKNOWN = "unknown"  # the system has no such setting, and passes over it without a word: whatever it was to do is not done
 

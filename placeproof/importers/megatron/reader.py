@@ -110,10 +110,10 @@ def _size(known: Known, world: int | None) -> None:
     exchanges = reader.get("cp_comm_type") or ["p2p"]
     known.put("ways", len(set(exchanges)))
     known.put("exchange", exchanges[0])
-    kinds = reader.get("moe_router_load_balancing_type") or "aux_loss"
+    known.derive()
+    kinds = known["balancing"]
     evened = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "none"]
     known.put("balanced", "sinkhorn" in evened or (bool(evened) and _positive(reader.get("moe_aux_loss_coeff"))))
-    known.derive()
 
 
 def _numbers(known: Known) -> dict[str, Fraction]:

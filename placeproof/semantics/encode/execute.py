@@ -121,14 +121,16 @@ class Walk:
 
     def _beside(self, expr: Expr, target: Ref) -> set[PartIndex]:
         """The parts of other iterations that an expression reads, save the one that is written."""
-        found = (e.index for e in expressions(expr) if isinstance(e, Ref) and e.name not in self.kept)
-        return {i for i in found if i is not None and i.var is not None and i.offset and i != target.index}
+        return {i for i in self._parts(expr, target) if i.var is not None and i.offset}
+
+    def _parts(self, expr: Expr, target: Ref) -> set[PartIndex]:
+        """The parts of buffers that an expression reads, save the one that is written."""
+        read = (e.index for e in expressions(expr) if isinstance(e, Ref) and e.name not in self.kept)
+        return {i for i in read if i is not None and i != target.index}
 
     def _of_a_unit_by_number(self, expr: Expr, target: Ref) -> bool:
         """Whether a buffer that is there already is written from the second unit, say: with one unit it keeps what it holds."""
-        found = (e.index for e in expressions(expr) if isinstance(e, Ref) and e.name not in self.kept)
-        numbers = {i.offset for i in found if i is not None and i.var is None and i != target.index}
-        return target.name in self.env and not numbers <= {0, -1}
+        return target.name in self.env and any(i.var is None and i.offset not in (0, -1) for i in self._parts(expr, target))
 
     def _where_there(self, index: PartIndex, new: Value, target: Ref, scope: Scope) -> Value:
         """What a statement writes that reads another iteration's part: where there is none, it does nothing."""
