@@ -28,6 +28,7 @@ import shlex
 import shutil
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -222,6 +223,23 @@ def forked(work: Callable[..., None], *given: Any, seconds: int = 3600) -> list[
     return sent
 
 
+def recorded(work: Callable[..., None], *given: Any) -> Any:
+    """What a process of its own sends first. Raises RuntimeError with the traceback of what went wrong in it."""
+
+    def child(send: Send, *given: Any) -> None:
+        try:
+            work(send, *given)
+        except Exception:
+            send(RuntimeError(traceback.format_exc()))
+
+    sent = forked(child, *given)
+    if not sent:
+        raise RuntimeError(f"{work.__name__}: its process ended and sent nothing")
+    if isinstance(sent[0], RuntimeError):
+        raise sent[0]
+    return sent[0]
+
+
 class Ran:
     """Lines of Python that run meanwhile, by file, and other files of the package that are opened."""
 
@@ -280,7 +298,7 @@ def _record_product(send: Send) -> None:
         tell({**ran.row(), "printed": result})
 
     imported = _imported().row()
-    items = {command: forked(one, command)[0] for command in list(derivations())}
+    items = {command: recorded(one, command) for command in list(derivations())}
     send({"imported": imported, "items": {command: row for command, row in items.items() if row["printed"][0] == 0}})
 
 
@@ -323,12 +341,9 @@ class Map:
         listed = hashlib.sha256(text[text.index("# What the product prints") : text.index("# Who runs")].encode()).hexdigest()[:16]
         work: dict[str, tuple[str, Callable[..., None], Path | None]] = {"": (f"derivations-{listed}", _record_product, None)}
         work |= {topic.name: (f"{topic.stem}-{_digest(topic)}", _record_topic, topic) for topic in topics}
-        kept = {}
-        with ThreadPoolExecutor(jobs) as pool:
-            for name, (stem, record, given) in work.items():
-                kept[name] = folder / f"{stem}-{product}.json"
-                if not kept[name].exists():
-                    pool.submit(self._record, kept[name], record, *([str(given)] if given else []))
+        kept = {name: folder / f"{stem}-{product}.json" for name, (stem, _, _) in work.items()}
+        with ThreadPoolExecutor(jobs) as pool:  # what one raises is raised here, and those that have not begun never do
+            list(pool.map(self._record, kept.values(), *list(zip(*work.values(), strict=True))[1:]))
         read = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in kept.items()}
         own = read.pop("")
         self.imported, self.derivations = own["imported"], own["items"]
@@ -337,9 +352,10 @@ class Map:
         assert not unfit, f"these do not stand: {unfit}"
 
     @staticmethod
-    def _record(path: Path, record: Callable[..., None], *given: str) -> None:
-        path.write_text(json.dumps(forked(record, *given)[0]), encoding="utf-8")
-        print(f"recorded {path.stem}", flush=True)
+    def _record(path: Path, record: Callable[..., None], given: Path | None) -> None:
+        if not path.exists():
+            path.write_text(json.dumps(recorded(record, *([str(given)] if given else []))), encoding="utf-8")
+            print(f"recorded {path.stem}", flush=True)
 
     def derived(self, mutant: Mutant) -> list[str]:
         """Derivations that run a changed line, or open a changed file, the cheapest first."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 import tomllib
 from collections import Counter
@@ -86,3 +87,11 @@ def test_complaints_are_made() -> None:
     assert any(text == f"not listed in survivors.toml: {name}" for text in told)
     assert any("fewer than 90%" in text for text in told)
     assert not any("not listed" in text or "fewer" in text for text in complaints({name: {**one, "result": "tests"}}))
+
+
+def test_what_keeps_theorems_from_being_recorded_is_said(tmp_path: Path) -> None:
+    script = "import runpy, sys\nsys.modules['coverage'] = None\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+    command = f"import sys\nsys.argv = ['mutation/theorems.py', '--map', {str(tmp_path)!r}]\n{script}"
+    ended = subprocess.run([sys.executable, "-c", command], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "ModuleNotFoundError: import of coverage halted" in ended.stderr
