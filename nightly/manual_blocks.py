@@ -1,9 +1,9 @@
 """Programs over tensors in masses against the manual: `python nightly/manual_blocks.py --count 2000 --seed 1`.
 
 `tests/helpers/block_mutants.py` edits blocks and rings, rightly and wrongly; `tests/helpers/block_draws.py` draws whole programs.
-Each is judged, and run by `tests/helpers/manual_blocks.py`, which was written from the manual alone. A proof of a program that a run
-denies, a refutation of one that ends as one device does on the mesh of the counterexample, and a crash are printed with their programs,
-and counted with all others; ends with 1 if there was one. What had no answer in time is printed, too.
+Each is judged, and run by `tests/helpers/manual_block_interpreter.py`, which was written from the manual alone. A proof of a program that a
+run denies, a refutation of one that ends as one device does on the mesh of the counterexample, and a crash are printed with their
+programs, and counted with all others; ends with 1 if there was one. What had no answer in time is printed, too.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
-from placements import ACCEPTED, beside_the_table  # noqa: E402
+from accepted_placements import ACCEPTED, beside_the_table  # noqa: E402
 
 
 def main() -> int:

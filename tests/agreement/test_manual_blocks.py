@@ -1,7 +1,7 @@
 """Verdicts about edited programs over tensors, against an interpreter that was written from the manual alone.
 
-`block_mutants.py` edits every block and ring that there is as a person might, rightly or wrongly. `manual_blocks.py` runs what comes out,
-device by device. `nightly/manual_blocks.py` compares many more.
+`block_mutants.py` edits every block and ring that there is as a person might, rightly or wrongly. `manual_block_interpreter.py` runs what
+comes out, device by device. `nightly/manual_blocks.py` compares many more.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
-from manual_blocks import Run
+from manual_block_interpreter import Run
 from manual_tensors import UndecidedError, WrongError, draw_mesh
 
 from placeproof.programs import Program, read, render

@@ -1,4 +1,7 @@
-"""Whether a program over tensors is right by `manual_blocks.py`: small meshes return what one device does, and derivatives are such."""
+"""Whether a program over tensors is right by `manual_block_interpreter.py`.
+
+It is if small meshes return what one device does, and derivatives are such.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import itertools
 from collections.abc import Iterable
 
 import numpy as np
-from manual_blocks import STEP, Run
+from manual_block_interpreter import STEP, Run
 from manual_tensors import Everywhere, Mesh, T, UndecidedError, WrongError, draw_mesh, spread
 
 from placeproof.core.diagnostics import InputError

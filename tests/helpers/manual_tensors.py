@@ -1,4 +1,6 @@
-"""What one device holds of a tensor, and what it computes from that: the numbers behind `manual_blocks.py`, from the manual alone.
+"""What one device holds of a tensor, and what it computes from that: the numbers behind `manual_block_interpreter.py`.
+
+It was written from the manual alone.
 
 Of each dimension a device holds all of it, or the positions that it owns along one axis or several; who owns what is drawn, and uneven.
 Two operands that hold different positions of a dimension do not fit, as two arrays of different lengths do not. `hot` makes what is asked.

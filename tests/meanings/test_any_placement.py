@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
-from placements import ACCEPTED, RESTS, STATES, beside_the_table, placed
+from accepted_placements import ACCEPTED, RESTS, STATES, beside_the_table, placed
 
 import placeproof
 from placeproof.core.diagnostics import InputError

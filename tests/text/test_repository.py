@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,14 @@ def test_hosted_checks_run_each_version_that_is_promised() -> None:
     assert jobs["versions"]["strategy"]["matrix"]["python"] == promised
     assert PROJECT["requires-python"] == f">={promised[0]}"
     assert {step.get("run") for step in jobs["everything"]["steps"]} >= {".ci/run"}
+
+
+def test_files_that_tests_import_by_their_names_have_names_of_their_own() -> None:
+    """Tests put these folders on the path: of two files with one name, only one could be imported."""
+    folders = ("tests/*", "nightly", "mutation")
+    names = Counter(path.name for folder in folders for path in ROOT.glob(f"{folder}/*.py"))
+    assert len(names) > 100
+    assert not [name for name, n in names.items() if n > 1]
 
 
 @pytest.mark.parametrize("name", [".ci/run", ".ci/lowest", ".ci/release"])
