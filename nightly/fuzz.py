@@ -29,8 +29,8 @@ from fuzz_inputs import CATEGORIES, Case, draw  # noqa: E402
 
 #: Seconds of computing, and bytes beside those of a process that has done nothing yet, that one input may take.
 SECONDS, BYTES = 20, 2 * 2**30
-#: What ends well: as asked, a finding, bad input, undecided.
-GOOD = {0: "as asked", 1: "a finding", 2: "bad input", 3: "undecided"}
+#: What ends well: as asked, a finding, bad input, undecided, proved but for settings.
+GOOD = {0: "as asked", 1: "a finding", 2: "bad input", 3: "undecided", 4: "proved except"}
 _NO_NUMBER = re.compile(r"(?<![\w.`-])(nan|inf|-inf|infinity|zoo)(?![\w.`-])")
 
 

@@ -15,6 +15,7 @@ import model_pages
 import profile_pages
 import proof_pages
 import rule_pages
+import settings_pages
 import sources_page
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -55,6 +56,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "models": model_pages.models,
     "schedule-proofs": model_pages.schedule_proofs,
     "cluster-figures": model_pages.cluster_figures,
+    "settings": settings_pages.listed,
     "sources": sources_page.sources,
 }
 

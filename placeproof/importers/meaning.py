@@ -29,7 +29,7 @@ default, is None. Texts of messages and notes may show what formulas speak of, i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 
 from placeproof.core.tables import FileKind, Table, records
@@ -90,7 +90,7 @@ class Meaning:
         return next((one for one in self.refusals if rule in one.rules), None)
 
 
-@lru_cache(maxsize=4)
+@cache
 def meaning(system: str) -> Meaning:
     """The table of a system."""
     return read_meaning(Table.open(Path(__file__).parent / system / "meaning.toml", kind=_KIND))

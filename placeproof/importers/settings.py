@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
-from functools import lru_cache
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ _ROLES = {role.value.replace(" ", "_"): role for role in Role}
 _ANY = "bool int number text list table null"
 
 
-@lru_cache(maxsize=4)
+@cache
 def settings(system: str) -> tuple[Field, ...]:
     """Every setting of a system."""
     return read_settings(Table.open(Path(__file__).parent / system / "settings.toml", kind=_KIND))

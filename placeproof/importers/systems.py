@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,24 @@ from placeproof.importers.imported import Imported
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """A framework, read by the ``read(document, world, problems) -> Imported`` of the module ``reader`` in its folder. ``marks``: keys that
-    give it away."""
+    """A framework, read by the ``read(document, world, problems) -> Imported`` of the module ``reader`` in its folder.
+
+    ``kinds``: of files, that of a text without an ending first. ``marks``: keys that give it away; ``never``: keys that no file of it has.
+    """
 
     name: str
     title: str
-    kind: str
+    kinds: tuple[str, ...]
     marks: tuple[str, ...]
+    never: tuple[str, ...] = ()
 
+    def recognises(self, kind: str, keys: Collection[str]) -> bool:
+        """Whether a file of a kind with such keys is one of its own."""
+        return kind in self.kinds and (not self.marks or not {*self.marks}.isdisjoint(keys)) and {*self.never}.isdisjoint(keys)
+
+
+#: Arguments of transformers' Trainer that no other system has.
+_TRAINER = ("per_device_train_batch_size", "per_gpu_train_batch_size", "output_dir", "num_train_epochs")
 
 SYSTEMS: dict[str, System] = {
     s.name: s
@@ -31,17 +41,19 @@ SYSTEMS: dict[str, System] = {
         System(
             name="deepspeed",
             title="DeepSpeed",
-            kind="hjson",
+            kinds=("hjson",),
             marks=("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
+            never=_TRAINER,
         ),
-        System(name="megatron", title="Megatron-LM", kind="arguments", marks=()),
+        System(name="megatron", title="Megatron-LM", kinds=("arguments",), marks=()),
         System(
             name="torchtitan",
             title="torchtitan",
-            kind="toml",
+            kinds=("toml",),
             marks=("parallelism", "training", "activation_checkpoint"),
         ),
-        System(name="accelerate", title="Accelerate", kind="yaml", marks=("distributed_type", "compute_environment")),
+        System(name="accelerate", title="Accelerate", kinds=("yaml",), marks=("distributed_type", "compute_environment")),
+        System(name="transformers", title="transformers' Trainer", kinds=("yaml", "hjson"), marks=_TRAINER),
     )
 }
 
@@ -61,7 +73,7 @@ def recognised(text: str) -> bool:
         tables = set(_toml_tables(read_text(text.strip(), code="PP501", help="give the path of a readable configuration")))
     except InputError:
         return False
-    return any(tables & set(s.marks) for s in SYSTEMS.values() if s.kind == "toml")
+    return any(tables & set(s.marks) for s in SYSTEMS.values() if "toml" in s.kinds)
 
 
 def _toml_tables(text: str) -> list[str]:
@@ -97,23 +109,30 @@ def _text(text: str, system: str | None, problems: Problems) -> tuple[str, str, 
     if not text:
         problems.add("PP501", "there is nothing to read: the text is empty", help="give a file, or the configuration itself")
         problems.raise_if_any()
-    wanted = SYSTEMS[system].kind if system is not None else ""
-    if wanted and (text.startswith(("--", "{", "[")) or "\n" in text):
-        return text, f"<{system}>", wanted
+    kinds = SYSTEMS[system].kinds if system is not None else ()
+    if kinds and (text.startswith(("--", "{", "[")) or "\n" in text):
+        return text, f"<{system}>", "hjson" if text.startswith("{") and "hjson" in kinds else kinds[0]
     body = read_text(text, code="PP501", help="give the path of a readable configuration")
-    return body, text, wanted or config_kind(text) or ""
+    kind = config_kind(text) or ""
+    return body, text, kind if kind in kinds or not kinds else kinds[0]
 
 
 def _recognise(document: Document, kind: str, problems: Problems) -> System:
     data: Mapping[str, Any] = document.data
-    systems = [s for s in SYSTEMS.values() if s.kind == kind and (not s.marks or set(s.marks) & set(data))]
+    systems = [s for s in SYSTEMS.values() if s.recognises(kind, data.keys())]
     if not systems and MODEL_TYPE in data:
         message = "this is the configuration of a model: it says shapes and no strategy"
         problems.add("PP501", message, place=document.place(MODEL_TYPE), help="read it with `placeproof.importers.read_shapes`")
         problems.raise_if_any()
     if not systems:
-        known = "; ".join(f"{s.title}: " + ", ".join(f"`{m}`" for m in s.marks) for s in SYSTEMS.values() if s.kind == kind)
+        known = "; ".join(f"{s.title}: " + ", ".join(f"`{m}`" for m in s.marks) for s in SYSTEMS.values() if kind in s.kinds)
         place = Place(source=document.source, line=1, column=1, text=(document.text.splitlines() or [""])[0])
         problems.add("PP501", "no system is recognised that writes this", place=place, help=f"name it with `--from`; {known}")
+        problems.raise_if_any()
+    if len(systems) > 1:
+        titles = " and ".join(s.title for s in systems)
+        named = " or ".join(f"`--from {s.name}`" for s in systems)
+        mark = next(key for key in data if key in systems[0].marks)
+        problems.add("PP501", f"this may be of {titles}", place=document.place(mark), help=f"say which: {named}")
         problems.raise_if_any()
     return systems[0]

@@ -25,7 +25,7 @@ from placeproof.importers.imported import Imported, Role
 _DS, _PC = "deepspeed_config.", "parallelism_config.parallelism_config_"
 _FILE = _DS + "deepspeed_config_file"
 #: What Accelerate puts in the place of `auto` where the program does not say it: its own defaults.
-_FILLED: dict[tuple[str, ...], object] = {
+FILLED: dict[tuple[str, ...], object] = {
     ("zero_optimization", "stage"): 2,
     ("zero_optimization", "offload_optimizer", "device"): "none",
     ("zero_optimization", "offload_param", "device"): "none",
@@ -107,20 +107,20 @@ def _filled(run: AccelerateReader, document: Document, problems: Problems) -> Do
         message = f"`{document.source}` has no `zero_optimization`, and Accelerate asks for one"
         problems.add("PP504", message, place=run.document.place(*_FILE.split(".")), help="add it, with a stage of 0 for none")
     data: dict[str, Any] = {"gradient_accumulation_steps": 1, **document.data}
-    for path, value in _FILLED.items():
-        data = _replaced(data, path, value)
+    for path, value in FILLED.items():
+        data = replaced(data, path, value)
     for width in ("fp16", "bf16"):  # no precision may be said beside the file, and none is the default
-        data = _replaced(data, (width, "enabled"), False)
+        data = replaced(data, (width, "enabled"), False)
     tokens = run.get(_PC + "sp_size")
     if tokens > 1:
         data = {**data, "sequence_parallel_size": tokens}
     return replace(document, data=data)
 
 
-def _replaced(table: Mapping[str, Any], path: tuple[str, ...], value: object) -> dict[str, Any]:
+def replaced(table: Mapping[str, Any], path: tuple[str, ...], value: object) -> dict[str, Any]:
     """The table with a value in the place of `auto`."""
     first, *rest = path
     inner = table.get(first)
     if rest and isinstance(inner, Mapping):
-        return {**table, first: _replaced(inner, tuple(rest), value)}
+        return {**table, first: replaced(inner, tuple(rest), value)}
     return {**table, first: value} if not rest and inner == AUTO else dict(table)

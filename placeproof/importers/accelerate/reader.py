@@ -17,7 +17,7 @@ from placeproof.importers.imported import Imported, Reading, Role, expression, o
 _DS, _FSDP, _MG, _PC = "deepspeed_config.", "fsdp_config.fsdp_", "megatron_lm_config.megatron_lm_", "parallelism_config.parallelism_config_"
 #: What becomes of a model whose layers are no units, in each version of FSDP (accelerate==1.15.0:utils/fsdp_utils.py, fsdp2_prepare_model).
 _WHOLE = "the layers are no units: all of them are gathered at once, and stay so between forward and backward"
-_UNWRAPPED = (
+UNWRAPPED = (
     _WHOLE,
     f"{_WHOLE}; Accelerate cuts off the embedding and the head of a model of transformers, which here are part of the unit",
 )
@@ -174,7 +174,7 @@ def _fsdp(run: AccelerateReader, sizes: dict[str, int]) -> _Parts:
     if policy == "NO_WRAP" or (policy == "SIZE_BASED_WRAP" and version == 1 and run.get(_FSDP + "min_num_params") == 0):
         # PyTorch keeps the outermost unit gathered until backward, in both versions
         options.update(reshard_after_forward=False, unit="model")
-        run.say(_FSDP + "auto_wrap_policy", _UNWRAPPED[version - 1])
+        run.say(_FSDP + "auto_wrap_policy", UNWRAPPED[version - 1])
     if _prefetches(run, version):
         options["prefetch"] = True
     rep, shard = _groups(run, sizes, strategy)

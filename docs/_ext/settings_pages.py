@@ -1,0 +1,25 @@
+"""The page of settings: what becomes of each setting of each system whose configurations are read."""
+
+from __future__ import annotations
+
+from pipe_tables import code, plain, table
+
+from placeproof.importers import SYSTEMS, Role
+from placeproof.importers.settings import settings
+
+
+def listed() -> str:
+    """The settings of each system, by what becomes of them."""
+    return "\n".join(f"## {system.title}\n\n{_of(system.name)}" for system in SYSTEMS.values())
+
+
+def _of(system: str) -> str:
+    names: dict[tuple[Role, str], list[str]] = {}
+    for known in settings(system):
+        names.setdefault((known.role, known.note), []).append(known.name)
+    order = list(Role)
+    rows = [
+        (role.value, ", ".join(map(code, which)), plain(note))
+        for (role, note), which in sorted(names.items(), key=lambda item: order.index(item[0][0]))
+    ]
+    return table(["role", "settings", "what they do"], rows)

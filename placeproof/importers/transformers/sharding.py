@@ -1,0 +1,112 @@
+"""FSDP under transformers' Trainer (transformers==5.24.0:training_args.py, _process_fsdp_args; accelerate==1.15.0:utils/dataclasses.py)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from placeproof.importers.accelerate.reader import UNWRAPPED
+from placeproof.importers.imported import Imported, Role
+from placeproof.importers.transformers.training import Arguments, Parts, Training, adam_or_sgd, recomputation, whole
+
+_CONFIG = "fsdp_config."
+_HYBRID = ("hybrid_shard", "hybrid_shard_zero2")
+_STRATEGIES = ("full_shard", "shard_grad_op", "no_shard", *_HYBRID)
+
+
+def sharded(run: Arguments, training: Training) -> Imported:
+    """FSDP over all devices, as `fsdp` and `fsdp_config` say it."""
+    version = _version(run)
+    parts = _parts(run, version)
+    if run.get(_CONFIG + "activation_checkpointing"):
+        if training.recomputes:
+            message = "FSDP's own checkpointing and the Trainer's cannot both be on: transformers refuses that"
+            run.refuse(_CONFIG + "activation_checkpointing", message, "keep this one")
+        parts["checkpoint"] = {}
+    elif training.recomputes:
+        name = training.name("gradient_checkpointing")
+        run.say(name, "layers are computed again; transformers says that each is gathered once more for that, which is not counted")
+        parts |= recomputation(run, training)
+    if training.rowwise:
+        run.say(training.name("optim"), "an update that looks at whole matrices, of which each device has a part", Role.ANOTHER_STEP)
+    return replace(whole(run, training, parts, _precision(run, training)), without=())
+
+
+def _version(run: Arguments) -> int:
+    name = _CONFIG + "version"
+    if run.said(name):
+        return int(run.get(name))
+    run.unsaid[name] = "not said; fully_shard (2), as transformers 5.24 has it: FSDP 1 in earlier versions, which gathers no unit early"
+    return 2
+
+
+def _options(run: Arguments) -> list[str]:
+    """The words of `fsdp`, which versions before 5 say everything with."""
+    said = run.get("fsdp")
+    words = said.split() if isinstance(said, str) else [str(word) for word in said] if isinstance(said, list) else []
+    for word in words:
+        if word.lower() not in (*_STRATEGIES, "offload", "auto_wrap"):
+            run.refuse("fsdp", f"`{word}` is no option of FSDP", "one of " + ", ".join((*_STRATEGIES, "offload", "auto_wrap")), "PP503")
+    return [word.lower() for word in words]
+
+
+def _parts(run: Arguments, version: int) -> Parts:
+    words = _options(run)
+    options: dict[str, object] = {}
+    if _kept(run, version, words):
+        options["reshard_after_forward"] = False
+    policy = run.get(_CONFIG + "auto_wrap_policy")
+    if policy == "NO_WRAP" or (policy == "SIZE_BASED_WRAP" and version == 1 and run.get(_CONFIG + "min_num_params") == 0):
+        options.update(reshard_after_forward=False, unit="model")
+        run.say(_CONFIG + "auto_wrap_policy", UNWRAPPED[version - 1])
+    if version == 2 or str(run.get(_CONFIG + "backward_prefetch")).upper() == "BACKWARD_PRE" or run.get(_CONFIG + "forward_prefetch"):
+        options["prefetch"] = True
+    if version == 2 and run.said(_CONFIG + "backward_prefetch"):
+        run.note(_CONFIG + "backward_prefetch", "FSDP 2 does not read it", Role.NO_MATTER, told=True)
+    if version == 2 and run.said(_CONFIG + "forward_prefetch"):
+        run.note(_CONFIG + "forward_prefetch", "transformers does not hand it to FSDP 2", Role.NO_MATTER, told=True)
+    if run.world == 1:
+        return {}
+    if "offload" in words or run.get(_CONFIG + "cpu_offload"):
+        place = _CONFIG + "cpu_offload" if run.said(_CONFIG + "cpu_offload") else "fsdp"
+        if "unit" not in options and "reshard_after_forward" not in options:
+            run.note(place, "shards, their optimizer state and its update lie on the host")
+            return {"zero_infinity": {"dp": run.world}}
+        run.note(place, "shards lie on the host; computed as if on the device", Role.NOT_MODELLED)
+    return {"fsdp": {"dp": run.world, **options}}
+
+
+def _kept(run: Arguments, version: int, words: list[str]) -> bool:
+    """Whether gathered parameters stay until backward."""
+    name = _CONFIG + "reshard_after_forward"
+    said = run.get(name)
+    if said is None or (isinstance(said, str) and said.lower() == "full_shard" and version == 1):
+        said = next((word for word in words if word in _STRATEGIES), "full_shard") if said is None else "full_shard"
+        place = "fsdp"
+    else:
+        place = name
+    if version == 2 and isinstance(said, str):
+        said = {"full_shard": True, "shard_grad_op": False, "true": True, "false": False}.get(said.lower(), said)
+    if version == 2 and isinstance(said, bool):
+        return not said
+    if version == 1 and str(said).lower() == "full_shard":
+        return False
+    if version == 2:
+        help = "true or false; `fsdp_config: {version: 1}` if an older version runs it"
+        run.refuse(place, f"transformers has `{said}` with FSDP 1 alone, and takes FSDP 2 unless told otherwise", help)
+        return False
+    message = f"`{said}` with FSDP 1: versions before 5 run it, and 5.24 hands it to Accelerate where FULL_SHARD stands before it"
+    run.refuse(place, message, "take version 2, or ask about the strategy itself, as `fsdp(8, reshard_after_forward=false)`")
+    return False
+
+
+def _precision(run: Arguments, training: Training) -> str | None:
+    """The named precision, where what FSDP holds is one."""
+    name = training.name(training.mixed or "bf16")
+    if training.mixed:
+        held = "shards, gradients and Adam's state in fp32; gathered, computed and sent in 16 bits"
+        run.say(name, f"{held}: `--precision fp32-adam` counts what is kept")
+        return None
+    if not training.weights:
+        run.say(name, "not in 16 bits; everything has the type in which the program loads the weights, which is not said")
+        return None
+    return adam_or_sgd(training)

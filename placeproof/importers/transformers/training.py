@@ -1,0 +1,205 @@
+"""A step of transformers' Trainer, whichever launcher says what decides it, as a strategy (transformers==5.24.0:trainer.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from fractions import Fraction
+from os.path import isfile
+from pathlib import Path
+from typing import Any
+
+from placeproof.core.diagnostics import Problems, suggestion
+from placeproof.core.places import KeyPath
+from placeproof.importers.asked import Known
+from placeproof.importers.document import Document
+from placeproof.importers.fields import Field, Reader
+from placeproof.importers.imported import Imported, Reading, Role, expression
+from placeproof.importers.meaning import Meaning
+from placeproof.importers.transformers.updates import UPDATES, Update
+
+Parts = dict[str, dict[str, object]]
+
+#: What types of weights are called.
+TYPES = {
+    **dict.fromkeys(("float32", "fp32", "torch.float32"), "fp32"),
+    **dict.fromkeys(("bfloat16", "bf16", "torch.bfloat16"), "bf16"),
+    **dict.fromkeys(("float16", "fp16", "half", "torch.float16"), "fp16"),
+}
+#: Why no strategy is read where parameters are frozen.
+FROZEN = "some of the model's own parameters seem to be frozen, and no strategy here says what that holds and sends"
+#: From this likeness on an argument that is not known is taken for a slip of the pen.
+_NEAR = 0.85
+_FROZEN = ("lora", "adapter", "peft", "freeze", "frozen", "spectrum")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What decides a step. ``mixed``: bf16, fp16, or empty where operations compute in the type of the weights.
+
+    ``weights``: fp32, bf16 or fp16, empty where the file does not say in which type they are held. ``norm``: gradients are clipped to it;
+    0: they are not. ``update``: one of :data:`UPDATES`. ``names``: under which names the launcher says what the Trainer calls otherwise.
+    """
+
+    micro: int
+    steps: int
+    norm: float
+    mixed: str
+    weights: str
+    update: Update
+    recomputes: bool
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rowwise(self) -> bool:
+        """Whether the update is known, and looks at whole rows or matrices."""
+        return self.update.rowwise and self.update.role is Role.READ
+
+    def name(self, argument: str) -> str:
+        """The launcher's name of an argument of the Trainer."""
+        return self.names.get(argument, argument)
+
+
+class Arguments(Reader):
+    """The arguments of a file. A null where the argument may be left out says nothing.
+
+    ``own``: programs add arguments of their own, so that an unknown one that is near to none that matters is named, and not refused.
+    ``loose``: tables of which transformers passes over what it does not know.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        fields: Iterable[Field],
+        problems: Problems,
+        *,
+        world: int | None,
+        own: bool = False,
+        loose: Collection[str] = (),
+    ) -> None:
+        rows = tuple(fields)
+        empty = {name for row in rows if row.default is None for name in row.names if document.data.get(name, "") is None}
+        self.own, self.loose = own, frozenset(loose)
+        self.world = world
+        #: What is to be told of arguments that the file leaves out.
+        self.unsaid: dict[str, str] = {}
+        #: Arguments that another file answers for.
+        self.handed: set[str] = set()
+        super().__init__(replace(document, data={k: v for k, v in document.data.items() if k not in empty}), rows, problems)
+        self.readings += [
+            Reading(name=name, value=None, role=Role.NO_MATTER, note="says nothing", place=document.place(name)) for name in sorted(empty)
+        ]
+
+    def say(self, name: str, note: str, role: Role | None = None) -> None:
+        """Tell what a value does, be it said or the default."""
+        if self.said(name):
+            self.note(name, note, role, told=True)
+        else:
+            self.unsaid[name] = f"not said; {note}"
+
+    def _unknown(self, key: str, value: Any, path: KeyPath, here: KeyPath) -> None:
+        matter = [name for name, known in self.fields.items() if known.role is not Role.NO_MATTER]
+        name = ".".join(map(str, here))
+        if ".".join(map(str, path)) in self.loose:
+            role, note = Role.UNKNOWN, suggestion(key, self._inside(path)) or "check its spelling against the system's reference"
+        elif self.own and not path and any(word in f"{key} {value}".lower() for word in _FROZEN) and value not in (None, False, "full"):
+            self.refuse(key, f"`{key}`: {FROZEN}", "ask about training in full, without it")
+            return
+        elif self.own and not path and not get_close_matches(key, matter, 1, _NEAR):
+            role, note = Role.ANOTHER_STEP, "an argument of the program itself: what it does is not known"
+        else:
+            super()._unknown(key, value, path, here)
+            return
+        self.readings.append(Reading(name=name, value=value, role=role, note=note, place=self.document.place(*here)))
+
+
+def beside(named: str, source: str) -> Path | None:
+    """Where a file lies that a program opens from the folder in which it runs: from here, beside the file that names it, or around that."""
+    folders = [Path(), *Path(source).absolute().parents]
+    return next((path for path in (folder / Path(named).expanduser() for folder in folders) if isfile(path)), None)
+
+
+def update(run: Arguments, name: str) -> Update:
+    """The update that a setting names. A name that transformers does not know is a problem."""
+    said = str(run.get(name))
+    known = UPDATES.get(said)
+    if known is None:
+        help = suggestion(said, UPDATES) or "`adamw_torch`, or another name of transformers' documentation"
+        run.refuse(name, f"transformers has no update `{said}`", help, "PP503")
+        return Update()
+    if known.note:
+        run.note(name, known.note, known.role, told=known.role is Role.READ)
+    return known
+
+
+def recomputation(run: Arguments, training: Training) -> Parts:
+    """The strategy of layers that are computed again."""
+    if not training.recomputes:
+        return {}
+    name = "activation_checkpointing_kwargs"
+    said = run.get(name) if name in run.fields else None
+    more = said if isinstance(said, dict) else {}
+    if more.get("every_n_layers", 1) != 1:
+        run.note(name, "some layers alone are computed again: more is kept than is counted", Role.NOT_MODELLED)
+    elif more.get("offload"):
+        run.note(name, "what layers keep lies in host memory", Role.READ)
+    return {"checkpoint": {"checkpoints": "host"} if more.get("offload") else {}}
+
+
+def plain(run: Arguments, training: Training) -> Imported:
+    """DistributedDataParallel: neither DeepSpeed nor FSDP is said."""
+    note = "not said, nor `fsdp`: DistributedDataParallel, unless a file of Accelerate that the program is started with decides otherwise"
+    run.unsaid["deepspeed"] = note
+    parts: Parts = {} if run.world == 1 else {"ddp": {"dp": run.world}}
+    return whole(run, training, {**parts, **recomputation(run, training)}, _held(run, training))
+
+
+def whole(run: Arguments, training: Training, parts: Parts, precision: str | None) -> Imported:
+    """What the file says, with micro-batches and the update; ``parts`` without either."""
+    if training.steps > 1:
+        parts = {**parts, "accumulate": {"microbatches": training.steps}}
+    if not set(parts) - {"accumulate", "checkpoint"}:
+        parts = {"ddp": {"dp": 1}, **parts}
+    return Imported(
+        system="transformers",
+        source=run.document.source,
+        expression=expression(parts),
+        readings=(),
+        precision=precision,
+        numbers={"b": Fraction(training.micro), "m": Fraction(training.steps)},
+        without=("elementwise-optimizer",) if training.rowwise else (),
+    )
+
+
+def _held(run: Arguments, training: Training) -> str | None:
+    """The named precision of weights that lie whole on each device."""
+    name = training.name(training.mixed or "bf16")
+    if not training.weights:
+        note = "the program decides in which type the weights are held: with `dtype` or `torch_dtype` of float32 it is fp32-adam"
+        run.say(name, f"operations compute in {training.mixed}; {note}" if training.mixed else f"not in 16 bits; {note}")
+        return None
+    if training.mixed:
+        run.note(name, f"operations compute in {training.mixed}; weights, gradients and the optimizer's state are {training.weights}")
+    return adam_or_sgd(training)
+
+
+def adam_or_sgd(training: Training) -> str | None:
+    """The named precision in which everything has the type of the weights, None where none is."""
+    named = {("AdamW", "fp32"): "fp32-adam", ("AdamW", "bf16"): "bf16-adam", ("SGD", "fp32"): "sgd"}
+    return named.get((training.update.deepspeed, training.weights))
+
+
+def finished(run: Arguments, imported: Imported, meaning: Meaning) -> Imported:
+    """With every setting in the order of the file, and what the table of meanings says of it. Refuses what that refuses."""
+    known = Known(run, meaning)
+    known.put("handed", "max_grad_norm" in run.handed)
+    known.derive()
+    known.check()
+    unsaid = [Reading(name=name, value=run.get(name), role=Role.READ, note=note, told=True) for name, note in run.unsaid.items()]
+    clips = () if "max_grad_norm" in run.handed else known.unsaid("max_grad_norm")
+    return replace(imported, readings=(*sorted(known.readings(), key=_order), *unsaid, *clips, *imported.readings))
+
+
+def _order(reading: Reading) -> tuple[int, int]:
+    return (reading.place.line, reading.place.column) if reading.place else (0, 0)

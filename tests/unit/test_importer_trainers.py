@@ -1,0 +1,106 @@
+"""Files of launchers that end in transformers' Trainer: real ones are read as people read them, wrong ones refused at their lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from placeproof.core.diagnostics import InputError
+from placeproof.core.precision import PRECISIONS
+from placeproof.importers.imported import Imported, Role
+from placeproof.importers.systems import read_config
+from placeproof.programs.assumptions import ASSUMPTIONS
+from placeproof.semantics.lower import lower
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+SYSTEMS = ("transformers",)
+
+
+def expected(folder: str) -> dict[tuple[str, str], dict[str, Any]]:
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for system in SYSTEMS:
+        said = json.loads((CONFIGS / system / folder / "expected.json").read_text(encoding="utf-8"))
+        rows |= {(system, name): row for name, row in said.items()}
+    return rows
+
+
+GOOD, BAD = expected(""), expected("bad")
+
+
+def imported(system: str, name: str) -> Imported:
+    return read_config(str(CONFIGS / system / name), world=GOOD[system, name]["world"])
+
+
+def written(text: str, world: int | None = None, system: str = "transformers") -> Imported:
+    return read_config(text, system=system, world=world)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("folder", ["", "bad"])
+def test_every_file_is_expected(system: str, folder: str) -> None:
+    files = {path.name for path in (CONFIGS / system / folder).iterdir() if path.is_file()} - {"expected.json"}
+    assert files == {name for of, name in (BAD if folder else GOOD) if of == system}
+
+
+@pytest.mark.parametrize(("system", "name"), GOOD)
+def test_a_good_file_is_read(system: str, name: str) -> None:
+    """Without its system being named: its own keys give it away."""
+    read, row = imported(system, name), GOOD[system, name]
+    assert read.system == system
+    assert read.expression == row["expression"]
+    assert read.precision == row["precision"]
+    assert {k: str(v) for k, v in read.numbers.items()} == row["numbers"]
+    assert list(read.without) == row["without"]
+    assert sorted(r.name for r in read.of(Role.NOT_MODELLED)) == sorted(row["not_modelled"])
+    assert sorted(r.name for r in read.another_step) == sorted(row["another_step"])
+
+
+@pytest.mark.parametrize(("system", "name"), GOOD)
+def test_its_strategy_is_lowered(system: str, name: str) -> None:
+    read = imported(system, name)
+    lower(read.strategy())
+    assert read.precision is None or read.precision in PRECISIONS
+    assert set(read.without) <= set(ASSUMPTIONS)
+
+
+def names(table: dict[str, Any], before: str = "") -> Iterator[str]:
+    for key, value in table.items():
+        yield f"{before}{key}"
+        if isinstance(value, dict):
+            yield from names(value, f"{before}{key}.")
+
+
+@pytest.mark.parametrize(("system", "name"), GOOD)
+def test_each_setting_has_one_reading_in_its_line(system: str, name: str) -> None:
+    path = CONFIGS / system / name
+    text = path.read_text(encoding="utf-8")
+    data = yaml.safe_load(text)
+    readings = [r for r in imported(system, name).readings if r.place is not None and r.place.source == str(path)]
+    seen = [r.name for r in readings]
+    assert len(seen) == len(set(seen))
+    for key in data:
+        assert any(one == key or one.startswith(f"{key}.") for one in seen), key
+    assert set(seen) <= set(names(data))
+    for reading in readings:
+        assert reading.note
+        assert reading.place is not None
+        assert reading.name.split(".")[-1] in text.splitlines()[reading.place.line - 1]
+
+
+@pytest.mark.parametrize(("system", "name"), GOOD)
+def test_a_file_names_its_source(system: str, name: str) -> None:
+    assert (CONFIGS / system / name).read_text(encoding="utf-8").startswith("# " + GOOD[system, name]["source"])
+
+
+@pytest.mark.parametrize(("system", "name"), BAD)
+def test_a_bad_file_is_refused_at_its_lines(system: str, name: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read_config(str(CONFIGS / system / "bad" / name), system=system, world=BAD[system, name]["world"])
+    problems = [[d.code, d.place.line if d.place else None] for d in refused.value.diagnostics]
+    assert sorted(problems) == sorted(BAD[system, name]["problems"])
+    assert all(d.help for d in refused.value.diagnostics)
