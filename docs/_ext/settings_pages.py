@@ -10,12 +10,12 @@ from placeproof.importers.settings import settings
 
 def listed() -> str:
     """The settings of each system, by what becomes of them."""
-    return "\n".join(f"## {system.title}\n\n{_of(system.name)}" for system in SYSTEMS.values())
+    return "\n".join(f"## {system.title}\n\n{_of(system.name, *system.more)}" for system in SYSTEMS.values())
 
 
-def _of(system: str) -> str:
+def _of(*tables: str) -> str:
     names: dict[tuple[Role, str], list[str]] = {}
-    for known in settings(system):
+    for known in (known for name in tables for known in settings(name)):
         names.setdefault((known.role, known.note), []).append(known.name)
     order = list(Role)
     rows = [

@@ -96,6 +96,14 @@ def meaning(system: str) -> Meaning:
     return read_meaning(Table.open(Path(__file__).parent / system / "meaning.toml", kind=_KIND))
 
 
+def together(*systems: str) -> Meaning:
+    """The tables of several systems as one: of notes on a setting the first one that holds."""
+    tables = [meaning(system) for system in systems]
+    facts = {name: fact for table in tables for name, fact in table.facts.items()}
+    refusals = tuple(one for table in tables for one in table.refusals)
+    return Meaning(facts=facts, refusals=refusals, notes=tuple(one for table in tables for one in table.notes))
+
+
 def read_meaning(file: Table) -> Meaning:
     """The meanings of a file. Raises InputError with all that is wrong with it."""
     file.known(("facts", "refusal", "note"))

@@ -26,6 +26,8 @@ class System:
     kinds: tuple[str, ...]
     marks: tuple[str, ...]
     never: tuple[str, ...] = ()
+    #: Folders of tables of settings beside its own.
+    more: tuple[str, ...] = ()
 
     def recognises(self, kind: str, keys: Collection[str]) -> bool:
         """Whether a file of a kind with such keys is one of its own."""
@@ -35,6 +37,9 @@ class System:
 #: Arguments of transformers' Trainer that no other system has.
 _TRAINER = ("per_device_train_batch_size", "per_gpu_train_batch_size", "output_dir", "num_train_epochs")
 
+#: Arguments of LLaMA-Factory that no other system has.
+_FACTORY = ("finetuning_type", "cutoff_len", "dataset_dir", "pref_loss", "dist_config")
+
 SYSTEMS: dict[str, System] = {
     s.name: s
     for s in (
@@ -43,7 +48,7 @@ SYSTEMS: dict[str, System] = {
             title="DeepSpeed",
             kinds=("hjson",),
             marks=("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
-            never=_TRAINER,
+            never=(*_TRAINER, *_FACTORY),
         ),
         System(name="megatron", title="Megatron-LM", kinds=("arguments",), marks=()),
         System(
@@ -53,7 +58,15 @@ SYSTEMS: dict[str, System] = {
             marks=("parallelism", "training", "activation_checkpoint"),
         ),
         System(name="accelerate", title="Accelerate", kinds=("yaml",), marks=("distributed_type", "compute_environment")),
-        System(name="transformers", title="transformers' Trainer", kinds=("yaml", "hjson"), marks=_TRAINER),
+        System(
+            name="transformers",
+            title="transformers' Trainer",
+            kinds=("yaml", "hjson"),
+            marks=_TRAINER,
+            never=_FACTORY,
+            more=("transformers/programs",),
+        ),
+        System(name="llamafactory", title="LLaMA-Factory", kinds=("yaml", "hjson"), marks=_FACTORY),
     )
 }
 

@@ -27,7 +27,9 @@ _TRL = (
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
     """Read arguments of the Trainer. ``world`` is the number of processes, which the program that starts them says."""
     document = with_file(document, problems)
-    run = Arguments(document, forms(document, "transformers"), problems, world=world, own=True, loose=("fsdp_config",))
+    run = Arguments(
+        document, forms(document, "transformers", "transformers/programs"), problems, world=world, own=True, loose=("fsdp_config",)
+    )
     training = _training(run)
     return finished(run, built(run, training, problems), meaning("transformers"))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.places import KeyPath
+from placeproof.framework_rules.formula import Fact
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Field, Reader
@@ -31,6 +32,8 @@ TYPES = {
 FROZEN = "some of the model's own parameters seem to be frozen, and no strategy here says what that holds and sends"
 #: From this likeness on an argument that is not known is taken for a slip of the pen.
 _NEAR = 0.85
+#: What names of arguments have that may decide how a step is laid out: one that is not known is refused.
+_DECIDING = ("parallel", "shard", "mesh", "dist_", "distributed", "zero", "pipeline", "accumul", "micro", "fsdp", "expert", "offload")
 _FROZEN = ("lora", "adapter", "peft", "freeze", "frozen", "spectrum")
 
 
@@ -39,7 +42,8 @@ class Training:
     """What decides a step. ``mixed``: bf16, fp16, or empty where operations compute in the type of the weights.
 
     ``weights``: fp32, bf16 or fp16, empty where the file does not say in which type they are held. ``norm``: gradients are clipped to it;
-    0: they are not. ``update``: one of :data:`UPDATES`. ``names``: under which names the launcher says what the Trainer calls otherwise.
+    0: they are not. ``on_host``: what is kept of layers that are computed again lies in host memory. ``names``: under which names the
+    launcher says what the Trainer calls otherwise.
     """
 
     micro: int
@@ -49,6 +53,7 @@ class Training:
     weights: str
     update: Update
     recomputes: bool
+    on_host: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -106,7 +111,7 @@ class Arguments(Reader):
         elif self.own and not path and any(word in f"{key} {value}".lower() for word in _FROZEN) and value not in (None, False, "full"):
             self.refuse(key, f"`{key}`: {FROZEN}", "ask about training in full, without it")
             return
-        elif self.own and not path and not get_close_matches(key, matter, 1, _NEAR):
+        elif self.own and not path and not get_close_matches(key, matter, 1, _NEAR) and not any(word in key.lower() for word in _DECIDING):
             role, note = Role.ANOTHER_STEP, "an argument of the program itself: what it does is not known"
         else:
             super()._unknown(key, value, path, here)
@@ -144,7 +149,7 @@ def recomputation(run: Arguments, training: Training) -> Parts:
         run.note(name, "some layers alone are computed again: more is kept than is counted", Role.NOT_MODELLED)
     elif more.get("offload"):
         run.note(name, "what layers keep lies in host memory", Role.READ)
-    return {"checkpoint": {"checkpoints": "host"} if more.get("offload") else {}}
+    return {"checkpoint": {"checkpoints": "host"} if training.on_host or more.get("offload") else {}}
 
 
 def plain(run: Arguments, training: Training) -> Imported:
@@ -190,10 +195,11 @@ def adam_or_sgd(training: Training) -> str | None:
     return named.get((training.update.deepspeed, training.weights))
 
 
-def finished(run: Arguments, imported: Imported, meaning: Meaning) -> Imported:
-    """With every setting in the order of the file, and what the table of meanings says of it. Refuses what that refuses."""
+def finished(run: Arguments, imported: Imported, meaning: Meaning, **facts: Fact) -> Imported:
+    """With every setting in the order of the file, and what the table of meanings says of it, given further ``facts``."""
     known = Known(run, meaning)
-    known.put("handed", "max_grad_norm" in run.handed)
+    for name, value in {"world": run.world, "handed": "max_grad_norm" in run.handed, **facts}.items():
+        known.put(name, value, unset=True)
     known.derive()
     known.check()
     unsaid = [Reading(name=name, value=run.get(name), role=Role.READ, note=note, told=True) for name, note in run.unsaid.items()]

@@ -1,0 +1,49 @@
+"""LLaMA-Factory's files of arguments: those of transformers' Trainer, and its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from placeproof.core.diagnostics import Problems
+from placeproof.importers.document import Document
+from placeproof.importers.imported import Imported
+from placeproof.importers.meaning import together
+from placeproof.importers.transformers.reader import built, forms, with_file
+from placeproof.importers.transformers.training import Arguments, Training, finished, update
+
+
+def read(document: Document, world: int | None, problems: Problems) -> Imported:
+    """Read a file of LLaMA-Factory. ``world`` is the number of processes, which the program that starts them says."""
+    if "dist_config" in document.data:
+        message = "this is a file of LLaMA-Factory 1, which does not train with transformers' Trainer: it is not read"
+        problems.add("PP504", message, place=document.place("dist_config"), help="give the strategy itself, as `fsdp(8)`")
+        problems.raise_if_any()
+    document = with_file(document, problems)
+    run = Arguments(document, forms(document, "transformers", "llamafactory"), problems, world=world, loose=("fsdp_config",))
+    imported = finished(
+        run, built(run, _training(run), problems), together("llamafactory", "transformers"), said_type="finetuning_type" in run.found
+    )
+    return replace(imported, system="llamafactory")
+
+
+def _training(run: Arguments) -> Training:
+    recomputes = not run.get("disable_gradient_checkpointing") or bool(run.get("gradient_checkpointing"))
+    if "disable_gradient_checkpointing" not in run.found:
+        run.unsaid["disable_gradient_checkpointing"] = "not said; LLaMA-Factory computes layers again in backward"
+    if "per_device_train_batch_size" not in run.found:
+        run.unsaid["per_device_train_batch_size"] = "not said; the default"
+    if run.get("freeze_vision_tower") is None:
+        run.unsaid["freeze_vision_tower"] = "not said; of a model with images the tower and the projector are frozen, which is not counted"
+    if other := next((name for name in ("use_galore", "use_apollo", "use_muon", "use_adam_mini") if run.get(name)), None):
+        run.note("optim", f"`{other}` stands in its place")
+    return Training(
+        micro=run.get("per_device_train_batch_size"),
+        steps=run.get("gradient_accumulation_steps"),
+        norm=run.get("max_grad_norm"),
+        mixed="" if run.get("pure_bf16") else "bf16" if run.get("bf16") else "fp16" if run.get("fp16") else "",
+        weights="bf16" if run.get("pure_bf16") else "fp32",
+        update=replace(update(run, "optim"), deepspeed="") if other else update(run, "optim"),
+        recomputes=recomputes,
+        on_host=bool(run.get("use_unsloth_gc")),
+        names={"gradient_checkpointing": "disable_gradient_checkpointing"},
+    )
