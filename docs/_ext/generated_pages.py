@@ -54,6 +54,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "profiles": profile_pages.listed,
     "exact-options": profile_pages.options,
     "models": model_pages.models,
+    "model-types": model_pages.types,
     "schedule-proofs": model_pages.schedule_proofs,
     "cluster-figures": model_pages.cluster_figures,
     "settings": settings_pages.listed,

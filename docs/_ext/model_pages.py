@@ -8,6 +8,7 @@ from pipe_tables import code, formula, plain, table
 
 from placeproof.clusters import cluster
 from placeproof.clusters import names as clusters
+from placeproof.importers.huggingface.fields import families as read_types
 from placeproof.models import families, load, presets
 from placeproof.models.family import GROUPS, family
 from placeproof.report.described import figures
@@ -38,6 +39,15 @@ def _preset(name: str) -> tuple[str, ...]:
     count = one.parameters()
     sizes = ", ".join(f"{symbol} = {size}" for symbol, size in one.given.items())
     return code(name), plain(one.title), f"{count.total:,}", f"{count.active:,}", code(sizes), plain(one.source)
+
+
+def types() -> str:
+    """Every type of model that can be read from transformers' configurations: the parts of its layers, and the family of its blocks."""
+    rows = [
+        (code(name), ", ".join(code(part) for part in [*one.layer, *one.sparse]), code(one.model.family) if one.model else "shapes alone")
+        for name, one in sorted(read_types().items())
+    ]
+    return table(["type", "parts of its layers", "family of its blocks"], rows)
 
 
 def schedule_proofs() -> str:

@@ -36,6 +36,7 @@ def parse_model_config(text: str, *, source: str = "<config>") -> Model:
     problems = Problems()
     document = read_document(text, source, "json", problems)
     shapes = huggingface.read(document, problems).shapes
+    document = huggingface.text_part(document, problems)
     kind = str(document.data[MODEL_TYPE])
     blocks = families()[kind].model
     if blocks is None:

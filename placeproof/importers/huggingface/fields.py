@@ -19,14 +19,16 @@ _KIND = FileKind(noun="a file of types of models", manual="see the other entries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting. ``kind``: ``count`` (at least 1), ``whole`` (at least 0), ``flag``, or ``numbers`` (a list of whole numbers).
+    """One setting. ``kind``: ``count`` (at least 1), ``whole`` (at least 0), ``flag``, ``numbers`` (a list of whole numbers), or ``texts``.
 
-    ``aliases``: other names that transformers takes for it. ``default``: what it is if it is not said. ``null``: whether it may be null.
+    ``words``: those that a list of texts, one for each layer, is made of. ``aliases``: other names that transformers takes for it.
+    ``default``: what it is if it is not said. ``null``: whether it may be null.
     """
 
     name: str
     note: str
     kind: str
+    words: tuple[str, ...]
     aliases: tuple[str, ...]
     default: object
     null: bool
@@ -57,19 +59,25 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One type of model. ``prefix``: of a layer's parameters, before its number.
+    """One type of model. ``layer``: the parts of a layer in the order of registration, functions of :mod:`.models`; one of them may be
+    ``feed_forward``, which is the parts ``sparse`` of a layer with experts. ``means``: words that the parts read, as settings or as
+    values of their own; ``fill``: values that follow from others. ``prefix``: of a layer's parameters, before its number.
 
     ``heads``, ``hidden``, ``layers``, ``inner``: the names of these sizes. ``divides``: whether heads must divide the hidden size even
     where the width of a head is given; ``rotary``: the setting whose size rotary positions turn in pairs, which is then even.
 
     ``order``: in which a layer uses its weights; ``ends``: beginnings of the names of what is used after all layers, in order; ``turned``:
-    the part of a head that rotary positions turn, 0 where there are none; ``buffers``: those beside the tables of rotary positions. They
-    are those of transformers==5.23.0, recorded by ``nightly/huggingface.py``. ``model``: None where its blocks are not written as programs.
+    the part of a head that rotary positions turn, 0 where there are none, which a file may change if it is ``partial``;
+    ``weight_first``: whether norms use theirs before their bias; ``buffers``: those beside the tables of rotary positions. They are those
+    of transformers==5.23.0, recorded by ``nightly/huggingface.py``. ``model``: None where its blocks are not written as programs.
     """
 
     settings: tuple[Setting, ...]
-    layer: models.Layer
-    root: models.Root
+    layer: tuple[str, ...]
+    sparse: tuple[str, ...] = ()
+    root: models.Root = models.llama_root
+    means: Mapping[str, object] = field(default_factory=dict)
+    fill: models.Fill = models.nothing
     prefix: str = "model.layers."
     hidden: str = "hidden_size"
     heads: str = "num_attention_heads"
@@ -80,6 +88,8 @@ class Family:
     order: models.Order = models.llama_order
     ends: tuple[str, ...] = ("model.norm.", "lm_head.")
     turned: float = 1
+    partial: bool = False
+    weight_first: bool = False
     buffers: models.Buffers = models.no_buffers
     model: Blocks | None = None
 
@@ -96,17 +106,24 @@ def read_families(file: Table) -> dict[str, Family]:
     settings = {table.name: _setting(table) for table in file.tables("settings")}
     always = records(Always, value=lambda table, key: table.data.get(key))
     blocks = {table.name: table.record(Blocks, sizes=Table.mapping, always=always, dropout=_numbers) for table in file.tables("model")}
-    types = {table.name: _family(table, settings, blocks) for table in file.tables("family")}
+    tables = {table.name: table for table in file.tables("family")}
+    types = {name: _family(table, settings, blocks) for name, table in tables.items() if "like" not in table.data}
+    for name, table in tables.items():
+        if "like" in table.data:
+            table.known(("like",))
+            other = table.choice("like", types)
+            types |= {name: types[other]} if other in types else {}
     return file.sound(types)
 
 
 def _setting(table: Table) -> Setting:
-    table.known(("note", "kind", "aliases", "default", "optional", "null"))
+    table.known(("note", "kind", "words", "aliases", "default", "optional", "null"))
     needed = None if table.flag("optional") else REQUIRED
     return Setting(
         name=table.name.partition(" ")[0],
         note=table.required("note"),
-        kind=table.choice(key="kind", names=("count", "whole", "flag", "numbers"), default="count"),
+        kind=table.choice(key="kind", names=("count", "whole", "flag", "numbers", "texts"), default="count"),
+        words=table.texts("words"),
         aliases=table.texts("aliases"),
         default=table.data.get("default", needed),
         null=table.flag("null"),
@@ -126,6 +143,15 @@ def _family(table: Table, settings: Mapping[str, Setting], blocks: Mapping[str, 
         made: models.Order = function(table, key) if isinstance(table.data[key], str) else models.always(*table.texts(key))
         return made
 
+    for key in ("layer", "sparse"):
+        for name in table.texts(key):
+            if name != models.FEED_FORWARD and not hasattr(models, name):
+                table.refuse(f"there is no part `{name}` of a layer", key)
+
+    def words(table: Table, key: str) -> dict[str, object]:
+        table.table(key).known(models.WORDS, "word that a part of a layer reads")
+        return dict(table.table(key).data)
+
     return table.record(
         Family,
         settings=lambda table, key: table.each(key, setting),
@@ -133,7 +159,8 @@ def _family(table: Table, settings: Mapping[str, Setting], blocks: Mapping[str, 
         turned=_number,
         model=lambda table, key: blocks.get(table.choice(key, blocks)),
         order=order,
-        **dict.fromkeys(("layer", "root", "buffers"), function),
+        means=words,
+        **dict.fromkeys(("root", "buffers", "fill"), function),
     )
 
 

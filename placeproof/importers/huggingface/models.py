@@ -7,7 +7,7 @@ pair, the input of the second one, and the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from placeproof.core.shapes import Weight
@@ -17,6 +17,12 @@ Values: TypeAlias = Mapping[str, Any]
 Weights: TypeAlias = Iterator[Weight]
 #: How tensor parallelism divides a linear layer: its output, its input, or not at all.
 OUTPUT, INPUT, WHOLE = "output", "input", "whole"
+
+#: Words that parts of layers read, which are no settings: biases, names, widths.
+WORDS = (
+    *("qkv_bias", "out_bias", "mlp_bias", "norm_bias", "head_bias", "router_bias", "qk_norm", "norms_learn", "dense_width"),
+    *("qk_norm_names", "norm_names", "mlp_names", "out_name", "last_norm", "mlp", "router", "shared"),
+)
 
 
 def linear(name: str, into: int, out: int, split: str, *, bias: bool = False) -> Weights:
@@ -47,7 +53,9 @@ def embedding(name: str, rows: int, size: int, *, split: bool = True) -> Weights
 def head(v: Values, size: int) -> Weights:
     """The matrix to the vocabulary, unless it is the table of embeddings once more."""
     if not v["tie_word_embeddings"]:
-        yield from linear("lm_head", size, v["vocab_size"], OUTPUT)
+        yield from linear("lm_head", size, v["vocab_size"], OUTPUT, bias=_biased(v, "head_bias"))
+    elif _biased(v, "head_bias"):
+        yield Weight(name="lm_head.bias", shape=(v["vocab_size"],), split=0)
 
 
 def gated(name: str, hidden: int, inner: int, *, bias: bool = False) -> Weights:
@@ -57,84 +65,153 @@ def gated(name: str, hidden: int, inner: int, *, bias: bool = False) -> Weights:
     yield from linear(f"{name}.down_proj", inner, hidden, INPUT, bias=bias)
 
 
-def experts(name: str, number: int, hidden: int, inner: int) -> Weights:
-    """The experts of a layer: (expert, output, input), gate and up in one tensor."""
-    yield Weight(name=f"{name}.gate_up_proj", shape=(number, 2 * inner, hidden), split=1)
-    yield Weight(name=f"{name}.down_proj", shape=(number, hidden, inner), split=2)
+def _biased(v: Values, name: str) -> bool:
+    """Whether a kind of layers has biases; a family without the word has none."""
+    return bool(v.get(name))
 
 
-def _attention(v: Values, *, bias: bool = False, last_bias: bool = False) -> Weights:
+def attention(v: Values, number: int) -> Weights:
     """Queries, keys, values and output; ``head_dim`` elements for each head."""
-    hidden, width = v["hidden_size"], v["head_dim"]
+    hidden, width, bias = v["hidden_size"], v["head_dim"], _biased(v, "qkv_bias")
     queries, keys = v["num_attention_heads"] * width, v["num_key_value_heads"] * width
     yield from linear("self_attn.q_proj", hidden, queries, OUTPUT, bias=bias)
     yield from linear("self_attn.k_proj", hidden, keys, OUTPUT, bias=bias)
     yield from linear("self_attn.v_proj", hidden, keys, OUTPUT, bias=bias)
-    yield from linear("self_attn.o_proj", queries, hidden, INPUT, bias=last_bias)
+    yield from linear(f"self_attn.{v.get('out_name', 'o_proj')}", queries, hidden, INPUT, bias=_biased(v, "out_bias"))
 
 
-def _two_norms(v: Values) -> Weights:
-    yield from norm("input_layernorm", v["hidden_size"])
-    yield from norm("post_attention_layernorm", v["hidden_size"])
+def fused_attention(v: Values, number: int) -> Weights:
+    """The same with one matrix for queries, keys and values, behind that of the output."""
+    hidden, width = v["hidden_size"], v["head_dim"]
+    queries, keys = v["num_attention_heads"] * width, v["num_key_value_heads"] * width
+    yield from linear("self_attn.o_proj", queries, hidden, INPUT)
+    yield from linear("self_attn.qkv_proj", hidden, queries + 2 * keys, OUTPUT)
 
 
-def llama_layer(v: Values, number: int) -> Weights:
-    """models/llama/modeling_llama.py:LlamaDecoderLayer. Gemma's is the same."""
-    yield from _attention(v, bias=v["attention_bias"], last_bias=v["attention_bias"])
-    yield from gated("mlp", v["hidden_size"], v["intermediate_size"], bias=v.get("mlp_bias", False))
-    yield from _two_norms(v)
+def sinks(v: Values, number: int) -> Weights:
+    """A score for each head that no key has, and that takes its part of the softmax."""
+    yield Weight(name="self_attn.sinks", shape=(v["num_attention_heads"],), split=0)
 
 
-def mistral_layer(v: Values, number: int) -> Weights:
-    """models/mistral/modeling_mistral.py:MistralDecoderLayer."""
-    yield from _attention(v)
-    yield from gated("mlp", v["hidden_size"], v["intermediate_size"])
-    yield from _two_norms(v)
+def head_norms(v: Values, number: int) -> Weights:
+    """Norms of each head's query and key, with one gain for all heads."""
+    if v.get("qk_norm", True):
+        for name in v.get("qk_norm_names", ("q_norm", "k_norm")):
+            yield from norm(f"self_attn.{name}", v["head_dim"], bias=_biased(v, "norm_bias"))
 
 
-def qwen2_layer(v: Values, number: int) -> Weights:
-    """models/qwen2/modeling_qwen2.py:Qwen2DecoderLayer."""
-    yield from _attention(v, bias=True)
-    yield from gated("mlp", v["hidden_size"], v["intermediate_size"])
-    yield from _two_norms(v)
+def own_head_norms(v: Values, number: int) -> Weights:
+    """Norms of each head's query and key, with a gain of its own for each head."""
+    if v.get("qk_norm", True):
+        yield Weight(name="self_attn.q_norm.weight", shape=(v["num_attention_heads"], v["head_dim"]))
+        yield Weight(name="self_attn.k_norm.weight", shape=(v["num_key_value_heads"], v["head_dim"]))
 
 
-def mixtral_layer(v: Values, number: int) -> Weights:
-    """models/mixtral/modeling_mixtral.py:MixtralDecoderLayer."""
-    yield from _attention(v)
-    yield Weight(name="mlp.gate.weight", shape=(v["num_local_experts"], v["hidden_size"]))
-    yield from experts("mlp.experts", v["num_local_experts"], v["hidden_size"], v["intermediate_size"])
-    yield from _two_norms(v)
+def listed_head_norms(v: Values, number: int) -> Weights:
+    """The same as a norm for each head."""
+    if v["qk_norm"]:
+        for name, heads in (("q_layernorm", v["num_attention_heads"]), ("k_layernorm", v["num_key_value_heads"])):
+            for head_ in range(heads):
+                yield from norm(f"self_attn.{name}.norms.{head_}", v["head_dim"])
 
 
-def qwen2_moe_layer(v: Values, number: int) -> Weights:
-    """models/qwen2_moe/modeling_qwen2_moe.py:Qwen2MoeDecoderLayer: with experts in every so many layers."""
-    hidden = v["hidden_size"]
-    yield from _attention(v, bias=v["qkv_bias"])
-    if v["num_experts"] and number not in v["mlp_only_layers"] and (number + 1) % v["decoder_sparse_step"] == 0:
-        yield Weight(name="mlp.gate.weight", shape=(v["num_experts"], hidden))
-        yield from experts("mlp.experts", v["num_experts"], hidden, v["moe_intermediate_size"])
-        yield from gated("mlp.shared_expert", hidden, v["shared_expert_intermediate_size"])
-        yield from linear("mlp.shared_expert_gate", hidden, 1, WHOLE)
-    else:
-        yield from gated("mlp", hidden, v["intermediate_size"])
-    yield from _two_norms(v)
+def whole_norms(v: Values, number: int) -> Weights:
+    """Norms of all heads' queries together, and of their keys."""
+    yield from norm("self_attn.q_norm", v["num_attention_heads"] * v["head_dim"])
+    yield from norm("self_attn.k_norm", v["num_key_value_heads"] * v["head_dim"])
 
 
-def deepseek_v3_layer(v: Values, number: int) -> Weights:
-    """models/deepseek_v3/modeling_deepseek_v3.py:DeepseekV3DecoderLayer. The correction bias of its router is a buffer, no parameter."""
-    hidden = v["hidden_size"]
-    yield from _latent_attention(v)
-    if number < v["first_k_dense_replace"]:
-        yield from gated("mlp", hidden, v["intermediate_size"])
-    else:
-        yield from experts("mlp.experts", v["n_routed_experts"], hidden, v["moe_intermediate_size"])
-        yield Weight(name="mlp.gate.weight", shape=(v["n_routed_experts"], hidden))
-        yield from gated("mlp.shared_experts", hidden, v["moe_intermediate_size"] * v["n_shared_experts"])
-    yield from _two_norms(v)
+def norms(v: Values, number: int) -> Weights:
+    """The norms of a layer, by the names that the family says."""
+    for name in v.get("norm_names", ("input_layernorm", "post_attention_layernorm")):
+        yield from norm(name, v["hidden_size"], bias=_biased(v, "norm_bias"))
 
 
-def _latent_attention(v: Values) -> Weights:
+def serial_norms(v: Values, number: int) -> Weights:
+    """The norms of a layer whose second block reads the first's norm, too, if the two are parallel."""
+    yield from norm("input_layernorm", v["hidden_size"], bias=True)
+    if not v["use_parallel_residual"]:
+        yield from norm("post_attention_layernorm", v["hidden_size"], bias=True)
+
+
+def gated_mlp(v: Values, number: int) -> Weights:
+    """The dense feed-forward network of a layer, with a gate."""
+    yield from gated(v.get("mlp", "mlp"), v["hidden_size"], v.get("dense_width", v["intermediate_size"]), bias=_biased(v, "mlp_bias"))
+
+
+def fused_gated_mlp(v: Values, number: int) -> Weights:
+    """The same with gate and up in one matrix."""
+    yield from linear("mlp.gate_up_proj", v["hidden_size"], 2 * v["intermediate_size"], OUTPUT)
+    yield from linear("mlp.down_proj", v["intermediate_size"], v["hidden_size"], INPUT)
+
+
+def plain_mlp(v: Values, number: int) -> Weights:
+    """A feed-forward network without a gate, its matrices by the names that the family says."""
+    into, out = v["mlp_names"]
+    yield from linear(f"mlp.{into}", v["hidden_size"], v["intermediate_size"], OUTPUT, bias=_biased(v, "mlp_bias"))
+    yield from linear(f"mlp.{out}", v["intermediate_size"], v["hidden_size"], INPUT, bias=_biased(v, "mlp_bias"))
+
+
+def _experts(v: Values) -> tuple[str, int, int, int]:
+    """The name of what a layer's experts are in, their number, the hidden size, and the width of one."""
+    number = next(v[name] for name in ("num_local_experts", "num_experts", "n_routed_experts") if name in v)
+    return v.get("mlp", "mlp"), number, v["hidden_size"], v.get("moe_intermediate_size", v["intermediate_size"])
+
+
+def experts(v: Values, number: int) -> Weights:
+    """The experts of a layer: (expert, output, input), gate and up in one tensor."""
+    name, count, hidden, inner = _experts(v)
+    yield Weight(name=f"{name}.experts.gate_up_proj", shape=(count, 2 * inner, hidden), split=1)
+    yield Weight(name=f"{name}.experts.down_proj", shape=(count, hidden, inner), split=2)
+
+
+def turned_experts(v: Values, number: int) -> Weights:
+    """The same, as (expert, input, output)."""
+    name, count, hidden, inner = _experts(v)
+    yield Weight(name=f"{name}.experts.gate_up_proj", shape=(count, hidden, 2 * inner), split=2)
+    yield Weight(name=f"{name}.experts.down_proj", shape=(count, inner, hidden), split=1)
+
+
+def biased_experts(v: Values, number: int) -> Weights:
+    """The same with biases."""
+    name, count, hidden, inner = _experts(v)
+    into, out = turned_experts(v, number)
+    yield from (into, Weight(name=f"{name}.experts.gate_up_proj_bias", shape=(count, 2 * inner), split=1))
+    yield from (out, Weight(name=f"{name}.experts.down_proj_bias", shape=(count, hidden)))
+
+
+def router(v: Values, number: int) -> Weights:
+    """The matrix that sends a token to experts."""
+    name, count, hidden, _ = _experts(v)
+    yield from linear(f"{name}.{v.get('router', 'gate')}", hidden, count, WHOLE, bias=_biased(v, "router_bias"))
+
+
+def shared_experts(v: Values, number: int) -> Weights:
+    """Experts that every token passes, side by side as one network."""
+    name, _, hidden, inner = _experts(v)
+    width = v.get("shared_expert_intermediate_size", inner * v.get("n_shared_experts", 1))
+    if width:
+        yield from gated(f"{name}.{v.get('shared', 'shared_experts')}", hidden, width)
+
+
+def shared_gate(v: Values, number: int) -> Weights:
+    """What says how much of the shared experts a token gets."""
+    yield from linear("mlp.shared_expert_gate", v["hidden_size"], 1, WHOLE)
+
+
+def is_sparse(v: Values, number: int) -> bool:
+    """Whether a layer has experts, of a family some of whose layers have."""
+    if v.get("mlp_layer_types"):
+        return bool(v["mlp_layer_types"][number] == "sparse")
+    if v.get("moe_layers") is not None:
+        return number in v["moe_layers"]
+    step = v.get("decoder_sparse_step") or v.get("interleave_moe_layer_step") or 1
+    last = number + 1
+    known = v.get("num_experts", 1) and number not in v.get("mlp_only_layers", ())
+    return bool(known and number >= v.get("first_k_dense_replace", 0) and last % step == 0)
+
+
+def latent_attention(v: Values, number: int) -> Weights:
     """Multi-head latent attention (arXiv 2412.19437, section 2.1.1): what is compressed is shared by all heads, and is not divided."""
     hidden, heads, rank, bias = v["hidden_size"], v["num_attention_heads"], v["kv_lora_rank"], v["attention_bias"]
     query = heads * (v["qk_nope_head_dim"] + v["qk_rope_head_dim"])
@@ -150,10 +227,23 @@ def _latent_attention(v: Values) -> Weights:
     yield from linear("self_attn.o_proj", heads * v["v_head_dim"], hidden, INPUT, bias=bias)
 
 
+def indexer(v: Values, number: int) -> Weights:
+    """What chooses the keys of sparse attention: scores of its own heads, which are narrower. Some layers take the choice of another."""
+    types, step = v.get("indexer_types"), v.get("index_topk_freq", 1)
+    if types[number] == "shared" if types else max(number + 1 - v.get("index_skip_topk_offset", 2), 0) % step:
+        return
+    heads, width = v["index_n_heads"], v["index_head_dim"]
+    yield from linear("self_attn.indexer.wq_b", v["q_lora_rank"], heads * width, WHOLE)
+    yield from linear("self_attn.indexer.wk", v["hidden_size"], width, WHOLE)
+    yield from norm("self_attn.indexer.k_norm", width, bias=True)
+    yield from linear("self_attn.indexer.weights_proj", v["hidden_size"], heads, WHOLE)
+
+
 def llama_root(v: Values) -> Weights:
     """What a model of Llama's kind has outside its layers."""
     yield from embedding("model.embed_tokens", v["vocab_size"], v["hidden_size"])
-    yield from norm("model.norm", v["hidden_size"])
+    if v.get("norms_learn", True):
+        yield from norm(v.get("last_norm", "model.norm"), v["hidden_size"], bias=_biased(v, "norm_bias"))
     yield from head(v, v["hidden_size"])
 
 
@@ -253,7 +343,68 @@ def opt_root(v: Values) -> Weights:
     yield from head(v, narrow)
 
 
-Layer: TypeAlias = Callable[[Values, int], Weights]
+def falcon_sizes(v: Values) -> Values:
+    """What a Falcon's settings stand for: its new architecture has parallel blocks, and groups of heads; the old one has one, or all."""
+    new, heads, hidden = v["new_decoder_architecture"], v["num_attention_heads"], v["hidden_size"]
+    keys = v["num_kv_heads"] or heads
+    layer_norms = v["num_ln_in_parallel_attn"] or (2 if new else 1)
+    return {
+        "num_key_value_heads": keys if new else 1 if v["multi_query"] else heads,
+        "ffn_hidden_size": v["ffn_hidden_size"] or 4 * hidden,
+        "num_ln_in_parallel_attn": layer_norms,
+    }
+
+
+def falcon_layer(v: Values, number: int) -> Weights:
+    """models/falcon/modeling_falcon.py:FalconDecoderLayer."""
+    hidden, width, bias = v["hidden_size"], v["hidden_size"] // v["num_attention_heads"], v["bias"]
+    yield from linear("self_attention.query_key_value", hidden, hidden + 2 * v["num_key_value_heads"] * width, OUTPUT, bias=bias)
+    yield from linear("self_attention.dense", hidden, hidden, INPUT, bias=bias)
+    yield from linear("mlp.dense_h_to_4h", hidden, v["ffn_hidden_size"], OUTPUT, bias=bias)
+    yield from linear("mlp.dense_4h_to_h", v["ffn_hidden_size"], hidden, INPUT, bias=bias)
+    two = ("ln_attn", "ln_mlp") if v["num_ln_in_parallel_attn"] == 2 else ("input_layernorm",)
+    for name in two if v["parallel_attn"] else ("post_attention_layernorm", "input_layernorm"):
+        yield from norm(name, hidden, bias=True)
+
+
+def falcon_root(v: Values) -> Weights:
+    """models/falcon/modeling_falcon.py:FalconForCausalLM."""
+    yield from embedding("transformer.word_embeddings", v["vocab_size"], v["hidden_size"])
+    yield from norm("transformer.ln_f", v["hidden_size"], bias=True)
+    yield from head(v, v["hidden_size"])
+
+
+def mpt_layer(v: Values, number: int) -> Weights:
+    """models/mpt/modeling_mpt.py:MptBlock. It has no biases, and passes over `expansion_ratio`."""
+    hidden = v["d_model"]
+    yield from norm("norm_1", hidden)
+    yield from linear("attn.Wqkv", hidden, 3 * hidden, OUTPUT)
+    yield from linear("attn.out_proj", hidden, hidden, INPUT)
+    yield from norm("norm_2", hidden)
+    yield from linear("ffn.up_proj", hidden, 4 * hidden, OUTPUT)
+    yield from linear("ffn.down_proj", 4 * hidden, hidden, INPUT)
+
+
+def mpt_root(v: Values) -> Weights:
+    """models/mpt/modeling_mpt.py:MptForCausalLM. Positions are biases of attention, without parameters."""
+    yield from embedding("transformer.wte", v["vocab_size"], v["d_model"])
+    yield from norm("transformer.norm_f", v["d_model"])
+    yield from head(v, v["d_model"])
+
+
+#: The parts of a layer in the order of registration, of which this stands for those of a layer with experts, or of one without.
+FEED_FORWARD = "feed_forward"
+
+
+def layer(parts: Sequence[str], sparse: Sequence[str], v: Values, number: int) -> Weights:
+    """The weights of a layer of these parts, each the name of a function here."""
+    for part in parts:
+        for name in (part,) if part != FEED_FORWARD else sparse if is_sparse(v, number) else ("gated_mlp",):
+            yield from globals()[name](v, number)
+
+
+#: Values that follow from others.
+Fill: TypeAlias = Callable[[Values], Values]
 Root: TypeAlias = Callable[[Values], Weights]
 #: Beginnings of the names of a layer's weights, in the order in which forward uses them.
 Order: TypeAlias = Callable[[Values], tuple[str, ...]]
@@ -287,6 +438,16 @@ def gemma_buffers(v: Values) -> Mapping[str, int]:
     return {"dtype": 1}
 
 
-def deepseek_v3_buffers(v: Values) -> Mapping[str, int]:
+def correction_buffers(v: Values) -> Mapping[str, int]:
     """The correction biases of the routers."""
-    return {"dtype": v["n_routed_experts"] * max(0, v["num_hidden_layers"] - v["first_k_dense_replace"])}
+    return {"dtype": _experts(v)[1] * sum(is_sparse(v, number) for number in range(v["num_hidden_layers"]))}
+
+
+def wide_correction_buffers(v: Values) -> Mapping[str, int]:
+    """The same in fp32, whatever the weights are in."""
+    return {"float32": correction_buffers(v)["dtype"]}
+
+
+def nothing(v: Values) -> Values:
+    """No value follows from others in a way of its own."""
+    return {}

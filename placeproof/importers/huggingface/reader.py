@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from placeproof.core.diagnostics import Problems, suggestion
@@ -16,16 +17,26 @@ from placeproof.core.shapes import Shapes, Unit, Weight
 from placeproof.importers.document import Document
 from placeproof.importers.fields import KINDS, fits
 from placeproof.importers.huggingface.fields import REQUIRED, Family, Setting, families
-from placeproof.importers.huggingface.models import Values
+from placeproof.importers.huggingface.models import Values, layer
 from placeproof.importers.huggingface.use import buffers, used
 from placeproof.importers.imported import ImportedShapes, Reading, Role
 
+#: Where a model of text and images says what it is of text.
+_TEXT = "text_config"
 #: More layers than any model has; a slip of the hand must not fill the memory with units.
 MOST_LAYERS = 10_000
 #: Numbers that decide no shape, in all families that have them.
 _OTHER_NUMBERS = {
     **dict.fromkeys(
-        ("max_position_embeddings", "n_positions", "sliding_window", "num_experts_per_tok", "original_max_position_embeddings"), "count"
+        (
+            "max_position_embeddings",
+            "n_positions",
+            "sliding_window",
+            "num_experts_per_tok",
+            "original_max_position_embeddings",
+            "rotary_dim",
+        ),
+        "count",
     ),
     **dict.fromkeys(("rope_theta", "rotary_emb_base", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"), "positive"),
     **dict.fromkeys(("initializer_range", "init_std", "router_aux_loss_coef"), "amount"),
@@ -51,6 +62,7 @@ _KINDS = {
     "whole": "a whole number of at least 0",
     "flag": "true or false",
     "numbers": "a list of whole numbers",
+    "texts": "a list of texts",
 }
 #: What the model is besides its parameters in training, or in the hands of other code.
 _OTHERWISE = {
@@ -69,7 +81,8 @@ _LIMITS = dict.fromkeys(
 
 
 def read(document: Document, problems: Problems) -> ImportedShapes:
-    """What a configuration says of shapes. Raises InputError with every problem of the file."""
+    """What a configuration says of shapes: of its text part, if it has others. Raises InputError with every problem of the file."""
+    whole, document = document, text_part(document, problems)
     kind = document.data.get("model_type")
     family = families().get(kind) if isinstance(kind, str) else None
     if family is None:
@@ -84,18 +97,52 @@ def read(document: Document, problems: Problems) -> ImportedShapes:
     problems.raise_if_any()
     resolved = _resolved(family, values)
     units = tuple(_units(family, resolved))
+    readings = tuple(_readings(document, family))
     return ImportedShapes(
         kind=str(kind),
         source=document.source,
         shapes=Shapes(
-            name=_title(str(kind), family, resolved),
+            name=_title(str(kind), family, resolved) + ("" if whole is document else f", the text part of {whole.data['model_type']}"),
             units=units,
             dims=_dims(family, resolved),
             used=used(family, resolved, units),
             buffers=buffers(document, family, resolved),
         ),
-        readings=tuple(_readings(document, family)),
+        readings=readings if whole is document else tuple(_outer_readings(whole, readings)),
     )
+
+
+def text_part(document: Document, problems: Problems) -> Document:
+    """The part of a configuration that describes text, where others describe images or sound; else the whole.
+
+    ``tie_word_embeddings`` counts as the whole model says it. Raises InputError where the two differ.
+    """
+    inner = document.data.get(_TEXT)
+    if not isinstance(inner, dict):
+        named = f"{document.data.get('model_type')}_text"
+        flat = named in families() and document.data["model_type"] not in families()
+        return replace(document, data={**document.data, "model_type": named}) if flat else document
+    said = {**inner}
+    tied = "tie_word_embeddings"
+    if tied in document.data and said.setdefault(tied, document.data[tied]) != document.data[tied]:
+        message = f"`{tied}` is said of the model and of its text part, with different values"
+        problems.add("PP504", message, place=document.place(_TEXT, tied), help="transformers takes that of the model: say the same")
+        problems.raise_if_any()
+    spans = {path[1:]: span for path, span in document.spans.items() if path[0] == _TEXT and len(path) > 1}
+    return replace(document, data=said, spans={**spans, (tied,): document.spans[(tied,)]} if (tied,) in document.spans else spans)
+
+
+def _outer_readings(document: Document, inner: tuple[Reading, ...]) -> Iterator[Reading]:
+    """The settings of a model with a text part, and in its place those of that part."""
+    for name, value in document.data.items():
+        if name == _TEXT:
+            yield from (replace(reading, name=f"{_TEXT}.{reading.name}") for reading in inner if reading.name in value)
+        elif name.endswith("_config") and value:
+            note = "another part of the model: shapes are those of its text part"
+            yield Reading(name=name, value=value, role=Role.NOT_MODELLED, note=note, place=document.place(name))
+        else:
+            role, note = (Role.READ, "which model it is") if name == "model_type" else (Role.NO_MATTER, "not used for shapes")
+            yield Reading(name=name, value=value, role=role, note=note, place=document.place(name))
 
 
 def _names(document: Document, family: Family, problems: Problems) -> dict[str, str]:
@@ -148,6 +195,8 @@ def _fits(setting: Setting, value: object) -> bool:
         return isinstance(value, bool)
     if setting.kind == "numbers":
         return isinstance(value, list) and all(type(item) is int for item in value)
+    if setting.kind == "texts":
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
     return type(value) is int and value >= (1 if setting.kind == "count" else 0)
 
 
@@ -172,11 +221,22 @@ def _check(document: Document, family: Family, names: dict[str, str], values: Va
     wrong = [n for n in values.get("mlp_only_layers") or () if layers and not 0 <= n < layers]
     if wrong:
         refuse("mlp_only_layers", f"there is no layer {wrong[0]}: there are {layers}, counted from 0", "leave it out")
+    for setting in family.settings:
+        if setting.kind == "texts" and layers and (listed := values.get(setting.name)) is not None:
+            _check_list(setting, listed, layers, refuse)
     _check_class(document, problems)
     for name, kind in _OTHER_NUMBERS.items():
         value = document.data.get(name)
         if name not in names.values() and value is not None and (isinstance(value, str) or not fits(kind, value)):
             problems.add("PP503", f"`{name}` is {KINDS[kind]}, not {value!r}", place=document.place(name), help="leave it out, or mend it")
+
+
+def _check_list(setting: Setting, listed: list[str], layers: int, refuse: Callable[[str, str, str], None]) -> None:
+    """A list with a word for each layer."""
+    if len(listed) != layers:
+        refuse(setting.name, f"`{setting.name}` lists {len(listed)} layers, and there are {layers}", "one word for each layer")
+    for word in sorted({*listed} - {*setting.words}):
+        refuse(setting.name, f"`{word}` is no kind of layer of this model", "one of " + ", ".join(f"`{w}`" for w in setting.words))
 
 
 def _turned(family: Family, values: Values) -> int:
@@ -221,7 +281,9 @@ def _resolved(family: Family, values: Values) -> dict[str, Any]:
         "word_embed_proj_dim": hidden,
     }
     resolved = {name: stands[name] if value is None and name in stands else value for name, value in values.items()}
-    return {"inner_size": 4 * hidden, **resolved}
+    resolved |= family.fill(resolved)
+    words = {name: resolved.get(value, value) if isinstance(value, str) else value for name, value in family.means.items()}
+    return {"inner_size": 4 * hidden, "head_dim": hidden // heads, "num_key_value_heads": heads, **resolved, **words}
 
 
 def _units(family: Family, values: Values) -> Iterator[Unit]:
@@ -229,7 +291,9 @@ def _units(family: Family, values: Values) -> Iterator[Unit]:
     yield Unit(name="root", weights=tuple(family.root(values)))
     for number in range(values[family.layers]):
         name = f"{family.prefix}{number}"
-        weights = (Weight(name=f"{name}.{w.name}", shape=w.shape, split=w.split) for w in family.layer(values, number))
+        weights = (
+            Weight(name=f"{name}.{w.name}", shape=w.shape, split=w.split) for w in layer(family.layer, family.sparse, values, number)
+        )
         yield Unit(name=name, weights=tuple(weights))
 
 

@@ -26,7 +26,8 @@ def used(family: Family, values: Values, units: Sequence[Unit]) -> tuple[str, ..
     weights = [w for w in root.weights if w not in end]
     for layer in layers:
         weights += sorted(layer.weights, key=lambda w: _first(order, w.name.removeprefix(f"{layer.name}.")))
-    return tuple(_turned_norms([*weights, *end]))
+    every = [*weights, *end]
+    return tuple(w.name for w in every) if family.weight_first else tuple(_turned_norms(every))
 
 
 def _first(order: Sequence[str], name: str) -> int:
@@ -52,15 +53,28 @@ def buffers(document: Document, family: Family, values: Values) -> tuple[tuple[s
     """Elements of all buffers by their type. None where the file turns positions in a way whose frequencies are not counted here."""
     counts = dict(family.buffers(values))
     if family.turned:
-        tables = [table for name in ("rope_parameters", "rope_scaling") if isinstance(table := document.data.get(name), dict)]
-        if any("partial_rotary_factor" in table or _scaling(table) not in _SCALED for table in (document.data, *tables)):
+        tables = [document.data, *(t for name in ("rope_parameters", "rope_scaling") if isinstance(t := document.data.get(name), dict))]
+        parts = [table["partial_rotary_factor"] for table in tables if "partial_rotary_factor" in table]
+        if any(_scaling(table) not in _SCALED for table in tables) or (parts and not family.partial):
             return None
-        part = document.data.get("rotary_pct", family.turned) if family.turned < 1 else 1
+        if "rotary_dim" in document.data and family.partial:  # an older word for it
+            parts.append(document.data["rotary_dim"] / values["head_dim"])
+        part = parts[0] if parts else document.data.get("rotary_pct", family.turned) if family.turned < 1 else 1
         if not isinstance(part, int | float):
             return None
         width = values.get(family.rotary or "head_dim") or values[family.hidden] // values[family.heads]
-        counts["float32"] = 2 * -(-int(width * part) // 2)  # the frequencies in use, and those before they were scaled
+        # For each kind of layers the frequencies in use, and those before they were scaled.
+        counts["float32"] = counts.get("float32", 0) + 2 * -(-int(width * part) // 2) * _kinds_of_layers(family, values)
     return tuple((kind, count) for kind, count in counts.items() if count)
+
+
+def _kinds_of_layers(family: Family, values: Values) -> int:
+    """How many kinds of layers have tables of positions of their own: with a window of tokens, and without."""
+    if "layer_types" not in values:
+        return 1
+    every = values.get("sliding_window_pattern", 4)
+    default = {(number + 1) % every == 0 for number in range(values[family.layers])}
+    return len(set(values["layer_types"] or default))
 
 
 def _scaling(table: Mapping[str, Any]) -> Any:
