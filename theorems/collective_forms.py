@@ -5,6 +5,8 @@ the algorithm's rounds, who sends which chunks to whom, for groups of up to 17 d
 recursion for all n are in `collectives_time`.
 """
 
+from itertools import product
+
 from placeproof.theory import Degree, Integer, NonNegative, Positive, Proved, Real, algorithm, collective, crossover, holds, theorem
 
 FLAT = {
@@ -17,7 +19,16 @@ FLAT = {
     "scatter": ("tree",),
     "send": ("message",),
 }
-LEVELS = ((2, 2), (2, 3), (3, 2), (4, 2), (2, 2, 2))
+HIERARCHICAL = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+#: Algorithms whose rounds each lie within blocks of a power of two devices, or between them; and those of which neither that nor its
+#: opposite holds.
+NESTED = {
+    ("all_reduce", "halving_doubling"), ("all_reduce", "doubling"), ("all_reduce", "tree"), ("reduce_scatter", "halving"),
+    ("all_gather", "doubling"), ("broadcast", "tree"), ("broadcast", "scatter_gather"), ("reduce", "tree"), ("scatter", "tree"),
+}  # fmt: skip
+NO_LEVELS = {("all_reduce", "folded"), ("all_gather", "neighbour_exchange"), ("all_gather", "line"), ("send", "message")}
+#: How many blocks each level joins, from the inside out.
+LEVELS = (*product((1, 2, 3, 4), repeat=2), *product((1, 2, 3), repeat=3))
 
 
 def rounds_take(*kinds):
@@ -72,15 +83,63 @@ algorithms_from_one_device_take_what_their_forms_say.control(
 )
 
 
-@theorem(expect=Proved(), cite=("cho2019blueconnect", "rajbhandari2022moe"))
+def every():
+    """Each algorithm, with the groups of two and three levels that a closed form of it is for, which follows from which of its messages
+    leave a block: some of each round; or all of some rounds and none of others, where blocks are powers of two; or those of a chain, in
+    numbers alone. Of others there is a form where one level alone joins several devices, and none in symbols."""
+    for kind, names in {**FLAT, **{kind: (*FLAT[kind], "hierarchical") for kind in HIERARCHICAL}}.items():
+        for name in names:
+            nested, other = (kind, name) in NESTED, (kind, name) in NO_LEVELS
+            fit = [s for s in LEVELS if (not nested or _powers_within(s)) and (not other or _one_level(s))]
+            yield algorithm(kind, name), fit, int(not other and name != "chain")
+
+
+def _powers_within(sizes):
+    used = [size for size in sizes if size > 1]
+    return all(size & (size - 1) == 0 for size in used[:-1])
+
+
+def _one_level(sizes):
+    return sum(size > 1 for size in sizes) <= 1
+
+
+@theorem(expect=Proved(), cite=("cho2019blueconnect", "rajbhandari2022moe", "thakur2005"))
 def algorithms_over_levels_take_what_their_forms_say():
-    """Algorithms that go level by level take on each level what their forms say, over two and three levels."""
-    kinds = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
-    return [algorithm(kind, "hierarchical").off(LEVELS) == 0 for kind in kinds]
+    """Over every group of two levels of up to 4 blocks each, and of three of up to 3, each algorithm takes on each level what its form says
+    of it, with symbols as with numbers."""
+    return [one.off(fit) == 0 for one, fit, _ in every()]
 
 
 algorithms_over_levels_take_what_their_forms_say.control(
     "one message more", lambda: algorithm("all_gather", "hierarchical").off(LEVELS, by=1) == 0, refuted_at={}
+)
+
+
+@theorem(expect=Proved(), cite=("cho2019blueconnect", "thakur2005"))
+def algorithms_have_a_form_over_levels_where_they_say():
+    """Of these groups, an algorithm has a form in all whose number of devices it is for, if some message of each round leaves its block, or
+    if it is a chain; in those whose inner levels are powers of two, if a round lies within blocks or between them as a whole; and else in
+    those where one level alone joins devices."""
+    goals = []
+    for one, fit, known in every():
+        goals += [one.known_over(LEVELS) == one.known_over(fit), one.known_over(fit) >= 1, one.in_symbols() == known]
+    return holds([goal for goal in goals if not goal.trivial()])
+
+
+algorithms_have_a_form_over_levels_where_they_say.control(
+    "a tree over any levels", lambda: algorithm("broadcast", "tree").known_over([(3, 2), (2, 3)]) == 2, refuted_at={}
+)
+
+
+@theorem(expect=Proved(), cite=("cho2019blueconnect", "austin2025scale"))
+def algorithms_carry_over_links_what_their_rounds_send():
+    """What a device is said to send over each level of links is the mean of what its rounds send over them, whichever the algorithm, in
+    groups of up to 12 devices: over nodes of 4, and nodes of 2 in pods of 6, of which the last may be smaller."""
+    return [one.carried_off(*joins) == 0 for one, *_ in every() for joins in ((4,), (2, 6))]
+
+
+algorithms_carry_over_links_what_their_rounds_send.control(
+    "and a byte more", lambda: algorithm("all_reduce", "ring").carried_off(4, by=1) == 0, refuted_at={}
 )
 
 

@@ -6,6 +6,7 @@ a micro-batch, b_a bytes an activation, m micro-batches. What is said of a layer
 
 from functools import cache
 
+from placeproof.core.symbols import symbol
 from placeproof.models import load
 from placeproof.theory import Degree, Integer, Positive, Proved, Real, counted, derived, holds, minimum, schedule, term, theorem, units
 
@@ -451,4 +452,81 @@ states_send_what_the_strategy_sends_of_the_parameters.control(
     "of all parameters",
     lambda N_dp: costs("ddp * tp").over("dp") == derived("ddp").sent.where(P=costs("ddp").parameters(), N=N_dp),
     refuted_at={"L": 1, "h": 1, "V": 1, "s": 1, "a": 1, "b": 1, "b_theta": 2, "b_g": 2, "b_a": 2, "N_dp": 2, "N_tp": 2},
+)
+
+
+@theorem(expect=Proved(), cite=("fedus2022switch", "rajbhandari2020zero", "lepikhin2021gshard", "zhao2023fsdp"))
+def experts_are_held_and_sent_apart(
+    L: Real, h: Real, V: Real, s: Real, b: Real, k: Real, c: Real, E: Real, f_e: Real, b_theta: Real, b_g: Real, b_omega: Real, b_a: Real,
+    N_dp: Degree, N_ep: Degree, N_tp: Degree,
+):  # fmt: skip
+    """Beside expert parallelism, a device of Mixtral holds of each state, and sends over each axis for states, what the strategy holds and
+    sends of as many parameters in experts and outside of them: under data parallelism, ZeRO of all stages and FSDP. Beside tensor
+    parallelism that leaves experts whole, it is so of what that splits."""
+    has, goals = counted("mixtral"), []
+    sizes = {"P": has.parameters() * units("parameter"), "P_expert": has.parameters("expert") * units("parameter")}
+    for name in ("ddp * ep", "zero1 * ep", "zero2 * ep(experts=whole)", "zero3 * ep", "fsdp * ep"):
+        one, forms = costs(name, "mixtral"), derived(name)
+        goals += [one.memory(state) == forms.memory(state).where(**sizes) for state in ("parameters", "gradients", "optimizer")]
+        over = ("dp", "dp*ep") if name == "ddp * ep" else ("dp",)
+        goals += [one.over(axes) == forms.over(axes).where(**sizes) for axes in over]
+        if name != "ddp * ep":
+            goals += [one.by("all_reduce") == forms.over("ep").where(**sizes)]
+    whole, rest = has.parameters("norm") + has.parameters("router"), has.parameters("matrix") + has.parameters("embedding")
+    local = {"P": (whole + rest / N_tp + has.parameters("expert")) * units("parameter"), "P_expert": sizes["P_expert"]}
+    both = costs("zero1 * ep(experts=whole) * tp * sp", "mixtral")
+    goals += [both.over("dp") == derived("zero1 * ep").over("dp").where(**local)]
+    return holds(goals, both.memory("optimizer") == derived("zero1 * ep").memory("optimizer").where(**local))
+
+
+experts_are_held_and_sent_apart.control(
+    "experts as everything else",
+    lambda: costs("zero1 * ep", "mixtral").memory("optimizer") == costs("zero1", "mixtral").memory("optimizer").where(N=symbol("N_dp")),
+    refuted_at={
+        "L": 1, "h": 1, "V": 1, "s": 1, "b": 1, "k": 1, "c": 1, "E": 2, "f_e": 1, "b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2,
+        "N_dp": 2, "N_ep": 2, "N_tp": 1,
+    },
+)  # fmt: skip
+
+
+@theorem(expect=Proved(), cite=("ren2021offload", "rajbhandari2021infinity", "chen2016sublinear"))
+def hosts_hold_what_the_strategy_leaves_to_them(
+    L: Real, h: Real, V: Real, s: Real, b: Real, b_theta: Real, b_g: Real, b_omega: Real, b_a: Real, N: Degree
+):
+    """The host holds of a model what the strategy holds on it of as many parameters, and of checkpoints the stream before each layer; then
+    the device keeps of one micro-batch what is outside of layers alone."""
+    number, stream = costs("ddp").parameters(), L * s * b * h * b_a * units("element")
+    goals = [costs(name).memory("host") == derived(name).memory("host").where(P=number) for name in ("zero_offload", "zero_infinity")]
+    both = costs("zero_offload * checkpoint(checkpoints=host)")
+    goals += [both.memory("host") == derived("zero_offload").memory("host").where(P=number) + stream]
+    return holds(goals, both.memory("kept") == costs("ddp").memory("kept").where(L=0))
+
+
+hosts_hold_what_the_strategy_leaves_to_them.control(
+    "the host holds no checkpoints",
+    lambda: costs("zero_offload * checkpoint(checkpoints=host)").memory("host") == costs("zero_offload").memory("host"),
+    refuted_at={"L": 1, "h": 1, "V": 1, "s": 1, "b": 1, "b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2, "N": 1},
+)
+
+
+@theorem(expect=Proved(), cite=("narayanan2021megatron", "huang2019gpipe", "deepseek2025dualpipe"))
+def stages_have_micro_batches_in_flight_as_their_schedule_says(b: Real, b_a: Real, m: Integer):
+    """Of so many micro-batches stage i of 4 has activations at once: by 1F1B 4 - i, by GPipe all, and else as the form of the
+    peak says, of each of two runs of layers a half; and what it keeps is so many times what it keeps of one."""
+    goals, single = [], costs("pp(4)", "llama3-8b").memory("kept", stage="stage 1")
+    for i in range(4):
+        goals += [costs("pp(4)", "llama3-8b").in_flight(stage=f"stage {i}") == minimum(4 - i, m)]
+        goals += [costs("pp(4, schedule=gpipe)", "llama3-8b").in_flight(stage=f"stage {i}") == m]
+    for name, chunks in (("interleaved, chunks=2", 2), ("zb-v", 2), ("zb-h2", 1)):
+        form = schedule(name.partition(",")[0]).peak.where(p=4, m=8, d=1, v=chunks, M_B=1, M_W=0)
+        flight = costs(f"pp(4, schedule={name})", "llama3-8b").in_flight(stage="stage 1").where(m=8)
+        goals += [flight * chunks == form]
+    whole = costs("pp(4)", "llama3-8b")
+    return holds(goals, whole.memory("activations", stage="stage 1") == minimum(3, m) * single, given=[m >= 1])
+
+
+stages_have_micro_batches_in_flight_as_their_schedule_says.control(
+    "as many on each stage",
+    lambda: costs("pp(4)", "llama3-8b").in_flight(stage="stage 0") == costs("pp(4)", "llama3-8b").in_flight(stage="stage 1"),
+    refuted_at={"b": 1, "b_a": 2, "m": 4},
 )

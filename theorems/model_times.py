@@ -7,7 +7,7 @@ byte, products of matrices run at eta of a device's peak, and the update reads a
 from fractions import Fraction
 from functools import cache
 
-from placeproof.theory import Proved, algorithm, chain, derived, exchange, holds, minimum, second, theorem, units
+from placeproof.theory import Proved, algorithm, byte, chain, derived, exchange, holds, minimum, second, theorem, units
 
 #: Of clusters, as their sources print them: devices that the inner links join, seconds a message and bytes a second within and across.
 LINKS = {
@@ -327,5 +327,43 @@ inner_axes_lie_within_nodes.control(
         exchange("all_reduce", SIZE, cluster=A100, over="dp", tp=4, dp=4)
         == exchange("all_reduce", SIZE, cluster=A100, over="dp", dp=4, tp=4)
     ),
+    refuted_at={},
+)
+
+
+@theorem(expect=Proved(), cite=("cho2019blueconnect", "narayanan2021megatron"))
+def links_carry_what_devices_send():
+    """By rings, a device sends over all levels of links together what it sends along an axis, as the mean over the devices: of n devices in
+    nodes of 8 next to one another n less the number of nodes send within these. Devices on a mesh whose inner axes fill a node send
+    over outer links alone. Of stages the pairs of neighbours count, and the two ends for what they share. Where an algorithm that goes
+    level by level is the fastest, it is what that sends on each."""
+    goals = []
+    for strategy, axis, degrees, (inner, outer) in (
+        ("ddp", "dp", {"N": 16}, (14, 2)),
+        ("fsdp", "dp", {"N": 12}, (10, 2)),
+        ("ddp * tp", "dp", {"N_dp": 4, "N_tp": 4}, (1, 1)),
+        ("ddp * tp", "tp", {"N_dp": 4, "N_tp": 4}, (1, 0)),
+        ("hsdp", "rep", {"N_rep": 2, "N_shard": 8}, (0, 1)),
+        ("hsdp", "shard", {"N_rep": 2, "N_shard": 8}, (1, 0)),
+        ("pp(4)", "pp", {"m": 4}, (1, 0)),
+        ("pp(12)", "pp", {"m": 4}, (10, 1)),
+        ("zero1(2) * pp(4) * tp(2)", "pp", {"m": 4}, (2, 1)),
+    ):
+        stage = "stage 1" if axis == "pp" else None
+        whole = costs(strategy).over(axis, stage=stage).where(**WIDTHS, **degrees)
+        each = costs(strategy).links(A100, axis, stage=stage, flat=True, eta=1, **WIDTHS, **degrees)
+        goals += [part * (inner + outer) == share * whole for part, share in zip(each, (inner, outer), strict=True)]
+    first = costs("zero1(2) * pp(4) * tp(2)")
+    ends = first.links(A100, "pp", stage="stage 0", eta=1, m=4, **WIDTHS)
+    sums = [first.by(kind, stage="stage 0").where(m=4, **WIDTHS) for kind in ("send", "tied_reduce")]
+    goals += [3 * ends[0] == 2 * sums[0], ends[1] == sums[0] / 3 + sums[1]]
+    levels = costs("ddp").links(A100, "dp", eta=1, N=32, **WIDTHS)
+    parts = [algorithm("all_reduce", "hierarchical").level(i)[1].where(n_0=8, n_1=4, s=2 * PARAMETERS) for i in (0, 1)]
+    return holds(goals, [level == part * byte for level, part in zip(levels, parts, strict=True)])
+
+
+links_carry_what_devices_send.control(
+    "as much over each level",
+    lambda: chain("==", *costs("ddp").links(A100, "dp", flat=True, eta=1, N=16, **WIDTHS)),
     refuted_at={},
 )

@@ -113,7 +113,7 @@ def times_are_refused_where_something_is_missing():
 
     return holds(
         refused("PP305", send(tp=2), send(pp=2)) == 1,
-        refused("PP103", send(pp=0), send(pp=2**20), send(pp=2**20 + 1)) == 2,
+        refused("PP103", send(pp=0), send(pp=2**14), send(pp=2**20 + 1)) == 2,
         refused("PP101", reduce("star", dp=4), reduce("ring", dp=4)) == 1,
         refused("PP104", reduce("halving_doubling", dp=6), reduce("folded", dp=6), reduce("ring", dp=6), reduce("hierarchical", dp=8)) == 2,
         refused("PP203", step(), step(N=2), step("cpu-xeon-8380", N=2), step("cpu-xeon-8380", N=2, b_theta=4)) == 2,

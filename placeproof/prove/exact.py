@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from placeproof.prove.relations import Cases, Definition, Fact, Implication, Relation
@@ -82,30 +83,12 @@ class Point:
     def value(self, expr: sympy.Expr) -> Fraction:
         """An expression's value. Raises UndefinedError."""
         try:
-            return Fraction(self._value(expr, {name: _plain(value) for name, value in self.values.items()}, DEPTH))
+            return Fraction(_evaluator(expr)(self, {name: _plain(value) for name, value in self.values.items()}, DEPTH))
         except RecursionError as error:
             raise UndefinedError(f"{expr} is defined by a recursion that is too deep to follow") from error
 
-    def _value(self, expr: Any, values: Mapping[str, _Number], depth: int) -> _Number:
-        if expr.is_Symbol:
-            return values[expr.name]
-        if expr.is_Rational:
-            return int(expr.p) if expr.q == 1 else Fraction(int(expr.p), int(expr.q))
-        if not expr.args and expr.is_infinite:
-            raise UndefinedError("it is not finite")
-        parts = [self._value(a, values, depth) for a in expr.args]
-        if expr.is_Add:
-            return sum(parts)
-        if expr.is_Mul:
-            return math.prod(parts)
-        if expr.is_Pow and parts[1].denominator == 1:
-            if parts[0] == 0 and parts[1] < 0:
-                raise UndefinedError(f"{expr.base} is zero")
-            return _plain(Fraction(parts[0]) ** int(parts[1]))
-        return self._function(expr, parts, depth)
-
-    def _function(self, expr: Any, parts: list[_Number], depth: int) -> _Number:
-        name = expr.func.__name__
+    def function(self, name: str, parts: list[_Number], depth: int) -> _Number:
+        """What a function is at numbers, of which recursions may follow as many steps as ``depth``. Raises UndefinedError."""
         if name in _FUNCTIONS:
             return _FUNCTIONS[name](*parts)
         if name in self._definitions:
@@ -119,10 +102,56 @@ class Point:
         if key in self._memory:
             return self._memory[key]
         values = dict(zip(definition.params, args, strict=True))
-        start = self._value(definition.start, values, depth)
+        start = _evaluator(definition.start)(self, values, depth)
         at = values[definition.on]
         if at < start or (at - start).denominator != 1 or depth <= 0:
             raise UndefinedError(f"{definition.name} is not defined at {definition.on} = {at}")
-        value = self._value(definition.base if at == start else definition.step, values, depth - 1)
+        value = _evaluator(definition.base if at == start else definition.step)(self, values, depth - 1)
         self._memory[key] = value
         return value
+
+
+#: What computes an expression at a point, from values of its symbols.
+_Evaluator = Callable[[Point, Mapping[str, _Number], int], _Number]
+
+
+@lru_cache(maxsize=1 << 16)
+def _evaluator(expr: Any) -> _Evaluator:
+    """An expression as a Python function: it is evaluated at many points, and SymPy is slow to ask what it is."""
+    if expr.is_Symbol:
+        name = expr.name
+        return lambda _point, values, _depth: values[name]
+    if expr.is_Rational:
+        number = int(expr.p) if expr.q == 1 else Fraction(int(expr.p), int(expr.q))
+        return lambda _point, _values, _depth: number
+    if not expr.args and expr.is_infinite:
+        return _infinite
+    parts = [_evaluator(a) for a in expr.args]
+    if expr.is_Add:
+        return lambda point, values, depth: sum([part(point, values, depth) for part in parts])
+    if expr.is_Mul:
+        return lambda point, values, depth: math.prod([part(point, values, depth) for part in parts])
+    name = expr.func.__name__
+
+    def function(point: Point, values: Mapping[str, _Number], depth: int) -> _Number:
+        return point.function(name, [part(point, values, depth) for part in parts], depth)
+
+    return _power(parts[0], parts[1], function) if expr.is_Pow else function
+
+
+def _infinite(point: Point, values: Mapping[str, _Number], depth: int) -> _Number:
+    raise UndefinedError("it is not finite")
+
+
+def _power(base: _Evaluator, exponent: _Evaluator, otherwise: _Evaluator) -> _Evaluator:
+    """A power with a whole exponent; ``otherwise``: what it is with another one."""
+
+    def value(point: Point, values: Mapping[str, _Number], depth: int) -> _Number:
+        number, times = base(point, values, depth), exponent(point, values, depth)
+        if times.denominator != 1:
+            return otherwise(point, values, depth)
+        if number == 0 and times < 0:
+            raise UndefinedError("a base of a negative power is zero")
+        return _plain(Fraction(number) ** int(times))
+
+    return value

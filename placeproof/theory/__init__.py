@@ -5,6 +5,7 @@ A file of theorems imports what it needs from here. Importing it proves nothing;
 
 from placeproof.theory.blocks import block, wrong
 from placeproof.theory.clauses import clause
+from placeproof.theory.comparisons import compared, compared_model, numbers
 from placeproof.theory.domains import Count, Degree, Integer, Natural, NonNegative, Positive, Real
 from placeproof.theory.exact import exact
 from placeproof.theory.forms import algorithm, collective, crossover, schedule
@@ -58,6 +59,8 @@ __all__ = [
     "chain",
     "clause",
     "collective",
+    "compared",
+    "compared_model",
     "counted",
     "crossover",
     "data",
@@ -71,6 +74,7 @@ __all__ = [
     "keeps",
     "maximum",
     "minimum",
+    "numbers",
     "operations",
     "recursive",
     "refines",

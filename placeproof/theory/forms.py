@@ -14,10 +14,13 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from placeproof.clusters import Group
+from placeproof.clusters.groups import groups
 from placeproof.collectives import COLLECTIVES
 from placeproof.collectives import algorithms as rows
 from placeproof.collectives.passes import Terms
 from placeproof.collectives.rounds import Link, Plan
+from placeproof.collectives.time import traffic
 from placeproof.core.diagnostics import InputError
 from placeproof.prove.exact import Point
 from placeproof.schedules import Schedule, Times, forms, kept_at_most, load, names, simulate, slots
@@ -328,8 +331,7 @@ class AlgorithmForms:
         and s. Raises StatementError for an algorithm that has no such form."""
         import sympy
 
-        sizes, exponents = ([sympy.Symbol(f"{name}_{i}") for i in range(of)] for name in "nk")
-        levels = self._row.by_level(sizes, exponents, sympy.Symbol("s"))
+        levels = self._row.by_level(*_symbols(of), sympy.Symbol("s"))
         if levels is None:
             raise StatementError(f"{self._of} has no closed form over {of} levels")
         return tuple(self._term(what, getattr(levels[number], what), f" over level {number}") for what in COUNTED)  # type: ignore[return-value]
@@ -352,6 +354,35 @@ class AlgorithmForms:
         made = taken(term(total).expr, label, f"{label}, {by} more", f"rounds {self._of}")
         made.origins |= {Origin(f"{what}({self._of})", made.expr, self._name.format(what), self._name.format(what)) for what in COUNTED}
         return made
+
+    def known_over(self, sizes: Iterable[tuple[int, ...]]) -> Term:
+        """In how many groups of these sizes, of levels from the inside out, it has a closed form; in the others its rounds are summed
+        up."""
+        fit = [levels for levels in sizes if self._row.admits(levels) and _by_level(self._row, levels, Fraction(1)) is not None]
+        return self._of_rounds(Fraction(len(fit)), f"groups with a closed form, {fit},")
+
+    def in_symbols(self, of: int = 2) -> Term:
+        """1 if it has a closed form over so many levels in symbols, 0 otherwise."""
+        import sympy
+
+        known = self._row.by_level(*_symbols(of), sympy.Symbol("s")) is not None
+        return self._of_rounds(Fraction(int(known)), f"a form over {of} levels in symbols")
+
+    def carried_off(self, *joins: int, sizes: Iterable[int] = range(2, 13), by: Number = 0) -> Term:
+        """By how many bytes, of 7 in all, what a device is said to send over each level of links, and ``by`` more, differs from what its
+        rounds send, as the mean over the devices: the sum over groups of these sizes, where levels of links join so many devices each, and
+        an outermost all.
+
+        Raises StatementError where the algorithm is for none of them.
+        """
+        every = [groups({"dp": n}, ["dp"], joins)[0] for n in sizes]
+        if not (fit := [one for one in every if (levels := self._levels_of(one)) and self._row.admits(levels)]):
+            raise StatementError(f"{self._of} is for none of these groups")
+        total, s, extra = Fraction(0), Fraction(7), Fraction(str(term(by).expr))
+        for one in fit:
+            by_rounds = (sum(sent) / one.degree for sent in zip(*traffic(self._row, one, s), strict=True))
+            total += sum(abs(a + extra - b) for a, b in zip(self._row.carried(one, s), by_rounds, strict=True))
+        return self._of_rounds(total, f"difference of what is carried over links that join {joins} in {len(fit)} groups")
 
     def unbalanced(self, sizes: Iterable[int | tuple[int, ...]] = range(1, 18)) -> Term:
         """By how many bytes, of 7 in all, what a device receives in the rounds differs from what it sends: the sum over the devices of
@@ -376,6 +407,10 @@ class AlgorithmForms:
         """
         (plan,) = self._plans([size])
         return self._of_rounds(sum(plan.sent(Fraction(1)), Fraction(0)), f"sent in all by {plan.devices} devices", "s")
+
+    def _levels_of(self, group: Group) -> tuple[int, ...] | None:
+        """The sizes of a group's levels; where its blocks differ, its degree, with which a flat algorithm can do."""
+        return group.sizes or ((group.degree,) if isinstance(self._row, rows.Algorithm) else None)
 
     def _plans(self, sizes: Iterable[int | tuple[int, ...]]) -> list[Plan]:
         groups = [size if isinstance(size, tuple) else (size,) for size in sizes]
@@ -430,24 +465,54 @@ def _received(plan: Plan, s: Fraction) -> list[Fraction]:
 
 
 def _difference(row: rows.Algorithm | rows.Levelled, levels: tuple[int, ...], extra: Fraction) -> Fraction:
-    """The sum of what the closed form and the rounds differ by, for links that take time for one thing alone, and for all."""
+    """The sum of what the closed form, with numbers and with symbols, and the rounds differ by, for links that take time for one thing
+    alone, and for all."""
     plan, s, total = row.plan(levels), Fraction(7), Fraction(0)
+    forms = [_levels(row, levels, s), *_with_symbols(row, levels, s)]
     for alpha, beta, gamma in ((1, 0, 0), (0, 1, 0), (0, 0, 1), (5, 3, 2)):
         links = [Link(alpha=Fraction(alpha * (i + 1)), beta=Fraction(beta * (i + 1)), ports=2) for i in range(len(levels))]
-        closed = _levels(row, levels, s)
-        claimed = sum((t.seconds(one.alpha, one.beta, Fraction(gamma)) for t, one in zip(closed, links, strict=True)), extra * alpha)
-        total += abs(claimed - plan.seconds(s, links, Fraction(gamma), _between(levels)))
+        exact = plan.seconds(s, links, Fraction(gamma), _between(levels))
+        for form in forms:
+            claimed = sum((t.seconds(one.alpha, one.beta, Fraction(gamma)) for t, one in zip(form, links, strict=True)), extra * alpha)
+            total += abs(claimed - exact)
     return total
 
 
 def _levels(row: rows.Algorithm | rows.Levelled, levels: tuple[int, ...], s: Fraction) -> Sequence[Terms[Fraction]]:
     if isinstance(row, rows.Algorithm) and len(levels) == 1:
         return (row.at(levels[0], s),)
-    exponents = [Fraction((size - 1).bit_length()) for size in levels]
-    terms = row.by_level([Fraction(size) for size in levels], exponents, s)
+    terms = _by_level(row, levels, s)
     if terms is None:
         raise StatementError(f"{row.kind} by {row.name} has no closed form over these levels")
     return terms
+
+
+def _by_level(row: rows.Algorithm | rows.Levelled, levels: tuple[int, ...], s: Fraction) -> Sequence[Terms[Fraction]] | None:
+    return row.by_level([Fraction(size) for size in levels], [Fraction(_steps(size)) for size in levels], s)
+
+
+def _steps(size: int) -> int:
+    return (size - 1).bit_length()
+
+
+def _symbols(of: int) -> tuple[list[Any], list[Any]]:
+    """Sizes of levels, and their logarithms."""
+    import sympy
+
+    sizes, exponents = ([sympy.Symbol(f"{name}_{i}") for i in range(of)] for name in "nk")
+    return sizes, exponents
+
+
+def _with_symbols(row: rows.Algorithm | rows.Levelled, levels: tuple[int, ...], s: Fraction) -> Iterator[Sequence[Terms[Fraction]]]:
+    """The form over several levels that is printed, at these: for powers of two, as which symbols are taken."""
+    import sympy
+
+    sizes, exponents = _symbols(len(levels))
+    terms = row.by_level(sizes, exponents, sympy.Symbol("s")) if len(levels) > 1 else None
+    if terms is not None and all(size > 1 and size & (size - 1) == 0 for size in levels):
+        numbers = {**dict(zip(map(str, sizes), map(Fraction, levels), strict=True)), "s": s}
+        at = Point(numbers | dict(zip(map(str, exponents), (Fraction(_steps(size)) for size in levels), strict=True)))
+        yield [Terms(*(at.value(sympy.sympify(part)) for part in (one.messages, one.sent, one.added))) for one in terms]
 
 
 def _between(levels: tuple[int, ...]) -> Callable[[int, int], int]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _BYTES: Dimension = {"byte": 1}
 #: What a device holds, by the names that ``placeproof derive --model`` gives it.
-_HELD = ("model_states", "activations", "transient", "working", "peak", "host")
+_HELD = ("model_states", "activations", "kept", "transient", "working", "peak", "host", "host_asked")
 #: What a device computes, by the names of :class:`placeproof.cost.blocks.flops.Work`.
 _WORK = ("forward", "again", "inputs", "weights", "model", "total")
 
@@ -41,11 +41,12 @@ class ModelCosts:
         said += [f"{name}={value}" for name, value in run.items()]
         self._name = ", ".join((strategy.name, read.name, *said))
         self._text = f"{read}\nrecompute={recompute}, {run} under\n{text}"
-        self._found: ModelDerivation = derive_model(read, strategy, recompute=recompute, **run)
+        self.derivation: ModelDerivation = derive_model(read, strategy, recompute=recompute, **run)
 
     def memory(self, key: str = "model_states", *, stage: str | None = None) -> Term:
-        """Bytes on a device: ``parameters``, ``gradients``, ``optimizer``, ``model_states``, ``activations``, ``transient``, ``working``
-        (what is computed again), ``peak``, ``host``. ``stage``: one of them, ``"stage 0"``. Raises StatementError for another key or stage.
+        """Bytes on a device: ``parameters``, ``gradients``, ``optimizer``, ``model_states``, ``activations``, those ``kept`` of one
+        micro-batch, ``transient``, ``working`` (what is computed again), ``peak``, ``host``, ``host_asked``. ``stage``: one of them,
+        ``"stage 0"``. Raises StatementError for another key or stage.
         """
         costs = self._stages(stage)
         known = (*costs[0].states, *_HELD)
@@ -58,7 +59,7 @@ class ModelCosts:
         """Bytes that a device sends in a step."""
         import sympy
 
-        return self._most((sympy.Add(*c.traffic().values()) for c in self._found.costs), "sent", None)
+        return self._most((sympy.Add(*c.traffic().values()) for c in self.derivation.costs), "sent", None)
 
     def over(self, axis: str, *, stage: str | None = None) -> Term:
         """Bytes that a device sends over an axis in a step. Raises StatementError for an axis that carries nothing."""
@@ -82,10 +83,14 @@ class ModelCosts:
         numbers = (sympy.Add(*(n for name, n in c.parameters.items() if group in ("", name))) for c in self._stages(stage))
         return self._most(numbers, f"elements {group}".rstrip(), stage, {"parameter": 1})
 
+    def in_flight(self, *, stage: str | None = None) -> Term:
+        """Micro-batches of which a device keeps activations at once; those of one of its runs of layers count as a part."""
+        return self._most((c.in_flight for c in self._stages(stage)), "in flight", stage, {})
+
     @property
     def operations(self) -> Term:
         """Floating-point operations of a device for one micro-batch, forward and backward, with what is computed again."""
-        return self._most((c.flops.total for c in self._found.costs), "operations", None, {"operation": 1})
+        return self._most((c.flops.total for c in self.derivation.costs), "operations", None, {"operation": 1})
 
     def work(self, kind: str, *, stage: str | None = None) -> Term:
         """Those of ``forward``, of what is computed ``again``, of gradients by ``inputs`` or by ``weights``, of ``model`` without what is
@@ -99,7 +104,7 @@ class ModelCosts:
         """Seconds of a step: in ``F_peak`` and ``eta`` of a device, and ``alpha_AXIS`` and ``beta_AXIS`` of its links, with rings."""
         from placeproof.cost.model.time import ModelTime
 
-        return self._most([ModelTime(d=self._found).form], "time", None, {"second": 1})
+        return self._most([ModelTime(d=self.derivation).form], "time", None, {"second": 1})
 
     def seconds(self, cluster: str, *, overlap: Overlap = "data", flat: bool = False, **values: int | Fraction) -> Term:
         """Exact seconds of a step on a cluster. ``values``: of all symbols that are open, and of ``eta``; ``flat``: by rings alone. Raises
@@ -117,13 +122,27 @@ class ModelCosts:
         step, how = self._step(cluster, "none", False, values)
         return self._exact(step.bubble, "bubble", how, {})
 
-    def _step(self, cluster: str, overlap: Overlap, flat: bool, values: Mapping[str, int | Fraction]) -> tuple[StepTime, str]:
+    def links(self, cluster: str, axes: str, *, stage: str | None = None, flat: bool = False, **values: int | Fraction) -> tuple[Term, ...]:
+        """Exact bytes that a device of a stage, the first if none is said, sends along an axis over each level of a cluster's links, from
+        the inside out, as the mean over the devices. Raises StatementError for an axis that carries nothing."""
+        step, how = self._step(cluster, "none", flat, values)
+        cost = next(c for c in step.d.costs if stage in (None, c.stage.name))
+        carried = step.by_level(cost)
+        if axes not in carried:
+            raise StatementError(f"nothing is sent over `{axes}`; there is traffic over {', '.join(carried) or 'no axis'}")
+        each = enumerate(carried[axes])
+        return tuple(self._exact(number, f"sent over {axes}, level {i}, {cost.stage.name}", how, _BYTES) for i, number in each)
+
+    def step(self, cluster: str, values: Mapping[str, Fraction], *, overlap: Overlap = "data", flat: bool = False) -> StepTime:
+        """A step on a cluster. Raises as :meth:`seconds`."""
         from placeproof.clusters import find
         from placeproof.cost.model.time import step_time
 
-        known = {name: Fraction(value) for name, value in values.items()}
+        return step_time(self.derivation, values, find(cluster), overlap=overlap, flat=flat)
+
+    def _step(self, cluster: str, overlap: Overlap, flat: bool, values: Mapping[str, int | Fraction]) -> tuple[StepTime, str]:
         said = "".join(f", {name}={value}" for name, value in values.items())
-        step = step_time(self._found, known, find(cluster), overlap=overlap, flat=flat)
+        step = self.step(cluster, {name: Fraction(value) for name, value in values.items()}, overlap=overlap, flat=flat)
         return step, f"{cluster}, {overlap}{', flat' if flat else ''}{said}"
 
     def _exact(self, number: Fraction, what: str, how: str, dimension: Dimension) -> Term:
@@ -133,9 +152,9 @@ class ModelCosts:
         return self._named(found, f"{what}({self._name}, {how})", f"\non {how}")
 
     def _stages(self, name: str | None) -> list[StageCost]:
-        costs = [c for c in self._found.costs if name in (None, c.stage.name)]
+        costs = [c for c in self.derivation.costs if name in (None, c.stage.name)]
         if not costs:
-            known = ", ".join(f"`{c.stage.name}`" for c in self._found.costs)
+            known = ", ".join(f"`{c.stage.name}`" for c in self.derivation.costs)
             raise StatementError(f"there is no stage `{name}`; there are {known}")
         return costs
 
@@ -162,7 +181,7 @@ class ModelCosts:
     def _sizes(self) -> dict[sympy.Expr, sympy.Expr]:
         import sympy
 
-        return {sympy.Symbol(n): sympy.Rational(v.numerator, v.denominator) for n, v in self._found.values.items()}
+        return {sympy.Symbol(n): sympy.Rational(v.numerator, v.denominator) for n, v in self.derivation.values.items()}
 
 
 class ModelCount:

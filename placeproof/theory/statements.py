@@ -291,13 +291,19 @@ class Costs:
     """What a strategy or a step program costs, as terms: the formulas that ``placeproof derive`` derives."""
 
     def __init__(self, subject: Any, groups: bool, uneven: tuple[str, ...]) -> None:
-        from placeproof.cost.derive import derive
+        from placeproof.cost.derive import derive, derive_shards
+        from placeproof.cost.uneven import read_shards
 
         name, program = read_subject(subject)
         parts = f", uneven along {' and '.join(uneven)}" if uneven else ""
         self._name = name + parts
         self._text = same_text(program) + parts
-        self._found = derive(program, groups=groups, uneven=uneven)
+        told = [text for text in uneven if "=" in text]
+        self._shards = read_shards(told) if told else None
+        if self._shards is None:
+            self._found = derive(program, groups=groups, uneven=uneven)
+        else:
+            self._found = derive_shards(_strategy(subject) or program, self._shards, groups=groups)
 
     def memory(self, key: str = "model_states") -> Term:
         """Bytes on a device: ``parameters``, ``optimizer``, ``gradients``, ``activations``, ``model_states``, ``transient``, ``peak``,
@@ -317,6 +323,26 @@ class Costs:
     def over(self, axis: str) -> Term:
         """Bytes that a device sends over an axis in a step. Raises StatementError for an axis that carries nothing."""
         return self._term(self._found.by_axis, axis, f"sent over {axis}")
+
+    @property
+    def undivided(self) -> Term:
+        """Bytes of the model states if one device held everything."""
+        return self._of(self._found.undivided, "undivided")
+
+    def limit(self, key: str, degree: str = "N") -> Term:
+        """What ``memory.model_states`` or ``traffic.sent_per_device`` tends to as a degree grows. Raises StatementError for another key,
+        or degree, and where it grows without bound."""
+        limits = self._found.limits().get(degree, {})
+        if key not in limits or limits[key].is_infinite:
+            raise StatementError(f"there is no limit of {key} in {degree}; there are {', '.join(limits)}")
+        return self._of(limits[key], f"limit of {key} in {degree}")
+
+    @property
+    def parts(self) -> tuple[dict[str, Term], ...]:
+        """The fractions of each device where ``uneven`` told them, for ``where``: one device after the other."""
+        groups = () if self._shards is None else self._shards.devices()
+        each = [(group, {name: self._of(term(value).expr, name) for name, value in group.values.items()}) for group in groups]
+        return tuple(values for group, values in each for _ in range(group.count()))
 
     def _term(self, forms: Mapping[str, sympy.Expr], key: str, label: str | None = None) -> Term:
         if key not in forms:
@@ -343,10 +369,10 @@ def derived(
     """The costs that are derived from a subject's program. Its symbols are parameters of the theorem, by their names.
 
     ``groups``: norms and biases are counted apart. ``uneven``: axes along which a device holds a part of its own of what lies in parts,
-    ``f_dp``, and the next device ``fnext_dp``. ``model``: a preset, a file, or a model, whose sizes are put in; ``recompute``: what its
-    backward computes again, as ``--recompute``; ``run``: ``layers`` of each stage, ``fp8``, and ``padding`` of the vocabulary. Raises
-    InputError for what cannot be read or derived, StatementError for a program with a model.
-    """
+    ``f_dp``, and the next device ``fnext_dp``; or the parts of all devices, ``dp=4:3:3``, as ``--shards`` takes them. ``model``: a preset,
+    a file, or a model, whose sizes are put in; ``recompute``: what its backward computes again, as ``--recompute``; ``run``: ``layers`` of
+    each stage, ``fp8``, and ``padding`` of the vocabulary. Raises InputError for what cannot be read or derived, StatementError for a
+    program with a model."""
     if model is None:
         return Costs(subject, groups, tuple(uneven))
     strategy = _strategy(subject)

@@ -25,7 +25,7 @@ from placeproof.theory.units import unit
 NUMBERS = (*range(12), 16, 24, 32, 64, 100, 128)
 DRAWN = 12
 #: Points at which a proved theorem is evaluated, and the most that are drawn to find one at which something fails.
-SAMPLES = 200
+SAMPLES = 100
 TRIES = 20_000
 
 
@@ -172,7 +172,7 @@ def needed(theorem: Theorem, statement: Holds | ByInduction) -> tuple[Check, tup
 
 
 def _fails_without(theorem: Theorem, statement: Holds | ByInduction, name: str, parts: tuple[Claim, ...]) -> str | None:
-    for values, table in islice(Sampler(theorem, statement, without=name).points(2, TRIES), SAMPLES * 5):
+    for values, table in islice(Sampler(theorem, statement, without=name).points(2, TRIES), SAMPLES * 10):
         what = fails(parts, values, table)
         if what is not None:
             return f"{what} at {shown(values)}"

@@ -1,0 +1,167 @@
+"""What holds of every strategy of the catalogue: of each alone, with each of its options, and of any two together.
+
+Nothing is typed in but what one device holds: so a strategy that joins the catalogue is spoken of as well.
+"""
+
+from functools import cache
+
+from placeproof.core.symbols import symbol
+from placeproof.programs import Program
+from placeproof.semantics.catalogue import compositions, variants
+from placeproof.theory import Proved, Real, derived, holds, maximum, refused, theorem, units
+
+MODELLED = ("ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "tp * sp", "cp", "zero_offload", "zero1 * tp * cp", "tp * checkpoint")
+
+
+@cache
+def every():
+    """Compositions of one and two strategies, and each option of one, by their expressions."""
+    options = [text for text, made in variants() if isinstance(made, Program) and text.count("*") < 2]
+    return tuple(dict.fromkeys([text for text, made in compositions(2) if isinstance(made, Program)] + options))
+
+
+@cache
+def costs(text):
+    """What a composition costs."""
+    return derived(text)
+
+
+def on_one(amount, **more):
+    """An amount where each axis has one device."""
+    degrees = [s.name for s in amount.expr.free_symbols if s.name == "N" or s.name.startswith("N_")]
+    return amount.where(**dict.fromkeys(degrees, 1), **more)
+
+
+@theorem(expect=Proved(), cite="mehta2026placement")
+def every_composition_has_costs():
+    """Of no composition of the catalogue costs are refused."""
+    return (
+        refused("any", *(lambda text=text: (costs(text).memory("peak"), costs(text).sent, costs(text).undivided) for text in every())) == 0
+    )
+
+
+every_composition_has_costs.control("of a strategy that there is not", lambda: refused("any", lambda: costs("zero4")) == 0, refuted_at={})
+
+
+@theorem(expect=Proved(), cite="mehta2026placement")
+def one_device_holds_all(
+    P: Real,
+    L: Real,
+    b: Real["sequence"],
+    s: Real["token / sequence"],
+    h: Real["element / token"],
+    b_theta: Real,
+    b_g: Real,
+    b_omega: Real,
+    b_a: Real,
+):
+    """On one device along each axis, the device and its host hold together all of the model states, under whatever strategy; checkpoints
+    that are put on the host come on top. What is held undivided is that, on any number of devices."""
+    whole, goals = P * (b_theta + b_g + b_omega), []
+    for text in every():
+        stored = L * b * s * h * b_a if "checkpoints=host" in text else 0
+        goals += [on_one(costs(text).memory() + costs(text).memory("host")) == whole + stored, costs(text).undivided == whole]
+    return holds(goals)
+
+
+one_device_holds_all.control(
+    "on the device",
+    lambda P, b_theta, b_g, b_omega: on_one(costs("zero_offload").memory()) == P * (b_theta + b_g + b_omega),
+    refuted_at={"P": 1, "L": 1, "b": 1, "s": 1, "h": 1, "b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2},
+)
+
+#: What a device sends to itself: what is broadcast passes on all of it, by convention, and two copies of a stage lie on one device.
+TO_ITSELF = {"zero1(back=broadcast)": "b_theta", "zero2(back=broadcast)": "b_theta", "pp(schedule=dualpipe)": "b_g"}
+
+
+@theorem(expect=Proved(), cite="mehta2026placement")
+def one_device_sends_nothing(P: Real, b_theta: Real, b_g: Real):
+    """On one device along each axis nothing is sent along any, but for the conventions of broadcasts, and of two copies of a stage."""
+    return holds([on_one(costs(text).sent) == (P * symbol(TO_ITSELF[text]) if text in TO_ITSELF else 0) for text in every()])
+
+
+one_device_sends_nothing.control(
+    "nor does each of two", lambda: costs("zero1").sent.where(N=2) == 0, refuted_at={"P": 1, "b_theta": 2, "b_g": 2}
+)
+
+
+@theorem(expect=Proved(), cite=("chen2016sublinear", "huang2019gpipe"))
+def one_device_keeps_what_one_micro_batch_has(
+    A: Real, L: Real, b: Real["sequence"], s: Real["token / sequence"], h: Real["element / token"], b_a: Real
+):
+    """On one device along each axis, and with one micro-batch, activations are those of the batch, or, with checkpoints, the stream before
+    each layer, on the device or on its host; where the second half of the stages runs back, a device has both, and counts them once more by
+    half. The peak is what is held, kept, and passing."""
+    goals = []
+    for text in every():
+        stored, twice = "checkpoint" in text or "zero_r" in text, 3 if "dualpipe-v" in text else 2
+        kept = 0 if "checkpoints=host" in text else L * b * s * h * b_a if stored else A * b_a
+        goals += [2 * on_one(costs(text).memory("activations"), m=1) == twice * kept]
+    return holds([goal for goal in goals if not goal.trivial()])
+
+
+one_device_keeps_what_one_micro_batch_has.control(
+    "with two micro-batches, too",
+    lambda A, b_a: costs("accumulate").memory("activations").where(m=2) == A * b_a,
+    refuted_at={"A": 1, "L": 1, "b": 1, "s": 1, "h": 1, "b_a": 2},
+)
+
+
+@theorem(
+    expect=Proved(), cite=("ren2021offload", "rajbhandari2021infinity"),
+    skip={"dimensions": "4 bytes of a gradient for each parameter are written as 4"},
+)  # fmt: skip
+def hosts_are_asked_for_half_more(
+    b_g: Real,
+    P: Real,
+    b_theta: Real,
+    b_omega: Real,
+    L: Real,
+    b: Real["sequence"],
+    s: Real["token / sequence"],
+    h: Real["element / token"],
+    b_a: Real,
+):
+    """Of a host DeepSpeed asks for 3/2 of the model states that it holds, in which a gradient takes 4 bytes at least, and exists wherever
+    optimizer state does; for checkpoints as they are, and for nothing if it holds nothing: of every composition, here on one device."""
+    goals = []
+    for text in every():
+        kept = L * b * s * h * b_a if "checkpoints=host" in text else 0
+        held = on_one(costs(text).memory("host")) - kept
+        asked = on_one(costs(text).memory("host_asked")) - kept
+        if "offload" in text or "infinity" in text:
+            goals += [2 * asked == 3 * (held + P * (maximum(4, b_g) - b_g))]
+        else:
+            goals += [2 * asked == 3 * held]
+    return holds([goal for goal in goals if not goal.trivial()])
+
+
+hosts_are_asked_for_half_more.control(
+    "for what they hold",
+    lambda: on_one(costs("zero_offload").memory("host_asked")) == on_one(costs("zero_offload").memory("host")),
+    refuted_at={"P": 1, "L": 1, "b": 1, "s": 1, "h": 1, "b_theta": 2, "b_g": 4, "b_omega": 12, "b_a": 2},
+)
+
+
+@theorem(expect=Proved(), cite=("mehta2026placement", "shoeybi2019megatron", "rajbhandari2020zero"))
+def one_device_does_all_of_a_model(
+    L: Real, h: Real, V: Real, s: Real, a: Real, b: Real, b_theta: Real, b_g: Real, b_omega: Real, b_a: Real
+):
+    """On one device along each axis, a model has all of its parameters and model states, keeps what it keeps on one device, sends nothing,
+    and computes all of its operations, under each strategy."""
+    alone, goals = derived("ddp", model="gpt"), []
+    whole = alone.parameters() * (b_theta + b_g + b_omega)
+    for text in MODELLED:
+        one = derived(text, model="gpt")
+        goals += [on_one(one.parameters()) == alone.parameters(), on_one(one.memory() + one.memory("host")) == whole]
+        goals += [on_one(one.sent) == 0 * units("byte"), on_one(one.work("model")) == alone.work("model")]
+        if "checkpoint" not in text:
+            goals += [on_one(one.memory("activations")) == alone.memory("activations")]
+    return holds([goal for goal in goals if not goal.trivial()])
+
+
+one_device_does_all_of_a_model.control(
+    "on two devices",
+    lambda: derived("tp", model="gpt").work("model").where(N=2) == derived("ddp", model="gpt").work("model"),
+    refuted_at={"L": 1, "h": 1, "V": 1, "s": 1, "a": 1, "b": 1, "b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2},
+)
