@@ -18,7 +18,11 @@ _COMMENT = re.compile(rf"{_STRING}|#[^\n\r]*|//[^\n\r]*|/\*.*?\*/", re.DOTALL)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 #: What no list of arguments has, but a script that a shell runs: its first line, commands, values of variables other than arrays.
-_SCRIPT = re.compile(r"\A#!|^[ \t]*((?:export|torchrun|srun|python3?|if|for|set)[ \t]+[^ \t\n]|\w+=(?!\())", re.MULTILINE)
+_SCRIPT = re.compile(
+    r"\A#!|^[ \t]*((?:export|torchrun|srun|mpirun|deepspeed|accelerate|source|eval|bash|python3?|if|for|while|case|set)[ \t]+[^ \t\n]"
+    r"|\w+=(?!\())",
+    re.MULTILINE,
+)
 
 #: So many values may a YAML file have, each alias counted as what it stands for.
 MOST_VALUES = 100_000
@@ -29,6 +33,7 @@ class Document:
     """What a file says. ``spans``: of each key and list item, the line, the column and the length; empty for TOML.
 
     ``again``: names that are said more than once, of which the last counts. ``bare``: a name without a value is true, as on command lines.
+    ``open``: outermost names whose values the file leaves open, with what is to be said of that.
     """
 
     data: Mapping[str, Any]
@@ -37,6 +42,7 @@ class Document:
     spans: Mapping[KeyPath, tuple[int, int, int]] = field(default_factory=dict)
     again: frozenset[str] = frozenset()
     bare: bool = False
+    open: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -53,6 +59,49 @@ class Document:
             return None
         line, column, length = self.spans[path]
         return Place(source=self.source, line=line, column=column, length=length, text=self.lines[line - 1])
+
+
+def is_script(text: str) -> bool:
+    """Whether a text is a script that a shell runs, and no list of arguments."""
+    return _SCRIPT.search(text) is not None
+
+
+def as_arguments(document: Document, table: str, problems: Problems) -> Document:
+    """The arguments that a table of a file has, ``--name: value``. Raises InputError where it is no such table."""
+    rows = document.data[table]
+    if not isinstance(rows, Mapping) or not all(str(name).startswith("--") for name in rows):
+        place = document.place(table)
+        problems.add("PP503", f"`{table}` is a table of arguments", place=place, help="`--num-layers: 12`, an argument a line")
+        problems.raise_if_any()
+    data: dict[str, Any] = {}
+    spans: dict[KeyPath, tuple[int, int, int]] = {}
+    unknown: dict[str, str] = {}
+    for key, value in rows.items():
+        name = str(key)[2:].replace("-", "_")
+        if value is False or value is None:
+            message = f"`{key}: {'false' if value is False else 'null'}` is handed over with that word as its value"
+            problems.add("PP503", message, place=document.place(table, key), help="leave the line out where it is not wanted")
+            continue
+        if value == "":
+            continue
+        data[name] = _argument(value)
+        spans[(name,)] = document.spans.get((table, str(key)), (1, 1, 1))
+        if isinstance(value, str) and re.search(r"\$\{?\w", value):
+            unknown[name] = "the file leaves it to the environment"
+    problems.raise_if_any()
+    again = frozenset(name.rpartition(".")[2][2:].replace("-", "_") for name in document.again)
+    return replace(document, data=data, spans=spans, again=again, bare=True, open=unknown)
+
+
+def _argument(value: Any) -> Any:
+    """A value as Megatron's tests hand it over: a list joined by commas, and split at blanks."""
+    if value is True:
+        return True
+    listed = re.fullmatch(r"\[([^\]]+)\]", str(value).strip()) if isinstance(value, str) else None
+    if listed is None and not isinstance(value, list):
+        return str(value).strip()
+    words = (",".join(map(str, value)) if listed is None else listed[1]).split()
+    return words if len(words) > 1 else words[0] if words else True
 
 
 def read_document(text: str, source: str, kind: str, problems: Problems) -> Document:
@@ -226,12 +275,6 @@ def _arguments(text: str, source: str, problems: Problems) -> Document | None:
     data: dict[str, Any] = {}
     spans: dict[KeyPath, tuple[int, int, int]] = {}
     name, again = "", set[str]()
-    if script := _SCRIPT.search(text):
-        at = text.count("\n", 0, script.start()) + 1
-        place = Place(source=source, line=at, column=1, text=text.splitlines()[at - 1])
-        help = "give the arguments alone, `--name value`, with the values of variables written in, as the script hands them to the program"
-        problems.add("PP501", "launch scripts are not expanded: what it runs is not known", place=place, help=help)
-        return None
     for number, line in enumerate(text.splitlines(), start=1):
         body = re.sub(r"(^|\s)#.*$", lambda m: " " * len(m[0]), line)
         for token in re.finditer(r'"[^"]*"|\'[^\']*\'|[^\s"\']+', body):

@@ -166,10 +166,12 @@ class Reader:
         )
 
     def _one(self, known: Field, name: str, value: Any, path: KeyPath) -> None:
-        if self.auto and value == AUTO:
+        left = self.document.open.get(name) if len(path) == 1 else None
+        if left is not None or (self.auto and value == AUTO):
             self.found[name] = None
             self.open.add(name)
-            self.readings.append(self._reading(name, value, known.role, "filled in by the trainer: kept open"))
+            note = "filled in by the trainer: kept open" if left is None else f"{left}; {known.note}"
+            self.readings.append(self._reading(name, value, known.role, note))
             return
         text = isinstance(value, str) and name.rpartition(".")[0] in self.passed_over and "text" not in known.kinds
         read = _NO if text and value not in known.choices else _fits(known, value)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from placeproof.core.diagnostics import InputError, Place, Problems, suggestion
 from placeproof.core.files import config_kind, read_text
-from placeproof.importers.document import Document, read_document
+from placeproof.importers.document import Document, as_arguments, is_script, read_document
 from placeproof.importers.imported import Imported
 
 
@@ -71,6 +71,8 @@ SYSTEMS: dict[str, System] = {
 }
 
 
+#: The table in which YAML files of Megatron's own tests have its arguments.
+_MEGATRON_TESTS = "MODEL_ARGS"
 #: The key that gives away a model's configuration, as transformers writes it.
 MODEL_TYPE = "model_type"
 
@@ -110,12 +112,32 @@ def read_config(text: str, *, system: str | None = None, world: int | None = Non
         problems.add("PP501", f"configurations of `{system}` are not read", help=hint)
         problems.raise_if_any()
     body, source, kind = _text(text.strip(), system, problems)
+    if kind == "arguments" and is_script(body):
+        return _launched(body, source, world, problems)
     document = read_document(body, source, kind, problems)
+    if _MEGATRON_TESTS in document.data and system in (None, "megatron"):
+        return _read("megatron", as_arguments(document, _MEGATRON_TESTS, problems), world, problems)
     chosen = SYSTEMS[system] if system is not None else _recognise(document, kind, problems)
-    module = importlib.import_module(f"placeproof.importers.{chosen.name}.reader")
+    return _read(chosen.name, document, world, problems)
+
+
+def _read(system: str, document: Document, world: int | None, problems: Problems) -> Imported:
+    module = importlib.import_module(f"placeproof.importers.{system}.reader")
     imported: Imported = module.read(document, world, problems)
     problems.raise_if_any()
     return imported
+
+
+def _launched(text: str, source: str, world: int | None, problems: Problems) -> Imported:
+    """What a launch script starts. ``world`` goes before what the script says."""
+    from placeproof.importers.shell.launch import launch
+
+    started = launch(text, source, problems)
+    if started is None or problems.found:
+        problems.raise_if_any()
+    assert started is not None
+    imported = _read("megatron", started.document, world or started.world, problems)
+    return replace(imported, readings=(*imported.readings, *started.told(world)))
 
 
 def _text(text: str, system: str | None, problems: Problems) -> tuple[str, str, str]:

@@ -451,15 +451,6 @@ def test_the_nearest_argument_is_named_first(name: str) -> None:
     assert str(problem.help).split("`")[1] == "sequence_parallel"
 
 
-@pytest.mark.parametrize("start", ["#!/bin/bash", "export A=1", "TP=${TP:-2}", "torchrun pretrain_gpt.py", "for N in 1 2"])
-def test_a_launch_script_is_one_problem(start: str) -> None:
-    with pytest.raises(InputError) as raised:
-        read_config(f"{start}\nls x y z\n--bf16 $A\n", system="megatron")
-    (problem,) = raised.value.diagnostics
-    assert "launch scripts are not expanded" in problem.message
-    assert "`--name value`" in str(problem.help)
-
-
 def test_uneven_stages_are_read() -> None:
     text = "--num-layers 23 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 5"
     assert read(text).expression == "ddp(dp=2) * pp(pp=4)"
