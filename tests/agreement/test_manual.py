@@ -13,7 +13,6 @@ Of each file, and of what is drawn, a run that decides whether a change lands ta
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,13 +21,13 @@ import pytest
 from manual_truth import at_the_witness, right
 from manual_twins import twins
 from manual_wild import wild
+from samples import NIGHTLY, sample, words
 from verdict_counts import count
 
 from placeproof.core.diagnostics import InputError
 from placeproof.programs import read
 from placeproof.semantics.judge.verdict import judge
 
-NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
 DATA = Path(__file__, "../../data").resolve()
 PEOPLE: dict[str, dict[str, str]] = json.loads((DATA / "people_programs.json").read_text())
 LAYERED: dict[str, dict[str, str]] = json.loads((DATA / "layered_programs.json").read_text())
@@ -44,7 +43,7 @@ def verdict(text: str) -> str:
         return "refused"
 
 
-@pytest.mark.parametrize("name", list(PEOPLE)[:: 1 if NIGHTLY else 8])
+@pytest.mark.parametrize("name", sample(list(PEOPLE), lambda name: words(PEOPLE[name])))
 def test_a_verdict_about_a_program_that_somebody_wrote_is_right(name: str) -> None:
     one = PEOPLE[name]
     found = verdict(one["text"])
@@ -52,7 +51,7 @@ def test_a_verdict_about_a_program_that_somebody_wrote_is_right(name: str) -> No
     count(f"programs of people that are {one['truth']}", found)
 
 
-@pytest.mark.parametrize("name", list(LAYERED)[:: 1 if NIGHTLY else 9])
+@pytest.mark.parametrize("name", sample(list(LAYERED), lambda name: words(LAYERED[name])))
 def test_a_verdict_about_a_program_that_passes_activations_on_is_right(name: str) -> None:
     one = LAYERED[name]
     found = verdict(one["text"])
@@ -60,7 +59,7 @@ def test_a_verdict_about_a_program_that_passes_activations_on_is_right(name: str
     count(f"programs that pass activations on, {one['truth']}", found)
 
 
-@pytest.mark.parametrize("name", list(UNUSUAL)[:: 1 if NIGHTLY else 10])
+@pytest.mark.parametrize("name", sample(list(UNUSUAL), lambda name: words(UNUSUAL[name])))
 def test_a_verdict_about_an_unusual_program_is_right(name: str) -> None:
     one = UNUSUAL[name]
     found = verdict(one["text"])
@@ -68,7 +67,7 @@ def test_a_verdict_about_an_unusual_program_is_right(name: str) -> None:
     count(f"unusual programs that are {one['truth']}", found)
 
 
-@pytest.mark.parametrize("name", list(SYSTEMS)[:: 1 if NIGHTLY else 6])
+@pytest.mark.parametrize("name", sample(list(SYSTEMS), lambda name: words(SYSTEMS[name])))
 def test_a_verdict_about_a_step_of_a_real_system_is_right(name: str) -> None:
     one = SYSTEMS[name]
     found = verdict(one["text"])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from fractions import Fraction
 
 import pytest
 from compositions import compositions, mutants, mutated
+from samples import pairs, sample
 
 import placeproof
 from placeproof.programs import Program, read
@@ -24,13 +24,11 @@ from placeproof.semantics.judge.verdict import judge, judge_tensors
 from placeproof.semantics.lower import lower
 from placeproof.strategies import names, parse_strategy, template
 
-NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
 
-
-@pytest.mark.parametrize("subject", compositions()[:: 1 if NIGHTLY else 4])
+@pytest.mark.parametrize("subject", sample(compositions(), pairs))
 def test_every_composition_is_proved(subject: str) -> None:
-    """Each at night, else every fourth: `test_conditions.py` proves the obligations of each pair, and `test_lowering_is_correct.py` runs
-    each composition."""
+    """Each at night, else each strategy and option, and each two of them, in one: `test_conditions.py` proves the obligations of each pair,
+    and `test_lowering_is_correct.py` runs each composition."""
     judged = judge(lower(parse_strategy(subject)))
     assert judged.word == "proved", judged.about
     conditions = {s.obligation.condition for s in judged.settled}

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from samples import sample
 
 from placeproof.programs import Call, read
 from placeproof.programs.ops import COLLECTIVES, OPS
@@ -135,13 +136,21 @@ def chosen(numbers: random.Random, which: str, shape: tuple[int, ...]) -> Any:
     return np.array([numbers.random() < often for _ in range(int(np.prod(shape)))], dtype=bool).reshape(shape)
 
 
+def told_apart(exchange: tuple[tuple[str, ...], str, Call, str]) -> set[tuple[Any, ...]]:
+    """An operation with each kind and layout of operand; each choice of its options with each of them, and over each set of axes."""
+    axes, kind, call, layout = exchange
+    chosen = (call.op, call.options)
+    return {(call.op, kind, layout), (chosen, kind), (chosen, layout), (chosen, axes), (axes, kind, layout)}
+
+
 def requests_of(case: Case, world: World) -> Iterator[tuple[str, list[Place], list[Meeting]]]:
-    """Every exchange, as all devices ask for it."""
+    """Exchanges, as all devices ask for them: every one at night, else a sample."""
     places = [Place(world, here, 1) for here in world.places()]
-    for axes, kind in itertools.product(case.axes, case.kinds):
-        for call, layout in itertools.product(calls(axes), WHOLE.get(kind, LAYOUTS)):
-            asked = [p._meeting(call, brought(p, kind, layout, call)) for p in places]
-            yield f"{call.op} {dict(call.options)} over {axes} of {kind}, {layout}", places, asked
+    over = itertools.product(case.axes, case.kinds)
+    every = [(axes, kind, call, layout) for axes, kind in over for call in calls(axes) for layout in WHOLE.get(kind, LAYOUTS)]
+    for axes, kind, call, layout in sample(every, told_apart):
+        asked = [p._meeting(call, brought(p, kind, layout, call)) for p in places]
+        yield f"{call.op} {dict(call.options)} over {axes} of {kind}, {layout}", places, asked
 
 
 def plain(value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from samples import parts, sample
 
 from placeproof.blocks import BLOCKS
 from placeproof.cli.main import run
@@ -240,13 +240,12 @@ def test_every_query_can_be_asked_again(solver: str, tmp_path: Path, capsys: pyt
 
 def test_a_second_opinion_on_the_whole_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
     """Obligations are confirmed by the second solver, or listed as silent; none is denied. Of every composition in a nightly run, else of
-    every twentieth."""
+    some with each strategy and option."""
     pytest.importorskip("cvc5")
     from compositions import compositions
 
     asked: set[str] = set()
-    every = 1 if os.environ.get("PLACEPROOF_PROFILE") == "nightly" else 20
-    for subject in [*list(compositions())[::every], *BLOCKS]:
+    for subject in [*sample(compositions(), parts), *BLOCKS]:
         found = data(capsys, subject, "--second-opinion", "cvc5")
         for opinion in found["second_opinion"]:
             assert opinion["answer"] in ("unsat", "silent"), (subject, opinion)
@@ -295,12 +294,10 @@ def test_ranges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_whole_catalogue(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of it in a nightly run, else every fifteenth composition and every sixth variant; `test_prove.py` proves compositions."""
-    nightly = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
-    parts = {"compositions": list(catalogue.compositions())[:: 1 if nightly else 15]}
-    parts["variants"] = list(catalogue.variants())[:: 1 if nightly else 6]
-    assert all(isinstance(program, Program) for text, program in parts["variants"] if "zero_r" not in text)
-    for name, some in parts.items():
+    """All of it in a nightly run, else some with each strategy and option; `test_prove.py` proves compositions."""
+    asked = {name: sample(list(getattr(catalogue, name)()), lambda case: parts(case[0])) for name in ("compositions", "variants")}
+    assert all(isinstance(program, Program) for text, program in asked["variants"] if "zero_r" not in text)
+    for name, some in asked.items():
         assert len(some) > 10
         monkeypatch.setattr(f"placeproof.report.proof.catalogue.{name}", lambda some=some: some)
     text = output(capsys, "prove", "--catalogue")
