@@ -40,6 +40,9 @@ _TRAINER = ("per_device_train_batch_size", "per_gpu_train_batch_size", "output_d
 #: Arguments of LLaMA-Factory that no other system has.
 _FACTORY = ("finetuning_type", "cutoff_len", "dataset_dir", "pref_loss", "dist_config")
 
+#: Settings of axolotl that no other system has.
+_AXOLOTL = ("base_model", "sequence_len")
+
 SYSTEMS: dict[str, System] = {
     s.name: s
     for s in (
@@ -63,9 +66,10 @@ SYSTEMS: dict[str, System] = {
             title="transformers' Trainer",
             kinds=("yaml", "hjson"),
             marks=_TRAINER,
-            never=_FACTORY,
+            never=(*_FACTORY, *_AXOLOTL),
             more=("transformers/programs",),
         ),
+        System(name="axolotl", title="axolotl", kinds=("yaml",), marks=_AXOLOTL),
         System(name="llamafactory", title="LLaMA-Factory", kinds=("yaml", "hjson"), marks=_FACTORY),
     )
 }

@@ -18,7 +18,7 @@ from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.semantics.lower import lower
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-SYSTEMS = ("transformers", "llamafactory")
+SYSTEMS = ("transformers", "llamafactory", "axolotl")
 
 
 def expected(folder: str) -> dict[tuple[str, str], dict[str, Any]]:

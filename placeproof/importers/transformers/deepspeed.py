@@ -46,7 +46,7 @@ def follow(run: Arguments, training: Training, problems: Problems) -> Imported:
     if again and "checkpoint" not in text and "zero_r" not in text:
         text += f" * {expression(again)}"
     own = "optimizer" in document.data
-    named = own or training.update.deepspeed
+    named = own or _type(run, training, filled.data)
     return replace(
         imported,
         system="transformers",
@@ -144,8 +144,8 @@ def _filled(run: Arguments, training: Training, document: Document) -> Document:
     name = training.name("optim")
     if "optimizer" in data:
         run.note(name, "DeepSpeed's file names the update", Role.NO_MATTER)
-    elif training.update.deepspeed:
-        data |= {"optimizer": {"type": _type(run, training, data)}, "zero_allow_untested_optimizer": True}
+    elif named := _type(run, training, data):
+        data |= {"optimizer": {"type": named}, "zero_allow_untested_optimizer": True}
     return replace(document, data=data)
 
 
@@ -154,6 +154,6 @@ def _type(run: Arguments, training: Training, data: Mapping[str, Any]) -> str:
     named = training.update.deepspeed
     device = _value(data, "zero_optimization.offload_optimizer.device")
     if device in ("cpu", "nvme") and data.get("zero_force_ds_cpu_optimizer", True) and named not in ("AdamW", "Adagrad", "Lion"):
-        run.say(training.name("optim"), "Accelerate puts DeepSpeed's Adam for the host in its place")
+        run.say(training.name("optim"), "Accelerate puts DeepSpeed's Adam for the host in its place", Role.READ)
         return "AdamW"
     return named

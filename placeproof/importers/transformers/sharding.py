@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from placeproof.importers.accelerate.reader import UNWRAPPED
 from placeproof.importers.imported import Imported, Role
@@ -13,10 +13,19 @@ _HYBRID = ("hybrid_shard", "hybrid_shard_zero2")
 _STRATEGIES = ("full_shard", "shard_grad_op", "no_shard", *_HYBRID)
 
 
-def sharded(run: Arguments, training: Training) -> Imported:
-    """FSDP over all devices, as `fsdp` and `fsdp_config` say it."""
-    version = _version(run)
-    parts = _parts(run, version)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Copies, the devices that one copy is sharded over, None where that is open, and those that matrices are split over."""
+
+    rep: int = 1
+    shard: int | None
+    tp: int = 1
+
+
+def sharded(run: Arguments, training: Training, *, version: int | None = None, groups: Groups | None = None) -> Imported:
+    """FSDP over all devices, or in groups, as `fsdp` and `fsdp_config` say it. ``version``: where the launcher says it elsewhere."""
+    version = _version(run) if version is None else version
+    parts = _parts(run, training, version, groups or Groups(shard=run.world))
     if run.get(_CONFIG + "activation_checkpointing"):
         if training.recomputes:
             message = "FSDP's own checkpointing and the Trainer's cannot both be on: transformers refuses that"
@@ -49,30 +58,40 @@ def _options(run: Arguments) -> list[str]:
     return [word.lower() for word in words]
 
 
-def _parts(run: Arguments, version: int) -> Parts:
-    words = _options(run)
-    options: dict[str, object] = {}
+def _parts(run: Arguments, training: Training, version: int, groups: Groups) -> Parts:
+    words, options = _options(run), dict[str, object]()
     if _kept(run, version, words):
         options["reshard_after_forward"] = False
     policy = run.get(_CONFIG + "auto_wrap_policy")
-    if policy == "NO_WRAP" or (policy == "SIZE_BASED_WRAP" and version == 1 and run.get(_CONFIG + "min_num_params") == 0):
+    if policy == "NO_WRAP" or (policy == "SIZE_BASED_WRAP" and version == 1 and not run.get(_CONFIG + "min_num_params")):
         options.update(reshard_after_forward=False, unit="model")
         run.say(_CONFIG + "auto_wrap_policy", UNWRAPPED[version - 1])
-    if version == 2 or str(run.get(_CONFIG + "backward_prefetch")).upper() == "BACKWARD_PRE" or run.get(_CONFIG + "forward_prefetch"):
+    if _early(run, version):
         options["prefetch"] = True
-    if version == 2 and run.said(_CONFIG + "backward_prefetch"):
-        run.note(_CONFIG + "backward_prefetch", "FSDP 2 does not read it", Role.NO_MATTER, told=True)
-    if version == 2 and run.said(_CONFIG + "forward_prefetch"):
-        run.note(_CONFIG + "forward_prefetch", "transformers does not hand it to FSDP 2", Role.NO_MATTER, told=True)
-    if run.world == 1:
-        return {}
-    if "offload" in words or run.get(_CONFIG + "cpu_offload"):
-        place = _CONFIG + "cpu_offload" if run.said(_CONFIG + "cpu_offload") else "fsdp"
-        if "unit" not in options and "reshard_after_forward" not in options:
+    if groups.shard == 1:
+        return {} if groups.rep == 1 else {"ddp": {"dp": groups.rep}}
+    tensor: Parts = {"tp": {"tp": groups.tp}} if groups.tp > 1 else {}
+    name = training.name(_CONFIG + "cpu_offload")
+    if "offload" in words or run.get(name):
+        place = name if run.said(name) else "fsdp"
+        if groups.rep == 1 and "unit" not in options and "reshard_after_forward" not in options:
             run.note(place, "shards, their optimizer state and its update lie on the host")
-            return {"zero_infinity": {"dp": run.world}}
+            return {"zero_infinity": {"dp": groups.shard}, **tensor}
         run.note(place, "shards lie on the host; computed as if on the device", Role.NOT_MODELLED)
-    return {"fsdp": {"dp": run.world, **options}}
+    if groups.rep > 1:
+        return {"hsdp": {"rep": groups.rep, "shard": groups.shard, **options}, **tensor}
+    return {"fsdp": {"dp": groups.shard, **options}, **tensor}
+
+
+def _early(run: Arguments, version: int) -> bool:
+    """Whether the next unit is gathered while this one computes."""
+    backward, forward = (name if (name := _CONFIG + f"{way}_prefetch") in run.fields else "" for way in ("backward", "forward"))
+    if version == 2:
+        for name in (backward, forward):
+            if name and run.said(name):
+                run.note(name, "FSDP 2 does not read it: it gathers the next unit of backward early", Role.NO_MATTER, told=True)
+        return True
+    return bool(backward and str(run.get(backward)).upper() == "BACKWARD_PRE") or bool(forward and run.get(forward))
 
 
 def _kept(run: Arguments, version: int, words: list[str]) -> bool:
@@ -103,8 +122,7 @@ def _precision(run: Arguments, training: Training) -> str | None:
     """The named precision, where what FSDP holds is one."""
     name = training.name(training.mixed or "bf16")
     if training.mixed:
-        held = "shards, gradients and Adam's state in fp32; gathered, computed and sent in 16 bits"
-        run.say(name, f"{held}: `--precision fp32-adam` counts what is kept")
+        run.say(name, training.shards)
         return None
     if not training.weights:
         run.say(name, "not in 16 bits; everything has the type in which the program loads the weights, which is not said")

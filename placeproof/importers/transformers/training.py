@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from fractions import Fraction
 from os.path import isfile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from placeproof.core.diagnostics import Problems, suggestion
@@ -28,6 +29,9 @@ TYPES = {
     **dict.fromkeys(("bfloat16", "bf16", "torch.bfloat16"), "bf16"),
     **dict.fromkeys(("float16", "fp16", "half", "torch.float16"), "fp16"),
 }
+#: What is told of the types that are held, under FSDP with 16 bits, and where the file does not say it.
+SHARDS = "shards, gradients and Adam's state in fp32; gathered, computed and sent in 16 bits: `--precision fp32-adam` counts what is kept"
+WHOLE = "the program decides in which type the weights are held: with `dtype` or `torch_dtype` of float32 it is fp32-adam"
 #: Why no strategy is read where parameters are frozen.
 FROZEN = "some of the model's own parameters seem to be frozen, and no strategy here says what that holds and sends"
 #: From this likeness on an argument that is not known is taken for a slip of the pen.
@@ -43,7 +47,7 @@ class Training:
 
     ``weights``: fp32, bf16 or fp16, empty where the file does not say in which type they are held. ``norm``: gradients are clipped to it;
     0: they are not. ``on_host``: what is kept of layers that are computed again lies in host memory. ``names``: under which names the
-    launcher says what the Trainer calls otherwise.
+    launcher says what the Trainer calls otherwise. ``shards``, ``whole``: as :data:`SHARDS` and :data:`WHOLE`.
     """
 
     micro: int
@@ -55,6 +59,10 @@ class Training:
     recomputes: bool
     on_host: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
+    shards: str = (
+        "shards, gradients and Adam's state in fp32; gathered, computed and sent in 16 bits: `--precision fp32-adam` counts what is kept"
+    )
+    whole: str = "the program decides in which type the weights are held: with `dtype` or `torch_dtype` of float32 it is fp32-adam"
 
     @property
     def rowwise(self) -> bool:
@@ -125,13 +133,13 @@ def beside(named: str, source: str) -> Path | None:
     return next((path for path in (folder / Path(named).expanduser() for folder in folders) if isfile(path)), None)
 
 
-def update(run: Arguments, name: str) -> Update:
-    """The update that a setting names. A name that transformers does not know is a problem."""
-    said = str(run.get(name))
-    known = UPDATES.get(said)
+def update(run: Arguments, name: str, more: Mapping[str, Update] = MappingProxyType({})) -> Update:
+    """The update that a setting names. A name that neither transformers nor the launcher (``more``) knows is a problem."""
+    said = str(run.get(name) or run.fields[name].default)
+    known = {**UPDATES, **more}.get(said)
     if known is None:
-        help = suggestion(said, UPDATES) or "`adamw_torch`, or another name of transformers' documentation"
-        run.refuse(name, f"transformers has no update `{said}`", help, "PP503")
+        help = suggestion(said, [*UPDATES, *more]) or "`adamw_torch`, or another name of transformers' documentation"
+        run.refuse(name, f"there is no update `{said}`", help, "PP503")
         return Update()
     if known.note:
         run.note(name, known.note, known.role, told=known.role is Role.READ)
@@ -181,8 +189,9 @@ def _held(run: Arguments, training: Training) -> str | None:
     """The named precision of weights that lie whole on each device."""
     name = training.name(training.mixed or "bf16")
     if not training.weights:
-        note = "the program decides in which type the weights are held: with `dtype` or `torch_dtype` of float32 it is fp32-adam"
-        run.say(name, f"operations compute in {training.mixed}; {note}" if training.mixed else f"not in 16 bits; {note}")
+        run.say(
+            name, f"operations compute in {training.mixed}; {training.whole}" if training.mixed else f"not in 16 bits; {training.whole}"
+        )
         return None
     if training.mixed:
         run.note(name, f"operations compute in {training.mixed}; weights, gradients and the optimizer's state are {training.weights}")
@@ -202,9 +211,13 @@ def finished(run: Arguments, imported: Imported, meaning: Meaning, **facts: Fact
         known.put(name, value, unset=True)
     known.derive()
     known.check()
-    unsaid = [Reading(name=name, value=run.get(name), role=Role.READ, note=note, told=True) for name, note in run.unsaid.items()]
+    unsaid = [_told(name, run.get(name) if name in run.fields else None, note) for name, note in run.unsaid.items()]
     clips = () if "max_grad_norm" in run.handed else known.unsaid("max_grad_norm")
     return replace(imported, readings=(*sorted(known.readings(), key=_order), *unsaid, *clips, *imported.readings))
+
+
+def _told(name: str, value: object, note: str) -> Reading:
+    return Reading(name=name, value=value, role=Role.READ, note=note, told=True)
 
 
 def _order(reading: Reading) -> tuple[int, int]:

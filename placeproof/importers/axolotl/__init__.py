@@ -1,0 +1,1 @@
+"""axolotl's configurations."""
