@@ -6,7 +6,7 @@ written as programs can be read; a test counts their parameters both ways.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,11 @@ from placeproof.models import Model
 from placeproof.models.expressions import expression
 from placeproof.models.family import family
 from placeproof.models.model import build
+
+#: Types whose window is not used unless the file says so.
+_WINDOW_UNUSED = ("qwen2", "qwen2_moe", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3", "qwen3_moe", "smollm3")
+#: Probabilities of dropout, which few blocks have masks for.
+_MASKS = ("attention_dropout", "hidden_dropout", "residual_dropout", "embedding_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop")
 
 
 def model_from_config(path: str | Path) -> Model:
@@ -46,18 +51,36 @@ def parse_model_config(text: str, *, source: str = "<config>") -> Model:
         problems.add("PP501", message, place=document.place(MODEL_TYPE), help=help)
         problems.raise_if_any()
     assert blocks is not None
-    said = _said(document, kind, blocks.dropout)
+    said = _said(document, kind, blocks)
     _check(document, blocks, said, problems)
     problems.raise_if_any()
     options = {"tied": "yes" if said["tie_word_embeddings"] else "no"}
     if blocks.dropout:
         options["dropout"] = "yes" if any(said[name] for name in blocks.dropout) else "no"
-    name = Path(source).stem
-    return build(family(blocks.family), name=name, title=shapes.name, source=source, sizes=_sizes(blocks, said), options=options)
+    name, made, sizes = Path(source).stem, family(blocks.family), _sizes(blocks, said)
+    longest = document.data.get("max_position_embeddings", document.data.get("n_positions"))
+    notes = [made.note, *_notes(document, longest)]
+    if longest is not None:
+        sizes["s"] = longest
+    note = " ".join(n for n in notes if n)
+    return build(made, name=name, title=shapes.name, source=source, sizes=sizes, options=options, note=note)
 
 
-def _said(document: Document, kind: str, dropout: Mapping[str, float]) -> dict[str, Any]:
-    """Each setting that decides shapes by its first name, as the file says it or by default; the experts of a token; dropout."""
+def _notes(document: Document, longest: int | None) -> Iterator[str]:
+    """What an answer has to say of a configuration besides its numbers."""
+    if longest is not None:
+        yield f"Unless s is set, it is the longest sequence that the file says, {longest}."
+    window = document.data.get("sliding_window")
+    if window is not None and document.data.get("use_sliding_window", document.data[MODEL_TYPE] not in _WINDOW_UNUSED):
+        yield (
+            f"Some layers see a window of {window} tokens. They are counted as if each token saw all: of longer sequences these are more"
+            " operations than there are, and what is kept is the same."
+        )
+
+
+def _said(document: Document, kind: str, blocks: Blocks) -> dict[str, Any]:
+    """Each setting that decides shapes by its first name, as the file says it or by default; the experts of a token; dropout; what else
+    blocks have one value of."""
     values: dict[str, Any] = {}
     for setting in families()[kind].settings:
         name = next((n for n in (setting.name, *setting.aliases) if n in document.data), None)
@@ -65,24 +88,30 @@ def _said(document: Document, kind: str, dropout: Mapping[str, float]) -> dict[s
         assert value is not REQUIRED, setting.name
         values[setting.name] = value
     values["num_experts_per_tok"] = document.data.get("num_experts_per_tok")
-    return values | {name: document.data.get(name, default) for name, default in dropout.items()}
+    values |= {one.setting: document.data.get(one.setting, one.default) for one in blocks.always if one.default is not None}
+    values |= {name: document.data.get(name, blocks.masks.get(name, 0)) or 0 for name in _MASKS if name not in blocks.dropout}
+    return values | {name: document.data.get(name, default) for name, default in blocks.dropout.items()}
 
 
 def _check(document: Document, kind: Blocks, values: Mapping[str, Any], problems: Problems) -> None:
     """What the blocks of the family do not have."""
 
     def refuse(name: str, message: str, help: str, code: str = "PP504") -> None:
-        problems.add(code, message, place=document.place(name), help=help)
+        problems.add(code, message, place=document.place(name) or document.place(MODEL_TYPE), help=help)
 
     shapes = "`placeproof.importers.read_shapes` gives the shapes of its parameters"
     for one in kind.always:
-        if one.setting in values and values[one.setting] != one.value:
+        said = [] if one.value == [] and values.get(one.setting) is None else values.get(one.setting)
+        if one.setting in values and said != one.value:
             refuse(one.setting, f"`{one.setting}` is {str(values[one.setting]).lower()}: {one.why}", shapes)
     if kind.family == "deepseek_v3" and values["q_lora_rank"] is None:
         refuse("q_lora_rank", "`q_lora_rank` is null: the block of latent attention here compresses queries", shapes)
     narrow = values.get("word_embed_proj_dim")
     if narrow is not None and narrow != values["hidden_size"]:
         refuse("word_embed_proj_dim", "`word_embed_proj_dim` is another width than the stream's: no block here widens an embedding", shapes)
+    for name in _MASKS:
+        if name not in kind.dropout and values[name]:
+            refuse(name, f"`{name}` is {values[name]}: no block of this type has masks of dropout", "0 leaves them out")
     for name in kind.dropout:
         if type(values[name]) not in (int, float) or not 0 <= values[name] < 1:
             refuse(name, f"`{name}` is a probability below 1, not {values[name]!r}", "0 leaves the masks out", "PP503")

@@ -21,10 +21,14 @@ FOLDER = files("placeproof.models") / "blocks"
 #: What is kept from forward to backward, beside weights.
 KEPT = {
     "attention": "n q k v p o",
+    "attention_biased": "n q k v p o",
     "attention_flash": "n q k v lse o",
+    "attention_flash_biased": "n q k v lse o",
+    "attention_flash_normed": "n wide_q q wide_k k v lse o",
     "attention_gpt": "n drop mask q k v p pd o",
     "attention_gpt_flash": "n mask q k v lse o",
     "attention_latent": "n cq nq ckv nkv q qr k v kr lse o",
+    "attention_normed": "n wide_q q wide_k k v p o",
     "embedding": "ids",
     "embedding_learned": "ids where mask",
     "head": "n target p targets",
@@ -41,6 +45,10 @@ KEPT = {
 WRONG = {
     "attention": [("dp - contract(p, dp, over=keys)", "dp - contract(p, dp, over=keys) / 2"), ("(ds, kk,", "(ds, vv,")],
     "attention_flash": [("contract(do, o, over=width))", "contract(do, q, over=width))"), ("(p, do, over=tokens)", "(p, o, over=tokens)")],
+    "attention_biased": [("total(dq, over=tokens)", "total(2 * dq, over=tokens)"), ("(ds, kk,", "(ds, vv,")],
+    "attention_flash_biased": [("total(dv, over=tokens)", "total(dv / 2, over=tokens)"), ("byq + byk", "byk")],
+    "attention_flash_normed": [("slope(rsqrt, square_k) * wide_k", "wide_k"), ("dhq = dnq * gain_q", "dhq = copy(dnq)")],
+    "attention_normed": [("2 * total(dhk * wide_k,", "total(dhk * wide_k,"), ("total(total(dnq *", "total(total(2 * dnq *")],
     "attention_gpt": [("dout = dy * mask", "dout = copy(dy)"), ("contract(pd, do, over=tokens)", "contract(p, do, over=tokens)")],
     "attention_gpt_flash": [("dout = dy * mask", "dout = copy(dy)"), ("dn = byq + byk + byv", "dn = byq + byk")],
     "attention_latent": [("* slope(rsqrt, square_kv) *", "*"), ("(p, do, over=tokens)", "(p, 2 * do, over=tokens)")],
@@ -111,11 +119,12 @@ def test_what_a_block_keeps(name: str) -> None:
 
 
 def runs(program: Program) -> tuple[int, Difference | None]:
-    """Small runs in exact numbers that could be computed, and the first difference. Latent attention norms what its scores are made of,
-    so that most runs need an exponential of too large a number: it is run more often, with one element wherever one will do."""
+    """Small runs in exact numbers that could be computed, and the first difference. Some attention norms what its scores are made of, so
+    that most runs need an exponential of too large a number: it is run more often, with one element wherever one will do."""
     dims = {d for t in program.tensors for d in (*t.dims, *([t.picks] if t.picks else []))}
-    latent = "kv_rank" in dims
-    sizes = {d: 2 if d in ("tokens", "keys") or not latent else 1 for d in dims}
+    latent, normed = "kv_rank" in dims, any(t.name == "gain_k" for t in program.tensors)
+    sizes = {d: 2 if d in ("tokens", "keys", "hidden") or not (latent or normed) else 1 for d in dims}
+    sizes |= {"hidden": 1} if latent else {"tokens": 3} if normed else {}
     done = 0
     for fine, seed in itertools.product((False, True), range(1, 25)):
         try:
@@ -123,7 +132,7 @@ def runs(program: Program) -> tuple[int, Difference | None]:
         except NotComputedError:
             continue
         done += 1
-        if what is not None or done == (8 if latent else 2):
+        if what is not None or done == (12 if normed else 8 if latent else 2):
             return done, what
     return done, None
 
@@ -152,7 +161,14 @@ def both(first: str, second: str) -> Program:
     return read("\n".join([*head, *lines[0][:cut], *(line for line in lines[1] if not line.startswith("y = "))]))
 
 
-@pytest.mark.parametrize(("first", "second"), [("attention", "attention_flash"), ("attention_flash", "attention")])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (first + kind, second + kind)
+        for kind in ("", "_biased", "_normed")
+        for first, second in (("attention", "attention_flash"), ("attention_flash", "attention"))
+    ],
+)
 def test_backward_of_fused_attention_is_that_of_plain_attention(first: str, second: str) -> None:
     judged = judge_tensors(both(first, second))
     assert judged.word == "proved", judged.why

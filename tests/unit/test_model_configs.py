@@ -27,6 +27,15 @@ s, k = symbol("s"), symbol("k")
 # Configurations of transformers.
 
 REFUSED = {
+    "default_qwen3_moe.json": [("PP504", "norm_topk_prob")],
+    "default_seed_oss.json": [("PP504", "attention_dropout"), ("PP504", "residual_dropout")],
+    "made_ernie4_5.json": [("PP504", "use_bias")],
+    "made_glm.json": [("PP504", "attention_bias")],
+    "made_granite.json": [("PP504", "attention_bias"), ("PP504", "mlp_bias")],
+    "made_qwen3.json": [("PP504", "attention_bias")],
+    "made_qwen3_moe.json": [("PP504", n) for n in ("decoder_sparse_step", "mlp_only_layers", "attention_bias")],
+    "made_seed_oss.json": [("PP504", n) for n in ("attention_bias", "attention_out_bias", "mlp_bias")],
+    "made_smollm3.json": [("PP504", "attention_bias"), ("PP504", "mlp_bias")],
     "made_deepseek_v3.json": [("PP504", "attention_bias")],
     "made_deepseek_v3_no_q_lora.json": [("PP504", "q_lora_rank")],
     "made_gemma_untied.json": [("PP504", "attention_bias")],
@@ -138,9 +147,21 @@ def test_what_a_configuration_leaves_open_stays_a_symbol() -> None:
     model = model_from_config(CONFIGS / "llama3_8b.json")
     assert (model.name, model.title, model.family) == ("llama3_8b", "llama, 32 layers of 4096", "llama")
     assert model.source.endswith("llama3_8b.json")
-    assert model.dims()["tokens"] == s
+    assert model.dims()["tokens"] == model.sizes["s"] == 8192
+    assert "it is the longest sequence that the file says, 8192" in model.note
     assert {n: model.sizes[n] for n in ("a_kv", "d", "f")} == {"a_kv": 8, "d": 128, "f": 14_336}
     assert {n: load("llama3-8b").sizes[n] for n in model.sizes} == dict(model.sizes)
+    text = re.sub(r'"max_position_embeddings": \d+,', "", (CONFIGS / "llama3_8b.json").read_text(encoding="utf-8"))
+    assert parse_model_config(text).dims()["tokens"] == s
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [({}, True), ({"sliding_window": None}, False), ({"sliding_window": 8}, True), ({"model_type": "qwen2", "sliding_window": 8}, False)],
+)
+def test_a_window_of_tokens_is_named(changes: dict[str, Any], told: bool) -> None:
+    settings = json.loads((CONFIGS / "mistral_7b.json").read_text(encoding="utf-8")) | changes
+    assert (f"a window of {settings['sliding_window']} tokens" in parse_model_config(json.dumps(settings)).note) == told
 
 
 SMALL = st.integers(1, 5)
@@ -150,15 +171,25 @@ def number(data: st.DataObject, times: int = 1) -> int:
     return times * data.draw(SMALL)
 
 
+#: Types of which a width of heads has to be said, or may be.
+WIDE = ("gemma", "ministral")
+MAY_BE_WIDE = ("mistral", "mixtral", "qwen3", "qwen3_moe", "glm", "ministral3")
+#: Settings that blocks have another value of than transformers by default.
+SAID = {
+    "qwen3_moe": {"norm_topk_prob": True},
+    "seed_oss": {"attention_dropout": 0.0, "residual_dropout": 0},
+}
+
+
 def decoder(data: st.DataObject, kind: str) -> dict[str, Any]:
     keys, groups, width = number(data), number(data), number(data, 2)
     said: dict[str, Any] = {"num_hidden_layers": number(data), "num_attention_heads": keys * groups, "hidden_size": keys * groups * width}
     said |= {"num_key_value_heads": keys, "intermediate_size": number(data), "vocab_size": number(data)}
-    if kind == "gemma" or (kind in ("mistral", "mixtral") and data.draw(st.booleans())):
+    if kind in WIDE or (kind in MAY_BE_WIDE and data.draw(st.booleans())):
         said["head_dim"] = number(data, 2)
-    if kind == "mixtral":
-        said |= {"num_local_experts": number(data), "num_experts_per_tok": 1}
-    return said
+    if "E" in KINDS[kind].sizes:
+        said |= {"num_local_experts": number(data), "num_experts_per_tok": 1, "moe_intermediate_size": number(data)}
+    return said | SAID.get(kind.replace("_vl_moe_text", "_moe"), {})
 
 
 def latent(data: st.DataObject) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
@@ -36,11 +36,13 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Always:
-    """A setting with the only value that blocks have, and what another one would mean."""
+    """A setting with the only value that blocks have, and what another one would mean. ``default``: what it is unsaid, if it decides no
+    shape."""
 
     setting: str
     value: object
     why: str
+    default: object = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +50,15 @@ class Blocks:
     """How a type of model is read as blocks: those of a ``family``.
 
     ``sizes``: symbols as expressions of settings; one of which a setting is null is left to the family. ``dropout``: settings of
-    probabilities, with transformers' defaults; a model has masks if one of them is not 0.
+    probabilities, with transformers' defaults; a model has masks if one of them is not 0. ``masks``: of blocks without masks, those
+    probabilities that are not 0 if nothing is said.
     """
 
     family: str
     sizes: Mapping[str, str]
     always: tuple[Always, ...] = ()
     dropout: Mapping[str, float] = field(default_factory=dict)
+    masks: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +108,19 @@ def read_families(file: Table) -> dict[str, Family]:
     """The types of a file. Raises InputError with all that is wrong with it."""
     file.known(("settings", "family", "model"))
     settings = {table.name: _setting(table) for table in file.tables("settings")}
-    always = records(Always, value=lambda table, key: table.data.get(key))
-    blocks = {table.name: table.record(Blocks, sizes=Table.mapping, always=always, dropout=_numbers) for table in file.tables("model")}
+    always = records(Always, **dict.fromkeys(("value", "default"), lambda table, key: table.data.get(key)))
+    blocks = {
+        table.name: table.record(Blocks, sizes=Table.mapping, always=always, dropout=_numbers, masks=_numbers)
+        for table in file.tables("model")
+    }
     tables = {table.name: table for table in file.tables("family")}
     types = {name: _family(table, settings, blocks) for name, table in tables.items() if "like" not in table.data}
     for name, table in tables.items():
         if "like" in table.data:
-            table.known(("like",))
-            other = table.choice("like", types)
-            types |= {name: types[other]} if other in types else {}
+            table.known(("like", "model"))
+            other = types.get(table.choice("like", types))
+            if other is not None:
+                types[name] = replace(other, model=blocks.get(table.choice("model", blocks))) if "model" in table.data else other
     return file.sound(types)
 
 
