@@ -13,6 +13,8 @@ import yaml
 from placeproof.core.diagnostics import InputError
 from placeproof.core.precision import PRECISIONS
 from placeproof.importers.imported import Imported, Role
+from placeproof.importers.meaning import meaning
+from placeproof.importers.settings import settings
 from placeproof.importers.systems import read_config
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.semantics.lower import lower
@@ -104,3 +106,45 @@ def test_a_bad_file_is_refused_at_its_lines(system: str, name: str) -> None:
     problems = [[d.code, d.place.line if d.place else None] for d in refused.value.diagnostics]
     assert sorted(problems) == sorted(BAD[system, name]["problems"])
     assert all(d.help for d in refused.value.diagnostics)
+
+
+#: What the frameworks' sources say, as `nightly/trainer_arguments.py` wrote it down.
+ARGUMENTS: dict[str, dict[str, Any]] = json.loads((CONFIGS.parent / "data" / "trainer_arguments.json").read_text(encoding="utf-8"))
+
+
+#: Of models with images alone, so that what a file leaves out is told, and not taken for said.
+_OPEN = {"freeze_vision_tower", "freeze_multi_modal_projector"}
+
+
+def known(system: str) -> dict[str, Any]:
+    tables = ("transformers", "llamafactory") if system == "llamafactory" else (system,)
+    return {name: field for table in tables for field in settings(table) for name in field.names}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_argument_of_a_system_is_known(system: str) -> None:
+    tables = {name.partition(".")[0] for name in known(system)}
+    assert set(ARGUMENTS[system]["arguments"]) - tables == set()
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_defaults_that_decide_are_those_of_the_system(system: str) -> None:
+    """Of settings that are of no matter no default is written down, nor of switches that are off."""
+    rows = known(system)
+    for name, default in ARGUMENTS[system]["arguments"].items():
+        ours = rows[name].default if name in rows else None
+        if default not in (None, False) and name in rows.keys() - _OPEN and rows[name].role is not Role.NO_MATTER:
+            assert ours == default, name
+        assert default is not False or not ours, name
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_meanings_speak_of_settings_that_there_are(system: str) -> None:
+    more = {name for field in settings("transformers/programs") for name in field.names}
+    names = set(known(system)) | set(more) | {field.name for field in settings("transformers")}
+    said = meaning(system)
+    asked = {name for one in (*said.refusals, *said.notes) if one.when for name in one.when.names}
+    asked |= {name for fact in said.facts.values() for name in fact.formula.names}
+    assert {name for one in said.refusals for name in (*one.at, *one.each)} <= names
+    assert {name for one in said.notes for name in one.of} <= names
+    assert asked <= names | set(said.facts) | {"value", "setting", "world", "handed", "said_type", "sharded", "strange"}

@@ -35,9 +35,20 @@ def sharded(run: Arguments, training: Training, *, version: int | None = None, g
         name = training.name("gradient_checkpointing")
         run.say(name, "layers are computed again; transformers says that each is gathered once more for that, which is not counted")
         parts |= recomputation(run, training)
+    _accumulation(run, training)
     if training.rowwise:
         run.say(training.name("optim"), "an update that looks at whole matrices, of which each device has a part", Role.ANOTHER_STEP)
     return replace(whole(run, training, parts, _precision(run, training)), without=())
+
+
+def _accumulation(run: Arguments, training: Training) -> None:
+    """When FSDP reduces gradients: after the last micro-batch, unless told otherwise (transformers==5.24.0:trainer.py, `no_sync`)."""
+    each = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
+    if each in run.fields and run.get(each):
+        run.note(each, "gradients are reduced after every micro-batch, as in the formulas", Role.READ)
+    elif training.steps > 1:
+        note = "the Trainer lets FSDP add up whole gradients, and reduces them after the last micro-batch: more memory, and less traffic"
+        run.note("gradient_accumulation_steps", note, Role.NOT_MODELLED)
 
 
 def _version(run: Arguments) -> int:
