@@ -8,7 +8,7 @@ from functools import cache
 from placeproof.core.symbols import symbol
 from placeproof.programs import Program
 from placeproof.semantics.catalogue import compositions, variants
-from placeproof.theory import Proved, Real, derived, holds, maximum, refused, theorem, units
+from placeproof.theory import Degree, Proved, Real, derived, holds, maximum, refused, theorem, units
 
 MODELLED = ("ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "tp * sp", "cp", "zero_offload", "zero1 * tp * cp", "tp * checkpoint")
 
@@ -127,12 +127,10 @@ def hosts_are_asked_for_half_more(
     goals = []
     for text in every():
         kept = L * b * s * h * b_a if "checkpoints=host" in text else 0
-        held = on_one(costs(text).memory("host")) - kept
-        asked = on_one(costs(text).memory("host_asked")) - kept
-        if "offload" in text or "infinity" in text:
-            goals += [2 * asked == 3 * (held + P * (maximum(4, b_g) - b_g))]
-        else:
-            goals += [2 * asked == 3 * held]
+        gradients = P * (maximum(4, b_g) - b_g) if "offload" in text or "infinity" in text else 0
+        if "checkpoints=host" in text or "offload" in text or "infinity" in text:
+            held, asked = (on_one(costs(text).memory(key)) - kept for key in ("host", "host_asked"))
+            goals += [2 * asked == 3 * (held + gradients)]
     return holds([goal for goal in goals if not goal.trivial()])
 
 
@@ -165,3 +163,86 @@ one_device_does_all_of_a_model.control(
     lambda: derived("tp", model="gpt").work("model").where(N=2) == derived("ddp", model="gpt").work("model"),
     refuted_at={"L": 1, "h": 1, "V": 1, "s": 1, "a": 1, "b": 1, "b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2},
 )
+
+
+@theorem(expect=Proved(), cite=("lepikhin2021gshard", "shoeybi2019megatron", "rajbhandari2020zero"))
+def experts_are_split_as_matrices_or_each_is_whole(
+    P: Real, P_expert: Real, N_dp: Degree, N_ep: Degree, N_tp: Degree, b_theta: Real, b_g: Real, b_omega: Real
+):
+    """Beside expert and tensor parallelism, with the stream split by tokens or not, data parallelism and ZeRO of each stage hold and send
+    of states what they do beside expert parallelism alone of what tensor parallelism leaves: a part of experts as of other matrices, or, if
+    each is to be whole, all of them, and a part of the rest."""
+    goals = []
+    for base in ("ep", "ddp * ep", "zero1 * ep", "zero2 * ep", "zero3 * ep"):
+        alone, named = costs(base), {"N": N_ep} if base == "ep" else {}
+        for way, left in (("", P_expert / N_tp), ("(experts=whole)", P_expert)):
+            for tensor in ("tp", "tp * sp"):
+                both, sizes = costs(f"{base}{way} * {tensor}"), {"P": (P - P_expert) / N_tp + left, "P_expert": left, **named}
+                goals += [both.memory(key) == alone.memory(key).where(**sizes) for key in ("parameters", "gradients", "optimizer")]
+                over = {"ep": ("ep",), "ddp * ep": ("dp", "dp*ep")}.get(base, ("dp", "ep"))
+                goals += [both.over(axes) == alone.over(axes).where(**sizes) for axes in over]
+    return holds([goal for goal in goals if not goal.trivial()])
+
+
+experts_are_split_as_matrices_or_each_is_whole.control(
+    "whole experts are split",
+    lambda P, N_tp: costs("zero1 * ep(experts=whole) * tp").memory() == costs("zero1 * ep").memory().where(P=P / N_tp),
+    refuted_at={"P": 2, "P_expert": 1, "N_dp": 1, "N_ep": 1, "N_tp": 2, "b_theta": 2, "b_g": 2, "b_omega": 12},
+)
+
+
+#: Strategies with degrees, each with what they are without, and a model with sizes of its own.
+SAID = (
+    ("hsdp(2, 4) * tp(2) * sp * cp(2)", "hsdp * tp * sp * cp", {"N_rep": 2, "N_shard": 4, "N_tp": 2, "N_cp": 2}, "bloom"),
+    ("zero3(4) * tp(2)", "zero3 * tp", {"N_dp": 4, "N_tp": 2}, "gpt"),
+    ("zero1(4) * ep(2) * tp(2)", "zero1 * ep * tp", {"N_dp": 4, "N_ep": 2, "N_tp": 2}, "mixtral"),
+    ("cp(4, attention=gather)", "cp(attention=gather)", {"N": 4}, "llama"),
+    ("cp(2, attention=ulysses) * fsdp(2)", "cp(attention=ulysses) * fsdp", {"N_cp": 2, "N_dp": 2}, "llama"),
+)
+
+
+@theorem(expect=Proved(), cite=("mehta2026placement", "narayanan2021megatron"))
+def a_degree_that_is_said_is_the_number_of_an_open_one(
+    P: Real, P_expert: Real, U: Real, A: Real, A_seq: Real, A_expert: Real, L: Real, b: Real["sequence"], s: Real["token / sequence"],
+    h: Real["element / token"], b_theta: Real, b_g: Real, b_omega: Real, b_a: Real,
+):  # fmt: skip
+    """What a strategy with degrees costs is what it costs without, at these numbers: what is held, kept and passing, and what is sent."""
+    goals = []
+    for text, open_text, degrees, _ in SAID:
+        said, left = costs(text), costs(open_text)
+        goals += [said.memory(key) == left.memory(key).where(**degrees) for key in ("model_states", "activations", "peak")]
+        goals += [said.sent == left.sent.where(**degrees)]
+    return holds([goal for goal in goals if not goal.trivial()])
+
+
+a_degree_that_is_said_is_the_number_of_an_open_one.control(
+    "at another number",
+    lambda: costs("zero3(4) * tp(2)").memory() == costs("zero3 * tp").memory().where(N_dp=2, N_tp=2),
+    refuted_at={
+        "P": 1, "P_expert": 0, "U": 0, "A": 0, "A_seq": 0, "A_expert": 0, "L": 1, "b": 1, "s": 1, "h": 1,
+        "b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2,
+    },
+)  # fmt: skip
+
+
+@theorem(expect=Proved(), cite=("mehta2026placement", "narayanan2021megatron"))
+def a_degree_that_is_said_is_one_of_a_model_too(
+    L: Real, h: Real, V: Real, s: Real, a: Real, b: Real, k: Real, c: Real, E: Real, f_e: Real, b_theta: Real, b_g: Real, b_omega: Real,
+    b_a: Real,
+):  # fmt: skip
+    """Of models, too: what is held, kept, passing and computed, and what is sent, with numbers for degrees or with symbols."""
+    goals = []
+    for text, open_text, degrees, model in SAID:
+        said, left = derived(text, model=model), derived(open_text, model=model)
+        goals += [said.memory(key) == left.memory(key).where(**degrees) for key in ("model_states", "activations", "peak")]
+        goals += [said.sent == left.sent.where(**degrees), said.work("total") == left.work("total").where(**degrees)]
+    return holds([goal for goal in goals if not goal.trivial()])
+
+
+a_degree_that_is_said_is_one_of_a_model_too.control(
+    "at another number",
+    lambda: derived("zero3(4) * tp(2)", model="gpt").sent == derived("zero3 * tp", model="gpt").sent.where(N_dp=2, N_tp=2),
+    refuted_at={
+        "L": 1, "h": 1, "V": 1, "s": 1, "a": 1, "b": 1, "k": 1, "c": 1, "E": 1, "f_e": 1, "b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2,
+    },
+)  # fmt: skip

@@ -131,13 +131,13 @@ ratios_tend_to_their_limits.control(
 )
 
 
-#: Of two strategies, a cost that crosses, in which degree, and which of them costs less beyond.
+#: Of two strategies, a cost that crosses, in which degree and where, and which of them costs less beyond.
 CROSSINGS = (
-    ("zero3", "zero_offload", STATES, "N", 0),
-    ("zero3", "hsdp", STATES, "N", 0),
-    ("ddp", "zero3", PEAK, "N", 1),
-    ("zero1", "zero3", PEAK, "N", 1),
-    ("hsdp", "zero_offload", STATES, "N_shard", 0),
+    ("zero3", "zero_offload", STATES, "N", "(b_g + b_omega + b_theta)/b_theta", 0),
+    ("zero3", "hsdp", STATES, "N", "N_shard", 0),
+    ("ddp", "zero3", PEAK, "N", "P*(b_g + b_omega + b_theta)/(P*b_g + P*b_omega + P*b_theta - U*b_theta)", 1),
+    ("zero1", "zero3", PEAK, "N", "P*(b_g + b_theta)/(P*b_g + P*b_theta - U*b_theta)", 1),
+    ("hsdp", "zero_offload", STATES, "N_shard", "(b_g + b_omega + b_theta)/b_theta", 0),
 )
 NEVER = (("ddp", "zero1", STATES), ("zero1", "zero2", PEAK), ("zero2", "zero3", STATES), ("ddp", "zero_offload", PEAK))
 
@@ -150,12 +150,13 @@ def at_a_crossing_both_cost_as_much(
     model states, and of peaks, if no unit is more than half of the parameters. Where one is told never to cost more, it does not. Costs
     that are equal are told to be so."""
     goals = []
-    for first, second, key, name, less in CROSSINGS:
+    for first, second, key, name, where, less in CROSSINGS:
         both = pair(first, second)
-        (at,), costs = both.crossings(key), [both.cost(key, i) for i in (0, 1)]
-        goals += [costs[0].where(**{name: at}) == costs[1].where(**{name: at})]
-        goals += [costs[less].where(**{name: at + 1}) < costs[1 - less].where(**{name: at + 1})]
-        goals += [both.says(key, f"beyond {name} = {at.expr} `{(first, second)[less]}` costs less") == 1]
+        costs = [both.cost(key, i) for i in (0, 1)]
+        goals += [both.says(key, f"beyond {name} = {where} `{(first, second)[less]}` costs less") == 1]
+        for at in both.crossings(key):
+            goals += [costs[0].where(**{name: at}) == costs[1].where(**{name: at})]
+            goals += [costs[less].where(**{name: at + 1}) < costs[1 - less].where(**{name: at + 1})]
     for more, less, key in NEVER:
         goals += [pair(more, less).cost(key, 1) <= pair(more, less).cost(key)]
         goals += [pair(*names).says(key, f"`{less}` never costs more than `{more}`") == 1 for names in ((more, less), (less, more))]
@@ -381,7 +382,7 @@ def parts_that_are_none_are_refused():
     wrong = (("tp", "tp=1:1"), ("pp", "pp=1:1"), ("ep", "ep=1:1"), ("ddp", "dp=1:1"), ("zeropp", "dp=1:1"))
     return holds(
         refused("PP202", *(told("zero1", text) for text in unread)) == len(unread),
-        refused("PP202", *(told("zero1", text) for text, _ in PARTS)) == 0,
+        refused("any", *(told(name, text) for name in ("zero1", "zero2", "zero3", "fsdp", "zero1 * tp") for text, _ in PARTS)) == 0,
         refused("PP205", told("zero1", "dp=1:1", "dp=1:1"), told("zero1(3)", "dp=1:1"), told("zero1(2)", "dp=1:1")) == 2,
         refused("PP201", told("zero1", "tp=1:1"), told("zero1", "dp=1:1")) == 1,
         refused("PP104", *(told(*pair) for pair in wrong), told("zero2", "dp=1:1")) == len(wrong),

@@ -462,7 +462,7 @@ def experts_are_held_and_sent_apart(
 ):  # fmt: skip
     """Beside expert parallelism, a device of Mixtral holds of each state, and sends over each axis for states, what the strategy holds and
     sends of as many parameters in experts and outside of them: under data parallelism, ZeRO of all stages and FSDP. Beside tensor
-    parallelism that leaves experts whole, it is so of what that splits."""
+    parallelism that leaves experts whole, it is so of what that splits, and gradients of norms, routers and experts are summed over it."""
     has, goals = counted("mixtral"), []
     sizes = {"P": has.parameters() * units("parameter"), "P_expert": has.parameters("expert") * units("parameter")}
     for name in ("ddp * ep", "zero1 * ep", "zero2 * ep(experts=whole)", "zero3 * ep", "fsdp * ep"):
@@ -476,6 +476,9 @@ def experts_are_held_and_sent_apart(
     local = {"P": (whole + rest / N_tp + has.parameters("expert")) * units("parameter"), "P_expert": sizes["P_expert"]}
     both = costs("zero1 * ep(experts=whole) * tp * sp", "mixtral")
     goals += [both.over("dp") == derived("zero1 * ep").over("dp").where(**local)]
+    copied = (whole + has.parameters("expert") / N_ep) * units("parameter")
+    summed = 2 * (N_tp - 1) / N_tp * (copied * b_g / N_dp + 2 * b * s * b_a * units("element"))
+    goals += [both.by("all_reduce") == derived("zero1 * ep").over("ep").where(**local) + summed]
     return holds(goals, both.memory("optimizer") == derived("zero1 * ep").memory("optimizer").where(**local))
 
 
