@@ -11,6 +11,7 @@ from collections.abc import Callable
 import catalogue_pages
 import code_tables
 import command_pages
+import launcher_pages
 import model_pages
 import profile_pages
 import proof_pages
@@ -58,6 +59,9 @@ MAKERS: dict[str, Callable[[], str]] = {
     "schedule-proofs": model_pages.schedule_proofs,
     "cluster-figures": model_pages.cluster_figures,
     "settings": settings_pages.listed,
+    "launcher-counts": launcher_pages.counts,
+    "launcher-agreement": launcher_pages.agreement,
+    "launcher-list": launcher_pages.listed,
     "sources": sources_page.sources,
 }
 

@@ -1,9 +1,15 @@
-"""Random scripts of a shell in the ways that people write them, and in ways that are wrong."""
+"""Random scripts of a shell in the ways that people write them, and in wrong ways; what is read of a script, and whether bash agrees."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from placeproof.importers.shell.simple import Shell
+from placeproof.importers.shell.source import Source
+from placeproof.importers.shell.values import Open, Word
 
 _LITERALS = [
     "a",
@@ -272,3 +278,27 @@ class Scripts:
             [f"cat_stub <<{self.one('EOF', chr(39) + 'EOF' + chr(39))}", self.one("torchrun $S", "x ${U:=5} y", '"$N"'), "EOF"],
             ["bash <<EOF", "torchrun $S \\$N a", "EOF"],
         )  # fmt: skip
+
+
+def walked(script: str, given: Mapping[str, str] | None = None, arguments: Sequence[str] | None = None) -> Shell:
+    """A script, walked. ``given``: variables from outside; ``arguments``: those that it is started with."""
+    shell = Shell(dict(given or {}), lambda _: None)
+    if arguments:
+        shell.state.arguments = tuple(Word((text,) if text else ()) for text in arguments)
+    source = Source(script, "<script>")
+    shell.run(source, source.root.children)
+    return shell
+
+
+def agrees(words: tuple[Word, ...], theirs: list[str]) -> bool:
+    """Whether words may come to those: what is open of them to any text, and a loose one to any number of words."""
+    pattern = ""
+    for word in words:
+        text = ""
+        for part, after in pairwise((*word.text, "")):
+            if isinstance(part, Open):
+                text += r"[^\x00]*" if not word.loose else r"[\s\S]*"
+            else:  # between words of a list, of which the last may be none
+                text += f"{re.escape(part[:-1])} ?" if isinstance(after, Open) and part.endswith(" ") else re.escape(part)
+        pattern += rf"(?:{text}\x00|(?:[^\x00]+\x00)*?)" if word.loose else rf"{text}\x00"
+    return re.fullmatch(pattern, "".join(f"{word}\0" for word in theirs)) is not None

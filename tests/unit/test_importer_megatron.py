@@ -451,6 +451,24 @@ def test_the_nearest_argument_is_named_first(name: str) -> None:
     assert str(problem.help).split("`")[1] == "sequence_parallel"
 
 
+@pytest.mark.parametrize(
+    ("text", "vocabulary"),
+    [
+        ("--tokenizer-type TikTokenizer --vocab-size 100", 128),
+        ("--tokenizer-type TikTokenizer --vocab-size 100 --tensor-model-parallel-size 2", 256),
+        ("--tokenizer-type TikTokenizer --vocab-size 100 --make-vocab-size-divisible-by 16", 112),
+        ("--tokenizer-type TikTokenizer --vocab-size 100 --padded-vocab-size 320", 320),
+        ("--tokenizer-type TikTokenizer --vocab-size 100 --no-pad-vocab-size", None),
+        ("--tokenizer-type NullTokenizer --vocab-size 100", 128),
+        ("--tokenizer-type NullTokenizer --vocab-size 128", None),
+        ("--tokenizer-type HuggingFaceTokenizer --vocab-size 100", None),
+        ("--vocab-size 100", None),
+    ],
+)
+def test_the_vocabulary_is_filled_up(text: str, vocabulary: int | None) -> None:
+    assert read(text).numbers.get("V") == vocabulary
+
+
 def test_uneven_stages_are_read() -> None:
     text = "--num-layers 23 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 5"
     assert read(text).expression == "ddp(dp=2) * pp(pp=4)"

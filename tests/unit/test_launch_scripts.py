@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from shell_scripts import Scripts
+from shell_scripts import Scripts, agrees, walked
 
 from placeproof.core.diagnostics import InputError
 from placeproof.importers import Imported, Role, read_config
 from placeproof.importers.shell.script import Command
 from placeproof.importers.shell.simple import Shell
-from placeproof.importers.shell.source import Source
-from placeproof.importers.shell.values import Open, UnreadError, Word, shown
+from placeproof.importers.shell.values import UnreadError, Word, shown
 
 BASH = shutil.which("bash")
+RECORD = Path(__file__).parents[1] / "data" / "launch_scripts.json"
 #: What stands for the program: it writes its words down, and an end.
 STUB = '#!{bash}\n{{ for x in "$@"; do printf "%s\\0" "$x"; done; printf "\\1"; }} >> "$STUB_LOG"\n'
 READING = "#!{bash}\nwhile read -r x; do :; done\n"
@@ -62,14 +62,6 @@ def by_bash(script: str, folder: Path, tmp_path: Path) -> tuple[list[list[str]],
     return [words.split("\0")[:-1] for words in text.split("\1")[:-1]], run.stderr.decode(errors="replace")
 
 
-def walked(script: str) -> Shell:
-    """A script, walked."""
-    shell = Shell({}, lambda _: None)
-    source = Source(script, "<script>")
-    shell.run(source, source.root.children)
-    return shell
-
-
 def launched(shell: Shell) -> list[tuple[Command, tuple[Word, ...]]]:
     """The commands that run the program, with its words."""
     commands = []
@@ -78,20 +70,6 @@ def launched(shell: Shell) -> list[tuple[Command, tuple[Word, ...]]]:
         if "torchrun" in names:
             commands.append((command, command.words[names.index("torchrun") + 1 :]))
     return commands
-
-
-def agrees(words: tuple[Word, ...], theirs: list[str]) -> bool:
-    """Whether words may come to those: what is open of them to any text, and a loose one to any number of words."""
-    pattern = ""
-    for word in words:
-        text = ""
-        for part, after in pairwise((*word.text, "")):
-            if isinstance(part, Open):
-                text += r"[^\x00]*" if not word.loose else r"[\s\S]*"
-            else:  # between words of a list, of which the last may be none
-                text += f"{re.escape(part[:-1])} ?" if isinstance(after, Open) and part.endswith(" ") else re.escape(part)
-        pattern += rf"(?:{text}\x00|(?:[^\x00]+\x00)*?)" if word.loose else rf"{text}\x00"
-    return re.fullmatch(pattern, "".join(f"{word}\0" for word in theirs)) is not None
 
 
 def differ(script: str, folder: Path, tmp_path: Path) -> str:
@@ -345,6 +323,7 @@ def test_the_world_of_the_command_line_goes_before_that_of_the_script() -> None:
         (f"TP=$(nvidia-smi | wc -l)\ntorchrun {LEAST} --tensor-model-parallel-size $TP", "it is what a command prints"),
         (f"if [ -f x ]; then TP=2; else TP=4; fi\ntorchrun {LEAST} --tensor-model-parallel-size $TP", "it depends on `[ -f x ]`"),
         (f"if [ $X = a ]; then S=--sequence-parallel; fi\ntorchrun {LEAST} $S", "whether `--sequence-parallel` is handed over"),
+        (f"if [ $X = a ]; then S=--group-query-attention; fi\ntorchrun {LEAST} $S", "whether `--group-query-attention` is handed over"),
         (f"source other.sh\ntorchrun {LEAST} --num-layers ${{L:-4}}", "`other.sh` may set it"),
         (f"TP=2\nsource other.sh\ntorchrun {LEAST} --tensor-model-parallel-size $TP", "`other.sh` may set it"),
         (f"torchrun {LEAST} $(cat args.txt)", "may be any arguments"),
@@ -444,3 +423,17 @@ def test_arguments_of_megatrons_own_tests(tmp_path: Path) -> None:
     path.write_text("MODEL_ARGS: [a]\n")
     with pytest.raises(InputError, match="table of arguments"):
         read_config(str(path))
+
+
+# Public scripts.
+
+
+def test_no_public_script_is_read_wrong() -> None:
+    rows = json.loads(RECORD.read_text())
+    assert len(rows) >= 148
+    assert len({row["repo"] for row in rows}) >= 41
+    assert len({(row["repo"], row["path"]) for row in rows}) == len(rows)
+    assert all(re.fullmatch(r"[0-9a-f]{40}", row[key]) for row in rows for key in ("commit", "blob"))
+    assert {row["bash"] for row in rows} <= {"equal", "equal but for what is open", "not read", "nothing"}
+    assert {row["outcome"] for row in rows if row["kind"] != "megatron"} == {"refused"}
+    assert sum(row["bash"].startswith("equal") for row in rows) >= 116

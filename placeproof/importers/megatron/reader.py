@@ -10,7 +10,7 @@ from placeproof.core.diagnostics import Problems
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Imported, expression, over_axes
+from placeproof.importers.imported import Imported, Role, expression, over_axes
 from placeproof.importers.meaning import meaning
 from placeproof.importers.megatron.experts import check_split, note_devices
 from placeproof.importers.settings import settings
@@ -71,13 +71,14 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     known.ask("megatron", passed_over={*PASSED_OVER, *own})
     check_split(known)
     note_devices(known)
+    numbers = _numbers(known)
     return Imported(
         system="megatron",
         source=document.source,
         expression=expression(_parts(known)),
         readings=(*known.readings(), *known.unsaid(*_DEFAULTS)),
         precision=precision,
-        numbers=_numbers(known),
+        numbers=numbers,
         without=_without(known),
     )
 
@@ -124,7 +125,26 @@ def _numbers(known: Known) -> dict[str, Fraction]:
     if known.get("learned"):
         names["n_pos"] = "max_position_embeddings"
     numbers = {symbol: Fraction(reader.get(name)) for symbol, name in names.items() if reader.said(name)}
+    if "V" not in numbers and (vocabulary := _vocabulary(reader)) is not None:
+        numbers["V"] = Fraction(vocabulary)
     return numbers | ({"m": Fraction(known["m"])} if "m" in known else {})
+
+
+def _vocabulary(reader: Reader) -> int | None:
+    """The vocabulary with what fills it up, where arguments decide it: of other tokenizers their files do.
+
+    Versions differ in whether that of no text counts the end of documents.
+    """
+    size, kind = reader.get("vocab_size"), reader.get("tokenizer_type")
+    ends = {"TikTokenizer": (0,), "NullTokenizer": (0, 1), "NullMultimodalTokenizer": (0, 1)}.get(str(kind), ())
+    if size is None or not ends or any(reader.get(name) for name in ("no_pad_vocab_size", "disable_pad_vocab_size")):
+        return None
+    at_once = (reader.get("make_vocab_size_divisible_by") or 128) * reader.get("tensor_model_parallel_size")
+    sizes = {-(-(size + end) // at_once) * at_once for end in ends}
+    if len(sizes) > 1:
+        return None
+    reader.note("vocab_size", f"filled up to {min(sizes)}, a multiple of {at_once}: V", Role.READ)
+    return int(min(sizes))
 
 
 def _chunks(reader: Reader, pp: int, m: int | None) -> int:

@@ -28,6 +28,8 @@ from placeproof.importers.shell.values import Open, Span, Text, UnreadError, Wor
 _ALONE = "give the arguments alone, `--name value`, with the values of variables written in, as the script hands them to the program"
 #: How a script says the folder that it lies in.
 _HERE = re.compile(r"(?=.*dirname)(?=.*(\$0|\$\{0\}|BASH_SOURCE))")
+#: What the notes of settings begin with that say a model's shape, and so numbers.
+_SHAPE = "the model's shape"
 #: So many commands are named.
 _MOST = 5
 
@@ -304,7 +306,7 @@ class _Arguments:
     def _perhaps(self, name: str, part: Open) -> None:
         """An argument that may be handed over, or not."""
         row, flag = self.fields.get(name), name.replace("_", "-")
-        if row is not None and row.role is Role.NO_MATTER:
+        if row is not None and row.role is Role.NO_MATTER and not row.note.startswith(_SHAPE):
             note = f"whether it is handed over, or with which value, is open: {part.why}"
             self.open.append(Reading(name=name, value="?", role=Role.NO_MATTER, note=note, place=self._place(part.span)))
             return

@@ -276,6 +276,8 @@ class Expander:
         while self.at < self.end and self.text[self.at] != (stop or "\0"):
             pieces += self._in_quotes("$`\\" + stop)
         listed = any(piece.words is not None for piece in pieces)
+        if listed and re.search(r"\$\{[^}]*[-+=?][^}]*\s", self.text[begin : self.at]):
+            self.refuse("a default with blanks beside a list, in one pair of quotes", begin)
         if listed and not any(piece.words for piece in pieces) and not any(isinstance(p, str) for piece in pieces for p in piece.text):
             text = joined(part for piece in pieces for part in piece.text)  # where that is empty, it is no word
             pieces = [Piece(words=(Word(text, loose=True),), quoted=True)] if text else []
