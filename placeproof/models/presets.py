@@ -12,6 +12,8 @@ from placeproof.models.family import KIND, Family, families, family, read_family
 from placeproof.models.model import Model, build
 
 _FOLDER = Path(__file__).parent / "presets"
+#: What to do about a model of the hub that is no preset: nothing is fetched from there.
+_AWAY = "nothing is fetched from the hub: give the model's config.json as a file"
 _HELP = 'a preset names its family, `family = "llama"`; a family has `[stack.NAME]` with blocks'
 
 
@@ -21,11 +23,18 @@ def presets() -> tuple[str, ...]:
     return files.stems(_FOLDER)
 
 
+@cache
+def hub_names() -> dict[str, str]:
+    """The names that presets have on the hub of Hugging Face -> the presets."""
+    tables = {name: Table.open(_FOLDER / f"{name}.toml", kind=KIND) for name in presets()}
+    return {table.text("hub"): name for name, table in tables.items() if "hub" in table.data}
+
+
 def load(name: str | Path, /, **options: str) -> Model:
     """A model by the name of a preset or of a family, or from a TOML file; ``options`` choose what a family leaves open.
 
-    A family has no sizes, so that all that is counted of it is a formula. Raises InputError where there is no such model or option, and
-    with every problem of a file.
+    A preset is known by its name on the hub of Hugging Face, too. A family has no sizes, so that all that is counted of it is a formula.
+    Raises InputError where there is no such model or option, and with every problem of a file.
     """
     if isinstance(name, Path) or name.endswith(".toml"):
         path = files.expanded(name)
@@ -34,8 +43,14 @@ def load(name: str | Path, /, **options: str) -> Model:
         return _model(Table.open(_FOLDER / f"{name}.toml", kind=KIND), options, folder=None)
     if name in families():
         return build(family(name), name=name, options=options)
-    known = (*presets(), *families())
-    help = suggestion(name, known) or "the presets: " + ", ".join(presets()) + "; the families: " + ", ".join(families())
+    if "/" in name and name in hub_names():
+        return load(hub_names()[name], **options)
+    known = (*presets(), *families(), *(hub_names() if "/" in name else ()))
+    help = (
+        suggestion(name, known)
+        or _AWAY * ("/" in name)
+        or "the presets: " + ", ".join(presets()) + "; the families: " + ", ".join(families())
+    )
     raise InputError([Diagnostic(code="PP101", message=f"there is no model `{name}`", help=help)])
 
 
@@ -48,10 +63,12 @@ def _model(table: Table, options: dict[str, str], *, folder: Path | None) -> Mod
         **dict.fromkeys(("name", "title", "source"), Table.required),
         note=Table.text,
         family=lambda table, key: _family(table, key, folder),
+        hub=Table.text,
         sizes=Table.counts,
         options=Table.mapping,
     )
     made: Family = table.sound(read.pop("family"))
+    del read["hub"]
     table.table("sizes").known(made.symbols, f"symbol of family `{made.name}`")
     table.problems.raise_if_any()
     return build(made, **{**read, "options": {**read["options"], **options}})

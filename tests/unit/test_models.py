@@ -37,6 +37,10 @@ ROWS = {row["id"]: row for row in rows()}
         ("llama3-405b", 405_853_388_800),
         ("mixtral-8x7b", 46_702_792_704),
         ("bloom-176b", 176_247_271_424),
+        ("qwen3-8b", 8_190_735_360),
+        ("qwen3-32b", 32_762_123_264),
+        ("qwen3-30b-a3b", 30_532_122_624),
+        ("qwen3-235b-a22b", 235_093_634_560),
     ],
 )
 def test_counts_are_the_published_ones(name: str, parameters: int) -> None:
@@ -112,7 +116,25 @@ CONFIGURATIONS = {
     "llama3-70b": "llama3_70b",
     "llama3-405b": "llama31_405b",
     "mixtral-8x7b": "mixtral_8x7b",
+    "qwen3-8b": "qwen3_8b",
+    "qwen3-32b": "qwen3_32b",
+    "qwen3-30b-a3b": "qwen3_30b_a3b",
+    "qwen3-235b-a22b": "qwen3_235b_a22b",
 }
+
+
+@pytest.mark.parametrize(("hub", "name"), [("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"), ("meta-llama/Meta-Llama-3-8B", "llama3-8b")])
+def test_names_of_the_hub_are_those_of_presets(hub: str, name: str) -> None:
+    assert load(hub) == load(name)
+    assert load(hub, tied="yes").options["tied"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("name", "help"), [("Qwen/Qwen3-30B-A3", "did you mean `Qwen/Qwen3-30B-A3B`"), ("someone/else", "config.json as a file")]
+)
+def test_other_names_of_the_hub_are_refused_with_the_remedy(name: str, help: str) -> None:
+    (problem,) = problems(lambda: load(name))
+    assert (problem.code, problem.message, help in str(problem.help)) == ("PP101", f"there is no model `{name}`", True)
 
 
 @pytest.mark.parametrize("name", models.presets())

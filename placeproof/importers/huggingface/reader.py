@@ -70,6 +70,7 @@ _OTHERWISE = {
     "num_nextn_predict_layers": "modules that predict further tokens: transformers builds the model without them",
     "num_mtp_layers": "modules that predict further tokens: transformers builds the model without them",
     "moe_layer_freq": "transformers does not read it: every layer after the first ones has experts",
+    "index_topk": "what chooses keys has no gradient from the loss in transformers, and is counted as trained",
     "auto_map": "the model's own code may define it otherwise: shapes are those of transformers' class",
 }
 
@@ -86,7 +87,8 @@ def read(document: Document, problems: Problems) -> ImportedShapes:
     kind = document.data.get("model_type")
     family = families().get(kind) if isinstance(kind, str) else None
     if family is None:
-        hint = suggestion(str(kind), families()) or "one of " + ", ".join(f"`{name}`" for name in sorted(families()))
+        near = suggestion(str(kind), families()) or "one of " + ", ".join(f"`{name}`" for name in sorted(families()))
+        hint = f"{near}; of another model, list the parameters in a file of shapes"
         place = document.place("model_type")
         problems.add("PP501", f"the parameters of a model of type `{kind}` are not known", place=place, help=hint)
     problems.raise_if_any()
