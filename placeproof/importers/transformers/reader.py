@@ -30,6 +30,11 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     run = Arguments(
         document, forms(document, "transformers", "transformers/programs"), problems, world=world, own=True, loose=("fsdp_config",)
     )
+    if not any(name in run.found for field in settings("transformers") for name in field.names):
+        place = document.place(next(iter(document.data), ""))
+        problems.add(
+            "PP501", "there is no argument of transformers' Trainer", place=place, help="for example `per_device_train_batch_size: 8`"
+        )
     training = _training(run)
     return finished(run, built(run, training, problems), meaning("transformers"))
 

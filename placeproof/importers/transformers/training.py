@@ -37,7 +37,10 @@ FROZEN = "some of the model's own parameters seem to be frozen, and no strategy 
 #: From this likeness on an argument that is not known is taken for a slip of the pen.
 _NEAR = 0.85
 #: What names of arguments have that may decide how a step is laid out: one that is not known is refused.
-_DECIDING = ("parallel", "shard", "mesh", "dist_", "distributed", "zero", "pipeline", "accumul", "micro", "fsdp", "expert", "offload")
+_DECIDING = (
+    *("parallel", "shard", "mesh", "dist_", "distributed", "zero", "pipeline"),
+    *("accumul", "micro", "fsdp", "expert", "offload", "batch"),
+)
 _FROZEN = ("lora", "adapter", "peft", "freeze", "frozen", "spectrum")
 
 
@@ -112,19 +115,28 @@ class Arguments(Reader):
             self.unsaid[name] = f"not said; {note}"
 
     def _unknown(self, key: str, value: Any, path: KeyPath, here: KeyPath) -> None:
-        matter = [name for name, known in self.fields.items() if known.role is not Role.NO_MATTER]
-        name = ".".join(map(str, here))
         if ".".join(map(str, path)) in self.loose:
-            role, note = Role.UNKNOWN, suggestion(key, self._inside(path)) or "check its spelling against the system's reference"
-        elif self.own and not path and any(word in f"{key} {value}".lower() for word in _FROZEN) and value not in (None, False, "full"):
-            self.refuse(key, f"`{key}`: {FROZEN}", "ask about training in full, without it")
-            return
-        elif self.own and not path and not get_close_matches(key, matter, 1, _NEAR) and not any(word in key.lower() for word in _DECIDING):
-            role, note = Role.ANOTHER_STEP, "an argument of the program itself: what it does is not known"
-        else:
+            note = suggestion(key, self._inside(path)) or "check its spelling against the system's reference"
+            self._named(here, value, Role.UNKNOWN, note)
+        elif not self.own or path or self._decides(key):
             super()._unknown(key, value, path, here)
-            return
+        elif value not in (None, False, "full") and any(word in f"{key} {value}".lower() for word in _FROZEN):
+            self.refuse(key, f"`{key}`: {FROZEN}", "ask about training in full, without it")
+        elif isinstance(value, Mapping) and not self.fields.keys().isdisjoint(value):
+            self.refuse(
+                key, f"there are arguments of the Trainer in `{key}`, and outermost ones alone are read", "give a file of these alone"
+            )
+        else:
+            self._named(here, value, Role.ANOTHER_STEP, "an argument of the program itself: what it does is not known")
+
+    def _named(self, here: KeyPath, value: Any, role: Role, note: str) -> None:
+        name = ".".join(map(str, here))
         self.readings.append(Reading(name=name, value=value, role=role, note=note, place=self.document.place(*here)))
+
+    def _decides(self, key: str) -> bool:
+        """Whether an argument that is not known may decide how a step is laid out, or is one that matters with a slip of the pen."""
+        matter = [name for name, known in self.fields.items() if known.role is not Role.NO_MATTER]
+        return bool(get_close_matches(key, matter, 1, _NEAR)) or any(word in key.lower() for word in _DECIDING)
 
 
 def beside(named: str, source: str) -> Path | None:
@@ -136,6 +148,8 @@ def beside(named: str, source: str) -> Path | None:
 def update(run: Arguments, name: str, more: Mapping[str, Update] = MappingProxyType({})) -> Update:
     """The update that a setting names. A name that neither transformers nor the launcher (``more``) knows is a problem."""
     said = str(run.get(name) or run.fields[name].default)
+    if "adafactor" in run.fields and run.get("adafactor"):
+        said = "adafactor"
     known = {**UPDATES, **more}.get(said)
     if known is None:
         help = suggestion(said, [*UPDATES, *more]) or "`adamw_torch`, or another name of transformers' documentation"
