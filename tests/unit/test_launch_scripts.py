@@ -14,6 +14,8 @@ from shell_scripts import Scripts, agrees, walked
 
 from placeproof.core.diagnostics import InputError
 from placeproof.importers import Imported, Role, read_config
+from placeproof.importers.settings import settings
+from placeproof.importers.shell.programs import FORKS
 from placeproof.importers.shell.script import Command
 from placeproof.importers.shell.simple import Shell
 from placeproof.importers.shell.values import UnreadError, Word, shown
@@ -392,6 +394,31 @@ def test_files_beside_a_script_are_read(tmp_path: Path) -> None:
         read_config(str(script))
 
 
+@pytest.mark.parametrize(
+    ("folder", "here"),
+    [
+        ('$(dirname "$0")', True),
+        ("$(dirname $0)", True),
+        ("`dirname $0`", True),
+        ('$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)', True),
+        ('$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" &> /dev/null && pwd)', True),
+        ('$(cd "$(dirname "$0")/.." && pwd)', False),
+        ("$(dirname $(dirname $0))", False),
+        ('$(cd "$(dirname "$0")/sub" && pwd)', False),
+        ("$(pwd)", False),
+    ],
+)
+def test_the_folder_of_a_script(folder: str, here: bool, tmp_path: Path) -> None:
+    (tmp_path / "tiny.sh").write_text("L=4\n")
+    script = tmp_path / "run.sh"
+    script.write_text(f"source {folder}/tiny.sh\ntorchrun pretrain_gpt.py --num-layers $L --hidden-size 64\n")
+    if here:
+        assert read_config(str(script)).numbers["L"] == 4
+    else:
+        with pytest.raises(InputError, match="may set it, which is not read"):
+            read_config(str(script))
+
+
 def test_a_file_whose_lines_end_as_those_of_windows_do_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     script.write_bytes(f"torchrun {LEAST}\r\n".encode())
@@ -423,6 +450,11 @@ def test_arguments_of_megatrons_own_tests(tmp_path: Path) -> None:
     path.write_text("MODEL_ARGS: [a]\n")
     with pytest.raises(InputError, match="table of arguments"):
         read_config(str(path))
+
+
+def test_no_argument_of_megatron_gives_away_another_program() -> None:
+    known = {name for field in settings("megatron") for name in field.names}
+    assert not known & {mark for marks in FORKS.values() for mark in marks}
 
 
 # Public scripts.

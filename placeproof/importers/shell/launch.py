@@ -26,8 +26,10 @@ from placeproof.importers.shell.source import FIRST_OPEN, LAST_OPEN, Source
 from placeproof.importers.shell.values import Open, Span, Text, UnreadError, Word, opens, plain, shown
 
 _ALONE = "give the arguments alone, `--name value`, with the values of variables written in, as the script hands them to the program"
-#: How a script says the folder that it lies in.
-_HERE = re.compile(r"(?=.*dirname)(?=.*(\$0|\$\{0\}|BASH_SOURCE))")
+_OWN = r"""dirname\s+(--\s+)?["']?(\$0|\$\{0\}|\$BASH_SOURCE|\$\{BASH_SOURCE(\[0\])?\})["']?"""
+_QUIETLY = r"(\s*(&>|1?>|2>)\s*(/dev/null|&1))*"
+#: How a script says the folder that it lies in. What goes on from there is another folder.
+_HERE = re.compile(rf"""\$\({_OWN}\)|`{_OWN}`|\$\(\s*cd\s+(--\s+)?"?\$\({_OWN}\)"?{_QUIETLY}\s*(&&|;)\s*pwd(\s+-[PL])?{_QUIETLY}\s*\)""")
 #: What the notes of settings begin with that say a model's shape, and so numbers.
 _SHAPE = "the model's shape"
 #: So many commands are named.
@@ -109,7 +111,7 @@ class _Files:
         if self.folder is None:
             return None
         parts = list(name)
-        if len(parts) == 2 and isinstance(parts[0], Open) and _HERE.match(parts[0].name) and isinstance(parts[1], str):
+        if len(parts) == 2 and isinstance(parts[0], Open) and _HERE.fullmatch(parts[0].name) and isinstance(parts[1], str):
             paths = [self.folder / parts[1].lstrip("/")]
         elif (text := plain(name)) is not None and text and not text.startswith(("/", "~")):
             paths = [folder / text for folder in (self.folder, *self.folder.resolve().parents)][:6]

@@ -17,7 +17,7 @@ _MARKS = frozenset((
     "max_position_embeddings",
 ))  # fmt: skip
 #: Programs whose arguments mean something else, by arguments that they alone have.
-_FORKS = {
+FORKS = {
     "Megatron-DeepSpeed": (
         "deepspeed", "deepspeed_config", "zero_stage", "no_pipeline_parallel", "deepspeed_activation_checkpointing",
         "ds_inference",
@@ -36,7 +36,7 @@ _FORKS = {
     ),
     "Pai-Megatron-Patch": ("patch_tokenizer_type", "max_padding_length", "extra_vocab_size", "model_type_name"),
     "Megatron-LLM of EPFL": ("no_tie_embed_logits", "glu_activation", "use_rms_norm", "vocab_extra_ids_list"),
-    "BigCode's Megatron-LM": ("attention_head_type", "fim_rate"),
+    "BigCode's Megatron-LM": ("attention_head_type",),
 }  # fmt: skip
 #: Command lines whose arguments are not Megatron-LM's, by their names and the word behind them.
 _COMMANDS = {
@@ -91,7 +91,7 @@ def _started(command: Command) -> Program | None:
     override = next((text for text in texts if _OVERRIDE.fullmatch(text)), None)
     if override is not None:
         return Program(command, before, words, "NeMo or another program with settings of its own", f"`{override}`")
-    for fork, marks in _FORKS.items():
+    for fork, marks in FORKS.items():
         mark = next((mark for mark in marks if mark in names), None)
         if mark is not None and (place is not None or names & _MARKS):
             return Program(command, before, words, fork, f"`--{mark.replace('_', '-')}` is its argument")

@@ -404,7 +404,7 @@ class Shell(Script):
 
     def _file(self, words: Sequence[Word], at: int, before: Sequence[Word], parts: _Parts, source: Source, span: Span) -> Status:
         """Run a script of its own."""
-        file = self.files(words[at].text) if not words[at].loose else None
+        file = self.files(words[at].text)
         if file is None:
             self.commands.append(Command((*before, *words), span, source.name, tuple(self.under)))
             return UNCLEAR
@@ -462,7 +462,7 @@ class Shell(Script):
     def _sourced(self, words: Sequence[Word], source: Source, span: Span) -> Status:
         if not words:
             return NO
-        file = self.files(words[0].text) if not words[0].loose else None
+        file = self.files(words[0].text)
         if file is None:
             name = shown(words[0].text)
             if not _ENVIRONMENT.fullmatch(name):
