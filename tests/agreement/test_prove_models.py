@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from jsonschema import validate
 from linked_mutants import Edit, mutant, places
+from samples import NIGHTLY, parts, sample
 
 from placeproof.cli.main import run
 from placeproof.core.diagnostics import InputError
@@ -26,7 +26,6 @@ from placeproof.semantics.resolve import resolve
 from placeproof.semantics.tensors.alone import coupled
 from placeproof.strategies import parse_strategy
 
-NIGHTLY = os.environ.get("PLACEPROOF_PROFILE") == "nightly"
 SCHEMA = Path(__file__).parents[2] / "docs/reference/prove-model.schema.json"
 DRAWN = random.Random(5)
 
@@ -48,12 +47,12 @@ def judged(model: str, strategy: str, *edits: tuple[str, str]) -> JudgedModel:
 
 
 def subjects() -> list[tuple[str, str]]:
-    """Models and all that the catalogue composes of one and two strategies, with their options: a few in each run, all every night."""
+    """Models and all that the catalogue composes of one and two strategies, with their options: in each run three models, each under each
+    strategy in some composition; all every night."""
     texts = [name for name, program in (*compositions(2), *variants()) if isinstance(program, Program)]
-    if NIGHTLY:
-        return [(model, name) for model in presets() for name in texts]
-    apart = [(model, name) for model in ("llama3-8b", "gpt3-125m", "mixtral-8x7b") for name in texts]
-    return DRAWN.sample(apart, 12)
+    models = presets() if NIGHTLY else ("llama3-8b", "gpt3-125m", "mixtral-8x7b")
+    every = [(model, name) for model in models for name in texts]
+    return sample(every, lambda case: {(case[0], part.partition("(")[0]) for part in parts(case[1])})
 
 
 @pytest.mark.parametrize(("model", "strategy"), subjects())

@@ -45,7 +45,7 @@ def pairs(strategy: str) -> set[str | frozenset[str]]:
 
 
 #: Operations; what is given by name; arithmetic and comparisons; what loops and branches are about. Not names that a program chooses.
-_WORD = re.compile(r"[a-z_]+(?=\()|[a-z]+=[a-z_*]+\b|[-+*/]=?|[<>=!]=|\b(?:if|else|for|reversed|units|microbatches|rank)\b")
+_WORD = re.compile(r"[a-z_]+(?=\()|[a-z]+=[a-z_*]+\b|root=\d+|[-+*/]=?|[<>=!]=|\b(?:if|else|for|reversed|units|microbatches|rank)\b")
 
 
 def words(program: Mapping[str, str]) -> set[tuple[str, str]]:
