@@ -23,6 +23,14 @@ from placeproof.importers.imported import ImportedShapes, Reading, Role
 
 #: Where a model of text and images says what it is of text.
 _TEXT = "text_config"
+_TIED = "tie_word_embeddings"
+#: Types that may say what they are of text beside the rest, and that are tied if the text part is.
+_FLAT = ("qwen2_vl", "qwen2_5_vl")
+#: Whether models of text and images tie their embedding if they do not say.
+_TIED_UNSAID = {
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "llama4"), False),
+    "gemma3": True,
+}
 #: More layers than any model has; a slip of the hand must not fill the memory with units.
 MOST_LAYERS = 10_000
 #: Numbers that decide no shape, in all families that have them.
@@ -117,21 +125,25 @@ def read(document: Document, problems: Problems) -> ImportedShapes:
 def text_part(document: Document, problems: Problems) -> Document:
     """The part of a configuration that describes text, where others describe images or sound; else the whole.
 
-    ``tie_word_embeddings`` counts as the whole model says it. Raises InputError where the two differ.
+    Whether the head's matrix is the embedding is up to the whole model, as in transformers. Raises InputError where the text part says
+    otherwise, or where neither says it of a type whose default is not known here.
     """
-    inner = document.data.get(_TEXT)
+    inner, kind = document.data.get(_TEXT), document.data.get("model_type")
     if not isinstance(inner, dict):
-        named = f"{document.data.get('model_type')}_text"
-        flat = named in families() and document.data["model_type"] not in families()
-        return replace(document, data={**document.data, "model_type": named}) if flat else document
-    said = {**inner}
-    tied = "tie_word_embeddings"
-    if tied in document.data and said.setdefault(tied, document.data[tied]) != document.data[tied]:
-        message = f"`{tied}` is said of the model and of its text part, with different values"
-        problems.add("PP504", message, place=document.place(_TEXT, tied), help="transformers takes that of the model: say the same")
+        flat = f"{kind}_text" if kind in _FLAT else kind
+        return replace(document, data={**document.data, "model_type": flat}) if kind in _FLAT else document
+    own = inner.get(_TIED)
+    tied = document.data.get(_TIED, _TIED_UNSAID.get(str(kind)))
+    if kind in _FLAT and own is True:
+        tied = True  # these take it from there
+    if tied is None or (own is not None and own != tied):
+        why = "is not said of the model" if tied is None else "is said of the text part, and another value holds of the model"
+        help = f'transformers takes that of the model: write `"{_TIED}"` beside `{_TEXT}`'
+        problems.add("PP504", f"`{_TIED}` {why}", place=document.place(_TEXT, _TIED), help=help)
         problems.raise_if_any()
     spans = {path[1:]: span for path, span in document.spans.items() if path[0] == _TEXT and len(path) > 1}
-    return replace(document, data=said, spans={**spans, (tied,): document.spans[(tied,)]} if (tied,) in document.spans else spans)
+    spans |= {(_TIED,): document.spans[(_TIED,)]} if (_TIED,) in document.spans else {}
+    return replace(document, data={**inner, _TIED: tied}, spans=spans)
 
 
 def _outer_readings(document: Document, inner: tuple[Reading, ...]) -> Iterator[Reading]:
@@ -139,6 +151,8 @@ def _outer_readings(document: Document, inner: tuple[Reading, ...]) -> Iterator[
     for name, value in document.data.items():
         if name == _TEXT:
             yield from (replace(reading, name=f"{_TEXT}.{reading.name}") for reading in inner if reading.name in value)
+        elif name == _TIED:
+            yield from (reading for reading in inner if reading.name == _TIED)
         elif name.endswith("_config") and value:
             note = "another part of the model: shapes are those of its text part"
             yield Reading(name=name, value=value, role=Role.NOT_MODELLED, note=note, place=document.place(name))
