@@ -64,6 +64,8 @@ def launch(text: str, source: str, problems: Problems) -> Launch | None:
     directives = allocated(text)
     shell = Shell(variables(directives), files.read, jobs=directives is not None)
     shell.reading.append(source)
+    options = re.match(r"#!\S*(?:\s+(?!-)\S+)?((?:\s+-\w+)*)", text)
+    shell.state.flags |= {"e", "u", "f", "a"} & set(options[1] if options else "")
     try:
         script = Source(text, source)
         shell.run(script, script.root.children)

@@ -79,6 +79,8 @@ class _Parts:
     text: Text | None = None
     declared: list[tuple[str, bool]] | None = None
     pending: list[tuple[str, object, Span]] = field(default_factory=list)
+    #: Options of a shell that is run.
+    flags: set[str] = field(default_factory=set)
 
 
 class Shell(Script):
@@ -389,6 +391,7 @@ class Shell(Script):
                 rest = rest[1:]
             options += "" if option.startswith("--") else option[1:]
         before = words[:at]
+        parts = replace(parts, flags={"e", "u", "f", "a"} & set(options))
         if plain(words[at].text) != "sbatch" and "c" in options:
             if not rest or any(word.loose for word in rest[:1]):
                 raise UnreadError("which commands a shell is given is not known", span, source.name)
@@ -432,7 +435,7 @@ class Shell(Script):
         child.state.exported = {name for name in exported if name in values}
         child.state.functions = {n: f for n, f in self.state.functions.items() if f"{n}()" in self.state.exported}
         child.state.arguments = arguments
-        child.state.foreign = self.state.foreign
+        child.state.foreign, child.state.flags = self.state.foreign, set(parts.flags)
         child.run(source, source.root.children)
         self.steps = child.steps
         self.state.taken = {**child.state.taken, **self.state.taken}
