@@ -156,7 +156,8 @@ def at_a_crossing_both_cost_as_much(
         goals += [both.says(key, f"beyond {name} = {where} `{(first, second)[less]}` costs less") == 1]
         for at in both.crossings(key):
             goals += [costs[0].where(**{name: at}) == costs[1].where(**{name: at})]
-            goals += [costs[less].where(**{name: at + 1}) < costs[1 - less].where(**{name: at + 1})]
+            beyond = [cost.where(**{name: at + 1}).where(**(MIXED if key == PEAK else {})) for cost in costs]
+            goals += [beyond[less] < beyond[1 - less]]
     for more, less, key in NEVER:
         goals += [pair(more, less).cost(key, 1) <= pair(more, less).cost(key)]
         goals += [pair(*names).says(key, f"`{less}` never costs more than `{more}`") == 1 for names in ((more, less), (less, more))]
