@@ -26,6 +26,16 @@ from placeproof.core.diagnostics import InputError  # noqa: E402
 from placeproof.importers import read_shapes  # noqa: E402
 from placeproof.importers.huggingface.fields import REQUIRED, Setting, families  # noqa: E402
 
+#: Types whose layers' activations are recorded, and the sizes of their small models.
+KEPT_TYPES, BATCH, TOKENS = ("llama", "qwen2", "qwen3"), 2, 16
+KEPT_SIZES = {
+    "vocab_size": 48,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+}
 #: Bytes of DistributedDataParallel's buckets for small models.
 CAP = 1000
 FOLDER = ROOT / "tests" / "configs" / "huggingface"
@@ -162,6 +172,43 @@ def recorded(path: Path) -> dict[str, Any]:
     return {**kept, "ddp": exchanged(path) if runs else None, "units": found, "split": divided}
 
 
+def saved(kind: str, layers: int) -> tuple[int, int]:
+    """Elements that autograd keeps of a small model's forward beside its parameters, and FLOPs of its products of matrices."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(kind, num_hidden_layers=layers, pad_token_id=0, **KEPT_SIZES)
+    built = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    parameters = {p.untyped_storage().data_ptr() for p in built.parameters()}
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            storages[storage.data_ptr()] = storage  # held, so that its address is not given away again
+        return tensor
+
+    counter = FlopCounterMode(display=False)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), counter:
+        kept = built(input_ids=torch.zeros(BATCH, TOKENS, dtype=torch.long), use_cache=False).logits
+    assert kept.dtype == torch.float32
+    return sum(storage.nbytes() for storage in storages.values()) // 4, counter.get_total_flops()
+
+
+def record_kept(file: Path) -> int:
+    """Write what one layer of some types keeps, and what it computes but for the scores of attention, which the counter passes over."""
+    import transformers
+
+    kinds = {}
+    for kind in KEPT_TYPES:
+        one, two = saved(kind, 1), saved(kind, 2)
+        kinds[kind] = {"elements": two[0] - one[0], "flops": two[1] - one[1]}
+    data = {"version": transformers.__version__, "batch": BATCH, "tokens": TOKENS, "sizes": KEPT_SIZES, "types": kinds}
+    file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
 def drawn(kind: str, rng: random.Random) -> dict[str, Any]:
     """A small configuration, mostly usable: each setting is left out, null, or of its kind, under one of its names."""
     heads, width = rng.choice((1, 2, 4, 6)), rng.choice((2, 4, 6))
@@ -230,6 +277,7 @@ def main() -> int:
     parser.add_argument("file", type=Path, nargs="?", default=FOLDER / "recorded.json")
     parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
     parser.add_argument("--random", type=int, metavar="N", help="compare so many random configurations of each type instead")
+    parser.add_argument("--kept", action="store_true", help="write to the file what layers of some types keep for backward instead")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -238,6 +286,8 @@ def main() -> int:
     transformers.logging.set_verbosity_error()
     if options.random:
         return compare_random(options.random, options.seed)
+    if options.kept:
+        return record_kept(options.file)
     models: dict[str, Any] = {}
     for path in sorted(FOLDER.glob("*.json")):
         if "model_type" in json.loads(path.read_text(encoding="utf-8")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from input_problems import problems
 
 from placeproof import models
 from placeproof.core.symbols import symbol
+from placeproof.cost.blocks.tensors import kept
 from placeproof.importers import import_shapes, read_shapes
 from placeproof.importers.huggingface.fields import families
 from placeproof.importers.models import model_from_config, parse_model_config
@@ -224,3 +226,36 @@ def test_any_configuration_has_as_many_parameters_as_its_shapes(kind: str, data:
     )
     text = json.dumps({"model_type": kind, "tie_word_embeddings": data.draw(st.booleans()), **made})
     same_parameters(parse_model_config(text), parse_shapes(text, kind="json").shapes)
+
+
+# What layers keep, against what autograd kept of the modules of transformers.
+
+MEASURED: dict[str, Any] = json.loads((CONFIGS.parents[1] / "data" / "huggingface_kept.json").read_text(encoding="utf-8"))
+
+
+def layer(kind: str) -> tuple[int, int]:
+    """Elements that a layer's blocks keep for backward beside statistics, and its FLOPs but for the scores of attention."""
+    sizes = {**MEASURED["sizes"], "max_position_embeddings": MEASURED["tokens"], "num_hidden_layers": 1}
+    model = parse_model_config(json.dumps({"model_type": kind, **sizes}))
+    dims = model.dims({"b": MEASURED["batch"]})
+    blocks = next(segment for segment in model.segments if segment.name == "layers").blocks
+    elements = sum(prod(dims[d] for d in row.dims) for block in blocks for row in kept(block.program) if row.name != "lse")
+    products = sum(prod(dims[d] for d in w.dims) for b in blocks for w in b.weights if b.groups[w.name] == "matrix" and len(w.dims) > 1)
+    biases = sum(prod(dims[d] for d in w.dims) for b in blocks for w in b.weights if w.name in ("bq", "bk", "bv"))
+    return elements, 2 * MEASURED["batch"] * MEASURED["tokens"] * (products - biases)
+
+
+def test_biases_keep_nothing_and_norms_of_heads_what_they_read() -> None:
+    """Norms of PyTorch keep besides what they give before their gain, and a statistic for each head: a fused norm computes both again."""
+    types, sizes = MEASURED["types"], MEASURED["sizes"]
+    heads = sizes["num_attention_heads"] + sizes["num_key_value_heads"]
+    rows = MEASURED["batch"] * MEASURED["tokens"] * heads
+    plain = layer("llama")[0]
+    assert layer("qwen2")[0] - plain == types["qwen2"]["elements"] - types["llama"]["elements"] == 0
+    assert layer("qwen3")[0] - plain == rows * sizes["head_dim"]
+    assert types["qwen3"]["elements"] - types["llama"]["elements"] == rows * (2 * sizes["head_dim"] + 1)
+
+
+@pytest.mark.parametrize("kind", MEASURED["types"])
+def test_a_layer_multiplies_as_many_numbers_as_its_module(kind: str) -> None:
+    assert layer(kind)[1] == MEASURED["types"][kind]["flops"]
