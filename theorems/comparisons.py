@@ -393,3 +393,16 @@ def parts_that_are_none_are_refused():
 parts_that_are_none_are_refused.control(
     "proportions that add up to something else", lambda: refused("PP202", lambda: derived("zero1", uneven=["dp=2:3"])) == 1, refuted_at={}
 )
+
+
+@theorem(expect=Proved(), cite="rajbhandari2020zero")
+def a_ratio_is_told_where_the_first_costs_something():
+    """There is a ratio of every cost of which the first strategy has some, and none of what it has nothing of, such as host memory."""
+    known = [lambda key=key: pair("ddp", "zero_offload").ratio(key) for key in (STATES, PEAK, SENT)]
+    none = [lambda key=key: pair("ddp", "zero_offload").ratio(key) for key in ("memory.host", "traffic.host_link")]
+    return holds(refused("any", *known) == 0, refused("any", *none) == len(none))
+
+
+a_ratio_is_told_where_the_first_costs_something.control(
+    "of host memory as well", lambda: refused("any", lambda: pair("ddp", "zero_offload").ratio("memory.host")) == 0, refuted_at={}
+)
