@@ -11,6 +11,7 @@ from placeproof.theory import Degree, NonNegative, Positive, Proved, Real, Refut
 SAMPLES = (
     "ddp", "zero1", "zero1(back=broadcast)", "zero2", "zero2(bucket=unit)", "zero3", "zero3(prefetch=true)", "zero3(bucket=unit)",
     "fsdp(reshard_after_forward=false)", "zero_offload", "zero_infinity", "zero1 * accumulate", "zero2 * accumulate", "zero3 * accumulate",
+    "zero3 * clip",
 )  # fmt: skip
 #: Strategies on one axis that splits what is computed.
 MODEL = ("tp", "tp * sp", "tp * checkpoint", "tp * sp * checkpoint", "tp * zero_r")
@@ -34,7 +35,9 @@ def shrinks(subject, degree="N"):
 
 
 @theorem(expect=Proved(), cite="rajbhandari2020zero")
-def traffic_grows_with_devices_that_have_samples(P: NonNegative, N: Degree, m: NonNegative, b_theta: NonNegative, b_g: NonNegative):
+def traffic_grows_with_devices_that_have_samples(
+    P: NonNegative, N: Degree, m: NonNegative, b_theta: NonNegative, b_g: NonNegative, b_s: NonNegative
+):
     """A device of data parallelism, of ZeRO of any stage, of FSDP and of both kinds of offload sends at least as much with one device
     more."""
     return [grows(s) for s in SAMPLES]

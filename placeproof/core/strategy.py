@@ -24,6 +24,10 @@ MATRIX, NORM = "matrix", "norm"
 EXPERT, DENSE = "expert", "dense"
 #: The group of weights that the first and the last stage of a pipeline share.
 TIED = "tied"
+#: Of a model's weights, those that every device of an axis has which splits the hidden dimension: of experts, and of all others.
+EXPERT_COPIES, COPIES = "expert_copies", "copies"
+#: Groups of experts.
+EXPERTS = (EXPERT, EXPERT_COPIES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +59,8 @@ class Realisation:
     ("gather"), or broadcast by their owners ("broadcast"). ``norms``: gradients of norms under sequence parallelism are summed
     "once" a step, or "each" time they are produced. ``attention``: how tokens that an axis splits attend to one another: keys and values
     go round a "ring", are all-gathered ("gather"), or heads and tokens change places ("ulysses"). ``experts``: where an axis splits the
-    hidden dimension, experts are "split" like other matrices, or each is "whole". ``gather_width``, ``reduce_width``: symbols of quantised
-    bytes a parameter.
+    hidden dimension, experts are "split" like other matrices, or each is "whole". ``clip``: gradients are scaled by a function of their
+    "global_norm", on one device as well. ``gather_width``, ``reduce_width``: symbols of quantised bytes a parameter.
     """
 
     microbatches: int | str | None = None
@@ -74,6 +78,7 @@ class Realisation:
     norms: str | None = None
     attention: str | None = None
     experts: str | None = None
+    clip: str | None = None
     gather_width: str | None = None
     reduce_width: str | None = None
 

@@ -74,6 +74,15 @@ _ROWS = (
         example="1e9",
     ),
     SymbolInfo(
+        name="P_copies",
+        latex="P_{\\mathrm{copies}}",
+        domain=Domain.NONNEGATIVE,
+        dimension=_PARAMETERS,
+        meaning="other parameters of a model that tensor parallelism replicates, where a step counts each once (counted in P)",
+        at_most="P",
+        example="1e6",
+    ),
+    SymbolInfo(
         name="P_expert",
         latex="P_{\\mathrm{expert}}",
         domain=Domain.NONNEGATIVE,

@@ -156,7 +156,7 @@ def misplaced(experts: int | None, devices: int | None, **others: int | None) ->
 def expression(parts: Mapping[str, Mapping[str, object]] | Iterable[tuple[str, Mapping[str, object]]]) -> str:
     """Strategies by name with their arguments, as one expression: ``zero1(dp=8) * tp(tp=2)``. Arguments that are None are left open."""
     written = []
-    for name, arguments in parts.items() if isinstance(parts, Mapping) else parts:
+    for name, arguments in sorted(parts.items() if isinstance(parts, Mapping) else parts, key=lambda part: part[0] == "clip"):
         said = {k: str(v).lower() if isinstance(v, bool) else v for k, v in arguments.items() if v is not None}
         written.append(f"{name}({', '.join(f'{k}={v}' for k, v in said.items())})" if said else name)
     return " * ".join(written)

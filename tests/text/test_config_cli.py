@@ -20,7 +20,8 @@ CONFIG = """{
   "bf16": {"enabled": true},
   "zero_optimization": {"stage": 2, "reduce_bucket_size": 1000},
   "optimizer": {"type": "Adam", "params": {"lr": 0.1}},
-  "gradient_clipping": 1.0
+  "gradient_clipping": 1.0,
+  "managed_gradient_accumulation": false
 }
 """
 
@@ -46,13 +47,13 @@ def test_text_says_what_was_read_and_what_was_not(config: str, capsys: pytest.Ca
     for command, code in (("derive", 0), ("prove", 4)):
         shown = out(capsys, command, config, "--world", "64", code=code)
         head, _, rest = shown.partition("\n\n")
-        assert head.startswith(f"{config}: DeepSpeed, read as `zero2(dp=64) * accumulate(microbatches=8)`\n")
+        assert head.startswith(f"{config}: DeepSpeed, read as `zero2(dp=64) * accumulate(microbatches=8) * clip`\n")
         assert "  precision  " in head
         assert "not modelled: nothing below speaks of these\n  zero_optimization.reduce_bucket_size = 1000: " in head
-        assert "another step: what follows is about the step without these\n  gradient_clipping = 1.0: " in head
+        assert "another step: what follows is about the step without these\n  managed_gradient_accumulation = false: " in head
         assert "of no matter here: " in head
         assert rest.strip()
-    proved = out(capsys, "prove", config, "--world", "64", "--allow", "gradient_clipping")
+    proved = out(capsys, "prove", config, "--world", "64", "--allow", "managed_gradient_accumulation")
     assert "proved for dp = 64, m = 8" in proved.replace("microbatches", "m")
 
 
@@ -114,20 +115,24 @@ PLAIN = "--attention-dropout 0 --hidden-dropout 0 --clip-grad 0"
 #: What changes the step and is not modelled, as a configuration has it, and the names of these settings.
 EXCEPT = [
     ("deepspeed", '{"optimizer": {"type": "OneBitAdam"}, "zero_allow_untested_optimizer": true}', ["optimizer.type"]),
-    ("deepspeed", '{"gradient_clipping": "auto", "data_efficiency": {"enabled": true}}', ["gradient_clipping", "data_efficiency.enabled"]),
+    ("deepspeed", '{"gradient_clipping": "auto", "data_efficiency": {"enabled": true}}', ["data_efficiency.enabled"]),
     ("deepspeed", '{"managed_gradient_accumulation": false}', ["managed_gradient_accumulation"]),
     ("deepspeed", '{"zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.1}}}', ["zero_optimization.zenflow"]),
     ("megatron", f"--num-experts 8 --moe-aux-loss-coeff 1e-2 {PLAIN}", ["moe_aux_loss_coeff"]),
     ("megatron", f"--num-experts 8 --moe-router-load-balancing-type sinkhorn {PLAIN}", ["moe_router_load_balancing_type"]),
     ("megatron", f"--num-experts 8 --moe-expert-capacity-factor 1.5 {PLAIN}", ["moe_expert_capacity_factor"]),
-    ("megatron", "--hidden-dropout 0.2", ["hidden_dropout", "attention_dropout", "clip_grad"]),
+    ("megatron", "--hidden-dropout 0.2", ["hidden_dropout", "attention_dropout"]),
     ("megatron", f"--use-checkpoint-args {PLAIN}", ["use_checkpoint_args"]),
     (
         "torchtitan",
         "[fault_tolerance]\nenable = true\nsemi_sync_method = 'diloco'\n[training]\nmax_norm = 0.0\n",
         ["fault_tolerance.enable", "fault_tolerance.semi_sync_method"],
     ),
-    ("torchtitan", "[training]\nsteps = 10\n", ["training.max_norm"]),
+    (
+        "deepspeed",
+        '{"gradient_clipping": 1.0, "expert_parallel": {"enabled": true, "autoep_size": 2}, "zero_optimization": {"stage": 1}}',
+        ["gradient_clipping"],
+    ),
     (
         "accelerate",
         "distributed_type: FSDP\nnum_processes: 4\nfsdp_config:\n  fsdp_ignored_modules: head\n",
@@ -156,31 +161,50 @@ def test_what_is_switched_off_is_no_exception(capsys: pytest.CaptureFixture[str]
         ("megatron", f"{PLAIN} --num-experts 8 --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.0"),
         ("torchtitan", "[training]\nmax_norm = 0.0\n"),
     ):
+        assert "clip" not in data(capsys, "prove", "--from", system, text)["imported"]["expression"]
+        assert data(capsys, "prove", "--from", system, text)["verdict"] == "proved"
+
+
+def test_clipping_is_part_of_the_strategy(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where a system clips unless told otherwise, and where a trainer fills in the limit: what is proved is right for any."""
+    for system, text in (
+        ("deepspeed", '{"gradient_clipping": "auto", "zero_optimization": {"stage": 3}}'),
+        ("megatron", "--attention-dropout 0 --hidden-dropout 0"),
+        ("torchtitan", "[training]\nsteps = 10\n"),
+        ("accelerate", "distributed_type: MEGATRON_LM\nnum_processes: 4\n"),
+        ("accelerate", "distributed_type: DEEPSPEED\nnum_processes: 4\ndeepspeed_config:\n  gradient_clipping: auto\n"),
+        ("transformers", '{"output_dir": "x", "max_grad_norm": 0.5, "per_device_train_batch_size": 1}'),
+    ):
+        assert data(capsys, "prove", "--from", system, text)["imported"]["expression"].endswith(" * clip"), system
         assert data(capsys, "prove", "--from", system, text)["verdict"] == "proved"
 
 
 def test_an_exception_is_said_of_models_of_other_steps_and_in_python(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     shown = out(capsys, "prove", config, "--world", "4", "--model", "gpt3-125m", code=4)
-    assert ": proved except for a setting that changes the step\n  gradient_clipping = 1.0: " in shown
+    assert ": proved except for a setting that changes the step\n  managed_gradient_accumulation = false: " in shown
     assert "\nthe step without it: proved for dp = 4" in shown
     assert shown.splitlines()[-1].startswith("proved except: ")
-    assert data(capsys, "prove", config, "--world", "4", "--against", "zero2", code=4)["except"] == ["gradient_clipping"]
+    assert data(capsys, "prove", config, "--world", "4", "--against", "zero2", code=4)["except"] == ["managed_gradient_accumulation"]
     for judged in (placeproof.judge(config), placeproof.judge(config, model="gpt3-125m")):
-        assert (judged.word, judged.data["verdict"], judged.data["except"]) == ("proved except", "proved except", ["gradient_clipping"])
+        assert (judged.word, judged.data["verdict"], judged.data["except"]) == (
+            "proved except",
+            "proved except",
+            ["managed_gradient_accumulation"],
+        )
         assert "proved except for a setting that changes the step" in str(judged)
 
 
 def test_what_is_refuted_stays_so(capsys: pytest.CaptureFixture[str]) -> None:
     """A step that is wrong without a setting is a finding; what it is about stands before it."""
-    shown = out(capsys, "prove", "--from", "megatron", "--eod-mask-loss --clip-grad 1.0", code=1)
-    assert "another step: what follows is about the step without these\n  clip_grad = 1.0: " in shown
+    shown = out(capsys, "prove", "--from", "megatron", "--eod-mask-loss --hidden-dropout 0.2", code=1)
+    assert "another step: what follows is about the step without these\n  hidden_dropout = 0.2: " in shown
     assert ": refuted\n" in shown
 
 
 def test_only_an_exception_can_be_allowed(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     for subject, name, help in (
-        (config, "clipping", "did you mean `gradient_clipping`?"),
-        (config, "bf16.enabled", "`gradient_clipping`"),
+        (config, "managed_gradients", "did you mean `managed_gradient_accumulation`?"),
+        (config, "gradient_clipping", "`managed_gradient_accumulation`"),
         ("ddp", "x", "none"),
     ):
         assert run(["prove", subject, "--allow", name]) == 2
@@ -194,10 +218,11 @@ def test_json_lists_every_setting(command: str, config: str, capsys: pytest.Capt
     found = data(capsys, command, config, "--world", "64", code=4 if command == "prove" else 0)
     jsonschema.validate(found, json.loads((DOCS / f"{command}.schema.json").read_text()))
     read = found["imported"]
-    assert read["expression"] == "zero2(dp=64) * accumulate(microbatches=8)"
+    assert read["expression"] == "zero2(dp=64) * accumulate(microbatches=8) * clip"
     assert {s["name"]: s["line"] for s in read["settings"]} == {
         "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 3, "bf16.enabled": 4, "zero_optimization.stage": 5,
         "zero_optimization.reduce_bucket_size": 5, "optimizer.type": 6, "optimizer.params.lr": 6, "gradient_clipping": 7,
+        "managed_gradient_accumulation": 8,
     }  # fmt: skip
     assert "imported" not in data(capsys, command, "zero3")
 
@@ -268,7 +293,7 @@ def test_numbers_in_which_configurations_differ_stay_open(tmp_path: Path, capsys
 
 def test_a_configuration_is_compared_with_a_strategy(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     shown = out(capsys, "compare", config, "zero3(64) * accumulate(8)", "--world", "64")
-    assert "read as `zero2(dp=64) * accumulate(microbatches=8)`" in shown
+    assert "read as `zero2(dp=64) * accumulate(microbatches=8) * clip`" in shown
     assert "zero2(64) * accumulate(8)" in shown
     found = data(capsys, "compare", config, "zero3(64) * accumulate(8)", "--world", "64")
     assert [one["system"] for one in found["imported"]] == ["deepspeed"]

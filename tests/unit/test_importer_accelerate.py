@@ -180,7 +180,7 @@ def test_experts_of_megatron(settings: str, expression: str, role: Role):
     table = "sequence_parallelism: true, expert_model_parallel_size: 4, " + settings
     table = ", ".join(f"megatron_lm_{setting}" for setting in table.split(", "))
     found = read_config(f"distributed_type: MEGATRON_LM\nmegatron_lm_config: {{{table}}}\n", system="accelerate", world=16)
-    assert found.expression == expression
+    assert found.expression == f"{expression} * clip"
     assert judge(lower(found.strategy())).word == "proved"
     (reading,) = (r for r in found.readings if r.name.endswith("expert_model_parallel_size"))
     assert reading.role is role
@@ -388,7 +388,7 @@ def test_sizes_give_the_number_of_processes_where_nothing_else_does():
         (
             "MEGATRON_LM",
             {"num_processes": 4, "megatron_lm_config": {"context_parallel_size": 4, "use_distributed_optimizer": True}},
-            "zero1(dp=cp) * cp(cp=4)",
+            "zero1(dp=cp) * cp(cp=4) * clip",
         ),
     ],
 )

@@ -138,7 +138,7 @@ STEP = "--micro-batch-size 1 --global-batch-size 8 "
 )
 def test_strategy(text: str, world: int | None, expression: str) -> None:
     imported = read(text, world)
-    assert imported.expression == expression
+    assert imported.expression == f"{expression} * clip"
     lower(imported.strategy())
 
 
@@ -181,7 +181,7 @@ SHARDED = "--use-distributed-optimizer "
 )
 def test_experts_are_an_axis_of_samples(text: str, world: int | None, expression: str) -> None:
     imported = read(text, world)
-    assert imported.expression == expression
+    assert imported.expression == f"{expression} * clip"
     assert judge(lower(imported.strategy())).word == "proved"
     assert imported.numbers["E"] == 8
 
@@ -471,7 +471,7 @@ def test_the_vocabulary_is_filled_up(text: str, vocabulary: int | None) -> None:
 
 def test_uneven_stages_are_read() -> None:
     text = "--num-layers 23 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 5"
-    assert read(text).expression == "ddp(dp=2) * pp(pp=4)"
+    assert read(text).expression == "ddp(dp=2) * pp(pp=4) * clip"
     assert read("--num-layers 7 --account-for-embedding-in-pipeline-split --pipeline-model-parallel-size 4").of(Role.NOT_MODELLED)
 
 

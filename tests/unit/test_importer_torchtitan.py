@@ -111,7 +111,7 @@ def test_an_empty_text_is_no_configuration_even_if_the_system_is_named():
 )
 def test_degrees_decide_the_strategy(settings, world, expression):
     found = imported(settings, world)
-    assert found.expression == expression
+    assert found.expression == f"{expression} * clip"
     lower(found.strategy())
 
 
@@ -141,7 +141,7 @@ def test_degrees_decide_the_strategy(settings, world, expression):
 )
 def test_experts_are_an_axis_of_samples(degrees, world, expression):
     found = imported(f"[parallelism]\n{degrees}\n", world)
-    assert found.expression == expression
+    assert found.expression == f"{expression} * clip"
     assert judge(lower(found.strategy())).word == "proved"
 
 
@@ -238,7 +238,7 @@ def test_offload_that_the_strategy_cannot_say_is_not_modelled():
 def test_a_pipeline_that_runs_twice_in_a_step_counts_all_micro_batches():
     text = "[training]\nlocal_batch_size = 8\nglobal_batch_size = 64\n[parallelism]\npipeline_parallel_degree = 2\n"
     found = imported(text, 8)
-    assert found.expression == "fsdp(dp=4, reshard_after_forward=false) * pp(pp=2)"
+    assert found.expression == "fsdp(dp=4, reshard_after_forward=false) * pp(pp=2) * clip"
     assert found.numbers == {"b": 1, "m": 16}
     assert reading(found, "training.global_batch_size").role is Role.NOT_MODELLED
 
@@ -261,7 +261,7 @@ def test_a_pipeline_that_runs_twice_in_a_step_counts_all_micro_batches():
 def test_schedules_are_those_of_the_catalogue(schedule, more, pp):
     text = "[training]\nlocal_batch_size = 8\n[parallelism]\npipeline_parallel_degree = 2\n"
     found = imported(f'{text}pipeline_parallel_schedule = "{schedule}"\n{more}', 2)
-    assert found.expression == pp
+    assert found.expression == f"{pp} * clip"
     assert reading(found, "parallelism.pipeline_parallel_schedule").role is Role.READ
     lower(found.strategy())
 
@@ -278,14 +278,14 @@ def test_schedules_are_those_of_the_catalogue(schedule, more, pp):
 def test_other_orders_are_not_modelled(schedule, size, more):
     text = f"[training]\nlocal_batch_size = {size}\n[parallelism]\npipeline_parallel_degree = 2\n"
     found = imported(f'{text}pipeline_parallel_schedule = "{schedule}"\n{more}', 2)
-    assert found.expression == "pp(pp=2)"
+    assert found.expression == "pp(pp=2) * clip"
     assert reading(found, "parallelism.pipeline_parallel_schedule").role is Role.NOT_MODELLED
 
 
 def test_copies_that_reduce_after_each_pass_are_not_modelled():
     text = "[training]\nlocal_batch_size = 8\nglobal_batch_size = 128\n[parallelism]\ndata_parallel_replicate_degree = 2\n"
     found = imported(text, 8)
-    assert found.expression == "hsdp(rep=2, shard=4, prefetch=true) * accumulate"
+    assert found.expression == "hsdp(rep=2, shard=4, prefetch=true) * accumulate * clip"
     assert reading(found, "training.global_batch_size").role is Role.NOT_MODELLED
     alone = imported(text.replace("degree = 2", "degree = 1"), 8)
     assert reading(alone, "training.global_batch_size").role is Role.READ
@@ -294,7 +294,7 @@ def test_copies_that_reduce_after_each_pass_are_not_modelled():
 def test_older_names_are_read():
     text = "[training]\nbatch_size = 8\n[experimental]\npipeline_parallel_degree = 2\npipeline_parallel_microbatches = 4\n"
     found = imported(text, 2)
-    assert found.expression == "pp(pp=2)"
+    assert found.expression == "pp(pp=2) * clip"
     assert found.numbers == {"b": 2, "m": 4}
 
 

@@ -397,7 +397,7 @@ def test_files_beside_a_script_are_read(tmp_path: Path) -> None:
         'HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"\nsource "$HERE/models/tiny.sh"\n'
         "torchrun --nproc_per_node 2 pretrain_gpt.py ${MODEL[@]} --bf16\n"
     )
-    assert read_config(str(script)).expression == "ddp(dp=2)"
+    assert read_config(str(script)).expression == "ddp(dp=2) * clip"
     script.write_text("bash models/tiny.sh\nsource models/none.sh\ntorchrun pretrain_gpt.py ${MODEL[@]} --num-layers 4 --hidden-size 8\n")
     with pytest.raises(InputError, match="may be any arguments"):
         read_config(str(script))
@@ -449,7 +449,7 @@ def test_arguments_of_megatrons_own_tests(tmp_path: Path) -> None:
     path.write_text("ENV_VARS:\n  A: 1\nTEST_TYPE: regular\nMODEL_ARGS:\n" + "".join(f"  {line}\n" for line in lines))
     imported = read_config(str(path), world=4)
     readings = {reading.name: reading.value for reading in imported.readings}
-    assert imported.expression == "ddp(dp=2) * tp(tp=2)"
+    assert imported.expression == "ddp(dp=2) * tp(tp=2) * clip"
     assert readings["recompute_modules"] == ["mlp", "moe"]
     assert readings["data_path"] == "${DATA_PATH}/x"
     assert "eval_iters" not in readings

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
 from placeproof.core.diagnostics import refuse
-from placeproof.core.strategy import EXPERT, TIED
+from placeproof.core.strategy import COPIES, EXPERT, NORM, TIED
 from placeproof.core.symbols import symbol
 from placeproof.cost.closed import largest, tidy
 from placeproof.cost.model.stages import Stage
 from placeproof.cost.step.amounts import Amounts
 from placeproof.cost.step.devices import Condition, Holds, holding_at, kinds
 from placeproof.cost.step.memory import Memory, memory
-from placeproof.cost.step.traffic import Message, traffic
+from placeproof.cost.step.traffic import SCALAR, Message, traffic
 from placeproof.cost.step.unrolled import Known, Unrolled
 from placeproof.cost.uneven import require_uneven, sent
 from placeproof.programs import Assign, Call, Expr, For, If, Ref, Stmt, calls
@@ -40,7 +40,7 @@ _MOVES = ("to_host", "to_device", "part", "all_gather")
 
 @dataclass(frozen=True, kw_only=True)
 class StateMessage:
-    """What a statement sends of parameters, gradients, or optimizer state, as :class:`placeproof.cost.step.traffic.Message` says it.
+    """What a statement sends of a model state, or a number, as :class:`placeproof.cost.step.traffic.Message` says it.
 
     ``size``: bytes of the tensor, as :class:`placeproof.core.exchange.Exchange` counts them; ``loops``: what the loops around it walk over.
     """
@@ -54,6 +54,11 @@ class StateMessage:
     count: sympy.Expr
     loops: frozenset[str]
     stmt: Stmt
+
+    @property
+    def scalar(self) -> bool:
+        """Whether it is a number, such as a norm."""
+        return self.about == SCALAR
 
     @property
     def groups(self) -> frozenset[str | None]:
@@ -127,7 +132,7 @@ class StepCosts:
             yield GroupCosts(
                 experts=experts,
                 memory=dict(_memory(costs, experts=experts)),
-                messages=tuple(_together(self._message(m, experts=experts) for m in messages)),
+                messages=tuple(_together(self._message(m, experts=experts) for m in messages if m.state != SCALAR or not experts)),
             )
 
     def _message(self, message: Message, *, experts: bool) -> StateMessage:
@@ -180,7 +185,8 @@ def _of(expr: sympy.Expr, *, experts: bool) -> sympy.Expr:
     whole, own = symbol("P"), symbol("P_expert")
     if not experts:
         return expr.xreplace({own: own * 0})
-    return expr.xreplace({whole: own, symbol("P_norm"): own * 0, symbol("P_tied"): own * 0}).xreplace({own: whole})
+    others = {symbol(f"P_{group}"): own * 0 for group in (NORM, TIED, COPIES)}
+    return expr.xreplace({whole: own, **others}).xreplace({own: whole})
 
 
 def _together(messages: Iterable[StateMessage]) -> Iterator[StateMessage]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.strategy import EXPERT, NORM, TIED
+from placeproof.core.strategy import COPIES, EXPERT, NORM, TIED
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.parts import DeviceSegment, Sizing
@@ -83,7 +83,13 @@ class ParameterShare:
     def of(self, expr: sympy.Expr, unit: sympy.Expr | None = None) -> sympy.Expr:
         """A formula for these parameters; ``unit``: those of the unit that it is about, the largest unless it is given."""
         named = self.largest if unit is None and symbol("U") in expr.free_symbols else unit
-        put = {"P": self.total, "U": self.total if named is None else named, "P_norm": self.norms, "P_tied": self.tied}
+        put = {
+            "P": self.total,
+            "U": self.total if named is None else named,
+            "P_norm": self.norms,
+            "P_tied": self.tied,
+            f"P_{COPIES}": self.total * 0,
+        }
         put |= {} if self.root is None else {"U_root": self.root}
         return expr.xreplace({symbol(name): n for name, n in put.items()})
 
@@ -146,13 +152,14 @@ def synchronised(stage: Stage, shares: Sequence[ParameterShare], linked: Linked)
     hidden dimension, whatever it is of, and then the rest."""
     every = [(share, message) for share in shares if share.total != 0 for message in share.costs.messages]
     inside = {a.name for a in linked.step.axes if a.splits.matrices}
-    tied = [(share, message) for share, message in every if TIED in message.groups]
-    summed = [(share, message) for share, message in every if set(message.axes) & inside and TIED not in message.groups]
+    states = [(share, message) for share, message in every if not message.scalar]
+    tied = [(share, message) for share, message in states if TIED in message.groups]
+    summed = [(share, message) for share, message in states if set(message.axes) & inside and TIED not in message.groups]
     yield from (_of_tied(share, message) for share, message in tied if share.tied != 0)
     yield from _summed(stage, summed)
     layers = _layers(stage)
     for share, message in every:
-        if (share, message) in summed or TIED in message.groups:
+        if (share, message) in summed or (share, message) in tied:
             continue
         copies = bool(set(message.axes) & set(linked.apart))
         axes = tuple(linked.pipeline or a if a in linked.apart else a for a in message.axes)

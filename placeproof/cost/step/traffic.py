@@ -22,13 +22,15 @@ from placeproof.semantics.values import Event, Kind, Trace, Value
 if TYPE_CHECKING:
     import sympy
 
+#: What a message is about that is of one number.
+SCALAR = "scalar"
 _STATE = {
     Kind.PARAMETERS: "parameters",
     Kind.OPTIMIZER: "optimizer",
     Kind.GRADIENTS: "gradients",
     Kind.SAVED: "activations",
     Kind.STREAM: "activations",
-    Kind.SCALAR: "scalar",
+    Kind.SCALAR: SCALAR,
 }
 _HOST = ("to_host", "to_device")
 

@@ -376,12 +376,14 @@ class Unrolled:
     def _accumulate(self, target: Ref, content: tuple[Value, int]) -> None:
         bits = self._bits(target) if self.known.spots[id(target)].by_parts else content[1]
         there = self._at(target, bits or None, target.group)
-        if content[0].kind is Kind.SCALAR and there:
+        number = content[0].kind is Kind.SCALAR
+        if number and there:
             bits = 0
         self._touch(there, target)
         for life in there:
             if life.value.kind is Kind.SCALAR:
-                self._close(life, self.time - 1)
+                if not number:
+                    self._close(life, self.time - 1)
             else:
                 life.value = self.known.value(sum_of, life.value, content[0])
                 bits &= ~life.bits

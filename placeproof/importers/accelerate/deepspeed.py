@@ -46,7 +46,9 @@ def parts(run: AccelerateReader, sizes: Mapping[str, int]) -> _Parts:
         strategies["accumulate"] = {"microbatches": steps}
     if steps is not None and steps != AUTO:
         run.numbers["m"] = Fraction(steps)
-    return strategies
+    if run.get(_DS + "gradient_clipping") == AUTO:
+        run.note(_DS + "gradient_clipping", deepspeed.OPEN_LIMIT)
+    return strategies | ({"clip": {}} if run.get(_DS + "gradient_clipping") else {})
 
 
 def _stage(run: AccelerateReader, dp: int | None) -> _Parts:

@@ -37,7 +37,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     parts = build(run, sizes)
     tokens, attention = _tokens(run, sizes)
     ep, whole = experts(run)
-    if tokens * ep == 1 and not set(parts) - {"accumulate", "checkpoint"}:
+    if tokens * ep == 1 and not set(parts) - {"accumulate", "checkpoint", "clip"}:
         parts = {"ddp": {"dp": 1}, **parts}
     _check_others(run)
     facts = known(run, sizes)
@@ -253,7 +253,14 @@ def _megatron(run: AccelerateReader, sizes: dict[str, int]) -> _Parts:
         parts["accumulate"] = {"microbatches": steps}
     if steps is not None:
         run.numbers["m"] = Fraction(steps)
-    return {**parts, **_recompute(run)}
+    return {**parts, **_recompute(run), **_clipping(run)}
+
+
+def _clipping(run: AccelerateReader) -> _Parts:
+    name = _MG + "gradient_clipping"
+    if not run.said(name):
+        run.unsaid[name] = "gradients are scaled by the norm of all: the strategy clip"
+    return {"clip": {}} if run.get(name) else {}
 
 
 def _recompute(run: AccelerateReader) -> _Parts:

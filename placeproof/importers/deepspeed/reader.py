@@ -20,7 +20,10 @@ from placeproof.importers.settings import settings
 
 _ZERO = "zero_optimization"
 _BATCH, _MICRO, _STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+_CLIPPING = "gradient_clipping"
 _EXPERTS, _SEQUENCES = "expert_parallel.autoep_size", "sequence_parallel_size"
+#: What a limit is that a trainer fills in.
+OPEN_LIMIT = "a trainer fills the limit in: the strategy clip, which is right for any, and for none"
 _MASTERS = ("fp16.fp16_master_weights_and_grads", "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states")
 #: Tables in which DeepSpeed looks settings up by their names, and so passes over any other; those of its models refuse one.
 _PASSED_OVER = ("", "optimizer", "scheduler", "pipeline", "activation_checkpointing", "checkpoint", "data_types", "aio", "torch_autocast")
@@ -248,7 +251,17 @@ class _Config:
         strategies |= self._checkpoints()
         if self.split and self.pp == 1:
             strategies["accumulate"] = {"microbatches": self.steps}
-        return strategies
+        return strategies | self._clipping()
+
+    def _clipping(self) -> dict[str, dict[str, object]]:
+        if not self.auto(_CLIPPING) and not self.get(_CLIPPING):
+            return {}
+        if self.ep != 1:
+            self.note(_CLIPPING, "the norms of experts are averaged over devices that have others: no norm of all", Role.ANOTHER_STEP)
+            return {}
+        if self.auto(_CLIPPING):
+            self.note(_CLIPPING, OPEN_LIMIT)
+        return {"clip": {}}
 
     def _data(self) -> tuple[str, dict[str, object]]:
         optimizer, parameters = self._host("offload_optimizer", "cpu_offload"), self._host("offload_param", "cpu_offload_param")

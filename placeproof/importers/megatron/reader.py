@@ -211,6 +211,8 @@ def _parts(known: Known) -> list[tuple[str, Mapping[str, object]]]:
         parts["accumulate"] = {"microbatches": m}
     if known.get("full_recompute"):
         parts["checkpoint"] = {}
+    if known.reader.get("clip_grad") > 0:
+        parts["clip"] = {}
     if known.get("dist_saved_acts") and tp > 1:
         parts["zero_r"] = {"tp": tp}
     attention = _EXCHANGES.get(known["exchange"]) if known["ways"] == 1 else None

@@ -251,6 +251,8 @@ def _strategy(reader: Reader, facts: Facts) -> dict[str, dict[str, object]]:
         parts["ddp"] = {"dp": 1}
     if reader.get("activation_checkpoint.mode") == "full":
         parts["checkpoint"] = {}
+    if reader.get("training.max_norm") > 0:
+        parts["clip"] = {}
     if facts.steps != 1 and facts.pp == 1:
         parts["accumulate"] = {}
     return parts

@@ -186,7 +186,9 @@ def whole(run: Arguments, training: Training, parts: Parts, precision: str | Non
     """What the file says, with micro-batches and the update; ``parts`` without either."""
     if training.steps > 1:
         parts = {**parts, "accumulate": {"microbatches": training.steps}}
-    if not set(parts) - {"accumulate", "checkpoint"}:
+    if training.norm:
+        parts = {**parts, "clip": {}}
+    if not set(parts) - {"accumulate", "checkpoint", "clip"}:
         parts = {"ddp": {"dp": 1}, **parts}
     return Imported(
         system="transformers",

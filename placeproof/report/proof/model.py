@@ -41,7 +41,7 @@ def _sections(name: str, judged: JudgedModel, opinion: dict[str, Any], asked: bo
         whose = [f"One device runs the blocks of this file: there is no model `{own}` that it could be held against."]
     elif not asked:
         whose = [f"One device runs {own}, which the file says that it is; a model of one's own has a name of its own."]
-    says = Lines([*(_SAYS if proved else ()), *whose, *judged.undecided])
+    says = Lines([*((*_SAYS, *part.beyond(judged.step.program)) if proved else ()), *whose, *judged.undecided])
     yield section(f"{name}: {judged.word}" + (f" for {part.for_all(judged.step)}" if proved else ""), *([says] if says.lines else []))
     for breach in judged.breaches:
         place = [] if breach.place is None else excerpt(breach.place)

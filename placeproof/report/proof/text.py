@@ -60,6 +60,22 @@ def for_all(judged: Judged) -> str:
     return ", ".join([*judged.for_all, *fixed]) or "one device"
 
 
+#: What a single device does beyond a plain step, by what the header line `reference(...)` says.
+_BEYOND = {
+    ("optimizer", "tensor_norm"): "updates each tensor by norms of it",
+    ("optimizer", "matrix"): "updates whole matrices",
+    ("clip", "global_norm"): "scales the gradient by a function of its norm over all parameters, as clipping does",
+    ("dropout", "output"): "masks its output at random",
+    ("skip", "not_finite"): "leaves its states alone where the gradient is not finite",
+    ("statistics", "batch"): "has layers that use a statistic of the whole batch",
+}
+
+
+def beyond(program: Resolved) -> list[str]:
+    """What one device does in the step beyond a plain one, a sentence each."""
+    return [f"One device {_BEYOND[option]}." for option in program.reference if option in _BEYOND]
+
+
 def _proved(subject: str, judged: Judged) -> Section:
     title = f"{subject}: proved for {for_all(judged)}"
     if judged.program.tensors:
@@ -71,6 +87,7 @@ def _proved(subject: str, judged: Judged) -> Section:
         lines = [
             "One step on the mesh leaves every device with what one device computes from the whole global batch: for all of these",
             "degrees, any model, any samples, and shards of any sizes (who owns an element is an arbitrary function).",
+            *beyond(judged.program),
         ]
     return section(title, Lines(lines))
 

@@ -6,7 +6,21 @@ from dataclasses import replace
 from fractions import Fraction
 
 from placeproof.programs import Call
-from placeproof.prove.terms import ZERO, Index, Poly, Var, choose, constant, greatest, inverse, product, same, substitute, total
+from placeproof.prove.terms import (
+    ZERO,
+    Index,
+    Poly,
+    Var,
+    choose,
+    constant,
+    greatest,
+    inverse,
+    product,
+    same,
+    substitute,
+    substitute_index,
+    total,
+)
 from placeproof.semantics.encode.compute import application, largest
 from placeproof.semantics.encode.context import Context, NoMeaningError
 from placeproof.semantics.encode.values import Piece, Scalar, Stream, Tensor, Whole
@@ -123,11 +137,14 @@ def _tied_reduce(ctx: Context, call: Call, value: Whole) -> Whole:
         return product(share, substitute(body, {rank.name: first}) + product(apart, substitute(body, {rank.name: last})))
 
     def added(group: str, piece: Piece) -> Poly:
-        def other(stage: Index, block: Index) -> Poly:
-            return product(same(rank, last if stage == first else first), substitute(piece.body, {rank.name: stage, E_BLOCK.name: block}))
-
         if ctx.world.shared(group) != factor:
             return both(piece.body) if ctx.world.tied(group) == factor else piece.body
+        own = ctx.world.owner(group, factor)  # the stage of a block: of the first one the first, of the last one the last
+
+        def other(_: Index, block: Index) -> Poly:
+            at = {rank.name: substitute_index(own, {E_BLOCK.name: block}), E_BLOCK.name: block}
+            return product(same(rank, own), substitute(piece.body, at))
+
         summed = ctx.world.with_shared(group, piece.body, other)
         if op == "sum":
             return summed

@@ -142,6 +142,8 @@ def _square_norm(walk: Walk, call: Call, operands: list[Any], results: int) -> V
     if isinstance(value, Stream):
         return Scalar(body=total([TOKEN_AT, CHANNEL_AT], product(value.body, value.body)))
     squares = {g: product(_held_elements(walk, value, g), product(p.body, p.body)) for g, p in value.pieces.items()}
+    if call.choice("shared") == "first":
+        squares = {g: square - product(walk.world.repeated(g), square) for g, square in squares.items()}
     return Scalar(body=sum((total(walk.world.element(g), square) for g, square in squares.items()), ZERO))
 
 

@@ -10,7 +10,7 @@ from placeproof.core.strategy import NORM
 from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, constant, greatest, inverse, lam, product, substitute, total
 from placeproof.prove.terms.addition import of_atom, sum_of
 from placeproof.prove.terms.nodes import App, Atom, Mono
-from placeproof.semantics.encode.compute import input_part, largest, not_finite, pass_gradient, weight_gradient
+from placeproof.semantics.encode.compute import elementwise, input_part, largest, not_finite, pass_gradient, weight_gradient
 from placeproof.semantics.encode.world import E_BLOCK, E_SLICE, World
 
 
@@ -63,8 +63,10 @@ class Reference:
 
     @cached_property
     def square_norm(self) -> Poly:
-        """The square of the global norm of the gradient."""
-        return sum((total(self.world.element(g), product(*[self.mean_gradient(g)] * 2)) for g in self.world.groups), ZERO)
+        """The square of the global norm of the gradient; what the ends of a pipeline share is one weight."""
+        own = {g: self.world.repeated(g) if self.world.shared(g) is not None else ZERO for g in self.world.groups}
+        squares = (product(constant(1) - own[g], *[self.mean_gradient(g)] * 2) for g in self.world.groups)
+        return sum((total(self.world.element(g), square) for g, square in zip(self.world.groups, squares, strict=True)), ZERO)
 
     def gradient(self, group: str) -> Poly:
         """The gradient that the update reads: clipped where the reference clips."""
@@ -72,7 +74,7 @@ class Reference:
         if self.options.get("clip") == "global_norm":
             limit = self.world.program.clip_limit
             more = () if limit is None else (constant(limit),)
-            return product(plain, app("clip", app("sqrt", self.square_norm), *more))
+            return product(plain, elementwise("clip", elementwise("sqrt", self.square_norm), *more))
         return plain
 
     def not_finite(self) -> Poly:

@@ -15,7 +15,7 @@ from placeproof.programs import For, Resolved, statements
 from placeproof.programs.facts import ProgramFacts
 from placeproof.programs.ops import COMPARE
 from placeproof.prove import Order
-from placeproof.prove.terms import Fn, Index, Poly, Sort, Var, app, constant, fn, point, product, same, size, symbol
+from placeproof.prove.terms import ZERO, Fn, Index, Poly, Sort, Var, app, constant, fn, point, product, same, size, symbol
 
 BLOCK = Sort("block", "blocks")
 SLICE = Sort("slice", "slices")
@@ -162,6 +162,14 @@ class World(ProgramFacts):
         (first, one), (last, two) = self.ends
         others = product(same(E_BLOCK, one), other(last, two)) + product(same(E_BLOCK, two), other(first, one))
         return body + product(constant(1) - same(first, last), others)
+
+    def repeated(self, group: str) -> Poly:
+        """1 for what the last stage has of a weight that the first one has, too: for an element, or for all that the device has."""
+        if self.stages is None or (self.shared(group) is None and self.tied(group) is None):
+            return ZERO
+        (first, _), (last, block) = self.ends
+        apart = constant(1) - same(first, last)
+        return product(apart, same(E_BLOCK, block) if self.shared(group) is not None else same(self.stage, last))
 
     # Elements and owners.
 

@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import Literal
 
 from placeproof.core.diagnostics import refuse
-from placeproof.core.strategy import EXPERT, NORM, TIED, Strategy
+from placeproof.core.strategy import COPIES, EXPERT, EXPERT_COPIES, NORM, TIED, Strategy
 from placeproof.core.symbols import symbol
 from placeproof.models import Block, Model, Segment, shared_by_segments
 from placeproof.models.expressions import Amount, Expression, expression
 from placeproof.models.programs import rows_reached, weights
+from placeproof.programs.ir import Tensor
 from placeproof.semantics.blocks import Plan, combined, context_parallel, expert_parallel, lower_block, tensor_parallel
 from placeproof.semantics.linked.claims import left_partial, partial
 from placeproof.semantics.linked.contract import Breach
@@ -41,8 +42,10 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     tied = shared_by_segments(model.shared, model.segments) if pipeline else ()
     facts, plan = Facts(strategy), plan_of(strategy)
     lowered = {b.name: _lowered(b, plan) for b in {b.name: b for s in model.segments for b in s.blocks}.values()}
-    kinds = {_kind(block, weight, facts, tied) for block in lowered.values() for weight in _summed(block, facts)}
-    step = lower(strategy, linked=True, tied=bool(tied), sums=tuple(g for g in (NORM, EXPERT, TIED) if g in kinds))
+    weights_of = {(_kind(b, w.name, facts, tied), w.name in _summed(b, facts), _cut(w, facts)) for b in lowered.values() for w in b.weights}
+    sums = (g for g in (NORM, EXPERT, EXPERT_COPIES, TIED) if any(kind == g and summed for kind, summed, _ in weights_of))
+    copies = (g for g in (NORM, EXPERT, EXPERT_COPIES, TIED, COPIES) if any(kind == g and not cut for kind, _, cut in weights_of))
+    step = lower(strategy, linked=True, tied=bool(tied), sums=tuple(sums), copies=tuple(copies))
     made = {name: replace(block, program=replace(block.program, axes=splitting(step))) for name, block in lowered.items()}
     for block in made.values():
         _require_sums(block, facts)
@@ -147,20 +150,28 @@ def said(amount: Amount) -> Expression:
     return expression(ast.unparse(ast.parse(str(amount))))
 
 
-def _summed(block: Block, facts: Facts) -> Iterator[str]:
+def _summed(block: Block, facts: Facts) -> set[str]:
     """The weights of which each device of the hidden axis finds a part of the gradient."""
     sums = partial(block.program)
-    yield from (w.name for w in block.weights if facts.hidden in sums.get(w.name, ()))
+    return {w.name for w in block.weights if facts.hidden in sums.get(w.name, ())}
 
 
 def _kind(block: Block, weight: str, facts: Facts, tied: Sequence[str]) -> str:
     """The step's group of a weight: what the ends of a pipeline share, experts, or what each device of the hidden axis finds a part of the
-    gradient of; else that of all others."""
+    gradient of; where squares of all are added up, what each of these devices has; else that of all others."""
+    copied = facts.hidden is not None and not any(w.name == weight and _cut(w, facts) for w in block.weights)
     if weight in tied:
         return TIED
     if block.groups[weight] == EXPERT and facts.experts is not None:
-        return EXPERT
-    return NORM if weight in _summed(block, facts) else ""
+        return EXPERT_COPIES if copied and facts.split_experts and facts.strategy.schedule.clip else EXPERT
+    if weight in _summed(block, facts):
+        return NORM
+    return COPIES if copied and facts.strategy.schedule.clip else ""
+
+
+def _cut(weight: Tensor, facts: Facts) -> bool:
+    """Whether a weight lies in parts over the hidden axis."""
+    return any(axis == facts.hidden for axis, _ in weight.split)
 
 
 def _members(group: str, blocks: Iterable[Block], facts: Facts, tied: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -9,22 +9,24 @@ from itertools import product
 from placeproof.collectives import CONVERSIONS, AxisLayout, Conversion
 from placeproof.core.modes import Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, OPTIMIZER, PARAMETERS, State
-from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, OUTER, TIED, Strategy
+from placeproof.core.strategy import COPIES, DENSE, EXPERT, EXPERT_COPIES, EXPERTS, MATRIX, NORM, OUTER, TIED, Strategy
 
 
 @dataclass(frozen=True)
 class Facts:
     """Axes by what they ask of a step. ``linked``: of one whose layers are calls of blocks, which say themselves how axes split them.
     ``tied``: of a model with weights that the first and the last stage share; ``sums``: groups with gradients that its blocks leave as sums
-    over the hidden axis."""
+    over the hidden axis. ``copies``: groups of which each device of the hidden axis has all, as its blocks say."""
 
     strategy: Strategy
     linked: bool = False
     tied: bool = False
     sums: tuple[str, ...] | None = None
+    copies: tuple[str, ...] = ()
 
     def modes(self, state: State, group: str | None = None) -> tuple[tuple[str, Mode], ...]:
         """The modes of a state (of a group) on all axes, by name."""
+        group = EXPERT if group in EXPERTS else group
         return tuple(sorted((a.name, self.strategy.mode(state, a.name, group)) for a in self.strategy.axes))
 
     def on_host(self, state: State, group: str | None = None) -> bool:
@@ -63,7 +65,7 @@ class Facts:
 
     def among(self, axes: tuple[str, ...], group: str | None) -> tuple[str, ...]:
         """Of some axes those that matter to a group: no device needs, or adds anything to, another one's experts."""
-        return tuple(a for a in axes if a != self.experts) if group == EXPERT else axes
+        return tuple(a for a in axes if a != self.experts) if group in EXPERTS else axes
 
     def apart(self, *axes: tuple[str, ...]) -> tuple[str | None, ...]:
         """The groups for which an operation over axes is written one by one; (None,) where one serves all."""
@@ -124,6 +126,17 @@ class Facts:
     def gathered_late(self) -> tuple[str, ...]:
         """Axes on which gradients lie in parts, and the update reads them whole: what is gathered for it is a buffer of its own."""
         return dict(self.late).get("all_gather", ())
+
+    def cut_axes(self, group: str | None) -> tuple[str, ...]:
+        """The axes along which each device has other elements of the gradients that the update reads, of a group."""
+        samples, axes = self.among(self.samples, group), []
+        for axis in (a.name for a in self.strategy.axes):
+            if axis == self.hidden:
+                split = group not in self.copies if self.linked else dict(self.modes(GRADIENTS, group))[axis].split
+            else:
+                split = (axis in samples and self.read_in_parts(axis)) or axis == self.stages or (axis == self.experts and group in EXPERTS)
+            axes += [axis] if split else []
+        return tuple(axes)
 
     @cached_property
     def copied_parameters(self) -> tuple[str, ...]:
@@ -186,6 +199,7 @@ class Facts:
     def groups(self) -> tuple[str | None, ...]:
         """Parameter groups that are placed differently; (None,) when all lie alike."""
         apart = (*([EXPERT] if self.experts is not None else []), *([TIED] if self.tied else []))
+        apart += tuple(group for group in (COPIES, EXPERT_COPIES) if group in self.copies)
         if self.hidden is not None and (NORM in self.summed_with_norms or not self.linked):
             return (MATRIX, NORM, *apart)
         return (DENSE, *apart) if apart else (None,)

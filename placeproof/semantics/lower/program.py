@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from placeproof.core.modes import SHARDED, Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
-from placeproof.core.strategy import DENSE, EXPERT, MATRIX, NORM, TIED, Strategy
+from placeproof.core.strategy import COPIES, DENSE, EXPERT, EXPERT_COPIES, EXPERTS, MATRIX, NORM, TIED, Strategy
 from placeproof.programs import DEFAULT_GROUP, Expr, For, Group, Placed, Program, Ref, Stmt, read, render
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.flight import flow, one_copy_each
@@ -16,36 +16,49 @@ from placeproof.semantics.lower.write import call, do, infix, let, num, of, ref
 from placeproof.semantics.usable import require_usable
 
 
-def lower(strategy: Strategy, *, linked: bool = False, tied: bool = False, sums: tuple[str, ...] | None = None) -> Program:
+def lower(
+    strategy: Strategy, *, linked: bool = False, tied: bool = False, sums: tuple[str, ...] | None = None, copies: tuple[str, ...] = ()
+) -> Program:
     """The step program of a strategy: the cheapest correct sequence of collectives for its placement.
 
     ``linked``: one whose layers are calls of blocks (:mod:`placeproof.semantics.linked`). How blocks lie on axes that split them, and which
     stage has which, is not said here; nor are the numbers of micro-batches that a schedule keeps in flight.
 
     ``tied``: one of a model with weights that the first and the last stage share; ``sums``: the groups of which its blocks leave gradients
-    that are sums over the axis that splits the hidden dimension; None for what sequence parallelism makes of a strategy's own layers.
+    that are sums over the axis that splits the hidden dimension; None for what sequence parallelism makes of a strategy's own layers;
+    ``copies``: the groups of which its blocks have copies along that axis, apart from what they split.
 
     The program is the text that :func:`placeproof.programs.render` prints, read again, so that each statement knows
     its line. Raises :class:`InputError` when no device could use the placement.
     """
     require_usable(strategy)
-    facts = Facts(one_copy_each(strategy), linked, tied, sums)
+    facts = Facts(one_copy_each(strategy), linked, tied, sums, copies)
     program = Program(
         name=strategy.name,
         axes=facts.strategy.axes,
         groups=_groups(facts),
         placed=_placed(facts),
-        body=(*_passes(facts), *_late_reductions(facts), *_update(facts)),
+        body=(*_passes(facts), *_late_reductions(facts), *_clipping(facts), *_update(facts)),
         counts=_counts(facts),
         unit=strategy.schedule.unit if isinstance(strategy.schedule.unit, int) and facts.gather else None,
         approximates=strategy.approximates,
+        reference=(("clip", strategy.schedule.clip),) if strategy.schedule.clip else (),
     )
     return read(render(program), source=strategy.name)
 
 
 def _groups(facts: Facts) -> tuple[Group, ...]:
-    apart: tuple[Group, ...] = () if facts.experts is None else (Group(name=EXPERT, size=ref("P_expert"), experts=facts.experts),)
-    apart += (Group(name=TIED, size=ref("P_tied"), tied=facts.stages),) if facts.tied else ()
+    sizes = {EXPERT: "P_expert", EXPERT_COPIES: "P_expert", TIED: "P_tied", COPIES: "P_copies"}
+    apart = tuple(
+        Group(
+            name=group,
+            size=ref(sizes[group]),
+            experts=facts.experts if group in EXPERTS else None,
+            tied=facts.stages if group == TIED else None,
+        )
+        for group in facts.groups
+        if group in sizes
+    )
     if facts.groups[0] != MATRIX:
         rest = infix("-", ref("P"), *(group.size for group in apart))
         return (Group(name=DENSE if apart else DEFAULT_GROUP, size=rest), *apart)
@@ -66,7 +79,7 @@ def _modes(facts: Facts, state: State, group: str | None) -> tuple[tuple[str, Mo
     if state == GRADIENTS and facts.on_host(GRADIENTS):  # nothing reduces them there: they come in the parts that the update reads
         parts = [a for a in facts.among(facts.samples, group) if facts.read_in_parts(a)]
         modes = tuple((a, SHARDED if a in parts and mode.device is Share.WHOLE else mode) for a, mode in modes)
-    told = {facts.hidden, facts.stages, facts.experts if group == EXPERT else None} if facts.linked else set()
+    told = {facts.hidden, facts.stages, facts.experts if group in EXPERTS else None} if facts.linked else set()
     return tuple((axis, mode) for axis, mode in modes if axis not in told)
 
 
@@ -129,6 +142,27 @@ def _each(facts: Facts, op: str, target: Ref, source: Ref, axes: tuple[str, ...]
             taken = call("to_device", of(source, group)) if fetched else of(source, group)
             body.append(let(replace(target, group=group), call(op, taken, axes=over) if over else taken))
     return body
+
+
+def _clipping(facts: Facts) -> list[Stmt]:
+    """What the update reads, scaled by the norm of all gradients: of each element one square is added up, wherever copies lie."""
+    if facts.strategy.schedule.clip is None:
+        return []
+    gradients = ref("full") if facts.gathered_late else ref("gradients")
+    cuts = {group: facts.cut_axes(group) for group in facts.groups}
+    every = [axis for axis in cuts[facts.groups[0]] if all(axis in own for own in cuts.values())]
+    squares: Expr = call("square_norm", gradients)
+    body: list[Stmt] = []
+    if len(cuts) > 1:
+        squares = ref("squares")
+        body.append(let(squares, num(0)))
+    for group, own in cuts.items() if body else ():
+        squared: Expr = call("square_norm", of(gradients, group), **({"shared": "first"} if group == TIED else {}))
+        if apart := [axis for axis in own if axis not in every]:
+            squared = call("all_reduce", squared, axes=apart)
+        body.append(let(ref("squares"), squared, add=True))
+    norm = call("sqrt", call("all_reduce", squares, axes=every) if every else squares)
+    return [*body, let(gradients, call("scale", gradients, call("clip_factor", norm)))]
 
 
 def _update(facts: Facts) -> list[Stmt]:

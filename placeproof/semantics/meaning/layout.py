@@ -200,6 +200,10 @@ class Layout(ProgramFacts):
         second = {two for _, two in self.shared_elements}
         return np.array([e in second for e in self.elements], dtype=np.int64)
 
+    def repeated(self, stage: int = 0) -> Array:
+        """Which elements, as a stage has them, are copies of a weight that the first stage has, too."""
+        return np.array([bool(end) or (e[0] == TIED and stage > 0) for e, end in zip(self.elements, self._at_end, strict=True)], dtype=bool)
+
     def shares(self, element: Element) -> list[tuple[object, ...]]:
         """The shares in which devices compute an element's gradient in the flat model."""
         group = self.group(self.group_of(element))

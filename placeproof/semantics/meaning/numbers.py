@@ -89,7 +89,7 @@ class Field:
 
     def sqrt(self, x: Array) -> Array:
         """A square root: of residues one that turns products into products, of fractions one that may be a :class:`Root`."""
-        return square_root(x) if self.exact else self.power(np.asarray(x), (self.modulus + 1) // 4)
+        return np.asarray(square_root(x), dtype=object) if self.exact else self.power(np.asarray(x), (self.modulus + 1) // 4)
 
     def _inverse(self, x: Array) -> Array:
         if not np.all(x):

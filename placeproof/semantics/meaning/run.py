@@ -109,7 +109,8 @@ class Truth:
         self.gradient = gradient = self._mean(number)
         reference = dict(world.program.reference)
         if reference.get("clip") == "global_norm":
-            norm = f.total(f.mul(gradient, gradient), -1, keepdims=True)
+            once = np.where(world.layout.repeated(), f.of(0), gradient)  # what the ends of a pipeline share is one weight
+            norm = f.total(f.mul(once, once), -1, keepdims=True)
             self.gradient = gradient = f.mul(gradient, optimizer.clip(f, f.sqrt(norm), f.of(world.program.clip_limit or 1)))
         if reference.get("skip") == "not_finite" and world.overflows(number).any():
             return

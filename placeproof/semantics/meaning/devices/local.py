@@ -106,7 +106,10 @@ def _square_norm(place: Place, call: Call, operands: list[Any]) -> Any:
     value, f = operands[0], place.world.field
     if not isinstance(value, Part | Stream):
         return f.mul(numeric(place.world, value), numeric(place.world, value))
-    own = np.where(value.have[..., None], value.data, f.of(0))
+    have = value.have
+    if isinstance(value, Part) and call.choice("shared") == "first":
+        have = have & ~place.layout.repeated(place.mesh.stage)[value.columns.index]
+    own = np.where(have[..., None], value.data, f.of(0))
     return f.total(f.mul(own, own), (-2, -1))
 
 
