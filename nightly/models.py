@@ -36,6 +36,7 @@ DEGREES = {
     "accumulate": "accumulate(microbatches=4)",
     "checkpoint": "checkpoint",
     "zero_r": "zero_r",
+    "clip": "clip",
 }
 #: Strategies that place states on the axis dp.
 ON_DP = {"ddp", "fsdp", "zero1", "zero2", "zero3", "zeropp", "zero_infinity", "zero_offload"}

@@ -64,7 +64,7 @@ CHOSEN: dict[str, str] = {
     "compositions": "",
     "settings": "",
     "meanings": "facts",
-    "types": r"settings|model\.\w+\.(sizes|dropout)",
+    "types": r"settings|model\.\w+\.(sizes|dropout|masks)",
 }
 #: Of our own files some: all take minutes.
 ONLY = {
