@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -143,7 +144,9 @@ def _deaf() -> Iterator[None]:
 
 
 def _settle_in() -> None:
-    """A process notes what it reads; and however the one that started it ends, it does, too."""
+    """A process notes what it reads; and however the one that started it ends, it does, too. Terms are many, and hardly any are in circles:
+    it looks for these seldom."""
+    gc.set_threshold(100_000, 50, 100)
     listen()
     parent = multiprocessing.parent_process()
     assert parent is not None
