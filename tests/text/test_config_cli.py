@@ -159,7 +159,6 @@ def test_what_is_switched_off_is_no_exception(capsys: pytest.CaptureFixture[str]
         ("deepspeed", '{"gradient_clipping": 0.0, "gradient_allreduce_op": "mean", "data_efficiency": {"enabled": false}}'),
         ("megatron", f"{PLAIN} --moe-aux-loss-coeff 1e-2 --moe-expert-capacity-factor 1.5"),
         ("megatron", f"{PLAIN} --num-experts 8 --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.0"),
-        ("torchtitan", "[training]\nmax_norm = 0.0\n"),
     ):
         assert "clip" not in data(capsys, "prove", "--from", system, text)["imported"]["expression"]
         assert data(capsys, "prove", "--from", system, text)["verdict"] == "proved"
@@ -171,6 +170,7 @@ def test_clipping_is_part_of_the_strategy(capsys: pytest.CaptureFixture[str]) ->
         ("deepspeed", '{"gradient_clipping": "auto", "zero_optimization": {"stage": 3}}'),
         ("megatron", "--attention-dropout 0 --hidden-dropout 0"),
         ("torchtitan", "[training]\nsteps = 10\n"),
+        ("torchtitan", "[training]\nmax_norm = 0.0\n"),
         ("accelerate", "distributed_type: MEGATRON_LM\nnum_processes: 4\n"),
         ("accelerate", "distributed_type: DEEPSPEED\nnum_processes: 4\ndeepspeed_config:\n  gradient_clipping: auto\n"),
         ("transformers", '{"output_dir": "x", "max_grad_norm": 0.5, "per_device_train_batch_size": 1}'),

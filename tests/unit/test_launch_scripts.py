@@ -478,3 +478,21 @@ def test_no_public_script_is_read_wrong() -> None:
     assert {row["bash"] for row in rows} <= {"equal", "equal but for what is open", "not read", "nothing"}
     assert {row["outcome"] for row in rows if row["kind"] != "megatron"} == {"refused"}
     assert sum(row["bash"].startswith("equal") for row in rows) >= 116
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        'IFS=, read -ra L <<< "2,4"; TP=${L[1]:-2}',
+        'read -ra L <<< "2 4"; if [ -n "${L[1]}" ]; then TP=4; else TP=2; fi',
+        "source missing.sh; TP=${L[1]:-4}",
+        'TP=2; eval "$(python3 degrees.py)"',
+        'TP=2; k=$(echo TP); eval "$k=4"',
+        "TP=2; source /opt/missing.sh",
+    ],
+)
+def test_what_something_else_may_set_is_open(lines: str) -> None:
+    """Elements of a list that is read, or of what may be one; and everything behind a text that is run and not known."""
+    with pytest.raises(InputError) as refused:
+        read_config(f"#!/bin/bash\n{lines}\ntorchrun --nproc_per_node 4 {LEAST} --tensor-model-parallel-size $TP\n", system="megatron")
+    assert any("tensor-model-parallel-size" in d.message for d in refused.value.diagnostics)

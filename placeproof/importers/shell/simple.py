@@ -62,7 +62,7 @@ _PROGRAMS = frozenset((
 #: Files that set up the environment: what they set is outside of the script.
 _ENVIRONMENT = re.compile(
     r"(.*/)?(bin/activate|etc/(profile|bash\.?\w*)(\..*)?|\.?(bashrc|bash_profile|profile|zshrc)|conda\.sh|setvars\.sh|set_env\.sh|activate"
-    r"|init/\w*sh)|/(etc|opt|usr)/.*"
+    r"|init/\w*sh)|/etc/.*"
 )
 _REDIRECT = re.compile(r"(\d+)?(<<<|<<-?|<>|>>|>\||>&|<&|&>>|&>|>|<)")
 _OPTIONS = {"errexit": "e", "nounset": "u", "noglob": "f", "allexport": "a", "pipefail": "p"}
@@ -490,7 +490,13 @@ class Shell(Script):
     def _evaluated(self, words: Sequence[Word], source: Source, span: Span) -> Status:
         text = joined(part for number, word in enumerate(words) for part in ([" "] if number else []) + list(word.text))
         inner = commands(text, source.name, span)
-        return self.run(inner, inner.root.children)
+        status = self.run(inner, inner.root.children)
+        if plain(text) is None:  # what is open of it may set anything, besides what it runs
+            name = f"eval {shown(text)}"
+            self._changed_by(Open(name, span, f"`{name}` may set it, which is not known"), span)
+            self.unread.append((name, span, source.name))
+            return UNCLEAR
+        return status
 
     def _executed(self, words: Sequence[Word], source: Source, span: Span) -> Status:
         if not words:
@@ -620,8 +626,9 @@ class Shell(Script):
             if None in texts:
                 self._refuse("which variables are read is not known", source, span)
         names = [text for text in texts if text is not None and NAME.fullmatch(text)]
+        listed = any(re.fullmatch(r"-\w*a\w*", text) for text in texts if text is not None)
         for name in (*names, "REPLY"):
-            self.put(name, (Open(f"${name}", span, "it is read when the script runs"),), source, span)
+            self.put(name, anything(Open(f"${name}", span, "it is read when the script runs"), listed=listed), source, span)
         return UNCLEAR
 
     def _mapped(self, words: Sequence[Word], source: Source, span: Span) -> Status:

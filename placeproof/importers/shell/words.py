@@ -428,6 +428,8 @@ class Expander:
         if isinstance(number, Open):
             return (self._open(self._raw_of(begin), begin, number.why),)
         if not isinstance(value, Array):
+            if number not in (0, -1) and value and isinstance(value[0], Open) and len(value) == 1 and not value[0].unset:
+                return (self._open(self._raw_of(begin), begin, value[0].why),)  # it may be a list
             return value if number in (0, -1) else None
         if any(word.loose for word in value.words):
             return (self._open(self._raw_of(begin), begin, _why(value)),)

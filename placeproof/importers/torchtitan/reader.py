@@ -251,8 +251,7 @@ def _strategy(reader: Reader, facts: Facts) -> dict[str, dict[str, object]]:
         parts["ddp"] = {"dp": 1}
     if reader.get("activation_checkpoint.mode") == "full":
         parts["checkpoint"] = {}
-    if reader.get("training.max_norm") > 0:
-        parts["clip"] = {}
+    parts["clip"] = {}  # by a limit of 0, too: nothing is left then
     if facts.steps != 1 and facts.pp == 1:
         parts["accumulate"] = {}
     return parts
