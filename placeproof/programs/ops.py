@@ -134,7 +134,8 @@ _OPS = (
     Op(name="min", operands=("a", "b"), doc="the smaller of two scalars"),
     Op(name="max", operands=("a", "b"), doc="the larger of two numbers, element by element"),
     Op(name="sqrt", operands=("scalar",), doc="square root"),
-    Op(name="clip_factor", operands=("norm", "limit"), optional=1, doc="min(1, limit / norm)"),
+    Op(name="clip_factor", operands=("norm", "limit"), optional=1,
+       doc="min(1, limit / norm); a proof takes it for a function of the two, and knows no more"),
     # Flags that must agree between devices.
     Op(name="found_inf", operands=("x",), doc="flag: something that this device holds is not finite"),
     Op(name="rescale", operands=("scaler", "flag"), doc="the loss scaler after a step: smaller when the flag is set"),
