@@ -88,7 +88,7 @@ class ParameterShare:
             "U": self.total if named is None else named,
             "P_norm": self.norms,
             "P_tied": self.tied,
-            f"P_{COPIES}": self.total * 0,
+            f"P_{COPIES}": self.total * 0,  # they lie as all others do, so that formulas are the same for any number
         }
         put |= {} if self.root is None else {"U_root": self.root}
         return expr.xreplace({symbol(name): n for name, n in put.items()})

@@ -10,7 +10,8 @@ The greatest value over a split dimension is reduced at once. `contract(hot(same
 (or moved) before that, and a partial sum stays one.
 
 A lowered program need not be the one that sends least. Context parallelism gathers the keys and values of latent attention, and not what
-they are made of, which is smaller. Tensor and sequence parallelism gather what was sent to experts, a row for each choice, and not the
+they are made of, which is smaller. Where tokens and heads change places, norms of queries and keys make ten all-to-alls of backward, where
+four would do. Tensor and sequence parallelism gather what was sent to experts, a row for each choice, and not the
 tokens. A gradient that lies otherwise than its weight is laid out by one more collective. Proofs and costs are asked about a lowered
 program like about any other.
 """

@@ -153,16 +153,18 @@ def _clipping(facts: Facts) -> list[Stmt]:
     every = [axis for axis in cuts[facts.groups[0]] if all(axis in own for own in cuts.values())]
     squares: Expr = call("square_norm", gradients)
     body: list[Stmt] = []
-    if len(cuts) > 1:
+    if len(cuts) > 1:  # each group by a line of its own, since one may stand for several that lie alike
         squares = ref("squares")
-        body.append(let(squares, num(0)))
-    for group, own in cuts.items() if body else ():
-        squared: Expr = call("square_norm", of(gradients, group), **({"shared": "first"} if group == TIED else {}))
-        if apart := [axis for axis in own if axis not in every]:
-            squared = call("all_reduce", squared, axes=apart)
-        body.append(let(ref("squares"), squared, add=True))
+        body = [let(squares, num(0)), *(let(squares, _squared(gradients, group, own, every), add=True) for group, own in cuts.items())]
     norm = call("sqrt", call("all_reduce", squares, axes=every) if every else squares)
     return [*body, let(gradients, call("scale", gradients, call("clip_factor", norm)))]
+
+
+def _squared(gradients: Ref, group: str | None, cut: tuple[str, ...], every: list[str]) -> Expr:
+    """The sum of squares of a group, over the axes that cut it and not ``every`` group."""
+    squared = call("square_norm", of(gradients, group), **({"shared": "first"} if group == TIED else {}))
+    apart = [axis for axis in cut if axis not in every]
+    return call("all_reduce", squared, axes=apart) if apart else squared
 
 
 def _update(facts: Facts) -> list[Stmt]:
