@@ -15,6 +15,7 @@ import launcher_pages
 import model_pages
 import profile_pages
 import proof_pages
+import public_files
 import rule_pages
 import settings_pages
 import sources_page
@@ -62,6 +63,8 @@ MAKERS: dict[str, Callable[[], str]] = {
     "launcher-counts": launcher_pages.counts,
     "launcher-agreement": launcher_pages.agreement,
     "launcher-list": launcher_pages.listed,
+    "public-file-counts": public_files.counts,
+    "public-file-list": public_files.listed,
     "sources": sources_page.sources,
 }
 

@@ -15,16 +15,17 @@ _KINDS = {"megatron": "Megatron-LM", "megatron-deepspeed": "Megatron-DeepSpeed",
 
 def counts() -> str:
     """How many scripts of each kind are read, and how many refused."""
-    rows, numbers = _rows(), Counter((row["kind"], row["outcome"]) for row in _rows())
+    scripts = rows()
+    numbers = Counter((row["kind"], row["outcome"]) for row in scripts)
     outcomes = ("read", "unknown arguments", "refused")
     lines = [(_KINDS[kind], *(str(numbers[kind, word] or "") for word in outcomes)) for kind in _KINDS]
-    total = ("all", *(str(sum(row["outcome"] == word for row in rows)) for word in outcomes))
+    total = ("all", *(str(sum(row["outcome"] == word for row in scripts)) for word in outcomes))
     return table(["starts", *outcomes], [*lines, total])
 
 
 def agreement() -> str:
     """How many scripts are read as bash runs them."""
-    numbers = Counter(row["bash"] for row in _rows())
+    numbers = Counter(row["bash"] for row in rows())
     says = {
         "equal": "every word of every program is that which bash hands over",
         "equal but for what is open": "so are all words that are known, and what is open may come to the others",
@@ -37,18 +38,19 @@ def agreement() -> str:
 
 def listed() -> str:
     """Each script, with the strategy or the first problem."""
-    rows = [
+    lines = [
         (
             f"{code(row['repo'])} {code(row['path'])}",
             row["commit"][:10],
             row["outcome"],
             code(row["says"]) if row["outcome"] == "read" else plain(row["says"]),
         )
-        for row in _rows()
+        for row in rows()
     ]
-    return table(["script", "commit", "outcome", "strategy, or the first problem"], rows)
+    return table(["script", "commit", "outcome", "strategy, or the first problem"], lines)
 
 
-def _rows() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(_RECORD.read_text(encoding="utf-8"))
-    return rows
+def rows() -> list[dict[str, Any]]:
+    """The record, a script a row."""
+    scripts: list[dict[str, Any]] = json.loads(_RECORD.read_text(encoding="utf-8"))
+    return scripts

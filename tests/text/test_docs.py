@@ -25,6 +25,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from placeproof.cli.main import run
 from placeproof.core.mesh import SPLITS
 from placeproof.core.precision import PRECISIONS
+from placeproof.importers import SYSTEMS
 from placeproof.strategies import names, template
 
 ROOT = Path(__file__).parents[2]
@@ -117,6 +118,20 @@ def test_pages_are_generated(built: Path) -> None:
     assert all(f'id="{name.replace("_", "-")}"' in strategies for name in names())
     errors = (built / "reference" / "errors.html").read_text(encoding="utf-8")
     assert "placeproof has a bug" not in errors
+
+
+def test_public_files_of_every_system_are_counted(built: Path) -> None:
+    """Each file once, in one of the columns; of the configurations as many as are listed."""
+    page = (built / "reference" / "public-files.html").read_text(encoding="utf-8")
+    counts, listed = (re.findall(r"<tr class=.*?</tr>", part, re.DOTALL)[1:] for part in page.split("</table>")[:2])
+    rows = {}
+    for row in counts:
+        title, *numbers = (re.sub("<.*?>", "", cell).strip() for cell in re.findall(r"<td>(.*?)</td>", row, re.DOTALL))
+        rows[title.replace("’", "'")] = [int(number or 0) for number in numbers]
+    assert all(files == sum(apart) and files >= 10 for files, *apart in rows.values()), rows
+    assert {system.title for system in SYSTEMS.values()} <= {*rows}
+    assert rows["all"][0] >= 300
+    assert len(listed) == sum(rows[system.title][0] for system in SYSTEMS.values())
 
 
 # Running the examples of a page.
