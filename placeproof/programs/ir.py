@@ -231,15 +231,19 @@ class Program:
     @property
     def not_spoken_of(self) -> tuple[str, Place | None] | None:
         """Why neither a proof nor a run speaks of this step, and where that is: states that no device holds between steps, or tied
-        weights beside layers that are called one by one, of which nothing says where they are used."""
+        weights beside layers that are called one by one, of which nothing says where they are used, or beside parts of the model, of which
+        nothing says whether they have them."""
         for p in self.placed:
             if p.state in ("parameters", "optimizer") and any(mode.transient for _, mode in p.modes):
                 return f"no device holds the {p.state} between steps", p.place
         read = [c.args[0] for s in statements(self.body) for c in calls(s) if c.op == "forward"]
-        tied = next((g for g in self.groups if g.tied and g.name not in self.shared_by_ends), None)
-        if read and (tied is not None or (self.shared_by_ends and any(isinstance(w, Ref) and w.group for w in read))):
-            name, place = (tied.name, tied.place) if tied is not None else (self.shared_by_ends[0], None)
+        tied = {g.name: g.place for g in self.groups if g.tied and g.name not in self.shared_by_ends}
+        if read and (tied or (self.shared_by_ends and any(isinstance(w, Ref) and w.group for w in read))):
+            name, place = next(iter(tied.items()), (self.shared_by_ends[0] if self.shared_by_ends else "", None))
             return f"nothing says where activations that are passed on meet the tied weights `{name}`", place
+        of_parts = (r for s in statements(self.body) for r in references(s) if r.index is not None and r.index.var not in self._batches)
+        if tied and (one := next((r for r in of_parts if r.group in (None, *tied)), None)) is not None:
+            return f"nothing says in which part of the model tied weights lie, as those of `{one.group or next(iter(tied))}`", one.place
         return None
 
     @cached_property
@@ -260,8 +264,12 @@ class Program:
     @cached_property
     def kept_by_batch(self) -> frozenset[str]:
         """The buffers that are written with an index over micro-batches, and kept for each by itself."""
-        loops = {s.var for s in statements(self.body) if isinstance(s, For) and s.domain == "microbatches"}
-        return frozenset(t.name for t in assigned(self.body) if t.index is not None and t.index.var in loops)
+        return frozenset(t.name for t in assigned(self.body) if t.index is not None and t.index.var in self._batches)
+
+    @cached_property
+    def _batches(self) -> frozenset[str]:
+        """The variables that stand for a micro-batch."""
+        return frozenset(s.var for s in statements(self.body) if isinstance(s, For) and s.domain == "microbatches")
 
     def __getstate__(self) -> dict[str, object]:
         """Without what is remembered, which is about these very objects."""

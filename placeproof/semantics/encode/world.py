@@ -186,9 +186,8 @@ class World(ProgramFacts):
 
     def element(self, group: str) -> tuple[Var, ...]:
         """The variables that name an element of a group."""
-        if self.tied(group) is not None:
-            return (E_ENTRY,)
-        return ELEMENT if self.sliced(group) else (E_BLOCK, E_ENTRY)
+        block = (E_BLOCK,) if self.tied(group) is None else ()
+        return (*block, E_SLICE, E_ENTRY) if self.sliced(group) else (*block, E_ENTRY)
 
     def owner(self, group: str, factor: str, order: str = "blocked") -> Index:
         """The coordinate that owns an element of a group along an axis factor."""
@@ -196,11 +195,12 @@ class World(ProgramFacts):
         suffix = "" if order == "blocked" else f".{order}"
         if axis.splits.called and self.shared(group) is not None:  # both ends compute with the same part
             return fn(f"owner.{factor}{suffix}", (E_ENTRY,), sort)
-        if axis.splits.stages:
-            return fn("stage", (E_BLOCK,), sort)
+        if axis.splits.stages:  # of tied copies, the first stage's
+            return fn("stage", (E_BLOCK,), sort) if self.tied(group) is None else self.rank(factor, 0)
         if self.sliced(group) and (axis.splits.partial or self.is_expert_axis(group, axis.name)):
             own = f".{group}" if self.by_groups else ""  # each group has slices of its own
-            return fn(f"owner.{factor}{own}{suffix}", (E_BLOCK, E_SLICE), sort)
+            slices = tuple(v for v in self.element(group) if v != E_ENTRY)
+            return fn(f"owner.{factor}{own}{suffix}", slices, sort)
         copy = () if self.tied(group) is None else (self.stage,)  # tied copies lie in partitions of their own
         return fn(f"owner.{factor}{suffix}", (*self.element(group), *copy), sort)
 

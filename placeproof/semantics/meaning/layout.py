@@ -179,7 +179,8 @@ class Layout(ProgramFacts):
     @cached_property
     def tied_elements(self) -> list[Element]:
         """Elements of tied groups."""
-        return [(TIED, g.name, 0, i) for g in self.program.groups if self.tied(g.name) for i in range(2)]
+        tied = [g.name for g in self.program.groups if self.tied(g.name)]
+        return [(TIED, name, j, i) for name in tied for j in range(self.slices(name)) for i in range(2)]
 
     @cached_property
     def elements(self) -> list[Element]:
