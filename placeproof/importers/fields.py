@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from placeproof.core.diagnostics import MOST, Problems, suggestion
@@ -194,7 +194,7 @@ class Reader:
 
 
 _NO = object()
-#: What a value may be. Numbers are finite.
+#: What a value may be. Numbers are finite; what may be infinite has a kind for that.
 KINDS = {
     "int": "a whole number",
     "size": "a whole number of at least 0",
@@ -203,6 +203,7 @@ KINDS = {
     "amount": "a number of at least 0",
     "positive": "a number above 0",
     "fraction": "a number from 0 to 1",
+    "infinity": "infinity",
     "bool": "true or false",
     "text": "a text",
     "list": "a list",
@@ -232,7 +233,7 @@ def fits(kind: str, value: Any) -> bool:
 def _fits(known: Field, value: Any) -> Any:
     """The value as one of the kinds, or :data:`_NO`. A choice is of the same type: `true` is no 1."""
     if isinstance(value, float) and not isfinite(value):
-        return _NO
+        return value if value == inf and "infinity" in known.kinds else _NO
     if any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in known.choices):
         return value
     for kind in known.kinds:
@@ -254,6 +255,8 @@ def _as(kind: str, value: Any) -> Any:
             return value if isinstance(value, dict) else _NO
         case "null":
             return value if value is None else _NO
+        case "infinity":
+            return inf if str(value).strip().lower().removeprefix("+") in ("inf", "infinity") else _NO
     number = _number(value)
     if number is None or not _DOMAINS[kind](number):
         return _NO

@@ -153,6 +153,11 @@ def misplaced(experts: int | None, devices: int | None, **others: int | None) ->
     return message, f"take a divisor of {devices}"
 
 
+def clips(limit: float | None) -> bool:
+    """Whether a trainer scales gradients by their norm: the frameworks do where they are told a limit above 0, infinity too."""
+    return limit is not None and limit > 0
+
+
 def expression(parts: Mapping[str, Mapping[str, object]] | Iterable[tuple[str, Mapping[str, object]]]) -> str:
     """Strategies by name with their arguments, as one expression: ``zero1(dp=8) * tp(tp=2)``. Arguments that are None are left open."""
     written = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from typing import Any
 
 from placeproof.importers import SYSTEMS, Imported, Reading, Role
@@ -67,7 +68,9 @@ def _data(imported: Imported) -> dict[str, Any]:
         "settings": [
             {
                 "name": r.name,
-                "value": r.value if isinstance(r.value, bool | int | float | str | None) else str(r.value),
+                "value": r.value
+                if isinstance(r.value, bool | int | float | str | None) and r.value != inf
+                else str(r.value),  # as JSON has it
                 "role": r.role.value,
                 "note": r.note,
                 "line": r.place.line if r.place is not None else None,

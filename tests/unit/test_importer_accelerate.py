@@ -234,7 +234,7 @@ deepspeed_config:
   offload_param_device: {params}
 """
     found = read_config(text, system="accelerate")
-    assert found.expression == expression
+    assert found.expression == f"{expression} * clip"  # a limit that is not said is filled in
     assert [r.name.split(".")[-1] for r in found.of(Role.NOT_MODELLED)] == left
 
 
@@ -383,7 +383,7 @@ def test_sizes_give_the_number_of_processes_where_nothing_else_does():
         (
             "DEEPSPEED",
             {"num_processes": 8, "deepspeed_config": {"zero_stage": 3}, "parallelism_config": {"sp_size": 4}},
-            "zero3(dp=2) * zero3(dp=cp) * cp(cp=4, attention=ulysses)",
+            "zero3(dp=2) * zero3(dp=cp) * cp(cp=4, attention=ulysses) * clip",
         ),
         (
             "MEGATRON_LM",

@@ -132,7 +132,7 @@ def test_a_toml_file_that_cannot_be_read_is_a_configuration_by_its_tables(more: 
 @pytest.mark.parametrize(
     ("text", "expression", "told"),
     [
-        ("distributed_type: FSDP\nnum_processes: 4\ndistributed_type: DEEPSPEED\n", "zero2(dp=4)", {"distributed_type"}),
+        ("distributed_type: FSDP\nnum_processes: 4\ndistributed_type: DEEPSPEED\n", "zero2(dp=4) * clip", {"distributed_type"}),
         ("distributed_type: NO\ndebug: true\ndebug: false\n", "ddp(dp=1)", {"debug"}),
         (
             "distributed_type: FSDP\nnum_processes: 4\nfsdp_config:\n  fsdp_version: 1\nfsdp_config:\n  fsdp_version: 2\n"
@@ -341,7 +341,7 @@ def test_each_setting_of_a_system_is_there_once(system: str) -> None:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_no_setting_of_a_system_is_a_number_without_end(system: str) -> None:
-    """Nor is one of any kind whatever: `nan` is no value of a switch, a list or a text that may also be a number."""
+    """Unless it has a kind for that. `nan` is no value of a switch, a list or a text that may also be a number either."""
     asked = 0
     for known in settings(system):
         for value in (float("nan"), float("inf")):
@@ -353,9 +353,49 @@ def test_no_setting_of_a_system_is_a_number_without_end(system: str) -> None:
                 inner = inner.setdefault(table, {})
             inner[last] = value
             Reader(Document(data=data, source="mine", text=""), settings(system), problems)
-            assert problems.found, known.name
+            assert problems.found or (value > 0 and "infinity" in known.kinds), known.name
             asked += 1
     assert asked >= 100
+
+
+DEEPSPEED_BY_ACCELERATE = "distributed_type: DEEPSPEED\nnum_processes: 4\ndeepspeed_config:\n  zero_stage: 1\n"
+MEGATRON_BY_ACCELERATE = "distributed_type: MEGATRON_LM\nnum_processes: 4\nmegatron_lm_config:\n  megatron_lm_tp_degree: 4\n"
+TRAINER = "output_dir: out\nper_device_train_batch_size: 1\nbf16: true\n"
+FACTORY = f"stage: sft\nmodel_name_or_path: m\ndo_train: true\nfinetuning_type: full\n{TRAINER}"
+AXOLOTL = "base_model: m\nmicro_batch_size: 1\nddp: true\n"
+#: A system, a file of it with a place for the limit of the norm, its word for infinity, by which limits gradients are clipped, and which it
+#: refuses. Most ask whether it is above 0: deepspeedai/DeepSpeed@edaa7221:deepspeed/runtime/engine.py line 3327,
+#: NVIDIA/Megatron-LM@d98e8a64:megatron/core/optimizer/optimizer.py line 830, and transformers' Trainer, where it is not null. Accelerate
+#: takes what is null as not said, and fills 1.0 in: huggingface/accelerate@16cb6eb8:src/accelerate/accelerator.py line 2217.
+LIMITS: dict[str, tuple[str, str, str, set[str], set[str]]] = {
+    "deepspeed": ("deepspeed", '{{"train_batch_size": 4, "gradient_clipping": {}}}', "Infinity", {"inf", "0.5"}, {"null"}),
+    "accelerate with deepspeed": (
+        "accelerate", DEEPSPEED_BY_ACCELERATE + "  gradient_clipping: {}\n", ".inf", {"inf", "0.5", "null"}, {"none"},
+    ),
+    "accelerate with megatron": (
+        "accelerate", MEGATRON_BY_ACCELERATE + "  megatron_lm_gradient_clipping: {}\n", ".inf", {"inf", "0.5"}, {"none"},
+    ),
+    "megatron": ("megatron", "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --clip-grad {}", "inf", {"inf", "0.5"}, {"null"}),
+    "transformers": ("transformers", TRAINER + "max_grad_norm: {}\n", ".inf", {"inf", "0.5"}, {"none"}),
+    "llamafactory": ("llamafactory", FACTORY + "max_grad_norm: {}\n", ".inf", {"inf", "0.5"}, {"none"}),
+    "axolotl": ("axolotl", AXOLOTL + "max_grad_norm: {}\n", ".inf", {"inf", "0.5", "null"}, {"none"}),
+    "torchtitan": ("torchtitan", "[training]\nmax_norm = {}\n", "inf", {"inf", "0.5", "0"}, {"-1"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_gradients_are_clipped_by_a_limit_where_the_system_does(name: str) -> None:
+    system, text, infinity, clipping, refused = LIMITS[name]
+    more = {"null"} if system in ("transformers", "llamafactory") else set()  # no limit
+    for value in sorted({"inf", "0.5", "0", "-1"} | refused | clipping | more):
+        written = text.format(infinity if value == "inf" else value)
+        if value in refused:
+            with pytest.raises(InputError) as caught:
+                read_config(written, system=system, world=4)
+            assert {d.code for d in caught.value.diagnostics} <= {"PP503", "PP504"}
+            continue
+        found = read_config(written, system=system, world=4)
+        assert ("clip" in found.expression) == (value in clipping), (value, found.expression)
 
 
 FIELDS = read_settings(

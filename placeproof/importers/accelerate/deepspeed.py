@@ -20,7 +20,7 @@ from placeproof.importers.deepspeed import reader as deepspeed
 from placeproof.importers.deepspeed.types import Types
 from placeproof.importers.document import Document, read_document
 from placeproof.importers.fields import AUTO
-from placeproof.importers.imported import Imported, Role
+from placeproof.importers.imported import Imported, Role, clips
 
 _DS, _PC = "deepspeed_config.", "parallelism_config.parallelism_config_"
 _FILE = _DS + "deepspeed_config_file"
@@ -46,9 +46,17 @@ def parts(run: AccelerateReader, sizes: Mapping[str, int]) -> _Parts:
         strategies["accumulate"] = {"microbatches": steps}
     if steps is not None and steps != AUTO:
         run.numbers["m"] = Fraction(steps)
-    if run.get(_DS + "gradient_clipping") == AUTO:
+    return strategies | _clipping(run)
+
+
+def _clipping(run: AccelerateReader) -> _Parts:
+    """Accelerate takes `auto` for a limit that is not said, and fills 1.0 in where no trainer has filled in its own."""
+    limit = run.get(_DS + "gradient_clipping")
+    if _DS + "gradient_clipping" not in run.found:
+        run.unsaid[_DS + "gradient_clipping"] = deepspeed.OPEN_LIMIT
+    elif limit in (None, AUTO):
         run.note(_DS + "gradient_clipping", deepspeed.OPEN_LIMIT)
-    return strategies | ({"clip": {}} if run.get(_DS + "gradient_clipping") else {})
+    return {"clip": {}} if limit in (None, AUTO) or (limit != "none" and clips(limit)) else {}
 
 
 def _stage(run: AccelerateReader, dp: int | None) -> _Parts:

@@ -12,7 +12,7 @@ from placeproof.importers.accelerate.facts import known, megatron_known
 from placeproof.importers.accelerate.run import MULTI, SHARDING, AccelerateReader, without_empty
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
-from placeproof.importers.imported import Imported, Reading, Role, expression, over_axes
+from placeproof.importers.imported import Imported, Reading, Role, clips, expression, over_axes
 
 _DS, _FSDP, _MG, _PC = "deepspeed_config.", "fsdp_config.fsdp_", "megatron_lm_config.megatron_lm_", "parallelism_config.parallelism_config_"
 #: What becomes of a model whose layers are no units, in each version of FSDP (accelerate==1.15.0:utils/fsdp_utils.py, fsdp2_prepare_model).
@@ -260,7 +260,7 @@ def _clipping(run: AccelerateReader) -> _Parts:
     name = _MG + "gradient_clipping"
     if not run.said(name):
         run.unsaid[name] = "gradients are scaled by the norm of all: the strategy clip"
-    return {"clip": {}} if run.get(name) else {}
+    return {"clip": {}} if clips(run.get(name)) else {}
 
 
 def _recompute(run: AccelerateReader) -> _Parts:

@@ -14,7 +14,7 @@ from placeproof.importers.asked import Known
 from placeproof.importers.deepspeed.types import Types
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Field, Reader
-from placeproof.importers.imported import Imported, Note, Role, expression, misplaced, over_axes
+from placeproof.importers.imported import Imported, Note, Role, clips, expression, misplaced, over_axes
 from placeproof.importers.meaning import meaning
 from placeproof.importers.settings import settings
 
@@ -254,7 +254,7 @@ class _Config:
         return strategies | self._clipping()
 
     def _clipping(self) -> dict[str, dict[str, object]]:
-        if not self.auto(_CLIPPING) and not self.get(_CLIPPING):
+        if not self.auto(_CLIPPING) and not clips(self.get(_CLIPPING)):
             return {}
         if self.ep != 1:
             self.note(_CLIPPING, "the norms of experts are averaged over devices that have others: no norm of all", Role.ANOTHER_STEP)

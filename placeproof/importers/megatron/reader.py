@@ -10,7 +10,7 @@ from placeproof.core.diagnostics import Problems
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Imported, Role, expression, over_axes
+from placeproof.importers.imported import Imported, Role, clips, expression, over_axes
 from placeproof.importers.meaning import meaning
 from placeproof.importers.megatron.experts import check_split, note_devices
 from placeproof.importers.settings import settings
@@ -211,7 +211,7 @@ def _parts(known: Known) -> list[tuple[str, Mapping[str, object]]]:
         parts["accumulate"] = {"microbatches": m}
     if known.get("full_recompute"):
         parts["checkpoint"] = {}
-    if known.reader.get("clip_grad") > 0:
+    if clips(known.reader.get("clip_grad")):
         parts["clip"] = {}
     if known.get("dist_saved_acts") and tp > 1:
         parts["zero_r"] = {"tp": tp}

@@ -15,7 +15,7 @@ from placeproof.importers.accelerate.deepspeed import FILLED, replaced
 from placeproof.importers.deepspeed import reader as deepspeed
 from placeproof.importers.document import Document, read_document
 from placeproof.importers.fields import AUTO
-from placeproof.importers.imported import Imported, Role, expression
+from placeproof.importers.imported import Imported, Role, clips, expression
 from placeproof.importers.transformers.training import Arguments, Training, beside, recomputation
 
 _NAME = "deepspeed"
@@ -135,18 +135,27 @@ def _filled(run: Arguments, training: Training, document: Document) -> Document:
         del data["train_batch_size"]
     if training.mixed:
         data.setdefault(training.mixed, {"enabled": True})
-    clips, handed = training.name("max_grad_norm"), bool(data.get("gradient_clipping"))
-    run.handed.add(clips)
-    if handed and run.said(clips):
-        run.note(clips, "DeepSpeed clips, as its file says", Role.READ)
-    elif not handed and training.norm:
-        run.say(clips, "DeepSpeed clips, and its file does not say so: nothing is clipped", Role.NO_MATTER)
+    _check_clipping(run, training, document, data.get("gradient_clipping", 0))
     name = training.name("optim")
     if "optimizer" in data:
         run.note(name, "DeepSpeed's file names the update", Role.NO_MATTER)
     elif named := _type(run, training, data):
         data |= {"optimizer": {"type": named}, "zero_allow_untested_optimizer": True}
     return replace(document, data=data)
+
+
+def _check_clipping(run: Arguments, training: Training, document: Document, limit: Any) -> None:
+    """What became of the Trainer's limit, where DeepSpeed has one: it clips, and the Trainer does not."""
+    name, limit = training.name("max_grad_norm"), _number(limit)
+    run.handed.add(name)
+    if limit is None:
+        message = f"`gradient_clipping` of `{document.source}` is filled in with null: DeepSpeed compares it with 0, and stops"
+        run.refuse(name if name in run.found else _NAME, message, "0 for no clipping")
+    elif isinstance(limit, int | float) and clips(limit):
+        if run.said(name):
+            run.note(name, "DeepSpeed clips, as its file says", Role.READ)
+    elif clips(training.norm):
+        run.say(name, "DeepSpeed clips, and its file does not say so: nothing is clipped", Role.NO_MATTER)
 
 
 def _type(run: Arguments, training: Training, data: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from placeproof.framework_rules.formula import Fact
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Field, Reader
-from placeproof.importers.imported import Imported, Reading, Role, expression
+from placeproof.importers.imported import Imported, Reading, Role, clips, expression
 from placeproof.importers.meaning import Meaning
 from placeproof.importers.transformers.updates import UPDATES, Update
 
@@ -48,14 +48,14 @@ _FROZEN = ("lora", "adapter", "peft", "freeze", "frozen", "spectrum")
 class Training:
     """What decides a step. ``mixed``: bf16, fp16, or empty where operations compute in the type of the weights.
 
-    ``weights``: fp32, bf16 or fp16, empty where the file does not say in which type they are held. ``norm``: gradients are clipped to it;
-    0: they are not. ``on_host``: what is kept of layers that are computed again lies in host memory. ``names``: under which names the
+    ``weights``: fp32, bf16 or fp16, empty where the file does not say in which type they are held. ``norm``: gradients are clipped to it
+    where it is above 0. ``on_host``: what is kept of layers that are computed again lies in host memory. ``names``: under which names the
     launcher says what the Trainer calls otherwise. ``shards``, ``whole``: as :data:`SHARDS` and :data:`WHOLE`.
     """
 
     micro: int
     steps: int
-    norm: float
+    norm: float | None
     mixed: str
     weights: str
     update: Update
@@ -186,7 +186,7 @@ def whole(run: Arguments, training: Training, parts: Parts, precision: str | Non
     """What the file says, with micro-batches and the update; ``parts`` without either."""
     if training.steps > 1:
         parts = {**parts, "accumulate": {"microbatches": training.steps}}
-    if training.norm:
+    if clips(training.norm):
         parts = {**parts, "clip": {}}
     if not set(parts) - {"accumulate", "checkpoint", "clip"}:
         parts = {"ddp": {"dp": 1}, **parts}
