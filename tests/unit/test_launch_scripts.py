@@ -18,7 +18,7 @@ from placeproof.importers.settings import settings
 from placeproof.importers.shell.programs import FORKS
 from placeproof.importers.shell.script import Command
 from placeproof.importers.shell.simple import Shell
-from placeproof.importers.shell.values import UnreadError, Word, shown
+from placeproof.importers.shell.values import UnreadError, Word, plain, shown
 
 BASH = shutil.which("bash")
 RECORD = Path(__file__).parents[1] / "data" / "launch_scripts.json"
@@ -224,13 +224,47 @@ def test_a_tricky_script_is_read_as_bash_runs_it(script: str, bin_folder: Path, 
     assert bool(run[0]) == bool(launched(walked(script)))
 
 
+@pytest.mark.skipif(BASH is None, reason="bash is not installed")
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("A=3; torchrun ${X:-$((A*2))}", "6"),
+        ('A=3; torchrun "${X:-$((2 * A + 2))}"', "8"),
+        ("A=3; : ${X:=$((A*2))}; torchrun $X", "6"),
+        ("torchrun {1..3} {3..1..2} {08..10} {c..a} x{,y}", "1 2 3 3 1 08 09 10 c b a x xy"),
+        ("N=2; torchrun a{$N-,{b,c}d}e {a} {} {a,", "a2-e abde acde {a} {} {a,"),
+        ("A=({1..2} --x={a,b}); torchrun ${A[@]}", "1 2 --x=a --x=b"),
+        ("N=2; torchrun {1..$N}", None),
+        ("X={a,b}; torchrun $X", "{a,b}"),
+        ('B+=(${OUT1} a); torchrun "${B[*]}"', None),
+        ("torchrun {1..2000}", None),
+        ("torchrun {a..Z}", None),
+        ("declare -i N=4*2 M; M=N+1; M+=2; torchrun $N $M", "8 11"),
+        ("declare -i N=1; unset N; N=1+1; torchrun $N", "1+1"),
+        ("torchrun $((16#ff)) $((2#101 + 1))", "255 6"),
+    ],
+)
+def test_what_is_worked_out(script: str, words: str | None, bin_folder: Path, tmp_path: Path) -> None:
+    """And what stays open, where ``words`` are None."""
+    assert differ(f"{script}\n", bin_folder, tmp_path) == ""
+    ((_, ours),) = launched(walked(f"{script}\n"))
+    texts = [plain(word.text) for word in ours]
+    assert None in texts if words is None else texts == words.split()
+
+
+def test_numbers_on_one_side_of_a_branch_are_refused() -> None:
+    with pytest.raises(UnreadError):
+        walked("if [ $OUT = 1 ]; then declare -i N; fi; N=1+1; torchrun $N\n")
+
+
 @pytest.mark.parametrize(
     "script",
     [
         "shopt -s expand_aliases",
         "enable -n echo",
         "declare -n R=S",
-        "declare -i N=1+1",
+        "f() { local -i N=1+1; }; f",
+        "declare -i N=1; f() { local N=1+1; }; f",
         "A[5]=x",
         "R=1; readonly R; R=2",
         "echo $[1+1]",
@@ -242,6 +276,7 @@ def test_a_tricky_script_is_read_as_bash_runs_it(script: str, bin_folder: Path, 
         "torchrun $((08))",
         "torchrun $((1/0))",
         "case a in a) b ;& c) d ;; esac",
+        "A=3; torchrun $((echo $A); (echo 2))",
         "export() { :; }",
         "S='a",
         "X=<fill in>",

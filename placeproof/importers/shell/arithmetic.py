@@ -167,6 +167,11 @@ def literal(token: str) -> int:
         return int(token, 8)
     if re.fullmatch(r"0[xX][0-9a-fA-F]{1,15}", token):
         return int(token, 16)
+    if based := re.fullmatch(r"([2-9]|[12]\d|3[0-6])#(\w{1,12})", token):
+        try:
+            return int(based[2], int(based[1]))
+        except ValueError:
+            raise FaultError(f"`{token}` is no number") from None
     raise FaultError(f"`{token}` is no number" if token else "a number is missing")
 
 

@@ -518,6 +518,8 @@ class Script:
             if not before.words or before.words[0].loose:
                 expander.refuse("the first of a list is added to, which is not known", begin)
             put(name, Array((Word(joined([*before.words[0].text, *(value or ())])), *before.words[1:])), span)
+        elif name in self.state.integers:
+            put(name, joined([*(before or ("0",)), "+(", *(value or ("0",)), ")"]), span)
         else:
             put(name, joined([*(before or ()), *(value or ())]), span)
 
@@ -553,9 +555,17 @@ class Script:
         """Set a variable."""
         if name in self.state.readonly or _UNTOUCHED.fullmatch(name):
             raise UnreadError(f"`{name}` cannot be assigned", span, source.name)
-        self.state.values[name] = value
+        self.state.values[name] = self._worked_out(value, source, span) if name in self.state.integers else value
         if "a" in self.state.flags:
             self.state.exported.add(name)
+
+    def _worked_out(self, value: Value, source: Source, span: Span) -> Value:
+        """What a variable of numbers comes to hold."""
+        if isinstance(value, Array | Table | None):
+            raise UnreadError("a list of numbers is not understood", span, source.name)
+        inner = Source("", source.name, span, parse=False)
+        number = Expander(inner, self.state, 0, 0).number_of(value, 0)
+        return (number if isinstance(number, Open) else str(number),)
 
     # Expansions.
 

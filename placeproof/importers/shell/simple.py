@@ -237,7 +237,7 @@ class Shell(Script):
 
     def _declare_word(self, keyword: str, text: str, parts: _Parts, options: set[str], source: Source, span: Span) -> None:
         if re.fullmatch(r"[-+][a-zA-Z]+|--", text):
-            if not set(text[1:]) <= set("aAxrgpfFn-") or (text[0] == "+" and text != "+x") or ("n" in text and keyword != "export"):
+            if not set(text[1:]) <= set("aAixrgpfFn-") or (text[0] == "+" and text != "+x") or ("n" in text and keyword != "export"):
                 raise UnreadError("this option is not understood", span, source.name)
             assert parts.declared is not None
             parts.declared += [(letter, True) for letter in text[1:]]
@@ -264,11 +264,15 @@ class Shell(Script):
         if keyword == "local" and not state.frames:
             raise UnreadError("`local` stands outside of a function", span, source.name)
         if local and name not in state.frames[-1]:
-            if name in state.readonly:
+            if name in state.readonly | state.integers:
                 raise UnreadError(f"`{name}` cannot be assigned", span, source.name)
             state.frames[-1][name] = (name in state.values, state.values.get(name))
             if value is ...:
                 state.values[name] = None
+        if "i" in options:
+            if state.frames or name in state.tables:
+                raise UnreadError("a variable of numbers is declared in a function", span, source.name)
+            state.integers.add(name)
         if "A" in options:
             state.tables.add(name)
             value = Table({}) if value is ... and not isinstance(state.values.get(name), Table) else value
@@ -697,6 +701,7 @@ class Shell(Script):
                 self._refuse("this is not understood", source, span)
             if text in self.state.functions and text not in self.state.values:
                 self._refuse("whether a function or a variable is unset is not known", source, span)
+            self.state.integers.discard(text)
             self.put(text, None, source, span)
             self.state.tables.discard(text)
         return YES

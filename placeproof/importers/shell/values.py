@@ -121,6 +121,8 @@ class State:
     frames: list[dict[str, tuple[bool, Value]]] = field(default_factory=list)
     exported: set[str] = field(default_factory=set)
     readonly: set[str] = field(default_factory=set)
+    #: Variables of which what is assigned is a number that is worked out.
+    integers: set[str] = field(default_factory=set)
     tables: set[str] = field(default_factory=set)
     flags: set[str] = field(default_factory=set)
     taken: dict[str, Span] = field(default_factory=dict)
@@ -140,6 +142,7 @@ class State:
             frames=[dict(frame) for frame in self.frames],
             exported=set(self.exported),
             readonly=set(self.readonly),
+            integers=set(self.integers),
             tables=set(self.tables),
             flags=set(self.flags),
             taken=dict(self.taken),
@@ -178,7 +181,7 @@ def together(states: Sequence[State], cause: str, span: Span) -> State:
     depth = {len(state.frames) for state in alive}
     if len(depth) > 1 or any([set(f) for f in state.frames] != [set(f) for f in first.frames] for state in alive):
         raise UnreadError("a variable is local on one side of this alone", span)
-    if any(state.flags != first.flags or state.readonly != first.readonly for state in alive):
+    if any((state.flags, state.readonly, state.integers) != (first.flags, first.readonly, first.integers) for state in alive):
         raise UnreadError("options of the shell, or what cannot be assigned, depend on this", span)
     for names in ("values", "functions"):
         for name in dict.fromkeys(name for state in alive for name in getattr(state, names)):

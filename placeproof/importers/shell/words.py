@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from placeproof.importers.shell.arithmetic import Arithmetic, FaultError
+from placeproof.importers.shell.braces import UnsureError, braced
 from placeproof.importers.shell.source import FIRST_OPEN, LAST_OPEN, Source
 from placeproof.importers.shell.values import (
     Array,
@@ -39,6 +40,7 @@ _DYNAMIC = re.compile(
     r"RANDOM|SRANDOM|SECONDS|LINENO|BASHPID|EPOCH\w+|FUNCNAME|BASH_\w+|PIPESTATUS|DIRSTACK|GROUPS|HISTCMD|PWD|OLDPWD|UID|EUID|PPID|_"
 )
 _DEEPEST = 50
+_BRACES = "braces are not expanded here"
 _STARTED = "it is handed to the script when it is started"
 _ESCAPES = {
     "n": "\n",
@@ -129,7 +131,21 @@ class Expander:
         pieces = self.pieces()
         if self.at == begin:
             self.refuse(f"`{self.text[self.at]}` is not understood here", begin)
+        if any(isinstance(part, Open) and part.why == _BRACES for piece in pieces for part in piece.text):
+            return self._braced(self.text[begin : self.at]) or self.fields(pieces)
         return self.fields(pieces)
+
+    def _braced(self, raw: str) -> list[Word]:
+        """The words that one with braces comes to, each expanded by itself; none where that is not worked out."""
+        if re.search(r"\$\(|[`<>]|\$\{[^}]*[={]|[\n]", raw):  # what is expanded would change something, or be several times
+            return []
+        try:
+            every = braced(raw)
+        except UnsureError:
+            return []
+        sources = [Source(one, self.source.name, self._here(), self.source.opens, parse=False) for one in every]
+        inner = [Expander(source, self.state, 0, len(source.text), self.nested, self.depth + 1) for source in sources]
+        return [] if every == [raw] else [word for one in inner for word in one.words()]
 
     def pieces(self, *, assigned: bool = False) -> list[Piece]:
         """The parts of the next word."""
@@ -153,7 +169,7 @@ class Expander:
         if tilde is not None and (assigned or not tilde[2] or tilde[1]):
             return [Piece((self._open(raw, begin, "it is a folder of whoever runs the script"),), quoted=True)]
         if not assigned and re.search(r"\{[^{}]*(,|\.\.)", bare) and "}" in bare:
-            return [Piece((self._open(raw, begin, "braces are not expanded here"),), split=True)]
+            return [Piece((self._open(raw, begin, _BRACES),), split=True)]
         return pieces
 
     def fields(self, pieces: Iterable[Piece]) -> list[Word]:
@@ -320,10 +336,10 @@ class Expander:
 
     def _dollar(self, quoted: bool) -> list[Piece]:
         begin, after = self.at, self.text[self.at + 1 : min(self.at + 2, self.end)]
+        if self.text.startswith("((", begin + 1) and self._closing(begin) is not None:
+            return [self._number(quoted)]
         if begin in self.source.nested:
             return [self._substituted(quoted)]
-        if self.text.startswith("((", begin + 1):
-            return [self._number(quoted)]
         if after == "{":
             self.at += 2
             return self._braces(begin, quoted)
@@ -383,6 +399,8 @@ class Expander:
         between = " " if value is None else plain(value) if isinstance(value, tuple) else None
         if between is None:
             self.refuse("it is not known what `IFS` is", self.at)
+        if len(words) > 1 and any(word.loose for word in words):  # it may be no word, and then nothing is between
+            return Piece((self._open(f"${{{reference.name}[*]}}", self.at, _why(Array(words))),), quoted=True)
         parts: list[str | Open] = []
         for number, word in enumerate(words):
             parts += [between[:1], *word.text] if number else word.text
@@ -585,7 +603,7 @@ class Expander:
         return [Piece(text, quoted=quoted, split=not quoted)]
 
     def _assignable(self, reference: _Reference, begin: int) -> None:
-        if reference.index is not None or not NAME.fullmatch(reference.name) or reference.name in self.state.readonly:
+        if reference.index is not None or not NAME.fullmatch(reference.name) or reference.name in self.state.readonly | self.state.integers:
             self.refuse("this assignment is not understood", begin)
 
     def _missing(self, reference: _Reference, sign: str, begin: int) -> tuple[bool | None, bool]:
@@ -799,25 +817,27 @@ class Expander:
 
     def _number(self, quoted: bool) -> Piece:
         """``$((...))``."""
-        begin = self.at
-        depth, at = 0, begin + 3
-        while at < self.end:
-            char = self.text[at]
-            if at in self.source.nested:
-                at = self.source.nested[at]
-                continue
-            if not depth and self.text.startswith("))", at):
-                break
-            depth += (char == "(") - (char == ")")
-            at += 1
-        if at >= self.end:
-            self.refuse("a parenthesis is not closed", begin)
+        begin, at = self.at, self._closing(self.at)
+        assert at is not None
         self.at = at + 2
         inner = Expander(self.source, self.state, begin + 3, at, self.nested, self.depth + 1)
         number = inner.evaluated(begin)
         raw = self.text[begin : self.at]
         text: Text = (self._open(raw, begin, number.why) if isinstance(number, Open) else str(number),)
         return Piece(text, quoted=quoted, split=not quoted)
+
+    def _closing(self, begin: int) -> int | None:
+        """Where the two parentheses that begin here are closed, both at once; None where they are not: then two shells begin here."""
+        depth, at = 0, begin + 3
+        while at < self.end and depth >= 0:
+            if at in self.source.nested:
+                at = self.source.nested[at]
+                continue
+            if not depth and self.text.startswith("))", at):
+                return at
+            depth += (self.text[at] == "(") - (self.text[at] == ")")
+            at += 1
+        return None
 
     def evaluated(self, begin: int) -> int | Open:
         """All of the text as a number."""
