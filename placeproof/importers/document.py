@@ -24,6 +24,10 @@ _SCRIPT = re.compile(
     re.MULTILINE,
 )
 
+#: Files that a shell runs, by the ends of their names, and what begins one that holds arguments alone, or a list of them.
+_RUN = (".sh", ".bash", ".slurm", ".sbatch")
+_ARGUMENTS = re.compile(r"(?:\s|#[^\n]*\n|\\\n)*(?:--|\w+=\(\s*\n|\Z)")
+
 #: So many values may a YAML file have, each alias counted as what it stands for.
 MOST_VALUES = 100_000
 
@@ -61,9 +65,9 @@ class Document:
         return Place(source=self.source, line=line, column=column, length=length, text=self.lines[line - 1])
 
 
-def is_script(text: str) -> bool:
+def is_script(text: str, source: str) -> bool:
     """Whether a text is a script that a shell runs, and no list of arguments."""
-    return _SCRIPT.search(text) is not None
+    return _SCRIPT.search(text) is not None or (source.endswith(_RUN) and _ARGUMENTS.match(text) is None)
 
 
 def as_arguments(document: Document, table: str, problems: Problems) -> Document:

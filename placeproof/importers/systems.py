@@ -116,7 +116,7 @@ def read_config(text: str, *, system: str | None = None, world: int | None = Non
         problems.add("PP501", f"configurations of `{system}` are not read", help=hint)
         problems.raise_if_any()
     body, source, kind = _text(text.strip(), system, problems)
-    if kind == "arguments" and is_script(body):
+    if kind == "arguments" and is_script(body, source):
         return _launched(body, source, world, problems)
     document = read_document(body, source, kind, problems)
     if _MEGATRON_TESTS in document.data and system in (None, "megatron"):

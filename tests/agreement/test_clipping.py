@@ -155,3 +155,20 @@ def test_models_are_clipped(model: str, text: str) -> None:
     costs = derive_linked(linked.with_degrees({"dp": 2, "tp": 2, "pp": 2})).costs[0]
     rows = [row for row in costs.sent if row.about == "scalar"]
     assert sum(row.times for row in rows) == sum(_of_squares(call) for call in sums) > 0
+
+
+BY_HAND = """
+mesh(dp)
+reference(clip=global_norm)
+gradients = scale(all_reduce(backward(parameters), dp), 1 / dp)
+norm = sqrt(square_norm(gradients))
+gradients = scale(gradients, {factor})
+parameters, optimizer = update(parameters, optimizer, gradients)
+"""
+
+
+@pytest.mark.parametrize(("factor", "word"), [("min(1, 1 / norm)", "refuted"), ("1", "refuted"), ("clip_factor(norm)", "proved")])
+def test_clipping_is_a_function_of_its_own_and_a_warning_says_so(factor: str, word: str) -> None:
+    judged = judge(resolve(read(BY_HAND.format(factor=factor), source="by hand")))
+    assert judged.word == word
+    assert any("`clip_factor`, which this step does not call" in text for text, _ in judged.warnings) == (word == "refuted")

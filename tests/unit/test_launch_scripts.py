@@ -531,3 +531,27 @@ def test_what_something_else_may_set_is_open(lines: str) -> None:
     with pytest.raises(InputError) as refused:
         read_config(f"#!/bin/bash\n{lines}\ntorchrun --nproc_per_node 4 {LEAST} --tensor-model-parallel-size $TP\n", system="megatron")
     assert any("tensor-model-parallel-size" in d.message for d in refused.value.diagnostics)
+
+
+def test_programs_of_one_name_are_told_apart_by_what_they_are_given() -> None:
+    said = refused(f"for T in 1 2; do torchrun --nproc_per_node 4 {LEAST} --seed 3 --tensor-model-parallel-size $T; done\n")
+    assert "in line 2 with `--tensor-model-parallel-size 1`, `torchrun --nproc_per_node 4` in line 2 with `--tensor-model" in said
+    assert "--seed" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "degrees"),
+    [
+        (f"/opt/run/torchrun --nproc_per_node 4 {LEAST} --tensor-model-parallel-size 2\n", "ddp(dp=2) * tp(tp=2)"),
+        (
+            f"singularity exec x.sif \\\n  torchrun --nproc_per_node 4 {LEAST} --tensor-model-parallel-size 2 | tee log\n",
+            "ddp(dp=2) * tp(tp=2)",
+        ),
+        (f"# the model\nMODEL_ARGS=(\n{LEAST.removeprefix('pretrain_gpt.py ')}\n)\n", "ddp"),
+        (LEAST.removeprefix("pretrain_gpt.py "), "ddp"),
+    ],
+)
+def test_a_script_is_one_by_its_name_too(text: str, degrees: str, tmp_path: Path) -> None:
+    """Without a first line that says so, it is no list of arguments with words before it; a list of arguments stays one."""
+    (tmp_path / "run.sh").write_text(text)
+    assert read_config(str(tmp_path / "run.sh")).expression == degrees

@@ -55,7 +55,7 @@ def _clipping(run: AccelerateReader) -> _Parts:
     if _DS + "gradient_clipping" not in run.found:
         run.unsaid[_DS + "gradient_clipping"] = deepspeed.OPEN_LIMIT
     elif limit in (None, AUTO):
-        run.note(_DS + "gradient_clipping", deepspeed.OPEN_LIMIT)
+        run.note(_DS + "gradient_clipping", deepspeed.OPEN_LIMIT, told=True)
     return {"clip": {}} if limit in (None, AUTO) or (limit != "none" and clips(limit)) else {}
 
 

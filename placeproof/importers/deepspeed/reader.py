@@ -23,7 +23,7 @@ _BATCH, _MICRO, _STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "
 _CLIPPING = "gradient_clipping"
 _EXPERTS, _SEQUENCES = "expert_parallel.autoep_size", "sequence_parallel_size"
 #: What a limit is that a trainer fills in.
-OPEN_LIMIT = "a trainer fills the limit in: the strategy clip, which is right for any, and for none"
+OPEN_LIMIT = "the trainer says the limit: read as clipping; where it says none, nothing is exchanged for the norm"
 _MASTERS = ("fp16.fp16_master_weights_and_grads", "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states")
 #: Tables in which DeepSpeed looks settings up by their names, and so passes over any other; those of its models refuse one.
 _PASSED_OVER = ("", "optimizer", "scheduler", "pipeline", "activation_checkpointing", "checkpoint", "data_types", "aio", "torch_autocast")
@@ -260,7 +260,7 @@ class _Config:
             self.note(_CLIPPING, "the norms of experts are averaged over devices that have others: no norm of all", Role.ANOTHER_STEP)
             return {}
         if self.auto(_CLIPPING):
-            self.note(_CLIPPING, OPEN_LIMIT)
+            self.note(_CLIPPING, f"{OPEN_LIMIT}; DeepSpeed itself stops at `auto`", told=True)
         return {"clip": {}}
 
     def _data(self) -> tuple[str, dict[str, object]]:

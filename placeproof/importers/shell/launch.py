@@ -6,7 +6,7 @@ What the script does not say is open. An open value of a setting that decides so
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -156,12 +156,30 @@ def _chosen(shell: Shell, files: _Files, source: str, problems: Problems) -> Pro
         problems.add("PP501", message, place=at, help="what it trains is not known here; write the strategy down")
         return None
     if len(started) > 1:
-        lines = ", ".join(f"{_named(program.command)} in line {program.command.span[0]}" for program in started[:_MOST])
+        lines = ", ".join(_told_apart(program, started) for program in started[:_MOST])
         more = f", and {len(started) - _MOST} others" if len(started) > _MOST else ""
         message = f"it starts {len(started)} programs with different arguments, or one of these: {lines}{more}"
         problems.add("PP501", message, place=place, help="give the arguments of the one that is meant, or a script that starts it alone")
         return None
     return started[0]
+
+
+def _told_apart(program: Program, others: Sequence[Program]) -> str:
+    """A program by its name and its line, and by what it alone is given where others have the same name."""
+    name, line = _named(program.command), f"in line {program.command.span[0]}"
+    alike = [other for other in others if other is not program and _named(other.command) == name]
+    shared = [part for other in alike for part in _chunks(other)]
+    own = [part for part in _chunks(program) if shared.count(part) < len(alike)]
+    if not alike or not own:
+        return f"{name} {line}"
+    return f"{name} {line} with `{' '.join(own[:2])}`"
+
+
+def _chunks(program: Program) -> tuple[str, ...]:
+    """Each option of a command with its values."""
+    words = [shown(word.text) for word in program.command.words]
+    starts = [at for at, word in enumerate(words) if word.startswith("-")]
+    return tuple(dict.fromkeys(" ".join(words[at:to]) for at, to in zip((0, *starts), (*starts, len(words)), strict=True)))
 
 
 def _named(command: Command) -> str:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from placeproof.core.diagnostics import Place
-from placeproof.programs import Assign, Resolved, Stmt, statements
+from placeproof.programs import Assign, Resolved, Stmt, calls, statements
 from placeproof.prove import Given
 from placeproof.prove.terms import Poly, substitute
 from placeproof.prove.terms.limit import limited
@@ -57,6 +57,7 @@ def encode(program: Resolved, options: Options | None = None) -> Encoding:
                 walk.statement(stmt, Scope())
                 lines.append(Line(stmt, dict(walk.env)))
             _after_the_step(walk)
+            _warn_of_clipping(ctx)
             break
     obligations, warnings = tuple(_distinct(ctx.obligations)), tuple(dict.fromkeys(ctx.warnings))
     return Encoding(program=program, options=chosen, obligations=obligations, given=ctx.given(), warnings=warnings, lines=tuple(lines))
@@ -86,6 +87,14 @@ def _after_the_step(walk: Walk) -> None:
                     name = f"every copy of the parameters is what its update wrote{of}"
                     ctx.require(name, CONSISTENCY, body, _by_owner(walk, group), at)
                 ctx.require(f"{state} after the step are the reference's{of}", INVARIANT, body, walk.reference.updated(state, group), at)
+
+
+def _warn_of_clipping(ctx: Context) -> None:
+    """Say that the step does not clip as the reference does: that is a function of its own, whatever else comes to the same numbers."""
+    program = ctx.world.program
+    if "clip" in dict(program.reference) and not any(c.op == "clip_factor" for s in statements(program.body) for c in calls(s)):
+        own = "to a proof it is another function than `min(1, limit / norm)`"
+        ctx.warnings.append((f"the reference clips by `clip_factor`, which this step does not call: {own}", None))
 
 
 def _by_owner(walk: Walk, group: str) -> Poly:
