@@ -160,7 +160,7 @@ class Group:
     ``partial``: the axes over which its gradient is a partial sum, though the group is not in parts there (a norm under sequence
     parallelism, a router): that of a whole pass, and over axes that split blocks also that of a call. ``tied``: the pipeline axis between
     whose first and last stage the group's copies are tied. ``experts``: the axis over which its experts are spread, each token being sent
-    to its expert.
+    to its expert. ``frozen``: it is not trained, so that it has parameters alone.
     """
 
     name: str
@@ -168,6 +168,7 @@ class Group:
     partial: tuple[str, ...] = ()
     tied: str | None = None
     experts: str | None = None
+    frozen: bool = False
     place: Place | None = field(default=None, compare=False, repr=False)
 
 
@@ -254,6 +255,11 @@ class Program:
             return ()
         split = {(p.group, axis) for p in self.placed if p.state == "parameters" for axis, mode in p.modes if mode.split}
         return tuple(g.name for g in self.groups if g.tied and not split.isdisjoint({(g.name, g.tied), (None, g.tied)}))
+
+    @cached_property
+    def trained(self) -> tuple[str, ...]:
+        """The groups that have gradients and optimizer state: all that are not frozen."""
+        return tuple(g.name for g in self.groups if not g.frozen)
 
     @property
     def clip_limit(self) -> Fraction | None:
