@@ -136,7 +136,7 @@ OptionOption = Annotated[
 From = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="SYSTEM", help="The subject is a configuration, a file or its text: deepspeed, megatron, torchtitan, accelerate."
+        "--from", metavar="SYSTEM", help="The subject is a configuration, a file or its text: deepspeed, megatron, torchtitan, verl, ..."
     ),
 ]
 World = Annotated[

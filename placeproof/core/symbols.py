@@ -92,15 +92,6 @@ _ROWS = (
         example="1e9",
     ),
     SymbolInfo(
-        name="P_adapter",
-        latex="P_{\\mathrm{adapter}}",
-        domain=Domain.NONNEGATIVE,
-        dimension=_PARAMETERS,
-        meaning="parameters of adapters, which are trained while all others are frozen (counted in P)",
-        at_most="P",
-        example="1e8",
-    ),
-    SymbolInfo(
         name="U",
         latex="U",
         domain=Domain.POSITIVE,
@@ -131,13 +122,6 @@ _ROWS = (
         domain=Domain.POSITIVE,
         dimension=_PER_PARAMETER,
         meaning="bytes per parameter of the compute copy",
-    ),
-    SymbolInfo(
-        name="b_frozen",
-        latex="b_{\\mathrm{frozen}}",
-        domain=Domain.POSITIVE,
-        dimension=_PER_PARAMETER,
-        meaning="bytes per parameter that is frozen, its scales included",
     ),
     SymbolInfo(name="b_g", latex="b_g", domain=Domain.POSITIVE, dimension=_PER_PARAMETER, meaning="bytes per parameter of the gradient"),
     SymbolInfo(

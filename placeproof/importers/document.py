@@ -12,6 +12,7 @@ from typing import Any
 
 from placeproof.core.diagnostics import Place, Problems
 from placeproof.core.places import KeyPath, toml_fault, toml_place
+from placeproof.importers import hydra
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _COMMENT = re.compile(rf"{_STRING}|#[^\n\r]*|//[^\n\r]*|/\*.*?\*/", re.DOTALL)
@@ -37,7 +38,7 @@ class Document:
     """What a file says. ``spans``: of each key and list item, the line, the column and the length; empty for TOML.
 
     ``again``: names that are said more than once, of which the last counts. ``bare``: a name without a value is true, as on command lines.
-    ``open``: outermost names whose values the file leaves open, with what is to be said of that.
+    ``open``: names whose values the file leaves open, with what is to be said of that. ``added``: names that the file says are its own.
     """
 
     data: Mapping[str, Any]
@@ -47,6 +48,7 @@ class Document:
     again: frozenset[str] = frozenset()
     bare: bool = False
     open: Mapping[str, str] = field(default_factory=dict)
+    added: frozenset[str] = frozenset()
 
     @cached_property
     def lines(self) -> list[str]:
@@ -54,12 +56,12 @@ class Document:
         return self.text.splitlines()
 
     def place(self, *path: str | int) -> Place | None:
-        """Where a key stands; that of the nearest one around it for a key that is missing."""
+        """Where a key stands; that of the nearest one around it for a key that is missing. The path of all of it is empty."""
         if not self.spans:
             return toml_place(self.text, self.source, path)
         while path and path not in self.spans:
             path = path[:-1]
-        if not path:
+        if path not in self.spans:
             return None
         line, column, length = self.spans[path]
         return Place(source=self.source, line=line, column=column, length=length, text=self.lines[line - 1])
@@ -109,11 +111,14 @@ def _argument(value: Any) -> Any:
 
 
 def read_document(text: str, source: str, kind: str, problems: Problems) -> Document:
-    """Read a text of the given kind: ``json``, ``hjson``, ``yaml``, ``toml`` or ``arguments``. Raises InputError where it is none.
+    """Read a text of the given kind: ``json``, ``hjson``, ``yaml``, ``toml``, ``arguments`` or ``overrides``.
+
+    Raises InputError where it is none.
 
     ``hjson``: JSON with comments and with commas before a closing bracket. What else Hjson has, such as texts without quotes, is refused.
+    ``overrides``: as Hydra has them.
     """
-    read = {"json": _json, "hjson": _hjson, "yaml": _yaml, "toml": _toml, "arguments": _arguments}[kind]
+    read = {"json": _json, "hjson": _hjson, "yaml": _yaml, "toml": _toml, "arguments": _arguments, "overrides": _overrides}[kind]
     document = read(text, source, problems)
     problems.raise_if_any()
     assert document is not None
@@ -268,6 +273,23 @@ def _toml(text: str, source: str, problems: Problems) -> Document | None:
             _unreadable("TOML", message, text, source, place.line, place.column, problems)
         return None
     return Document(data=data, source=source, text=text)
+
+
+def _overrides(text: str, source: str, problems: Problems) -> Document | None:
+    return overridden(hydra.read(text, source, problems))
+
+
+def overridden(found: hydra.Overrides) -> Document:
+    """What overrides say together."""
+    return Document(
+        data=found.data,
+        source=found.source,
+        text=found.text,
+        spans={(): next(iter(found.spans.values()), (1, 1, 1)), **found.spans},
+        again=frozenset(found.again),
+        open=found.open,
+        added=frozenset(found.added),
+    )
 
 
 def _arguments(text: str, source: str, problems: Problems) -> Document | None:

@@ -127,10 +127,10 @@ class Reader:
         for key, value in table.items():
             here = (*path, str(key))
             known = self._field(here)
-            if known is not None:
-                self._one(known, ".".join(str(p) for p in here), value, here)
-            elif isinstance(value, dict) and self._inside(here):
+            if isinstance(value, dict) and ".".join(map(str, here)) not in self.fields and self._inside(here):
                 self._walk(value, here)
+            elif known is not None:
+                self._one(known, ".".join(str(p) for p in here), value, here)
             elif inside := self._inside(here):
                 shown = ", ".join(f"`{n}`" for n in inside[:4]) + (", ..." if len(inside) > 4 else "")
                 self.problems.add("PP503", f"`{key}` is a table", place=self.document.place(*here), help=f"with {shown} in it")
@@ -166,7 +166,7 @@ class Reader:
         )
 
     def _one(self, known: Field, name: str, value: Any, path: KeyPath) -> None:
-        left = self.document.open.get(name) if len(path) == 1 else None
+        left = self.document.open.get(name)
         if left is not None or (self.auto and value == AUTO):
             self.found[name] = None
             self.open.add(name)

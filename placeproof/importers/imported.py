@@ -140,6 +140,20 @@ def over_axes(
     return strategies
 
 
+def in_shards(
+    rep: int, shard: int | None, options: Mapping[str, object], *, on_host: bool = False, tokens: int = 1
+) -> dict[str, dict[str, object]]:
+    """FSDP over ``shard`` devices, None where that is open, with ``rep`` copies; nothing over one device.
+
+    ``on_host``: shards and their update lie in host memory. ``tokens``: devices that a sample is split over, over which is sharded, too.
+    """
+    if shard == 1 and tokens == 1:
+        return {} if rep == 1 else {"ddp": {"dp": rep}}
+    if on_host:
+        return {"zero_infinity": {"dp": shard}}
+    return {"hsdp": {"rep": rep, "shard": shard, **options}} if rep > 1 else {"fsdp": {"dp": shard, **options}}
+
+
 def misplaced(experts: int | None, devices: int | None, **others: int | None) -> tuple[str, str] | None:
     """Why no strategy has experts over so many devices: the axis ep is taken out of the data-parallel ``devices`` alone. With a remedy.
 

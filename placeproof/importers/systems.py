@@ -11,6 +11,7 @@ from typing import Any
 from placeproof.core.diagnostics import InputError, Place, Problems, suggestion
 from placeproof.core.files import config_kind, read_text
 from placeproof.importers.document import Document, as_arguments, is_script, read_document
+from placeproof.importers.hydra import NAME
 from placeproof.importers.imported import Imported
 
 
@@ -70,6 +71,7 @@ SYSTEMS: dict[str, System] = {
             more=("transformers/programs",),
         ),
         System(name="axolotl", title="axolotl", kinds=("yaml",), marks=_AXOLOTL),
+        System(name="verl", title="verl", kinds=("overrides", "yaml"), marks=("actor_rollout_ref",)),
         System(name="llamafactory", title="LLaMA-Factory", kinds=("yaml", "hjson"), marks=_FACTORY),
     )
 }
@@ -140,7 +142,7 @@ def _launched(text: str, source: str, world: int | None, problems: Problems) -> 
     if started is None or problems.found:
         problems.raise_if_any()
     assert started is not None
-    imported = _read("megatron", started.document, world or started.world, problems)
+    imported = _read(started.system, started.document, world or started.world, problems)
     return replace(imported, readings=(*imported.readings, *started.told(world)))
 
 
@@ -149,11 +151,12 @@ def _text(text: str, system: str | None, problems: Problems) -> tuple[str, str, 
         problems.add("PP501", "there is nothing to read: the text is empty", help="give a file, or the configuration itself")
         problems.raise_if_any()
     kinds = SYSTEMS[system].kinds if system is not None else ()
-    if kinds and (text.startswith(("--", "{", "[")) or "\n" in text):
+    if kinds and (text.startswith(("--", "{", "[")) or "\n" in text or (kinds[0] == "overrides" and NAME.match(text) is not None)):
         return text, f"<{system}>", "hjson" if text.startswith("{") and "hjson" in kinds else kinds[0]
     body = read_text(text, code="PP501", help="give the path of a readable configuration")
     kind = config_kind(text) or ""
-    return body, text, kind if kind in kinds or not kinds else kinds[0]
+    launched = kind == "arguments" and is_script(body, text)
+    return body, text, kind if kind in kinds or not kinds or launched else kinds[0]
 
 
 def _recognise(document: Document, kind: str, problems: Problems) -> System:

@@ -26,8 +26,8 @@ REFERENCE: dict[str, tuple[str, ...]] = {
     "statistics": ("none", "batch"),
 }
 
-#: What a group may say of itself: axes that it names, and that it is frozen.
-_GROUP_OPTIONS = ("partial", "tied", "experts", "frozen")
+#: What a group may say of itself, and what kinds of axes it may name there.
+_GROUP_OPTIONS = ("partial", "tied", "experts")
 
 
 class Reader(Protocol):
@@ -229,10 +229,6 @@ def _group_options(node: ast.Call, reader: Reader) -> dict[str, Any]:
         axis = _text(value)
         if name not in _GROUP_OPTIONS:
             reader.refuse(value, f"a group has no option `{name}`", suggestion(name, _GROUP_OPTIONS) or ", ".join(_GROUP_OPTIONS))
-        elif name == "frozen":
-            if axis not in ("true", "false"):
-                reader.refuse(value, "a group is frozen or not", "`frozen=true`, or leave it out")
-            _once(options, name, axis == "true", value, reader)
         elif axis is None or not axis.split():
             reader.refuse(value, f"`{name}` names an axis of the mesh", f"for example `{name}=tp`")
         else:

@@ -76,7 +76,6 @@ def _groups(groups: tuple[Group, ...]) -> Iterator[str]:
             options = [
                 f", {name}={axis}" for name, axis in (("partial", _axes(g.partial)), ("tied", g.tied), ("experts", g.experts)) if axis
             ]
-            options += [", frozen=true"] if g.frozen else []
             yield f"group({g.name}, {expression(g.size)}{''.join(options)})"
 
 

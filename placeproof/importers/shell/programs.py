@@ -47,19 +47,22 @@ _COMMANDS = {
     "nemo": ("NeMo", ("llm",)),
     "automodel": ("NeMo Automodel", ()),
 }
+#: Modules whose settings are read, and of which system they are.
+_READ = {"verl.trainer.main_ppo": "verl", "recipe.dapo.main_dapo": "verl", "recipe.dapo.src.main_dapo": "verl"}
 _MODULES = re.compile(r"(verl|nemo|nemo_rl|torchtitan|MaxText|swift)\..+")
 _OVERRIDE = re.compile(r"\+{0,2}(model|trainer|actor_rollout_ref|policy|cluster|exp_manager)\.[\w.]+=.*")
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A command that trains. ``before``: what launches it; ``fork``: the program where it is not Megatron-LM, and ``why`` that is known."""
+    """A command that trains. ``before``: what launches it; ``fork``: the program where it is not read, and ``why`` that is known."""
 
     command: Command
     before: tuple[Word, ...]
     words: tuple[Word, ...]
     fork: str = ""
     why: str = ""
+    system: str = "megatron"
 
     @property
     def arguments(self) -> tuple[tuple[Word, ...], Span]:
@@ -86,6 +89,8 @@ def _started(command: Command) -> Program | None:
             return Program(command, command.words[:at], command.words[at + 1 :], fork, f"`{' '.join(texts[at : at + 2])}`")
     place = _program(texts, command.words)
     before, words = (command.words[:place], command.words[place + 1 :]) if place is not None else ((), command.words)
+    if place is not None and texts[place] in _READ:
+        return Program(command, before, words, system=_READ[texts[place]])
     if place is not None and (module := _MODULES.fullmatch(texts[place])) is not None:
         return Program(command, before, words, module[1], f"`{texts[place]}`")
     override = next((text for text in texts if _OVERRIDE.fullmatch(text)), None)

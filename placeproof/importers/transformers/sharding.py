@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from placeproof.importers.accelerate.reader import UNWRAPPED
-from placeproof.importers.imported import Imported, Role
+from placeproof.importers.imported import Imported, Role, in_shards
 from placeproof.importers.transformers.training import Arguments, Parts, Training, adam_or_sgd, recomputation, whole
 
 _CONFIG = "fsdp_config."
@@ -79,19 +79,21 @@ def _parts(run: Arguments, training: Training, version: int, groups: Groups) -> 
         run.say(_CONFIG + "auto_wrap_policy", UNWRAPPED[version - 1])
     if _early(run, version):
         options["prefetch"] = True
-    if groups.shard == 1:
-        return {} if groups.rep == 1 else {"ddp": {"dp": groups.rep}}
     tensor: Parts = {"tp": {"tp": groups.tp}} if groups.tp > 1 else {}
+    return {**in_shards(groups.rep, groups.shard, options, on_host=_on_host(run, training, words, groups, options)), **tensor}
+
+
+def _on_host(run: Arguments, training: Training, words: list[str], groups: Groups, options: dict[str, object]) -> bool:
+    """Whether the strategy says that shards lie in host memory."""
     name = training.name(_CONFIG + "cpu_offload")
-    if "offload" in words or run.get(name):
-        place = name if run.said(name) else "fsdp"
-        if groups.rep == 1 and "unit" not in options and "reshard_after_forward" not in options:
-            run.note(place, "shards, their optimizer state and its update lie on the host")
-            return {"zero_infinity": {"dp": groups.shard}, **tensor}
-        run.note(place, "shards lie on the host; computed as if on the device", Role.NOT_MODELLED)
-    if groups.rep > 1:
-        return {"hsdp": {"rep": groups.rep, "shard": groups.shard, **options}, **tensor}
-    return {"fsdp": {"dp": groups.shard, **options}, **tensor}
+    if groups.shard == 1 or not ("offload" in words or run.get(name)):
+        return False
+    place = name if run.said(name) else "fsdp"
+    if groups.rep == 1 and "unit" not in options and "reshard_after_forward" not in options:
+        run.note(place, "shards, their optimizer state and its update lie on the host")
+        return True
+    run.note(place, "shards lie on the host; computed as if on the device", Role.NOT_MODELLED)
+    return False
 
 
 def _early(run: Arguments, version: int) -> bool:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from placeproof.core.diagnostics import refuse
 from placeproof.core.modes import SHARDED, Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
-from placeproof.core.strategy import ADAPTER, BASE, COPIES, DENSE, EXPERT, EXPERT_COPIES, EXPERTS, MATRIX, NORM, TIED, Strategy
+from placeproof.core.strategy import COPIES, DENSE, EXPERT, EXPERT_COPIES, EXPERTS, MATRIX, NORM, TIED, Strategy
 from placeproof.programs import DEFAULT_GROUP, Expr, For, Group, Placed, Program, Ref, Stmt, read, render
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.flight import flow, one_copy_each
@@ -34,9 +33,6 @@ def lower(
     """
     require_usable(strategy)
     facts = Facts(one_copy_each(strategy), linked, tied, sums, copies)
-    if facts.frozen and facts.cut is not None:
-        message = f"which of the adapters lie in parts on `{facts.cut}`, which splits the hidden dimension, depends on the layers"
-        refuse("PP122", message, help=f"leave `{facts.cut}` out")
     program = Program(
         name=strategy.name,
         axes=facts.strategy.axes,
@@ -52,29 +48,26 @@ def lower(
 
 
 def _groups(facts: Facts) -> tuple[Group, ...]:
-    sizes = {EXPERT: "P_expert", EXPERT_COPIES: "P_expert", TIED: "P_tied", COPIES: "P_copies", ADAPTER: "P_adapter"}
+    sizes = {EXPERT: "P_expert", EXPERT_COPIES: "P_expert", TIED: "P_tied", COPIES: "P_copies"}
     apart = tuple(
         Group(
             name=group,
             size=ref(sizes[group]),
             experts=facts.experts if group in EXPERTS else None,
             tied=facts.stages if group == TIED else None,
-            frozen=group in facts.frozen,
         )
         for group in facts.groups
         if group in sizes
     )
     if facts.groups[0] != MATRIX:
         rest = infix("-", ref("P"), *(group.size for group in apart))
-        name = BASE if BASE in facts.groups else DENSE if apart else DEFAULT_GROUP
-        return (Group(name=name, size=rest, frozen=name in facts.frozen), *apart)
+        return (Group(name=DENSE if apart else DEFAULT_GROUP, size=rest), *apart)
     others = (Group(name=NORM, size=ref("P_norm")), *apart)
     return (Group(name=MATRIX, size=infix("-", ref("P"), *(group.size for group in others))), *others)
 
 
 def _placed(facts: Facts) -> tuple[Placed, ...]:
-    having = {s: facts.groups if s == PARAMETERS else facts.trained for s in MODEL_STATES}
-    placed = [Placed(state=s.name, group=g, modes=_modes(facts, s, g)) for s, groups in having.items() for g in groups]
+    placed = [Placed(state=s.name, group=g, modes=_modes(facts, s, g)) for s in MODEL_STATES for g in facts.groups]
     if not facts.linked and any(facts.strategy.places(ACTIVATIONS, a.name) for a in facts.strategy.axes):
         placed.append(Placed(state=ACTIVATIONS.name, group=None, modes=facts.modes(ACTIVATIONS)))
     return tuple(placed)
@@ -143,7 +136,7 @@ def _summed_by_ends(facts: Facts, gradients: Expr) -> Expr:
 def _each(facts: Facts, op: str, target: Ref, source: Ref, axes: tuple[str, ...], *, fetched: bool = False) -> list[Stmt]:
     """A collective of a whole buffer, or of each group over the axes that matter to it; of one on the host once it is ``fetched``."""
     body: list[Stmt] = []
-    for group in facts.apart(axes, trained=True):
+    for group in facts.apart(axes):
         over = facts.among(axes, group)
         if over or target != source:
             taken = call("to_device", of(source, group)) if fetched else of(source, group)
@@ -156,8 +149,8 @@ def _clipping(facts: Facts) -> list[Stmt]:
     if facts.strategy.schedule.clip is None:
         return []
     gradients = ref("full") if facts.gathered_late else ref("gradients")
-    cuts = {group: facts.cut_axes(group) for group in facts.trained}
-    every = [axis for axis in cuts[facts.trained[0]] if all(axis in own for own in cuts.values())]
+    cuts = {group: facts.cut_axes(group) for group in facts.groups}
+    every = [axis for axis in cuts[facts.groups[0]] if all(axis in own for own in cuts.values())]
     squares: Expr = call("square_norm", gradients)
     body: list[Stmt] = []
     if len(cuts) > 1:  # each group by a line of its own, since one may stand for several that lie alike
@@ -188,8 +181,7 @@ def _update(facts: Facts) -> list[Stmt]:
         update = let((parameters, optimizer), call("update", parameters, optimizer, gradients))
         return [update, *_brought_back(facts, parameters, regather)]
     # Beside the optimizer state lie all the parameters that it updates: its own full-precision copy.
-    own = of(parameters, facts.trained[0] if facts.frozen else None)
-    old = call("master", optimizer) if host or shrink else call("to_device", own)
+    old = call("master", optimizer) if host or shrink else call("to_device", parameters)
     new = ref("updated")
     way = ("to_device" if host else "to_host") if moved else None
     return [let((new, optimizer), call("update", old, optimizer, gradients)), *_brought_back(facts, new, regather, shrink, way)]
@@ -198,7 +190,7 @@ def _update(facts: Facts) -> list[Stmt]:
 def _brought_back(facts: Facts, new: Ref, regather: list[str], shrink: Iterable[str] = (), way: str | None = None) -> list[Stmt]:
     """Updated parts brought to where parameters lie: cut down to a part, over the host link, to every device that holds all."""
     body: list[Stmt] = []
-    for group in facts.trained if facts.frozen else facts.apart(tuple(regather), tuple(shrink)):
+    for group in facts.apart(tuple(regather), tuple(shrink)):
         back = of(new, group)
         if cut := facts.among(tuple(shrink), group):
             back = call("part", back, axes=cut)

@@ -1,0 +1,157 @@
+"""verl's overrides: what each makes of the actor's step, and what is refused by name."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from placeproof.core.diagnostics import InputError, Problems
+from placeproof.importers import Imported, Role, read_config
+from placeproof.importers.document import read_document
+from placeproof.importers.hydra import value
+
+CONFIGS = Path(__file__).parents[1] / "configs" / "verl"
+ACTOR = "actor_rollout_ref.actor."
+MEGATRON = f"{ACTOR}megatron."
+LEAST = f"data.train_batch_size=256 {ACTOR}ppo_mini_batch_size=64 {ACTOR}ppo_micro_batch_size_per_gpu=2 algorithm.adv_estimator=grpo"
+
+
+def read(more: str = "", world: int | None = None) -> Imported:
+    return read_config(f"{LEAST} {more}", system="verl", world=world)
+
+
+@pytest.mark.parametrize(
+    ("more", "expression"),
+    [
+        ("", "fsdp(dp=8, prefetch=true) * checkpoint * accumulate(microbatches=4) * clip"),
+        ("trainer.nnodes=2", "fsdp(dp=16, prefetch=true) * checkpoint * accumulate(microbatches=2) * clip"),
+        ("actor_rollout_ref.rollout.n=2", "fsdp(dp=8, prefetch=true) * checkpoint * accumulate(microbatches=8) * clip"),
+        ("trainer.n_gpus_per_node=1", "ddp(dp=1) * checkpoint * accumulate(microbatches=32) * clip"),
+        (f"{ACTOR}fsdp_config.wrap_policy.disable=true", "fsdp(dp=8, prefetch=true, reshard_after_forward=false, unit=model) * "),
+        (f"{ACTOR}strategy=fsdp2 {ACTOR}fsdp_config.wrap_policy.disable=true", "fsdp(dp=8, prefetch=true) * "),
+        (f"{ACTOR}fsdp_config.offload_policy=true", "fsdp(dp=8, prefetch=true) * "),
+        (f"{ACTOR}strategy=fsdp2 {ACTOR}fsdp_config.offload_policy=true", "zero_infinity(dp=8) * "),
+        (f"{ACTOR}fsdp_config.fsdp_size=1", "ddp(dp=8) * "),
+        (f"{ACTOR}fsdp_config.fsdp_size=4", "hsdp(rep=2, shard=4, prefetch=true) * "),
+        (f"{ACTOR}ulysses_sequence_parallel_size=8", "fsdp(dp=cp, prefetch=true) * checkpoint * accumulate(microbatches=32) * cp(cp=8"),
+        ("actor_rollout_ref.model.enable_activation_offload=True", "fsdp(dp=8, prefetch=true) * checkpoint(checkpoints=host) * "),
+        (f"model_engine=megatron {ACTOR}megatron.tensor_model_parallel_size=8", "tp(tp=8) * sp(tp=8) * accumulate(microbatches=32) * clip"),
+        (f"{ACTOR}strategy=megatron {ACTOR}optim.clip_grad=0", "zero1(dp=8) * accumulate(microbatches=4)"),
+        ("--config-name=ppo_megatron_trainer.yaml", "zero1(dp=8) * accumulate(microbatches=4) * clip"),
+    ],
+)
+def test_settings_decide_the_strategy(more: str, expression: str) -> None:
+    found = read(more).expression
+    assert found.startswith(expression) if expression.endswith("* ") or "cp(cp=8" in expression else found == expression
+    read(more).strategy()
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        ("actor_rollout_ref.actr.strategy=fsdp", "PP502", "`actr` is no setting"),
+        (f"+{ACTOR}new=1", "PP502", "`new` is no setting"),
+        (f"{ACTOR}ppo_micro_batch_size_per_gpu=3", "PP504", "cannot be cut into micro-batches of 3"),
+        (f"{ACTOR}ppo_micro_batch_size_per_gpu=null", "PP504", "asks for the size of a micro-batch"),
+        (f"{ACTOR}ppo_mini_batch_size=512", "PP504", "is larger than the batch of 256"),
+        ("data.train_batch_size=252", "PP504", "are no multiple of 8 devices"),
+        (f"{ACTOR}fsdp_config.fsdp_size=3", "PP504", "8 devices are no multiple of 3"),
+        (f"{ACTOR}fsdp_config.fsdp_size=2 {ACTOR}ulysses_sequence_parallel_size=4", "PP504", "no strategy says such groups"),
+        (
+            f"{ACTOR}ulysses_sequence_parallel_size=2 actor_rollout_ref.model.use_remove_padding=False",
+            "PP504",
+            "have to be packed",
+        ),
+        ("--config-name=mine", "PP504", "`mine` is a file of settings of the program's own"),
+        (f"{ACTOR}strategy=veomni", "PP504", "`veomni` runs the model"),
+        ("~trainer.nnodes", "PP501", "no setting with a value"),
+        ("actor@actor_rollout_ref.actor=mine", "PP501", "chooses a group"),
+        ("trainer.nnodes=${nodes}", "PP504", "is left open: it refers to ${nodes}"),
+        ("trainer.nnodes.x=1 trainer.nnodes=2", "PP502", "`trainer.nnodes` has a value and is a table, too"),
+        (
+            f"{ACTOR}strategy=megatron {ACTOR}megatron.override_transformer_config.recompute_granularty=full",
+            "PP502",
+            "no setting of Megatron-LM",
+        ),
+        (f"{ACTOR}strategy=megatron {ACTOR}megatron.tensor_model_parallel_size=3", "PP504", "8 devices are no multiple of 3 * 1 * 1"),
+    ],
+)
+def test_what_is_refused_is_named(more: str, code: str, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read(more)
+    assert any(d.code == code and message in d.message for d in refused.value.diagnostics), [d.message for d in refused.value.diagnostics]
+    assert all(d.help and d.place for d in refused.value.diagnostics)
+
+
+def test_what_makes_another_step_is_named() -> None:
+    more = (
+        f"{ACTOR}policy_loss.loss_mode=clip_cov +trainer.mine=3 {ACTOR}optim.optimizer_impl=bitsandbytes.optim "
+        f"actor_rollout_ref.model.external_lib=mine {ACTOR}fsdp_config.qat.enable=true"
+    )
+    names = {reading.name for reading in read(more).another_step}
+    added = {f"{ACTOR}policy_loss.loss_mode", "trainer.mine", f"{ACTOR}optim.optimizer_impl", "actor_rollout_ref.model.external_lib"}
+    assert names == {*added, f"{ACTOR}fsdp_config.qat.enable"}
+    assert not read().another_step
+
+
+def test_the_number_of_devices_is_told_where_it_is_another_one() -> None:
+    told = {reading.name: reading for reading in read("trainer.nnodes=2", world=8).readings if reading.told}
+    assert "8 devices are taken" in told["trainer.nnodes"].note
+    assert read("trainer.nnodes=2", world=8).expression.startswith("fsdp(dp=8")
+    assert not any(reading.told and reading.name == "trainer.nnodes" for reading in read("trainer.nnodes=2").readings)
+
+
+def test_a_critic_is_listed() -> None:
+    names = [reading.name for reading in read("algorithm.adv_estimator=gae").of(Role.NOT_MODELLED)]
+    assert names == ["algorithm.adv_estimator"]
+    assert not read("algorithm.adv_estimator=gae critic.enable=false").of(Role.NOT_MODELLED)
+
+
+@pytest.mark.parametrize(
+    ("text", "read_as"),
+    [
+        ("true", True), ("False", False), ("null", None), ("8", "8"), ("1e-6", "1e-6"), ("'8'", "8"), ('"a b"', "a b"), ("", ""),
+        ("[a,'b,c',[1,2]]", ["a", "b,c", ["1", "2"]]), ("{a:1,b:{c:true}}", {"a": "1", "b": {"c": True}}), ("[]", []), ("a=b", "a=b"),
+    ],
+)  # fmt: skip
+def test_values_are_those_of_hydra(text: str, read_as: object) -> None:
+    assert value(text) == read_as
+
+
+def test_of_overrides_that_come_twice_the_last_counts() -> None:
+    found = read_document("a.b=1 \\\n  +a.c='x y' # a.c=3\n a.b=2", "mine", "overrides", Problems())
+    assert (found.data, found.again, found.added) == ({"a": {"b": "2", "c": "x y"}}, {"a.b"}, {"a.c"})
+    place = found.place("a", "b")
+    assert place is not None
+    assert (place.line, place.text) == (3, " a.b=2")
+
+
+MARKS = ("=", "'", '"', "${", "[", "{", "null", "-1", "1e999", "\\", "$@", " ", "\n", "+", "~", "*", ":", "/")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_corrupted_files_end_in_errors(seed: int, tmp_path: Path) -> None:
+    """What is deleted, put in or moved at random is read or refused: there is no other end."""
+    rng = random.Random(seed)
+    files = sorted(path for path in CONFIGS.rglob("*") if path.suffix in (".sh", ".yaml"))
+    for _ in range(12):
+        path = rng.choice(files)
+        text = path.read_text(encoding="utf-8")
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(len(text))
+            values = list(re.finditer(r"=([^\s=]+)", text))
+            one = rng.choice(values) if values else None
+            text = rng.choice((
+                text[:at] + text[at + rng.randint(1, 40) :],
+                text[:at] + rng.choice(MARKS) + text[at:],
+                text[: one.start(1)] + rng.choice(("0", "null", "[]", "{}", "-3", "1.5", "$X")) + text[one.end(1) :] if one else text,
+            )) or "x"  # fmt: skip
+        corrupted = tmp_path / f"a{path.suffix}"
+        corrupted.write_text(text, encoding="utf-8")
+        try:
+            read_config(str(corrupted), system="verl", world=rng.choice((None, 1, 8)))
+        except InputError as error:
+            assert error.diagnostics
