@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from placeproof.importers.shell.simple import Shell
 from placeproof.importers.shell.source import Source
 from placeproof.importers.shell.values import Open, Word
+from placeproof.importers.shell.walk.simple import Shell
 
 _LITERALS = [
     "a",

@@ -16,9 +16,9 @@ from placeproof.core.diagnostics import InputError
 from placeproof.importers import Imported, Role, read_config
 from placeproof.importers.settings import settings
 from placeproof.importers.shell.programs import FORKS
-from placeproof.importers.shell.script import Command
-from placeproof.importers.shell.simple import Shell
 from placeproof.importers.shell.values import UnreadError, Word, plain, shown
+from placeproof.importers.shell.walk.frames import Command
+from placeproof.importers.shell.walk.simple import Shell
 
 BASH = shutil.which("bash")
 RECORD = Path(__file__).parents[1] / "data" / "launch_scripts.json"

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from placeproof.importers.shell.values import Open, Text, Word, joined, opens, plain
 
 if TYPE_CHECKING:
-    from placeproof.importers.shell.words import Expander, Piece
+    from placeproof.importers.shell.words.cursor import Piece
+from placeproof.importers.shell.words.expander import Expander
 
 _UNARY = "abcdefghknoprstuvwxzGLNORS"
 _NUMBERS = {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"}

@@ -17,10 +17,10 @@ from placeproof.importers.imported import Reading, Role
 from placeproof.importers.shell.arguments import Arguments, Overrides, in_source
 from placeproof.importers.shell.devices import allocated, variables, world
 from placeproof.importers.shell.programs import Program, programs
-from placeproof.importers.shell.script import Command
-from placeproof.importers.shell.simple import Shell
 from placeproof.importers.shell.source import FIRST_OPEN, LAST_OPEN, Source
 from placeproof.importers.shell.values import Open, Span, Text, UnreadError, plain, shown
+from placeproof.importers.shell.walk.frames import Command
+from placeproof.importers.shell.walk.simple import Shell
 
 _ALONE = "give the arguments alone, `--name value`, with the values of variables written in, as the script hands them to the program"
 _OWN = r"""dirname\s+(--\s+)?["']?(\$0|\$\{0\}|\$BASH_SOURCE|\$\{BASH_SOURCE(\[0\])?\})["']?"""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from placeproof.importers.shell.devices import TORCHRUN
-from placeproof.importers.shell.script import Command
 from placeproof.importers.shell.values import Open, Span, Text, Word, plain, shown
+from placeproof.importers.shell.walk.frames import Command
 
 #: What gives away that a program is given Megatron's arguments: two of these.
 _MARKS = frozenset((

@@ -1,0 +1,1 @@
+"""A walk over the statements of a script."""
