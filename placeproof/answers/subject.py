@@ -71,16 +71,16 @@ def is_program(text: str) -> bool:
     return re.fullmatch(r"[^*()]*\.step", text.strip()) is not None
 
 
-def read(text: str, *, system: str | None = None, world: int | None = None, library: bool = False) -> Subject:
+def read(text: str, *, system: str | None = None, world: int | None = None, env: Sequence[str] = (), library: bool = False) -> Subject:
     """What a text is. ``system``: it is a configuration of that framework, a file or the configuration itself; ``world``: the number of
-    devices of a configuration; ``library``: names of programs of the library count.
+    devices of a configuration; ``env``: what a launch script gets from outside; ``library``: names of programs of the library count.
 
     Raises InputError for a file that cannot be read, and with every problem of a configuration.
     """
     if system is not None or _is_configuration(text):
         from placeproof.importers import read_config
 
-        return Configuration(imported=read_config(text, system=system, world=world))
+        return Configuration(imported=read_config(text, system=system, world=world, env=env))
     if is_program(text):
         path = text.strip()
         body = read_text(path, code="PP110", help="give the path of a readable step program")
@@ -105,15 +105,19 @@ def _in_library(name: str) -> bool:
     return name in BLOCKS or name in not_equivalent()
 
 
-def read_all(texts: Sequence[str], *, system: str | None, world: int | None, library: bool = False) -> list[Subject]:
+def read_all(
+    texts: Sequence[str], *, system: str | None, world: int | None, env: Sequence[str] = (), library: bool = False
+) -> list[Subject]:
     """What each of several texts is. Problems of all are raised together."""
     problems = Problems()
     subjects: list[Subject] = []
     for text in texts:
         with problems.collecting():
-            subjects.append(read(text, system=system, world=world, library=library))
+            subjects.append(read(text, system=system, world=world, env=env, library=library))
     if world is not None and not problems.found and not any(isinstance(s, Configuration) for s in subjects):
         problems.add("PP505", "`--world` goes with a configuration", help="a strategy says its degrees: `zero3(64)`")
+    if env and not problems.found and not any(isinstance(s, Configuration) for s in subjects):
+        problems.add("PP505", "`--env` goes with a launch script", help="a strategy has no variables")
     problems.raise_if_any()
     return subjects
 

@@ -139,7 +139,7 @@ def _profiles(o: Options, of: str, problems: Problems) -> Document:
     problems.raise_if_any()
     if len(o.strategies) < 2:
         problems.add("PP102", "a comparison needs two profiles", help="for example `placeproof compare ideal torch-2.13 --of fsdp`")
-    for name, value in (("--from", o.given.from_), ("--world", o.given.world)):
+    for name, value in (("--from", o.given.from_), ("--world", o.given.world), ("--env", o.given.env)):
         if value is not None:
             problems.add("PP505", f"`{name}` goes with a configuration", help="`--of` takes a strategy")
     o.exact.check(problems)

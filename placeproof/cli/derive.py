@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 #: What a program alone depends on, and what formulas alone do not.
-_OF_PROGRAM = {"--from", "--world", "--profile", "--with", "--model", "--recompute", "--stages", "--vocab-padding"}
+_OF_PROGRAM = {"--from", "--world", "--env", "--profile", "--with", "--model", "--recompute", "--stages", "--vocab-padding"}
 _FORMULAS = {"--latex", "--python"}
 _NUMBERS = {"--set", "--precision", "--cluster", "--efficiency", "--overlap"}
 

@@ -142,6 +142,10 @@ From = Annotated[
 World = Annotated[
     int | None, typer.Option("--world", metavar="N", min=1, help="The number of devices that a configuration is launched on.")
 ]
+Env = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME=VALUE", help="A variable that a launch script gets from outside, or `1=VALUE`; may be repeated."),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +156,13 @@ class Given:
     precision: str | None = option("--precision", "Byte widths for numbers: `placeproof list precisions`. [default: mixed-adam]")
     from_: From = None
     world: World = None
+    env: Env = None
 
     def read(self, texts: Sequence[str]) -> list[Subject]:
         """What each argument is. Raises InputError."""
         from placeproof.answers.subject import read_all
 
-        return read_all(texts, system=self.from_, world=self.world)
+        return read_all(texts, system=self.from_, world=self.world, env=self.env or ())
 
     def settings(self, subjects: Sequence[Subject] = ()) -> Settings:
         """The numbers, and those of configurations among the subjects."""

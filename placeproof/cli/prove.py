@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placeproof.cli.options import From, ProfileOption, WithOption, World, given, option, read_as, show, takes
+from placeproof.cli.options import Env, From, ProfileOption, WithOption, World, given, option, read_as, show, takes
 from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.files import make_folder, write_text
 
@@ -30,7 +30,7 @@ _SUBJECT = (
 )
 #: What a proof of something else than one step takes; other options are refused, and none is passed over in silence.
 _OF_CATALOGUE = {"--catalogue", "--json"}
-_OF_TWO_STEPS = {"--against", "--without", "--from", "--world", "--profile", "--with", "--budget", "--allow", "--json"}
+_OF_TWO_STEPS = {"--against", "--without", "--from", "--world", "--env", "--profile", "--with", "--budget", "--allow", "--json"}
 _OF_STEPS = {"--without", "--for-all"}
 #: Second opinions about one step.
 _OF_A_STEP = ("cutoff", "composition")
@@ -52,6 +52,7 @@ class Options:
     model: str | None = option("--model", "Prove the step of a model: its blocks, and the step that calls them.", metavar="MODEL")
     from_: From = None
     world: World = None
+    env: Env = None
     allow: list[str] | None = option(
         "--allow", "Take a setting of a configuration that changes the step as of no matter; may be repeated.", metavar="SETTING"
     )
@@ -105,7 +106,7 @@ def command(options: Options) -> int:
     if options.with_ and options.profile is None:
         refuse("PP104", "`--with` names an implementation of a profile", help="add `--profile torch-2.13`")
     _check_opinion(options.second_opinion)
-    subjects = read_all([options.subject], system=options.from_, world=options.world, library=True)
+    subjects = read_all([options.subject], system=options.from_, world=options.world, env=options.env or (), library=True)
     _left(subjects, options.allow or ())
     dropped |= {name for one in imported(subjects) for name in one.without}
     if options.model is not None or isinstance(subjects[0], LinkedProgram):

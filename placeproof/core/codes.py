@@ -413,7 +413,8 @@ def positive(n: Degree):
     Code(
         code="PP505",
         title="an option that goes with a configuration",
-        meaning="`--world` says on how many devices a configuration is launched; a strategy and a program say so themselves.",
+        meaning="`--world` says on how many devices a configuration is launched; a strategy and a program say so themselves. `--env` says "
+        "what a launch script gets from outside, and the script has to read it.",
         kind="command",
         example="derive zero3 --world 64",
         remedy="Give the degree in the strategy: `zero3(64)`.",

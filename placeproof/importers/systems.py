@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,10 +107,11 @@ def _toml_tables(text: str) -> list[str]:
         return re.findall(r"^\s*\[\s*(\w+)", text, re.MULTILINE)
 
 
-def read_config(text: str, *, system: str | None = None, world: int | None = None) -> Imported:
+def read_config(text: str, *, system: str | None = None, world: int | None = None, env: Sequence[str] = ()) -> Imported:
     """Read a configuration: the path of a file, or the text itself where the system is named (``--from megatron "..."``).
 
-    ``world``: the number of devices, which most files leave to the launcher. Raises InputError with every problem of the file.
+    ``world``: the number of devices, which most files leave to the launcher. ``env``: variables that a launch script gets from outside,
+    ``NAME=VALUE``, and its arguments, ``1=VALUE``. Raises InputError with every problem of the file.
     """
     problems = Problems()
     if system is not None and system not in SYSTEMS:
@@ -119,7 +120,10 @@ def read_config(text: str, *, system: str | None = None, world: int | None = Non
         problems.raise_if_any()
     body, source, kind = _text(text.strip(), system, problems)
     if kind == "arguments" and is_script(body, source):
-        return _launched(body, source, world, problems)
+        return _launched(body, source, world, env, problems)
+    if env:
+        problems.add("PP505", "`--env` goes with a launch script", help="leave it out: this is no script that reads variables")
+        problems.raise_if_any()
     document = read_document(body, source, kind, problems)
     if _MEGATRON_TESTS in document.data and system in (None, "megatron"):
         return _read("megatron", as_arguments(document, _MEGATRON_TESTS, problems), world, problems)
@@ -134,11 +138,11 @@ def _read(system: str, document: Document, world: int | None, problems: Problems
     return imported
 
 
-def _launched(text: str, source: str, world: int | None, problems: Problems) -> Imported:
+def _launched(text: str, source: str, world: int | None, env: Sequence[str], problems: Problems) -> Imported:
     """What a launch script starts. ``world`` goes before what the script says."""
     from placeproof.importers.shell.launch import launch
 
-    started = launch(text, source, problems)
+    started = launch(text, source, problems, env)
     if started is None or problems.found:
         problems.raise_if_any()
     assert started is not None

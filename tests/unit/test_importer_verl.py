@@ -129,6 +129,26 @@ def test_of_overrides_that_come_twice_the_last_counts() -> None:
     assert (place.line, place.text) == (3, " a.b=2")
 
 
+@pytest.mark.parametrize(
+    ("name", "env", "expression"),
+    [
+        ("tiny_zero.sh", ("N_GPUS=2",), "fsdp(dp=2, prefetch=true) * checkpoint * accumulate * clip"),
+        ("qwen3_4b_device.sh", ("DEVICE=gpu",), "fsdp(dp=8, prefetch=true) * checkpoint * accumulate * clip"),
+        ("qwen3_4b_device.sh", ("DEVICE=npu",), "fsdp(dp=16, prefetch=true) * checkpoint * accumulate * clip"),
+        (
+            "qwen3_30b_folded.sh",
+            ("NNODES=2",),
+            "zero1(dp=ep) * tp(tp=4) * sp(tp=4) * pp(pp=2, schedule=interleaved, chunks=2) * checkpoint * ep(ep=2) * clip",
+        ),
+    ],
+)
+def test_public_scripts_are_read_once_their_environment_is_said(name: str, env: tuple[str, ...], expression: str) -> None:
+    """Worked out from the scripts as the files beside them are: those refuse for what `--env` says here."""
+    found = read_config(str(CONFIGS / "bad" / name), env=env)
+    assert found.expression == expression
+    found.strategy()
+
+
 MARKS = ("=", "'", '"', "${", "[", "{", "null", "-1", "1e999", "\\", "$@", " ", "\n", "+", "~", "*", ":", "/")
 
 

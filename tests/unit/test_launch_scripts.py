@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -556,3 +557,72 @@ def test_a_script_is_one_by_its_name_too(text: str, degrees: str, tmp_path: Path
     """Without a first line that says so, it is no list of arguments with words before it; a list of arguments stays one."""
     (tmp_path / "run.sh").write_text(text)
     assert read_config(str(tmp_path / "run.sh")).expression == degrees
+
+
+# What is said of the environment.
+
+
+def with_env(script: str, *env: str, world: int | None = None) -> Imported:
+    return read_config(f"#!/bin/bash\n{script}\n", system="megatron", world=world, env=env)
+
+
+@pytest.mark.parametrize(
+    ("script", "env"),
+    [
+        ("T=$TP\ntorchrun --nproc_per_node 8 $L --tensor-model-parallel-size $T", ("TP=4",)),
+        ("torchrun --nproc_per_node 8 $L --tensor-model-parallel-size ${TP:-2}", ("TP=4",)),
+        ('[ -n "$TP" ] && O="--tensor-model-parallel-size $TP"\ntorchrun --nproc_per_node 8 $L $O', ("TP=4",)),
+        ("torchrun --nproc_per_node 8 $L --tensor-model-parallel-size $((N / 2))", ("N=8",)),
+        ("torchrun --nproc_per_node $2 $L --tensor-model-parallel-size $1", ("1=4", "2=8")),
+        ("T=$1\nshift\ntorchrun --nproc_per_node 8 $L --tensor-model-parallel-size $T $@", ("2=--bf16", "1=4")),
+        ('torchrun --nproc_per_node 8 $L "$@"', ("1=--tensor-model-parallel-size", "2=4")),
+        ("if [ $# -ne 1 ]; then exit 1; fi\ntorchrun --nproc_per_node 8 $L --tensor-model-parallel-size $1", ("1=4",)),
+        ("case $KIND in big) T=4;; *) T=1;; esac\ntorchrun --nproc_per_node 8 $L --tensor-model-parallel-size $T", ("KIND=big",)),
+        ("f() { T=$1; }\nf $TP\ntorchrun --nproc_per_node 8 $L --tensor-model-parallel-size $T", ("TP=4",)),
+        ("#SBATCH --nodes=1\ntorchrun --nproc_per_node 8 $L --tensor-model-parallel-size $SLURM_JOB_ID", ("SLURM_JOB_ID=4",)),
+    ],
+)  # fmt: skip
+def test_what_a_script_gets_from_outside_can_be_said(script: str, env: tuple[str, ...]) -> None:
+    script = script.replace("$L", LEAST)
+    found = with_env(script, *env)
+    assert "tp(tp=4)" in found.expression
+    told = next(reading for reading in found.readings if reading.name == "environment")
+    assert told.told
+    assert all(f"${text.partition('=')[0]} = {text.partition('=')[2]}" in str(told.value) for text in env)
+    with contextlib.suppress(InputError):
+        assert "tp(tp=4)" not in with_env(script).expression
+
+
+@pytest.mark.parametrize(
+    ("script", "env", "message"),
+    [
+        ("T=2\ntorchrun $L --tensor-model-parallel-size $T", ("TP=4",), "the script never reads `$TP`"),
+        ("TP=2\ntorchrun $L --tensor-model-parallel-size $TP", ("TP=4",), "the script never reads `$TP`"),
+        ("torchrun $L --tensor-model-parallel-size ${TPSIZE:-2}", ("TP_SIZE=4",), "the script never reads `$TP_SIZE`"),
+        ("torchrun $L", ("1=4",), "the script never reads `$1`"),
+        ("f() { T=$1; }\nf 2\ntorchrun $L --tensor-model-parallel-size $T", ("1=4",), "the script never reads `$1`"),
+        ("torchrun $L --tensor-model-parallel-size $2", ("2=4",), "without an argument before it"),
+        ("torchrun $L --tensor-model-parallel-size $TP", ("TP",), "names no variable with a value"),
+        ("torchrun $L --tensor-model-parallel-size $TP", ("T-P=3",), "names no variable with a value"),
+    ],
+)
+def test_what_a_script_never_reads_is_refused(script: str, env: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        with_env(script.replace("$L", LEAST), *env)
+    assert [d.code for d in raised.value.diagnostics] == ["PP505"]
+    assert message in raised.value.diagnostics[0].message
+    assert raised.value.diagnostics[0].help
+    if "TPSIZE" in script:
+        assert "`TPSIZE`" in raised.value.diagnostics[0].help
+
+
+@pytest.mark.parametrize(("script", "said"), [("$TP", "`--env TP=8`"), ("$1", "`--env 1=8`")])
+def test_a_value_that_is_left_open_names_how_it_is_said(script: str, said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        with_env(f"torchrun {LEAST} --tensor-model-parallel-size {script}")
+    assert said in str(raised.value.diagnostics[0].help)
+
+
+def test_a_file_that_is_no_script_has_no_environment() -> None:
+    with pytest.raises(InputError, match="goes with a launch script"):
+        read_config("--num-layers 4 --hidden-size 64", system="megatron", env=("TP=4",))

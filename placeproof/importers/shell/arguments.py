@@ -15,7 +15,7 @@ from placeproof.importers.fields import Field
 from placeproof.importers.imported import Reading, Role
 from placeproof.importers.settings import settings
 from placeproof.importers.shell.programs import option_names
-from placeproof.importers.shell.values import Open, Span, Text, Word, opens, plain, shown
+from placeproof.importers.shell.values import STARTED, UNSET, Open, Span, Text, Word, opens, plain, shown
 
 #: What the notes of settings begin with that say a model's shape, and so numbers.
 _SHAPE = "the model's shape"
@@ -123,6 +123,8 @@ class Arguments:
         message = f"`{self.shown(name)}` is `{part.name}`, and the script does not say what that is: {part.why}"
         variable = re.fullmatch(r"\$\{?(\w+)\}?", part.name)
         example = f", or set it in the script, `{variable[1]}=8`" if variable and not variable[1].isdigit() else ""
+        if variable and part.why in (UNSET, STARTED):
+            example += f", or say it: `--env {variable[1]}=8`"
         remedy = "put it in quotes" if part.why.startswith("it stands for names of files") else f"write the value in its place{example}"
         self.problems.add("PP501", message, place=self._place(part.span), help=remedy)
 

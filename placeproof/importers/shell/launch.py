@@ -6,11 +6,11 @@ What the script does not say is open. An open value of a setting that decides so
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from placeproof.core.diagnostics import InputError, Place, Problems
+from placeproof.core.diagnostics import InputError, Place, Problems, suggestion
 from placeproof.core.files import read_bytes, read_text
 from placeproof.importers.document import Document
 from placeproof.importers.imported import Reading, Role
@@ -52,13 +52,17 @@ class Launch:
         return (reading, *self.open)
 
 
-def launch(text: str, source: str, problems: Problems) -> Launch | None:
-    """The one program with Megatron's arguments that a script starts. None where there is none, or not one: then that is a problem."""
-    if _strange(text, source, problems):
+def launch(text: str, source: str, problems: Problems, env: Sequence[str] = ()) -> Launch | None:
+    """The one program whose arguments are read that a script starts. None where there is none, or not one: then that is a problem.
+
+    ``env``: variables that are set when it is started, ``NAME=VALUE``, and its arguments by their numbers, ``1=VALUE``.
+    """
+    environment = _environment(env, problems)
+    if _strange(text, source, problems) or problems.found:
         return None
     files = _Files(source, {source: text})
     directives = allocated(text)
-    shell = Shell(variables(directives), files.read, jobs=directives is not None)
+    shell = Shell({**variables(directives), **environment}, files.read, jobs=directives is not None)
     shell.reading.append(source)
     options = re.match(r"#!\S*(?:\s+(?!-)\S+)?((?:\s+-\w+)*)", text)
     shell.state.flags |= {"e", "u", "f", "a"} & set(options[1] if options else "")
@@ -70,7 +74,7 @@ def launch(text: str, source: str, problems: Problems) -> Launch | None:
         problems.add("PP501", f"a construct of a shell is not read: {error.message}", place=place, help=_ALONE)
         return None
     program = _chosen(shell, files, source, problems)
-    if program is None:
+    if program is None or not _read(shell, environment, problems):
         return None
     kind = Overrides if program.system == "verl" else Arguments
     found = kind(program.system, program.command.source, files.texts.get(program.command.source, text), problems)
@@ -79,7 +83,7 @@ def launch(text: str, source: str, problems: Problems) -> Launch | None:
         system=program.system,
         document=found.document(),
         world=world(program.before, directives or {}),
-        open=(*found.open, *_circumstances(shell, program, files)),
+        open=(*found.open, *_circumstances(shell, program, files, environment)),
         place=in_source(program.command.source, found.text, program.command.span),
     )
 
@@ -191,7 +195,35 @@ def _of_interest(command: Command) -> bool:
     return re.search(r"\.(py|sh|slurm|sbatch)\b|torchrun|srun|deepspeed|accelerate|\bray\b|mpirun", text) is not None
 
 
-def _circumstances(shell: Shell, program: Program, files: _Files) -> Iterator[Reading]:
+def _environment(texts: Sequence[str], problems: Problems) -> dict[str, str]:
+    """Variables by their names, then arguments by their numbers, in order."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not re.fullmatch(r"[A-Za-z_]\w*|[1-9]\d?", name, re.ASCII):
+            help = "for example `--env TP_SIZE=4`, and `--env 1=4` for the script's first argument"
+            problems.add("PP505", f"`--env {text}` names no variable with a value", help=help)
+        else:
+            found[name] = value
+    numbers = sorted(int(name) for name in found if name.isdigit())
+    if numbers != list(range(1, len(numbers) + 1)):
+        missing = next(number for number in range(1, len(numbers) + 1) if number not in numbers)
+        problems.add("PP505", f"`--env {numbers[-1]}=...` without an argument before it", help=f"say `--env {missing}=...`, too")
+    return {**{name: value for name, value in found.items() if not name.isdigit()}, **{str(n): found[str(n)] for n in numbers}}
+
+
+def _read(shell: Shell, environment: Mapping[str, str], problems: Problems) -> bool:
+    """Whether the script reads all that is said of its environment. What it does not read is a problem."""
+    asked = sorted(shell.state.asked | {name.removeprefix("$") for name in shell.state.taken})
+    for name in environment:
+        used = "@" if name.isdigit() else name
+        if used not in shell.state.used:
+            help = suggestion(name, asked) or ("it asks for " + ", ".join(asked[:_MOST]) if asked else "it asks for nothing from outside")
+            problems.add("PP505", f"the script never reads `${name}` as it is set outside of it", help=help)
+    return not problems.found
+
+
+def _circumstances(shell: Shell, program: Program, files: _Files, environment: Mapping[str, str]) -> Iterator[Reading]:
     """What else decides what is run: conditions, files that are not read, variables that are taken as not set."""
     source = program.command.source
     place = in_source(source, files.texts.get(source, ""), program.command.span)
@@ -206,6 +238,9 @@ def _circumstances(shell: Shell, program: Program, files: _Files) -> Iterator[Re
             note="not read: it sets up the environment, or what it may set is open",
             place=at,
         )
+    if environment:
+        said = ", ".join(f"${name} = {value}" for name, value in environment.items())
+        yield Reading(name="environment", value=said, role=Role.READ, note="as `--env` says", place=place, told=True)
     taken = [name for name in shell.state.taken if name != "$@"]
     if taken:
         note = "not set outside of the script, as it is taken: its defaults hold"

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 #: A line, a column and a length.
 Span = tuple[int, int, int]
+#: Why something is open that is said when a script is started: a variable, and an argument.
+UNSET = "the script does not set it"
+STARTED = "it is handed to the script when it is started"
 #: So many parts may the sides of something open have together.
 _MOST = 2_000
 
@@ -127,6 +130,10 @@ class State:
     flags: set[str] = field(default_factory=set)
     taken: dict[str, Span] = field(default_factory=dict)
     foreign: Open | None = None
+    #: Variables of the environment that are said, and what the script asks for: of all states of one walk the same.
+    given: Mapping[str, object] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
     #: It is run as a job, for which SLURM sets variables.
     jobs: bool = False
     dead: bool = False
@@ -151,16 +158,23 @@ class State:
     def held(self, name: str, span: Span) -> Value:
         """What a variable holds, or that it comes from outside."""
         if name in self.values:
+            if name in self.given and self.values[name] is self.given[name]:
+                self.used.add(name)
             return self.values[name]
         return (self.outside(name, span),)
 
+    def positional(self) -> tuple[Word, ...] | None:
+        """The positional arguments, None for those of the script itself where they are not said."""
+        if self.arguments is not None and self.arguments is self.given.get("@"):
+            self.used.add("@")
+        return self.arguments
+
     def outside(self, name: str, span: Span) -> Open:
         """A variable that the script does not set."""
+        self.asked.add(name)
         if self.foreign is not None:
             return Open(f"${name}", span, self.foreign.why)
-        return Open(
-            f"${name}", span, "the script does not set it", unset=not _SET.fullmatch(name) and not (self.jobs and name.startswith("SLURM_"))
-        )
+        return Open(f"${name}", span, UNSET, unset=not _SET.fullmatch(name) and not (self.jobs and name.startswith("SLURM_")))
 
 
 #: Variables that are set in every shell, or where jobs are run: no default of a script holds for them.

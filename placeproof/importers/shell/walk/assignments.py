@@ -106,7 +106,7 @@ class Assignments(Walk):
         self, name: str, index: str | None, value: Value, added: bool, expander: Expander, begin: int,
         put: Callable[[str, Value, Span], None], span: Span,
     ) -> None:  # fmt: skip
-        before = self.state.held(name, span)
+        before = self.state.held(name, span) if added or index is not None else self.state.values.get(name)
         known = name in self.state.values
         if index is not None:
             put(name, self._field(name, index, value, added, expander, begin), span)

@@ -133,7 +133,7 @@ class Builtins(Declarations):
     def _shifted(self, words: Sequence[Word], source: Source, span: Span) -> Status:
         texts = self._texts(words, source, span)
         count = int(texts[0]) if texts and texts[0].isdecimal() else 1
-        given = self.state.arguments
+        given = self.state.positional()
         if given is None:
             return UNCLEAR
         if any(word.loose for word in given[:count]) or (count > len(given) and any(word.loose for word in given)):

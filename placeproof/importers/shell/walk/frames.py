@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from placeproof.importers.shell.conditions import Status
 from placeproof.importers.shell.source import Source
-from placeproof.importers.shell.values import Span, State, Text, UnreadError, Word
+from placeproof.importers.shell.values import Span, State, Text, UnreadError, Value, Word
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -38,11 +38,14 @@ class Frame:
 
 
 class Walk(ABC):
-    """A script that is walked. ``known``: variables that are set before it begins; ``files``: gives a file that is sourced, or None;
-    ``jobs``: it is run as a job of SLURM."""
+    """A script that is walked. ``known``: variables that are set before it begins, and, by their numbers, the arguments that it is
+    started with; ``files``: gives a file that is sourced, or None; ``jobs``: it is run as a job of SLURM."""
 
-    def __init__(self, known: dict[str, str], files: Callable[[Text], tuple[str, str] | None], *, jobs: bool = False) -> None:
-        self.state = State(values={name: (text,) for name, text in known.items()}, exported=set(known), jobs=jobs)
+    def __init__(self, known: Mapping[str, str], files: Callable[[Text], tuple[str, str] | None], *, jobs: bool = False) -> None:
+        values: dict[str, Value] = {name: (text,) if text else () for name, text in known.items() if not name.isdigit()}
+        arguments = tuple(Word((text,) if text else ()) for name, text in known.items() if name.isdigit()) or None
+        given = {**values, "@": arguments}
+        self.state = State(values=values, exported=set(values), jobs=jobs, arguments=arguments, given=given)
         self.files = files
         self.commands: list[Command] = []
         self.frames: list[Frame] = []

@@ -318,6 +318,7 @@ class Shell(Builtins):
         child.state.functions = {n: f for n, f in self.state.functions.items() if f"{n}()" in self.state.exported}
         child.state.arguments = arguments
         child.state.foreign, child.state.flags = self.state.foreign, set(parts.flags)
+        child.state.given, child.state.asked, child.state.used = self.state.given, self.state.asked, self.state.used
         child.run(source, source.root.children)
         self.steps = child.steps
         self.state.taken = {**child.state.taken, **self.state.taken}

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from placeproof.importers.shell.source import Source
-from placeproof.importers.shell.values import Array, Open, Table, Text, Value, Word, joined, opens, plain, shown
+from placeproof.importers.shell.values import STARTED, Array, Open, Table, Text, Value, Word, joined, opens, plain, shown
 from placeproof.importers.shell.words.arithmetic import Arithmetic, FaultError
 from placeproof.importers.shell.words.cursor import SPECIAL, Cursor, Piece, Reference, why_of
 
@@ -15,7 +15,6 @@ from placeproof.importers.shell.words.cursor import SPECIAL, Cursor, Piece, Refe
 _DYNAMIC = re.compile(
     r"RANDOM|SRANDOM|SECONDS|LINENO|BASHPID|EPOCH\w+|FUNCNAME|BASH_\w+|PIPESTATUS|DIRSTACK|GROUPS|HISTCMD|PWD|OLDPWD|UID|EUID|PPID|_"
 )
-_STARTED = "it is handed to the script when it is started"
 
 
 class OpenNumberError(Exception):
@@ -72,12 +71,12 @@ class Variables(Cursor, ABC):
         return value.rows.get("0") if isinstance(value, Table) else value
 
     def _positional(self, name: str, begin: int) -> Text | None:
-        given = self.state.arguments
+        given = self.state.positional()
         if name in "?$!-" or name == "0":
             return (self._open(f"${name}", begin, "the shell sets it"),)
         if given is None:
             foreign = "" if self.state.foreign is None else self.state.foreign.why
-            why = foreign or _STARTED
+            why = foreign or STARTED
             return (Open(f"${name}" if not foreign else f"${{{name}}}", self._here(begin), why, unset=not foreign and name != "#"),)
         loose = any(word.loose for word in given[: int(name)] if name.isdigit()) if name != "#" else any(word.loose for word in given)
         if loose:
@@ -106,9 +105,10 @@ class Variables(Cursor, ABC):
     def every(self, name: str, begin: int) -> tuple[Word, ...]:
         """All words of a list."""
         if name in ("@", "*"):
-            if self.state.arguments is not None:
-                return self.state.arguments
-            return (Word((Open(f"${name}", self._here(begin), _STARTED, unset=self.state.foreign is None),), loose=True),)
+            given = self.state.positional()
+            if given is not None:
+                return given
+            return (Word((Open(f"${name}", self._here(begin), STARTED, unset=self.state.foreign is None),), loose=True),)
         if _DYNAMIC.fullmatch(name):
             return (Word((self._open(f"${{{name}[@]}}", begin, "the shell sets it"),), loose=True),)
         value = self.state.held(name, self._here(begin))
