@@ -45,6 +45,7 @@ class Implementation:
     :mod:`placeproof.cost.exact.systems`; empty where the fields above say it all. ``beside``: the other implementations with which it was
     measured, so that the exact bytes of both together are known. ``extras``: whether it sends the model's buffers, and what was used,
     beside the states. ``options``: names of the options of exact bytes that it takes. ``assumes``: what its exact bytes take for granted.
+    ``clips``: what clipping by the norm of all gradients adds to them, in words; empty where that is not known.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Implementation:
     extras: bool = False
     options: tuple[str, ...] = ()
     assumes: tuple[str, ...] = ()
+    clips: str = ""
     kept: Mapping[str, int] = field(default_factory=dict)
     differences: Mapping[str, str] = field(default_factory=dict)
 
@@ -127,7 +129,7 @@ def read_profile(table: Table) -> Profile:
     said = table.fields(
         **dict.fromkeys(("name", "title", "source"), Table.required),
         **dict.fromkeys(("options", "assumes"), Table.texts),
-        system=Table.text,
+        **dict.fromkeys(("system", "clips"), Table.text),
         kept=Table.counts,
         implementation=lambda table, key: tuple(map(_implementation, table.tables(key))),
     )
@@ -135,6 +137,7 @@ def read_profile(table: Table) -> Profile:
         replace(
             one,
             system=one.system or said["system"],
+            clips=one.clips or said["clips"],
             kept=one.kept or said["kept"],
             options=said["options"] + one.options,
             assumes=said["assumes"] + one.assumes,

@@ -97,6 +97,28 @@ def test_the_program_that_is_named_is_proved(small: str, capsys: pytest.CaptureF
     assert "proved" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("profile", "strategy", "says"),
+    [
+        ("ideal", "fsdp(4)", "single numbers"),
+        ("torch-2.13", "fsdp(4)", "is left out"),
+        ("deepspeed-0.19", "zero1(4)", "nothing that is not counted"),
+        ("megatron-core", "zero1(4)", "is left out"),
+    ],
+)
+def test_clipping_adds_what_the_profile_says_in_words(profile: str, strategy: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = []
+    for text in (strategy, f"{strategy} * clip"):
+        assert run(["derive", text, "--profile", profile, "--shapes", DECODER, "--json"]) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    plain, clips = told
+    assert [plain[key] for key in ("calls", "sent", "memory")] == [clips[key] for key in ("calls", "sent", "memory")]
+    (added,) = set(clips["assumes"]) - set(plain["assumes"])
+    assert says in added
+    assert not any("clip" in text for text in plain["assumes"])
+    assert clips["program"] == f"{plain['program']} * clip"
+
+
 def test_profiles_side_by_side(small: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "ideal", "torch-2.13", "--of", "fsdp(4)", "--shapes", small]) == 0
     shown = capsys.readouterr().out
@@ -195,6 +217,8 @@ def test_the_usual_implementations(strategy: str, names: tuple[str, ...], text: 
             ["derive", "fsdp(2) * accumulate(4)", "--profile", "torch-2.13", "--shapes", "SMALL"],
             "together with `accumulate` was not measured",
         ),
+        (["derive", "accumulate(2)", "--profile", "torch-2.13", "--shapes", "SMALL"], "no implementation runs `accumulate(2)` by itself"),
+        (["derive", "clip", "--profile", "torch-2.13", "--shapes", "SMALL"], "no implementation runs `clip` by itself"),
         (["derive", "fsdp(2) * pp(2)", "--profile", "torch-2.13", "--shapes", DECODER], "together with `1f1b` was not measured"),
         (["derive", "fsdp(4)", "--shapes", "SMALL", "--python"], "`--python` does not go with `--shapes`"),
         (["derive", "fsdp(4)", "--shapes", "SMALL", "--groups", "--latex"], "`--latex` does not go with `--shapes`"),

@@ -15,7 +15,7 @@ from placeproof.core.strategy import Strategy
 from placeproof.cost.exact.choose import Change, explained, realised_text
 from placeproof.cost.exact.options import Value
 from placeproof.cost.exact.predict import Predicted
-from placeproof.cost.exact.setting import degrees
+from placeproof.cost.exact.setting import degrees, unclipped
 from placeproof.profiles.profile import Implementation
 from placeproof.semantics.lower import lower
 
@@ -49,7 +49,9 @@ class ExactBytes:
     @property
     def assumed(self) -> list[str]:
         """What is taken for granted, each once."""
-        return list(dict.fromkeys(text for implementation in self.implementations for text in implementation.assumes))
+        texts = [text for implementation in self.implementations for text in implementation.assumes]
+        clips = [i.clips for i in self.implementations] if self.strategy.schedule.clip else []
+        return list(dict.fromkeys([*texts, *clips]))
 
     @property
     def calls(self) -> Counter[Call]:
@@ -83,7 +85,7 @@ def exact_bytes(
     _, changes, predicted = explained(strategy, implementations, shapes, mesh, rank=rank, options=options)
     lowered = realised_text(strategy, implementations)
     programs = tuple(dict.fromkeys(s.name for s in predicted.strategies))  # a system's own rules say which programs it runs
-    if [lower(s).body for s in predicted.strategies] == [lower(parse_strategy(lowered)).body]:
+    if [lower(s).body for s in predicted.strategies] == [lower(unclipped(parse_strategy(lowered))).body]:
         programs = (lowered,)
     return ExactBytes(
         strategy=strategy,

@@ -55,7 +55,7 @@ def chosen(profile: Profile, strategy: Strategy, wanted: tuple[str, ...] = ()) -
         usual = profile.usual(part, strategy.schedule)
         if usual is not None:
             picked.append(usual)
-        elif part not in ("accumulate", "checkpoint"):
+        elif part not in ("accumulate", "checkpoint") and not (part == "clip" and any(one.clips for one in profile.implementations)):
             known = sorted({name for one in profile.implementations for name in one.of})
             message = f"profile `{profile.name}` does not say how `{part}` is implemented"
             others = [_said(one) for one in profile.implementations if part in one.of]

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
+from placeproof.core.diagnostics import refuse
 from placeproof.core.exchange import Exchange
 from placeproof.core.shapes import Shapes
 from placeproof.core.strategy import Strategy
 from placeproof.cost.exact.held import allocated, held
 from placeproof.cost.exact.options import Value, check_options
-from placeproof.cost.exact.setting import Setting, SystemPrediction, check_beside, check_degrees, check_shapes, with_degrees
+from placeproof.cost.exact.setting import Setting, SystemPrediction, check_beside, check_degrees, check_shapes, unclipped, with_degrees
 from placeproof.cost.exact.systems import predict_system
 from placeproof.cost.exact.walk import Walk
 from placeproof.profiles.profile import Implementation
@@ -56,12 +57,14 @@ def predict(
     Raises InputError where a degree is missing or no device could use the placement, where the shapes do not say what the strategy
     exchanges, for options that the implementations do not take, and for implementations that were not measured together.
     """
+    if not implementations:
+        refuse("PP101", f"no implementation runs `{strategy.name}` by itself", help="compose it with what has the states, such as `ddp`")
     check_degrees(strategy, mesh)
     check_options(implementations, options or {})
-    realised = reduce(lambda s, i: i.realise(s), implementations, with_degrees(strategy, mesh))
-    if implementations and implementations[0].system:
+    realised = reduce(lambda s, i: i.realise(s), implementations, with_degrees(unclipped(strategy), mesh))
+    if implementations[0].system:
         return of_system(predict_system(realised, implementations, shapes, mesh, options or {}))
-    check_beside(implementations, (part.split("(")[0] for part in strategy.parts))
+    check_beside(implementations, (part.split("(")[0] for part in realised.parts))
     setting = Setting(realised, implementations, shapes, mesh, rank, options or {})
     check_shapes(setting)
     return Predicted(strategies=(realised,), exchanges=Walk(setting).run(), memory=allocated(setting), held=held(setting))

@@ -322,6 +322,12 @@ def check_beside(implementations: tuple[Implementation, ...], parts: Iterable[st
         refuse("PP101", message, help="leave one out; `derive --profile` without `--shapes` has the closed forms of the composition")
 
 
+def unclipped(strategy: Strategy) -> Strategy:
+    """The strategy without the norm of gradients, which no exact bytes count: profiles say in words what it adds."""
+    parts = tuple(part for part in strategy.parts if part != "clip")
+    return replace(strategy, parts=parts, schedule=replace(strategy.schedule, clip=None))
+
+
 def with_degrees(strategy: Strategy, mesh: Mapping[str, int]) -> Strategy:
     """The strategy with the mesh's degrees on its axes."""
 
