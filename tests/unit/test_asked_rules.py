@@ -151,6 +151,62 @@ def test_a_broken_rule_is_an_error_with_its_name_and_place(system: str, text: st
     assert problem.place.text[problem.place.column - 1 :].startswith(at)
 
 
+#: A rule, a file that breaks it and no other, and a file beside it, with one setting otherwise, that breaks none.
+PAIRS: dict[str, tuple[str, str]] = {
+    "deepspeed-41": (
+        '{"gradient_allreduce_op": "sum", "zero_optimization": {"stage": 2, "zenflow": {}}}',
+        '{"gradient_allreduce_op": "mean", "zero_optimization": {"stage": 2, "zenflow": {}}}',
+    ),
+    "deepspeed-42": (
+        '{"gradient_allreduce_op": "sum", "compile": {"deepcompile": true}, "zero_optimization": {"stage": 1}}',
+        '{"gradient_allreduce_op": "mean", "compile": {"deepcompile": true}, "zero_optimization": {"stage": 1}}',
+    ),
+    "deepspeed-43": (
+        '{"fp16": {"enabled": true, "fp16_master_weights_and_grads": true}}',
+        '{"fp16": {"enabled": true, "fp16_master_weights_and_grads": false}}',
+    ),
+    "deepspeed-44": (
+        '{"bf16": {"enabled": true, "bf16_master_weights_and_grads": true}}',
+        '{"bf16": {"enabled": true, "bf16_master_weights_and_grads": false}}',
+    ),
+    "deepspeed-45": (
+        '{"managed_gradient_accumulation": false, "zero_optimization": {"stage": 1, "overlap_comm": true}}',
+        '{"managed_gradient_accumulation": false, "zero_optimization": {"stage": 2, "overlap_comm": true}}',
+    ),
+    "deepspeed-46": (
+        '{"managed_gradient_accumulation": false, "compile": {"deepcompile": true}, "zero_optimization": {"stage": 2}}',
+        '{"managed_gradient_accumulation": false, "compile": {"deepcompile": false}, "zero_optimization": {"stage": 2}}',
+    ),
+    "deepspeed-47": (
+        '{"optimizer": {"type": "OneBitAdam"}, "zero_allow_untested_optimizer": true, "zero_optimization": {"stage": 1}}',
+        '{"optimizer": {"type": "OneBitAdam"}, "zero_allow_untested_optimizer": true, "zero_optimization": {"stage": 0}}',
+    ),
+    "deepspeed-48": (
+        '{"optimizer": {"type": "Lamb"}, "fp16": {"enabled": true, "loss_scale": 128}}',
+        '{"optimizer": {"type": "Lamb"}, "fp16": {"enabled": true, "loss_scale": 0}}',
+    ),
+    "accelerate-12": tuple(
+        "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\nparallelism_config:\n  parallelism_config_dp_shard_size: 2\n"
+        f"  parallelism_config_cp_size: 2\n  parallelism_config_sp_size: {size}\n"
+        for size in (2, 1)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", PAIRS)
+def test_a_file_that_breaks_a_rule_is_refused_and_its_neighbour_read(rule: str) -> None:
+    system, (broken, valid) = rules()[rule].id.partition("-")[0], PAIRS[rule]
+    with pytest.raises(InputError) as refused:
+        read_config(broken, system=system, world=4)
+    assert f"`placeproof explain {rule}`" in {note for d in refused.value.diagnostics for note in d.notes}
+    assert all(d.help and d.place is not None for d in refused.value.diagnostics)
+    assert read_config(valid, system=system, world=4).expression
+
+
+def test_there_are_as_many_rules_as_said() -> None:
+    assert len(rules()) >= 140
+
+
 def test_a_rule_is_not_asked_of_a_value_that_cannot_be() -> None:
     """Two problems, not a third that heads do not divide by a degree that stands in for a wrong one."""
     with pytest.raises(InputError) as refused:
