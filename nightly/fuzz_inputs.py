@@ -91,7 +91,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--shards": ("dp=2:1:1", "dp=0.5,0.5", "dp=0.3x2,0.1x4"),
     "--shapes": ("transformer(layers=2, hidden=32, heads=4, ffn=64, vocab=64, batch=4, tokens=16)", "s.toml", "config.json"),
     "--of": ("fsdp(4)", "zero3", "ddp(2)"),
-    "--from": ("megatron", "deepspeed", "accelerate", "torchtitan", "transformers", "llamafactory", "axolotl", "verl"),
+    "--from": ("megatron", "deepspeed", "accelerate", "torchtitan", "transformers", "llamafactory", "axolotl", "verl", "automodel"),
     "--for-all": ("N_dp >= 2", "m == 4", "N >= 1"),
     "--without": ("separable-loss", "equal-token-counts"),
     "--against": ("ddp", "zero3", "a.step"),
@@ -441,6 +441,9 @@ CATEGORIES: dict[str, Callable[[random.Random], Case]] = {
     ),
     "llamafactory": _of_file("llamafactory", "tests/configs/llamafactory/*.yaml", "a.yaml", ["derive", "a.yaml", "--world", "8"]),
     "axolotl": _of_file("axolotl", "tests/configs/axolotl/*.y*ml", "a.yaml", ["derive", "a.yaml", "--world", "16"]),
+    "automodel": _of_file(
+        "automodel", "tests/configs/automodel/*.yaml", "a.yaml", ["derive", "a.yaml"], ["derive", "a.yaml", "--world", "16"]
+    ),
     "verl": _of_file("verl", "tests/configs/verl/*.*", "a.sh", ["derive", "a.sh", "--from", "verl"], ["derive", "a.sh", "--world", "16"]),
     "torchtitan": _of_file("torchtitan", "tests/configs/torchtitan/*.toml", "a.toml", ["derive", "a.toml", "--from", "torchtitan"]),
     "megatron": _of_file("megatron", "tests/configs/megatron/*.args", "a.args", ["derive", "a.args", "--world", "64"]),

@@ -71,6 +71,7 @@ SYSTEMS: dict[str, System] = {
             more=("transformers/programs",),
         ),
         System(name="axolotl", title="axolotl", kinds=("yaml",), marks=_AXOLOTL),
+        System(name="automodel", title="NeMo Automodel", kinds=("yaml",), marks=("step_scheduler", "dist_env")),
         System(name="verl", title="verl", kinds=("overrides", "yaml"), marks=("actor_rollout_ref",)),
         System(name="llamafactory", title="LLaMA-Factory", kinds=("yaml", "hjson"), marks=_FACTORY),
     )

@@ -22,7 +22,7 @@ from placeproof.semantics.lower import lower
 CONFIGS = Path(__file__).parents[1] / "configs"
 #: Those that end in transformers' Trainer, and others.
 TRAINERS = ("transformers", "llamafactory", "axolotl")
-SYSTEMS = (*TRAINERS, "verl")
+SYSTEMS = (*TRAINERS, "verl", "automodel")
 
 
 def expected(folder: str) -> dict[tuple[str, str], dict[str, Any]]:
@@ -125,7 +125,10 @@ _OPEN = {"freeze_vision_tower", "freeze_multi_modal_projector"}
 
 
 #: Facts that a reader puts beside the table of its system.
-OF_READERS = {"verl": ("backend", "critic", "m", "said_size")}
+OF_READERS = {
+    "verl": ("backend", "critic", "m", "said_size"),
+    "automodel": ("kind", "tp", "cp", "pp", "ep", "rep", "kept", "several", "types", "order", "update", "loss"),
+}
 
 
 def known(system: str) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""NeMo Automodel's configurations."""
