@@ -60,7 +60,8 @@ class Realisation:
     "once" a step, or "each" time they are produced. ``attention``: how tokens that an axis splits attend to one another: keys and values
     go round a "ring", are all-gathered ("gather"), or heads and tokens change places ("ulysses"). ``experts``: where an axis splits the
     hidden dimension, experts are "split" like other matrices, or each is "whole". ``clip``: gradients are scaled by a function of their
-    "global_norm", on one device as well. ``gather_width``, ``reduce_width``: symbols of quantised bytes a parameter.
+    "global_norm", on one device as well. ``matrices``: the update reads whole matrices, which are "gathered" for it, or "owned" by one
+    device each. ``gather_width``, ``reduce_width``: symbols of quantised bytes a parameter.
     """
 
     microbatches: int | str | None = None
@@ -79,6 +80,7 @@ class Realisation:
     attention: str | None = None
     experts: str | None = None
     clip: str | None = None
+    matrices: str | None = None
     gather_width: str | None = None
     reduce_width: str | None = None
 

@@ -60,7 +60,8 @@ _ROWS = (
         latex="P_{\\mathrm{norm}}",
         domain=Domain.NONNEGATIVE,
         dimension=_PARAMETERS,
-        meaning="parameters of norms and biases, which tensor parallelism replicates (counted in P; 0 unless asked for)",
+        meaning="parameters of norms and biases, which tensor parallelism replicates and Muon updates element by element (counted in P; 0 "
+        "unless asked for)",
         default="0",
         at_most="P",
     ),

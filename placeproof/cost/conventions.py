@@ -57,9 +57,12 @@ def _about_units(d: Derivation) -> Iterator[str]:
 
 def _about_blocks(d: Derivation) -> Iterator[str]:
     hidden = [a for a in d.program.axes if a.splits.matrices]
+    alone = any(g.update == "elementwise" for g in d.program.groups)
+    if alone and not d.amounts.groups:
+        yield "all of P is counted as matrices; `--groups` counts as P_norm what is none, and is updated element by element"
     if not hidden:
         return
-    if not d.amounts.groups:
+    if not d.amounts.groups and not alone:
         yield "norms and biases, which tensor parallelism copies, are counted as 0 of P; `--groups` counts them as P_norm"
     yield "the collectives of embedding and output layer are not counted until a model is given"
     strategy = d.strategy

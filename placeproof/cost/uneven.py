@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import sympy
 
 #: Kinds of values of which a device may hold an uneven part.
-STATES = frozenset({Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS})
+STATES = frozenset({Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS, Kind.MOMENTUM})
 
 _MOST_DEVICES = 65536
 _NUMBER = r"-?(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})(?:/\d{1,18})?"

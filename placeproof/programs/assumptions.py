@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Assumption:
     """A named assumption. ``without`` says what holds instead when it is dropped; None where it cannot be.
 
-    ``where``: made only of programs that have an axis which splits this; ``experts``: that have a group of experts.
+    ``where``: made only of programs that have an axis which splits this; ``experts``: that have a group of experts; ``elements``: with a
+    group of which the optimizer does not read whole matrices by a function that the program names.
     """
 
     name: str
@@ -29,6 +30,8 @@ class Assumption:
         """Whether it is made of a program, unless it is dropped."""
         if self.where == "experts":
             return any(g.experts for g in program.groups)
+        if self.where == "elements":
+            return dict(program.reference).get("optimizer") != "orthogonal" or any(g.update == "elementwise" for g in program.groups)
         return self.where is None or any(a.splits.name == self.where for a in program.axes)
 
 
@@ -47,6 +50,7 @@ _ROWS = (
         name="elementwise-optimizer",
         says="the optimizer updates each element from its own gradient and state (SGD, Adam, AdamW, Lion, signSGD)",
         without="the optimizer sees whole matrices (Muon, Shampoo)",
+        where="elements",
     ),
     Assumption(
         name="equal-initial-states",

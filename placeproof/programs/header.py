@@ -19,15 +19,16 @@ from placeproof.programs.ops import DOMAINS
 
 #: What a single device's step may do beyond a plain one: option -> allowed values, the first being what is usual.
 REFERENCE: dict[str, tuple[str, ...]] = {
-    "optimizer": ("elementwise", "tensor_norm", "matrix"),
+    "optimizer": ("elementwise", "tensor_norm", "matrix", "orthogonal"),
     "clip": ("none", "global_norm"),
     "dropout": ("none", "output"),
     "skip": ("never", "not_finite"),
     "statistics": ("none", "batch"),
 }
 
-#: What a group may say of itself, and what kinds of axes it may name there.
-_GROUP_OPTIONS = ("partial", "tied", "experts")
+#: What a group may say of itself: where it names an axis, one or several; where it does not, words.
+_GROUP_AXIS, _GROUP_AXES, _GROUP_WORDS = ("tied", "experts"), ("partial", "whole"), {"update": ("elementwise",)}
+_GROUP_OPTIONS = (*_GROUP_AXES, *_GROUP_AXIS, *_GROUP_WORDS)
 
 
 class Reader(Protocol):
@@ -229,10 +230,15 @@ def _group_options(node: ast.Call, reader: Reader) -> dict[str, Any]:
         axis = _text(value)
         if name not in _GROUP_OPTIONS:
             reader.refuse(value, f"a group has no option `{name}`", suggestion(name, _GROUP_OPTIONS) or ", ".join(_GROUP_OPTIONS))
+        elif name in _GROUP_WORDS:
+            if axis in _GROUP_WORDS[name]:
+                _once(options, name, axis, value, reader)
+            else:
+                reader.refuse(value, f"`{_shown(value)}` is no value of `{name}`", "one of " + ", ".join(_GROUP_WORDS[name]))
         elif axis is None or not axis.split():
             reader.refuse(value, f"`{name}` names an axis of the mesh", f"for example `{name}=tp`")
         else:
-            _once(options, name, tuple(axis.split()) if name == "partial" else axis, value, reader)
+            _once(options, name, tuple(axis.split()) if name in _GROUP_AXES else axis, value, reader)
     return options
 
 

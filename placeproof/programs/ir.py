@@ -160,7 +160,8 @@ class Group:
     ``partial``: the axes over which its gradient is a partial sum, though the group is not in parts there (a norm under sequence
     parallelism, a router): that of a whole pass, and over axes that split blocks also that of a call. ``tied``: the pipeline axis between
     whose first and last stage the group's copies are tied. ``experts``: the axis over which its experts are spread, each token being sent
-    to its expert.
+    to its expert. ``whole``: the axes along which its parts are whole matrices, each with one owner. ``update``: "elementwise" where its
+    elements are updated one by one, whatever the reference's optimizer reads of other groups.
     """
 
     name: str
@@ -168,6 +169,8 @@ class Group:
     partial: tuple[str, ...] = ()
     tied: str | None = None
     experts: str | None = None
+    whole: tuple[str, ...] = ()
+    update: str | None = None
     place: Place | None = field(default=None, compare=False, repr=False)
 
 

@@ -10,12 +10,12 @@ from placeproof.programs import Program
 from placeproof.programs.ops import OPS
 from placeproof.semantics.values import Event, Kind, Trace
 
-_P, _O, _G, _S = Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS, Kind.SCALAR
+_P, _O, _G, _M, _S = Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS, Kind.MOMENTUM, Kind.SCALAR
 _X, _KEPT = Kind.STREAM, Kind.SAVED
 #: What lies in parts; what is made of numbers; what can lie elsewhere.
 _STATES = (_P, _O, _G)
 _STATE_NAMES = tuple(kind.value for kind in _STATES)
-_PARTED = (*_STATES, _X)
+_PARTED = (*_STATES, _M, _X)
 _NUMBERS = (*_PARTED, _S)
 _ANY = (*_NUMBERS, _KEPT)
 
@@ -43,8 +43,10 @@ NEEDS: dict[str, tuple[tuple[Kind, ...] | None, ...]] = {
     "backward_input": ((_P,), (_KEPT,), (_X,)),
     "backward_weight": ((_P,), (_KEPT,), (_X,), (_X,)),
     "update": ((_P,), (_O,), (_G,), (_S,)),
-    "update_with": ((_P,), (_O,), (_G,), (_S,)),
+    "update_with": ((_P,), (_O,), (_G,), (_S, _M)),
     "tensor_norms": ((_P,), (_O,), (_G,)),
+    "momentum": ((_O,), (_G,)),
+    "orthogonalize": ((_M,),),
     "statistics": ((_P,),),
     "master": ((_O,),),
     "elementwise": (None, _NUMBERS),

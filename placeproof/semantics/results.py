@@ -83,6 +83,13 @@ def _update(parameters: Value, optimizer: Value, gradients: Value) -> Value:
     return replace(parameters, kind=Kind.PARAMETERS, pieces=pieces, host=optimizer.host).wide("")
 
 
+def _momentum(_call: Call, operands: tuple[Value, ...], _program: Program) -> Value:
+    """What is made of state and gradient, where both are owned."""
+    optimizer, gradients = operands
+    pieces = tuple(_owned_piece(piece, (optimizer,)) for piece in gradients.pieces)
+    return replace(gradients, kind=Kind.MOMENTUM, pieces=pieces, host=optimizer.host).wide("")
+
+
 def _owned_piece(piece: Piece, owners: tuple[Value, ...]) -> Piece:
     for owner in owners:
         match = next((p for p in owner.pieces if p.group == piece.group), owner.pieces[0])
@@ -132,11 +139,12 @@ RESULTS: Mapping[str, Rule] = {conversion.op: _laid(conversion.after) for conver
     **dict.fromkeys(("statistics", "tensor_norms", "tokens", "square_norm", "found_inf"), _number),
     **dict.fromkeys(("sqrt", "clip_factor", "rescale", "random", "min", "max"), _number),
     **dict.fromkeys(("all_to_all", "send", "tied_reduce", "start", "wait"), _unchanged),
-    **dict.fromkeys(("copy", "loss", "dropout", "scale", "zero", "stale", "free"), _unchanged),
+    **dict.fromkeys(("copy", "loss", "dropout", "scale", "zero", "stale", "free", "orthogonalize"), _unchanged),
     **dict.fromkeys(("shift", "contract", "total", "largest", "hot", "slope", "returns"), _unchanged),
     "forward": _forward,
     "backward_input": lambda _, operands, program: _computed(operands[0], operands[2], program),
     "output": lambda _, operands, program: _output(operands[0], program),
+    "momentum": _momentum,
     "master": lambda _call, operands, _program: replace(operands[0], kind=Kind.PARAMETERS),
     "dequantize": lambda _call, operands, _program: operands[0].wide(""),
     "to_host": lambda _call, operands, _program: replace(operands[0], host=True),

@@ -19,6 +19,7 @@ class Kind(Enum):
     PARAMETERS = "parameters"
     OPTIMIZER = "optimizer"
     GRADIENTS = "gradients"
+    MOMENTUM = "momentum"
     SAVED = "activations"
     STREAM = "stream"
     SCALAR = "scalar"
@@ -29,6 +30,7 @@ WIDTHS = {
     Kind.PARAMETERS: "b_theta",
     Kind.OPTIMIZER: "b_omega",
     Kind.GRADIENTS: "b_g",
+    Kind.MOMENTUM: "b_theta",
     Kind.SAVED: "b_a",
     Kind.STREAM: "b_a",
     Kind.SCALAR: "b_s",

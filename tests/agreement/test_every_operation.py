@@ -27,6 +27,7 @@ KINDS = {
     "parameters": "parameters",
     "optimizer": "optimizer",
     "gradients": "g",
+    "a momentum": "d",
     "a stream": "x",
     "what a forward kept": "s",
     "a degree": "dp",
@@ -38,8 +39,8 @@ OPEN = {"root": ("0", "1", "owner"), "to": ("1", "-1"), "source": ("1", "-1"), "
 #: How a result may count in the end: as the gradient, as a factor, as one that cancels out, as what is updated, or not at all.
 USES = ("G = r\n", "G = scale(g, r / r)\n", "G = g + r - r\n", "G = g\nr, o = update(r, optimizer, g)\n", "G = g\n")
 HEAD = "mesh(dp)\nx, s = forward(parameters, data())\ndx = loss(x)\ng = backward(parameters, s, dx)\n"
-HEAD += "g = all_reduce(g, dp, op=mean)\nn = square_norm(g) + 1\n"
-FLAT = "mesh(dp)\nx = data()\ng = all_reduce(backward(parameters), dp, op=mean)\nn = square_norm(g) + 1\n"
+HEAD += "g = all_reduce(g, dp, op=mean)\nn = square_norm(g) + 1\nd = momentum(optimizer, g)\n"
+FLAT = "mesh(dp)\nx = data()\ng = all_reduce(backward(parameters), dp, op=mean)\nn = square_norm(g) + 1\nd = momentum(optimizer, g)\n"
 UPDATE = "parameters, optimizer = update(parameters, optimizer, G)\n"
 SKIPPED = {*TENSOR_OPS, "start", "wait", "send", "recv"}  # of tensors; of collectives; in pairs
 
@@ -54,6 +55,8 @@ def calls_of(op: Op) -> Iterator[str]:
         rest: tuple[str, ...] = ("2", "2", "2")
         if op.name.startswith(("update", "tensor")):
             rest = ("optimizer", "g", "n")
+        elif op.name == "momentum":
+            rest = ("g",)
         elif op.name.startswith("back"):
             rest = ("s", "x", "x")
         operands = [kind, *rest][:length] if length else []

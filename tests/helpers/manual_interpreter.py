@@ -133,11 +133,6 @@ class Elem(NamedTuple):
     block: int
     number: int
 
-    @property
-    def tensor(self) -> tuple[str, int]:
-        """The tensor that it is part of."""
-        return (self.group, self.block)
-
 
 class Sample(NamedTuple):
     """The samples of one device of the axes that split samples, in one micro-batch: taken as one sample."""
@@ -309,8 +304,6 @@ class Model:
     def _options(self) -> dict[str, str]:
         """What the reference does beyond a plain step: header lines `reference` and `without`."""
         options = dict(self.program.reference)
-        if "elementwise-optimizer" in self.program.without:
-            options["optimizer"] = "matrix"
         if "separable-loss" in self.program.without:
             options["statistics"] = "batch"
         return options
@@ -368,8 +361,24 @@ class Model:
         """Which device of an axis owns an element: an arbitrary map, so that some may own nothing."""
         rank = 0
         for atom in self.atoms[axis]:
-            rank = rank * self.sizes[atom] + self.h("owner", atom, element, how) % self.sizes[atom]
+            key = self.tensor(element) if isinstance(element, Elem) and atom in self._whole(element.group) else element
+            rank = rank * self.sizes[atom] + self.h("owner", atom, key, how) % self.sizes[atom]
         return rank
+
+    def _whole(self, group: str) -> set[str]:
+        """The axis factors along which parts of a group are whole matrices."""
+        return {atom for g in self.program.groups if g.name == group for axis in g.whole for atom in self.atoms[axis]}
+
+    def tensor(self, element: Elem) -> tuple[str, int, int]:
+        """The tensor that an element is part of: its group's in its block; an expert, which here is one element, is its own."""
+        expert = any(g.experts for g in self.program.groups if g.name == element.group)
+        return (element.group, element.block, element.number if expert else -1)
+
+    def optimizer_of(self, group: str) -> str:
+        """What the reference's optimizer reads for an element of a group."""
+        alone = any(g.update == "elementwise" for g in self.program.groups if g.name == group)
+        kind = "elementwise" if alone else self.options.get("optimizer", "elementwise")
+        return "matrix" if "elementwise-optimizer" in self.program.without and kind != "orthogonal" else kind
 
     def tokens(self, sample: Sample, step: int) -> int:
         """How many tokens of a sample count."""
@@ -469,13 +478,13 @@ class Model:
 
     def tensor_sums(self, p: Vec, o: Vec, g: Vec) -> Vec:
         """What a layer-wise optimizer sums over the elements of each tensor that are held here."""
-        cells: dict[Any, Num] = {e.tensor: 0 for e in self.elements}
+        cells: dict[Any, Num] = {self.tensor(e): 0 for e in self.elements}
         for e in self.elements:
             values = (p.get(e), o.get(e), g.get(e))
             if HOLE not in values:
                 moment = values[1][0] if isinstance(values[1], tuple) else values[1]
                 one = lambda t, p, m, g: t + p * p + p * g + m * g * g  # noqa: E731
-                cells[e.tensor] = lift(one, cells[e.tensor], values[0], moment, values[2])
+                cells[self.tensor(e)] = lift(one, cells[self.tensor(e)], values[0], moment, values[2])
         return Vec(cells, "norms")
 
     def matrix_sums(self, p: Vec, o: Vec, g: Vec) -> Vec:
@@ -483,15 +492,38 @@ class Model:
         cells = dict(self.tensor_sums(p, o, g).cells)
         for e in self.elements:
             if HOLE in (p.get(e), o.get(e), g.get(e)):
-                cells[e.tensor] = HOLE
+                cells[self.tensor(e)] = HOLE
         return Vec(cells, "norms")
 
-    def updated(self, p: Vec, o: Vec, g: Vec, norms: Vec | None) -> tuple[Vec, Vec]:
-        """The optimizer's step: an element is there afterwards if all that it needs is."""
+    def momentum(self, o: Vec, g: Vec) -> Vec:
+        """What is made of each element's state and gradient."""
+        cells: dict[Any, Num] = {}
+        for e in dict.fromkeys((*o.cells, *g.cells)):
+            state, gradient = o.get(e), g.get(e)
+            moment, master = state if isinstance(state, tuple) else (BAD, BAD)
+            held = HOLE not in (state, gradient)
+            cells[e] = lift(lambda m, a, g: 41 * m + 43 * g + 47 * m * g + 53 * a, moment, master, gradient) if held else HOLE
+        return Vec(cells, "momentum")
+
+    def orthogonalized(self, x: Vec) -> Vec:
+        """What is made of each whole matrix: each element by all of them. Not held where any of the matrix is missing."""
+        sums: dict[Any, Num] = {}
+        for e in self.elements:
+            total, value = sums.get(self.tensor(e), 0), x.get(e)
+            missing = HOLE in (total, value)
+            sums[self.tensor(e)] = HOLE if missing else lift(lambda t, v, e=e: t + self.h("whole", e) * v * v, total, value)
+        cells = {
+            e: HOLE if HOLE in (v, sums[self.tensor(e)]) else lift(lambda v, t: v * t + v, v, sums[self.tensor(e)])
+            for e, v in x.cells.items()
+        }
+        return Vec(cells, "momentum")
+
+    def updated(self, p: Vec, o: Vec, g: Vec, beside: dict[Elem, Num]) -> tuple[Vec, Vec]:
+        """The optimizer's step: an element is there afterwards if all that it needs is. `beside`: what it needs beside its own numbers."""
         new_p: dict[Any, Num] = {}
         new_o: dict[Any, Num] = {}
         for e in dict.fromkeys((*p.cells, *o.cells, *g.cells)):
-            values = (p.get(e), o.get(e), g.get(e), 0 if norms is None else norms.get(e.tensor))
+            values = (p.get(e), o.get(e), g.get(e), beside.get(e, HOLE))
             if HOLE in values:
                 new_p[e] = new_o[e] = HOLE
                 continue
@@ -504,9 +536,13 @@ class Model:
 
     def update(self, p: Vec, o: Vec, g: Vec) -> tuple[Vec, Vec]:
         """`update`, by the kind of the reference's optimizer, from what is held."""
-        kind = self.options.get("optimizer", "elementwise")
-        norms = {"tensor_norm": self.tensor_sums, "matrix": self.matrix_sums}.get(kind)
-        return self.updated(p, o, g, norms(p, o, g) if norms else None)
+        directions = self.orthogonalized(self.momentum(o, g))
+        sums = {"tensor_norm": self.tensor_sums(p, o, g), "matrix": self.matrix_sums(p, o, g)}
+        beside: dict[Elem, Num] = {}
+        for e in self.elements:
+            kind = self.optimizer_of(e.group)
+            beside[e] = directions.get(e) if kind == "orthogonal" else sums[kind].get(self.tensor(e)) if kind in sums else 0
+        return self.updated(p, o, g, beside)
 
 
 # ---------------------------------------------------------------- the reference
@@ -1423,10 +1459,15 @@ def update(device: Device, call: Call, args: list[Any]) -> tuple[Any, Any]:
 
 
 def update_with(device: Device, call: Call, args: list[Any]) -> tuple[Any, Any]:
-    """The step of an optimizer that scales each tensor by norms that are given."""
+    """The step of an optimizer that scales each tensor by norms that are given, or moves along directions that are given."""
     p, o, g = (device.vec(v, what) for v, what in zip(args[:3], STATES, strict=True))
-    norms = args[3] if isinstance(args[3], Vec) else Vec({}, "norms")
-    return device.model.updated(p, o, g, norms)
+    given, model = args[3] if isinstance(args[3], Vec) else Vec({}, "norms"), device.model
+    return model.updated(p, o, g, {e: given.get(e if given.kind == "momentum" else model.tensor(e)) for e in model.elements})
+
+
+def momentum(device: Device, call: Call, args: list[Any]) -> Vec:
+    """What is made of state and gradient."""
+    return device.model.momentum(device.vec(args[0], "optimizer"), device.vec(args[1], "gradients"))
 
 
 def tensor_norms(device: Device, call: Call, args: list[Any]) -> Vec:
@@ -1544,6 +1585,8 @@ LOCAL: dict[str, Callable[[Device, Call, list[Any]], Any]] = {
     "update": update,
     "update_with": update_with,
     "tensor_norms": tensor_norms,
+    "momentum": momentum,
+    "orthogonalize": lambda d, c, a: d.model.orthogonalized(d.vec(a[0], "momentum")),
     "statistics": statistics,
     "backward_with": backward_with,
     "master": master,

@@ -28,6 +28,7 @@ _STATE = {
     Kind.PARAMETERS: "parameters",
     Kind.OPTIMIZER: "optimizer",
     Kind.GRADIENTS: "gradients",
+    Kind.MOMENTUM: "momentum",
     Kind.SAVED: "activations",
     Kind.STREAM: "activations",
     Kind.SCALAR: SCALAR,

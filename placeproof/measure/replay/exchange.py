@@ -59,8 +59,7 @@ class Exchange(Collective):
 
     def norms(self, value: Norms) -> Norms:
         """Of all tensors of the model."""
-        layout = self.world.layout
-        tensors = tuple(sorted({(e[0], layout.group_of(e)) for e in self.world.elements}))
+        tensors = tuple(sorted({self.world.layout.tensor_of(e) for e in self.world.elements}))
         return super().norms(of_tensors(self.mesh, tensors, value))
 
     # What devices do together.

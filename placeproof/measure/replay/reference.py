@@ -30,8 +30,9 @@ class Reference:
         self.said = dict(world.program.reference)
         places = itertools.product(*(range(world.sizes[f]) for f in self.layout.sample_factors))
         self.samples = [(*at, i) for at in places for i in range(batches)]
-        tensors = [(e[0], self.layout.group_of(e)) for e in world.elements]
+        tensors = [self.layout.tensor_of(e) for e in world.elements]
         self.tensor_of = torch.tensor([tensors.index(t) for t in tensors])
+        self.kinds = [self._kind(self.layout.group_of(e)) for e in world.elements]
         self.number_of = {e: n for n, e in enumerate(world.elements)}
 
     def run(self, steps: int) -> Iterator[tuple[str, Element, list[Fraction]]]:
@@ -50,13 +51,18 @@ class Reference:
                 if all(map(math.isfinite, row)):
                     yield name, element, list(map(Fraction, row))
 
+    def _kind(self, group: str) -> str:
+        """What the optimizer reads for an element of a group."""
+        kind = self.layout.group(group).update or self.said.get("optimizer", "elementwise")
+        return "matrix" if "elementwise-optimizer" in self.problem.without and kind != "orthogonal" else kind
+
     def _updated(self, theta: Tensor, momentum: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        kind = "matrix" if "elementwise-optimizer" in self.problem.without else self.said.get("optimizer", "elementwise")
-        if kind == "elementwise":
-            return theta - momentum / 4 - g * g / 64, momentum
-        terms = g if kind == "matrix" else g * g + theta
-        norms = torch.zeros_like(g).index_add(0, self.tensor_of, terms)[self.tensor_of] + (kind == "matrix")
-        return theta - momentum * norms / 4, momentum
+        new = theta - momentum / 4 - g * g / 64
+        for kind in {*self.kinds} - {"elementwise"}:
+            terms = {"matrix": g, "orthogonal": momentum * momentum}.get(kind, g * g + theta)
+            norms = torch.zeros_like(g).index_add(0, self.tensor_of, terms)[self.tensor_of] + (kind != "tensor_norm")
+            new = torch.where(torch.tensor([k == kind for k in self.kinds]), theta - momentum * norms / 4, new)
+        return new, momentum
 
     def _loss(self, theta: Tensor, step: int) -> Tensor:
         """The mean over the tokens of the global batch."""

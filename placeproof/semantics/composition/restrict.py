@@ -41,6 +41,7 @@ def _mentions(program: Program) -> Iterator[tuple[str, object]]:
         yield from ((axis, (p.state, p.group, mode.symbol)) for axis, mode in p.modes)
     for g in program.groups:
         yield from ((axis, (g.name, "partial")) for axis in g.partial)
+        yield from ((axis, (g.name, "whole")) for axis in g.whole)
         yield from ((axis, (g.name, "experts")) for axis in (g.experts,) if axis is not None)
     numbers = itertools.count()
     for stmt in statements(program.body):
@@ -93,6 +94,7 @@ class _Restriction:
             replace(
                 g,
                 partial=tuple(self._named(a) for a in g.partial if not self._gone(a)),
+                whole=tuple(self._named(a) for a in g.whole if not self._gone(a)),
                 experts=None if g.experts is None or self._gone(g.experts) else self._named(g.experts),
             )
             for g in whole.groups

@@ -425,7 +425,8 @@ class Walk:
         skipped = {"elementwise": (1,), "quantize": (0,), "cast": (0,)}.get(call.op)
         operands = [self.whole_of(a, scope) for i, a in enumerate(call.args) if skipped is None or i in skipped]
         of_tensors = [isinstance(o, Scalar) and o.of_tensors for o in operands]
-        if (call.op == "update_with") != any(of_tensors) and not (OPS[call.op].collective or call.op == "copy"):
+        directed = call.op == "update_with" and isinstance(operands[-1], Tensor)
+        if (call.op == "update_with") != any(of_tensors) and not (directed or OPS[call.op].collective or call.op == "copy"):
             raise NoMeaningError(f"`{call.op}` of what are no norms of tensors, or norms where numbers are needed", call.place)
         if OPS[call.op].collective:
             self._warn_redundant(call, operands[0])

@@ -12,7 +12,7 @@ from placeproof.prove.terms import ZERO, Index, Poly, Var, app, by_cases, choose
 from placeproof.semantics.encode import compute
 from placeproof.semantics.encode.context import CONSISTENCY, GRADIENT, NoMeaningError
 from placeproof.semantics.encode.exchange import own_part
-from placeproof.semantics.encode.reference import tensor_norm, update_value
+from placeproof.semantics.encode.reference import momentum, orthogonalized, tensor_norm, update_value
 from placeproof.semantics.encode.scope import domain_of
 from placeproof.semantics.encode.values import Batch, Pair, Piece, Saved, Scalar, Stream, Tensor, Value, Whole
 from placeproof.semantics.encode.world import CHANNEL_AT, TOKEN_AT, part_of_element
@@ -224,21 +224,23 @@ def _update(walk: Walk, call: Call, operands: list[Any], results: int) -> Pair:
     parameters, optimizer, gradients = operands[:3]
     number = next((o.body for o in operands[3:] if isinstance(o, Scalar)), None)
     skip, norms = (number and compute.raised(number), None) if call.op == "update" else (None, number)
-    if not parameters.region == optimizer.region == gradients.region:
+    directions: Tensor | None = next((o for o in operands[3:] if isinstance(o, Tensor)), None)
+    if not parameters.region == optimizer.region == gradients.region == (directions or gradients).region:
         return ctx.unknown_tensor(parameters), ctx.unknown_tensor(optimizer)
     if skip is not None:
         of_first = substitute(skip, walk.world.at_rank(0, walk.world.here))
         ctx.require("all devices agree whether to skip the step", CONSISTENCY, skip, of_first)
     new: dict[str, dict[str, Piece]] = {"parameters": {}, "optimizer": {}}
     for group in gradients.pieces:
-        if group not in parameters.pieces or group not in optimizer.pieces:
-            raise NoMeaningError(f"`update` gets no parameters or no optimizer state of group `{group}`", call.place)
+        if group not in parameters.pieces or group not in optimizer.pieces or group not in (directions or gradients).pieces:
+            raise NoMeaningError(f"`{call.op}` gets no parameters, no optimizer state or no direction of group `{group}`", call.place)
         theta, omega, g = (t.pieces[group] for t in (parameters, optimizer, gradients))
         held = omega.held | g.held
         _require_inputs(walk, group, (theta, omega, g), held | theta.held)
         where = ctx.where(group, held)
+        given = norms if directions is None else directions.pieces[group].body
         for state, old in (("parameters", theta), ("optimizer", omega)):
-            value = update_value(walk.world, state, group, (theta.body, omega.body, g.body), where, norms)
+            value = update_value(walk.world, state, group, (theta.body, omega.body, g.body), where, given)
             value = value if skip is None else compute.elementwise("unless", skip, old.body, value)
             new[state][group] = replace(old, body=choose(where, value, old.body))
             if state == "parameters":
@@ -279,6 +281,26 @@ def _norms_of_tensors(walk: Walk, call: Call, operands: list[Any], results: int)
     return Scalar(body=body, of_tensors=True)
 
 
+def _momentum(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
+    """What is made of each element's state and gradient, on the elements that the device has of both."""
+    optimizer: Tensor = operands[0]
+    gradients: Tensor = operands[1]
+    if optimizer.region != gradients.region:
+        return walk.ctx.unknown_tensor(gradients)
+    pieces = {}
+    for group, g in gradients.pieces.items():
+        if group not in optimizer.pieces:
+            raise NoMeaningError(f"`momentum` gets no optimizer state of group `{group}`", call.place)
+        held = optimizer.pieces[group].held | g.held
+        pieces[group] = Piece(body=walk.ctx.owned(group, momentum(optimizer.pieces[group].body, g.body), held), held=held)
+    return replace(gradients, pieces=pieces)
+
+
+def _orthogonalize(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
+    momenta: Tensor = operands[0]
+    return momenta.by_group(lambda group, piece: orthogonalized(walk.world, group, piece.body))
+
+
 _WHOLE = (Tensor, Stream, Scalar)
 _STATES = ((Tensor,), (Tensor,), (Tensor,)), "parameters, optimizer state and gradients"
 _KEPT = ((Tensor,), (Saved,), (Stream,), (Stream,)), "what a forward kept, and the gradient of its output"
@@ -286,6 +308,8 @@ _KEPT = ((Tensor,), (Saved,), (Stream,), (Stream,)), "what a forward kept, and t
 _TAKES: dict[str, tuple[_Kinds, str]] = {
     **dict.fromkeys(("sqrt", "clip_factor", "min", "max", "rescale"), (((Scalar,), (Scalar,)), "numbers")),
     **dict.fromkeys(("update", "update_with", "tensor_norms"), _STATES),
+    "momentum": (_STATES[0][1:], "optimizer state and gradients"),
+    "orthogonalize": (((Tensor,),), "a momentum"),
     "forward": (((Tensor,), (Stream,)), "parameters and a stream"),
     **dict.fromkeys(("backward", "backward_weight", "backward_input"), _KEPT),
     "backward_with": (((Tensor,), (object,), (Scalar,)), "all parameters, a micro-batch and a statistic"),
@@ -322,6 +346,8 @@ LOCAL: dict[str, Rule] = {
     "stale": _stale,
     **dict.fromkeys(("update", "update_with"), _update),
     "tensor_norms": _norms_of_tensors,
+    "momentum": _momentum,
+    "orthogonalize": _orthogonalize,
     "dropout": _dropout,
     "statistics": _statistics,
     "backward_with": _backward_with,

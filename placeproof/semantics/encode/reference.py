@@ -11,6 +11,7 @@ from placeproof.prove.terms import ONE, ZERO, Index, Poly, Var, app, by_cases, c
 from placeproof.prove.terms.addition import of_atom, sum_of
 from placeproof.prove.terms.nodes import App, Atom, Mono
 from placeproof.semantics.encode.compute import elementwise, input_part, largest, not_finite, pass_gradient, weight_gradient
+from placeproof.semantics.encode.context import NoMeaningError
 from placeproof.semantics.encode.world import E_BLOCK, E_SLICE, World
 
 
@@ -114,25 +115,45 @@ class Reference:
         return sum((total([E_SLICE], app(f"q.{g}", *sample, block, E_SLICE, *at)) for g in self.world.parts_of_a_block), ZERO)
 
 
-def update_value(world: World, state: str, group: str, operands: tuple[Poly, Poly, Poly], held: Poly, norm: Poly | None = None) -> Poly:
+def optimizer_of(world: World, group: str) -> str:
+    """What the reference's optimizer reads for an element of a group, by a word of ``reference(optimizer=...)``."""
+    alone = world.group(group).update == "elementwise"
+    kind = "elementwise" if alone else dict(world.program.reference).get("optimizer", "elementwise")
+    return "matrix" if "elementwise-optimizer" in world.options.without and kind != "orthogonal" else kind
+
+
+def update_value(world: World, state: str, group: str, operands: tuple[Poly, Poly, Poly], held: Poly, given: Poly | None = None) -> Poly:
     """What an update writes for an element. ``held``: 1 for the elements that the device has of the tensor.
 
     An element-wise optimizer reads the element's own numbers; one with tensor norms also sums over what the device holds of the
-    tensor, or is given that ``norm``; a matrix optimizer reads the whole matrix as the device sees it.
+    tensor; one of directions makes them of the whole matrix as the device sees it; or what it needs beside is ``given``. A matrix
+    optimizer reads the whole matrix, too.
     """
-    name = f"new {state}"
-    kind = dict(world.program.reference).get("optimizer", "elementwise")
-    if "elementwise-optimizer" in world.options.without:
-        kind = "matrix"
-    if norm is None and kind == "matrix":
+    name, kind = f"new {state}", optimizer_of(world, group)
+    if given is None and kind == "matrix":
         return app(f"{name} of a matrix", *(lam(_within(world, group), o) for o in operands), *world.element(group))
-    if norm is None and kind == "tensor_norm":
-        norm = tensor_norm(world, group, operands, held)
-    return by_cases(lambda *args: app(name, *args), *operands, *([] if norm is None else [norm]))
+    if given is None and kind == "tensor_norm":
+        given = tensor_norm(world, group, operands, held)
+    if given is None and kind == "orthogonal":
+        given = orthogonalized(world, group, momentum(*operands[1:]))
+    return by_cases(lambda *args: app(name, *args), *operands, *([] if given is None else [given]))
+
+
+def momentum(omega: Poly, gradient: Poly) -> Poly:
+    """What an optimizer makes of an element's state and gradient, before it reads whole matrices."""
+    return by_cases(lambda *args: app("momentum", *args), omega, gradient)
+
+
+def orthogonalized(world: World, group: str, body: Poly) -> Poly:
+    """What an optimizer makes of the whole matrix in which an element lies, as the device sees it: any function of it."""
+    return app("orthogonal", lam(_within(world, group), body), *world.element(group))
 
 
 def _within(world: World, group: str) -> list[Var]:
-    return [v for v in world.element(group) if v != E_BLOCK]
+    """The variables that walk over a matrix. Raises NoMeaningError of experts whose parts over a second axis are no matrices either."""
+    if group in world.expert_groups and any(world.axis_of(a).splits.partial for a in world.split_axes("parameters", group)):
+        raise NoMeaningError(f"which parts of experts of group `{group}` belong to one matrix is not said", None)
+    return list(world.within(group))
 
 
 def tensor_norm(world: World, group: str, operands: tuple[Poly, Poly, Poly], held: Poly) -> Poly:

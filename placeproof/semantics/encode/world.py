@@ -189,6 +189,11 @@ class World(ProgramFacts):
         block = (E_BLOCK,) if self.tied(group) is None else ()
         return (*block, E_SLICE, E_ENTRY) if self.sliced(group) else (*block, E_ENTRY)
 
+    def within(self, group: str) -> tuple[Var, ...]:
+        """Of these variables those that name an element within its matrix: an expert is a matrix of its own."""
+        experts = (E_SLICE,) if group in self.expert_groups else ()
+        return tuple(v for v in self.element(group) if v not in (E_BLOCK, *experts))
+
     def owner(self, group: str, factor: str, order: str = "blocked") -> Index:
         """The coordinate that owns an element of a group along an axis factor."""
         sort, axis = self.sorts[factor], self.axis_of(factor)
@@ -202,7 +207,10 @@ class World(ProgramFacts):
             slices = tuple(v for v in self.element(group) if v != E_ENTRY)
             return fn(f"owner.{factor}{own}{suffix}", slices, sort)
         copy = () if self.tied(group) is None else (self.stage,)  # tied copies lie in partitions of their own
-        return fn(f"owner.{factor}{suffix}", (*self.element(group), *copy), sort)
+        element = self.element(group)
+        if factor in self.factors(self.group(group).whole):  # an owner of each matrix
+            element = tuple(v for v in element if v not in self.within(group))
+        return fn(f"owner.{factor}{suffix}", (*element, *copy), sort)
 
     def is_expert_axis(self, group: str, axis: str) -> bool:
         """Whether an axis splits the experts of a group, its tokens being sent to them."""

@@ -105,6 +105,11 @@ def sides(run: Run, obligation: Obligation) -> Differs | int:
     return count
 
 
+def _state(master: Array) -> Array:
+    """The optimizer state before the first step, of its copy of the parameters."""
+    return np.stack([master, np.zeros_like(master)], axis=-1)
+
+
 class _Numbers:
     """What the functions of an encoding are in a run."""
 
@@ -331,10 +336,12 @@ class _Numbers:
             return self._of_element(name, group, atom.args, args)
         if name in ("tokens", "statistic"):
             return self.world.scalars(name, 0)[self._sample(args)]
-        if name in ("new parameters", "new optimizer") and len(args) == 3 and optimizer.kind(self.world) == "elementwise":
+        if name in ("new parameters", "new optimizer") and len(args) == 3:
             theta, omega, gradient = np.broadcast_arrays(*args)
-            states = theta, np.stack([omega, np.zeros_like(omega)], axis=-1), gradient
-            return optimizer.step(self.world, self.run.truth.columns, states, None, None, None)[0]
+            return optimizer.elementwise(self.f, (theta, _state(omega), gradient))
+        if name == "momentum":
+            omega, gradient = np.broadcast_arrays(*args)
+            return optimizer.momentum(self.f, _state(omega), gradient)
         if name == "sqrt":
             return self.f.sqrt(args[0])
         if name == "clip":

@@ -37,6 +37,9 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
     model does not have.
     """
     require_usable(strategy)
+    if strategy.schedule.matrices is not None:
+        message = f"which weights of {model.name} are matrices to an update of whole matrices (`muon`) is not lowered"
+        refuse("PP122", message, help="leave `--model` out: `placeproof derive STRATEGY --groups --set P=... --set P_norm=...`")
     _require_experts(model, strategy)
     pipeline = any(a.splits.stages for a in strategy.axes)
     tied = shared_by_segments(model.shared, model.segments) if pipeline else ()

@@ -127,6 +127,24 @@ class Facts:
         """Axes on which gradients lie in parts, and the update reads them whole: what is gathered for it is a buffer of its own."""
         return dict(self.late).get("all_gather", ())
 
+    @cached_property
+    def whole_parts(self) -> tuple[str, ...]:
+        """Sample axes along which a device's parts are whole matrices."""
+        split = [a for a in self.samples if any(self.strategy.mode(s, a).split for s in (PARAMETERS, OPTIMIZER, GRADIENTS))]
+        return tuple(split) if self.strategy.schedule.matrices == "owned" else ()
+
+    def in_matrices(self, group: str | None) -> bool:
+        """Whether the update reads whole matrices of a group."""
+        return self.strategy.schedule.matrices is not None and group in (MATRIX, EXPERT)
+
+    def cut_matrices(self, group: str | None) -> tuple[str, ...]:
+        """The axes along which a device has parts of each matrix of which the update reads the whole."""
+        if not self.in_matrices(group):
+            return ()
+        parts = [a for a in self.among(self.optimizer_parts, group) if a not in self.whole_parts]
+        hidden = [self.hidden] if self.hidden is not None and dict(self.modes(OPTIMIZER, group))[self.hidden].split else []
+        return (*parts, *hidden)
+
     def cut_axes(self, group: str | None) -> tuple[str, ...]:
         """The axes along which each device has other elements of the gradients that the update reads, of a group."""
         samples, axes = self.among(self.samples, group), []
@@ -200,7 +218,8 @@ class Facts:
         """Parameter groups that are placed differently; (None,) when all lie alike."""
         apart = (*([EXPERT] if self.experts is not None else []), *([TIED] if self.tied else []))
         apart += tuple(group for group in (COPIES, EXPERT_COPIES) if group in self.copies)
-        if self.hidden is not None and (NORM in self.summed_with_norms or not self.linked):
+        beside = self.hidden is not None or self.strategy.schedule.matrices is not None
+        if beside and (NORM in self.summed_with_norms or not self.linked):
             return (MATRIX, NORM, *apart)
         return (DENSE, *apart) if apart else (None,)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from placeproof.core.modes import SHARDED, Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
@@ -12,7 +12,7 @@ from placeproof.programs import DEFAULT_GROUP, Expr, For, Group, Placed, Program
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.flight import flow, one_copy_each
 from placeproof.semantics.lower.passes import Passes
-from placeproof.semantics.lower.write import call, do, infix, let, num, of, ref
+from placeproof.semantics.lower.write import call, do, infix, let, loop, num, of, ref
 from placeproof.semantics.usable import require_usable
 
 
@@ -42,9 +42,15 @@ def lower(
         counts=_counts(facts),
         unit=strategy.schedule.unit if isinstance(strategy.schedule.unit, int) and facts.gather else None,
         approximates=strategy.approximates,
-        reference=(("clip", strategy.schedule.clip),) if strategy.schedule.clip else (),
+        reference=_reference(strategy),
     )
     return read(render(program), source=strategy.name)
+
+
+def _reference(strategy: Strategy) -> tuple[tuple[str, str], ...]:
+    """What one device does in the step beyond a plain one."""
+    optimizer = () if strategy.schedule.matrices is None else (("optimizer", "orthogonal"),)
+    return optimizer if strategy.schedule.clip is None else (*optimizer, ("clip", strategy.schedule.clip))
 
 
 def _groups(facts: Facts) -> tuple[Group, ...]:
@@ -63,7 +69,15 @@ def _groups(facts: Facts) -> tuple[Group, ...]:
         rest = infix("-", ref("P"), *(group.size for group in apart))
         return (Group(name=DENSE if apart else DEFAULT_GROUP, size=rest), *apart)
     others = (Group(name=NORM, size=ref("P_norm")), *apart)
-    return (Group(name=MATRIX, size=infix("-", ref("P"), *(group.size for group in others))), *others)
+    every = (Group(name=MATRIX, size=infix("-", ref("P"), *(group.size for group in others))), *others)
+    return every if facts.strategy.schedule.matrices is None else tuple(_updated(facts, group) for group in every)
+
+
+def _updated(facts: Facts, group: Group) -> Group:
+    """A group with what an update of whole matrices is to know of it."""
+    if not facts.in_matrices(group.name):
+        return replace(group, update="elementwise")
+    return replace(group, whole=facts.among(facts.whole_parts, group.name))
 
 
 def _placed(facts: Facts) -> tuple[Placed, ...]:
@@ -169,22 +183,71 @@ def _squared(gradients: Ref, group: str | None, cut: tuple[str, ...], every: lis
 
 def _update(facts: Facts) -> list[Stmt]:
     """The update, where the optimizer state lies, and what brings parameters back to where they lie."""
-    gradients: Expr = ref("full") if facts.gathered_late else ref("gradients")
-    parameters, optimizer = ref("parameters"), ref("optimizer")
+    gradients = ref("full") if facts.gathered_late else ref("gradients")
     host = facts.on_host(OPTIMIZER)
-    if (facts.on_host(GRADIENTS) and not facts.gathered_late) != host:
-        gradients = call("to_host" if host else "to_device", gradients)
+    crosses = "" if (facts.on_host(GRADIENTS) and not facts.gathered_late) == host else "to_host" if host else "to_device"
     regather = [a for a in facts.optimizer_parts if a in facts.copied_parameters]
     shrink = [a for a in facts.samples if a not in facts.copied_parameters and a not in facts.optimizer_parts]
     moved = facts.on_host(PARAMETERS, MATRIX) != host
     if not moved and not shrink:
-        update = let((parameters, optimizer), call("update", parameters, optimizer, gradients))
-        return [update, *_brought_back(facts, parameters, regather)]
+        return [*_updates(facts, Operands(gradients, crosses)), *_brought_back(facts, ref("parameters"), regather)]
     # Beside the optimizer state lie all the parameters that it updates: its own full-precision copy.
-    old = call("master", optimizer) if host or shrink else call("to_device", parameters)
-    new = ref("updated")
+    operands = Operands(gradients, crosses, "master" if host or shrink else "to_device", "updated")
     way = ("to_device" if host else "to_host") if moved else None
-    return [let((new, optimizer), call("update", old, optimizer, gradients)), *_brought_back(facts, new, regather, shrink, way)]
+    return [*_updates(facts, operands), *_brought_back(facts, ref(operands.new), regather, shrink, way)]
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What an update reads and writes. ``crosses``: the operation that brings gradients to where the optimizer state lies, if there is one;
+    ``old``: that which makes the parameters to update, "master" of the optimizer state and any other of the parameters; ``new``: the
+    buffer of updated ones."""
+
+    gradients: Ref
+    crosses: str = ""
+    old: str = ""
+    new: str = "parameters"
+
+    def read(self, group: str | None, part: str | None) -> tuple[Expr, Expr, Expr]:
+        """Parameters, optimizer state and gradients, of a group or all, and of a loop's part or all."""
+        gradients = _at(self.gradients, group, part)
+        old = _at(ref("optimizer" if self.old == "master" else "parameters"), group, part)
+        crossed = call(self.crosses, gradients) if self.crosses else gradients
+        return call(self.old, old) if self.old else old, _at(ref("optimizer"), group, part), crossed
+
+    def step(self, op: str, group: str | None = None, part: str | None = None, given: tuple[Expr, ...] = ()) -> Stmt:
+        """The update."""
+        written = ref(self.new, group, part), ref("optimizer", group, part)
+        return let(written, call(op, *self.read(group, part), *given))
+
+
+def _at(buffer: Ref, group: str | None, part: str | None) -> Ref:
+    return ref(buffer.name, group, part)
+
+
+def _updates(facts: Facts, operands: Operands) -> list[Stmt]:
+    """The update: one for all, or by groups where it reads whole matrices of which a device has parts."""
+    cuts = {group: facts.cut_matrices(group) for group in facts.groups}
+    if not any(cuts.values()):
+        return [operands.step("update")]
+    return [_by_matrices(facts, operands, group, cut) if cut else operands.step("update", group) for group, cut in cuts.items()]
+
+
+def _by_matrices(facts: Facts, operands: Operands, group: str | None, cut: tuple[str, ...]) -> Stmt:
+    """The update of a unit's matrices after another: its momentum is gathered, and of the direction a device keeps its own part."""
+    _, optimizer, gradients = operands.read(group, "u")
+    host = facts.on_host(OPTIMIZER)
+    momentum: Expr = call("momentum", optimizer, gradients)
+    matrices, directions = ref("matrices"), ref("directions")
+    own: Expr = call("part", directions, axes=cut)
+    body: list[Stmt] = [
+        let(matrices, call("all_gather", call("to_device", momentum) if host else momentum, axes=cut)),
+        let(directions, call("orthogonalize", matrices)),
+        do("free", matrices),
+        operands.step("update_with", group, "u", (call("to_host", own) if host else own,)),
+        do("free", directions),
+    ]
+    return loop("u", "units", body)
 
 
 def _brought_back(facts: Facts, new: Ref, regather: list[str], shrink: Iterable[str] = (), way: str | None = None) -> list[Stmt]:

@@ -15,11 +15,13 @@ from placeproof.core.strategy import NORM
 from placeproof.programs import Resolved, calls, statements
 from placeproof.programs.facts import ProgramFacts
 from placeproof.semantics.meaning.numbers import Array
-from placeproof.semantics.meaning.setup import Setup, factors_of
+from placeproof.semantics.meaning.setup import NoMeaningError, Setup, factors_of
 
 #: (block, part, row, column): an element of the parameters. The part is a matrix of the network, or a group.
 Element: TypeAlias = tuple[int, str, int, int]
 Coordinates: TypeAlias = dict[str, int]
+#: (block, group, expert): a tensor, or a matrix, of the model. Of what is no expert the last is 0.
+TensorId: TypeAlias = tuple[int, str, int]
 
 #: The block that tied weights are said to be in: none.
 TIED = -1
@@ -150,6 +152,16 @@ class Layout(ProgramFacts):
         """The number of inner columns."""
         return sum(len(columns) for columns in self.columns.values())
 
+    def tensor_of(self, element: Element) -> TensorId:
+        """The tensor in which an element lies: all of a group in a block, of experts each by itself. Raises NoMeaningError of experts whose
+        parts over a second axis are no tensors either."""
+        group = self.group_of(element)
+        if group not in self.expert_groups:
+            return element[0], group, 0
+        if len(self.slice_axes(group)) > 1:
+            raise NoMeaningError(f"which parts of experts of group `{group}` belong to one matrix is not said")
+        return element[0], group, self._slice(element)
+
     def group_of(self, element: Element) -> str:
         """The parameter group of an element."""
         if not self.network or element[0] == TIED:
@@ -172,7 +184,7 @@ class Layout(ProgramFacts):
             return elements
         elements = []
         for group in (g.name for g in self.program.groups if not self.tied(g.name)):
-            entries = 1 if self.slice_axes(group) else self.setup.entries
+            entries = self.setup.entries if set(self.slice_axes(group)) <= {self.group(group).experts} else 1
             elements += [(block, group, j, i) for j in range(self.slices(group)) for i in range(entries)]
         return elements
 
@@ -235,6 +247,8 @@ class Layout(ProgramFacts):
         row = prod(self.sizes[f] for f in before if f != self.hidden)
         alike = np.array([bool(self.shared(name)) for name in of.names])[of.group] & axis.splits.called
         number = np.where(alike, of.slice, of.number + self._at_end) + stage * (of.block == TIED) + (order != "blocked")
+        if (whole := self._in_whole_matrices(factor)).any():
+            number = np.where(whole, self._matrix + (order != "blocked"), number)
         copied = self.network and factor == self.hidden
         owner = np.zeros_like(number) if copied else number // row % size
         inner = prod(self.sizes[f] for f in axis.factors[axis.factors.index(factor) + 1 :])
@@ -245,6 +259,16 @@ class Layout(ProgramFacts):
                 owner[own] = self._slice_owners(name, axis.name, of.slice[own], order) // inner % size
                 owner[mine & of.norm & copied] = -1
         return owner
+
+    def _in_whole_matrices(self, factor: str) -> Array:
+        """Which elements lie in parts along a factor that are whole matrices."""
+        return np.array([factor in self.factors(self.group(name).whole) for name in self.table.names])[self.table.group]
+
+    @cached_property
+    def _matrix(self) -> Array:
+        """The number of each element's matrix."""
+        numbers: dict[TensorId, int] = {}
+        return np.array([numbers.setdefault(self.tensor_of(e), len(numbers)) for e in self.elements], dtype=np.int64)
 
     def _slice_owners(self, group: str, axis: str, slices: Array, order: str) -> Array:
         """The numbers along an axis of the devices that own slices: ranges of slices, along a second axis one by one."""

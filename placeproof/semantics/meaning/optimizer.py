@@ -1,4 +1,4 @@
-"""The optimizers of a run: one that looks at each element by itself, one with tensor norms, one that reads whole matrices.
+"""The optimizers of a run: one that looks at each element by itself, one with tensor norms, one of directions, one of whole matrices.
 
 Optimizer state is (master copy of the parameter, momentum). Arrays are ``[..., element]``, those of the state ``[..., element, 2]``.
 """
@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from placeproof.semantics.meaning.layout import TensorId
 from placeproof.semantics.meaning.numbers import Array, Field
 from placeproof.semantics.meaning.values import Norms
 from placeproof.semantics.meaning.world import Columns, World
@@ -16,31 +17,65 @@ from placeproof.semantics.meaning.world import Columns, World
 States = tuple[Array, Array, Array]
 
 
-def kind(world: World) -> str:
-    """The reference's optimizer."""
+def kind(world: World, group: str) -> str:
+    """What the reference's optimizer reads for an element of a group."""
     optimizer = dict(world.program.reference).get("optimizer", "elementwise")
-    return "matrix" if "elementwise-optimizer" in world.problem.without else optimizer
+    optimizer = world.layout.group(group).update or optimizer
+    return "matrix" if "elementwise-optimizer" in world.problem.without and optimizer != "orthogonal" else optimizer
 
 
-def step(world: World, columns: Columns, states: States, there: Array, have: Array, given: Norms | None) -> tuple[Array, Array]:
-    """New parameters and states. ``there``: where all three are; ``have``: where there is a gradient; ``given``: norms of the tensors."""
-    f, (theta, omega, g) = world.field, states
-    momentum = f.mul(f.add(omega[..., 1], g), f.of(Fraction(1, 2)))
-    chosen = kind(world)
+def step(world: World, columns: Columns, states: States, there: Array, have: Array, given: Norms | Array | None) -> tuple[Array, Array]:
+    """New parameters and states. ``there``: where all three are; ``have``: where there is a gradient; ``given``: norms of the tensors, or
+    the direction of each element."""
+    kinds = [kind(world, world.layout.group_of(e)) for e in columns.elements]
+    new = np.empty_like(states[0])
+    for chosen in dict.fromkeys(kinds):
+        own = np.array([k == chosen for k in kinds])
+        new[..., own] = _moved(world, columns, states, (there, have), given, chosen)[..., own]
+    return new, np.stack([new, momentum(world.field, *states[1:])], axis=-1)
+
+
+def _moved(world: World, columns: Columns, states: States, held: tuple[Array, Array], given: Norms | Array | None, chosen: str) -> Array:
+    """New parameters, of an optimizer of a kind."""
+    f, (theta, omega, g), (there, have) = world.field, states, held
+    moved = momentum(f, omega, g)
     if given is None and chosen == "elementwise":
-        new = f.sub(f.sub(theta, f.mul(momentum, f.of(Fraction(1, 4)))), f.mul(f.mul(g, g), f.of(Fraction(1, 64))))
-        return new, np.stack([new, momentum], axis=-1)
+        return elementwise(f, states)
     of = _tensors(world, columns)
-    if given is not None:
-        tensors, norm = given.tensors, given.data
+    if isinstance(given, Norms):
+        by = _beside(of, given.tensors, given.data)
+    elif given is not None:
+        moved, by = given, f.of(1)
+    elif chosen == "orthogonal":
+        moved, by = orthogonalized(world, columns, moved, there), f.of(1)
     elif chosen == "matrix":
-        tensors, norm = _totals(f, of, np.where(have, g, f.of(0)))
-        norm = f.add(norm, f.of(1))
+        by = f.add(_beside(of, *_totals(f, of, np.where(have, g, f.of(0)))), f.of(1))
     else:
-        tensors, norm = _totals(f, of, np.where(there, _term(f, states), f.of(0)))
-    beside = norm[..., [tensors.index(t) for t in of]]
-    new = f.sub(theta, f.mul(f.mul(momentum, beside), f.of(Fraction(1, 4))))
-    return new, np.stack([new, momentum], axis=-1)
+        by = _beside(of, *_totals(f, of, np.where(there, _term(f, states), f.of(0))))
+    return f.sub(theta, f.mul(f.mul(moved, by), f.of(Fraction(1, 4))))
+
+
+def momentum(f: Field, omega: Array, g: Array) -> Array:
+    """The momentum after the step: half the sum of the old one and the gradient."""
+    return f.mul(f.add(omega[..., 1], g), f.of(Fraction(1, 2)))
+
+
+def elementwise(f: Field, states: States) -> Array:
+    """New parameters, of an optimizer that looks at each element by itself."""
+    theta, omega, g = states
+    return f.sub(f.sub(theta, f.mul(momentum(f, omega, g), f.of(Fraction(1, 4)))), f.mul(f.mul(g, g), f.of(Fraction(1, 64))))
+
+
+def orthogonalized(world: World, columns: Columns, x: Array, there: Array) -> Array:
+    """A stand-in for a function of whole matrices: each element times 1 plus the sum of squares over what is there of its matrix."""
+    f, of = world.field, _tensors(world, columns)
+    return f.mul(x, f.add(_beside(of, *_totals(f, of, np.where(there, f.mul(x, x), f.of(0)))), f.of(1)))
+
+
+def _beside(of: list[TensorId], tensors: tuple[TensorId, ...], numbers: Array) -> Array:
+    """A number of each tensor beside each element."""
+    beside: Array = numbers[..., [tensors.index(t) for t in of]]
+    return beside
 
 
 def norms(world: World, columns: Columns, states: States, there: Array, extent: Array) -> Norms:
@@ -63,11 +98,11 @@ def _term(f: Field, states: States) -> Array:
     return f.add(f.mul(g, g), theta)
 
 
-def _tensors(world: World, columns: Columns) -> list[tuple[int, str]]:
-    return [(e[0], world.layout.group_of(e)) for e in columns.elements]
+def _tensors(world: World, columns: Columns) -> list[TensorId]:
+    return [world.layout.tensor_of(e) for e in columns.elements]
 
 
-def _totals(f: Field, parts: list[tuple[int, str]], terms: Array) -> tuple[tuple[tuple[int, str], ...], Array]:
+def _totals(f: Field, parts: list[TensorId], terms: Array) -> tuple[tuple[TensorId, ...], Array]:
     """The tensors, and the sum over each."""
     tensors = tuple(dict.fromkeys(parts))
     sums: Array = np.empty((*terms.shape[:-1], len(tensors)), dtype=terms.dtype)

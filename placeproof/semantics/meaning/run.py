@@ -17,8 +17,8 @@ from placeproof.semantics.meaning.layout import Layout
 from placeproof.semantics.meaning.numbers import Array, Field
 from placeproof.semantics.meaning.problem import Problem
 from placeproof.semantics.meaning.recorded import HERE, Recorded, known, unheld
-from placeproof.semantics.meaning.setup import Difference, Fault, Setup
-from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Part, Stream
+from placeproof.semantics.meaning.setup import Difference, Fault, NoMeaningError, Setup
+from placeproof.semantics.meaning.values import MisfitError, Part, Stream
 from placeproof.semantics.meaning.world import World
 
 

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from placeproof.semantics.meaning.layout import Element
 
 
+class NoMeaningError(Exception):
+    """A program does something that has no meaning here."""
+
+
 @dataclass(frozen=True)
 class Setup:
     """The small mesh: degrees by axis (sub-group sizes by the inner factor's name), micro-batches, layers and units a stage.

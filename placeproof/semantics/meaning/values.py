@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from placeproof.programs import Call
-from placeproof.semantics.meaning.layout import Element
+from placeproof.semantics.meaning.layout import Element, TensorId
 from placeproof.semantics.meaning.numbers import OPERATORS, Array
 from placeproof.semantics.meaning.recorded import PLAIN
+from placeproof.semantics.meaning.setup import NoMeaningError
 from placeproof.semantics.meaning.world import Columns, World
 
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.devices.place import Scope
 
 Value = TypeVar("Value")
-
-
-class NoMeaningError(Exception):
-    """A program does something that has no meaning here."""
 
 
 class MisfitError(Exception):
@@ -113,7 +110,7 @@ class Stream:
 class Norms:
     """A number for each tensor: ``data[..., tensor]``; ``have``: whether the device has some element of it."""
 
-    tensors: tuple[tuple[int, str], ...]
+    tensors: tuple[TensorId, ...]
     data: Array
     have: Array
 

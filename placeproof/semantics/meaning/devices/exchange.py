@@ -12,7 +12,8 @@ import numpy as np
 from placeproof.programs import Call
 from placeproof.semantics.meaning.devices.mesh import Mesh, Owners, owned
 from placeproof.semantics.meaning.numbers import Array
-from placeproof.semantics.meaning.values import NoMeaningError, Norms, Part, Saved, Stream
+from placeproof.semantics.meaning.setup import NoMeaningError
+from placeproof.semantics.meaning.values import Norms, Part, Saved, Stream
 
 #: What goes from each part's owner, or to it, instead of from one root.
 _BY_OWNERS = {"broadcast": "all_gather", "reduce": "reduce_scatter"}
@@ -66,7 +67,7 @@ class Collective:
         given = {f: np.maximum(owner, 0) for f, owner in owners.items()}  # of copies of tied weights, the first stage's
         data, have = self._moved("parameters", value, owners, given)
         apart = tuple(f for f in self.factors if world.sliced(f).any())
-        if self.op == "all_gather" and world.layout.network and apart:  # a layer computes with the slices, and experts, that it is given
+        if self.op == "all_gather" and apart:  # a layer computes with the slices, and experts, that it is given
             extent = self.some(extent, apart)
         return replace(value, extent=extent).with_(data, have & extent)
 

@@ -11,7 +11,8 @@ import numpy as np
 from placeproof.semantics.meaning.devices.mesh import Mesh, owned, size
 from placeproof.semantics.meaning.devices.network import Weights
 from placeproof.semantics.meaning.numbers import Array, Field
-from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Part, Saved, Stream, expect
+from placeproof.semantics.meaning.setup import NoMeaningError
+from placeproof.semantics.meaning.values import MisfitError, Part, Saved, Stream, expect
 from placeproof.semantics.meaning.world import World
 
 Make = Callable[[Field, Array, Array, Array, Array], Weights]
@@ -175,6 +176,8 @@ def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int) -> P
     that split the computation."""
     world, f = mesh.world, mesh.world.field
     whole = w.on(world.columns(tuple(range(len(world.elements)))))
+    parts = {x: np.where(world.sliced(x), world.layout.owners(x, mesh.stage), -1) for x in world.factors}
+    whole = replace(whole, extent=whole.extent & owned(parts, mesh.at))  # whatever other slices it was given
     own, shares = mesh.mine(own_gradients(world, step)), _shares(mesh)
     own = np.where(shares, own[..., batch, :, :], f.of(0))
     gradient = f.mul(f.total(own, -1), statistic[..., None])

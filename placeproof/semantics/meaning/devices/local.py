@@ -14,7 +14,8 @@ from placeproof.semantics.meaning import optimizer
 from placeproof.semantics.meaning.devices.layers import Layers
 from placeproof.semantics.meaning.numbers import GREATER, SMALLER, Array
 from placeproof.semantics.meaning.recorded import root
-from placeproof.semantics.meaning.values import MisfitError, NoMeaningError, Norms, Part, Saved, Stream, arithmetic, expect, numeric
+from placeproof.semantics.meaning.setup import NoMeaningError
+from placeproof.semantics.meaning.values import MisfitError, Norms, Part, Saved, Stream, arithmetic, expect, numeric
 
 if TYPE_CHECKING:
     from placeproof.semantics.meaning.devices.place import Place
@@ -71,8 +72,8 @@ def _update(place: Place, call: Call, operands: list[Any]) -> tuple[Part, Part]:
     columns, place.read = parameters.columns, gradients
     omega, g = state.on(columns), gradients.on(columns)
     there = parameters.have & omega.have & g.have
-    norms = expect(Norms, rest[0]) if call.op == "update_with" else None
-    theta, new = optimizer.step(place.world, columns, (parameters.data[..., 0], omega.data, g.data[..., 0]), there, g.have, norms)
+    given = None if call.op == "update" else rest[0].on(columns).data[..., 0] if isinstance(rest[0], Part) else expect(Norms, rest[0])
+    theta, new = optimizer.step(place.world, columns, (parameters.data[..., 0], omega.data, g.data[..., 0]), there, g.have, given)
     if call.op == "update" and rest:
         there = there & ~np.asarray(numeric(place.world, rest[0]) != place.world.field.of(0))[..., None]
     kept = np.where(there[..., None], new, omega.data)
@@ -85,6 +86,19 @@ def _tensor_norms(place: Place, call: Call, operands: list[Any]) -> Norms:
     theta, omega = theta.on(g.columns), omega.on(g.columns)
     there = g.have & theta.have & omega.have
     return optimizer.norms(place.world, g.columns, (theta.data[..., 0], omega.data, g.data[..., 0]), there, g.extent)
+
+
+def _momentum(place: Place, call: Call, operands: list[Any]) -> Part:
+    """Where optimizer state and gradient are both there."""
+    g = expect(Part, operands[1])
+    omega = expect(Part, operands[0]).on(g.columns)
+    data = optimizer.momentum(place.world.field, omega.data, g.data[..., 0])
+    return replace(g, extent=g.extent & omega.extent).with_(data[..., None], g.have & omega.have)
+
+
+def _orthogonalize(place: Place, call: Call, operands: list[Any]) -> Part:
+    x = expect(Part, operands[0])
+    return x.with_(optimizer.orthogonalized(place.world, x.columns, x.data[..., 0], x.have)[..., None], x.have)
 
 
 def _own_part(place: Place, call: Call, operands: list[Any]) -> Any:
@@ -180,6 +194,8 @@ _RULES: dict[str, Rule] = {
     "found_inf": _found_inf,
     "statistics": lambda place, _call, operands: of_sample(place, "statistic", batch_of(place, operands[1:])),
     "tensor_norms": _tensor_norms,
+    "momentum": _momentum,
+    "orthogonalize": _orthogonalize,
     "rescale": lambda place, _call, operands: arithmetic(
         place.world, "/", operands[0], arithmetic(place.world, "+", Fraction(1), operands[1])
     ),

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from placeproof.core.remembered import remembered
+from placeproof.semantics.meaning.layout import TensorId
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.values import MisfitError, Norms, Part, Saved, Stream, numeric
 from placeproof.semantics.meaning.world import Columns, World
@@ -151,7 +152,7 @@ def _arrays(value: Part | Stream | Norms) -> tuple[str, ...]:
     return ("data", "extent", "have") if isinstance(value, Part) else ("data", "have")
 
 
-def of_tensors(mesh: Mesh, tensors: tuple[tuple[int, str], ...], value: Norms) -> Norms:
+def of_tensors(mesh: Mesh, tensors: tuple[TensorId, ...], value: Norms) -> Norms:
     """Norms of more tensors: zero, and not there, for those that it lacks."""
     where = np.array([value.tensors.index(t) if t in value.tensors else -1 for t in tensors])
     data = np.where(where >= 0, value.data[..., where], mesh.world.field.of(0))

@@ -16,7 +16,8 @@ from placeproof.programs.ops import COMPARE, DOMAINS, OPS
 from placeproof.semantics.meaning.devices import local
 from placeproof.semantics.meaning.devices.mesh import Mesh, size
 from placeproof.semantics.meaning.recorded import HERE, known
-from placeproof.semantics.meaning.values import Handle, MisfitError, NoMeaningError, Norms, Part, Parts, Stream, arithmetic, numeric
+from placeproof.semantics.meaning.setup import NoMeaningError
+from placeproof.semantics.meaning.values import Handle, MisfitError, Norms, Part, Parts, Stream, arithmetic, numeric
 from placeproof.semantics.meaning.world import World
 
 Waits = Generator[Any, Any, Any]

@@ -1,0 +1,210 @@
+"""Steps whose update reads whole matrices are right as they are lowered, and wrong where a matrix is not whole: proofs, runs on devices and
+the interpreter that was written from the manual say so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from manual_truth import at_the_witness, right
+
+from placeproof.core.diagnostics import InputError
+from placeproof.cost.derive import derive
+from placeproof.models.presets import load
+from placeproof.programs import Program, calls, read, render, render_expression, statements
+from placeproof.semantics.composition import composed
+from placeproof.semantics.judge.verdict import judge
+from placeproof.semantics.linked.link import link
+from placeproof.semantics.lower import lower
+from placeproof.semantics.resolve import resolve
+from placeproof.strategies import parse_strategy
+
+#: Strategies with the axes along which devices have parts of matrices when they update.
+STEPS = {
+    "ddp": "", "ddp * ep": "", "zero1": "dp", "zero3": "dp", "hsdp": "shard", "zeropp": "dp", "zero_offload": "dp", "zero_infinity": "dp",
+    "tp": "tp", "zero1(reduce=all_reduce)": "dp", "zero1 * accumulate": "dp", "fsdp(root=keep)": "dp", "zero1 * cp * pp": "dp",
+    "fsdp * tp * sp * pp": "dp tp", "zero2 * ep": "dp", "ep(experts=whole) * tp * sp": "tp", "zero1 * zero1(dp=ep) * ep": "dp ep",
+    "(R, S, R, R, dp)": "dp", "(S*, R, S, R, dp)": "", "zero1 * tp * clip": "dp tp",
+}  # fmt: skip
+
+
+def stepped(text: str, how: str = "gathered") -> Program:
+    return lower(parse_strategy(f"{text} * muon({how})"))
+
+
+def gathers(program: Program) -> set[str]:
+    """The axes over which momentum is gathered."""
+    every = (c for s in statements(program.body) for c in calls(s) if c.op == "all_gather")
+    return {axis for c in every if "momentum(" in render_expression(c) for axis in c.axes}
+
+
+def without(line: str, op: str) -> Iterator[tuple[str, str]]:
+    """A line without each of the axes of an operation in it; of the last axis, without the operation."""
+    found = re.search(rf"{op}\((?P<x>\w+\(.*\)|\w+)(?P<axes>(?:, \w+)+)\)", line)
+    named = found["axes"].split(", ")[1:] if found else []
+    for axis in named:
+        others = ", ".join(a for a in named if a != axis)
+        assert found is not None
+        yield f"no {op} over {axis}", line.replace(found[0], f"{op}({found['x']}, {others})" if others else found["x"])
+
+
+def edited(program: Program) -> Iterator[tuple[str, Program]]:
+    """The program without one of what makes matrices whole: an axis of a gather, what is made of the matrix, the direction; without a
+    reduction before it; with the momentum of an earlier step."""
+    lines = render(program).splitlines()
+    for number, line in enumerate(lines):
+        edits: dict[str, str] = {}
+        if "= all_gather(" in line and "momentum(" in line:
+            edits |= without(line, "all_gather")
+            edits["an old state"] = re.sub(r"momentum\((optimizer\.\w+\[u\])", r"momentum(stale(\1, 1)", line)
+        elif "orthogonalize(" in line:
+            edits["no matrix"] = line.replace("orthogonalize(matrices)", "matrices")
+        elif "update_with(" in line:
+            edits["no direction"] = re.sub(r"update_with\((.*), (?:to_host\()?part\(directions[^()]*\)+$", r"update(\1)", line)
+        elif line.startswith("gradients") and "backward" not in line:
+            edits |= without(line, "reduce_scatter")
+            edits |= without(line, "all_reduce")
+        for what, new in edits.items():
+            assert new != line
+            yield what, read("\n".join([*lines[:number], new, *lines[number + 1 :]]), source="edited")
+
+
+def runs(text: str, how: str) -> bool | None:
+    """Whether small runs end as one device does, as the interpreter has it; None where it says nothing of the strategy without Muon."""
+    return right(stepped(text, how)) if right(lower(parse_strategy(text))) else None
+
+
+@pytest.mark.parametrize("text", STEPS)
+def test_a_step_with_whole_matrices_trains_and_none_that_lacks_one_does(text: str) -> None:
+    program = stepped(text)
+    assert dict(program.reference)["optimizer"] == "orthogonal"
+    assert gathers(program) == set(STEPS[text].split())
+    assert judge(resolve(program)).word == "proved"
+    ran = runs(text, "gathered")
+    assert ran is not False
+    for what, wrong in edited(program):
+        judged = judge(resolve(wrong))
+        assert judged.word == "refuted", what
+        assert not ran or at_the_witness(judged), what
+
+
+def test_many_things_can_be_wrong() -> None:
+    wrong = [what for text in STEPS for what, _ in edited(stepped(text))]
+    assert {*wrong} >= {
+        "no all_gather over dp",
+        "no all_gather over tp",
+        "an old state",
+        "no matrix",
+        "no direction",
+        "no all_reduce over dp",
+    }
+    assert len(wrong) > 3 * len(STEPS)
+
+
+@pytest.mark.parametrize("text", STEPS)
+def test_parts_that_are_whole_matrices_need_no_exchange_but_over_the_hidden_axis(text: str) -> None:
+    program = stepped(text, "owned")
+    assert gathers(program) == set(STEPS[text].split()) & {"tp"}
+    assert judge(resolve(program)).word == "proved"
+    assert runs(text, "owned") is not False
+    if set(STEPS[text].split()) - {"tp"}:  # of parts that are not whole, devices have no whole matrices
+        cut = read(re.sub(r", whole=(\w+|\"[^\"]*\")", "", render(program)), source="cut")
+        assert judge(resolve(cut)).word == "refuted"
+
+
+def test_the_interpreter_of_the_manual_speaks_of_many() -> None:
+    assert [runs(text, how) for text in ("zero1", "ddp", "zero3", "hsdp") for how in ("gathered", "owned")] == [True] * 8
+
+
+WRITTEN = """
+mesh(dp)
+group(matrix, P - P_norm{options})
+group(norm, P_norm{norm})
+place(parameters, dp="R")
+place(optimizer, dp="S")
+reference(optimizer={optimizer})
+g = reduce_scatter(backward(parameters), dp, op=mean)
+{step}
+parameters = all_gather(parameters, dp)
+"""
+ALL = "parameters, optimizer = update(parameters, optimizer, g)"
+APART = "parameters.norm, optimizer.norm = update(parameters.norm, optimizer.norm, g.norm)\n"
+GIVEN = "parameters.matrix, optimizer.matrix = update_with(parameters.matrix, optimizer.matrix, g.matrix, {direction})"
+DIRECTION = "part(orthogonalize(all_gather(momentum(optimizer.matrix, g.matrix), dp)), dp)"
+PART, TWICE = "momentum(optimizer.matrix, g.matrix)", "momentum(optimizer.matrix, scale(g.matrix, 2))"
+ALONE = ", update=elementwise"
+CASES = [
+    ("", ALONE, "orthogonal", DIRECTION, "proved"),
+    ("", "", "orthogonal", DIRECTION, "refuted"),  # norms of which the update reads the whole, too
+    (", whole=dp", ", whole=dp", "orthogonal", "", "proved"),
+    (", whole=dp", ALONE, "matrix", "", "proved"),
+    ("", ALONE, "matrix", "", "refuted"),
+    (", whole=dp", ALONE, "tensor_norm", "", "proved"),
+    (ALONE, ALONE, "orthogonal", "", "proved"),
+    # A direction where the reference has none, or of elements alone; of a part; of another gradient.
+    ("", ALONE, "elementwise", DIRECTION, "refuted"),
+    (ALONE, ALONE, "orthogonal", DIRECTION, "refuted"),
+    ("", ALONE, "orthogonal", PART, "refuted"),
+    ("", ALONE, "orthogonal", f"orthogonalize({PART})", "refuted"),
+    ("", ALONE, "orthogonal", DIRECTION.replace(PART, TWICE), "refuted"),
+]
+
+
+@pytest.mark.parametrize(("options", "norm", "optimizer", "direction", "word"), CASES)
+def test_a_group_says_how_its_elements_are_updated(options: str, norm: str, optimizer: str, direction: str, word: str) -> None:
+    step = APART + GIVEN.format(direction=direction) if direction else ALL
+    program = read(WRITTEN.format(options=options, norm=norm, optimizer=optimizer, step=step), source="written")
+    assert judge(resolve(program)).word == word
+    assert right(program) == (word == "proved")
+
+
+EXPERTS = """
+mesh(dp, ep)
+splits(ep="batch")
+group(rest, P - P_expert, update=elementwise)
+group(expert, P_expert, experts=ep{whole})
+place(parameters.expert, ep="S")
+place(optimizer.rest, dp="S")
+place(optimizer.expert, dp="S", ep="S")
+reference(optimizer=orthogonal)
+g = backward(parameters)
+g.rest = all_reduce(g.rest, ep)
+g = scale(reduce_scatter(g, dp), 1 / (dp * ep))
+parameters, optimizer = update(parameters, optimizer, g)
+parameters = all_gather(parameters, dp)
+"""
+
+
+@pytest.mark.parametrize(("whole", "word"), [("", "refuted"), (", whole=dp", "proved")])
+def test_an_expert_is_a_matrix_of_its_own(whole: str, word: str) -> None:
+    """Which needs nothing of the other devices of experts."""
+    program = read(EXPERTS.format(whole=whole), source="experts")
+    assert judge(resolve(program)).word == word
+
+
+def test_which_parts_of_experts_make_a_matrix_has_to_be_known() -> None:
+    with pytest.raises(InputError, match="which parts of experts make one"):
+        stepped("ep * tp")
+    text = render(lower(parse_strategy("ep * tp"))).replace("x = data()", "reference(optimizer=matrix)\nx = data()", 1)
+    assert judge(resolve(read(text, source="experts"))).word in ("unknown", "refuted")
+
+
+@pytest.mark.parametrize(("text", "how", "sent"), [("zero1", "gathered", 1), ("zero1", "owned", 0), ("zero1 * tp", "gathered", 1)])
+def test_a_step_says_what_it_costs(text: str, how: str, sent: int) -> None:
+    """Of matrices, what one gather sends over all axes; of the rest, and of parts that are whole matrices, nothing."""
+    d, plain = derive(stepped(text, how), groups=True), derive(lower(parse_strategy(text)), groups=True)
+    rows = [m for m in d.messages.messages if m.state == "momentum"]
+    assert len(rows) == sent
+    assert all({str(s) for s in row.bytes.free_symbols} >= {"P", "P_norm", "b_theta"} for row in rows)
+    assert d.memory["model_states"] == plain.memory["model_states"]
+
+
+def test_a_model_is_refused() -> None:
+    with pytest.raises(InputError, match="which weights of gpt3-125m are matrices"):
+        link(load("gpt3-125m"), parse_strategy("zero1 * muon"))
+
+
+@pytest.mark.parametrize("text", ["zero1", "tp", "zero1 * tp * pp"])
+def test_the_rule_of_composition_leaves_it_to_a_direct_proof(text: str) -> None:
+    assert composed(stepped(text)).verdict is None
