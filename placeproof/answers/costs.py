@@ -27,19 +27,23 @@ from placeproof.report.models import derivation as model_costs
 from placeproof.report.models import exact, time
 
 if TYPE_CHECKING:
+    from placeproof.answers.configuration import WrittenConfiguration
     from placeproof.answers.proof import Judgement
     from placeproof.clusters import Cluster
     from placeproof.core.shapes import Shapes
+    from placeproof.importers import Imported
     from placeproof.models import Model
     from placeproof.report.document import Document
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class Formulas(Answer, Derivation):
-    """Closed forms of a strategy or of a step program. ``numbers``: what is set; ``shards``: fractions of uneven parts."""
+    """Closed forms of a strategy or of a step program. ``numbers``: what is set; ``shards``: fractions of uneven parts; ``imported``: the
+    configurations that it comes from."""
 
     numbers: Numbers
     shards: Shards | None = None
+    imported: tuple[Imported, ...] = ()
 
     @property
     def document(self) -> Document:
@@ -76,6 +80,18 @@ class Formulas(Answer, Derivation):
         from placeproof.answers.proof import judgement
 
         return judgement(self.program if self.strategy is None else self.strategy, without=without)
+
+    def configuration(self, system: str, *, precision: str | None = None, **numbers: Setting) -> WrittenConfiguration:
+        """The strategy as a configuration file, ``text`` with ``notes``, as ``placeproof derive --as`` prints them.
+
+        ``system``: accelerate, deepspeed, megatron or torchtitan; ``precision``, ``numbers``: byte widths and symbols that the file says, as
+        ``b=1``. Degrees that were set hold. Raises InputError where no configuration of the system reads back as the strategy.
+        """
+        from placeproof.answers.configuration import configuration
+
+        held = {name: self.numbers.values[name] for name in self.numbers.given if name in self.degree_values}
+        settings = Settings(given=texts({**held, **numbers}), precision=precision, imported=self.imported)
+        return configuration(self._strategy(), system, settings)
 
     def _strategy(self) -> Strategy:
         return self.strategy or subjects.refuse_program(self.name)
@@ -162,7 +178,8 @@ def formulas(
     uneven = read_shards(parts) if parts else None
     d = derive_shards(target, uneven, groups=groups)
     settings = Settings(given=texts(numbers), precision=precision, imported=imported)
-    return answer(Formulas, d, numbers=settings.numbers(symbols=d.symbols, degrees=d.degree_values), shards=uneven)
+    numbered = settings.numbers(symbols=d.symbols, degrees=d.degree_values)
+    return answer(Formulas, d, numbers=numbered, shards=uneven, imported=tuple(imported))
 
 
 def model_formulas(

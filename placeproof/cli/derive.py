@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from placeproof.report.document import Document
 
 
-#: What a program alone depends on, and what formulas alone do not.
+#: What a program alone depends on, what formulas alone do not, and what goes with a configuration.
 _OF_PROGRAM = {"--from", "--world", "--env", "--profile", "--with", "--model", "--recompute", "--stages", "--vocab-padding"}
 _FORMULAS = {"--latex", "--python"}
+_CONFIGURED = {"--set", "--precision", "--from", "--world", "--env"}
 _NUMBERS = {"--set", "--precision", "--cluster", "--efficiency", "--overlap"}
 
 
@@ -70,11 +71,16 @@ class Options:
     latex: bool = option("--latex", "Print the closed forms as LaTeX.", default=False)
     markdown: bool = option("--markdown", "Print the closed forms as Markdown.", default=False)
     python: bool = option("--python", "Print the closed forms as Python functions.", default=False)
+    as_: str | None = option(
+        "--as",
+        "Print the strategy as a configuration that reads back as it: accelerate, deepspeed, megatron or torchtitan.",
+        metavar="SYSTEM",
+    )
 
     @property
     def forms(self) -> list[str]:
         """The options that choose a form of output."""
-        return [name for name in ("--json", "--latex", "--markdown", "--python", "--program") if name in given(self)]
+        return [name for name in ("--json", "--latex", "--markdown", "--python", "--program", "--as") if name in given(self)]
 
     @property
     def alone(self) -> bool:
@@ -109,11 +115,29 @@ _Task = Callable[[], dict[str, "Document"]]
 @takes(Options)
 def command(options: Options) -> None:
     """Closed-form memory and traffic of a strategy or a step program, with their derivation."""
+    if options.as_ is not None:
+        _configuration(options, options.as_)
+        return
     typer.echo(_answer(options), nl=False)
     if options.of_no_matter:
         listed = ", ".join(f"`{name}`" for name in options.of_no_matter)
         what = "the program alone, which does" if options.alone else "closed forms alone, which do"
         typer.echo(f"note: `{options.forms[0]}` prints {what} not depend on {listed}", err=True)
+
+
+def _configuration(o: Options, system: str) -> None:
+    """Print a configuration alone, and what is to be known of it beside it."""
+    from placeproof.answers.configuration import of_subject
+
+    problems = Problems()
+    problems.attempt(o.given.settings().check)
+    subject = problems.attempt(lambda: o.given.read([o.strategy])[0])
+    _check(o, False, problems)
+    problems.raise_if_any()
+    written = of_subject(subject(), system, o.given.settings([subject()]))
+    typer.echo(written.text, nl=False)
+    for note in written.notes:
+        typer.echo(f"note: {note}", err=True)
 
 
 def _answer(o: Options) -> str:
@@ -168,6 +192,10 @@ def _check(o: Options, linked: bool, problems: Problems) -> None:
     forms = [name for name in o.forms if name != "--program" or not o.json_]
     if len(forms) > 1:
         problems.add("PP104", f"{' and '.join(forms)} exclude one another", help="choose one form of output")
+    if o.as_ is not None:
+        help = "leave it out; sizes that arguments of a system say are given one by one, `--set b=1`"
+        refuse(set(asked) - _CONFIGURED - set(forms), "`--as`", help)
+        return
     if o.shards:
         unlike = {"--cluster", "--plot", "--shapes"} | (_FORMULAS if o.about.model is not None else set())
         refuse(unlike, "`--shards`", "exact bytes and times are those of equal parts; of a model's stages, JSON has the formulas")

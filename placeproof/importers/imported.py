@@ -154,6 +154,11 @@ def in_shards(
     return {"hsdp": {"rep": rep, "shard": shard, **options}} if rep > 1 else {"fsdp": {"dp": shard, **options}}
 
 
+def unless_usual(attention: str | None) -> str | None:
+    """How tokens attend to one another, None for a ring: as :func:`over_axes` takes it."""
+    return None if attention == "ring" else attention
+
+
 def misplaced(experts: int | None, devices: int | None, **others: int | None) -> tuple[str, str] | None:
     """Why no strategy has experts over so many devices: the axis ep is taken out of the data-parallel ``devices`` alone. With a remedy.
 

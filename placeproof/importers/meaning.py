@@ -7,6 +7,9 @@ default, is None. Texts of messages and notes may show what formulas speak of, i
     heads = "num_attention_heads" # a fact that is None is not known, unless it may be unset
     way = { is = "by_layers", unset = true, of = ["by_layers", "by_stages"] }  # `of`: settings to blame, where the formula names others
 
+    [words.orders]                # words of the system, and ours: it is read and written by the same table
+    Interleaved1F1B = "interleaved"
+
     [[refusal]]                   # how a rule is told that the facts break, in our own words
     rules = ["megatron-16"]
     message = "{heads} attention heads are no multiple of {tp}"
@@ -28,7 +31,8 @@ default, is None. Texts of messages and notes may show what formulas speak of, i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 
@@ -84,6 +88,8 @@ class Meaning:
     facts: dict[str, Derived]
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[Remark, ...] = ()
+    #: Our words by those of the system, in tables with names.
+    words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def told(self, rule: str) -> Refusal | None:
         """How a broken rule is told; None where in the rule's own words."""
@@ -101,17 +107,20 @@ def together(*systems: str) -> Meaning:
     tables = [meaning(system) for system in systems]
     facts = {name: fact for table in tables for name, fact in table.facts.items()}
     refusals = tuple(one for table in tables for one in table.refusals)
-    return Meaning(facts=facts, refusals=refusals, notes=tuple(one for table in tables for one in table.notes))
+    words = {name: table for one in tables for name, table in one.words.items()}
+    return Meaning(facts=facts, refusals=refusals, notes=tuple(one for table in tables for one in table.notes), words=words)
 
 
 def read_meaning(file: Table) -> Meaning:
     """The meanings of a file. Raises InputError with all that is wrong with it."""
-    file.known(("facts", "refusal", "note"))
+    file.known(("facts", "words", "refusal", "note"))
+    words = file.table("words")
     return file.sound(
         Meaning(
             facts=_facts(file.table("facts")),
             refusals=records(Refusal, when=_read)(file, "refusal"),
             notes=records(Remark, when=_read, role=_role)(file, "note"),
+            words={name: words.mapping(name) for name in words.data},
         )
     )
 

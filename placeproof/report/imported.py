@@ -41,9 +41,14 @@ def _sections(imported: Imported) -> Iterator[Section]:
     parts += [Lines(["another step: what follows is about the step without these"]), Notes(rows(other))] if other else []
     parts += [Lines(["not modelled: nothing below speaks of these"]), Notes(rows(left))] if left else []
     if rest:
-        names = ", ".join(r.name for r in rest[:_FEW]) + (", ..." if len(rest) > _FEW else "")
-        parts.append(Lines([f"of no matter here: {len(rest)} setting{'' if len(rest) == 1 else 's'} ({names})"]))
+        parts.append(Lines([f"of no matter here: {named(rest)}"]))
     yield section(f"{imported.source}: {title}, read as `{imported.expression}`", *parts)
+
+
+def named(readings: Sequence[Reading]) -> str:
+    """How many settings there are, and the names of the first."""
+    names = ", ".join(r.name for r in readings[:_FEW]) + (", ..." if len(readings) > _FEW else "")
+    return f"{len(readings)} setting{'' if len(readings) == 1 else 's'} ({names})"
 
 
 def rows(readings: Iterable[Reading]) -> list[str]:

@@ -12,7 +12,8 @@ from placeproof.importers.accelerate.facts import known, megatron_known
 from placeproof.importers.accelerate.run import MULTI, SHARDING, AccelerateReader, without_empty
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
-from placeproof.importers.imported import Imported, Reading, Role, clips, expression, over_axes
+from placeproof.importers.imported import Imported, Reading, Role, clips, expression, over_axes, unless_usual
+from placeproof.importers.meaning import meaning
 
 _DS, _FSDP, _MG, _PC = "deepspeed_config.", "fsdp_config.fsdp_", "megatron_lm_config.megatron_lm_", "parallelism_config.parallelism_config_"
 #: What becomes of a model whose layers are no units, in each version of FSDP (accelerate==1.15.0:utils/fsdp_utils.py, fsdp2_prepare_model).
@@ -138,7 +139,8 @@ def _tokens(run: AccelerateReader, sizes: dict[str, int]) -> tuple[int, str | No
         return run.get(_MG + "context_parallel_size"), None
     if (sp := sizes.get(_PC + "sp_size", 1)) > 1:
         return sp, "ulysses"
-    return sizes.get(_PC + "cp_size", 1), None if run.get(_PC + "cp_comm_strategy") == "alltoall" else "gather"
+    attention = meaning("accelerate").words["exchanges"][run.get(_PC + "cp_comm_strategy") or "allgather"]
+    return sizes.get(_PC + "cp_size", 1), unless_usual(attention)
 
 
 def _axis(name: str, **degree: int | None) -> _Parts:

@@ -10,23 +10,15 @@ from placeproof.core.diagnostics import Problems
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Imported, Role, clips, expression, over_axes
+from placeproof.importers.imported import Imported, Role, clips, expression, over_axes, unless_usual
 from placeproof.importers.meaning import meaning
 from placeproof.importers.megatron.experts import check_split, note_devices
 from placeproof.importers.settings import settings
 
-_NUMBERS = {
-    "b": "micro_batch_size", "s": "seq_length", "L": "num_layers", "h": "hidden_size", "a": "num_attention_heads", "V": "padded_vocab_size",
-    "d": "kv_channels", "f": "ffn_hidden_size",
-}  # fmt: skip
 #: What Megatron does unless told otherwise, and what changes a step.
 _DEFAULTS = ("attention_dropout", "hidden_dropout", "clip_grad")
-#: Those of heads of keys and values that are shared, of experts, and of latent attention: without the flag they say nothing.
-_SHARED = {"a_kv": "num_query_groups"}
-_EXPERTS = {"E": "num_experts", "k": "moe_router_topk", "f_e": "moe_ffn_hidden_size", "f_s": "moe_shared_expert_intermediate_size"}
-_LATENT = {
-    "r_q": "q_lora_rank", "r_kv": "kv_lora_rank", "d_nope": "qk_head_dim", "d_rope": "qk_pos_emb_head_dim", "d_v": "v_head_dim",
-}  # fmt: skip
+#: Tables of words that say nothing without the argument of their name.
+_WITH = ("group_query_attention", "num_experts", "multi_latent_attention")
 #: What a run divides the world by before data parallelism gets the rest, by the names of facts.
 _MODEL_AXES = {
     "tp": "tensor_model_parallel_size",
@@ -48,7 +40,6 @@ _UNEVEN = (
     "account_for_loss_in_pipeline_split",
     "standalone_embedding_stage",
 )
-_EXCHANGES = {"p2p": None, "all_gather": "gather", "a2a": "ulysses"}
 #: Rules that are not about arguments.
 PASSED_OVER = {
     "megatron-04": "it is asked of one numbering of devices, and Megatron makes two: one without ep and one without cp",
@@ -119,12 +110,11 @@ def _size(known: Known, world: int | None) -> None:
 
 def _numbers(known: Known) -> dict[str, Fraction]:
     """The values of symbols that the arguments say."""
-    reader, names = known.reader, dict(_NUMBERS)
-    for said, more in (("group_query_attention", _SHARED), ("num_experts", _EXPERTS), ("multi_latent_attention", _LATENT)):
-        names |= more if reader.get(said) else {}
+    reader, words = known.reader, known.meaning.words
+    names = {name: symbol for table in ("symbols", *filter(reader.get, _WITH)) for name, symbol in words[table].items()}
     if known.get("learned"):
-        names["n_pos"] = "max_position_embeddings"
-    numbers = {symbol: Fraction(reader.get(name)) for symbol, name in names.items() if reader.said(name)}
+        names["max_position_embeddings"] = "n_pos"
+    numbers = {symbol: Fraction(reader.get(name)) for name, symbol in names.items() if reader.said(name)}
     if "V" not in numbers and (vocabulary := _vocabulary(reader)) is not None:
         numbers["V"] = Fraction(vocabulary)
     return numbers | ({"m": Fraction(known["m"])} if "m" in known else {})
@@ -215,7 +205,7 @@ def _parts(known: Known) -> list[tuple[str, Mapping[str, object]]]:
         parts["clip"] = {}
     if known.get("dist_saved_acts") and tp > 1:
         parts["zero_r"] = {"tp": tp}
-    attention = _EXCHANGES.get(known["exchange"]) if known["ways"] == 1 else None
+    attention = unless_usual(known.meaning.words["exchanges"].get(known["exchange"])) if known["ways"] == 1 else None
     return over_axes(parts, tokens=tokens, attention=attention, experts=ep, whole=known.get("whole", False))
 
 

@@ -16,17 +16,16 @@ from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import SHARING, Imported, Reading, Role, expression, misplaced, over_axes
+from placeproof.importers.imported import SHARING, Imported, Reading, Role, expression, misplaced, over_axes, unless_usual
 from placeproof.importers.meaning import meaning
 from placeproof.importers.settings import settings
 
 _SINGLE = ("1f1b", "gpipe")
 _LOOPED = ("Interleaved1F1B", "InterleavedZeroBubble", "LoopedBFS", "FlexibleInterleaved1F1B", "ZBVZeroBubble", "DualPipeV")
 _V_SHAPED = ("zbvzerobubble", "dualpipev")
-#: Schedules -> as the strategy `pp` names them. The others have orders of their own, which no data file here tells.
-_ORDERS = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved", "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v"}
-#: How keys and values reach other devices -> as the strategy `cp` says it. torchtitan gathers them unless it is told otherwise.
-_ROTATES = {None: "gather", "allgather": "gather", "alltoall": None}
+_WORDS = meaning("torchtitan").words
+#: Schedules in small letters -> as the strategy `pp` names them. The others have orders of their own, which no data file here tells.
+_ORDERS = {name.lower(): order for name, order in _WORDS["orders"].items()}
 _NAMED = {s.lower(): s for s in ("1F1B", "GPipe", *_LOOPED, "PipelineScheduleSingle", "PipelineScheduleMulti")}
 _DEGREES = {
     "dp_replicate": "data_parallel_replicate_degree",
@@ -225,8 +224,8 @@ def _precision(reader: Reader, facts: Facts) -> tuple[str | None, str]:
 
 def _spread(reader: Reader, facts: Facts) -> list[tuple[str, Mapping[str, object]]]:
     """The strategies over all axes."""
-    attention = _ROTATES[reader.get(_ROTATE)]
-    return over_axes(_strategy(reader, facts), tokens=facts.cp, attention=attention, experts=facts.ep, whole=facts.whole)
+    attention = _WORDS["exchanges"][reader.get(_ROTATE) or "allgather"]  # what torchtitan does unless it is told otherwise
+    return over_axes(_strategy(reader, facts), tokens=facts.cp, attention=unless_usual(attention), experts=facts.ep, whole=facts.whole)
 
 
 def _strategy(reader: Reader, facts: Facts) -> dict[str, dict[str, object]]:
