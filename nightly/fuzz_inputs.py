@@ -29,7 +29,7 @@ WORDS = (
 OPTIONS: dict[str, tuple[str, ...]] = {
     "derive": (
         *("--set", "--precision", "--world", "--profile", "--with", "--shapes", "--rank", "--option", "--model", "--recompute", "--stages"),
-        *("--width", "--cluster", "--efficiency", "--overlap", "--plot", "--shards", "--from"),
+        *("--width", "--cluster", "--efficiency", "--overlap", "--plot", "--shards", "--from", "--as"),
     ),
     "compare": (
         "--set",
@@ -92,6 +92,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--shapes": ("transformer(layers=2, hidden=32, heads=4, ffn=64, vocab=64, batch=4, tokens=16)", "s.toml", "config.json"),
     "--of": ("fsdp(4)", "zero3", "ddp(2)"),
     "--from": ("megatron", "deepspeed", "accelerate", "torchtitan", "transformers", "llamafactory", "axolotl", "verl", "automodel"),
+    "--as": ("megatron", "deepspeed", "accelerate", "torchtitan", "axolotl"),
     "--for-all": ("N_dp >= 2", "m == 4", "N >= 1"),
     "--without": ("separable-loss", "equal-token-counts"),
     "--against": ("ddp", "zero3", "a.step"),

@@ -12,7 +12,7 @@ from placeproof.answers.numbers import Settings, degrees
 from placeproof.core.diagnostics import refuse
 from placeproof.core.strategy import Strategy
 from placeproof.cost.values import read_numbers
-from placeproof.importers import Imported, Role
+from placeproof.importers import SYSTEMS, Imported, Role
 from placeproof.importers.writing import Asked, Written, write
 from placeproof.report.document import Document, listing
 from placeproof.report.imported import named, rows
@@ -29,6 +29,9 @@ class WrittenConfiguration(Answer, Written):
     def document(self) -> Document:
         """The file."""
         return listing(f"configuration of {self.system}", self.text)
+
+    def __repr__(self) -> str:
+        return f"<configuration of {SYSTEMS[self.system].title}, read as {self.read.expression}>"
 
 
 def configuration(strategy: Strategy, system: str, settings: Settings) -> WrittenConfiguration:
@@ -65,5 +68,7 @@ def _left_out(imported: Imported, written: Written) -> Iterator[str]:
     for role in (Role.UNKNOWN, Role.ANOTHER_STEP, Role.NOT_MODELLED):
         yield from (f"left out of {imported.source}, {role.value}: {row}" for row in rows(imported.of(role)))
     yield from (f"of {imported.source}: {row}" for row in rows(r for r in imported.of(Role.READ) if r.told))
+    read = ", ".join(f"{r.name} = {r.value}" for r in imported.of(Role.READ))
+    yield f"of {imported.source} the strategy, the numbers and the byte widths are kept that it says by {read}"
     if rest := imported.of(Role.NO_MATTER):
         yield f"left out of {imported.source}, of no matter to the strategy: {named(rest)}"

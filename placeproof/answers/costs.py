@@ -84,8 +84,8 @@ class Formulas(Answer, Derivation):
     def configuration(self, system: str, *, precision: str | None = None, **numbers: Setting) -> WrittenConfiguration:
         """The strategy as a configuration file, ``text`` with ``notes``, as ``placeproof derive --as`` prints them.
 
-        ``system``: accelerate, deepspeed, megatron or torchtitan; ``precision``, ``numbers``: byte widths and symbols that the file says, as
-        ``b=1``. Degrees that were set hold. Raises InputError where no configuration of the system reads back as the strategy.
+        ``system``: accelerate, deepspeed, megatron or torchtitan. ``precision``, ``numbers``: byte widths and symbols that the file says,
+        as ``b=1``. Degrees that were set hold. Raises InputError where no configuration of the system reads back as the strategy.
         """
         from placeproof.answers.configuration import configuration
 

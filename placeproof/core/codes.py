@@ -420,6 +420,14 @@ def positive(n: Degree):
         remedy="Give the degree in the strategy: `zero3(64)`.",
     ),
     Code(
+        code="PP506",
+        title="a strategy that a system has no configuration for",
+        meaning="No configuration of the system reads back as the strategy: the system does otherwise, or leaves it to the program.",
+        kind="unset",
+        example="zero_infinity(8) --as megatron",
+        remedy="Take what the message says that the system can say, or another system.",
+    ),
+    Code(
         code="PP601",
         title="this cannot be run on real processes here",
         meaning="PyTorch is not installed, the system cannot fork, there are too many processes, or no such backend.",

@@ -369,3 +369,92 @@ def test_widths_without_a_name_stay_open(tmp_path: Path, capsys: pytest.CaptureF
     one, two = data(capsys, "compare", str(file), "fsdp(8)", "--model", "llama3-8b", "--set", "b=1")["strategies"]
     assert one["figures"]["parameters"]["value"] == two["figures"]["parameters"]["value"] is not None
     assert one["figures"]["model_states"]["value"] is None
+
+
+WRITTEN = {"torchtitan": "run.toml", "deepspeed": "ds.json", "megatron": "run.args", "accelerate": "run.yaml"}
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+def test_a_configuration_is_printed_alone_and_reads_back(system: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    strategy = {"torchtitan": "fsdp(4, prefetch=true) * clip", "accelerate": "fsdp(4, prefetch=true)"}.get(
+        system, "zero1(4) * accumulate(2) * clip"
+    )
+    assert run(["derive", strategy, "--as", system, "--set", "b=2"][: None if system != "accelerate" else 4]) == 0
+    captured = capsys.readouterr()
+    assert all(line.startswith("note: ") for line in captured.err.splitlines())
+    assert "note: " not in captured.out
+    path = tmp_path / WRITTEN[system]
+    path.write_text(captured.out)
+    program = out(capsys, "derive", str(path), "--world", "4", "--program")
+    assert program.partition("\n")[2] == out(capsys, "derive", strategy, "--program").partition("\n")[2]
+    assert run(["prove", str(path), "--world", "4"]) == 0
+    if system == "deepspeed":
+        assert json.loads(captured.out)
+        assert "`--world 4` reads it" in captured.err
+    else:
+        assert captured.out.startswith("# ")
+        assert "`--world 4`" in captured.out.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--json"], "--json and --as exclude one another"),
+        (["--program"], "--program and --as exclude one another"),
+        (["--model", "llama3-8b"], "`--model` does not go with `--as`"),
+        (["--profile", "torch-2.13", "--groups"], "`--profile` and `--groups` do not go with `--as`"),
+        (["--shapes", "x.toml"], "`--shapes` does not go with `--as`"),
+        (["--world", "8"], "`--world` goes with a configuration"),
+        (["--set", "N=4"], "`N` is 8 in the strategy, and 4 here"),
+        (["--set", "m=4"], "`m` is set, and the strategy has one micro-batch"),
+        (["--set", "P=7e9"], "no configuration of DeepSpeed says"),
+        (["--precision", "nothing"], "there is no precision `nothing`"),
+    ],
+)
+def test_what_does_not_go_with_a_configuration_is_refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["derive", "zero3(8)", "--as", "deepspeed", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert words in captured.err
+    assert captured.err.endswith("1 problem; nothing was computed\n")
+
+
+@pytest.mark.parametrize(
+    ("system", "words"), [("nemo", "one of accelerate, "), ("megatrn", "did you mean `megatron`?"), ("axolotl", "one of ")]
+)
+def test_only_some_systems_are_written(system: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["derive", "zero3(8)", "--as", system]) == 2
+    shown = capsys.readouterr().err
+    assert f"configurations of `{system}` are not written" in shown
+    assert words in shown
+
+
+def test_a_program_is_no_strategy_that_could_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.step"
+    path.write_text(out(capsys, "derive", "zero3(8)", "--program"))
+    assert run(["derive", str(path), "--as", "deepspeed"]) == 2
+    assert "is a program, which no configuration says" in capsys.readouterr().err
+
+
+def test_a_translation_names_what_it_leaves_out(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["derive", config, "--world", "64", "--as", "deepspeed"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["gradient_accumulation_steps"] == 8
+    assert f"note: left out of {config}, not modelled: zero_optimization.reduce_bucket_size = 1000" in captured.err
+    assert f"note: left out of {config}, another step: managed_gradient_accumulation = false" in captured.err
+    assert f"note: left out of {config}, of no matter to the strategy: 1 setting (optimizer.params.lr)" in captured.err
+    (kept,) = [line for line in captured.err.splitlines() if "are kept that it says by" in line]
+    assert "optimizer.type = Adam" in kept
+    assert run(["derive", config, "--world", "64", "--as", "accelerate"]) == 0
+    assert "note: left out: `b = 4`, which no setting of Accelerate says" in capsys.readouterr().err
+
+
+def test_python_writes_configurations(config: str) -> None:
+    made = placeproof.derive("zero3", N=8, P=70e9).configuration("deepspeed", b=2, precision="mixed-adam")
+    assert (made.read.expression, made.read.precision, made.read.numbers["b"]) == ("zero3(dp=8)", "mixed-adam", 2)
+    assert str(made) == made.text.rstrip("\n")
+    assert repr(made) == "<configuration of DeepSpeed, read as zero3(dp=8)>"
+    with pytest.raises(placeproof.core.diagnostics.InputError, match="PP203"):
+        placeproof.derive(config).configuration("megatron")
+    with pytest.raises(placeproof.core.diagnostics.InputError, match="PP104"):
+        placeproof.derive(placeproof.program("mesh(dp=2)\ngradients = all_reduce(backward(parameters), dp)\n")).configuration("megatron")

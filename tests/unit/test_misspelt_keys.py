@@ -15,9 +15,10 @@ from placeproof.core.tables import FileKind, Table
 from placeproof.framework_rules.questions import read_questions
 from placeproof.framework_rules.table import read_rules
 from placeproof.importers.huggingface.fields import read_families
-from placeproof.importers.meaning import read_meaning
+from placeproof.importers.meaning import meaning, read_meaning
 from placeproof.importers.settings import read_settings
 from placeproof.importers.shapes import parse_shapes
+from placeproof.importers.writing.table import read_writing
 from placeproof.profiles.profile import read_profile
 from placeproof.schedules.read import read_text as read_schedule
 from placeproof.semantics.catalogue import read_rules as read_compositions
@@ -50,6 +51,7 @@ KINDS: dict[str, tuple[str, Callable[..., object]]] = {
     "settings": ("importers/torchtitan", of_ours(read_settings)),
     "types": ("importers/huggingface", of_ours(read_families)),
     "meanings": ("importers/accelerate", of_ours(read_meaning)),
+    "writing": ("importers/accelerate", of_ours(lambda table: read_writing(table, meaning("accelerate").words))),
 }
 #: Tables whose keys are names that the author chooses, as patterns.
 CHOSEN: dict[str, str] = {
@@ -63,7 +65,8 @@ CHOSEN: dict[str, str] = {
     "questions": r"question\.domains",
     "compositions": "",
     "settings": "",
-    "meanings": "facts",
+    "meanings": r"facts|words|words\..*",
+    "writing": r"settings|way\.settings",
     "types": r"settings|model\.\w+\.(sizes|dropout|masks)",
 }
 #: Of our own files some: all take minutes.
@@ -74,6 +77,7 @@ ONLY = {
     "compositions": ("rules",),
     "settings": ("settings",),
     "meanings": ("meaning",),
+    "writing": ("writing",),
 }
 FILES = [
     (kind, path)

@@ -47,7 +47,7 @@ def differences(wanted: Strategy, read: Strategy) -> Differences:
 
 
 def _apart(what: str, wanted: object, read: object) -> str:
-    return f"{what}: {wanted} is wanted, and {read} is what it reads as"
+    return f"{what}: {wanted} wanted, {read} read back"
 
 
 def _meant(strategy: Strategy, name: str) -> object:

@@ -95,7 +95,9 @@ def read_writing(file: Table, words: Words) -> Writing:
         return {name: read(table, name) for name in table.data}
 
     file.known(("symbols", "settings", "way", "refusal", "note"))
-    symbols = {name: formula(symbol) for table in file.texts("symbols") for name, symbol in words[table].items()}
+    for name in (name for name in file.texts("symbols") if name not in words):
+        file.unknown(f"there is no table of words `{name}`", name, words, "symbols")
+    symbols = {name: formula(symbol) for table in file.texts("symbols") for name, symbol in words.get(table, {}).items()}
     ways = records(Way, when=read, settings=lambda row, key: settings(row.table(key)))(file, "way")
     notes, refusals = (records(Remark, when=read)(file, key) for key in ("note", "refusal"))
     every = {**symbols, **settings(file.table("settings"))}

@@ -170,9 +170,9 @@ def _others(read: Imported, wanted: Strategy, asked: Asked) -> Iterator[str]:
     for name in (n for n in asked.numbers if n in asked.needed and read.numbers.get(n) != asked.numbers[n]):
         yield f"no setting of {title} says `{name} = {asked.numbers[name]}`"
     if asked.precision is not None and "precision" in asked.needed and read.precision != asked.precision:
-        yield f"byte widths: {asked.precision} is wanted, and {read.precision or 'none with a name'} is what it reads as"
+        yield f"byte widths: {asked.precision} wanted, {read.precision or 'none with a name'} read back"
     if wanted.schedule.microbatches is None and read.numbers.get("m", 1) != 1:
-        yield f"{read.numbers['m']} micro-batches are read, and none are wanted"
+        yield f"micro-batches: one wanted, {read.numbers['m']} read back"
     yield from (f"`{r.name} = {r.value}` makes another step: {r.note}" for r in read.of(Role.ANOTHER_STEP))
 
 
