@@ -22,6 +22,8 @@ from placeproof.importers.writing.table import WRITTEN, Remark, Way, writing
 from placeproof.importers.writing.texts import commented, render_settings
 from placeproof.semantics.lower import lower
 
+#: Kinds of settings that are written with a point.
+_WITH_A_POINT = {"number", "amount", "positive", "fraction"}
 #: The code of what no configuration of a system says.
 UNSAYABLE = "PP506"
 
@@ -161,7 +163,7 @@ def _is_usual(value: Any, known: Field) -> bool:
 
 def _as(known: Field, value: Any) -> Any:
     """A value as the setting has it: a number with a point where it may have one."""
-    return float(value) if type(value) in (int, Fraction) and {"amount", "fraction"}.intersection(known.kinds) else value
+    return float(value) if type(value) is int and _WITH_A_POINT.intersection(known.kinds) else value
 
 
 def _others(read: Imported, wanted: Strategy, asked: Asked) -> Iterator[str]:
