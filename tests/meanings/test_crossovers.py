@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from functools import cache
 
 import pytest
 import sympy
@@ -20,9 +21,13 @@ NAMES = ("one", "two")
 VALUES = {"P": 10**6, "b_theta": 2, "b_g": 3, "b_omega": 12, "A": 10**5, "U": 10**3, "b_a": 2, "N_shard": 4, "A_seq": 10, "m": 3}
 
 
+@cache
+def of_devices(expr: sympy.Expr) -> sympy.Expr:
+    return expr.xreplace({symbol(name): sympy.Rational(value) for name, value in VALUES.items()})
+
+
 def cost(expr: sympy.Expr, n: sympy.Rational) -> sympy.Rational:
-    known = {symbol(name): sympy.Rational(value) for name, value in VALUES.items()}
-    return sympy.Rational(expr.subs(known).subs(symbol("N"), n))
+    return sympy.Rational(of_devices(expr).xreplace({symbol("N"): sympy.sympify(n)}))
 
 
 def holds(verdict: str, one: sympy.Expr, two: sympy.Expr) -> str:

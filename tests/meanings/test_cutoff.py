@@ -108,9 +108,73 @@ def test_reductions_that_are_divided_out_again_are_covered(power: int) -> None:
     assert isinstance(cutoff(placed(text.replace(f"** {power}", f"** {power + 1}"))), RefutingRun)
 
 
+MEAN, SUM = "M = all_reduce(backward(parameters), dp, op=mean)\n", "S = all_reduce(backward(parameters), dp)\n"
+UPDATE = "parameters, optimizer = update(parameters, optimizer, G)\n"
+#: Right steps on free or given devices, and the degree of their coefficients by hand. G is a sum of terms dp**a / dp**b, each device's
+#: gradient is met up to dp times, the optimizer squares it, and one device divides by dp**2 at most. Over one denominator that is the
+#: greatest of 2 * a - 2 * b + m and m, with m = max(2 * b, 2), of the greatest a of all terms brought to the greatest b.
+DEGREES = {
+    "a mean": ("dp", f"{MEAN}G = copy(M)\n{UPDATE}", 2),
+    "nothing of a sum beside a mean": ("dp", f"{MEAN}{SUM}G = M + scale(S, 0)\n{UPDATE}", 4),
+    "nothing of a sum taken from a mean": ("dp", f"{MEAN}{SUM}G = M - scale(S, 0)\n{UPDATE}", 4),
+    "nothing of dp sums": ("dp", f"{MEAN}{SUM}G = M + scale(S, 0 / (1 / dp))\n{UPDATE}", 6),
+    "nothing of dp sums, by a power": ("dp", f"{MEAN}{SUM}G = M + scale(S, 0 * dp ** 2)\n{UPDATE}", 8),
+    "a sum over a power": ("dp", f"{SUM}G = scale(S, dp ** 2 / dp ** 3)\n{UPDATE}", 6),
+    "one device": ("dp=1", f"G = backward(parameters)\n{UPDATE}", 2),
+    "a sum over one device": ("dp=1", f"{SUM}G = copy(S)\n{UPDATE}", 4),
+    "two updates": (
+        "dp", f"{MEAN}{SUM}P, O = update(parameters, optimizer, M)\nG = M + scale(S, 0)\nQ, optimizer = update(parameters, optimizer, G)\n"
+        "parameters = copy(P)\n", 4,
+    ),
+    "some units of another buffer": ("dp", f"{MEAN}{SUM}G = M + scale(S, 0)\nfor u in units:\n    G[u] = copy(M[u])\n{UPDATE}", 4),
+    "a group of another buffer": (
+        "dp", f"{MEAN}{SUM}G = M + scale(S, 0)\nG.a = copy(M.a)\n{UPDATE}", 4,
+    ),
+    "what was added up": ("dp", f"{MEAN}{SUM}G = copy(M)\nG += scale(S, 0)\n{UPDATE}", 4),
+    "what one device does otherwise": (
+        "dp", f"{MEAN}{SUM}if rank(dp) == 0:\n    G = M + scale(S, 0)\nelse:\n    G = copy(M)\n{UPDATE}", 4,
+    ),
+    "what every other device does otherwise": (
+        "dp", f"{MEAN}{SUM}if rank(dp) == 0:\n    G = copy(M)\nelse:\n    G = M + scale(S, 0)\n{UPDATE}", 4,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEGREES)
+def test_degrees_are_those_worked_out_by_hand(name: str) -> None:
+    axis, body, degree = DEGREES[name]
+    groups = "group(a, 10)\ngroup(b, 5)\n" if "group" in name else ""
+    found = cutoff(placed(f"mesh({axis})\n{groups}{body}"))
+    assert isinstance(found, Covered), found
+    assert found.degree == {"dp": degree}
+    if axis == "dp":
+        assert len(found.values["dp"]) > degree
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
+        ("g = backward(parameters)\nG = all_reduce(g * g, dp, op=mean)", "two values that depend on the model"),
+        ("g = backward(parameters)\nG = all_reduce(g * (g + 1), dp, op=mean)", "two values that depend on the model"),
+        ("g = backward(parameters)\nG = all_reduce(g * (2 * g), dp, op=mean)", "two values that depend on the model"),
+        ("g = all_reduce(backward(parameters), dp)\nG = g * g", "two values that depend on the model"),
+        ("G = scale(all_reduce(backward(parameters), dp), 1 / (dp * (dp + 1)))", "divided by a sum"),
+        ("G = scale(all_reduce(backward(parameters), dp), 1 / (0 * dp))", "divided by a sum"),
+        ("G = scale(all_reduce(backward(parameters), dp), 1 / dp ** 9)", "no small whole number"),
+        (
+            "G = all_gather(part(all_reduce(backward(parameters), dp, op=mean), dp, order=interleaved), dp)",
+            "another order",
+        ),
+        ("P = copy(parameters)\nP += parameters\nG = all_reduce(backward(P), dp, op=mean)", "reads what was computed"),
+        (
+            "P = copy(parameters)\nif rank(dp) == 0:\n    P = scale(parameters, 1)\nG = all_reduce(backward(P), dp, op=mean)",
+            "reads what was computed",
+        ),
+        ("g = backward(parameters)\nsend(g, dp, to=1)\nh = recv(dp, source=-1)\nG = all_reduce(g, dp, op=mean)", "exchange by `send`"),
+        ("P = scale(parameters, 1)\nG = all_reduce(backward(P), dp, op=mean)", "reads what was computed"),
+        ("G = scale(all_reduce(backward(parameters), dp, op=mean), 1048583 / 1048583)", "bits"),
+        ("G = scale(all_reduce(backward(parameters), dp, op=mean), (2 * dp) ** 8 / (2 * dp) ** 8 * 1024 / 1024)", "bits"),
+        ("G = scale(all_reduce(backward(parameters), dp, op=mean), P / P)", "stands for any number"),
         ("G = scale(all_reduce(backward(parameters), dp), 1 / (dp - 3 + 3))", "divided by a sum"),
         ("G = all_reduce(backward(parameters), dp, op=max)", "max is no sum"),
         ("G = scale(all_reduce(backward(parameters), dp), square_norm(parameters))", "not worked out for `square_norm`"),

@@ -74,13 +74,18 @@ Watch: TypeAlias = Callable[[FrameType, str, object], Any]
 _LOWERING = ("semantics/lower/program.py", "lower")
 
 
+#: Whose caches hold nothing but files as they are read: programs of blocks, families.
+_READ = ("placeproof.models.programs", "placeproof.models.family")
+
+
 @functools.cache
 def _caches() -> list[Any]:
-    """All caches of the product and of the checks."""
+    """All caches of the product and of the checks, but for those of files."""
     gc.unfreeze()  # what is frozen is not listed
     found = [one for one in gc.get_objects() if isinstance(one, functools._lru_cache_wrapper)]
     gc.freeze()
-    return [one for one in found if (one.__module__ or "").startswith(("placeproof", "published", "test_published")) and one is not _caches]
+    named = [one for one in found if (one.__module__ or "").startswith(("placeproof", "published", "test_published"))]
+    return [one for one in named if one.__module__ not in _READ and one is not _caches]
 
 
 class _DerivesError(BaseException):
