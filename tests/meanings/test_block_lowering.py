@@ -206,11 +206,10 @@ def collective_counts(name: str, plan: Plan) -> Counter[tuple[str, str]]:
 def test_context_parallelism_sends_keys_and_values_or_exchanges_heads(name: str, regather: bool) -> None:
     gathers = {("all_gather", "forward"): 2, ("reduce_scatter", "backward"): 2} | ({("all_gather", "backward"): 2} if regather else {})
     assert collective_counts(name, replace(CP, regather=regather)) == gathers
-    # The norms of queries and keys meet gradients that lie by heads, and what they are made of is exchanged, where two would do.
-    backward = 10 if "normed" in name else 4
+    # Gradients of normed queries and keys go back to tokens before they meet what the norms read.
     assert collective_counts(name, replace(ULYSSES, regather=regather)) == {
         ("all_to_all", "forward"): 4,
-        ("all_to_all", "backward"): backward,
+        ("all_to_all", "backward"): 4,
     }
     whole = [k for k in kept(lower_block(block(name), replace(CP, regather=regather))) if "tokens" in k.dims and not k.split]
     assert [k.name for k in whole] == ([] if regather else ["k_full", "v_full"])

@@ -10,8 +10,7 @@ The greatest value over a split dimension is reduced at once. `contract(hot(same
 (or moved) before that, and a partial sum stays one.
 
 A lowered program need not be the one that sends least. Context parallelism gathers the keys and values of latent attention, and not what
-they are made of, which is smaller. Where tokens and heads change places, norms of queries and keys make ten all-to-alls of backward, where
-four would do. Tensor and sequence parallelism gather what was sent to experts, a row for each choice, and not the
+they are made of, which is smaller. Tensor and sequence parallelism gather what was sent to experts, a row for each choice, and not the
 tokens. A gradient that lies otherwise than its weight is laid out by one more collective. Proofs and costs are asked about a lowered
 program like about any other.
 """
@@ -26,7 +25,7 @@ from typing import NoReturn
 from placeproof.core.diagnostics import Place, refuse
 from placeproof.core.mesh import axis_order
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, Number, Program, Ref, Stmt, assigned, expressions, render
-from placeproof.programs.ir import Tensor, adjoints, references, rewritten, with_expressions, with_names
+from placeproof.programs.ir import Tensor, adjoints, reads, references, rewritten, with_expressions, with_names
 from placeproof.semantics.blocks.align import Together, aligned, reduced
 from placeproof.semantics.blocks.buffers import Buffers, Made, free_name
 from placeproof.semantics.blocks.moves import placed, stored
@@ -100,7 +99,7 @@ class _Walk:
     """One walk over a program."""
 
     def __init__(self, program: Program, plan: Plan, taken: set[str]) -> None:
-        self.rules = plan.ordered
+        self.rules, self.body = plan.ordered, program.body
         self.seeds = adjoints(program)
         header = {t.name: self._declared(t) for t in program.tensors}
         self.tensors = tuple(_split(t, header[t.name]) for t in program.tensors)
@@ -137,7 +136,7 @@ class _Walk:
         match stmt:
             case Assign(targets=(Ref(name=name, group=None, index=None) as target,), value=value):
                 whole = Binary(op="+", left=target, right=value, place=stmt.place) if stmt.accumulate else value
-                self._assign(name, whole)
+                self._assign(number, name, whole)
             case Do(call=Call(op="returns") as call):
                 self._returns(call)
             case Do(call=Call(op="free", args=(Ref(name=name),))):
@@ -146,11 +145,13 @@ class _Walk:
                 message = "only assignments to plain names, `returns` and `free` are lowered"
                 _refuse(message, stmt.place, "write the block without this statement")
 
-    def _assign(self, name: str, value: Expr) -> None:
+    def _assign(self, number: int, name: str, value: Expr) -> None:
         want = self.wanted.get(name)
         made = self._made(value, Want.of(want))
         if want is not None and set(want.dims) == set(made.layout.dims):
             made = self._laid(made, want)
+        elif self.buffers.backward:
+            made = self._back(made, self._beside(number, name))
         kept = made.layout.states
         for rule in self.rules:
             if kept.get(rule.name) in rule.gathered and not made.layout.model:
@@ -160,6 +161,28 @@ class _Walk:
         if made.gathered and made.name is None and self.lasting >= {name, *read} and not self.buffers.backward:
             self.views[name] = value
         self.buffers.assign(name, self.buffers.fixed(made, placed(made.layout, kept, self.rules)))
+
+    def _beside(self, number: int, name: str) -> set[str]:
+        """The buffers that statements after this one read together with what it assigns."""
+        beside: set[str] = set()
+        for stmt in self.body[number + 1 :]:
+            read = {r.name for r in reads(stmt)}
+            beside |= read - {name} if name in read else set()
+            if name in {t.name for t in assigned((stmt,))}:
+                break
+        return beside
+
+    def _back(self, made: Made, beside: set[str]) -> Made:
+        """What lies elsewhere for a while, back where it lies between blocks, if all that it is read with lies there, or is not split: it
+        would be exchanged then in any case, or else all of that."""
+        others = [self.buffers.read(name) for name in beside]
+        states, dims = made.layout.states, made.layout.dims
+        for rule in self.rules:
+            home = rule.home(dims)
+            there = {other.layout.states.get(rule.name) if other is not None else states.get(rule.name) for other in others}
+            if home is not None and states.get(rule.name) == rule.away(home, dims) and home in there and there <= {home, None, PARTIAL}:
+                states[rule.name] = home
+        return self.buffers.fixed(made, placed(made.layout, states, self.rules)) if states != made.layout.states else made
 
     def _returns(self, call: Call) -> None:
         returned, by = call.args[0], call.option("by")
