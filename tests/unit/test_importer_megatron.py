@@ -252,11 +252,28 @@ def test_precision(text: str, precision: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "muon"),
+    [
+        ("--optimizer muon", True),
+        ("--optimizer muon --pipeline-model-parallel-size 2", True),
+        ("--optimizer muon --tensor-model-parallel-size 2", False),
+        ("--optimizer muon --use-distributed-optimizer", False),
+        ("--optimizer adaptive_muon", False),
+        ("--optimizer adam", False),
+    ],
+)
+def test_muon_is_read_where_every_device_has_whole_matrices(text: str, muon: bool) -> None:
+    assert ("muon" in read(text).expression.split(" * ")) is muon
+
+
+@pytest.mark.parametrize(
     ("text", "without"),
     [
         ("--bf16", []),
         ("--optimizer lion", []),
-        ("--optimizer muon", ["elementwise-optimizer"]),
+        ("--optimizer muon", []),
+        ("--optimizer muon --tensor-model-parallel-size 2", ["elementwise-optimizer"]),
+        ("--optimizer dist_muon", ["elementwise-optimizer"]),
         ("--eod-mask-loss", ["equal-token-counts"]),
         ("--eod-mask-loss --calculate-per-token-loss", []),
         ("--num-experts 8", []),
@@ -281,7 +298,10 @@ def test_assumptions(text: str, without: list[str]) -> None:
         ("--optimizer muon --use-distributed-optimizer", "use_distributed_optimizer", Role.ANOTHER_STEP, "0.16.1 refuses it"),
         ("--hidden-dropout 0.1", "hidden_dropout", Role.ANOTHER_STEP, "random"),
         ("--clip-grad 0", "clip_grad", Role.NO_MATTER, "switched off"),
-        ("--optimizer muon", "optimizer", Role.NOT_MODELLED, "whole matrices"),
+        ("--optimizer muon", "optimizer", Role.READ, "whole matrices"),
+        ("--optimizer muon --tensor-model-parallel-size 2", "optimizer", Role.NOT_MODELLED, "whole matrices"),
+        ("--optimizer muon --num-experts 8", "optimizer", Role.NOT_MODELLED, "whole matrices"),
+        ("--optimizer dist_muon", "optimizer", Role.NOT_MODELLED, "whole matrices"),
         ("--context-parallel-size 1", "context_parallel_size", Role.NO_MATTER, "the default"),
         ("--context-parallel-size 2", "context_parallel_size", Role.READ, "the axis cp"),
         (

@@ -203,6 +203,8 @@ def _parts(known: Known) -> list[tuple[str, Mapping[str, object]]]:
         parts["checkpoint"] = {}
     if clips(known.reader.get("clip_grad")):
         parts["clip"] = {}
+    if known.get("whole_matrices"):
+        parts["muon"] = {}
     if known.get("dist_saved_acts") and tp > 1:
         parts["zero_r"] = {"tp": tp}
     attention = unless_usual(known.meaning.words["exchanges"].get(known["exchange"])) if known["ways"] == 1 else None
@@ -267,7 +269,7 @@ def _without(known: Known) -> tuple[str, ...]:
     uneven = get("eod_mask_loss") or get("sft") or get("mask_prob")
     dropped = {
         "equal-token-counts": uneven and not get("calculate_per_token_loss"),
-        "elementwise-optimizer": not known.get("elementwise"),
+        "elementwise-optimizer": not known.get("elementwise") and not known.get("whole_matrices"),
     }
     return tuple(name for name, wrong in dropped.items() if wrong)
 
