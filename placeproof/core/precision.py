@@ -39,6 +39,15 @@ _ROWS = (
         source="rajbhandari2020zero, section 3.1",
     ),
     Precision(
+        name="mixed-muon",
+        b_theta=2,
+        b_g=2,
+        b_omega=8,
+        b_a=2,
+        meaning="16-bit weights and gradients; fp32 master copy and momentum, and no variance, as of what Muon updates",
+        source="liu2025moonlight, section 2.3",
+    ),
+    Precision(
         name="megatron-bf16",
         b_theta=2,
         b_g=4,
