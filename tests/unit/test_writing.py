@@ -67,6 +67,7 @@ SAYS: dict[str, tuple[str, ...]] = {
         "zero1(2) * zero1(dp=cp) * cp(2, attention=gather)", "zero1(2) * zero1(dp=cp) * cp(2, attention=ulysses)",
         "zero1(2) * zero1(dp=ep) * ep(2)", "zero1(2) * zero1(dp=ep) * tp(2) * sp * ep(2)", "ddp(2) * tp(2) * sp * ep(2, experts=whole)",
         "zero1(2) * pp(2, microbatches=4, schedule=interleaved, chunks=3)", "zero3(2) * zero3(dp=cp) * cp(2) * clip",
+        "ddp(4) * muon * clip",
     ),
     "accelerate": (
         "ddp(4)", "fsdp(4, prefetch=true)", "zero3(4, prefetch=true)", "fsdp(4, prefetch=true, reshard_after_forward=false)",
@@ -85,7 +86,7 @@ SAYS: dict[str, tuple[str, ...]] = {
 NEVER: dict[str, set[str]] = {
     "torchtitan": {"zero1", "zero2", "zero_offload", "zeropp", "zero_r", "muon"},
     "deepspeed": {"hsdp", "sp", "muon"},
-    "megatron": {"zero_offload", "zero_infinity", "zeropp", "muon"},
+    "megatron": {"zero_offload", "zero_infinity", "zeropp"},
     "accelerate": {"zeropp", "zero_r", "muon"},
 }
 #: What is refused, with words of the reasons that have to be among the lines, and of the remedy.
@@ -173,7 +174,8 @@ def test_what_a_system_says_reads_back_as_the_same_program(system: str, text: st
     made = written(text, system)
     again = read_again(made, strategy)
     assert step(again) == step(strategy)
-    assert linked(again) == linked(strategy)
+    if strategy.schedule.matrices is None:  # beside a model it is refused
+        assert linked(again) == linked(strategy)
     assert not [note for note in made.notes if "leaves open" in note]
 
 
