@@ -41,7 +41,8 @@ SAYS: dict[str, tuple[str, ...]] = {
         "fsdp(2, prefetch=true) * fsdp(dp=cp, prefetch=true) * cp(2) * clip",
         "fsdp(2, prefetch=true) * fsdp(dp=cp, prefetch=true) * cp(2, attention=gather) * clip",
         "fsdp(2) * fsdp(dp=ep) * ep(2) * clip", "hsdp(rep=2, shard=2) * fsdp(dp=ep) * tp(2) * sp * ep(2, experts=whole) * clip",
-        "fsdp(2) * fsdp(dp=ep) * tp(2) * sp * ep(2) * clip", "fsdp(4, prefetch=true) * accumulate(3) * clip",
+        "fsdp(2) * fsdp(dp=ep) * tp(2) * sp * ep(2) * clip", "fsdp(2) * fsdp(dp=ep) * ep(2) * accumulate(3) * clip",
+        "hsdp(rep=2, shard=4, prefetch=true) * accumulate(3) * clip", "fsdp(4, prefetch=true) * accumulate(3) * clip",
         "fsdp(2, reshard_after_forward=false) * pp(4, microbatches=8) * clip", "fsdp(2, prefetch=true) * pp(4, microbatches=8) * clip",
         "fsdp(2, prefetch=true) * pp(4, microbatches=8, schedule=gpipe) * clip",
         "fsdp(2, prefetch=true) * pp(2, microbatches=8, schedule=zb-v) * clip",
@@ -65,6 +66,7 @@ SAYS: dict[str, tuple[str, ...]] = {
         "zero1(2) * tp(2) * sp * accumulate(4) * clip", "tp(2) * sp * pp(2, microbatches=4)",
         "zero1(2) * pp(2, microbatches=4) * checkpoint", "tp(2) * zero_r", "zero1(2) * zero1(dp=cp) * cp(2)",
         "zero1(2) * zero1(dp=cp) * cp(2, attention=gather)", "zero1(2) * zero1(dp=cp) * cp(2, attention=ulysses)",
+        "zero1(2) * zero1(dp=ep) * ep(2) * accumulate(4)", "hsdp(rep=2, shard=4) * accumulate(3)",
         "zero1(2) * zero1(dp=ep) * ep(2)", "zero1(2) * zero1(dp=ep) * tp(2) * sp * ep(2)", "ddp(2) * tp(2) * sp * ep(2, experts=whole)",
         "zero1(2) * pp(2, microbatches=4, schedule=interleaved, chunks=3)", "zero3(2) * zero3(dp=cp) * cp(2) * clip",
         "ddp(4) * muon * clip",
@@ -435,6 +437,92 @@ def test_configurations_that_people_wrote_are_written_again() -> None:
         }, path.name
         count[system] += 1
     assert count == {"accelerate": 31, "deepspeed": 19, "megatron": 17, "torchtitan": 14}
+
+
+#: Whole files, of which the kind is a choice, or whose settings are there for what the formulas count.
+EXACTLY: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("accelerate", "ddp(4)", {"num_processes": 4, "distributed_type": "MULTI_GPU"}),
+    (
+        "accelerate",
+        "tp(2)",
+        {"num_processes": 2, "distributed_type": "MULTI_GPU", "parallelism_config.parallelism_config_tp_size": 2},
+    ),
+    (
+        "accelerate",
+        "zero_infinity(4)",
+        {
+            "num_processes": 4,
+            "distributed_type": "FSDP",
+            "fsdp_config.fsdp_version": 2,
+            "fsdp_config.fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "fsdp_config.fsdp_reshard_after_forward": True,
+            "fsdp_config.fsdp_offload_params": True,
+            "parallelism_config.parallelism_config_dp_shard_size": 4,
+        },
+    ),
+    (
+        "accelerate",
+        "zero1(4)",
+        {
+            "num_processes": 4,
+            "distributed_type": "DEEPSPEED",
+            "deepspeed_config.zero_stage": 1,
+            "deepspeed_config.gradient_clipping": 0.0,
+        },
+    ),
+    ("deepspeed", "ddp(4)", {"train_micro_batch_size_per_gpu": 1}),
+    (
+        "deepspeed",
+        "zero1(4)",
+        {
+            "train_micro_batch_size_per_gpu": 1,
+            "zero_optimization.stage": 1,
+            "zero_optimization.use_multi_rank_bucket_allreduce": False,
+        },
+    ),
+    (
+        "deepspeed",
+        "zero_offload(4)",
+        {
+            "train_micro_batch_size_per_gpu": 1,
+            "zero_optimization.stage": 2,
+            "zero_optimization.use_multi_rank_bucket_allreduce": False,
+            "zero_optimization.offload_optimizer.device": "cpu",
+        },
+    ),
+    *(
+        (
+            "deepspeed",
+            text,
+            {
+                "train_micro_batch_size_per_gpu": 1,
+                "zero_optimization.stage": 3,
+                **dict.fromkeys((f"zero_optimization.stage3_max_{n}" for n in ("live_parameters", "reuse_distance")), 0),
+                "zero_optimization.stage3_param_persistence_threshold": 0,
+                "zero_optimization.stage3_prefetch_bucket_size": 0,
+                **more,
+            },
+        )
+        for text, more in (
+            ("zero3(4)", {}),
+            ("zero_infinity(4)", {f"zero_optimization.offload_{n}.device": "cpu" for n in ("optimizer", "param")}),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize(("system", "text", "settings_"), EXACTLY, ids=[f"{s}: {t}" for s, t, _ in EXACTLY])
+def test_a_file_has_just_these_settings(system: str, text: str, settings_: dict[str, Any]) -> None:
+    usual = {"compute_environment": "LOCAL_MACHINE"} if system == "accelerate" else {}
+    made = written(text, system)
+    assert flat(made.text, system) == usual | settings_
+    assert system == "accelerate" or not [r for r in made.read.readings if r.told and "formulas" in r.note]
+
+
+@pytest.mark.parametrize(("precision", "kind"), [("mixed-adam", "bf16"), ("megatron-bf16", "bf16"), ("fp16-fp32sums", "fp16")])
+def test_widths_in_16_bits_are_bf16_where_both_would_do(precision: str, kind: str) -> None:
+    file = flat(written("zero2(4)", "deepspeed", precision=precision).text, "deepspeed") or {}
+    assert {name for name in file if name.endswith(".enabled")} == {f"{kind}.enabled"}
 
 
 def test_settings_and_words_of_the_tables_are_known() -> None:
