@@ -447,6 +447,13 @@ CATEGORIES: dict[str, Callable[[random.Random], Case]] = {
     ),
     "verl": _of_file("verl", "tests/configs/verl/*.*", "a.sh", ["derive", "a.sh", "--from", "verl"], ["derive", "a.sh", "--world", "16"]),
     "torchtitan": _of_file("torchtitan", "tests/configs/torchtitan/*.toml", "a.toml", ["derive", "a.toml", "--from", "torchtitan"]),
+    "registry": _of_file(
+        "registry",
+        "tests/configs/torchtitan/registry/*.txt",
+        "a.py",
+        ["derive", "a.py:llama3_8b"],
+        ["derive", "a.py:qwen3_14b", "--world", "8"],
+    ),
     "megatron": _of_file("megatron", "tests/configs/megatron/*.args", "a.args", ["derive", "a.args", "--world", "64"]),
     "huggingface": _of_file(
         "huggingface",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -12,6 +13,8 @@ Content = TypeVar("Content", str, bytes)
 
 #: Endings of configurations -> how they are read. `.json` is Hjson because DeepSpeed reads its files as that.
 CONFIG_KINDS = {".json": "hjson", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".sh": "arguments", ".args": "arguments"}
+#: A function of a file of Python that makes a configuration.
+REGISTRY = re.compile(r"(?P<path>[^()*]*\.py)(?::(?P<name>[A-Za-z_]\w*))?")
 CONFIG_KINDS |= dict.fromkeys((".bash", ".slurm", ".sbatch"), "arguments")
 
 #: More bytes are refused, wherever they come from: a device file has no end.
@@ -20,7 +23,8 @@ MOST_BYTES = 16 * 2**20
 
 def config_kind(text: str) -> str | None:
     """How a file of this name is read if it is a configuration; None where its ending is that of none."""
-    return CONFIG_KINDS.get(Path(text.strip()).suffix.lower())
+    text = text.strip()
+    return "registry" if REGISTRY.fullmatch(text) else CONFIG_KINDS.get(Path(text).suffix.lower())
 
 
 def stems(folder: Path) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from placeproof.core.diagnostics import InputError, Place, Problems, suggestion
-from placeproof.core.files import config_kind, read_text
+from placeproof.core.files import REGISTRY, config_kind, read_text
 from placeproof.importers.document import Document, as_arguments, is_script, read_document
 from placeproof.importers.hydra import NAME
 from placeproof.importers.imported import Imported
@@ -58,7 +58,7 @@ SYSTEMS: dict[str, System] = {
         System(
             name="torchtitan",
             title="torchtitan",
-            kinds=("toml",),
+            kinds=("toml", "registry"),
             marks=("parallelism", "training", "activation_checkpoint"),
         ),
         System(name="accelerate", title="Accelerate", kinds=("yaml",), marks=("distributed_type", "compute_environment")),
@@ -125,6 +125,8 @@ def read_config(text: str, *, system: str | None = None, world: int | None = Non
     if env:
         problems.add("PP505", "`--env` goes with a launch script", help="leave it out: this is no script that reads variables")
         problems.raise_if_any()
+    if kind == "registry":
+        return _read("torchtitan", _registry(body, source, problems), world, problems)
     document = read_document(body, source, kind, problems)
     if _MEGATRON_TESTS in document.data and system in (None, "megatron"):
         return _read("megatron", as_arguments(document, _MEGATRON_TESTS, problems), world, problems)
@@ -151,6 +153,14 @@ def _launched(text: str, source: str, world: int | None, env: Sequence[str], pro
     return replace(imported, readings=(*imported.readings, *started.told(world)))
 
 
+def _registry(body: str, source: str, problems: Problems) -> Document:
+    """What a function of a registry of torchtitan returns: ``config_registry.py:llama3_8b``."""
+    from placeproof.importers.torchtitan.registry import document
+
+    named = REGISTRY.fullmatch(source)
+    return document(body, named["path"] if named else source, (named["name"] if named else "") or "", problems)
+
+
 def _text(text: str, system: str | None, problems: Problems) -> tuple[str, str, str]:
     if not text:
         problems.add("PP501", "there is nothing to read: the text is empty", help="give a file, or the configuration itself")
@@ -158,7 +168,9 @@ def _text(text: str, system: str | None, problems: Problems) -> tuple[str, str, 
     kinds = SYSTEMS[system].kinds if system is not None else ()
     if kinds and (text.startswith(("--", "{", "[")) or "\n" in text or (kinds[0] == "overrides" and NAME.match(text) is not None)):
         return text, f"<{system}>", "hjson" if text.startswith("{") and "hjson" in kinds else kinds[0]
-    body = read_text(text, code="PP501", help="give the path of a readable configuration")
+    named = REGISTRY.fullmatch(text)
+    path = named["path"] if named else text
+    body = read_text(path, code="PP501", help="give the path of a readable configuration")
     kind = config_kind(text) or ""
     launched = kind == "arguments" and is_script(body, text)
     return body, text, kind if kind in kinds or not kinds or launched else kinds[0]

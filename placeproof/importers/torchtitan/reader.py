@@ -19,6 +19,7 @@ from placeproof.importers.fields import Reader
 from placeproof.importers.imported import SHARING, Imported, Reading, Role, expression, misplaced, over_axes, unless_usual
 from placeproof.importers.meaning import meaning
 from placeproof.importers.settings import settings
+from placeproof.importers.torchtitan.registry import Tokens
 
 _SINGLE = ("1f1b", "gpipe")
 _LOOPED = ("Interleaved1F1B", "InterleavedZeroBubble", "LoopedBFS", "FlexibleInterleaved1F1B", "ZBVZeroBubble", "DualPipeV")
@@ -65,6 +66,8 @@ class Facts:
     ahead: bool = False
     precision: str | None = None
     widths: str = ""
+    wrapped: bool = False
+    """Whether FSDP wraps the model however many devices there are."""
 
     @property
     def copies(self) -> int:
@@ -84,7 +87,7 @@ class Facts:
         models/llama3/parallelize.py); earlier versions refuse them.
         """
         beside = self.dp_replicate > 1 and (self.tp > 1 or self.pp > 1)
-        return self.dp_shard is None or self.dp_shard > 1 or self.cp > 1 or beside
+        return self.wrapped or self.dp_shard is None or self.dp_shard > 1 or self.cp > 1 or beside
 
 
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
@@ -92,6 +95,11 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     if not document.data:
         problems.add("PP501", f"`{document.source}` says nothing", help="is it the right file? torchtitan would train its debug model")
     reader = Reader(document, settings("torchtitan"), problems)
+    for name in sorted(reader.open):
+        if reader.fields[name].role is Role.READ:
+            reader.refuse(name, f"`{name}` is left open: {document.open[name]}", "write the value itself")
+    if problems.found and reader.open:
+        return Imported(system="torchtitan", source=document.source, expression="", readings=())
     facts = _facts(reader, world)
     known = _known(reader, facts, world)
     _check_pipeline(known, facts)
@@ -126,10 +134,13 @@ def _facts(reader: Reader, world: int | None) -> Facts:
         schedule="csv" if reader.get("parallelism.pipeline_parallel_schedule_csv") else schedule,
         eight_bits=bool(converters) or reader.get("float8.enable_float8_linear"),
         elementwise=str(reader.get("optimizer.name")).lower() in ("adam", "adamw", "sgd", "lion"),
+        wrapped=isinstance(reader.document, Tokens),  # torchtitan/models/llama3/parallelize.py: "Always run"
     )
     order, chunks = _order(reader, facts)
     precision, widths = _precision(reader, facts)
-    offloaded = reader.get("training.enable_cpu_offload") and shard != 1 and facts.dp_replicate == 1 and _reshards(reader)
+    offloaded = (
+        reader.get("training.enable_cpu_offload") and (shard != 1 or facts.wrapped) and facts.dp_replicate == 1 and _reshards(reader)
+    )
     ahead = facts.sharded and not offloaded and _reshards(reader)
     return dataclasses.replace(facts, precision=precision, widths=widths, offloaded=offloaded, ahead=ahead, order=order, chunks=chunks)
 
@@ -243,7 +254,9 @@ def _strategy(reader: Reader, facts: Facts) -> dict[str, dict[str, object]]:
     elif facts.dp_replicate > 1:
         parts["ddp"] = {"dp": facts.dp_replicate}
     if facts.tp > 1:
-        parts["tp"] = parts["sp"] = {"tp": facts.tp}
+        parts["tp"] = {"tp": facts.tp}
+        if reader.get("parallelism.enable_sequence_parallel"):
+            parts["sp"] = {"tp": facts.tp}
     if facts.pp > 1:
         parts["pp"] = {"pp": facts.pp, "schedule": facts.order if facts.order != "1f1b" else None, "chunks": facts.chunks}
     if not parts:
@@ -276,7 +289,7 @@ def _known(reader: Reader, facts: Facts, world: int | None) -> Known:
     known.put("ep", facts.ep, "parallelism.expert_parallel_degree")
     known.put("split", facts.split, "parallelism.expert_tensor_parallel_degree")
     known.put("world", world)
-    known.put("sp", True)
+    known.put("sp", reader.get("parallelism.enable_sequence_parallel"))
     for name in ("copies", "schedule", "eight_bits", "elementwise", "offloaded", "widths", "sharded"):
         known.put(name, getattr(facts, name))
     known.put("steps", facts.steps or 0)
