@@ -26,6 +26,11 @@ def costs(text):
     return derived(text)
 
 
+def trained(text, parameters, adapters):
+    """The parameters that are trained: all of them, or adapters alone."""
+    return adapters if "lora" in text else parameters
+
+
 def on_one(amount, **more):
     """An amount where each axis has one device."""
     degrees = [s.name for s in amount.expr.free_symbols if s.name == "N" or s.name.startswith("N_")]
@@ -46,6 +51,7 @@ every_composition_has_costs.control("of a strategy that there is not", lambda: r
 @theorem(expect=Proved(), cite="mehta2026placement")
 def one_device_holds_all(
     P: Real,
+    P_adapter: Real,
     L: Real,
     b: Real["sequence"],
     s: Real["token / sequence"],
@@ -53,12 +59,15 @@ def one_device_holds_all(
     b_theta: Real,
     b_g: Real,
     b_omega: Real,
+    b_frozen: Real,
     b_a: Real,
 ):
     """On one device along each axis, the device and its host hold together all of the model states, under whatever strategy; checkpoints
-    that are put on the host come on top. What is held undivided is that, on any number of devices."""
-    whole, goals = P * (b_theta + b_g + b_omega), []
+    that are put on the host come on top. What is held undivided is that, on any number of devices. What is frozen has parameters alone."""
+    goals = []
     for text in every():
+        own = trained(text, P, P_adapter)
+        whole = own * (b_theta + b_g + b_omega) + (P - own) * b_frozen
         stored = L * b * s * h * b_a if "checkpoints=host" in text else 0
         goals += [on_one(costs(text).memory() + costs(text).memory("host")) == whole + stored, costs(text).undivided == whole]
     return holds(goals)
@@ -67,8 +76,10 @@ def one_device_holds_all(
 one_device_holds_all.control(
     "on the device",
     lambda P, b_theta, b_g, b_omega: on_one(costs("zero_offload").memory()) == P * (b_theta + b_g + b_omega),
-    refuted_at={"P": 1, "L": 1, "b": 1, "s": 1, "h": 1, "b_theta": 2, "b_g": 2, "b_omega": 12, "b_a": 2},
-)
+    refuted_at={
+        "P": 1, "P_adapter": 0, "L": 1, "b": 1, "s": 1, "h": 1, "b_theta": 2, "b_g": 2, "b_omega": 12, "b_frozen": 2, "b_a": 2,
+    },
+)  # fmt: skip
 
 #: What a device sends to itself: what is broadcast passes on all of it, by convention, and two copies of a stage lie on one device.
 TO_ITSELF = {"zero1(back=broadcast)": "b_theta", "zero2(back=broadcast)": "b_theta", "pp(schedule=dualpipe)": "b_g"}
@@ -111,21 +122,21 @@ one_device_keeps_what_one_micro_batch_has.control(
     expect=Proved(), cite=("ren2021offload", "rajbhandari2021infinity"),
     skip={"dimensions": "4 bytes of a gradient for each parameter are written as 4"},
 )  # fmt: skip
-def hosts_are_asked_for_half_more(b_g: Real, P: Real, b_theta: Real, b_omega: Real):
+def hosts_are_asked_for_half_more(b_g: Real, P: Real, P_adapter: Real, b_theta: Real, b_omega: Real, b_frozen: Real):
     """Of a host DeepSpeed asks for 3/2 of the model states that it holds, in which a gradient takes 4 bytes at least, and exists wherever
     optimizer state does: of every composition with offload, here on one device."""
     goals = []
     for text in every():
         if "offload" in text or "infinity" in text:
             held, asked = (on_one(costs(text).memory(key)) for key in ("host", "host_asked"))
-            goals += [2 * asked == 3 * (held + P * (maximum(4, b_g) - b_g))]
+            goals += [2 * asked == 3 * (held + trained(text, P, P_adapter) * (maximum(4, b_g) - b_g))]
     return holds(goals)
 
 
 hosts_are_asked_for_half_more.control(
     "for what they hold",
     lambda: on_one(costs("zero_offload").memory("host_asked")) == on_one(costs("zero_offload").memory("host")),
-    refuted_at={"P": 1, "b_theta": 2, "b_g": 4, "b_omega": 12},
+    refuted_at={"P": 1, "P_adapter": 0, "b_theta": 2, "b_g": 4, "b_omega": 12, "b_frozen": 2},
 )
 
 

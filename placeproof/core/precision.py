@@ -24,8 +24,9 @@ class Precision:
         return self.b_theta + self.b_g + self.b_omega
 
     def values(self) -> dict[str, Fraction]:
-        """The widths by symbol."""
-        return {name: Fraction(getattr(self, name)) for name in ("b_theta", "b_g", "b_omega", "b_a")}
+        """The widths by symbol; what is frozen has that of the compute copy."""
+        widths = {name: Fraction(getattr(self, name)) for name in ("b_theta", "b_g", "b_omega", "b_a")}
+        return widths | {"b_frozen": widths["b_theta"]}
 
 
 _ROWS = (

@@ -26,6 +26,8 @@ EXPERT, DENSE = "expert", "dense"
 TIED = "tied"
 #: Of a model's weights, those that every device of an axis has which splits the hidden dimension: of experts, and of all others.
 EXPERT_COPIES, COPIES = "expert_copies", "copies"
+#: Where adapters are trained: they, and the model's own parameters, which are frozen.
+ADAPTER, BASE = "adapter", "base"
 #: Groups of experts.
 EXPERTS = (EXPERT, EXPERT_COPIES)
 
@@ -61,7 +63,8 @@ class Realisation:
     go round a "ring", are all-gathered ("gather"), or heads and tokens change places ("ulysses"). ``experts``: where an axis splits the
     hidden dimension, experts are "split" like other matrices, or each is "whole". ``clip``: gradients are scaled by a function of their
     "global_norm", on one device as well. ``matrices``: the update reads whole matrices, which are "gathered" for it, or "owned" by one
-    device each. ``gather_width``, ``reduce_width``: symbols of quantised bytes a parameter.
+    device each. ``train``: "adapters" are trained, and all other parameters are frozen. ``gather_width``, ``reduce_width``: symbols of
+    quantised bytes a parameter.
     """
 
     microbatches: int | str | None = None
@@ -81,6 +84,7 @@ class Realisation:
     experts: str | None = None
     clip: str | None = None
     matrices: str | None = None
+    train: str | None = None
     gather_width: str | None = None
     reduce_width: str | None = None
 

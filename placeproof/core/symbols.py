@@ -93,6 +93,15 @@ _ROWS = (
         example="1e9",
     ),
     SymbolInfo(
+        name="P_adapter",
+        latex="P_{\\mathrm{adapter}}",
+        domain=Domain.NONNEGATIVE,
+        dimension=_PARAMETERS,
+        meaning="parameters of adapters, which are trained while all others are frozen (counted in P)",
+        at_most="P",
+        example="1e8",
+    ),
+    SymbolInfo(
         name="U",
         latex="U",
         domain=Domain.POSITIVE,
@@ -123,6 +132,13 @@ _ROWS = (
         domain=Domain.POSITIVE,
         dimension=_PER_PARAMETER,
         meaning="bytes per parameter of the compute copy",
+    ),
+    SymbolInfo(
+        name="b_frozen",
+        latex="b_{\\mathrm{frozen}}",
+        domain=Domain.POSITIVE,
+        dimension=_PER_PARAMETER,
+        meaning="bytes per parameter that is frozen, its scales included",
     ),
     SymbolInfo(name="b_g", latex="b_g", domain=Domain.POSITIVE, dimension=_PER_PARAMETER, meaning="bytes per parameter of the gradient"),
     SymbolInfo(

@@ -33,6 +33,8 @@ def _conventions(d: Derivation) -> Iterator[str]:
         yield "a broadcast or a reduce costs s, whatever the size of its group"
     if d.memory["host_asked"] != d.memory["host"]:
         yield TOLD
+    if any(g.frozen for g in d.program.groups):
+        yield "what is frozen has no gradient and no optimizer state; what a layer unpacks of weights of few bits to compute is not counted"
     yield from _about_units(d)
     yield from _about_blocks(d)
     if any(a.splits.tokens for a in d.program.axes):

@@ -29,7 +29,7 @@ from placeproof.semantics.lower import lower
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.scheduled import schedule_of
 from placeproof.semantics.trace import trace
-from placeproof.semantics.values import Kind, Trace, Value
+from placeproof.semantics.values import Trace, placed_value
 
 if TYPE_CHECKING:
     import sympy
@@ -87,11 +87,10 @@ class Derivation:
     @cached_property
     def undivided(self) -> sympy.Expr:
         """Model states if one device held everything."""
-        groups = Value(kind=Kind.PARAMETERS).pieces
-        kinds = (Kind.PARAMETERS, Kind.OPTIMIZER, Kind.GRADIENTS)
         total = self.amounts.one * 0
-        for kind in kinds:
-            total = total + self.amounts.bytes(Value(kind=kind, pieces=groups))
+        for state in MODEL_STATES:
+            placed = placed_value(self.program, state.name)
+            total = total + self.amounts.bytes(replace(placed, pieces=tuple(replace(p, layout=()) for p in placed.pieces)))
         return tidy(total)
 
     @cached_property

@@ -162,6 +162,7 @@ class Group:
     whose first and last stage the group's copies are tied. ``experts``: the axis over which its experts are spread, each token being sent
     to its expert. ``whole``: the axes along which its parts are whole matrices, each with one owner. ``update``: "elementwise" where its
     elements are updated one by one, whatever the reference's optimizer reads of other groups.
+    ``frozen``: it is not trained, so that it has parameters alone.
     """
 
     name: str
@@ -171,6 +172,7 @@ class Group:
     experts: str | None = None
     whole: tuple[str, ...] = ()
     update: str | None = None
+    frozen: bool = False
     place: Place | None = field(default=None, compare=False, repr=False)
 
 
@@ -257,6 +259,11 @@ class Program:
             return ()
         split = {(p.group, axis) for p in self.placed if p.state == "parameters" for axis, mode in p.modes if mode.split}
         return tuple(g.name for g in self.groups if g.tied and not split.isdisjoint({(g.name, g.tied), (None, g.tied)}))
+
+    @cached_property
+    def trained(self) -> tuple[str, ...]:
+        """The groups that have gradients and optimizer state: all that are not frozen."""
+        return tuple(g.name for g in self.groups if not g.frozen)
 
     @property
     def clip_limit(self) -> Fraction | None:

@@ -245,6 +245,22 @@ def _known_groups(program: Program, problems: Problems) -> None:
             problems.add("PP305", f"there is no group `{group}`", place=place, help=hint)  # type: ignore[arg-type]
 
 
+def _frozen_groups(program: Program, problems: Problems) -> None:
+    """What is not trained has parameters alone; and a step trains something."""
+    frozen = {g.name for g in program.groups if g.frozen}
+    if frozen and not program.trained:
+        place = program.groups[-1].place
+        problems.add("PP305", "every group is frozen: the step trains nothing", place=place, help="leave `frozen=true` out of one")
+    for group in (g for g in program.groups if g.frozen and g.partial):
+        message = f"`{group.name}` is frozen, and says how its gradient is shared out: it has none"
+        problems.add("PP305", message, place=group.place, help="leave `partial` out")
+    named = [(p.state, p.group, p.place) for p in program.placed] + [(r.name, r.group, r.place) for r in _every_ref(program)]
+    for state, name, place in named:
+        if name in frozen and state in ("gradients", "optimizer"):
+            message = f"`{name}` is frozen: it has no {'gradient' if state == 'gradients' else 'optimizer state'}"
+            problems.add("PP305", message, place=place, help=f"leave it out, or train it: `group({name}, ...)` without `frozen=true`")
+
+
 def _blocks_begin_with_norms(program: Program, problems: Problems) -> None:
     """What a block that is computed group by group begins with has a name."""
     declared = {g.name for g in program.groups}
@@ -525,6 +541,7 @@ RULES: tuple[Rule, ...] = (
     Rule(code="PP304", demands="only operations with one result stand inside an expression", check=_single_results_inside),
     Rule(code="PP306", demands="assigned names are free", check=_free_names),
     Rule(code="PP305", demands="groups are declared", check=_known_groups),
+    Rule(code="PP305", demands="what is frozen has parameters alone", check=_frozen_groups),
     Rule(code="PP305", demands="a block that is computed group by group begins with its norms", check=_blocks_begin_with_norms, whole=True),
     Rule(code="PP306", demands="sizes use defined symbols", check=_symbols_known),
     Rule(code="PP305", demands="devices that are named exist", check=check_ranks),

@@ -87,8 +87,11 @@ def _arithmetic(trace: Trace) -> _Wrong:
 def _states(trace: Trace, problems: Problems) -> _Wrong:
     """A state is written with what has its elements; said only of lines of which nothing else was said before."""
     told = {p.place.line for p in problems.found if p.place is not None}
+    frozen = {g.name for g in trace.program.groups if g.frozen}
     for access in trace.accesses:
         place = access.stmt.place
+        if access.group in frozen and access.value.kind in (_G, _O):
+            yield f"`{access.name}.{access.group}`: `{access.group}` is frozen, and has no {access.value.kind.value}", place, "leave it out"
         if access.write and access.name in _STATE_NAMES and access.value.kind not in _STATES and (place is None or place.line not in told):
             yield f"`{access.name}` is a state, and is given {access.value.kind.value}", place, "keep it in a buffer of another name"
 
@@ -121,6 +124,17 @@ def _tied(event: Event, program: Program) -> _Wrong:
         yield message, event.call.place, help
 
 
+def _frozen(event: Event, program: Program) -> _Wrong:
+    """What is not trained has no gradient, and is not updated."""
+    operation = event.call.op
+    needs = {"backward_weight": 1, "backward": 1, "backward_with": 1, "update": 3, "update_with": 3, "tensor_norms": 3}.get(operation, 0)
+    frozen = {g.name for g in program.groups if g.frozen}
+    for operand, arg in zip(event.operands[:needs], event.call.args, strict=False):
+        if frozen and all(p.group in frozen for p in operand.pieces):
+            message = f"`{operation}` is of what is trained, and `{operand.pieces[0].group if operand.pieces else 'this'}` is frozen"
+            yield message, arg.place or event.call.place, "`backward_input` passes gradients through it"
+
+
 def _stages(event: Event, program: Program) -> _Wrong:
     """A device computes with the layers of its own stage, whatever it has gathered."""
     if event.call.op not in ("all_gather", "broadcast") or not event.operands or event.operands[0].kind is not _P:
@@ -132,6 +146,6 @@ def _stages(event: Event, program: Program) -> _Wrong:
             yield message, event.call.place, help
 
 
-_CHECKS = (_operands, _owners_of_parts, _tied, _stages)
+_CHECKS = (_operands, _owners_of_parts, _tied, _stages, _frozen)
 
 __all__ = ["NEEDS", "require_kinds"]

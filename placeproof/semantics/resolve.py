@@ -128,12 +128,17 @@ def _complete(program: Resolved) -> Resolved:
     for state in dict.fromkeys(p.state for p in program.placed):
         lines = [p for p in program.placed if p.state == state]
         apart = len(program.groups) > 1 and any(p.group is not None for p in lines)
-        for group in (g.name for g in program.groups) if apart else (None,):
+        for group in _having(program, state) if apart else (None,):
             modes = {axis: mode for own in (None, group) for p in lines if not apart or p.group == own for axis, mode in p.modes}
             own_line = next((p.place for p in lines if p.group == group), lines[0].place)
             whole = tuple((a.name, modes.pop(a.name, _unsaid(state, a))) for a in program.axes)
             placed.append(Placed(state=state, group=group, modes=(*whole, *modes.items()), place=own_line))
     return replace(program, placed=tuple(placed))
+
+
+def _having(program: Program, state: str) -> tuple[str, ...]:
+    """The groups that have a state: only parameters are there of what is frozen."""
+    return program.trained if state in ("optimizer", "gradients") else tuple(g.name for g in program.groups)
 
 
 def _with(program: Resolved, state: str, modes: Mapping[str, Mapping[str, Mode]]) -> Resolved:
@@ -168,9 +173,9 @@ def _owned(trace: Trace) -> dict[str, tuple[str, ...]]:
     """By group, the axes, or factors of one, along which the gradient lies in parts when the update reads it."""
     event, program = _update_event(trace), trace.program
     if event is None or len(event.operands) < 3 or event.operands[2].kind is not Kind.GRADIENTS:
-        return {g.name: () for g in program.groups}
+        return dict.fromkeys(program.trained, ())
     owned = {}
-    for group in (g.name for g in program.groups):
+    for group in program.trained:
         (piece, *_) = event.operands[2].group(group).pieces
         on = {a.name: tuple(f for f in a.factors if piece.on(f) is AxisLayout.SHARD) for a in program.axes}
         owned[group] = tuple(n for a in program.axes for n in ((a.name,) if on[a.name] == a.factors else on[a.name]))

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from placeproof.collectives import CONVERSIONS, AxisLayout
 from placeproof.programs import Call, Program, Ref
-from placeproof.semantics.values import Kind, Piece, Value
+from placeproof.semantics.values import Kind, Piece, Value, in_own_width
 
 #: An operation, with the values of its operands, to the value of its result.
 Rule: TypeAlias = Callable[[Call, tuple[Value, ...], Program], Value]
@@ -57,8 +57,8 @@ def _computed(w: Value, x: Value, program: Program) -> Value:
 
 
 def _gradient(w: Value, dx: Value, program: Program) -> Value:
-    """The parameters' gradient: a partial sum over axes whose devices see different samples or parts of a sequence."""
-    pieces = tuple(_gradient_piece(piece, dx, program) for piece in w.pieces)
+    """The gradient of parameters that are trained: a partial sum over axes whose devices see different samples or parts of a sequence."""
+    pieces = tuple(_gradient_piece(piece, dx, program) for piece in w.pieces if piece.group in program.trained or not piece.group)
     return Value(kind=Kind.GRADIENTS, pieces=pieces, part=w.part, index=w.index).wide("")
 
 
@@ -77,10 +77,12 @@ def _output(saved: Value, program: Program) -> Value:
     return stream
 
 
-def _update(parameters: Value, optimizer: Value, gradients: Value) -> Value:
-    """New parameters, valid where both the optimizer state and the gradient are owned."""
-    pieces = tuple(_owned_piece(piece, (optimizer, gradients)) for piece in parameters.pieces)
-    return replace(parameters, kind=Kind.PARAMETERS, pieces=pieces, host=optimizer.host).wide("")
+def _update(_: Call, operands: tuple[Value, ...], program: Program) -> Value:
+    """New parameters, valid where both the optimizer state and the gradient are owned; those that are frozen stay as they are."""
+    parameters, *owners = operands[:3]
+    frozen = {g.name for g in program.groups if g.frozen}
+    pieces = tuple(piece if piece.group in frozen else _owned_piece(piece, tuple(owners)) for piece in parameters.pieces)
+    return in_own_width(replace(parameters, kind=Kind.PARAMETERS, pieces=pieces, host=owners[0].host), program)
 
 
 def _momentum(_call: Call, operands: tuple[Value, ...], _program: Program) -> Value:
@@ -134,7 +136,7 @@ RESULTS: Mapping[str, Rule] = {conversion.op: _laid(conversion.after) for conver
     **dict.fromkeys(("reduce", "broadcast"), _laid(AxisLayout.REPLICATE)),
     **dict.fromkeys(("recv", "data"), lambda _call, _operands, program: plain_stream(program)),
     **dict.fromkeys(("backward", "backward_weight", "backward_with"), _backward),
-    **dict.fromkeys(("update", "update_with"), lambda _call, operands, _program: _update(*operands[:3])),
+    **dict.fromkeys(("update", "update_with"), _update),
     **dict.fromkeys(("quantize", "cast"), _narrowed),
     **dict.fromkeys(("statistics", "tensor_norms", "tokens", "square_norm", "found_inf"), _number),
     **dict.fromkeys(("sqrt", "clip_factor", "rescale", "random", "min", "max"), _number),
@@ -146,7 +148,7 @@ RESULTS: Mapping[str, Rule] = {conversion.op: _laid(conversion.after) for conver
     "output": lambda _, operands, program: _output(operands[0], program),
     "momentum": _momentum,
     "master": lambda _call, operands, _program: replace(operands[0], kind=Kind.PARAMETERS),
-    "dequantize": lambda _call, operands, _program: operands[0].wide(""),
+    "dequantize": lambda _call, operands, program: in_own_width(operands[0], program),
     "to_host": lambda _call, operands, _program: replace(operands[0], host=True),
     "to_device": lambda _call, operands, _program: replace(operands[0], host=False),
     "elementwise": lambda _call, operands, _program: operands[-1],

@@ -35,6 +35,8 @@ WIDTHS = {
     Kind.STREAM: "b_a",
     Kind.SCALAR: "b_s",
 }
+#: The width of parameters that are frozen.
+FROZEN_WIDTH = "b_frozen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +152,16 @@ class Trace:
 
 def placed_value(program: Program, state: str) -> Value:
     """A state as it lies between steps, every group of it."""
-    groups = [g.name for g in program.groups] if Kind(state) is not Kind.SAVED else [""]
+    groups = [""] if Kind(state) is Kind.SAVED else [g.name for g in program.groups] if state == "parameters" else program.trained
     modes = [m for p in program.placed if p.state == state for _, m in p.modes]
     pieces = tuple(_placed_piece(program, state, group) for group in groups)
-    return Value(kind=Kind(state), pieces=pieces, host=any(m.fetches for m in modes))
+    return in_own_width(Value(kind=Kind(state), pieces=pieces, host=any(m.fetches for m in modes)), program)
+
+
+def in_own_width(value: Value, program: Program) -> Value:
+    """A value with so many bytes an element as its kind has, and parameters that are frozen have."""
+    frozen = {g.name for g in program.groups if g.frozen} if value.kind is Kind.PARAMETERS else set()
+    return replace(value, pieces=tuple(replace(p, width=FROZEN_WIDTH if p.group in frozen else "") for p in value.pieces))
 
 
 def _placed_piece(program: Program, state: str, group: str) -> Piece:

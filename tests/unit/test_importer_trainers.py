@@ -168,8 +168,67 @@ def test_meanings_speak_of_settings_that_there_are(system: str) -> None:
         "setting",
         "world",
         "handed",
-        "said_type",
         "sharded",
         "strange",
         *OF_READERS.get(system, ()),
     }
+
+
+TRL = "output_dir: out\nper_device_train_batch_size: 1\nmax_length: 64\n"
+FACTORY = "model_name_or_path: m\nstage: sft\ndo_train: true\ntemplate: t\ndataset: d\noutput_dir: out\n"
+AXOLOTL = "base_model: m\ndatasets: []\nmicro_batch_size: 1\ngradient_accumulation_steps: 1\n"
+#: A file, and what is no part of the step that is read.
+ADAPTED = (
+    ("transformers", TRL + "use_peft: true\nlora_dropout: 0.0\n", []),
+    ("transformers", TRL + "use_peft: true\n", ["lora_dropout"]),
+    ("transformers", TRL + "use_peft: true\nlora_dropout: 0.1\nload_in_4bit: true\n", ["lora_dropout"]),
+    ("llamafactory", FACTORY, []),
+    ("llamafactory", FACTORY + "finetuning_type: lora\nlora_dropout: 0.1\nquantization_bit: 4\n", ["lora_dropout"]),
+    ("axolotl", AXOLOTL + "adapter: lora\n", []),
+    ("axolotl", AXOLOTL + "adapter: qlora\nload_in_4bit: true\nlora_dropout: 0.05\n", ["lora_dropout"]),
+)
+
+
+@pytest.mark.parametrize(("system", "text", "another"), ADAPTED)
+def test_adapters_are_a_strategy(system: str, text: str, another: list[str]) -> None:
+    read = written(text, 8, system)
+    assert read.expression.endswith(" * lora")
+    assert read.precision is None
+    assert [r.name for r in read.another_step] == another
+    few = {"load_in_4bit", "quantization_bit"}
+    assert {r.name for r in read.of(Role.NOT_MODELLED)} == {name for name in few if name in text}
+    assert {p.state for p in lower(read.strategy()).placed if p.group == "base"} == {"parameters"}
+
+
+@pytest.mark.parametrize(
+    ("system", "text"),
+    [
+        ("transformers", TRL + "use_peft: false\nlora_r: 16\n"),
+        ("llamafactory", FACTORY + "finetuning_type: full\nlora_rank: 8\nlora_dropout: 0.1\n"),
+        ("axolotl", AXOLOTL + "adapter:\nlora_r: 8\nlora_dropout: 0.1\n"),
+    ],
+)  # fmt: skip
+def test_without_adapters_all_is_trained(system: str, text: str) -> None:
+    read = written(text, 8, system)
+    assert "lora" not in read.expression
+    assert not read.another_step
+
+
+@pytest.mark.parametrize(
+    ("system", "text", "line"),
+    [
+        ("transformers", TRL + "load_in_4bit: true\n", 4),
+        ("transformers", TRL + "lora_r: 16\n", 4),
+        ("llamafactory", FACTORY + "finetuning_type: freeze\n", 7),
+        ("llamafactory", FACTORY + "finetuning_type: oft\n", 7),
+        ("llamafactory", FACTORY + "use_llama_pro: true\n", 7),
+        ("axolotl", AXOLOTL + "load_in_8bit: true\n", 5),
+        ("axolotl", AXOLOTL + "adapter: qlora\n", 5),
+        ("axolotl", AXOLOTL + "adapter: llama-adapter\n", 5),
+        ("axolotl", AXOLOTL + "adapter: lora\nrelora: true\n", 6),
+    ],
+)
+def test_what_else_is_frozen_is_refused(system: str, text: str, line: int) -> None:
+    with pytest.raises(InputError) as refused:
+        written(text, 8, system)
+    assert [d.place.line for d in refused.value.diagnostics if d.place] == [line]

@@ -29,8 +29,8 @@ def asked(amount: sympy.Expr) -> sympy.Expr:
     """
     import sympy
 
-    b_theta, b_g, b_omega = (symbol(name) for name in ("b_theta", "b_g", "b_omega"))
-    activations = amount.xreplace(dict.fromkeys((b_theta, b_g, b_omega), sympy.Integer(0)))
+    b_theta, b_frozen, b_g, b_omega = (symbol(name) for name in ("b_theta", "b_frozen", "b_g", "b_omega"))
+    activations = amount.xreplace(dict.fromkeys((b_theta, b_frozen, b_g, b_omega), sympy.Integer(0)))
     updated = sympy.diff(amount, b_omega)
     states = amount - activations - b_g * sympy.diff(amount, b_g) + sympy.Max(b_g, _WIDE) * updated
     return sympy.Rational(3, 2) * states + activations

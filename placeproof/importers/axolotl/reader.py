@@ -16,7 +16,7 @@ from placeproof.importers.meaning import meaning
 from placeproof.importers.settings import settings
 from placeproof.importers.transformers.deepspeed import follow
 from placeproof.importers.transformers.sharding import Groups, sharded
-from placeproof.importers.transformers.training import Arguments, Training, finished, plain, update
+from placeproof.importers.transformers.training import Arguments, Training, adapted, finished, plain, update
 from placeproof.importers.transformers.updates import Update
 
 _STATE = Update(note="the update; no named precision has its state")
@@ -51,6 +51,8 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         )
     on = bool(run.get("fsdp")) or any(name.startswith("fsdp_config.") for name in run.found)
     imported = _built(run, _training(run), on, problems)
+    if run.get("adapter") in ("lora", "qlora"):
+        imported = adapted(run, imported, "adapter")
     run.unsaid["average_tokens_across_devices"] = f"not said; {_MEANS}"
     strange = any(str(one).rpartition(".")[2] not in _KERNELS for one in run.get("plugins") or ())
     if strange:

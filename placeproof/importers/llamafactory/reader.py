@@ -9,7 +9,7 @@ from placeproof.importers.document import Document
 from placeproof.importers.imported import Imported
 from placeproof.importers.meaning import together
 from placeproof.importers.transformers.reader import built, forms, with_file
-from placeproof.importers.transformers.training import Arguments, Training, finished, update
+from placeproof.importers.transformers.training import Arguments, Training, adapted, finished, update
 
 
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
@@ -20,10 +20,10 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         problems.raise_if_any()
     document = with_file(document, problems)
     run = Arguments(document, forms(document, "transformers", "llamafactory"), problems, world=world, loose=("fsdp_config",))
-    imported = finished(
-        run, built(run, _training(run), problems), together("llamafactory", "transformers"), said_type="finetuning_type" in run.found
-    )
-    return replace(imported, system="llamafactory")
+    imported = built(run, _training(run), problems)
+    if run.get("finetuning_type") == "lora":
+        imported = adapted(run, imported, "finetuning_type")
+    return replace(finished(run, imported, together("llamafactory", "transformers")), system="llamafactory")
 
 
 def _training(run: Arguments) -> Training:

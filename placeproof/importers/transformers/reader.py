@@ -10,12 +10,12 @@ from placeproof.core.diagnostics import Problems
 from placeproof.core.files import read_text
 from placeproof.importers.document import Document, read_document
 from placeproof.importers.fields import Field
-from placeproof.importers.imported import Imported, Role
+from placeproof.importers.imported import Imported, Reading, Role
 from placeproof.importers.meaning import meaning
 from placeproof.importers.settings import settings
 from placeproof.importers.transformers.deepspeed import follow
 from placeproof.importers.transformers.sharding import sharded
-from placeproof.importers.transformers.training import TYPES, Arguments, Training, beside, finished, plain, update
+from placeproof.importers.transformers.training import TYPES, Arguments, Training, adapted, beside, finished, plain, update
 
 #: Arguments that TRL's classes have beside those of transformers: where one is said, their defaults hold.
 _TRL = (
@@ -35,8 +35,19 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         problems.add(
             "PP501", "there is no argument of transformers' Trainer", place=place, help="for example `per_device_train_batch_size: 8`"
         )
-    training = _training(run)
-    return finished(run, built(run, training, problems), meaning("transformers"))
+    imported = built(run, _training(run), problems)
+    if name := next((name for name in ("use_peft", "use_lora") if run.get(name)), None):
+        imported = _with_dropout(run, adapted(run, imported, name))
+    return finished(run, imported, meaning("transformers"))
+
+
+def _with_dropout(run: Arguments, imported: Imported) -> Imported:
+    """Where the file does not say whether what goes into adapters is masked, programs do it by default."""
+    if run.said("lora_dropout"):
+        return imported
+    note = "not said; what goes into adapters is masked by default (TRL: 0.05)"
+    unsaid = Reading(name="lora_dropout", value=None, role=Role.ANOTHER_STEP, note=note, told=True)
+    return replace(imported, readings=(*imported.readings, unsaid))
 
 
 def built(run: Arguments, training: Training, problems: Problems) -> Imported:

@@ -220,6 +220,12 @@ def adam_or_sgd(training: Training) -> str | None:
     return named.get((training.update.deepspeed, training.weights))
 
 
+def adapted(run: Arguments, imported: Imported, name: str) -> Imported:
+    """The same step of adapters, as the setting ``name`` says: all other parameters are frozen. Adapters are held in other types."""
+    run.say(name, "adapters are trained, and the model's own parameters are frozen; in which types these lie is not said")
+    return replace(imported, expression=imported.expression and f"{imported.expression} * lora", precision=None)
+
+
 def finished(run: Arguments, imported: Imported, meaning: Meaning, **facts: Fact) -> Imported:
     """With every setting in the order of the file, and what the table of meanings says of it, given further ``facts``."""
     known = Known(run, meaning)

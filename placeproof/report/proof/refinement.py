@@ -35,7 +35,10 @@ def _verdict(subject: str, against: str, result: Refinement) -> Section:
         return section(f"{subject} refines {against}", Lines([same]))
     lines = []
     if result.word == "differs, and both are proved":
-        lines.append("The difference is harmless for what is trained: every device ends with what one device computes, in both.")
+        other = any(d.part == "reference" for d in result.differences)
+        said = "In both every device ends with what one device computes; but the two are not held against the same one."
+        same = "The difference is harmless for what is trained: every device ends with what one device computes, in both."
+        lines.append(said if other else same)
     if not result.differences:
         lines.append("No part of the flows differs: what is wrong is wrong on the way from one to the next.")
     return section(f"{subject}: {result.word} (against {against})", Lines(lines))

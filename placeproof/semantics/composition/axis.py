@@ -69,14 +69,13 @@ class Walk:
 
     def derivation(self) -> Derivation:
         """The whole walk. Raises NotTypedError."""
-        groups = {g.name: g for g in self.program.groups}
         split = {s: self._split(s) for s in (WEIGHTS, OPTIMIZER)}
-        self.split = {g: split[WEIGHTS][g] for g in groups}
-        placed = {s: {g: AxisType(SHARD if split[s][g] else REPLICATE) for g in groups} for s in split}
-        env: _Env = {(s, g): Typed(s, {g: self._use(PLACED, (), placed[s][g])}) for s in split for g in groups}
+        self.split = split[WEIGHTS]
+        placed = {s: {g: AxisType(SHARD if parts else REPLICATE) for g, parts in own.items()} for s, own in split.items()}
+        env: _Env = {(s, g): Typed(s, {g: self._use(PLACED, (), lies)}) for s, own in placed.items() for g, lies in own.items()}
         self._body(self.program.body, env)
         self._delivered()
-        ends = [(self._read(env, Ref(name=s, group=g)).uses[g], placed[s][g]) for s in split for g in groups]
+        ends = [(self._read(env, Ref(name=s, group=g)).uses[g], lies) for s, own in placed.items() for g, lies in own.items()]
         for number, wanted in ends:
             given = self.uses[number].gives
             if given.power or given.layout not in ((wanted.layout, ZERO) if wanted.layout == REPLICATE else (REPLICATE, SHARD, ZERO)):
@@ -93,13 +92,17 @@ class Walk:
     def _split(self, state: str) -> dict[str, bool]:
         """Of each group whether a state lies in parts along the axis."""
         split = {}
-        for group in self.program.groups:
+        for group in (g for g in self.program.groups if g.name in self._having(state)):
             placed = next((p for p in self.program.placed if p.state == state and p.group in (None, group.name)), None)
             mode = dict(placed.modes).get(self.axis.name) if placed is not None else None
             if mode is not None and mode.transient:
                 self._fail(f"no device holds the {state} between steps")
             split[group.name] = mode is not None and mode.split
         return split
+
+    def _having(self, kind: str) -> tuple[str, ...]:
+        """The groups of which there is a state."""
+        return tuple(g.name for g in self.program.groups) if kind == WEIGHTS else self.program.trained
 
     def _fail(self, why: str) -> None:
         raise NotTypedError(why, self.place)
@@ -177,7 +180,7 @@ class Walk:
         match call:
             case Call(op="zero", args=(Ref() as ref,)) if ref.index is None:
                 self._touch(env, ref.name)
-                groups = [ref.group] if ref.group is not None else [g.name for g in self.program.groups]
+                groups = [ref.group] if ref.group is not None else self._having(GRADIENTS)
                 for group in groups:
                     env[ref.name, group] = Typed(GRADIENTS, {group: self._use(ZEROED, (), AxisType(ZERO))})
             case Call(op="free", args=(Ref() as ref,)):
@@ -322,7 +325,7 @@ class Walk:
         missing = {v.missing for v in values} - {"", *self.loops}
         if any(v.missing and not v.alone and not self._inside(ref, v.missing) for v in values):
             self._fail(f"`{ref.name}` is read, and parts of other iterations stand in it")
-        whole = len(values) == len(self.program.groups) or ref.group is not None if kind in _TENSORS else len(values) == 1
+        whole = len(values) == len(self._having(kind)) or ref.group is not None if kind in _TENSORS else len(values) == 1
         if missing or not whole or any(v.kind != kind for v in values):
             self._fail(f"`{ref.name}` is read, and not all of it was written")
         if kind in _TENSORS:
@@ -485,7 +488,11 @@ class Walk:
             return self._pass(call, operands)
         kinds = (SAVED, STREAM) if len(operands) == 3 else (SAVED, STREAM, STREAM)
         op = "backward_weight" if len(operands) == 3 else "backward_weight of"
-        return Typed(GRADIENTS, self._computed(op, operands, kinds))
+        return self._of_trained(self._computed(op, operands, kinds))
+
+    def _of_trained(self, made: Mapping[str, int]) -> Typed:
+        """The gradients of the groups that have some."""
+        return Typed(GRADIENTS, {g: n for g, n in made.items() if g in self.program.trained})
 
     def _input(self, _call: Call, operands: list[Typed]) -> Typed:
         return Typed(STREAM, {"": self._one(self._computed("backward_input", operands, (SAVED, STREAM)))})
@@ -502,15 +509,16 @@ class Walk:
             role = "experts" if group.experts == self.axis.name else role
             role = "shares" if role == "copies" and self.axis.name in group.partial else role
             made[group.name] = self._apply("pass", role, (weights.uses[group.name],))
-        return Typed(GRADIENTS, made)
+        return self._of_trained(made)
 
     def _update(self, call: Call, operands: list[Typed]) -> tuple[Typed, Typed]:
-        if [o.kind for o in operands] != [WEIGHTS, OPTIMIZER, GRADIENTS] or len({frozenset(o.uses) for o in operands}) != 1:
+        trained = [frozenset(o.uses) & frozenset(self.program.trained) for o in operands]
+        if [o.kind for o in operands] != [WEIGHTS, OPTIMIZER, GRADIENTS] or len(set(trained)) != 1:
             self._fail(f"`{call.op}` of {', '.join(o.kind for o in operands)}")
         other = dict(self.program.reference).get("optimizer", "elementwise") != "elementwise"
         only = () if other or "elementwise-optimizer" in self.program.without else ("element by element",)
-        made = {g: self._apply("update", "beside", tuple(o.uses[g] for o in operands), only=only) for g in operands[0].uses}
-        return Typed(WEIGHTS, made), Typed(OPTIMIZER, dict(made))
+        made = {g: self._apply("update", "beside", tuple(o.uses[g] for o in operands), only=only) for g in operands[1].uses}
+        return Typed(WEIGHTS, {**operands[0].uses, **made}), Typed(OPTIMIZER, dict(made))
 
     def _master(self, call: Call, operands: list[Typed]) -> Typed:
         if operands[0].kind != OPTIMIZER:

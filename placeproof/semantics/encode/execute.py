@@ -72,7 +72,7 @@ class Walk:
 
     def _initial(self, state: str) -> Tensor:
         pieces = {}
-        for group in self.world.groups:
+        for group in self.world.groups if state == "parameters" else self.world.program.trained:
             held = self.placed(state, group)
             body = self._first(group) if state == "parameters" else self.world.omega(group)
             if state == "gradients":

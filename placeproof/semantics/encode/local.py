@@ -58,19 +58,24 @@ def _forward(walk: Walk, call: Call, operands: list[Any], results: int) -> Value
 def _backward(walk: Walk, call: Call, operands: list[Any], results: int) -> Value | Pair:
     ctx, world, w = walk.ctx, walk.world, operands[0]
     if len(operands) > 2:
-        gradients = compute.gradient_of(ctx, *operands)
+        gradients = _trained(walk, compute.gradient_of(ctx, *operands))
         return (gradients, compute.input_gradient(ctx, *operands)) if results > 1 else gradients
     if w.region != walk.whole:
         raise NoMeaningError("a whole pass reads all of a stage's parameters", call.place)
     sample = world.sample(_batch(walk, operands[1:]))
-    return compute.whole_pass(ctx, w, sample, _computed(walk, w), world.statistic(sample) if world.coupled else None)
+    return _trained(walk, compute.whole_pass(ctx, w, sample, _computed(walk, w), world.statistic(sample) if world.coupled else None))
+
+
+def _trained(walk: Walk, gradients: Tensor) -> Tensor:
+    """Gradients of the groups that have some."""
+    return replace(gradients, pieces={g: p for g, p in gradients.pieces.items() if g in walk.program.trained})
 
 
 def _backward_with(walk: Walk, call: Call, operands: list[Any], results: int) -> Value:
     w, batch, statistic = operands
     if w.region != walk.whole:
         raise NoMeaningError(f"`{call.op}` takes {_TAKES[call.op][1]}", call.place)
-    return compute.whole_pass(walk.ctx, w, walk.world.sample(_batch(walk, [batch])), _computed(walk, w), statistic.body)
+    return _trained(walk, compute.whole_pass(walk.ctx, w, walk.world.sample(_batch(walk, [batch])), _computed(walk, w), statistic.body))
 
 
 def _computed(walk: Walk, w: Tensor) -> dict[str, frozenset[tuple[str, str]]]:
@@ -331,7 +336,7 @@ LOCAL: dict[str, Rule] = {
     "tokens": lambda walk, _call, operands, _results: Scalar(body=walk.world.tokens(walk.world.sample(_batch(walk, operands)))),
     "forward": _forward,
     "backward": _backward,
-    "backward_weight": lambda walk, _call, operands, _results: compute.gradient_of(walk.ctx, *operands),
+    "backward_weight": lambda walk, _call, operands, _results: _trained(walk, compute.gradient_of(walk.ctx, *operands)),
     "backward_input": lambda walk, _call, operands, _results: compute.input_gradient(walk.ctx, *operands),
     "loss": _loss,
     "output": lambda _walk, _call, operands, _results: operands[0].output,

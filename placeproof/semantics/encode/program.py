@@ -78,7 +78,7 @@ def _after_the_step(walk: Walk) -> None:
         value = walk.env[state]
         every = list(statements(walk.program.body))
         ctx.place = ([s for s in every if isinstance(s, Assign) and any(t.name == state for t in s.targets)] or every)[-1].place
-        for group in world.groups:
+        for group in world.groups if state == "parameters" else world.program.trained:
             piece = value.pieces.get(group) if isinstance(value, Tensor) else None
             body = piece.body if piece is not None else ctx.unknown_of(group)
             of = "" if world.groups == ("all",) else f" ({group})"

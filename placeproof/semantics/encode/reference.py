@@ -65,9 +65,10 @@ class Reference:
     @cached_property
     def square_norm(self) -> Poly:
         """The square of the global norm of the gradient; what the ends of a pipeline share is one weight."""
-        own = {g: self.world.repeated(g) if self.world.shared(g) is not None else ZERO for g in self.world.groups}
-        squares = (product(constant(1) - own[g], *[self.mean_gradient(g)] * 2) for g in self.world.groups)
-        return sum((total(self.world.element(g), square) for g, square in zip(self.world.groups, squares, strict=True)), ZERO)
+        groups = self.world.program.trained
+        own = {g: self.world.repeated(g) if self.world.shared(g) is not None else ZERO for g in groups}
+        squares = (product(constant(1) - own[g], *[self.mean_gradient(g)] * 2) for g in groups)
+        return sum((total(self.world.element(g), square) for g, square in zip(groups, squares, strict=True)), ZERO)
 
     def gradient(self, group: str) -> Poly:
         """The gradient that the update reads: clipped where the reference clips."""
@@ -80,10 +81,12 @@ class Reference:
 
     def not_finite(self) -> Poly:
         """The flag of the loss scaler: some element of the gradient is not finite."""
-        return largest(*(greatest(self.world.element(g), not_finite(self.gradient(g))) for g in self.world.groups))
+        return largest(*(greatest(self.world.element(g), not_finite(self.gradient(g))) for g in self.world.program.trained))
 
     def updated(self, state: str, group: str) -> Poly:
-        """A state's element after the step."""
+        """A state's element after the step; what is frozen stays as it is."""
+        if self.world.group(group).frozen:
+            return self.world.theta(group)
         theta, omega, g = self.world.theta(group), self.world.omega(group), self.gradient(group)
         new = update_value(self.world, state, group, (theta, omega, g), ONE)
         if self.options.get("skip") == "not_finite":

@@ -118,6 +118,8 @@ def _plain(program: Resolved, without: frozenset[str]) -> None:
         if not axis.splits.batch:
             raise _NotCoveredError(f"axis {axis.name} splits {axis.splits.name}, whose devices do not compute alike")
     for group in program.groups:
+        if group.frozen:
+            raise _NotCoveredError(f"it is not worked out for what is frozen, as {group.name} is", group.place)
         if group.tied or group.partial or group.experts:
             raise _NotCoveredError(f"group {group.name} is not computed by all devices alike", group.place)
     odd = [f"{name}={value}" for name, value in program.reference if (name, value) != ("optimizer", "elementwise")]

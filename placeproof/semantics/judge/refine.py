@@ -203,6 +203,8 @@ class _Reader:
                     self._put(state, axes, self.groups if placed.group is None else [placed.group], placed.place)
         self._put("without", frozenset(self.program.without), self.groups, None)
         self._put("reference", frozenset(f"{k}={v}" for k, v in self.program.reference), self.groups, None)
+        for group in (g for g in self.program.groups if g.frozen):
+            self._put("reference", frozenset({"frozen"}), [group.name], group.place)
         for event in self.trace.events:
             first = walked(event.loops) == "first" or any(v.index is not None and v.index.var is None for v in event.operands)
             self.sides = (self.first,) if first else (self.rest,) if walked(event.loops) == "rest" else (self.first, self.rest)

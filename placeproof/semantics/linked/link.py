@@ -41,6 +41,8 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
         message = f"which weights of {model.name} are matrices to an update of whole matrices (`muon`) is not lowered"
         refuse("PP122", message, help="leave `--model` out: `placeproof derive STRATEGY --groups --set P=... --set P_norm=...`")
     _require_experts(model, strategy)
+    if strategy.schedule.train is not None:
+        refuse("PP122", f"what adapters `{strategy.name}` puts beside the layers of {model.name} is not derived", help="leave `lora` out")
     pipeline = any(a.splits.stages for a in strategy.axes)
     tied = shared_by_segments(model.shared, model.segments) if pipeline else ()
     facts, plan = Facts(strategy), plan_of(strategy)

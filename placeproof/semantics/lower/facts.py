@@ -9,7 +9,7 @@ from itertools import product
 from placeproof.collectives import CONVERSIONS, AxisLayout, Conversion
 from placeproof.core.modes import Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, OPTIMIZER, PARAMETERS, State
-from placeproof.core.strategy import COPIES, DENSE, EXPERT, EXPERT_COPIES, EXPERTS, MATRIX, NORM, OUTER, TIED, Strategy
+from placeproof.core.strategy import ADAPTER, BASE, COPIES, DENSE, EXPERT, EXPERT_COPIES, EXPERTS, MATRIX, NORM, OUTER, TIED, Strategy
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,10 @@ class Facts:
         """Of some axes those that matter to a group: no device needs, or adds anything to, another one's experts."""
         return tuple(a for a in axes if a != self.experts) if group in EXPERTS else axes
 
-    def apart(self, *axes: tuple[str, ...]) -> tuple[str | None, ...]:
-        """The groups for which an operation over axes is written one by one; (None,) where one serves all."""
-        return self.groups if self.experts is not None and any(self.experts in a for a in axes) else (None,)
+    def apart(self, *axes: tuple[str, ...], trained: bool = False) -> tuple[str | None, ...]:
+        """The groups, or those that are trained, for which an operation over axes is written one by one; (None,) where one serves all."""
+        groups = self.trained if trained else self.groups
+        return groups if any(g in EXPERTS for g in groups) and any(self.experts in a for a in axes) else (None,)
 
     @cached_property
     def whole_experts(self) -> bool:
@@ -221,7 +222,19 @@ class Facts:
         beside = self.hidden is not None or self.strategy.schedule.matrices is not None
         if beside and (NORM in self.summed_with_norms or not self.linked):
             return (MATRIX, NORM, *apart)
+        if self.strategy.schedule.train == "adapters":
+            return (BASE, *apart, ADAPTER)
         return (DENSE, *apart) if apart else (None,)
+
+    @cached_property
+    def frozen(self) -> tuple[str | None, ...]:
+        """The groups that are not trained."""
+        return tuple(g for g in self.groups if g != ADAPTER) if self.strategy.schedule.train == "adapters" else ()
+
+    @cached_property
+    def trained(self) -> tuple[str | None, ...]:
+        """The groups that have gradients and optimizer state."""
+        return tuple(g for g in self.groups if g not in self.frozen)
 
     @cached_property
     def reshard(self) -> bool | int | str:

@@ -259,7 +259,7 @@ class Passes:
         kept, dx, w = self._saved(saved, None), ref("dx"), self._weights(None)
         if self.facts.norms_each:  # of the blocks' gradients those that are sums over each device's own tokens are added up as they come
             made = ref(self._own("g"))
-            each = [s for g in self.facts.groups for s in self._gradient(g, of(made, g))]
+            each = [s for g in self.facts.trained for s in self._gradient(g, of(made, g))]
             produced = let(made, call("backward_weight", w, kept, dx))
             return [produced, *each, do("free", made), let(dx, call("backward_input", w, kept, dx))]
         if not self.facts.loops and self.facts.stages is None:
@@ -285,7 +285,7 @@ class Passes:
     def _reduced_apart(self) -> tuple[str | None, ...]:
         """The groups whose gradients are reduced apart as they are produced."""
         f = self.facts
-        return f.apart(f.early, *(axes for op, axes in f.late if f.on_host(GRADIENTS) and op != "all_gather"))
+        return f.apart(f.early, *(axes for op, axes in f.late if f.on_host(GRADIENTS) and op != "all_gather"), trained=True)
 
     def _reductions(self, produced: Ref, index: str | None) -> list[Stmt]:
         add = self.facts.microbatches

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from placeproof.core.diagnostics import refuse
 from placeproof.core.modes import SHARDED, Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
-from placeproof.core.strategy import COPIES, DENSE, EXPERT, EXPERT_COPIES, EXPERTS, MATRIX, NORM, TIED, Strategy
+from placeproof.core.strategy import ADAPTER, BASE, COPIES, DENSE, EXPERT, EXPERT_COPIES, EXPERTS, MATRIX, NORM, TIED, Strategy
 from placeproof.programs import DEFAULT_GROUP, Expr, For, Group, Placed, Program, Ref, Stmt, read, render
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.flight import flow, one_copy_each
@@ -33,6 +34,11 @@ def lower(
     """
     require_usable(strategy)
     facts = Facts(one_copy_each(strategy), linked, tied, sums, copies)
+    if facts.frozen and strategy.schedule.matrices is not None:
+        refuse("PP122", "updates of whole matrices beside what is frozen are not lowered", help="leave one of the two out")
+    if facts.frozen and facts.cut is not None:
+        message = f"which of the adapters lie in parts on `{facts.cut}`, which splits the hidden dimension, depends on the layers"
+        refuse("PP122", message, help=f"leave `{facts.cut}` out")
     program = Program(
         name=strategy.name,
         axes=facts.strategy.axes,
@@ -54,20 +60,22 @@ def _reference(strategy: Strategy) -> tuple[tuple[str, str], ...]:
 
 
 def _groups(facts: Facts) -> tuple[Group, ...]:
-    sizes = {EXPERT: "P_expert", EXPERT_COPIES: "P_expert", TIED: "P_tied", COPIES: "P_copies"}
+    sizes = {EXPERT: "P_expert", EXPERT_COPIES: "P_expert", TIED: "P_tied", COPIES: "P_copies", ADAPTER: "P_adapter"}
     apart = tuple(
         Group(
             name=group,
             size=ref(sizes[group]),
             experts=facts.experts if group in EXPERTS else None,
             tied=facts.stages if group == TIED else None,
+            frozen=group in facts.frozen,
         )
         for group in facts.groups
         if group in sizes
     )
     if facts.groups[0] != MATRIX:
         rest = infix("-", ref("P"), *(group.size for group in apart))
-        return (Group(name=DENSE if apart else DEFAULT_GROUP, size=rest), *apart)
+        name = BASE if BASE in facts.groups else DENSE if apart else DEFAULT_GROUP
+        return (Group(name=name, size=rest, frozen=name in facts.frozen), *apart)
     others = (Group(name=NORM, size=ref("P_norm")), *apart)
     every = (Group(name=MATRIX, size=infix("-", ref("P"), *(group.size for group in others))), *others)
     return every if facts.strategy.schedule.matrices is None else tuple(_updated(facts, group) for group in every)
@@ -81,7 +89,8 @@ def _updated(facts: Facts, group: Group) -> Group:
 
 
 def _placed(facts: Facts) -> tuple[Placed, ...]:
-    placed = [Placed(state=s.name, group=g, modes=_modes(facts, s, g)) for s in MODEL_STATES for g in facts.groups]
+    having = {s: facts.groups if s == PARAMETERS else facts.trained for s in MODEL_STATES}
+    placed = [Placed(state=s.name, group=g, modes=_modes(facts, s, g)) for s, groups in having.items() for g in groups]
     if not facts.linked and any(facts.strategy.places(ACTIVATIONS, a.name) for a in facts.strategy.axes):
         placed.append(Placed(state=ACTIVATIONS.name, group=None, modes=facts.modes(ACTIVATIONS)))
     return tuple(placed)
@@ -150,7 +159,7 @@ def _summed_by_ends(facts: Facts, gradients: Expr) -> Expr:
 def _each(facts: Facts, op: str, target: Ref, source: Ref, axes: tuple[str, ...], *, fetched: bool = False) -> list[Stmt]:
     """A collective of a whole buffer, or of each group over the axes that matter to it; of one on the host once it is ``fetched``."""
     body: list[Stmt] = []
-    for group in facts.apart(axes):
+    for group in facts.apart(axes, trained=True):
         over = facts.among(axes, group)
         if over or target != source:
             taken = call("to_device", of(source, group)) if fetched else of(source, group)
@@ -163,8 +172,8 @@ def _clipping(facts: Facts) -> list[Stmt]:
     if facts.strategy.schedule.clip is None:
         return []
     gradients = ref("full") if facts.gathered_late else ref("gradients")
-    cuts = {group: facts.cut_axes(group) for group in facts.groups}
-    every = [axis for axis in cuts[facts.groups[0]] if all(axis in own for own in cuts.values())]
+    cuts = {group: facts.cut_axes(group) for group in facts.trained}
+    every = [axis for axis in cuts[facts.trained[0]] if all(axis in own for own in cuts.values())]
     squares: Expr = call("square_norm", gradients)
     body: list[Stmt] = []
     if len(cuts) > 1:  # each group by a line of its own, since one may stand for several that lie alike
@@ -229,7 +238,8 @@ def _updates(facts: Facts, operands: Operands) -> list[Stmt]:
     """The update: one for all, or by groups where it reads whole matrices of which a device has parts."""
     cuts = {group: facts.cut_matrices(group) for group in facts.groups}
     if not any(cuts.values()):
-        return [operands.step("update")]
+        own = facts.trained if facts.frozen and operands.old == "to_device" else (None,)  # what is frozen stays where it is
+        return [operands.step("update", group) for group in own]
     return [_by_matrices(facts, operands, group, cut) if cut else operands.step("update", group) for group, cut in cuts.items()]
 
 
@@ -253,7 +263,7 @@ def _by_matrices(facts: Facts, operands: Operands, group: str | None, cut: tuple
 def _brought_back(facts: Facts, new: Ref, regather: list[str], shrink: Iterable[str] = (), way: str | None = None) -> list[Stmt]:
     """Updated parts brought to where parameters lie: cut down to a part, over the host link, to every device that holds all."""
     body: list[Stmt] = []
-    for group in facts.apart(tuple(regather), tuple(shrink)):
+    for group in facts.trained if facts.frozen else facts.apart(tuple(regather), tuple(shrink)):
         back = of(new, group)
         if cut := facts.among(tuple(shrink), group):
             back = call("part", back, axes=cut)

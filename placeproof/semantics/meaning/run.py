@@ -112,11 +112,12 @@ class Truth:
             once = np.where(world.layout.repeated(), f.of(0), gradient)  # what the ends of a pipeline share is one weight
             norm = f.total(f.mul(once, once), -1, keepdims=True)
             self.gradient = gradient = f.mul(gradient, optimizer.clip(f, f.sqrt(norm), f.of(world.program.clip_limit or 1)))
-        if reference.get("skip") == "not_finite" and world.overflows(number).any():
+        if reference.get("skip") == "not_finite" and (world.overflows(number) & ~world.frozen).any():
             return
         every = np.ones(gradient.shape, dtype=bool)
-        theta, self.omega = optimizer.step(world, self.columns, (self.theta[..., 0], self.omega, gradient), every, every, None)
-        self.theta = theta[..., None]
+        theta, omega = optimizer.step(world, self.columns, (self.theta[..., 0], self.omega, gradient), every, every, None)
+        stays = world.frozen[:, None]
+        self.theta, self.omega = np.where(stays, self.theta, theta[..., None]), np.where(stays, self.omega, omega)
 
     def _mean(self, number: int) -> Array:
         """The gradient of the mean over the tokens of the global batch."""
@@ -128,7 +129,7 @@ class Truth:
         for pair in world.layout.shared_elements:
             both = [world.elements.index(e) for e in pair]
             mean[both] = f.total(mean[both], 0, keepdims=True)
-        return mean
+        return np.where(world.frozen, f.of(0), mean)
 
     def _gradients(self, number: int) -> Array:
         """Each sample's gradient: ``[sample, element]``."""

@@ -58,6 +58,12 @@ class Columns:
         every, of = zip(self.numbers, self.elements, strict=True), self.world.layout.group_of
         return self.world.columns(tuple(n for n, e in every if (blocks is None or e[0] in blocks) and group in (None, of(e))))
 
+    @cached_property
+    def trained(self) -> Columns:
+        """Those of groups that are not frozen."""
+        frozen = self.world.frozen
+        return self.world.columns(tuple(n for n in self.numbers if not frozen[n]))
+
     @remembered
     def and_(self, other: Columns) -> Columns:
         """These and others."""
@@ -134,6 +140,11 @@ class World:
         """A fact about each element's group."""
         of = self.layout.table
         return np.array([fact(name) for name in of.names], dtype=bool)[of.group]
+
+    @cached_property
+    def frozen(self) -> Array:
+        """Which elements are not trained."""
+        return self._of_group(lambda g: self.layout.group(g).frozen)
 
     @remembered
     def sliced(self, factor: str) -> Array:

@@ -73,6 +73,11 @@ class Layers:
                 self._put(data, made, at, gradient)
         return self.w.with_(data, made & self.w.extent), dx
 
+    def trained(self, saved: Saved | None, dx: Stream, whole: Stream | None = None) -> tuple[Part, Stream]:
+        """The same, of the weights that are trained."""
+        gradient, back = self.backward(saved, dx, whole)
+        return gradient.on(gradient.columns.trained), back
+
     @staticmethod
     def _put(data: Array, made: Array, at: Array, gradient: Array | None) -> None:
         if gradient is None:
@@ -128,6 +133,7 @@ class Experts:
         if dx is None:
             raise NoMeaningError(f"`{op}` of a layer with experts, of other operands than parameters, what forward kept and a gradient")
         gradient, back = self._backward(x, dx, whole)
+        gradient = gradient.on(gradient.columns.trained)
         return (back, gradient) if op == "backward_input" else (gradient, back)
 
     def _backward(self, saved: Saved | None, dx: Stream, whole: Stream | None) -> tuple[Part, Stream]:
@@ -189,7 +195,7 @@ def flat_pass(mesh: Mesh, w: Part, batch: int, statistic: Array, step: int) -> P
         sent = np.array([world.layout.group(world.layout.group_of(e)).experts == axis for e in world.elements])
         gradient = np.where(sent, f.total(gradient, dims, keepdims=True), gradient) if dims else gradient
     gradient = np.broadcast_to(gradient, whole.extent.shape)
-    return replace(whole, group=w.group).with_(gradient[..., None], whole.extent).on(w.columns)
+    return replace(whole, group=w.group).with_(gradient[..., None], whole.extent).on(w.columns.trained)
 
 
 def _seen(mesh: Mesh, whole: Part) -> Array:

@@ -59,10 +59,10 @@ def _loss_of(place: Place, x: Stream, batch: int) -> Stream:
 def _backward(place: Place, call: Call, operands: list[Any]) -> Any:
     layers = Layers(place.world, operands[0])
     if len(operands) >= 3:
-        return layers.backward(*operands[1:])
+        return layers.trained(*operands[1:])
     batch = batch_of(place, operands[1:])
     out, saved = layers.forward(_stream(place, "input", batch))
-    return layers.backward(saved, _loss_of(place, out, batch))
+    return layers.trained(saved, _loss_of(place, out, batch))
 
 
 def _update(place: Place, call: Call, operands: list[Any]) -> tuple[Part, Part]:
@@ -176,7 +176,7 @@ _RULES: dict[str, Rule] = {
     "loss": lambda place, _call, operands: _loss_of(place, operands[0], place.batch),
     "forward": lambda place, _call, operands: Layers(place.world, operands[0]).forward(*operands[1:]),
     "backward": _backward,
-    "backward_weight": lambda place, _call, operands: Layers(place.world, operands[0]).backward(*operands[1:])[0],
+    "backward_weight": lambda place, _call, operands: Layers(place.world, operands[0]).trained(*operands[1:])[0],
     "backward_input": lambda place, _call, operands: Layers(place.world, operands[0]).backward(*operands[1:])[1],
     "output": lambda _place, _call, operands: expect(Saved, operands[0]).output,
     **dict.fromkeys(("update", "update_with"), _update),

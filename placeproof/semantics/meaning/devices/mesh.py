@@ -83,6 +83,7 @@ class Mesh:
         own = set(layout.stage_blocks(self.stage))
         ends = self.stage in (0, layout.stage_count - 1)
         columns = world.columns(tuple(n for n, e in enumerate(world.elements) if (e[0] in own if e[0] >= 0 else ends)))
+        columns = columns if state == "parameters" else columns.trained
         mask: Array = np.ones((*self.shape, len(columns)), dtype=bool)
         for f in world.factors:
             spread = world.split(state, f, slices=True)[columns.index]
