@@ -101,10 +101,13 @@ def parse(text: str) -> ast.expr:
 
 def is_too_deep(tree: ast.AST) -> bool:
     """Whether the parts of a tree lie in more levels than are read."""
-    level = [tree]
+    level: list[Any] = [tree]
     for _ in range(MOST_LEVELS):
-        level = [part for node in level for part in ast.iter_child_nodes(node)]
-    return bool(level)
+        fields = [value for node in level for value in vars(node).values()]
+        level = [part for value in fields for part in (value if isinstance(value, list) else (value,)) if isinstance(part, ast.AST)]
+        if not level:
+            return False
+    return True
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:

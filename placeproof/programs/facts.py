@@ -47,12 +47,12 @@ class ProgramFacts:
     @cached_property
     def network(self) -> bool:
         """Whether the program walks through blocks, and passes activations from part to part itself."""
-        return any(c.op == "forward" for s in statements(self.program.body) for c in calls(s))
+        return any(c.op == "forward" for c in self.program.calls)
 
     @cached_property
     def by_groups(self) -> bool:
         """Whether the program computes the groups of a block one by one, as tensor parallelism does."""
-        weights = (c.args[0] for s in statements(self.program.body) for c in calls(s) if c.op == "forward")
+        weights = (c.args[0] for c in self.program.calls if c.op == "forward")
         return len(self.program.groups) > 1 and any(isinstance(w, Ref) and w.group is not None for w in weights)
 
     @cached_property

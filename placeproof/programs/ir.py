@@ -233,6 +233,11 @@ class Program:
         """The fixed number of iterations of a domain, or None while it is symbolic."""
         return dict(self.counts).get(domain)
 
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """Every operation, in the order of the text, operands first."""
+        return tuple(call for stmt in statements(self.body) for call in calls(stmt))
+
     @property
     def not_spoken_of(self) -> tuple[str, Place | None] | None:
         """Why neither a proof nor a run speaks of this step, and where that is: states that no device holds between steps, or tied
@@ -241,7 +246,7 @@ class Program:
         for p in self.placed:
             if p.state in ("parameters", "optimizer") and any(mode.transient for _, mode in p.modes):
                 return f"no device holds the {p.state} between steps", p.place
-        read = [c.args[0] for s in statements(self.body) for c in calls(s) if c.op == "forward"]
+        read = [c.args[0] for c in self.calls if c.op == "forward"]
         tied = {g.name: g.place for g in self.groups if g.tied and g.name not in self.shared_by_ends}
         if read and (tied or (self.shared_by_ends and any(isinstance(w, Ref) and w.group for w in read))):
             name, place = next(iter(tied.items()), (self.shared_by_ends[0] if self.shared_by_ends else "", None))
@@ -255,7 +260,7 @@ class Program:
     def shared_by_ends(self) -> tuple[str, ...]:
         """Tied groups whose elements lie in the stages, as those of other groups do, in a step that passes activations on: the first block
         of the first stage and the last block of the last one share theirs."""
-        if not any(c.op == "forward" for s in statements(self.body) for c in calls(s)):
+        if not any(c.op == "forward" for c in self.calls):
             return ()
         split = {(p.group, axis) for p in self.placed if p.state == "parameters" for axis, mode in p.modes if mode.split}
         return tuple(g.name for g in self.groups if g.tied and not split.isdisjoint({(g.name, g.tied), (None, g.tied)}))
@@ -268,7 +273,7 @@ class Program:
     @property
     def clip_limit(self) -> Fraction | None:
         """The limit that the reference clips to: the one that the program names everywhere; None where it names none."""
-        limits = {constant(c.args[1]) for s in statements(self.body) for c in calls(s) if c.op == "clip_factor" and len(c.args) > 1}
+        limits = {constant(c.args[1]) for c in self.calls if c.op == "clip_factor" and len(c.args) > 1}
         return next(iter(limits)) if len(limits) == 1 else None
 
     @cached_property
@@ -360,15 +365,13 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from statements(stmt.orelse)
 
 
-def expressions(expr: Expr) -> Iterator[Expr]:
+def expressions(expr: Expr) -> list[Expr]:
     """An expression and everything inside it, operands first (the order in which a device evaluates them)."""
     if isinstance(expr, Call):
-        for arg in expr.args:
-            yield from expressions(arg)
-    elif isinstance(expr, Binary):
-        yield from expressions(expr.left)
-        yield from expressions(expr.right)
-    yield expr
+        return [*(inner for arg in expr.args for inner in expressions(arg)), expr]
+    if isinstance(expr, Binary):
+        return [*expressions(expr.left), *expressions(expr.right), expr]
+    return [expr]
 
 
 def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
@@ -382,10 +385,9 @@ def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
     return (stmt.bound,)
 
 
-def evaluated(stmt: Stmt) -> Iterator[Expr]:
+def evaluated(stmt: Stmt) -> list[Expr]:
     """Every expression that a statement itself evaluates, with those inside it, in order of evaluation."""
-    for own in own_expressions(stmt):
-        yield from expressions(own)
+    return [expr for own in own_expressions(stmt) for expr in expressions(own)]
 
 
 def references(stmt: Stmt) -> Iterator[Ref]:

@@ -126,6 +126,13 @@ def _flows(keywords: list[ast.keyword]) -> bool:
     return [k.arg for k in keywords] in (["in_flight"], ["in_flight", "hops"])
 
 
+def _characters(text: str, count: int | None) -> int:
+    """How many characters the first bytes of a text are; None: all."""
+    if count is None or text.isascii():
+        return len(text) if count is None else min(count, len(text))
+    return len(text.encode()[:count].decode(errors="ignore"))
+
+
 class _Reader:
     """Turns nodes of Python's syntax tree into nodes of a program; what it cannot read becomes a problem."""
 
@@ -138,11 +145,10 @@ class _Reader:
         """Where a node stands, in characters (``ast`` counts bytes)."""
         line = getattr(node, "lineno", 1)
         text = self.lines[line - 1] if line <= len(self.lines) else ""
-        raw = text.encode()
-        start = len(raw[: getattr(node, "col_offset", 0)].decode(errors="ignore"))
-        end = len(text)
+        start, end = getattr(node, "col_offset", 0), len(text)
         if getattr(node, "end_lineno", line) == line:
-            end = len(raw[: getattr(node, "end_col_offset", len(raw))].decode(errors="ignore"))
+            end = _characters(text, getattr(node, "end_col_offset", None))
+        start = _characters(text, start)
         return Place(source=self.source, line=line, column=start + 1, length=max(1, end - start), text=text)
 
     def refuse(self, node: ast.AST, message: str, help: str | None = None, code: str = "PP303") -> None:

@@ -79,11 +79,6 @@ def axis_names(program: Program) -> dict[str, str]:
     return names
 
 
-def _every_call(program: Program) -> Iterator[Call]:
-    for stmt in statements(program.body):
-        yield from calls(stmt)
-
-
 def _every_ref(program: Program) -> Iterator[Ref]:
     for stmt in statements(program.body):
         if isinstance(stmt, Assign):
@@ -105,7 +100,7 @@ def _known_axes(program: Program, problems: Problems) -> None:
             hint = suggestion(axis, names) or shown
             problems.add("PP305", f"`{axis}` is no axis of the mesh", place=place, help=hint)  # type: ignore[arg-type]
 
-    for call in _every_call(program):
+    for call in program.calls:
         for axis in call.axes:
             known(axis, call.place)
     for stmt in statements(program.body):
@@ -124,14 +119,14 @@ def _known_axes(program: Program, problems: Problems) -> None:
 
 
 def _axes_once(program: Program, problems: Problems) -> None:
-    for call in _every_call(program):
+    for call in program.calls:
         twice = [f for f, n in Counter(program.factors(*call.axes)).items() if n > 1]
         if twice:
             problems.add("PP305", f"`{call.op}` names `{twice[0]}` twice", place=call.place, help="name each axis once")
 
 
 def _as_in_table(program: Program, problems: Problems) -> None:
-    for call in _every_call(program):
+    for call in program.calls:
         op = OPS[call.op]
         required, most = len(op.operands) - op.optional, len(op.operands)
         if not required <= len(call.args) <= most:
@@ -264,7 +259,7 @@ def _frozen_groups(program: Program, problems: Problems) -> None:
 def _blocks_begin_with_norms(program: Program, problems: Problems) -> None:
     """What a block that is computed group by group begins with has a name."""
     declared = {g.name for g in program.groups}
-    for call in _every_call(program):
+    for call in program.calls:
         w = call.args[0] if call.op == "forward" and call.args else None
         if len(declared) > 1 and NORM not in declared and isinstance(w, Ref) and w.group in declared:
             problems.add(
@@ -320,7 +315,7 @@ TENSOR_OPS = ("shift", "contract", "total", "largest", "hot", "slope", "returns"
 
 def _of_this_kind(program: Program, problems: Problems) -> None:
     """Tensors have operations that a step has not."""
-    for call in _every_call(program):
+    for call in program.calls:
         if call.op in TENSOR_OPS and not program.tensors:
             problems.add(
                 "PP304",
@@ -333,7 +328,7 @@ def _of_this_kind(program: Program, problems: Problems) -> None:
 def _gradients_of_something(program: Program, problems: Problems) -> None:
     """What a gradient is said to be of, by, and at, has that name somewhere."""
     names = {t.name for t in program.tensors} | {t.name for s in statements(program.body) if isinstance(s, Assign) for t in s.targets}
-    for call in (c for c in _every_call(program) if c.op == "returns" and program.tensors):
+    for call in (c for c in program.calls if c.op == "returns" and program.tensors):
         for option in ("gradient_of", "by", "at"):
             if (name := call.option(option)) is not None and name not in names:
                 message = f"`{option}={name}`: nothing is called `{name}`"
@@ -356,7 +351,7 @@ def _batches_are_named(program: Program, problems: Problems) -> None:
             help_ = "begin the step with `for i in microbatches:`, or leave the count out"
             problems.add("PP307", "no loop walks over the micro-batches that `count` speaks of", help=help_)
         return
-    for call in _every_call(program):
+    for call in program.calls:
         if call.op in _OF_SAMPLES and len(call.args) == _OF_SAMPLES[call.op]:
             problems.add(
                 "PP307",
@@ -378,7 +373,7 @@ def _paired_messages(program: Program, problems: Problems) -> None:
     sends: Counter[tuple[str, int]] = Counter()
     receives: Counter[tuple[str, int]] = Counter()
     first: dict[tuple[str, int], Call] = {}
-    for call in _every_call(program):
+    for call in program.calls:
         if call.op not in ("send", "recv") or not call.axes or not _is_steps(call):
             continue
         key = (call.axes[0], call.steps if call.op == "send" else -call.steps)
@@ -516,7 +511,7 @@ def _one_limit(program: Program, problems: Problems) -> None:
     """The reference clips to the limit that the program names."""
     if dict(program.reference).get("clip") != "global_norm":
         return
-    named = [c for s in statements(program.body) for c in calls(s) if c.op == "clip_factor"]
+    named = [c for c in program.calls if c.op == "clip_factor"]
     for call in named:
         limit = constant(call.args[1]) if len(call.args) > 1 else None
         if len(call.args) > 1 and (limit is None or limit <= 0):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from placeproof.blocks import BLOCKS
@@ -30,6 +30,7 @@ def compositions(most: int = 3) -> Iterator[tuple[str, Program | InputError]]:
             yield _lowered(" * ".join(apart(combination)))
 
 
+@cache
 def _lowered(text: str) -> tuple[str, Program | InputError]:
     try:
         return text, lower(parse_strategy(text))

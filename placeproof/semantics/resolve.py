@@ -10,7 +10,7 @@ from placeproof.collectives import AxisLayout
 from placeproof.core.mesh import Axis
 from placeproof.core.modes import GATHERED, REPLICATED, SHARDED, Mode
 from placeproof.core.states import MODEL_STATES
-from placeproof.programs import Binary, Call, Expr, For, Placed, Program, Ref, Resolved, Stmt, calls, statements
+from placeproof.programs import Binary, Call, Expr, For, Placed, Program, Ref, Resolved, Stmt, statements
 from placeproof.programs.ir import references, with_draws, with_expressions
 from placeproof.programs.ops import OPS
 from placeproof.semantics.kinds import require_kinds
@@ -30,7 +30,7 @@ def resolve(program: Program) -> Resolved:
         return program
     begun = Resolved(**{f.name: getattr(program, f.name) for f in fields(program)} | {"body": with_draws(program.body)})
     if program.tensors:
-        return _named(begun, {id(c): "0" for s in statements(program.body) for c in calls(s)})
+        return _named(begun, {id(c): "0" for c in program.calls})
     placed = _placed(_complete(_named(begun, {})))
     traced = trace(placed)
     require_kinds(traced)

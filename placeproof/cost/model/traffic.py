@@ -14,7 +14,6 @@ from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.parts import DeviceSegment, Sizing
 from placeproof.cost.model.stages import Stage
 from placeproof.cost.model.step import GroupCosts, StateMessage
-from placeproof.programs import calls, statements
 from placeproof.semantics.linked import Linked
 
 if TYPE_CHECKING:
@@ -231,7 +230,7 @@ def _between(part: DeviceSegment, at: Sizing, batches: Amount, hops: tuple[Amoun
 
     stream = next(t for t in part.layer.program.tensors if part.layer.origin(t.name).block == "input")
     size = at.width * sympy.Mul(*(at.sizes[d] for d in stream.dims)) / sympy.Mul(*(at.degrees[axis] for axis, _ in stream.split))
-    for call in (c for s in statements(linked.step.body) for c in calls(s) if c.op == "send"):
+    for call in (c for c in linked.step.calls if c.op == "send"):
         often, phase = (hops[0], "forward") if call.steps > 0 else (hops[1], "backward")
         if often != 0:
             yield Transfer(

@@ -16,7 +16,6 @@ from placeproof.measure.replay.mesh import Mesh, NothingThereError, NotReplayedE
 from placeproof.measure.replay.model import Row, of_device, of_truth, world_of
 from placeproof.measure.replay.reference import Reference
 from placeproof.measure.replay.wire import packed, unpacked
-from placeproof.programs import calls, statements
 from placeproof.programs.ops import OPS
 from placeproof.semantics.meaning.devices.place import Meeting, Message, Place, axes_together
 from placeproof.semantics.meaning.layout import in_words
@@ -53,7 +52,7 @@ def groups_of(world: World) -> tuple[list[frozenset[str]], list[str]]:
         sets.append(frozenset(layout.factors((layout.experts,))))
     if layout.called:
         sets.append(frozenset(layout.called))
-    for call in (c for s in statements(world.program.body) for c in calls(s)):
+    for call in world.program.calls:
         if call.op == "tied_reduce":
             ends.append(call.axes[0])
         elif OPS[call.op].collective and call.op not in ("send", "recv"):

@@ -14,7 +14,7 @@ from typing import Any
 
 from placeproof.measure.replay.file import number
 from placeproof.measure.replay.model import Row, of_device, of_truth
-from placeproof.programs import Resolved, calls, render, statements
+from placeproof.programs import Resolved, render
 from placeproof.programs.ir import returned as program_returns
 from placeproof.semantics import tensors
 from placeproof.semantics.meaning import Difference, Fault, Setup
@@ -84,7 +84,7 @@ def _run(both: Run, steps: int) -> tuple[int, Fault | None]:
 def _draw_all(problem: Problem, samples: Iterable[tuple[int, ...]], steps: int, *, whole: bool) -> None:
     """What the simulator did not come to draw: flags, of which it asks until one is set; with ``whole``, everything that devices draw
     which a fault kept from going on."""
-    called = [c for s in statements(problem.layout.program.body) for c in calls(s)]
+    called = problem.layout.program.calls
     if any(c.op == "found_inf" for c in called):
         for element, step in itertools.product(problem.layout.elements, range(steps)):
             problem.overflows(element, step)
@@ -118,7 +118,7 @@ def _samples(layout: Layout, setup: Setup) -> tuple[tuple[int, ...], ...]:
 
 def _owners(program: Resolved, layout: Layout) -> Iterable[dict[str, Any]]:
     """For each factor of the mesh, each order of parts and, where weights are tied, each stage: the owner of every element."""
-    orders = {c.choice("order") for s in statements(program.body) for c in calls(s) if c.op == "part"}
+    orders = {c.choice("order") for c in program.calls if c.op == "part"}
     stages = range(layout.stage_count) if layout.tied_elements else range(1)
     for factor, order, stage in itertools.product(layout.sizes, sorted(orders | {"blocked"}), stages):
         owners = " ".join(map(str, layout.owners(factor, stage, order)))

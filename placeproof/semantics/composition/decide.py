@@ -9,7 +9,7 @@ from functools import lru_cache
 from placeproof.core.diagnostics import InputError, Place
 from placeproof.core.mesh import Axis
 from placeproof.core.states import MODEL_STATES
-from placeproof.programs import Program, Resolved, calls, read, render, statements
+from placeproof.programs import Program, Resolved, read, render
 from placeproof.prove import Proved, Unknown, compose
 from placeproof.prove.composition import Clause, Composition, Derivation
 from placeproof.semantics.composition.axis import NotTypedError, Walk
@@ -104,7 +104,7 @@ def _placed(program: Program) -> Program:
 def _require_no_race(program: Program, begin: list[str], rule: tuple[Clause, ...]) -> None:
     """Raise NotTypedError where a buffer changes while something that was started reads it. A step on some axes alone starts nothing, so
     that the whole step is walked."""
-    if any(c.op == "start" for s in statements(program.body) for c in calls(s)):
+    if any(c.op == "start" for c in program.calls):
         axis = next((a for a in program.axes if a.name not in begin), None)
         if axis is None:
             raise NotTypedError("what is started on the axes that the rule begins with is left to a direct proof", None)

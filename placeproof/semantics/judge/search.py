@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from placeproof.core.mesh import Axis
-from placeproof.programs import FIRST_UNIT, For, Resolved, assigned, calls, reads, statements
+from placeproof.programs import FIRST_UNIT, For, Resolved, assigned, reads, statements
 from placeproof.programs.ranks import least_degrees
 from placeproof.semantics.encode.world import Range, World
 from placeproof.semantics.meaning.recorded import IrrationalError
@@ -64,7 +64,7 @@ def stuck(program: Resolved, *, without: frozenset[str] = frozenset(), ranges: t
 
     Only axes of messages have more than one device, so that this takes milliseconds.
     """
-    messages = {a for s in statements(program.body) for c in calls(s) if c.op in ("send", "recv") for a in c.axes}
+    messages = {a for c in program.calls if c.op in ("send", "recv") for a in c.axes}
     if not messages:
         return None
     for setup in setups(program, without):

@@ -12,7 +12,7 @@ import numpy as np
 
 from placeproof.core.remembered import remembered
 from placeproof.core.strategy import NORM
-from placeproof.programs import Resolved, calls, statements
+from placeproof.programs import Resolved
 from placeproof.programs.facts import ProgramFacts
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.setup import NoMeaningError, Setup, factors_of
@@ -77,7 +77,7 @@ class Layout(ProgramFacts):
     @cached_property
     def tokens(self) -> str | None:
         """The axis factor over which tokens of a sample may lie in parts: a program says so within blocks, or between calls of them."""
-        every = (f for s in statements(self.program.body) for c in calls(s) if c.op in ("part", "all_gather") for f in self.factors(c.axes))
+        every = (f for c in self.program.calls if c.op in ("part", "all_gather") for f in self.factors(c.axes))
         return self.hidden or next((f for f in every if f in self.called), None)
 
     # The model's elements.

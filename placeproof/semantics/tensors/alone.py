@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from placeproof.programs import Ref, Resolved, calls, statements
+from placeproof.programs import Ref, Resolved
 from placeproof.programs.ir import Tensor, returned
 from placeproof.semantics.meaning.numbers import Array
 from placeproof.semantics.meaning.recorded import Plain, plain
@@ -85,7 +85,7 @@ def _shown(program: Resolved, setup: Setup, differs: Callable[[Setup], Shown | N
     if residual is None:
         return None
     shown, ran = _first(differs, [replace(setup, fine=fine, seed=seed, record=True) for fine in (False, True) for seed in _MANY])
-    every = (c for s in statements(program.body) for c in calls(s) if c.op == "elementwise")
+    every = (c for c in program.calls if c.op == "elementwise")
     logs = any(isinstance(c.args[0], Ref) and c.args[0].name == "log" for c in every)
     return shown or (None if logs and ran >= _ENOUGH else residual)
 

@@ -213,8 +213,7 @@ def _one(program: Resolved, setup: Setup, slopes: bool) -> RefutingBlockRun | No
 
 
 def _orders(program: Resolved) -> bool:
-    every = [c for s in statements(program.body) for c in calls(s)]
-    return any(c.op in _ORDERS or c.option("op") in _ORDERS for c in every)
+    return any(c.op in _ORDERS or c.option("op") in _ORDERS for c in program.calls)
 
 
 def smaller(program: Resolved, setup: Setup) -> Setup:
