@@ -28,6 +28,8 @@ TIED = "tied"
 EXPERT_COPIES, COPIES = "expert_copies", "copies"
 #: Where adapters are trained: they, and the model's own parameters, which are frozen.
 ADAPTER, BASE = "adapter", "base"
+#: Of a model's adapters, those of which each device of an axis that splits the hidden dimension finds a part of the gradient.
+ADAPTER_SUMS = "adapter_sums"
 #: Groups of experts.
 EXPERTS = (EXPERT, EXPERT_COPIES)
 
@@ -63,8 +65,9 @@ class Realisation:
     go round a "ring", are all-gathered ("gather"), or heads and tokens change places ("ulysses"). ``experts``: where an axis splits the
     hidden dimension, experts are "split" like other matrices, or each is "whole". ``clip``: gradients are scaled by a function of their
     "global_norm", on one device as well. ``matrices``: the update reads whole matrices, which are "gathered" for it, or "owned" by one
-    device each. ``train``: "adapters" are trained, and all other parameters are frozen. ``gather_width``, ``reduce_width``: symbols of
-    quantised bytes a parameter.
+    device each. ``train``: "adapters" are trained, and all other parameters are frozen. ``rank``: the inner dimension of a model's
+    adapters; ``targets``: beside which matrices of its layers they stand. ``gather_width``, ``reduce_width``: symbols of quantised bytes
+    a parameter.
     """
 
     microbatches: int | str | None = None
@@ -85,6 +88,8 @@ class Realisation:
     clip: str | None = None
     matrices: str | None = None
     train: str | None = None
+    rank: int | None = None
+    targets: str | None = None
     gather_width: str | None = None
     reduce_width: str | None = None
 
@@ -103,6 +108,7 @@ NEUTRAL: dict[str, object] = {
     "back": "gather",
     "norms": "once",
     "experts": "split",
+    "targets": "linear",
 }
 SCHEDULE_FIELDS = tuple(f.name for f in fields(Realisation))
 

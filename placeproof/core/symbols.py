@@ -102,6 +102,15 @@ _ROWS = (
         example="1e8",
     ),
     SymbolInfo(
+        name="P_adapter_sums",
+        latex="P_{\\mathrm{adapter,sums}}",
+        domain=Domain.NONNEGATIVE,
+        dimension=_PARAMETERS,
+        meaning="other adapters of a model, which tensor parallelism replicates while it splits what they compute with (counted in P)",
+        at_most="P",
+        example="1e7",
+    ),
+    SymbolInfo(
         name="U",
         latex="U",
         domain=Domain.POSITIVE,
@@ -278,6 +287,7 @@ _ROWS = (
         meaning="tokens that a device's experts get, over the mean of all devices (1: they are spread evenly)",
         default="1",
     ),
+    SymbolInfo(name="r", latex="r", domain=Domain.COUNT, dimension=PURE, meaning="rank of adapters: their inner width", example="16"),
     SymbolInfo(name="r_q", latex="r_q", domain=Domain.COUNT, dimension=PURE, meaning="width of compressed queries"),
     SymbolInfo(name="r_kv", latex="r_{kv}", domain=Domain.COUNT, dimension=PURE, meaning="width of compressed keys and values"),
     SymbolInfo(

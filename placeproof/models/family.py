@@ -15,7 +15,7 @@ from placeproof.models.programs import block_file, block_program, blocks, weight
 from placeproof.programs import Program
 
 #: Groups of parameters that a weight may be in.
-GROUPS = ("matrix", "norm", "embedding", "expert", "router")
+GROUPS = ("matrix", "norm", "embedding", "expert", "router", "adapter")
 #: Dimensions that no axis splits for a weight that has one of them alone: gains and biases along them are a group of their own.
 WHOLE = frozenset({"hidden", "q_rank", "kv_rank", "width"})
 #: What a file of a model is: a family, or a preset of one.

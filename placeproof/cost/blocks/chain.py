@@ -71,7 +71,8 @@ def _axes(blocks: Sequence[Program]) -> tuple[Axis, ...]:
 
 
 class _Part:
-    """One block of a chain. ``given``: what it gives; ``seed``: the gradient of it that comes in; ``called``: its names in the chain."""
+    """One block of a chain. ``given``: what it gives; ``seed``: the gradient of it that comes in, None where it has no backward;
+    ``called``: its names in the chain."""
 
     def __init__(self, program: Program, number: int) -> None:
         self.program, self.number = program, number
@@ -100,9 +101,12 @@ class _Part:
             refuse("PP309", f"the result of `{self.program.name}` is neither `y` nor `n`", help, place=arg.place)
         return arg.name, results[0][1]
 
-    def _seed(self) -> Tensor:
-        """The tensor of the header that backward begins with."""
+    def _seed(self) -> Tensor | None:
+        """The tensor of the header that backward begins with. What reads nothing of other blocks, and has no weights that are trained, has
+        no backward."""
         seeds = adjoints(self.program)
+        if not seeds and self.tensors.keys().isdisjoint(WIRES.values()):
+            return None
         for call in filter(None, map(_returned, self.lines)):
             if call.option("gradient_of") not in (None, self.given):
                 refuse("PP309", f"in a chain every gradient of `{self.program.name}` is one of `{self.given}`", place=call.place)
@@ -113,7 +117,11 @@ class _Part:
 
     def read(self, wire: str) -> bool:
         """Whether the block reads the stream, or what a norm gives."""
-        return wire in self.tensors and wire != self.seed.name
+        return wire in self.tensors and not self.begins(wire)
+
+    def begins(self, name: str) -> bool:
+        """Whether it is the gradient that backward begins with."""
+        return self.seed is not None and name == self.seed.name
 
     def statements(self, *, backward: bool) -> Iterator[tuple[Line, Assign | Do]]:
         """The statements of one direction, results apart, and as they are called in the chain."""
@@ -137,12 +145,14 @@ class _Chain:
         self.gradients: dict[str, list[Expr]] = {}
         self.makers: dict[str, _Part] = {}
         wires: dict[str, tuple[str, Layout]] = {}
-        self.last.called[self.last.seed.name] = self.last.seed.name
+        if self.last.seed is not None:
+            self.last.called[self.last.seed.name] = self.last.seed.name
         for part in parts:
             self._declare(part, wires)
             wires[WIRES[part.given]] = (part.called[part.given], part.result)
             self.makers[part.called[part.given]] = part
-        self._input(self.last.seed, self.last.seed.name)
+        if self.last.seed is not None:
+            self._input(self.last.seed, self.last.seed.name)
 
     def _declare(self, part: _Part, wires: dict[str, tuple[str, Layout]]) -> None:
         """What a block reads from blocks before it, and what is its own."""
@@ -156,7 +166,7 @@ class _Chain:
         for own, called in part.called.items():
             if not (own in WIRES.values() and part.read(own)):
                 self.origins[called] = Origin(block=part.program.name, number=part.number, name=own)
-                if own in part.tensors and own != part.seed.name:
+                if own in part.tensors and not part.begins(own):
                     self.header[called] = replace(part.tensors[own], name=called)
 
     def _input(self, tensor: Tensor, name: str) -> None:
@@ -172,7 +182,7 @@ class _Chain:
     def backward(self) -> Iterator[Stmt]:
         """Backward of all blocks in reverse, and the gradients by the chain's inputs."""
         for part in reversed(self.parts):
-            if part is not self.last:
+            if part.seed is not None and part is not self.last:
                 given = part.called[part.given]
                 if given not in self.gradients:
                     refuse("PP309", f"no block of the chain reads what block {part.number}, `{part.program.name}`, gives")
@@ -187,7 +197,7 @@ class _Chain:
         for line, stmt in part.statements(backward=True):
             stmts = self._claimed(part, line, stmt) if _returned(line) else (stmt,)
             for made in stmts:
-                if not (begun or line.result.incoming):
+                if not (begun or line.result.incoming) and part.seed is not None:
                     seed = part.seed.name
                     yield Assign(targets=(Ref(name=f"{seed}_0"),), value=Ref(name=seed))  # so that what follows is backward here, too
                 begun = True
@@ -207,7 +217,7 @@ class _Chain:
         if not (by in WIRES.values() and part.read(by)):
             yield self._claim(value, part.called[by])
             return
-        if maker := self.makers.get(part.called[by]):
+        if (maker := self.makers.get(part.called[by])) and maker.seed is not None:
             what = f"the gradient by `{by}` of block {part.number}, `{part.program.name}`"
             _same_layout(line.result.layout, inputs(maker.program)[maker.seed.name].layout, what)
         if not isinstance(value, Ref):
@@ -219,6 +229,7 @@ class _Chain:
         self.gradients.setdefault(part.called[by], []).append(value)
 
     def _claim(self, value: Expr, by: str) -> Stmt:
+        assert self.last.seed is not None
         names = {"gradient_of": self.last.called[self.last.given], "by": by, "at": self.last.seed.name}
         return Do(call=Call(op="returns", args=(value,), options=tuple(names.items())))
 

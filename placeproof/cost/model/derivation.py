@@ -323,6 +323,9 @@ def gathered(shares: Sequence[ParameterShare]) -> sympy.Expr:
     """What is gathered at once, of all shares together: the most of any part."""
     import sympy
 
+    if any(s.frozen for s in shares):
+        numbers = range(max(len(s.parts) for s in shares))
+        return sympy.Max(*(sympy.Add(*(s.of_unit(s.costs.memory["transient"], n) for s in shares)) for n in numbers))
     if len(shares) == 1:
         return shares[0].of(shares[0].costs.memory["transient"])
     together = zip(*(s.units for s in shares), strict=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
 from placeproof.core.diagnostics import refuse
-from placeproof.core.strategy import COPIES, EXPERT, NORM, TIED
+from placeproof.core.strategy import ADAPTER, ADAPTER_SUMS, COPIES, EXPERT, NORM, TIED
 from placeproof.core.symbols import symbol
 from placeproof.cost.closed import largest, tidy
 from placeproof.cost.model.stages import Stage
@@ -185,7 +185,7 @@ def _of(expr: sympy.Expr, *, experts: bool) -> sympy.Expr:
     whole, own = symbol("P"), symbol("P_expert")
     if not experts:
         return expr.xreplace({own: own * 0})
-    others = {symbol(f"P_{group}"): own * 0 for group in (NORM, TIED, COPIES)}
+    others = {symbol(f"P_{group}"): own * 0 for group in (NORM, TIED, COPIES, ADAPTER, ADAPTER_SUMS)}
     return expr.xreplace({whole: own, **others}).xreplace({own: whole})
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.strategy import COPIES, EXPERT, NORM, TIED
+from placeproof.core.strategy import ADAPTER, ADAPTER_SUMS, COPIES, EXPERT, NORM, TIED
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.parts import DeviceSegment, Sizing
@@ -67,8 +67,16 @@ class ParameterShare:
         units = [(p.repeats, sympy.Add(*elements.values())) for p, _, elements in members]
         self.root = _of_root(members) if costs.root_apart else None
         self.units = [n for layer, n in units if layer or self.root is None] or [sympy.Integer(0)]
-        norms = sympy.Add(*(times * n for _, times, elements in members for weight, n in elements.items() if linked.group(*weight) == NORM))
+        groups = [(linked.group(*weight), times * n) for _, times, elements in members for weight, n in elements.items()]
+        norms = sympy.Add(*(n for g, n in groups if g in (NORM, ADAPTER_SUMS)))
         self.norms = stage.copies * norms
+        self.adapters = {g: stage.copies * sympy.Add(*(n for of, n in groups if of == g)) for g in (ADAPTER, ADAPTER_SUMS)}
+        self.frozen = any(g.frozen for g in linked.step.groups)
+        self.parts = [
+            {g: sympy.Add(*(n for weight, n in elements.items() if linked.group(*weight) == g)) for g in self.adapters}
+            for p, _, elements in members
+            if p.repeats or self.root is None
+        ]
         self.sums = self.total / stage.copies if costs.experts else norms
         self.tied = _of_ends(stage, at) if linked.pipeline is not None else sympy.Integer(0)
 
@@ -88,13 +96,29 @@ class ParameterShare:
             "P_norm": self.norms,
             "P_tied": self.tied,
             f"P_{COPIES}": self.total * 0,  # they lie as all others do, so that formulas are the same for any number
+            **{f"P_{group}": n for group, n in self.adapters.items()},
         }
         put |= {} if self.root is None else {"U_root": self.root}
         return expr.xreplace({symbol(name): n for name, n in put.items()})
 
+    def of_unit(self, expr: sympy.Expr, number: int) -> sympy.Expr:
+        """A formula for these parameters, in which what is said of a unit is said of one of them, with the adapters that it has."""
+        import sympy
+
+        if isinstance(expr, sympy.Add | sympy.Max):
+            return expr.func(*(self.of_unit(arg, number) for arg in expr.args))
+        if symbol("U_root") in expr.free_symbols:
+            adapters, total = dict.fromkeys(self.adapters, sympy.Integer(0)), self.root
+        elif symbol("U") in expr.free_symbols:
+            adapters, total = self.parts[number], self.units[number]
+        else:
+            return self.of(expr)
+        put = {"P": total, "U": total, "U_root": total, **{f"P_{group}": n for group, n in adapters.items()}}
+        return expr.xreplace({symbol(name): n for name, n in put.items()}) if total != 0 else sympy.Integer(0)
+
     def of_sums(self, expr: sympy.Expr) -> sympy.Expr:
         """A formula for those of one copy that are summed, of all units together."""
-        return expr.xreplace({symbol("P"): self.sums, symbol("P_norm"): self.sums})
+        return expr.xreplace({symbol(name): self.sums for name in ("P", "P_norm", f"P_{ADAPTER_SUMS}")})
 
 
 def _of_ends(stage: Stage, at: Sizing) -> sympy.Expr:

@@ -274,6 +274,11 @@ def conventions(d: ModelDerivation) -> list[str]:
             "fp8: what layers keep for gradients by weights alone takes 1 byte, without scales; what something else reads, too, what is"
             " computed again, the head, routers, exchanges and times are not in fp8"
         )
+    if any(g.frozen for g in d.linked.step.groups):
+        lines.append(
+            "what is frozen has no gradient and no optimizer state, and takes b_frozen bytes on average; what a layer unpacks of weights"
+            " of few bits to compute is not counted, nor is dropout before adapters; the gradient of what the first layer reads is computed"
+        )
     if any(cost.host != 0 for cost in d.costs):
         lines.append("what lies on the host is no part of the peak, and neither is what passes there in an update")
     if any(cost.host_asked != cost.host for cost in d.costs):

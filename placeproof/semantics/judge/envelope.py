@@ -16,6 +16,7 @@ from placeproof.semantics.judge.ranges import read_ranges
 from placeproof.semantics.judge.verdict import Judged
 from placeproof.semantics.linked import Linked, read_linked, render_linked
 from placeproof.semantics.linked.contract import against_contracts
+from placeproof.semantics.linked.link import as_linked
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.tensors import encode_block
 from placeproof.verify.model import SCHEMA_OF_MODEL, STEP, digest
@@ -38,7 +39,7 @@ def again(document: dict[str, Any], model: Model | None = None) -> bool:
     """
     linked = read_linked(document["program"], source="the certificate's program")
     options = Options(without=frozenset(document["without"]), ranges=read_ranges(document["ranges"], linked.step))
-    judged = _followed(linked, model, options)
+    judged = _followed(linked, None if model is None else as_linked(model, linked), options)
     fits = not breaches_of(judged) and not judged.undecided
     return fits and _written(document["program"], judged.references, options, document["model"]) == document
 

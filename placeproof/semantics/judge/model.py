@@ -17,7 +17,7 @@ from placeproof.semantics.judge.repair import Repair, repaired
 from placeproof.semantics.judge.verdict import Judged, Word, judge, judge_tensors, provable
 from placeproof.semantics.linked import Linked
 from placeproof.semantics.linked.contract import Breach, against_contracts, breaches, misfits
-from placeproof.semantics.linked.link import unlike
+from placeproof.semantics.linked.link import as_linked, unlike
 from placeproof.semantics.resolve import resolve
 from placeproof.semantics.tensors.alone import Shown, comparable, coupled
 
@@ -116,6 +116,7 @@ def judge_linked(
     DisagreementError as :func:`judge` does.
     """
     linked = linked.with_degrees(_fixed(linked, ranges))
+    model = None if model is None else as_linked(model, linked)
     own = _own(model)
     blocks = {name: _block(block, own.get(name), budget) for name, block in linked.blocks.items()}
     step = judge(against_contracts(linked), without=without, ranges=ranges, budget=budget)
@@ -197,7 +198,7 @@ def _coupled(linked: Linked, blocks: Mapping[str, Judged]) -> Iterator[tuple[str
 
 def _breaches(linked: Linked, blocks: Mapping[str, Judged]) -> Iterator[Breach]:
     """Of blocks that return what can be followed; how they fit together, where each has what others ask for."""
-    wrong = [b for name, judged in blocks.items() for b in breaches(linked.blocks[name], judged.results)]
+    wrong = [b for name, judged in blocks.items() for b in breaches(linked.blocks[name], judged.results, linked.frozen(name))]
     wrong += [Breach(block=name, text=shown.text, shown=shown) for name, shown in _coupled(linked, blocks) if shown.sure]
     yield from wrong
     if not wrong and all(judged.results for judged in blocks.values()):

@@ -8,7 +8,7 @@ step program like any other, in which axes that split blocks are said to do just
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial as partial_function
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from placeproof.core.diagnostics import Place, refuse
 from placeproof.core.mesh import SPLITS
 from placeproof.core.modes import SHARDED, Mode
-from placeproof.core.states import MODEL_STATES
+from placeproof.core.states import MODEL_STATES, PARAMETERS
 from placeproof.models import Block, holders
 from placeproof.models.programs import WIRES, output, weights
 from placeproof.programs import Assign, Call, Do, Expr, Placed, Program, Ref, Stmt
@@ -91,7 +91,10 @@ def against_contracts(linked: Linked) -> Program:
     parts = {group.name: [(_part(group, name, s), s.lies) for name, s in stands.items() if s.group == group.name] for group in step.groups}
     axes = tuple(replace(a, splits=SPLITS["blocks"]) if a in splitting(step) else a for a in step.axes)
     groups = tuple(g for own in parts.values() for g, _ in own)
-    placed = tuple(_placed(linked, state.name, old, new, lies) for old, own in parts.items() for new, lies in own for state in MODEL_STATES)
+    states = {True: (PARAMETERS,), False: MODEL_STATES}
+    placed = tuple(
+        _placed(linked, state.name, old, new, lies) for old, own in parts.items() for new, lies in own for state in states[new.frozen]
+    )
     names = {old: tuple(g.name for g, _ in own) for old, own in parts.items()}
     return replace(step, axes=axes, groups=groups, placed=placed, body=_each(step.body, names))
 
@@ -178,10 +181,11 @@ class Breach:
     shown: Shown | None = None
 
 
-def breaches(block: Block, results: Sequence[Result]) -> Iterator[Breach]:
+def breaches(block: Block, results: Sequence[Result], frozen: Collection[str] = ()) -> Iterator[Breach]:
     """What a block lacks of what a step takes for granted: one result, of which every gradient is, that each reader and each weight needs.
 
-    ``results``: what its program returns; empty where it cannot be followed, so that its text alone is asked.
+    ``results``: what its program returns; empty where it cannot be followed, so that its text alone is asked. ``frozen``: weights that are
+    not trained, of which there is no gradient.
     """
     if not results:
         yield from _unlike_its_text(block)
@@ -205,7 +209,7 @@ def breaches(block: Block, results: Sequence[Result]) -> Iterator[Breach]:
         yield bad(text=f"what it gives is computed from `{given}`, the gradient that comes in", place=plain[0].call.place)
     counted = Counter(r.by for r in gradients)
     for name in (*contract.weights, *contract.reads):
-        if counted[name] != 1:
+        if counted[name] != (name not in frozen):
             times = "no" if not counted[name] else f"{counted[name]} times a"
             yield bad(text=f"it gives {times} gradient by `{name}`, which it {'has' if name in contract.weights else 'reads'}")
 
@@ -237,6 +241,8 @@ def misfits(linked: Linked, results: Mapping[str, Sequence[Result]]) -> Iterator
         if not _fits(forward, read):
             text = f"it gives `{wire}` {in_words(_lies(forward))}, and `{consumer}` reads it {in_words(read)}{_counted(forward, read)}"
             yield Breach(block=producer, text=text, place=forward.call.place)
+        if given is None and not any(r.call.option("by") for r in results[producer]) and not contracts[producer].reads:
+            continue  # nothing before it is trained
         if given is None or not _fits(backward, given):
             wanted = "takes no gradient" if given is None else f"takes it {in_words(given)}{_counted(backward, given)}"
             text = f"it gives the gradient by `{wire}` {in_words(_lies(backward))}, and `{producer}` {wanted}"
@@ -280,7 +286,7 @@ def _shared(linked: Linked, contracts: Mapping[str, Contract]) -> Iterator[Breac
             yield Breach(
                 block=None, text=f"`{name}` is shared by layers of several stages, and the step adds up the gradients of no more than two"
             )
-        elif len(where) > 1 and all((b.name, name) not in tied for s in where for b in s.blocks):
+        elif len(where) > 1 and all((b.name, name) not in tied and name not in linked.frozen(b.name) for s in where for b in s.blocks):
             yield Breach(block=None, text=f"`{name}` is shared by the first and the last stage, and no group that is tied has it")
     for name in linked.shared:
         having = [block for block, contract in contracts.items() if name in contract.weights]

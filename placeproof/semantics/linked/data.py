@@ -106,6 +106,11 @@ class Linked:
         names = (name for name, members in self.members.items() if (block, weight) in members)
         return next(names, self.step.groups[0].name)
 
+    def frozen(self, block: str) -> frozenset[str]:
+        """The weights of a block that are not trained."""
+        groups = {g.name for g in self.step.groups if g.frozen}
+        return frozenset(weight for of, weight in self.weights() if of == block and self.group(of, weight) in groups)
+
     def weights(self) -> Iterator[tuple[str, str]]:
         """Every weight of every block, by the names of both."""
         for block in self.blocks.values():

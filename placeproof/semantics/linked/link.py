@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Literal
 
 from placeproof.core.diagnostics import refuse
-from placeproof.core.strategy import COPIES, EXPERT, EXPERT_COPIES, NORM, TIED, Strategy
+from placeproof.core.strategy import ADAPTER, ADAPTER_SUMS, COPIES, EXPERT, EXPERT_COPIES, NORM, TIED, Strategy
 from placeproof.core.symbols import symbol
 from placeproof.models import Block, Model, Segment, shared_by_segments
+from placeproof.models.adapters import SIZE, adapted, adapters, targets
 from placeproof.models.expressions import Amount, Expression, expression
 from placeproof.models.programs import rows_reached, weights
 from placeproof.programs.ir import Tensor
@@ -41,15 +42,19 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
         message = f"which weights of {model.name} are matrices to an update of whole matrices (`muon`) is not lowered"
         refuse("PP122", message, help="leave `--model` out: `placeproof derive STRATEGY --groups --set P=... --set P_norm=...`")
     _require_experts(model, strategy)
-    if strategy.schedule.train is not None:
-        refuse("PP122", f"what adapters `{strategy.name}` puts beside the layers of {model.name} is not derived", help="leave `lora` out")
+    keeps = strategy.schedule
+    if keeps.train == "adapters":
+        model = adapted(model, targets(model, keeps.targets or "linear"), keeps.rank)
     pipeline = any(a.splits.stages for a in strategy.axes)
-    tied = shared_by_segments(model.shared, model.segments) if pipeline else ()
+    tied = shared_by_segments(model.shared, model.segments) if pipeline and keeps.train is None else ()
     facts, plan = Facts(strategy), plan_of(strategy)
     lowered = {b.name: _lowered(b, plan) for b in {b.name: b for s in model.segments for b in s.blocks}.values()}
     weights_of = {(_kind(b, w.name, facts, tied), w.name in _summed(b, facts), _cut(w, facts)) for b in lowered.values() for w in b.weights}
-    sums = (g for g in (NORM, EXPERT, EXPERT_COPIES, TIED) if any(kind == g and summed for kind, summed, _ in weights_of))
-    copies = (g for g in (NORM, EXPERT, EXPERT_COPIES, TIED, COPIES) if any(kind == g and not cut for kind, _, cut in weights_of))
+    sums = (g for g in (NORM, EXPERT, EXPERT_COPIES, TIED, ADAPTER_SUMS) if any(kind == g and summed for kind, summed, _ in weights_of))
+    alike = (NORM, EXPERT, EXPERT_COPIES, TIED, COPIES, ADAPTER_SUMS)
+    copies = (g for g in alike if any(kind == g and not cut for kind, _, cut in weights_of))
+    if facts.hidden is not None and keeps.clip and (ADAPTER, False, False) in weights_of:
+        refuse("PP122", f"the norm of adapters that every device of `{facts.hidden}` has whole is not lowered", help="leave `clip` out")
     step = lower(strategy, linked=True, tied=bool(tied), sums=tuple(sums), copies=tuple(copies))
     made = {name: replace(block, program=replace(block.program, axes=splitting(step))) for name, block in lowered.items()}
     for block in made.values():
@@ -72,6 +77,12 @@ def link(model: Model, strategy: Strategy, *, recompute: tuple[str, ...] | None 
         layers=None if layers is None else tuple(layers),
         ring=tuple(a.name for a in strategy.axes if a.splits.tokens and strategy.schedule.attention == "ring"),
     )
+
+
+def as_linked(model: Model, linked: Linked) -> Model:
+    """The model whose step a linked program says: with adapters where the blocks of the program have some."""
+    beside = adapters(tuple(linked.blocks.values()))
+    return adapted(model, beside, linked.values.get(SIZE)) if beside else model
 
 
 def unlike(linked: Linked, model: Model) -> Iterator[Breach]:
@@ -128,7 +139,7 @@ def _lowered(block: Block, plan: Plan) -> Block:
 def _require_sums(block: Block, facts: Facts) -> None:
     """Raise InputError where a step would sum, over an axis along which samples or tokens lie, a gradient that is no sum over it."""
     sums = partial(block.program)
-    for weight in block.weights:
+    for weight in (w for w in block.weights if facts.strategy.schedule.train is None or block.groups[w.name] == ADAPTER):
         for axis in (a.name for a in block.program.axes if a.name in facts.samples):
             split = any(axis == own for own, _ in weight.split)
             if axis not in sums.get(weight.name, ()) and not split:
@@ -164,6 +175,10 @@ def _summed(block: Block, facts: Facts) -> set[str]:
 def _kind(block: Block, weight: str, facts: Facts, tied: Sequence[str]) -> str:
     """The step's group of a weight: what the ends of a pipeline share, experts, or what each device of the hidden axis finds a part of the
     gradient of; where squares of all are added up, what each of these devices has; else that of all others."""
+    if facts.strategy.schedule.train == "adapters":
+        if block.groups[weight] == ADAPTER:
+            return ADAPTER_SUMS if weight in _summed(block, facts) else ADAPTER
+        return EXPERT if block.groups[weight] == EXPERT and facts.experts is not None else ""
     copied = facts.hidden is not None and not any(w.name == weight and _cut(w, facts) for w in block.weights)
     if weight in tied:
         return TIED

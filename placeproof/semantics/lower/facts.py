@@ -9,7 +9,21 @@ from itertools import product
 from placeproof.collectives import CONVERSIONS, AxisLayout, Conversion
 from placeproof.core.modes import Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, OPTIMIZER, PARAMETERS, State
-from placeproof.core.strategy import ADAPTER, BASE, COPIES, DENSE, EXPERT, EXPERT_COPIES, EXPERTS, MATRIX, NORM, OUTER, TIED, Strategy
+from placeproof.core.strategy import (
+    ADAPTER,
+    ADAPTER_SUMS,
+    BASE,
+    COPIES,
+    DENSE,
+    EXPERT,
+    EXPERT_COPIES,
+    EXPERTS,
+    MATRIX,
+    NORM,
+    OUTER,
+    TIED,
+    Strategy,
+)
 
 
 @dataclass(frozen=True)
@@ -223,13 +237,13 @@ class Facts:
         if beside and (NORM in self.summed_with_norms or not self.linked):
             return (MATRIX, NORM, *apart)
         if self.strategy.schedule.train == "adapters":
-            return (BASE, *apart, ADAPTER)
+            return (BASE, *apart, ADAPTER, *([ADAPTER_SUMS] if ADAPTER_SUMS in self.summed_with_norms else []))
         return (DENSE, *apart) if apart else (None,)
 
     @cached_property
     def frozen(self) -> tuple[str | None, ...]:
         """The groups that are not trained."""
-        return tuple(g for g in self.groups if g != ADAPTER) if self.strategy.schedule.train == "adapters" else ()
+        return tuple(g for g in self.groups if g not in (ADAPTER, ADAPTER_SUMS)) if self.strategy.schedule.train == "adapters" else ()
 
     @cached_property
     def trained(self) -> tuple[str | None, ...]:

@@ -8,7 +8,20 @@ from dataclasses import dataclass, replace
 from placeproof.core.diagnostics import refuse
 from placeproof.core.modes import SHARDED, Mode, Share
 from placeproof.core.states import ACTIVATIONS, GRADIENTS, MODEL_STATES, OPTIMIZER, PARAMETERS, State
-from placeproof.core.strategy import ADAPTER, BASE, COPIES, DENSE, EXPERT, EXPERT_COPIES, EXPERTS, MATRIX, NORM, TIED, Strategy
+from placeproof.core.strategy import (
+    ADAPTER,
+    ADAPTER_SUMS,
+    BASE,
+    COPIES,
+    DENSE,
+    EXPERT,
+    EXPERT_COPIES,
+    EXPERTS,
+    MATRIX,
+    NORM,
+    TIED,
+    Strategy,
+)
 from placeproof.programs import DEFAULT_GROUP, Expr, For, Group, Placed, Program, Ref, Stmt, read, render
 from placeproof.semantics.lower.facts import Facts
 from placeproof.semantics.lower.flight import flow, one_copy_each
@@ -38,7 +51,7 @@ def lower(
         refuse("PP122", "updates of whole matrices beside what is frozen are not lowered", help="leave one of the two out")
     if facts.frozen and facts.cut is not None:
         message = f"which of the adapters lie in parts on `{facts.cut}`, which splits the hidden dimension, depends on the layers"
-        refuse("PP122", message, help=f"leave `{facts.cut}` out")
+        refuse("PP122", message, help=f"say of which model, `--model llama3-8b`, or leave `{facts.cut}` out")
     program = Program(
         name=strategy.name,
         axes=facts.strategy.axes,
@@ -60,7 +73,8 @@ def _reference(strategy: Strategy) -> tuple[tuple[str, str], ...]:
 
 
 def _groups(facts: Facts) -> tuple[Group, ...]:
-    sizes = {EXPERT: "P_expert", EXPERT_COPIES: "P_expert", TIED: "P_tied", COPIES: "P_copies", ADAPTER: "P_adapter"}
+    sizes = {EXPERT: "P_expert", EXPERT_COPIES: "P_expert", TIED: "P_tied", COPIES: "P_copies"}
+    sizes |= {group: f"P_{group}" for group in (ADAPTER, ADAPTER_SUMS)}
     apart = tuple(
         Group(
             name=group,
