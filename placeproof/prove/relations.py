@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -232,9 +233,15 @@ def _moved(claim: Claim, name: str, values: Mapping[str, sympy.Expr]) -> Claim:
 
 def put(expr: sympy.Expr, values: Mapping[str, sympy.Expr]) -> sympy.Expr:
     """An expression with symbols replaced, by their names, all at once."""
+    return _put(expr, tuple(values.items()))
+
+
+@lru_cache(maxsize=20_000)
+def _put(expr: sympy.Expr, values: tuple[tuple[str, sympy.Expr], ...]) -> sympy.Expr:
+    """The checks of a theorem ask of the same definitions again and again; where maxima are put together, that takes long."""
     import sympy
 
-    return expr.xreplace({sympy.Symbol(name): value for name, value in values.items()})
+    return expr.xreplace({sympy.Symbol(name): value for name, value in values})
 
 
 def _names(*exprs: sympy.Expr) -> set[str]:

@@ -130,6 +130,10 @@ DEGREES = {
     "a group of another buffer": (
         "dp", f"{MEAN}{SUM}G = M + scale(S, 0)\nG.a = copy(M.a)\n{UPDATE}", 4,
     ),
+    "a pass from a gradient with degrees": (
+        "dp", "x = data()\nx, activations = forward(parameters, x)\ndx = loss(x)\ndx = dx + scale(dx, 0 * dp ** 2)\n"
+        f"G = all_reduce(backward_weight(parameters, activations, dx), dp, op=mean)\n{UPDATE}", 6,
+    ),
     "what was added up": ("dp", f"{MEAN}{SUM}G = copy(M)\nG += scale(S, 0)\n{UPDATE}", 4),
     "what one device does otherwise": (
         "dp", f"{MEAN}{SUM}if rank(dp) == 0:\n    G = M + scale(S, 0)\nelse:\n    G = copy(M)\n{UPDATE}", 4,
@@ -151,9 +155,39 @@ def test_degrees_are_those_worked_out_by_hand(name: str) -> None:
         assert len(found.values["dp"]) > degree
 
 
+#: Numbers of devices, first and last, of a step of degree 2 that tells k ranks apart: k + 6 to k + 8, and more than the last rank by
+#: two; all from the fewest on if it names others than the first.
+NAMED = {
+    "G = copy(M)": (6, 8),
+    "if rank(dp) == 0:\n    G = copy(M)\nelse:\n    G = copy(M)": (7, 9),
+    "if rank(dp) < 3:\n    G = copy(M)\nelse:\n    G = copy(M)": (1, 12),
+    "if rank(dp) == dp - 1:\n    G = copy(M)\nelse:\n    G = copy(M)": (1, 9),
+    "if rank(dp) == 20:\n    G = copy(M)\nelse:\n    G = copy(M)": (21, 24),
+    "G = broadcast(M, dp, root=0)": (7, 9),
+    "G = broadcast(M, dp, root=3)": (4, 9),
+    "H = reduce(backward(parameters), dp, op=mean, root=0)\nG = copy(M)": (7, 9),
+}
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_ranks_that_are_named_ask_for_more_devices(text: str) -> None:
+    found = cutoff(placed(f"mesh(dp)\n{MEAN}{text}\n{UPDATE}"))
+    assert isinstance(found, Covered), found
+    assert (found.degree["dp"], found.values["dp"]) == (2, tuple(range(NAMED[text][0], NAMED[text][1] + 1)))
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
+        (
+            f"inner(dp=2)\n{MEAN}if rank(dp) == 0:\n    G = copy(M)\nelse:\n    G = copy(M)",
+            "more than single ranks",
+        ),
+        (
+            "x = data()\nx, activations = forward(parameters, x)\ndx = loss(x)\nP = scale(parameters, 1)\n"
+            "G = all_reduce(backward_weight(P, activations, dx), dp, op=mean)",
+            "reads what was computed",
+        ),
         ("g = backward(parameters)\nG = all_reduce(g * g, dp, op=mean)", "two values that depend on the model"),
         ("g = backward(parameters)\nG = all_reduce(g * (g + 1), dp, op=mean)", "two values that depend on the model"),
         ("g = backward(parameters)\nG = all_reduce(g * (2 * g), dp, op=mean)", "two values that depend on the model"),
@@ -189,6 +223,26 @@ def test_where_the_argument_fails_it_says_so(text: str, why: str) -> None:
     found = cutoff(placed(f"mesh(dp)\n{text}\nparameters, optimizer = update(parameters, optimizer, G)\n"))
     assert isinstance(found, NotCovered)
     assert why in found.why
+
+
+@pytest.mark.parametrize(
+    ("mesh", "why"),
+    [
+        ("mesh(dp=4)\ninner(dp=2)\n", "a given degree and sub-groups"),
+        ("mesh(dp)\nreference(clip=global_norm)\n", "a reference with clip=global_norm"),
+        ("mesh(tp)\n", "whose devices do not compute alike"),
+    ],
+)
+def test_meshes_that_the_argument_is_not_about(mesh: str, why: str) -> None:
+    found = cutoff(placed(f"{mesh}G = all_reduce(backward(parameters), {mesh[5:7]}, op=mean)\n{UPDATE}"))
+    assert isinstance(found, NotCovered)
+    assert why in found.why
+
+
+def test_it_is_not_worked_out_without_an_assumption() -> None:
+    found = cutoff(placed(f"mesh(dp)\n{MEAN}G = copy(M)\n{UPDATE}"), frozenset({"equal-tokens"}))
+    assert isinstance(found, NotCovered)
+    assert "without equal-tokens" in found.why
 
 
 @pytest.mark.parametrize("name", sample(sorted(PEOPLE), lambda name: words(PEOPLE[name])))
