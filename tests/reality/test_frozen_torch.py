@@ -12,6 +12,9 @@ from fractions import Fraction
 import pytest
 
 from placeproof.cost.derive import derive, evaluate
+from placeproof.cost.model.parts import parts
+from placeproof.models import load
+from placeproof.semantics.linked.link import as_linked, link
 from placeproof.strategies import parse_strategy
 
 torch = pytest.importorskip("torch", reason="torch is not installed: real steps cannot be measured")
@@ -128,3 +131,68 @@ def test_where_all_is_trained_more_is_sent(group: None) -> None:
     for text in WRAPS:
         if text == "ddp":
             assert sum(e.bytes for e in step(text, frozen=False)[0]) > sum(e.bytes for e in step(text)[0])
+
+
+# What layers keep for backward where their matrices are frozen.
+
+SIZES = {"b": 2, "s": 5, "h": 12, "f": 20, "a": 3, "a_kv": 3, "d": 4, "r": 7}
+
+
+class Product(nn.Module):
+    """A frozen matrix, perhaps with an adapter beside it."""
+
+    def __init__(self, inner: int, outer: int, *, adapter: bool, frozen: bool) -> None:
+        super().__init__()
+        self.w = nn.Linear(inner, outer, bias=False).requires_grad_(not frozen)
+        rank = SIZES["r"]
+        self.a, self.b = (nn.Linear(inner, rank, bias=False), nn.Linear(rank, outer, bias=False)) if adapter else (None, None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., inner) to (..., outer)."""
+        out: Tensor = self.w(x)
+        return out if self.a is None or self.b is None else out + self.b(self.a(x))
+
+
+def kept_by_torch(*, adapter: bool, frozen: bool) -> Counter[int]:
+    """Elements of each tensor, weights apart, that autograd keeps of the gated feed-forward block."""
+    hidden, ffn = SIZES["h"], SIZES["f"]
+    w1, w3 = (Product(hidden, ffn, adapter=adapter, frozen=frozen) for _ in range(2))
+    w2 = Product(ffn, hidden, adapter=adapter, frozen=frozen)
+    weights = {p.untyped_storage().data_ptr() for m in (w1, w3, w2) for p in m.parameters()}
+    found: dict[int, Tensor] = {}
+
+    def pack(t: Tensor) -> Tensor:
+        if (where := t.untyped_storage().data_ptr()) not in weights:
+            found[where] = t  # held here, so that no other tensor comes to lie there
+        return t
+
+    x, n = (torch.randn(SIZES["b"], SIZES["s"], hidden, requires_grad=True) for _ in range(2))
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        y = x + w2(nn.functional.silu(w1(n)) * w3(n))
+    y.sum().backward()
+    return Counter(t.numel() for t in found.values())
+
+
+def kept_by_program(text: str) -> Counter[int]:
+    """The same of the program of a Llama's block under a strategy; what the block before it gives is counted where it is read."""
+    linked = link(load("llama"), parse_strategy(text))
+    found = next(p for p in parts(linked) if p.repeats)
+    model, values = as_linked(load("llama"), linked), {**SIZES, "L": 1, "V": 11}
+    dims = model.dims({name: n for name, n in values.items() if name in model.symbols()})
+    rows = found.layer.rows(found.kept, dims, {}, 1, {})
+    number = next(n for n, block in enumerate(found.blocks, 1) if block.name == "swiglu")
+    return Counter(int(r.elements) for r in rows if r.stored.number == number or (r.stored.number == number - 1 and r.stored.name == "n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "adapter", "frozen"),
+    [("ddp", False, False), ("ddp * lora", True, True), ("ddp * lora(targets=attention)", False, True)],
+)
+def test_what_a_block_keeps_is_what_autograd_keeps(text: str, adapter: bool, frozen: bool) -> None:
+    """With adapters, what they read and what goes between their matrices; of a frozen block alone, what its functions are bent by."""
+    assert kept_by_program(text) == kept_by_torch(adapter=adapter, frozen=frozen)
+
+
+def test_the_three_keep_other_tensors() -> None:
+    every = [tuple(sorted(kept_by_torch(adapter=a, frozen=f).elements())) for a, f in ((False, False), (True, True), (False, True))]
+    assert len(set(every)) == 3
