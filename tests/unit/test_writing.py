@@ -86,10 +86,10 @@ SAYS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Strategies of the catalogue that no configuration of a system says: what its file leaves to the program, or the system does not do.
 NEVER: dict[str, set[str]] = {
-    "torchtitan": {"zero1", "zero2", "zero_offload", "zeropp", "zero_r", "muon"},
-    "deepspeed": {"hsdp", "sp", "muon"},
+    "torchtitan": {"zero1", "zero2", "zero_offload", "zeropp", "zero_r", "muon", "lora"},
+    "deepspeed": {"hsdp", "sp", "muon", "lora"},
     "megatron": {"zero_offload", "zero_infinity", "zeropp"},
-    "accelerate": {"zeropp", "zero_r", "muon"},
+    "accelerate": {"zeropp", "zero_r", "muon", "lora"},
 }
 #: What is refused, with words of the reasons that have to be among the lines, and of the remedy.
 REFUSED: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
@@ -192,7 +192,14 @@ def test_every_strategy_of_the_catalogue_is_said_by_a_system_or_never() -> None:
 @pytest.mark.parametrize("system", WRITTEN)
 def test_what_a_system_never_says_is_refused_beside_anything(system: str) -> None:
     beside = {"sp": "tp(2) * ", "zero_r": "tp(2) * "}
-    degrees = {"zeropp": "zeropp(4, node=2)", "hsdp": "hsdp(rep=2, shard=2)", "sp": "sp", "zero_r": "zero_r", "muon": "ddp(4) * muon"}
+    degrees = {
+        "zeropp": "zeropp(4, node=2)",
+        "hsdp": "hsdp(rep=2, shard=2)",
+        "sp": "sp",
+        "zero_r": "zero_r",
+        "muon": "ddp(4) * muon",
+        "lora": "ddp(4) * lora",
+    }
     for name in NEVER[system]:
         for more in ("", " * clip", " * accumulate(2)", " * accumulate(2) * clip"):
             with pytest.raises(InputError) as refused:
