@@ -80,6 +80,8 @@ class Module:
             raise
         self.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         self.names: dict[str, Any] = {}
+        #: Names of imports and of classes -> where they come from, and the statement.
+        self.origins: dict[str, tuple[str, ast.stmt]] = {}
         for node in tree.body:
             self._top(node)
 
@@ -130,7 +132,13 @@ class Module:
                 return
         except (UnreadPythonError, RecursionError):
             pass
-        if not isinstance(node, _NAMED):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                other = f":{alias.name}" if alias.asname not in (None, alias.name) else ""
+                self.origins[alias.asname or alias.name] = ("." * node.level + (node.module or "") + other, node)
+        elif isinstance(node, ast.ClassDef):
+            self.origins[node.name] = ("this file", node)
+        elif not isinstance(node, _NAMED):
             bound = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)]
             self.names.update({inner.id: Unknown(inner.id) for inner in bound})
 

@@ -121,6 +121,11 @@ def test_tokens_of_a_step_are_accumulated(read) -> None:
     assert (found.numbers["b"], found.numbers["m"]) == (2, 8)
 
 
+def test_imports_of_torchtitan_are_its_own(read) -> None:
+    before = "from torchtitan.trainer import Trainer\nfrom torchtitan import default_adamw as default_adamw\nfrom .other import one_more"
+    assert read(config(before=before)).expression == "fsdp(dp=16, prefetch=true) * clip"
+
+
 def test_what_is_not_said_has_its_default(read) -> None:
     assert read(config()).numbers == {"b": 8, "s": 2048, "m": 1}
 
@@ -183,6 +188,9 @@ def test_optimizers_of_groups_are_read(read, names: str, without: tuple[str, ...
         (config(SAMPLES, "parallelism=ParallelismConfig(num_pp_microbatches=2)"), "`local_batch_size` and `num_pp_microbatches`"),
         (config("optimizer=OptimizersContainer.Config(name=NAME)"), "the optimizer is"),
         (config("optimizer=default_adamw()", after="    config.optimizer.param_groups = []\n"), "the optimizer is"),
+        (config(before="from .trainer import Trainer"), "`Trainer` is not torchtitan's own: it is from `.trainer`"),
+        (config(before="from torchtitan.trainer import Mine as Trainer"), "it is from `torchtitan.trainer:Mine`"),
+        (config(before="class TrainingConfig: pass"), "it is from `this file`"),
         (config("activation_checkpoint=MyAC.Config()"), "`activation_checkpoint` is `MyAC.Config(...)`"),
         (config("optimizer=muon()"), "the optimizer is `muon(...)`"),
         (config("optimizer=OptimizersContainer.Config(param_groups=groups)"), "the optimizer is"),

@@ -30,6 +30,7 @@ _NAMES = {
     ("parallelism", "num_pp_microbatches"): ("parallelism", "pipeline_parallel_microbatches"),
     ("training", "max_context_length"): ("training", "seq_len"),
 }
+_TRAINER = "Trainer.Config"
 #: Parts of a run that decide nothing of a step.
 _APART = ("hf_assets_path", "dump_folder", "profiler", "profiling", "metrics", "tokenizer", "dataloader", "checkpoint", "validator")
 #: Parts that are made by one class, or by a function that makes it with one optimizer for all parameters.
@@ -40,7 +41,9 @@ _CONVERTED = "ModelConvertersContainer.Config"
 _REGISTRY = "model_registry"
 _VARIANTS = ("flavor", "attn_backend", "moe_comm_backend", "non_blocking_capacity_factor", "num_mtp_layers", "tp_gemm_backend")
 _FEW_BITS = ("Float8", "MXFP8", "NVFP4")
-_TRAINER = "Trainer.Config"
+#: Classes and functions that have to be torchtitan's own.
+_LOSSES = ("CrossEntropyLoss", "ChunkedLossWrapper", "ChunkedCELoss")
+_OWN = {name.partition(".")[0] for name in (*_TABLES.values(), *_RECOMPUTED, _CONTAINER, _ADAMW, _GROUP, _EARLY, _CONVERTED, *_LOSSES)}
 _MICRO, _STEP, _CONTEXT = "num_tokens_per_microbatch_per_dp_rank", "num_tokens_per_train_step", "max_context_length"
 _PARTS, _SIZE = "num_pp_microbatches", "pipeline_parallel_microbatch_size"
 _SAMPLES = ("local_batch_size", "global_batch_size", "seq_len")
@@ -119,6 +122,10 @@ def document(text: str, source: str, name: str, problems: Problems) -> Document:
     settings = _Settings(module)
     settings.put(("job", "description"), name or configs[0], made.node)
     settings.whole(made)
+    for own in sorted(_OWN | {"Trainer"}):
+        origin, node = module.origins.get(own, ("torchtitan", made.node))
+        if origin.partition(".")[0] != "torchtitan" or ":" in origin:
+            settings.refuse(f"`{own}` is not torchtitan's own: it is from `{origin}`", node, "what it does is not known")
     for key, value in made.said.items():
         _field(settings, key, value, made.places[key])
     tokens = _batches(settings, made)
