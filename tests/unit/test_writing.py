@@ -88,7 +88,7 @@ SAYS: dict[str, tuple[str, ...]] = {
 NEVER: dict[str, set[str]] = {
     "torchtitan": {"zero1", "zero2", "zero_offload", "zeropp", "zero_r", "muon", "lora"},
     "deepspeed": {"hsdp", "sp", "muon", "lora"},
-    "megatron": {"zero_offload", "zero_infinity", "zeropp"},
+    "megatron": {"zero_offload", "zero_infinity", "zeropp", "lora"},
     "accelerate": {"zeropp", "zero_r", "muon", "lora"},
 }
 #: What is refused, with words of the reasons that have to be among the lines, and of the remedy.
