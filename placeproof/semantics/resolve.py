@@ -154,8 +154,11 @@ def _unsaid(state: str, axis: Axis) -> Mode:
     return SHARDED if axis.splits.stages and state in (s.name for s in MODEL_STATES) else REPLICATED
 
 
-def _update_event(trace: Trace) -> Event | None:
-    return next((e for e in trace.events if e.call.op in ("update", "update_with")), None)
+def _update_event(trace: Trace, group: str | None = None) -> Event | None:
+    """The first update, or the first that reads the gradients of a group, if there is one."""
+    events = [e for e in trace.events if e.call.op in ("update", "update_with")]
+    own = (e for e in events if len(e.operands) > 2 and any(p.group == group for p in e.operands[2].pieces))
+    return next(own, events[0] if events else None)
 
 
 def _gathered(trace: Trace) -> tuple[str, ...]:
@@ -171,11 +174,12 @@ def _gathered(trace: Trace) -> tuple[str, ...]:
 
 def _owned(trace: Trace) -> dict[str, tuple[str, ...]]:
     """By group, the axes, or factors of one, along which the gradient lies in parts when the update reads it."""
-    event, program = _update_event(trace), trace.program
-    if event is None or len(event.operands) < 3 or event.operands[2].kind is not Kind.GRADIENTS:
-        return dict.fromkeys(program.trained, ())
-    owned = {}
+    program, owned = trace.program, dict[str, tuple[str, ...]]()
     for group in program.trained:
+        event = _update_event(trace, group)
+        if event is None or len(event.operands) < 3 or event.operands[2].kind is not Kind.GRADIENTS:
+            owned[group] = ()
+            continue
         (piece, *_) = event.operands[2].group(group).pieces
         on = {a.name: tuple(f for f in a.factors if piece.on(f) is AxisLayout.SHARD) for a in program.axes}
         owned[group] = tuple(n for a in program.axes for n in ((a.name,) if on[a.name] == a.factors else on[a.name]))

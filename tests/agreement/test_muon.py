@@ -208,3 +208,25 @@ def test_a_model_is_refused() -> None:
 @pytest.mark.parametrize("text", ["zero1", "tp", "zero1 * tp * pp"])
 def test_the_rule_of_composition_leaves_it_to_a_direct_proof(text: str) -> None:
     assert composed(stepped(text)).verdict is None
+
+
+APART_GROUPS = """
+mesh(dp)
+group(matrix, P - P_norm)
+group(norm, P_norm, update=elementwise)
+reference(optimizer=orthogonal)
+g = backward(parameters)
+g.matrix = all_reduce(g.matrix, dp, op=mean)
+g.norm = {reduced}(g.norm, dp, op=mean)
+parameters.matrix, optimizer.matrix = update(parameters.matrix, optimizer.matrix, g.matrix)
+parameters.norm, optimizer.norm = update(parameters.norm, optimizer.norm, g.norm)
+parameters.norm = all_gather(parameters.norm, dp)
+"""
+
+
+@pytest.mark.parametrize(("reduced", "mode"), [("all_reduce", "R"), ("reduce_scatter", "S")])
+def test_a_state_lies_as_the_update_of_its_own_group_reads_gradients(reduced: str, mode: str) -> None:
+    program = resolve(read(APART_GROUPS.format(reduced=reduced), source="apart"))
+    placed = {p.group: dict(p.modes)["dp"].symbol for p in program.placed if p.state == "optimizer"}
+    assert (placed.get("norm", placed.get(None)), placed.get("matrix", placed.get(None))) == (mode, "R")
+    assert judge(program).word == "proved"
