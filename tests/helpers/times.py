@@ -66,15 +66,19 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """The process that the others report to writes the record."""
     if not hasattr(session.config, "workerinput"):
-        write({name: (len(seconds), round(max(seconds), 2), round(sum(seconds), 2)) for name, seconds in _SECONDS.items() if seconds})
+        asked = session.config.option
+        whole = asked.level == 2 and not asked.keyword and not any("::" in name for name in session.config.args)
+        new = {name: (len(seconds), round(max(seconds), 2), round(sum(seconds), 2)) for name, seconds in _SECONDS.items() if seconds}
+        write(new, whole=whole)
 
 
-def write(new: dict[str, Row]) -> None:
-    """Rows of functions that ran in place of theirs, but for quick ones. Fewer cases than recorded can only show that one is slower."""
+def write(new: dict[str, Row], *, whole: bool = False) -> None:
+    """Rows of functions that ran in place of theirs, but for quick ones. Fewer cases than recorded can only show that one is slower, unless
+    they are all that the ``whole`` file has."""
     files: dict[str, list[str]] = defaultdict(list)
     for name, (cases, slowest, together) in sorted((rows() | new).items()):
         of, most, all_ = rows().get(name, (0, 0.0, 0.0))
-        row = (of, max(most, slowest), all_) if cases < of else (cases, slowest, together)
+        row = (of, max(most, slowest), all_) if cases < of and not whole else (cases, slowest, together)
         if row[1] >= SLOW[0] or row[2] >= SLOW[0]:
             file, _, test = name.partition("::")
             files[file].append(f"{json.dumps(test)}: {json.dumps(row)}")

@@ -51,6 +51,8 @@ def test_some_of_the_cases_can_only_be_slower(recorded: Callable[[], dict[str, l
     assert (recorded()[name], recorded()["tests/text/test_b.py::slowest"]) == (ROWS[name], (1, 30.0, 30.0))
     times.write({name: (10, 0.2, 0.4)})
     assert recorded()[name] == (100, 0.2, 1.0)
+    times.write({name: (10, 0.1, 0.4)}, whole=True)
+    assert recorded()[name] == (10, 0.1, 0.4)
 
 
 def test_a_level_follows_from_the_slowest_case(recorded: object) -> None:
