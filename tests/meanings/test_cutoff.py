@@ -127,6 +127,7 @@ DEGREES = {
         "parameters = copy(P)\n", 4,
     ),
     "some units of another buffer": ("dp", f"{MEAN}{SUM}G = M + scale(S, 0)\nfor u in units:\n    G[u] = copy(M[u])\n{UPDATE}", 4),
+    "the first unit of another buffer": ("dp", f"{MEAN}{SUM}G = M + scale(S, 0)\nG[0] = copy(M[0])\n{UPDATE}", 4),
     "a group of another buffer": (
         "dp", f"{MEAN}{SUM}G = M + scale(S, 0)\nG.a = copy(M.a)\n{UPDATE}", 4,
     ),
