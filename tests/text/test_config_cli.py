@@ -90,7 +90,7 @@ def test_what_changes_nothing_is_not_told(capsys: pytest.CaptureFixture[str]) ->
         ("deepspeed", '{"fp16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1}'),
         ("deepspeed", '{"zero_optimization": {"stage": 1, "use_multi_rank_bucket_allreduce": false}, "fp16": {"enabled": true}}'),
         ("deepspeed", '{"zero_optimization": {"stage": 3, "stage3_max_reuse_distance": 0}, "fp16": {"enabled": true}}'),
-        ("accelerate", "distributed_type: DEEPSPEED\nmixed_precision: fp16\ndeepspeed_config:\n  zero_stage: 0\n"),
+        ("accelerate", "distributed_type: DEEPSPEED\nmixed_precision: fp16\ndeepspeed_config:\n  zero_stage: 0\n  gradient_clipping: 0\n"),
         ("accelerate", "distributed_type: MULTI_GPU\nmixed_precision: 'no'\n"),
     ]
     shown = [out(capsys, "derive", "--from", system, text).partition("\n\n")[0] for system, text in plain]
