@@ -84,6 +84,15 @@ _ROWS = (
         example="1e6",
     ),
     SymbolInfo(
+        name="P_expert_copies",
+        latex="P_{\\mathrm{expert\\,copies}}",
+        domain=Domain.NONNEGATIVE,
+        dimension=_PARAMETERS,
+        meaning="parameters of experts that tensor parallelism replicates, where a step counts each once (counted in P)",
+        at_most="P",
+        example="1e6",
+    ),
+    SymbolInfo(
         name="P_expert",
         latex="P_{\\mathrm{expert}}",
         domain=Domain.NONNEGATIVE,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
 from placeproof.core.diagnostics import refuse
-from placeproof.core.strategy import ADAPTER, ADAPTER_SUMS, COPIES, EXPERT, NORM, TIED
+from placeproof.core.strategy import ADAPTER, ADAPTER_SUMS, COPIES, EXPERT_COPIES, EXPERTS, NORM, TIED
 from placeproof.core.symbols import symbol
 from placeproof.cost.closed import largest, tidy
 from placeproof.cost.model.stages import Stage
@@ -128,7 +128,7 @@ class StepCosts:
         costs = memory(self.found, self.amounts, runs, without=_OF_BLOCKS)
         messages = [m for m in traffic(self.found, self.amounts, runs).messages if m.state != "activations" or self._refused(m)]
         names = {g.name for g in self.found.program.groups}
-        for experts in (False, True) if EXPERT in names else (False,):
+        for experts in (False, True) if names & {*EXPERTS} else (False,):
             yield GroupCosts(
                 experts=experts,
                 memory=dict(_memory(costs, experts=experts)),
@@ -140,7 +140,9 @@ class StepCosts:
 
         row = COLLECTIVES[message.collective]
         share = sent(row, message.axes, self.amounts.devices(message.axes), sympy.Integer(1), self.amounts.uneven)
-        amount = _of(message.bytes, experts=experts)
+        inside = {a.name for a in self.linked.step.axes if a.splits.matrices}
+        of_copies = {symbol(f"P_{EXPERT_COPIES}"): symbol("P_expert")} if inside & {*message.axes} else {}  # these alone are summed there
+        amount = _of(message.bytes.xreplace(of_copies), experts=experts)
         size = sympy.cancel(amount / share)  # whoever only receives has no message
         return StateMessage(
             kind=message.collective,
@@ -182,10 +184,10 @@ def _memory(costs: Memory, *, experts: bool) -> Iterator[tuple[str, sympy.Expr]]
 
 def _of(expr: sympy.Expr, *, experts: bool) -> sympy.Expr:
     """A formula of all groups for experts alone, or for all others."""
-    whole, own = symbol("P"), symbol("P_expert")
+    whole, own, copies = symbol("P"), symbol("P_expert"), symbol(f"P_{EXPERT_COPIES}")
     if not experts:
-        return expr.xreplace({own: own * 0})
-    others = {symbol(f"P_{group}"): own * 0 for group in (NORM, TIED, COPIES, ADAPTER, ADAPTER_SUMS)}
+        return expr.xreplace({own: own * 0, copies: own * 0})
+    others = {symbol(f"P_{group}"): own * 0 for group in (NORM, TIED, COPIES, EXPERT_COPIES, ADAPTER, ADAPTER_SUMS)}
     return expr.xreplace({whole: own, **others}).xreplace({own: whole})
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from placeproof.collectives import COLLECTIVES
-from placeproof.core.strategy import ADAPTER, ADAPTER_SUMS, COPIES, EXPERT, NORM, TIED
+from placeproof.core.strategy import ADAPTER, ADAPTER_SUMS, COPIES, EXPERT, EXPERT_COPIES, EXPERTS, NORM, TIED
 from placeproof.core.symbols import symbol
 from placeproof.cost.blocks.tensors import Amount
 from placeproof.cost.model.parts import DeviceSegment, Sizing
@@ -56,10 +56,10 @@ class ParameterShare:
     def __init__(self, costs: GroupCosts, counted: Mapping[str, sympy.Expr], stage: Stage, at: Sizing, linked: Linked) -> None:
         import sympy
 
-        apart = EXPERT in {g.name for g in linked.step.groups}
+        named = {g.name for g in linked.step.groups} & {*EXPERTS}
 
         def own(group: str) -> bool:
-            return (apart and group == EXPERT) is costs.experts
+            return (group in named) is costs.experts
 
         self.costs = costs
         self.total = sympy.Add(*(n for g, n in counted.items() if own(g)))
@@ -77,7 +77,8 @@ class ParameterShare:
             for p, _, elements in members
             if p.repeats or self.root is None
         ]
-        self.sums = self.total / stage.copies if costs.experts else norms
+        summed = EXPERT_COPIES if EXPERT_COPIES in named else EXPERT
+        self.sums = sympy.Add(*(n for g, n in groups if g == summed)) if costs.experts else norms
         self.tied = _of_ends(stage, at) if linked.pipeline is not None else sympy.Integer(0)
 
     @cached_property

@@ -182,9 +182,10 @@ def _kind(block: Block, weight: str, facts: Facts, tied: Sequence[str]) -> str:
     copied = facts.hidden is not None and not any(w.name == weight and _cut(w, facts) for w in block.weights)
     if weight in tied:
         return TIED
+    summed = weight in _summed(block, facts)
     if block.groups[weight] == EXPERT and facts.experts is not None:
-        return EXPERT_COPIES if copied and facts.split_experts and facts.strategy.schedule.clip else EXPERT
-    if weight in _summed(block, facts):
+        return EXPERT_COPIES if copied and facts.split_experts and (summed or facts.strategy.schedule.clip) else EXPERT
+    if summed:
         return NORM
     return COPIES if copied and facts.strategy.schedule.clip else ""
 

@@ -73,7 +73,7 @@ def _reference(strategy: Strategy) -> tuple[tuple[str, str], ...]:
 
 
 def _groups(facts: Facts) -> tuple[Group, ...]:
-    sizes = {EXPERT: "P_expert", EXPERT_COPIES: "P_expert", TIED: "P_tied", COPIES: "P_copies"}
+    sizes = {EXPERT: "P_expert", EXPERT_COPIES: "P_expert_copies", TIED: "P_tied", COPIES: "P_copies"}
     sizes |= {group: f"P_{group}" for group in (ADAPTER, ADAPTER_SUMS)}
     apart = tuple(
         Group(
