@@ -130,8 +130,8 @@ def _frozen(event: Event, program: Program) -> _Wrong:
     needs = {"backward_weight": 1, "backward": 1, "backward_with": 1, "update": 3, "update_with": 3, "tensor_norms": 3}.get(operation, 0)
     frozen = {g.name for g in program.groups if g.frozen}
     for operand, arg in zip(event.operands[:needs], event.call.args, strict=False):
-        if frozen and all(p.group in frozen for p in operand.pieces):
-            message = f"`{operation}` is of what is trained, and `{operand.pieces[0].group if operand.pieces else 'this'}` is frozen"
+        if frozen and operand.pieces and all(p.group in frozen for p in operand.pieces):  # none: said of what made it
+            message = f"`{operation}` is of what is trained, and `{operand.pieces[0].group}` is frozen"
             yield message, arg.place or event.call.place, "`backward_input` passes gradients through it"
 
 

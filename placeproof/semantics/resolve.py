@@ -177,10 +177,11 @@ def _owned(trace: Trace) -> dict[str, tuple[str, ...]]:
     program, owned = trace.program, dict[str, tuple[str, ...]]()
     for group in program.trained:
         event = _update_event(trace, group)
-        if event is None or len(event.operands) < 3 or event.operands[2].kind is not Kind.GRADIENTS:
+        read = event.operands[2] if event is not None and len(event.operands) > 2 else None
+        if read is None or read.kind is not Kind.GRADIENTS or not read.pieces:
             owned[group] = ()
             continue
-        (piece, *_) = event.operands[2].group(group).pieces
+        (piece, *_) = read.group(group).pieces
         on = {a.name: tuple(f for f in a.factors if piece.on(f) is AxisLayout.SHARD) for a in program.axes}
         owned[group] = tuple(n for a in program.axes for n in ((a.name,) if on[a.name] == a.factors else on[a.name]))
     return owned

@@ -94,8 +94,9 @@ def _momentum(_call: Call, operands: tuple[Value, ...], _program: Program) -> Va
 
 def _owned_piece(piece: Piece, owners: tuple[Value, ...]) -> Piece:
     for owner in owners:
-        match = next((p for p in owner.pieces if p.group == piece.group), owner.pieces[0])
-        piece = piece.laid(match.axes(AxisLayout.SHARD), AxisLayout.SHARD)
+        own = [p for p in owner.pieces if p.group == piece.group] or owner.pieces[:1]  # what is frozen has none: it is refused as a kind
+        for match in own[:1]:
+            piece = piece.laid(match.axes(AxisLayout.SHARD), AxisLayout.SHARD)
     return piece
 
 

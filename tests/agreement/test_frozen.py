@@ -77,6 +77,7 @@ WRONG = {
     ),
     "adapters are not refreshed": (OWNERS, SCATTERED, UPDATE,
                                    "parameters.base = all_gather(parameters.base, dp)\n"),
+    "a pass is of the rest alone": ("g = all_reduce(backward(parameters.adapter), dp, op=mean)\n", UPDATE),
     "frozen weights change": (REDUCED, UPDATE, "parameters.base = scale(parameters.base, 1 / 2)\n"),
     "frozen weights are lost": (OWNERS, SCATTERED,
                                 "new, optimizer = update(master(optimizer), optimizer, g)\n", "parameters = all_gather(new, dp)\n"),
@@ -90,6 +91,11 @@ REFUSED = {
     "its gradient is shared out": ("group(more, P_norm, partial=dp, frozen=true)\n", REDUCED, UPDATE),
     "its gradient is computed": (
         "x, kept = forward(parameters, data())\n", "h = backward_weight(parameters.base, kept, loss(x))\n", REDUCED, UPDATE,
+    ),
+    "a pass is of it alone, by a buffer": ("w.base = copy(parameters.base)\n", "g = all_reduce(backward(w), dp, op=mean)\n", UPDATE),
+    "a pass is of it alone": ("g = all_reduce(backward(parameters.base), dp, op=mean)\n", UPDATE),
+    "its weights' gradients alone are computed": (
+        "x, kept = forward(parameters, data())\n", "g = all_reduce(backward_weight(parameters.base, kept, loss(x)), dp, op=mean)\n", UPDATE,
     ),
     "it is frozen perhaps": ("group(more, P_norm, frozen=maybe)\n", REDUCED, UPDATE),
 }  # fmt: skip

@@ -50,6 +50,28 @@ def clipped(squares: str) -> str:
     )
 
 
+#: A table of which each device of tp finds a part of the gradient, at either end of the pipeline.
+SHARED_OUT = HEADER.replace("tied=pp", "tied=pp, partial=tp").replace(
+    'place(parameters, tp="S")\nplace(optimizer, tp="S")\nplace(gradients, tp="S")\n', ""
+)
+EXPERTS = """
+mesh(ep, tp)
+splits(ep="batch")
+group(dense, P - P_expert)
+group(expert, P_expert, experts=ep, partial=tp)
+place(parameters.expert, ep="S")
+place(optimizer.expert, ep="S")
+place(gradients.expert, ep="S")
+place(parameters.dense, tp="S")
+place(optimizer.dense, tp="S")
+place(gradients.dense, tp="S")
+gradients = backward(parameters)
+gradients.dense = all_reduce(gradients.dense, ep)
+{}
+gradients = scale(gradients, 1 / ep)
+"""
+
+
 def skipped(flag: str) -> str:
     update = UPDATED.replace("gradients)", "gradients, flag)")
     return f"reference(skip=not_finite){REDUCED}flag = all_reduce({flag}, pp, op=max)\n{update}"
@@ -88,6 +110,23 @@ def test_what_sums_over_the_axis_is_proved(name: str) -> None:
 @pytest.mark.parametrize("name", REFUTED)
 def test_what_does_not_is_refuted(name: str) -> None:
     assert judge(resolve(read(HEADER + REFUTED[name], source=name))).word == "refuted"
+
+
+@pytest.mark.parametrize("how", ["tied_reduce(all_reduce(gradients.tied, tp), pp)", "all_reduce(tied_reduce(gradients.tied, pp), tp)"])
+def test_parts_of_a_tied_gradient_are_added_up(how: str) -> None:
+    text = SHARED_OUT + REDUCED.replace("tied_reduce(gradients.tied, pp)", how) + UPDATED
+    assert judge(resolve(read(text, source="right"))).word == "proved"
+
+
+@pytest.mark.parametrize("how", ["tied_reduce(gradients.tied, pp)", "all_reduce(gradients.tied, tp)"])
+def test_parts_of_a_tied_gradient_that_are_not_are_refuted(how: str) -> None:
+    text = SHARED_OUT + REDUCED.replace("tied_reduce(gradients.tied, pp)", how) + UPDATED
+    assert judge(resolve(read(text, source="wrong"))).word == "refuted"
+
+
+@pytest.mark.parametrize(("how", "word"), [("gradients.expert = all_reduce(gradients.expert, tp)", "proved"), ("", "refuted")])
+def test_parts_of_experts_gradients_are_added_up(how: str, word: str) -> None:
+    assert judge(resolve(read(EXPERTS.format(how) + UPDATED, source="experts"))).word == word
 
 
 @pytest.mark.parametrize(

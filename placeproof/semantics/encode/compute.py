@@ -43,7 +43,7 @@ def reads_parameters(ctx: Context, w: Tensor, what: str, *, gathered: bool = Fal
     """
     fine = all(_sends_tokens(ctx, group, piece, w, gathered=gathered) for group, piece in w.pieces.items())
     fine = fine and (gathered or _called_together(ctx, w))
-    fine = fine and (w.group is not None or set(w.pieces) == set(ctx.world.groups))  # with a group missing it is garbage
+    fine = fine and ((w.group is not None and not gathered) or set(w.pieces) == set(ctx.world.groups))  # with a group missing it is garbage
     for group, piece in w.pieces.items():
         for at in _parts_read(ctx, group, piece, w, gathered=gathered):
             name = f"{what} reads the parameters of this step" + ("" if len(w.pieces) == 1 and group == "all" else f" ({group})")
@@ -274,12 +274,12 @@ def pass_gradient(world: World, group: str, sample: tuple[Index, ...], at: Mappi
     computation is shared out."""
     element: tuple[Index, ...] = world.element(group)
     more = () if statistic is None else (statistic,)
+    extra = tuple(at[f] for f in world.partial(group))
     if (tied := world.tied(group)) is not None:
         stage = at[tied]
         ends = ((world.rank(tied, 0), "first"), (world.rank(tied, -1), "last"))
-        parts = [product(same(stage, end), app(f"g.{group}.{name}", *sample, *element, *more)) for end, name in ends]
+        parts = [product(same(stage, end), app(f"g.{group}.{name}", *sample, *extra, *element, *more)) for end, name in ends]
         return parts[0] + parts[1]
-    extra = (at[f] for f in world.partial(group))
     return _of_all_senders(world, group, app(f"g.{group}", *sample, *extra, *element, *more))
 
 

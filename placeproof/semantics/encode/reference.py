@@ -35,11 +35,12 @@ class Reference:
             return weight_gradient(world, group, sample, E_BLOCK, self._dy(sample, E_BLOCK, dz) if group == NORM else dz)
         more = () if not world.coupled or world.network else (self.mean_statistic,)
         element = world.element(group)
-        if world.tied(group) is not None:
-            return app(f"g.{group}.first", *sample, *element, *more) + app(f"g.{group}.last", *sample, *element, *more)
-        if declared.experts is not None:
-            return app(f"g.{group}", *sample, *element, *more)
         parts = [Var(f"part.{f}", world.sorts[f]) for f in world.partial(group)]
+        if world.tied(group) is not None:
+            first, last = (app(f"g.{group}.{end}", *sample, *parts, *element, *more) for end in ("first", "last"))
+            return total(parts, first + last)
+        if declared.experts is not None:
+            return total(parts, app(f"g.{group}", *sample, *parts, *element, *more))
         at = {**world.here, **{v.sort.name: v for v in parts}}
         own = total(parts, pass_gradient(world, group, sample, at, *more))
         return world.with_shared(group, own, lambda _, block: substitute(own, {E_BLOCK.name: block}))

@@ -219,10 +219,10 @@ class Layout(ProgramFacts):
 
     def shares(self, element: Element) -> list[tuple[object, ...]]:
         """The shares in which devices compute an element's gradient in the flat model."""
-        group = self.group(self.group_of(element))
-        if self.tied(group.name):
-            return [("first",), ("last",)]
-        return [(i,) for i in range(prod(self.sizes[f] for f in self.partial(group.name)))] if self.partial(group.name) else [()]
+        group = self.group_of(element)
+        ends: list[tuple[object, ...]] = [("first",), ("last",)] if self.tied(group) else [()]
+        along = self.partial(group)
+        return [(*end, i) for end in ends for i in range(prod(self.sizes[f] for f in along))] if along else ends
 
     # Who has what.
 

@@ -230,17 +230,15 @@ def own_gradients(world: World, step: int) -> Array:
 
 
 def _shares(mesh: Mesh) -> Array:
-    """Which shares of an element's gradient each device computes: ``[..., element, share]``."""
+    """Which shares of an element's gradient each device computes, in the order of the layout: ``[..., element, share]``."""
     world, at, shape = mesh.world, mesh.at, mesh.shape
     shares = []
     for element in world.elements:
-        group = world.layout.group(world.layout.group_of(element))
-        number, those = np.array(0), [0]
-        if tied := world.layout.tied(group.name):
-            number, those = at[tied], [0, world.sizes[tied] - 1]
-        elif along := world.layout.partial(group.name):
-            number, those = mesh.place(along), [*range(size(world, along))]
-        shares.append([np.broadcast_to(number == n, shape) for n in those])
+        group = world.layout.group_of(element)
+        tied, along = world.layout.tied(group), world.layout.partial(group)
+        ends = [at[tied] == stage for stage in (0, world.sizes[tied] - 1)] if tied else [np.array(True)]
+        parts = [mesh.place(along) == n for n in range(size(world, along))] if along else [np.array(True)]
+        shares.append([np.broadcast_to(end & part, shape) for end in ends for part in parts])
     most = max(map(len, shares))
     none: Array = np.zeros(shape, dtype=bool)
     return np.stack([np.stack([*f, *([none] * (most - len(f)))], axis=-1) for f in shares], axis=-2)
