@@ -72,6 +72,19 @@ BY_HAND = {
         f"for u in units:\n    G[u] = wait(h[u])\n{UPDATE}",
         {"transient": "2*P*b_g"},
     ),
+    "what is waited for and read in one line lives in it": (
+        f"mesh(dp)\nG = backward(parameters)\nh = start(all_reduce(parameters, dp, op=mean))\nz = copy(copy(wait(h)))\n{UPDATE}",
+        {"transient": "2*P*b_theta"},
+    ),
+    "what is waited for and named is one buffer": (
+        f"mesh(dp)\nG = backward(parameters)\nh = start(all_reduce(parameters, dp, op=mean))\nz = wait(h)\n{UPDATE}",
+        {"transient": "P*b_theta"},
+    ),
+    "what is waited for and added lives in that line": (
+        "mesh(dp)\nG = backward(parameters)\nz = copy(parameters)\nh = start(all_reduce(parameters, dp, op=mean))\nz += wait(h)\n"
+        f"y = copy(z)\n{UPDATE}",
+        {"transient": "2*P*b_theta"},
+    ),
     "a group of another kind has that kind's width": (
         "mesh()\ngroup(matrix, P - P_norm)\ngroup(norm, P_norm)\nG = backward(parameters)\nt = copy(parameters)\nt.norm = copy(G.norm)\n"
         f"z = copy(t)\n{UPDATE}",

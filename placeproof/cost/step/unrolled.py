@@ -191,6 +191,8 @@ class Unrolled:
     def __init__(self, known: Known, taken: Holds) -> None:
         self.program, self.parts, self.known, self.taken = known.program, known.parts, known, taken
         self.time = 0
+        #: What an assignment gives to a buffer, as it is.
+        self._named: Expr | None = None
         self.lives: list[Life] = []
         self.points: list[tuple[Stmt, int]] = []
         self._sent: dict[_Sending, tuple[Value, int]] = {}
@@ -359,6 +361,7 @@ class Unrolled:
             self._open_life(ref, *content)
 
     def _assign(self, stmt: Assign) -> None:
+        self._named = None if stmt.accumulate else stmt.value
         operands = self._operands(stmt.value) if isinstance(stmt.value, Call) else []
         content = self._call(stmt.value, operands) if isinstance(stmt.value, Call) else self._value(stmt.value)
         if content is None:
@@ -524,8 +527,9 @@ class Unrolled:
             return None
         contents = [h or (_NUMBER, 0) for h in operands]
         if call.op == "wait" and isinstance(call.args[0], Ref):
-            for life in self._at(call.args[0], self._bits(call.args[0]), call.args[0].group):  # its buffer is the result's from now on
-                life.end = life.closed = self.time - 1
+            last = self.time - 1 if call is self._named else self.time  # its buffer is that of the name, or is read in this line
+            for life in self._at(call.args[0], self._bits(call.args[0]), call.args[0].group):
+                life.end = life.closed = last
                 self._touch([x for x in life.sends if x.closed == _OPEN], call.args[0])
         if contents and (call.op in COLLECTIVES or call.op in ("to_host", "to_device")):
             self._count(id(call), contents[0][0], id(contents[0][0]), contents[0][1], self._times, 1)
