@@ -38,7 +38,8 @@ class Document:
     """What a file says. ``spans``: of each key and list item, the line, the column and the length; empty for TOML.
 
     ``again``: names that are said more than once, of which the last counts. ``bare``: a name without a value is true, as on command lines.
-    ``open``: names whose values the file leaves open, with what is to be said of that. ``added``: names that the file says are its own.
+    ``open``: names whose values the file leaves open, with what is to be said of that. ``added``: names that the file says are its own;
+    None where it cannot say that.
     """
 
     data: Mapping[str, Any]
@@ -48,7 +49,7 @@ class Document:
     again: frozenset[str] = frozenset()
     bare: bool = False
     open: Mapping[str, str] = field(default_factory=dict)
-    added: frozenset[str] = frozenset()
+    added: frozenset[str] | None = None
 
     @cached_property
     def lines(self) -> list[str]:

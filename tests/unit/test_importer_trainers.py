@@ -192,17 +192,117 @@ ADAPTED = (
 @pytest.mark.parametrize(("system", "text", "another"), ADAPTED)
 def test_adapters_are_a_strategy(system: str, text: str, another: list[str]) -> None:
     read = written(text, 8, system)
-    assert read.expression.endswith(" * lora")
+    assert read.expression.endswith(" * lora(rank=8)" if system == "llamafactory" else " * lora")
     assert read.precision is None
     assert [r.name for r in read.another_step] == another
-    few = {"load_in_4bit", "quantization_bit"}
-    assert {r.name for r in read.of(Role.NOT_MODELLED)} == {name for name in few if name in text}
+    few = {name for name in ("load_in_4bit", "quantization_bit") if name in text}
+    assert {r.name for r in read.of(Role.NOT_MODELLED)} == few | (set() if system == "llamafactory" else {"lora_target_modules"})
     assert {p.state for p in lower(read.strategy()).placed if p.group == "base"} == {"parameters"}
+
+
+PEFT, DROPPED = AXOLOTL + "adapter: lora\n", TRL + "use_peft: true\nlora_dropout: 0\n"
+LAYERS = "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]"
+#: A file, what the strategy says of adapters, and whether the file says of their place what that does not.
+PLACED = (
+    ("transformers", DROPPED + f"lora_r: 16\nlora_target_modules: {LAYERS}\n", "lora(rank=16)", ""),
+    ("transformers", DROPPED + "lora_target_modules: [all-linear]\n", "lora", ""),
+    ("transformers", DROPPED + "lora_target_modules: all-linear\n", "lora", ""),
+    ("transformers", DROPPED + "lora_target_modules: [v_proj, q_proj]\n", "lora(targets=qv)", ""),
+    ("transformers", DROPPED + "lora_target_modules: [q_proj]\n", "lora", "lora_target_modules"),
+    ("transformers", DROPPED + "lora_target_modules: all-linear\nlora_target_parameters: [x]\n", "lora", "lora_target_parameters"),
+    ("llamafactory", FACTORY + "lora_rank: 16\nlora_target: q_proj, v_proj\n", "lora(rank=16, targets=qv)", ""),
+    ("llamafactory", FACTORY + "lora_target: q_proj,k_proj,v_proj,o_proj\n", "lora(rank=8, targets=attention)", ""),
+    ("llamafactory", FACTORY + "lora_target: all\n", "lora(rank=8)", ""),
+    ("llamafactory", FACTORY + "lora_target: qkv_proj\n", "lora(rank=8)", "lora_target"),
+    ("axolotl", PEFT + "lora_r: 32\nlora_target_linear: true\n", "lora(rank=32)", ""),
+    ("axolotl", PEFT + "lora_target_linear: true\nlora_target_modules: [q_proj]\n", "lora", ""),
+    ("axolotl", PEFT + "lora_target_linear: true\nlora_target_modules: [embed_tokens]\n", "lora", "lora_target_modules"),
+    ("axolotl", PEFT + "lora_target_modules: [q_proj, k_proj, v_proj, o_proj]\n", "lora(targets=attention)", ""),
+    *(
+        ("axolotl", PEFT + f"lora_target_linear: true\n{name}: {value}\n", "lora", name)
+        for name, value in {
+            "lora_target_parameters": "[x]",
+            "lora_rank_pattern": "{q_proj: 4}",
+            "peft_layers_to_transform": "[0]",
+            "peft_layers_pattern": "[layers]",
+        }.items()
+    ),
+)
+
+
+@pytest.mark.parametrize(("system", "text", "factor", "elsewhere"), PLACED)
+def test_where_adapters_stand_is_read_or_named(system: str, text: str, factor: str, elsewhere: str) -> None:
+    read = written(text, 8, system)
+    assert read.expression.split(" * ")[-1] == factor
+    assert [r.name for r in read.of(Role.NOT_MODELLED)] == [elsewhere] * bool(elsewhere)
+    assert not read.another_step
+    lower(read.strategy())
+
+
+#: What adapters that compute otherwise, or are loaded, are said by.
+OTHERWISE = (
+    ("transformers", DROPPED, "use_dora: true"),
+    ("llamafactory", FACTORY, "use_dora: true"),
+    ("llamafactory", FACTORY, "adapter_name_or_path: a"),
+    ("axolotl", PEFT, "peft_use_dora: true"),
+    ("axolotl", PEFT, "lora_model_dir: a"),
+)
+
+
+@pytest.mark.parametrize(("system", "text", "more"), OTHERWISE)
+def test_other_adapters_are_another_step(system: str, text: str, more: str) -> None:
+    name = more.partition(":")[0]
+    assert [r.name for r in written(f"{text}{more}\n", 8, system).another_step] == [name]
+    assert not written(f"{text}{name}: {'false' if 'true' in more else ''}\n", 8, system).another_step
+
+
+def test_an_adapter_that_is_merged_is_the_model_s() -> None:
+    assert not written(FACTORY + "adapter_name_or_path: a\ncreate_new_adapter: true\n", 8, "llamafactory").another_step
+
+
+#: What is trained whole beside adapters: refused there, and of no matter where all is trained.
+WHOLE = (
+    ("transformers", TRL + "use_peft: {}\nlora_modules_to_save: [lm_head]\n", "true", "false"),
+    ("transformers", TRL + "use_peft: {}\nlora_task_type: SEQ_CLS\n", "true", "false"),
+    *(
+        ("llamafactory", FACTORY + f"finetuning_type: {{}}\n{more}\n", "lora", "full")
+        for more in (
+            "additional_target: embed_tokens",
+            "resize_vocab: true",
+            "add_tokens: a",
+            "add_special_tokens: a",
+            "new_special_tokens_config: a",
+        )
+    ),
+    *(
+        ("axolotl", AXOLOTL + f"adapter: {{}}\n{more}\n", "lora", "")
+        for more in ("lora_modules_to_save: [lm_head]", "peft_trainable_token_indices: [1]", "peft_layer_replication: [[0, 4]]")
+    ),
+)
+
+
+@pytest.mark.parametrize(("system", "text", "adapters", "full"), WHOLE)
+def test_what_is_trained_beside_adapters_is_refused(system: str, text: str, adapters: str, full: str) -> None:
+    with pytest.raises(InputError, match="beside adapters some of the model's own parameters are trained") as refused:
+        written(text.format(adapters), 8, system)
+    (problem,) = refused.value.diagnostics
+    assert problem.place
+    assert problem.place.line == text.count("\n")
+    read = written(text.format(full), 8, system)
+    assert "lora" not in read.expression
+    assert not read.another_step
+
+
+def test_a_limit_that_is_null_is_refused_as_the_trainer_does() -> None:
+    for system, text in (("transformers", TRL), ("llamafactory", FACTORY)):
+        with pytest.raises(InputError, match="stops there with a TypeError"):
+            written(text + "max_grad_norm:\n", 8, system)
 
 
 @pytest.mark.parametrize(
     ("system", "text"),
     [
+        ("axolotl", AXOLOTL + "unfrozen_parameters: []\n"),
         ("transformers", TRL + "use_peft: false\nlora_r: 16\n"),
         ("llamafactory", FACTORY + "finetuning_type: full\nlora_rank: 8\nlora_dropout: 0.1\n"),
         ("axolotl", AXOLOTL + "adapter:\nlora_r: 8\nlora_dropout: 0.1\n"),
@@ -222,6 +322,10 @@ def test_without_adapters_all_is_trained(system: str, text: str) -> None:
         ("llamafactory", FACTORY + "finetuning_type: freeze\n", 7),
         ("llamafactory", FACTORY + "finetuning_type: oft\n", 7),
         ("llamafactory", FACTORY + "use_llama_pro: true\n", 7),
+        ("llamafactory", FACTORY + "finetuning_type: full\nuse_dora: true\n", 8),
+        ("llamafactory", FACTORY + "finetuning_type: full\nadapter_name_or_path: a\n", 8),
+        ("llamafactory", FACTORY + "use_galore: true\n", 7),
+        ("axolotl", AXOLOTL + "unfrozen_parameters: [lm_head]\n", 5),
         ("axolotl", AXOLOTL + "load_in_8bit: true\n", 5),
         ("axolotl", AXOLOTL + "adapter: qlora\n", 5),
         ("axolotl", AXOLOTL + "adapter: llama-adapter\n", 5),

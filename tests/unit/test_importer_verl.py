@@ -30,8 +30,8 @@ def read(more: str = "", world: int | None = None) -> Imported:
         ("trainer.nnodes=2", "fsdp(dp=16, prefetch=true) * checkpoint * accumulate(microbatches=2) * clip"),
         ("actor_rollout_ref.rollout.n=2", "fsdp(dp=8, prefetch=true) * checkpoint * accumulate(microbatches=8) * clip"),
         ("trainer.n_gpus_per_node=1", "ddp(dp=1) * checkpoint * accumulate(microbatches=32) * clip"),
-        (f"{ACTOR}fsdp_config.wrap_policy.disable=true", "fsdp(dp=8, prefetch=true, reshard_after_forward=false, unit=model) * "),
-        (f"{ACTOR}strategy=fsdp2 {ACTOR}fsdp_config.wrap_policy.disable=true", "fsdp(dp=8, prefetch=true) * "),
+        (f"+{ACTOR}fsdp_config.wrap_policy.disable=true", "fsdp(dp=8, prefetch=true, reshard_after_forward=false, unit=model) * "),
+        (f"{ACTOR}strategy=fsdp2 ++{ACTOR}fsdp_config.wrap_policy.disable=true", "fsdp(dp=8, prefetch=true) * "),
         (f"{ACTOR}fsdp_config.offload_policy=true", "fsdp(dp=8, prefetch=true) * "),
         (f"{ACTOR}strategy=fsdp2 {ACTOR}fsdp_config.offload_policy=true", "zero_infinity(dp=8) * "),
         (f"{ACTOR}fsdp_config.fsdp_size=1", "ddp(dp=8) * "),
@@ -56,6 +56,9 @@ def test_settings_decide_the_strategy(more: str, expression: str) -> None:
         (f"+{ACTOR}new=1", "PP502", "`new` is no setting"),
         (f"{ACTOR}ppo_micro_batch_size_per_gpu=3", "PP504", "cannot be cut into micro-batches of 3"),
         (f"{ACTOR}ppo_micro_batch_size_per_gpu=null", "PP504", "asks for the size of a micro-batch"),
+        (f"{ACTOR}fsdp_config.mixed_precision.param_dtype=fp32", "PP504", "Hydra refuses to override"),
+        (f"{ACTOR}fsdp_config.wrap_policy.disable=true", "PP504", "Hydra refuses to override"),
+        ("actor_rollout_ref.model.lora_rank=32", "PP504", "adapters are trained, which is not read from here"),
         (f"{ACTOR}ppo_mini_batch_size=512", "PP504", "is larger than the batch of 256"),
         ("data.train_batch_size=252", "PP504", "are no multiple of 8 devices"),
         (f"{ACTOR}fsdp_config.fsdp_size=3", "PP504", "8 devices are no multiple of 3"),
@@ -175,3 +178,19 @@ def test_corrupted_files_end_in_errors(seed: int, tmp_path: Path) -> None:
             read_config(str(corrupted), system="verl", world=rng.choice((None, 1, 8)))
         except InputError as error:
             assert error.diagnostics
+
+
+@pytest.mark.parametrize("more", ["+{}.param_dtype=fp32", "++{}.param_dtype=fp32", "+{}={{param_dtype:fp32}} {}.param_dtype=fp32"])
+def test_an_override_adds_what_there_is_not(more: str) -> None:
+    table = f"{ACTOR}fsdp_config.mixed_precision"
+    assert read(more.format(table, table)).precision == "fp32-adam"
+
+
+def test_micro_batches_of_all_devices_are_those_of_early_versions() -> None:
+    least = LEAST.replace("micro_batch_size_per_gpu=2", "micro_batch_size=16")
+    found = read_config(least, system="verl", world=8)
+    assert found.numbers == read(world=8).numbers
+    (told,) = (one for one in found.readings if one.name == f"{ACTOR}ppo_micro_batch_size")
+    assert told.told
+    assert "stops without it" in told.note
+    assert not any("stops without it" in one.note for one in read().readings)

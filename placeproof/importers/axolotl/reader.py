@@ -52,7 +52,10 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     on = bool(run.get("fsdp")) or any(name.startswith("fsdp_config.") for name in run.found)
     imported = _built(run, _training(run), on, problems)
     if run.get("adapter") in ("lora", "qlora"):
-        imported = adapted(run, imported, "adapter")
+        linear = bool(run.get("lora_target_linear"))
+        if linear:
+            run.note("lora_target_linear", "which matrices have adapters", Role.READ)
+        imported = adapted(run, imported, "adapter", "lora_r", "lora_target_modules", linear=linear)
     run.unsaid["average_tokens_across_devices"] = f"not said; {_MEANS}"
     strange = any(str(one).rpartition(".")[2] not in _KERNELS for one in run.get("plugins") or ())
     if strange:

@@ -22,7 +22,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     run = Arguments(document, forms(document, "transformers", "llamafactory"), problems, world=world, loose=("fsdp_config",))
     imported = built(run, _training(run), problems)
     if run.get("finetuning_type") == "lora":
-        imported = adapted(run, imported, "finetuning_type")
+        imported = adapted(run, imported, "finetuning_type", "lora_rank", "lora_target", every="all")
     return replace(finished(run, imported, together("llamafactory", "transformers")), system="llamafactory")
 
 

@@ -37,7 +37,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         )
     imported = built(run, _training(run), problems)
     if name := next((name for name in ("use_peft", "use_lora") if run.get(name)), None):
-        imported = _with_dropout(run, adapted(run, imported, name))
+        imported = _with_dropout(run, adapted(run, imported, name, "lora_r", "lora_target_modules"))
     return finished(run, imported, meaning("transformers"))
 
 

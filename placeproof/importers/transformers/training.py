@@ -34,6 +34,13 @@ SHARDS = "shards, gradients and Adam's state in fp32; gathered, computed and sen
 WHOLE = "the program decides in which type the weights are held: with `dtype` or `torch_dtype` of float32 it is fp32-adam"
 #: Why no strategy is read where parameters are frozen.
 FROZEN = "some of the model's own parameters seem to be frozen, and no strategy here says what that holds and sends"
+#: The modules beside which adapters stand, by the word of the strategy `lora`, as most models of transformers call them.
+_TARGETS = {
+    "qv": frozenset({"q_proj", "v_proj"}),
+    "attention": frozenset({"q_proj", "k_proj", "v_proj", "o_proj"}),
+    "linear": frozenset({"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}),
+}
+_ELSEWHERE = "which modules have adapters is not read: with a model they are counted beside all matrices of its layers"
 #: From this likeness on an argument that is not known is taken for a slip of the pen.
 _NEAR = 0.85
 #: What names of arguments have that may decide how a step is laid out: one that is not known is refused.
@@ -220,10 +227,32 @@ def adam_or_sgd(training: Training) -> str | None:
     return named.get((training.update.deepspeed, training.weights))
 
 
-def adapted(run: Arguments, imported: Imported, name: str) -> Imported:
-    """The same step of adapters, as the setting ``name`` says: all other parameters are frozen. Adapters are held in other types."""
+def adapted(
+    run: Arguments, imported: Imported, name: str, rank: str, modules: str, *, every: str = "all-linear", linear: bool = False
+) -> Imported:
+    """The same step of adapters, as the setting ``name`` says: all other parameters are frozen. Adapters are held in other types.
+
+    ``rank``, ``modules``: the settings of their inner dimension, and of what they stand beside. ``every``: what the latter calls all
+    matrices of layers. ``linear``: they stand beside these, whatever else.
+    """
     run.say(name, "adapters are trained, and the model's own parameters are frozen; in which types these lie is not said")
-    return replace(imported, expression=imported.expression and f"{imported.expression} * lora", precision=None)
+    options: dict[str, object] = {"rank": run.get(rank)}
+    if run.said(rank):
+        run.note(rank, "the rank of adapters: r", Role.READ)
+    elif run.get(rank) is not None:
+        run.unsaid[rank] = "not said; the default"
+    said = run.get(modules)
+    beside = frozenset(said.replace(" ", "").split(",") if isinstance(said, str) else map(str, said or ()))
+    whole = beside == {every} or (linear and beside <= _TARGETS["linear"])
+    word = "linear" if whole else next((word for word, names in _TARGETS.items() if names == beside), None)
+    told: tuple[Reading, ...] = ()
+    if word is None and not run.said(modules):
+        told = (Reading(name=modules, value=None, role=Role.NOT_MODELLED, note=f"not said; {_ELSEWHERE}", told=True),)
+    run.note(modules, "which matrices have adapters" if word else _ELSEWHERE, Role.READ if word else Role.NOT_MODELLED)
+    if word not in (None, "linear"):
+        options["targets"] = word
+    step = f"{imported.expression} * {expression({'lora': options})}"
+    return replace(imported, expression=imported.expression and step, readings=(*imported.readings, *told), precision=None)
 
 
 def finished(run: Arguments, imported: Imported, meaning: Meaning, **facts: Fact) -> Imported:

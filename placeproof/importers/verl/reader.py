@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
 from placeproof.core.diagnostics import Problems
@@ -27,6 +28,8 @@ _FILES = {"ppo_trainer": "fsdp", "ppo_megatron_trainer": "megatron"}
 _ENGINES = {"dp": "fsdp", "megatron": "megatron"}
 #: Tables in which verl itself refuses a name that it does not know.
 _STRICT = (ACTOR, MODEL)
+#: What no file of verl's settings has under FSDP, and its workers read: an override has to add it.
+_ABSENT = tuple(FSDP + name for name in ("mixed_precision", "wrap_policy.disable", "wrap_policy.transformer_layer_cls_to_wrap"))
 _UNSAID = ("trainer.nnodes", "trainer.n_gpus_per_node")
 _CRITICS = ("gae",)
 
@@ -40,7 +43,7 @@ class Settings(Reader):
 
     def _unknown(self, key: str, value: Any, path: KeyPath, here: KeyPath) -> None:
         name = ".".join(map(str, here))
-        if name not in self.document.added or name.startswith(_STRICT):
+        if name not in (self.document.added or ()) or name.startswith(_STRICT):
             super()._unknown(key, value, path, here)
             return
         note = "a setting that is added: what the program does with it is not known"
@@ -54,6 +57,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         row = run.fields.get(name)
         if row is not None and row.role is Role.READ:
             run.refuse(name, f"`{name}` is left open: {run.document.open[name]}", "write the value itself")
+    _overrides(run)
     backend = _backend(run)
     known = Known(run, meaning("verl"))
     size = world or run.get("trainer.nnodes") * run.get("trainer.n_gpus_per_node")
@@ -110,6 +114,16 @@ def _with_references(document: Document) -> Document:
 
     walk(document.data, "")
     return replace(document, open={**found, **document.open})
+
+
+def _overrides(run: Settings) -> None:
+    """Refuse overrides of what there is not to override."""
+    added = run.document.added
+    for name in run.found:
+        parents = {name, *accumulate(name.split("."), "{}.{}".format)}
+        if added is not None and not parents.isdisjoint(_ABSENT) and parents.isdisjoint(added):
+            message = f"verl's own settings have no `{name}`, and Hydra refuses to override what there is not"
+            run.refuse(name, message, f"add it: `+{name}=...`")
 
 
 def _backend(run: Settings) -> str:
