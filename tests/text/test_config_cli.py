@@ -171,7 +171,7 @@ def test_clipping_is_part_of_the_strategy(capsys: pytest.CaptureFixture[str]) ->
         ("megatron", "--attention-dropout 0 --hidden-dropout 0"),
         ("torchtitan", "[training]\nsteps = 10\n"),
         ("torchtitan", "[training]\nmax_norm = 0.0\n"),
-        ("accelerate", "distributed_type: MEGATRON_LM\nnum_processes: 4\n"),
+        ("accelerate", "distributed_type: MEGATRON_LM\nmegatron_lm_config:\n  megatron_lm_calculate_per_token_loss: false\n"),
         ("accelerate", "distributed_type: DEEPSPEED\nnum_processes: 4\ndeepspeed_config:\n  gradient_clipping: auto\n"),
         ("transformers", '{"output_dir": "x", "max_grad_norm": 0.5, "per_device_train_batch_size": 1}'),
     ):

@@ -22,7 +22,7 @@ from placeproof.importers.settings import settings
 CONFIGS = Path(__file__).parents[1] / "configs"
 SAID: dict[str, Meaning] = {system: meaning(system) for system in ("accelerate", "deepspeed", "megatron", "torchtitan")}
 #: Rules of Megatron-LM that Accelerate's files are asked for.
-OF_ANOTHER = {("accelerate", "megatron-62")}
+OF_ANOTHER = {("accelerate", "megatron-62"), ("accelerate", "megatron-68")}
 
 _PROGRAM = "the program or the model decides it, and not the file"
 #: Rules of the four systems that no file can be asked for, and why.

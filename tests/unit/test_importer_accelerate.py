@@ -14,9 +14,11 @@ from placeproof.core.diagnostics import InputError
 from placeproof.core.precision import PRECISIONS
 from placeproof.importers.imported import Imported, Role
 from placeproof.importers.systems import read_config
+from placeproof.importers.writing import Asked, write
 from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.lower import lower
+from placeproof.strategies import parse_strategy
 
 HERE = Path(__file__).parents[1] / "configs" / "accelerate"
 GOOD: dict[str, dict[str, Any]] = json.loads((HERE / "expected.json").read_text())
@@ -177,22 +179,77 @@ def test_checkpoints_are_offloaded_where_it_is_said(offload: str, kept: str):
     ],
 )
 def test_experts_of_megatron(settings: str, expression: str, role: Role):
-    table = "sequence_parallelism: true, expert_model_parallel_size: 4, " + settings
+    table = "sequence_parallelism: true, context_parallel_size: 1, expert_model_parallel_size: 4, " + settings
     table = ", ".join(f"megatron_lm_{setting}" for setting in table.split(", "))
     found = read_config(f"distributed_type: MEGATRON_LM\nmegatron_lm_config: {{{table}}}\n", system="accelerate", world=16)
-    assert found.expression == f"{expression} * clip"
+    checked, ep, rest = expression.partition(" * ep(")
+    assert found.expression == f"{checked} * checkpoint{ep}{rest} * clip"
     assert judge(lower(found.strategy())).word == "proved"
     (reading,) = (r for r in found.readings if r.name.endswith("expert_model_parallel_size"))
     assert reading.role is role
 
 
 def test_experts_that_are_split_by_another_degree_are_refused():
-    table = "{megatron_lm_tp_degree: 4, megatron_lm_sequence_parallelism: true, megatron_lm_expert_model_parallel_size: 2, "
+    table = "{megatron_lm_tp_degree: 4, megatron_lm_sequence_parallelism: true, megatron_lm_context_parallel_size: 1, "
+    table += "megatron_lm_expert_model_parallel_size: 2, "
     table += "megatron_lm_expert_tensor_parallel_size: 2}"
     with pytest.raises(InputError) as refused:
         read_config(f"distributed_type: MEGATRON_LM\nmegatron_lm_config: {table}\n", system="accelerate", world=16)
     (problem,) = refused.value.diagnostics
     assert "split over 2 devices, and other matrices over 4" in problem.message
+
+
+MEGATRON = "distributed_type: MEGATRON_LM\nnum_processes: 8\nmegatron_lm_config:\n  megatron_lm_tp_degree: 2\n"
+
+
+@pytest.mark.parametrize("said", ["", "  megatron_lm_context_parallel_size: null\n  megatron_lm_recompute_granularity: null\n"])
+def test_what_a_file_does_not_say_of_megatron_is_as_accelerate_has_it(said: str):
+    """huggingface/accelerate@16cb6eb8:src/accelerate/utils/dataclasses.py, MegatronLMPlugin.__post_init__."""
+    found = read_config(MEGATRON + said, system="accelerate")
+    assert found.expression == "ddp(dp=2) * tp(tp=2) * checkpoint * cp(cp=2) * clip"
+    told = {r.name.rpartition("megatron_lm_")[2]: r.value for r in found.readings if r.told}
+    assert told == {"context_parallel_size": 2, "recompute_granularity": "full", "calculate_per_token_loss": True, "gradient_clipping": 1.0}
+    assert [r.name for r in found.another_step] == ["megatron_lm_config.megatron_lm_calculate_per_token_loss"]
+
+
+def test_what_a_file_says_of_megatron_is_read():
+    said = "  megatron_lm_context_parallel_size: 1\n  megatron_lm_calculate_per_token_loss: {}\n  megatron_lm_recompute_activations: true\n"
+    found = read_config(MEGATRON + said.format("false"), system="accelerate")
+    assert found.expression == "ddp(dp=4) * tp(tp=2) * checkpoint * clip"
+    assert not found.another_step
+    assert [r.role for r in found.readings if r.name.endswith("recompute_activations")] == [Role.NO_MATTER]
+    assert len(read_config(MEGATRON + said.format("true"), system="accelerate").another_step) == 1
+    alone = read_config((MEGATRON + said.format("true")).replace("processes: 8", "processes: 2"), system="accelerate")
+    assert not alone.another_step  # one device's sum is its mean
+
+
+@pytest.mark.parametrize("name", ["tp_degree", "pp_degree", "gradient_clipping", "use_custom_fsdp"])
+def test_null_that_accelerate_hands_on_as_a_text_is_refused(name: str):
+    table = f"megatron_lm_config:\n  megatron_lm_{name}: null\n"
+    with pytest.raises(InputError) as refused:
+        read_config(f"distributed_type: MEGATRON_LM\nnum_processes: 8\n{table}", system="accelerate")
+    (problem,) = refused.value.diagnostics
+    assert "the text `None`" in problem.message
+    assert problem.place is not None
+    assert problem.place.line == 4
+    assert read_config(f"distributed_type: MULTI_GPU\nnum_processes: 8\n{table}", system="accelerate").expression == "ddp(dp=8)"
+
+
+def test_selective_recomputation_is_refused_as_megatron_does():
+    with pytest.raises(InputError) as refused:
+        read_config(MEGATRON + "  megatron_lm_recompute_granularity: selective\n", system="accelerate")
+    assert [d.notes for d in refused.value.diagnostics] == [("`placeproof explain megatron-68`",)]
+
+
+def test_megatron_is_written_with_all_that_accelerate_would_fill_in():
+    wanted = parse_strategy("zero1(4) * tp(2) * pp(2, microbatches=8) * checkpoint * clip")
+    read = write(wanted, "accelerate", Asked()).read
+    assert not read.another_step
+    assert all(r.value == 1 for r in read.readings if r.name.endswith("context_parallel_size"))
+    with pytest.raises(InputError) as refused:
+        write(parse_strategy("zero1(4) * tp(2) * pp(2, microbatches=8) * clip"), "accelerate", Asked())
+    (problem,) = refused.value.diagnostics
+    assert (problem.code, problem.notes) == ("PP506", ("recomputation: false wanted, true read back",))
 
 
 def test_hybrid_sharding_on_one_machine_makes_no_copies():
@@ -388,7 +445,7 @@ def test_sizes_give_the_number_of_processes_where_nothing_else_does():
         (
             "MEGATRON_LM",
             {"num_processes": 4, "megatron_lm_config": {"context_parallel_size": 4, "use_distributed_optimizer": True}},
-            "zero1(dp=cp) * cp(cp=4) * clip",
+            "zero1(dp=cp) * checkpoint * cp(cp=4) * clip",
         ),
     ],
 )

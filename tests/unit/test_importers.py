@@ -359,21 +359,22 @@ def test_no_setting_of_a_system_is_a_number_without_end(system: str) -> None:
 
 
 DEEPSPEED_BY_ACCELERATE = "distributed_type: DEEPSPEED\nnum_processes: 4\ndeepspeed_config:\n  zero_stage: 1\n"
-MEGATRON_BY_ACCELERATE = "distributed_type: MEGATRON_LM\nnum_processes: 4\nmegatron_lm_config:\n  megatron_lm_tp_degree: 4\n"
+MEGATRON_BY_ACCELERATE = "distributed_type: MEGATRON_LM\nnum_processes: 4\nmegatron_lm_config:\n  megatron_lm_tp_degree: 2\n"
 TRAINER = "output_dir: out\nper_device_train_batch_size: 1\nbf16: true\n"
 FACTORY = f"stage: sft\nmodel_name_or_path: m\ndo_train: true\nfinetuning_type: full\n{TRAINER}"
 AXOLOTL = "base_model: m\nmicro_batch_size: 1\nddp: true\n"
 #: A system, a file of it with a place for the limit of the norm, its word for infinity, by which limits gradients are clipped, and which it
 #: refuses. Most ask whether it is above 0: deepspeedai/DeepSpeed@edaa7221:deepspeed/runtime/engine.py line 3327,
 #: NVIDIA/Megatron-LM@d98e8a64:megatron/core/optimizer/optimizer.py line 830, and transformers' Trainer, which stops at null. Accelerate
-#: takes what is null as not said, and fills 1.0 in: huggingface/accelerate@16cb6eb8:src/accelerate/accelerator.py line 2217.
+#: takes what is null as not said, and fills 1.0 in: huggingface/accelerate@16cb6eb8:src/accelerate/accelerator.py line 2217; of Megatron-LM
+#: it hands the text `None` on, which is no number: src/accelerate/utils/launch.py line 356.
 LIMITS: dict[str, tuple[str, str, str, set[str], set[str]]] = {
     "deepspeed": ("deepspeed", '{{"train_batch_size": 4, "gradient_clipping": {}}}', "Infinity", {"inf", "0.5"}, {"null"}),
     "accelerate with deepspeed": (
         "accelerate", DEEPSPEED_BY_ACCELERATE + "  gradient_clipping: {}\n", ".inf", {"inf", "0.5", "null"}, {"none"},
     ),
     "accelerate with megatron": (
-        "accelerate", MEGATRON_BY_ACCELERATE + "  megatron_lm_gradient_clipping: {}\n", ".inf", {"inf", "0.5"}, {"none"},
+        "accelerate", MEGATRON_BY_ACCELERATE + "  megatron_lm_gradient_clipping: {}\n", ".inf", {"inf", "0.5"}, {"none", "null"},
     ),
     "megatron": ("megatron", "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --clip-grad {}", "inf", {"inf", "0.5"}, {"null"}),
     "transformers": ("transformers", TRAINER + "max_grad_norm: {}\n", ".inf", {"inf", "0.5"}, {"none", "null"}),

@@ -53,7 +53,7 @@ def _clipping(run: AccelerateReader) -> _Parts:
     """Accelerate takes `auto` for a limit that is not said, and fills 1.0 in where no trainer has filled in its own."""
     limit = run.get(_DS + "gradient_clipping")
     if _DS + "gradient_clipping" not in run.found:
-        run.unsaid[_DS + "gradient_clipping"] = deepspeed.OPEN_LIMIT
+        run.tell_unsaid(_DS + "gradient_clipping", deepspeed.OPEN_LIMIT)
     elif limit in (None, AUTO):
         run.note(_DS + "gradient_clipping", deepspeed.OPEN_LIMIT, told=True)
     return {"clip": {}} if limit in (None, AUTO) or (limit != "none" and clips(limit)) else {}

@@ -41,5 +41,7 @@ def megatron_known(run: AccelerateReader) -> Known:
     tp, experts, split = (_MG + name for name in ("tp_degree", "expert_model_parallel_size", "sequence_parallelism"))
     facts.put("tp", run.get(tp), tp)
     facts.put("experts_set", run.get(experts) > 1, experts)
+    facts.put("recompute", run.get(_MG + "recompute_granularity"), _MG + "recompute_granularity")
+    facts.put("recompute_layers_set", True)  # one, where a file does not say it
     facts.put("sp", bool(run.get(split)) and run.get(tp) > 1, split)
     return facts

@@ -22,6 +22,9 @@ UNWRAPPED = (
     _WHOLE,
     f"{_WHOLE}; Accelerate cuts off the embedding and the head of a model of transformers, which here are part of the unit",
 )
+#: What Megatron does where it is to divide by the tokens of all devices, and a loss does not say how many it has, as none of Accelerate's
+#: own does (accelerate==1.15.0:utils/megatron_lm.py, megatron-core==0.16.1:pipeline_parallel/schedules.py).
+_UNDIVIDED = "gradients are added up over dp and cp, and divided by nothing: the losses of Accelerate do not count tokens"
 _HALVES = "16-bit weights and gradients, with an fp32 copy"
 _Parts = dict[str, dict[str, object]]
 
@@ -30,6 +33,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
     """Read a configuration of Accelerate. ``world`` is the number of processes where the file leaves it open."""
     document, empty = without_empty(document)
     run = AccelerateReader(document, problems)
+    _refuse_null(run, empty)
     _count(run, world)
     sizes = _sizes(run)
     if accelerate_deepspeed.named_file(run):
@@ -78,9 +82,17 @@ def _readings(run: AccelerateReader, facts: Known, empty: list[Reading]) -> tupl
         return (reading.place.line, reading.place.column) if reading.place else (0, 0)
 
     unsaid = [
-        Reading(name=name, value=run.get(name), role=Role.READ, note=f"not said; {note}", told=True) for name, note in run.unsaid.items()
+        Reading(name=name, value=run.get(name), role=role or Role.READ, note=f"not said; {note}", told=True)
+        for name, (role, note, _) in run.unsaid.items()
     ]
     return (*sorted([*facts.readings(), *empty], key=order), *unsaid)
+
+
+def _refuse_null(run: AccelerateReader, empty: list[Reading]) -> None:
+    """Settings of Megatron-LM that Accelerate hands on as the text `None` where a file says null (accelerate==1.15.0:utils/launch.py)."""
+    handed_on = [_MG + name for name in ("tp_degree", "pp_degree", "gradient_clipping", "use_custom_fsdp")]
+    for name in (one.name for one in empty if one.name in handed_on and run.kind == "MEGATRON_LM"):
+        run.refuse(name, "null is handed on as the text `None`, and Accelerate stops at it", "leave it out, or give it a value", "PP503")
 
 
 def _count(run: AccelerateReader, world: int | None) -> None:
@@ -244,7 +256,8 @@ def _checkpoint(run: AccelerateReader) -> _Parts:
 def _megatron(run: AccelerateReader, sizes: dict[str, int]) -> _Parts:
     degrees = {_MG + n: run.get(_MG + n) for n in ("tp_degree", "pp_degree", "context_parallel_size")}
     tp, pp, cp = degrees.values()
-    data, dp = "zero1" if run.get(_MG + "use_distributed_optimizer") else "ddp", check_experts(run, run.over(degrees))
+    devices, data = run.over(degrees), "zero1" if run.get(_MG + "use_distributed_optimizer") else "ddp"
+    dp = check_experts(run, devices)
     parts = _data(data, dp, cp * experts(run)[0]) | _axis("tp", tp=tp)
     if tp > 1 and run.get(_MG + "sequence_parallelism"):
         parts["sp"] = {"tp": tp}
@@ -255,27 +268,25 @@ def _megatron(run: AccelerateReader, sizes: dict[str, int]) -> _Parts:
         parts["accumulate"] = {"microbatches": steps}
     if steps is not None:
         run.numbers["m"] = Fraction(steps)
+    run.tell_unsaid(_MG + "context_parallel_size", "Accelerate splits each sample over 2 devices: the axis cp")
+    if run.get(_MG + "calculate_per_token_loss") and (devices, cp) != (1, 1):
+        run.say(_MG + "calculate_per_token_loss", _UNDIVIDED, Role.ANOTHER_STEP)
     return {**parts, **_recompute(run), **_clipping(run)}
 
 
 def _clipping(run: AccelerateReader) -> _Parts:
     name = _MG + "gradient_clipping"
-    if not run.said(name):
-        run.unsaid[name] = "gradients are scaled by the norm of all: the strategy clip"
+    run.tell_unsaid(name, "gradients are scaled by the norm of all: the strategy clip")
     return {"clip": {}} if clips(run.get(name)) else {}
 
 
 def _recompute(run: AccelerateReader) -> _Parts:
-    """Megatron's full recomputation, layer by layer: our checkpoint. Other forms are not."""
+    """Megatron's full recomputation, layer by layer: our checkpoint. Other forms are not, and no file turns it off."""
     whole, method, layers = (_MG + "recompute_" + n for n in ("granularity", "method", "num_layers"))
-    if not any(run.said(name) for name in (whole, method, layers)):
-        return {}
-    if run.get(whole) == "selective":
-        run.note(whole, "computes the attention of each layer again in backward", Role.NOT_MODELLED)
-        return {}
     if run.get(method) == "block" or (run.get(layers) or 1) > 1:
         run.note(layers if run.said(layers) else method, "keeps the inputs of some layers alone", Role.NOT_MODELLED)
         return {}
+    run.tell_unsaid(whole, "Accelerate has layers computed again: the strategy checkpoint")
     return {"checkpoint": {}}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from placeproof.core.diagnostics import Problems
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Reading, Role
+from placeproof.importers.imported import Note, Reading, Role
 from placeproof.importers.settings import settings
 
 #: What a file may say for FSDP 1, in the order of the numbers 1 to 5.
@@ -50,7 +50,7 @@ class AccelerateReader(Reader):
         self.uneven = False
         self.numbers: dict[str, Fraction] = {}
         #: What is to be told of settings that the file leaves out.
-        self.unsaid: dict[str, str] = {}
+        self.unsaid: dict[str, Note] = {}
 
     def _kind(self) -> str:
         data = self.document.data
@@ -63,12 +63,17 @@ class AccelerateReader(Reader):
             self.refuse("distributed_type", "SageMaker's own library decides this split", "give the strategy itself, as `tp(tp=8)`")
         return "NO" if kind is False else str(kind or "")
 
-    def say(self, name: str, note: str) -> None:
+    def say(self, name: str, note: str, role: Role = Role.READ) -> None:
         """Tell what a value does, be it said or the default."""
         if self.said(name):
-            self.note(name, note, told=True)
+            self.note(name, note, role, told=True)
         else:
-            self.unsaid[name] = note
+            self.tell_unsaid(name, note, role)
+
+    def tell_unsaid(self, name: str, note: str, role: Role = Role.READ) -> None:
+        """Tell what the default does, where the file does not say it."""
+        if not self.said(name):
+            self.unsaid[name] = Note(role, note)
 
     def over(self, degrees: Mapping[str, int]) -> int | None:
         """The world divided by other degrees; a problem where it does not divide."""
@@ -80,5 +85,8 @@ class AccelerateReader(Reader):
         if self.world % product and not self.uneven:
             name = [n for n, d in degrees.items() if d > 1][-1]
             shown = " * ".join(str(d) for d in degrees.values() if d > 1)
-            self.refuse(name, f"{self.world} processes are no multiple of {shown}", "the number of processes is the product of all degrees")
+            help = "the number of processes is the product of all degrees"
+            if not self.said(name):
+                help = f"`{name.split('.')[-1]}: 1`: it is {degrees[name]} where a file does not say it"
+            self.refuse(name, f"{self.world} processes are no multiple of {shown}", help)
         return max(self.world // product, 1)
