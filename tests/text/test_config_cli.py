@@ -115,6 +115,10 @@ PLAIN = "--attention-dropout 0 --hidden-dropout 0 --clip-grad 0"
 #: What changes the step and is not modelled, as a configuration has it, and the names of these settings.
 EXCEPT = [
     ("deepspeed", '{"optimizer": {"type": "OneBitAdam"}, "zero_allow_untested_optimizer": true}', ["optimizer.type"]),
+    *(
+        ("deepspeed", f'{{"optimizer": {{"type": "Muon"}}, {more}"zero_optimization": {{"stage": {stage}}}}}', ["optimizer.type"])
+        for stage, more in ((0, ""), (1, ""), (2, ""), (1, '"tensor_parallel": {"autotp_size": 2}, '))
+    ),
     ("deepspeed", '{"gradient_clipping": "auto", "data_efficiency": {"enabled": true}}', ["data_efficiency.enabled"]),
     ("deepspeed", '{"managed_gradient_accumulation": false}', ["managed_gradient_accumulation"]),
     ("deepspeed", '{"zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.1}}}', ["zero_optimization.zenflow"]),
@@ -445,6 +449,13 @@ def test_a_translation_names_what_it_leaves_out(config: str, capsys: pytest.Capt
     assert f"note: left out of {config}, of no matter to the strategy: 1 setting (optimizer.params.lr)" in captured.err
     (kept,) = [line for line in captured.err.splitlines() if "are kept that it says by" in line]
     assert "optimizer.type = Adam" in kept
+    for optimizer, role in (("Muon", "another step"), ("Lamb", "not modelled"), ("Lion", "not modelled")):
+        text = f'{{"optimizer": {{"type": "{optimizer}"}}, "train_micro_batch_size_per_gpu": 1}}'
+        assert run(["derive", "--from", "deepspeed", text, "--world", "8", "--as", "deepspeed"]) == 0
+        captured = capsys.readouterr()
+        assert "optimizer" not in json.loads(captured.out)
+        assert f"note: left out of <deepspeed>, {role}: optimizer.type = {optimizer}: " in captured.err
+        assert captured.err.count(f"optimizer.type = {optimizer}") == 1
     assert run(["derive", config, "--world", "64", "--as", "accelerate"]) == 0
     assert "note: left out: `b = 4`, which no setting of Accelerate says" in capsys.readouterr().err
 

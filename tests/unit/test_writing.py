@@ -496,6 +496,7 @@ EXACTLY: tuple[tuple[str, str, dict[str, Any]], ...] = (
             "zero_optimization.stage": 2,
             "zero_optimization.use_multi_rank_bucket_allreduce": False,
             "zero_optimization.offload_optimizer.device": "cpu",
+            "zero_force_ds_cpu_optimizer": False,
         },
     ),
     *(
@@ -513,7 +514,13 @@ EXACTLY: tuple[tuple[str, str, dict[str, Any]], ...] = (
         )
         for text, more in (
             ("zero3(4)", {}),
-            ("zero_infinity(4)", {f"zero_optimization.offload_{n}.device": "cpu" for n in ("optimizer", "param")}),
+            (
+                "zero_infinity(4)",
+                {
+                    "zero_force_ds_cpu_optimizer": False,
+                    **{f"zero_optimization.offload_{n}.device": "cpu" for n in ("optimizer", "param")},
+                },
+            ),
         )
     ),
 )
@@ -548,6 +555,7 @@ BESIDE: dict[str, dict[str, str]] = {
         "parallelism.data_parallel_shard_degree": "-1 takes the devices that are left: with it the file says how many it is for"
     },
     "deepspeed": {
+        "zero_force_ds_cpu_optimizer": "its default refuses an optimizer of the program's own on the host",
         "zero_optimization.use_multi_rank_bucket_allreduce": "its default sends twice as much, which the reader notes",
         "zero_optimization.stage3_max_live_parameters": "its default keeps parameters gathered, which the reader notes",
         "zero_optimization.stage3_max_reuse_distance": "its default keeps parameters gathered, which the reader notes",

@@ -41,12 +41,18 @@ _WIDTHS = {
     **dict.fromkeys(("bf16", "bfloat16", "torch.bfloat16"), "bf16"),
     **dict.fromkeys(("fp32", "float32", "float", "torch.float32"), "fp32"),
 }
-_COMPRESSING = ("onebitadam", "zerooneadam", "onebitlamb")
-_ROWWISE = ("lamb", "onebitlamb", "muon", "adafactor", "lbfgs")
+#: Updates of which a part is done before gradients reach the optimizer, and what becomes of it.
+_ELSEWHERE = {
+    **dict.fromkeys(("onebitadam", "zerooneadam", "onebitlamb"), "compresses what is exchanged"),
+    # deepspeedai/DeepSpeed@edaa7221:deepspeed/runtime/zero/stage_1_and_2.py line 2155, muon/muon_optimizer.py line 32
+    "muon": "ZeRO finds directions from whole gradients, before it cuts them into parts; without ZeRO nothing does",
+}
+#: Updates that read norms or rows of what they are given: with ZeRO, of parts.
+_ROWWISE = ("lamb", "onebitlamb", "adafactor", "lbfgs")
 _TWO_MOMENTS = ("", "adam", "adamw", "muadam", "muadamw", "lamb")
 _SGD = ("sgd", "musgd")
 _OTHERS = ("adagrad", "lion", "adadelta", "adamax", "asgd", "nadam", "radam", "rmsprop", "rprop", "sparseadam")
-_OPTIMIZERS = (*_COMPRESSING, *_ROWWISE, *_TWO_MOMENTS, *_SGD, *_OTHERS)
+_OPTIMIZERS = (*_ELSEWHERE, *_ROWWISE, *_TWO_MOMENTS, *_SGD, *_OTHERS)
 
 
 def read(document: Document, world: int | None, problems: Problems) -> Imported:
@@ -335,10 +341,10 @@ class _Config:
             hint = suggestion(self.get(name), ("Adam", "AdamW", "Lamb", "Lion", "Muon", "SGD", "Adagrad", "OneBitAdam"))
             message = f"`{self.get(name)}` is no optimizer of DeepSpeed or torch.optim"
             self.reader.refuse(name, message, hint or "name an optimizer that DeepSpeed builds, or leave the table out", code="PP503")
-        elif said in _COMPRESSING:
-            self.note(name, "compresses what is exchanged", Role.ANOTHER_STEP)
+        elif said in _ELSEWHERE:
+            self.note(name, _ELSEWHERE[said], Role.ANOTHER_STEP)
         elif said in _ROWWISE:
-            self.note(name, "an update that looks at whole matrices: not elementwise")
+            self.note(name, "an update that looks at whole matrices: not elementwise", Role.NOT_MODELLED)
         return said
 
     def _type(self) -> str | None:
@@ -380,8 +386,8 @@ class _Config:
         """The precision of optimizers that keep other state than Adam."""
         if self.optimizer in _SGD and width == "fp32":
             return "sgd-momentum" if self.get("optimizer.params.momentum") else "sgd"
-        if self.optimizer not in (*_COMPRESSING, *_ROWWISE):
-            self.note("optimizer.type", "the update; no named precision has its state", told=True)
+        if self.optimizer not in (*_ELSEWHERE, *_ROWWISE):
+            self.note("optimizer.type", "the update; no named precision has its state", Role.NOT_MODELLED)
         return None
 
     def _adam(self, width: str) -> str | None:
