@@ -206,7 +206,7 @@ LAYERS = "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]"
 PLACED = (
     ("transformers", DROPPED + f"lora_r: 16\nlora_target_modules: {LAYERS}\n", "lora(rank=16)", ""),
     ("transformers", DROPPED + "lora_target_modules: [all-linear]\n", "lora", ""),
-    ("transformers", DROPPED + "lora_target_modules: all-linear\n", "lora", ""),
+    ("transformers", DROPPED + "lora_target_modules: all-linear\nlora_task_type: CAUSAL_LM\n", "lora", ""),
     ("transformers", DROPPED + "lora_target_modules: [v_proj, q_proj]\n", "lora(targets=qv)", ""),
     ("transformers", DROPPED + "lora_target_modules: [q_proj]\n", "lora", "lora_target_modules"),
     ("transformers", DROPPED + "lora_target_modules: all-linear\nlora_target_parameters: [x]\n", "lora", "lora_target_parameters"),
@@ -328,6 +328,7 @@ def test_without_adapters_all_is_trained(system: str, text: str) -> None:
         ("axolotl", AXOLOTL + "unfrozen_parameters: [lm_head]\n", 5),
         ("axolotl", AXOLOTL + "load_in_8bit: true\n", 5),
         ("axolotl", AXOLOTL + "adapter: qlora\n", 5),
+        ("axolotl", AXOLOTL + "adapter: qlora\nload_in_4bit: true\nload_in_8bit: true\n", 7),
         ("axolotl", AXOLOTL + "adapter: llama-adapter\n", 5),
         ("axolotl", AXOLOTL + "adapter: lora\nrelora: true\n", 6),
     ],
