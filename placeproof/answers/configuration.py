@@ -42,13 +42,14 @@ def configuration(strategy: Strategy, system: str, settings: Settings) -> Writte
     """
     known = degrees(strategy.axes, strategy.schedule.microbatches)
     imported = settings.imported[0] if settings.imported else None
+    half = imported.half if imported is not None and settings.precision in (None, imported.precision) else None
     numbers = read_numbers(settings.texts(), settings.precision, degrees=known)
     precision = settings.precision or (imported.precision if imported is not None else None)
     needed = {text.partition("=")[0].strip() for text in settings.given} | ({"precision"} if settings.precision else set())
     values = {name: numbers.values[name] for name in numbers.given}
     if strategy.schedule.microbatches is None and values.get("m", 1) != 1:
         refuse("PP205", "`m` is set, and the strategy has one micro-batch", help=f"`{strategy.name} * accumulate` has several")
-    written = write(strategy, system, Asked(numbers=values, precision=precision, needed=needed))
+    written = write(strategy, system, Asked(numbers=values, precision=precision, half=half, needed=needed))
     told = rows(r for r in written.read.readings if r.told or r.role is Role.NOT_MODELLED)
     left = _left_out(imported, written) if imported is not None else ()
     return answer(WrittenConfiguration, replace(written, notes=(*written.notes, *told, *left)))

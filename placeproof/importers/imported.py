@@ -56,7 +56,8 @@ class Imported:
     """A configuration, read.
 
     ``expression``: the strategy as `placeproof` writes it. ``numbers``: values of symbols. ``precision``: the name of the byte widths
-    that it trains with, None where it does not say. ``without``: assumptions that do not hold of it.
+    that it trains with, None where it does not say; ``half``: fp16 or bf16, where it has weights in 16 bits. ``without``: assumptions that
+    do not hold of it.
     """
 
     system: str
@@ -64,6 +65,7 @@ class Imported:
     expression: str
     readings: tuple[Reading, ...]
     precision: str | None = None
+    half: str | None = None
     numbers: Mapping[str, Fraction] = field(default_factory=dict)
     without: tuple[str, ...] = ()
 

@@ -460,6 +460,28 @@ def test_a_translation_names_what_it_leaves_out(config: str, capsys: pytest.Capt
     assert "note: left out: `b = 4`, which no setting of Accelerate says" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+def test_a_translation_keeps_the_type_of_16_bits_or_says_so(half: str, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = {
+        "deepspeed": f'{{"{half}": {{"enabled": true}}, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {{"stage": 2}}}}',
+        "accelerate": f"distributed_type: DEEPSPEED\nnum_processes: 8\nmixed_precision: {half}\n",
+    }
+    for system, text in texts.items():
+        said = ["derive", "--from", system, text, "--world", "8", "--as"]
+        assert run([*said, "deepspeed"]) == 0
+        captured = capsys.readouterr()
+        assert [name for name in ("fp16", "bf16") if name in json.loads(captured.out)] == [half]
+        assert "no more" not in captured.err
+        assert run([*said, "accelerate"]) == 0
+        assert f"mixed_precision: {half}\n" in capsys.readouterr().out
+    wide = '{"bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"}, "zero_optimization": {"stage": 2}}'
+    assert run(["derive", "--from", "deepspeed", wide, "--world", "8", "--as", "megatron"]) == 0
+    assert "no more" not in capsys.readouterr().err
+    adagrad = f'{{"{half}": {{"enabled": true}}, "train_micro_batch_size_per_gpu": 1, "optimizer": {{"type": "Adagrad"}}}}'
+    assert run(["derive", "--from", "deepspeed", adagrad, "--world", "8", "--as", "deepspeed"]) == 0
+    assert f"note: weights are in {half} no more, but in fp32" in capsys.readouterr().err
+
+
 def test_python_writes_configurations(config: str) -> None:
     made = placeproof.derive("zero3", N=8, P=70e9).configuration("deepspeed", b=2, precision="mixed-adam")
     assert (made.read.expression, made.read.precision, made.read.numbers["b"]) == ("zero3(dp=8)", "mixed-adam", 2)

@@ -57,6 +57,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         expression=expression(over_axes(parts, tokens=tokens, attention=attention, experts=ep, whole=whole)),
         readings=_readings(run, facts, empty),
         precision=precision,
+        half=next((one for one in ("fp16", "bf16") if run.kind in ("DEEPSPEED", "MEGATRON_LM") and one == _width(run)), None),
         numbers=run.numbers,
         without=("equal-token-counts",) if run.kind == "MEGATRON_LM" and run.get(_MG + "eod_mask_loss") else (),
     )
@@ -296,9 +297,14 @@ def _check_others(run: AccelerateReader) -> None:
         run.refuse("gpu_ids", f"one device is named, and {run.kind} needs two", "`gpu_ids: all`, or several with commas")
 
 
+def _width(run: AccelerateReader) -> str:
+    """The word of the file, empty where it says none."""
+    return str(run.get("mixed_precision") or ("fp16" if run.get("fp16") else "")).lower()
+
+
 def _precision(run: AccelerateReader) -> str | None:
     """The named precision, where what the system holds is one; the notes say what it holds."""
-    said = str(run.get("mixed_precision") or ("fp16" if run.get("fp16") else "")).lower()
+    said = _width(run)
     name = "mixed_precision" if run.said("mixed_precision") else "fp16"
     if not said:
         return None

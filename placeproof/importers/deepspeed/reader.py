@@ -75,6 +75,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         expression=expression(over_axes(parts, tokens=config.sp, attention="ulysses", experts=config.ep, whole=config.whole)),
         readings=known.readings(),
         precision=precision,
+        half=config.weights if config.weights != "fp32" else None,
         numbers={name: Fraction(value) for name, value in numbers.items() if value is not None},
         without=("elementwise-optimizer",) if config.optimizer in _ROWWISE else (),
     )

@@ -69,6 +69,7 @@ def read(document: Document, world: int | None, problems: Problems) -> Imported:
         expression=expression(_parts(known)),
         readings=(*known.readings(), *known.unsaid(*_DEFAULTS)),
         precision=precision,
+        half=next((one for one in ("fp16", "bf16") if known.reader.get(one)), None),
         numbers=numbers,
         without=_without(known),
     )

@@ -4,8 +4,8 @@
 copies of the optimizer state and with parts of it; ``dp``: both; 1 where there is no such axis; ``world``: all devices. ``parameters``,
 ``optimizer``, ``gradients``: modes on the axes of samples, those of parts where some hold parts. ``sp``: activations are split outside of
 parallel regions, ``saved``: so are checkpoints. ``m``: micro-batches, ``loops``: whether the strategy has them. ``precision``: its name,
-empty for none. Fields of the schedule by their names; what nobody says is as :data:`placeproof.core.strategy.NEUTRAL` has it. Symbols by
-their names, None where they are not set.
+empty for none; ``half``: the type of 16-bit weights, empty where either will do. Fields of the schedule by their names; what nobody says is
+as :data:`placeproof.core.strategy.NEUTRAL` has it. Symbols by their names, None where they are not set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from placeproof.framework_rules.formula import Fact
 from placeproof.semantics.lower.facts import Facts
 
 
-def facts(strategy: Strategy, numbers: Mapping[str, Fraction], precision: str | None) -> dict[str, Fact]:
+def facts(strategy: Strategy, numbers: Mapping[str, Fraction], precision: str | None, half: str | None) -> dict[str, Fact]:
     """The facts of a strategy whose degrees are numbers."""
     asked = Facts(strategy)
     parts = [a for a in asked.samples if strategy.mode(OPTIMIZER, a, DENSE).split]
@@ -45,6 +45,7 @@ def facts(strategy: Strategy, numbers: Mapping[str, Fraction], precision: str | 
         "loops": asked.microbatches,
         "m": strategy.schedule.microbatches or 1,
         "precision": precision or "",
+        "half": half or "",
     }
 
 

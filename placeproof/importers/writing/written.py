@@ -12,6 +12,7 @@ from placeproof.core.diagnostics import InputError, Problems, refuse, suggestion
 from placeproof.core.mesh import degree_symbol
 from placeproof.core.strategy import SYMBOLIC, Strategy
 from placeproof.core.symbols import info
+from placeproof.framework_rules.formula import Fact
 from placeproof.importers.fields import Field
 from placeproof.importers.imported import Imported, Role
 from placeproof.importers.settings import settings
@@ -30,11 +31,14 @@ UNSAYABLE = "PP506"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What goes with a strategy. ``numbers``: symbols with their values; ``precision``: a name of byte widths. ``needed``: those, by name,
-    that a configuration must say; what it cannot say of the others is told."""
+    """What goes with a strategy. ``numbers``: symbols with their values; ``precision``: a name of byte widths; ``half``: fp16 or bf16 where
+    these are of either. ``needed``: numbers and `precision`, by name, that a configuration must say; what it cannot say of the others is
+    told.
+    """
 
     numbers: Mapping[str, Fraction] = field(default_factory=dict)
     precision: str | None = None
+    half: str | None = None
     needed: Collection[str] = ()
 
 
@@ -58,10 +62,9 @@ class _Attempt:
     help: str
     filled: tuple[str, ...] = ()
 
-    @property
-    def precision(self) -> str | None:
-        """The byte widths that it has, if these have a name."""
-        return None if self.read is None else self.read.precision
+    def apart(self, asked: Asked) -> tuple[bool, bool]:
+        """Whether it has other byte widths than what is asked for, and another type of 16 bits."""
+        return self.read is None or self.read.precision != asked.precision, self.read is None or asked.half not in (None, self.read.half)
 
 
 def write(strategy: Strategy, system: str, asked: Asked) -> Written:
@@ -78,7 +81,7 @@ def write(strategy: Strategy, system: str, asked: Asked) -> Written:
     lower(wanted)  # what no device can use has its own error
     wanted, asked = usual(wanted), replace(asked, numbers=_of_no_degree(asked.numbers))
     attempts = [_attempt(wanted, system, way, asked) for way in _ways(system, wanted, asked)]
-    good = min((one for one in attempts if not one.lines), key=lambda one: one.precision != asked.precision, default=None)
+    good = min((one for one in attempts if not one.lines), key=lambda one: one.apart(asked), default=None)
     if good is None:
         nearest = min(attempts, key=lambda one: (one.read is None, len(one.lines)))
         refuse(UNSAYABLE, f"no configuration of {SYSTEMS[system].title} says `{strategy.name}`", nearest.help, notes=nearest.lines)
@@ -118,8 +121,12 @@ def _of_no_degree(numbers: Mapping[str, Fraction]) -> dict[str, Fraction]:
     return {name: value for name, value in numbers.items() if name not in ("N", "m") and not name.startswith("N_")}
 
 
+def _known(wanted: Strategy, asked: Asked) -> dict[str, Fact]:
+    return facts(wanted, asked.numbers, asked.precision, asked.half)
+
+
 def _ways(system: str, wanted: Strategy, asked: Asked) -> Iterator[Way]:
-    known = facts(wanted, asked.numbers, asked.precision)
+    known = _known(wanted, asked)
     yield from (way for way in writing(system).ways if way.when.holds(known))
 
 
@@ -137,7 +144,7 @@ def _attempt(wanted: Strategy, system: str, way: Way, asked: Asked) -> _Attempt:
         lines = tuple(f"{title} refuses what would say it: {d.message}" for d in error.diagnostics)
         return _Attempt(text=text, read=None, lines=lines, help=error.diagnostics[0].help or "")
     apart = differences(wanted, there)
-    refused = Remark.of(writing(system).refusals, facts(wanted, asked.numbers, asked.precision))
+    refused = Remark.of(writing(system).refusals, _known(wanted, asked))
     lines = (*apart.lines, *_others(read, wanted, asked), *refused)
     help = f"what it can say reads as `{read.expression}`" if apart.lines else "leave out what cannot be said, or take another system"
     return _Attempt(text=text, read=read, lines=lines, help=help, filled=apart.filled)
@@ -149,7 +156,7 @@ def _kind(system: str) -> str:
 
 def _settings(wanted: Strategy, system: str, way: Way, asked: Asked) -> dict[str, Any]:
     """The settings by name, without those that are at their defaults."""
-    known, fields = facts(wanted, asked.numbers, asked.precision), {one.name: one for one in settings(system)}
+    known, fields = _known(wanted, asked), {one.name: one for one in settings(system)}
     formulas = {**writing(system).settings, **way.settings}
     values = {name: _as(fields[name], formula.value(known)) for name, formula in formulas.items()}
     return {name: value for name, value in values.items() if value is not None and not _is_usual(value, fields[name])}
@@ -180,7 +187,7 @@ def _others(read: Imported, wanted: Strategy, asked: Asked) -> Iterator[str]:
 
 def _notes(wanted: Strategy, system: str, asked: Asked, made: _Attempt, read: Imported) -> Iterator[str]:
     """What is to be told of a configuration that was written."""
-    title, known = SYSTEMS[system].title, facts(wanted, asked.numbers, asked.precision)
+    title, known = SYSTEMS[system].title, _known(wanted, asked)
     if not commented(_kind(system)):
         yield f"it is for {known['world']} devices: `--world {known['world']}` reads it"
     if made.filled:
@@ -190,4 +197,6 @@ def _notes(wanted: Strategy, system: str, asked: Asked, made: _Attempt, read: Im
     if asked.precision != read.precision:
         have = f"the byte widths of {read.precision}" if read.precision else "byte widths that have no name"
         yield f"it trains with {have}, " + (f"and not with {asked.precision}" if asked.precision else "as no `--precision` is given")
+    if asked.half not in (None, read.half):
+        yield f"weights are in {asked.half} no more, but in {read.half or 'fp32, or as the program has them'}"
     yield from Remark.of(writing(system).notes, known)
