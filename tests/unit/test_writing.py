@@ -105,6 +105,7 @@ REFUSED: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("zero2(2) * pp(2, microbatches=4)", "deepspeed", ("DeepSpeed refuses a pipeline with ZeRO stage 2",), "stage 0 or 1"),
     ("zero3(4) * checkpoint", "deepspeed", ("recomputation: true wanted, false",), "zero3(dp=4)"),
     ("zero1(2) * tp(2) * pp(2, microbatches=4)", "deepspeed", ("DeepSpeed splits the matrices",), "another system"),
+    ("zero1(2) * tp(2) * sp * pp(2, microbatches=4)", "deepspeed", ("DeepSpeed splits the matrices",), "another system"),
     ("zero2(4) * ep(2)", "deepspeed", ("gradients (dense, matrix, norm) on axis `ep`: R wanted, S",), "zero2(dp=ep)"),
     ("zero3(4) * cp(2, attention=ring) * zero3(dp=cp)", "deepspeed", ("attention: ring wanted, ulysses",), "ulysses"),
     ("zero_infinity(4)", "megatron", ("parameters on axis `dp`: O wanted, R",), "ddp(dp=4)"),

@@ -54,12 +54,15 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt:
-    """One way, tried. ``lines``: what is wrong with it; ``help``: the remedy. ``filled``: as of :class:`Differences`."""
+    """One way, tried. ``lines``: what is wrong with it; ``help``: a remedy. ``near``: what it reads back as where that is another strategy.
+    ``filled``: as of :class:`Differences`.
+    """
 
     text: str
     read: Imported | None
     lines: tuple[str, ...]
     help: str
+    near: Strategy | None = None
     filled: tuple[str, ...] = ()
 
     def apart(self, asked: Asked) -> tuple[bool, bool]:
@@ -80,11 +83,14 @@ def write(strategy: Strategy, system: str, asked: Asked) -> Written:
     _require_numbers(strategy, wanted)
     lower(wanted)  # what no device can use has its own error
     wanted, asked = usual(wanted), replace(asked, numbers=_of_no_degree(asked.numbers))
-    attempts = [_attempt(wanted, system, way, asked) for way in _ways(system, wanted, asked)]
+    attempts = _attempts(wanted, system, asked)
     good = min((one for one in attempts if not one.lines), key=lambda one: one.apart(asked), default=None)
     if good is None:
         nearest = min(attempts, key=lambda one: (one.read is None, len(one.lines)))
-        refuse(UNSAYABLE, f"no configuration of {SYSTEMS[system].title} says `{strategy.name}`", nearest.help, notes=nearest.lines)
+        help = nearest.help
+        if nearest.read and nearest.near and not all(one.lines for one in _attempts(nearest.near, system, asked)):
+            help = f"what it can say reads as `{nearest.read.expression}`"
+        refuse(UNSAYABLE, f"no configuration of {SYSTEMS[system].title} says `{strategy.name}`", help, notes=nearest.lines)
     assert good.read is not None
     _require_said(good.read, asked)
     return Written(system=system, text=good.text, read=good.read, notes=tuple(_notes(wanted, system, asked, good, good.read)))
@@ -130,6 +136,10 @@ def _ways(system: str, wanted: Strategy, asked: Asked) -> Iterator[Way]:
     yield from (way for way in writing(system).ways if way.when.holds(known))
 
 
+def _attempts(wanted: Strategy, system: str, asked: Asked) -> list[_Attempt]:
+    return [_attempt(wanted, system, way, asked) for way in _ways(system, wanted, asked)]
+
+
 def _attempt(wanted: Strategy, system: str, way: Way, asked: Asked) -> _Attempt:
     """What one way makes of it, read again."""
     world = prod(axis.degree or 1 for axis in wanted.axes)
@@ -146,8 +156,8 @@ def _attempt(wanted: Strategy, system: str, way: Way, asked: Asked) -> _Attempt:
     apart = differences(wanted, there)
     refused = Remark.of(writing(system).refusals, _known(wanted, asked))
     lines = (*apart.lines, *_others(read, wanted, asked), *refused)
-    help = f"what it can say reads as `{read.expression}`" if apart.lines else "leave out what cannot be said, or take another system"
-    return _Attempt(text=text, read=read, lines=lines, help=help, filled=apart.filled)
+    help = "leave out what cannot be said, or take another system"
+    return _Attempt(text=text, read=read, lines=lines, help=help, near=there if apart.lines else None, filled=apart.filled)
 
 
 def _kind(system: str) -> str:
