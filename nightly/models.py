@@ -37,6 +37,8 @@ DEGREES = {
     "checkpoint": "checkpoint",
     "zero_r": "zero_r",
     "clip": "clip",
+    "lora": "lora(rank=8)",
+    "muon": "muon",
 }
 #: Strategies that place states on the axis dp.
 ON_DP = {"ddp", "fsdp", "zero1", "zero2", "zero3", "zeropp", "zero_infinity", "zero_offload"}
