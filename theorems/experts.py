@@ -195,7 +195,7 @@ parameters, optimizer = update(parameters, optimizer, G)
 @theorem(expect=Proved(), cite="shazeer2017outrageously", level=1)
 def a_router_is_no_expert():
     """The router stands in a layer with experts, and each device has it whole: its gradient is summed over all axes of samples."""
-    return trains(ROUTER, assuming=ALL)
+    return trains(ROUTER, assuming=[*SAMPLES, COPIED])
 
 
 a_router_is_no_expert.control(

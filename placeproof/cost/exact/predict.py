@@ -57,9 +57,9 @@ def predict(
     Raises InputError where a degree is missing or no device could use the placement, where the shapes do not say what the strategy
     exchanges, for options that the implementations do not take, and for implementations that were not measured together.
     """
+    check_degrees(strategy, mesh)
     if not implementations:
         refuse("PP101", f"no implementation runs `{strategy.name}` by itself", help="compose it with what has the states, such as `ddp`")
-    check_degrees(strategy, mesh)
     check_options(implementations, options or {})
     realised = reduce(lambda s, i: i.realise(s), implementations, with_degrees(unclipped(strategy), mesh))
     if implementations[0].system:
