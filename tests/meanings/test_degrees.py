@@ -8,7 +8,6 @@ from placeproof.strategies import names
 from placeproof.theory.statements import Holds
 from placeproof.theory.suite.load import load
 
-
 #: Of these no theorem on degrees speaks yet.
 NOT_CLAIMED = {"lora", "muon"}
 
