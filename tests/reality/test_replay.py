@@ -193,6 +193,10 @@ STRATEGIES = {
     "fsdp * fsdp(dp=ep) * ep": {"dp": 1, "ep": 3},
     "tp * sp * ep": {"ep": 2, "tp": 2},
     "tp * sp * ep(experts=whole)": {"ep": 2, "tp": 2},
+    "fsdp * lora * clip": {"dp": 2},
+    "zero1 * pp * lora": {"dp": 2, "pp": 2},
+    "zero1 * tp * muon": {"dp": 2, "tp": 2},
+    "zero2 * muon(owned)": {"dp": 3},
 }
 
 
@@ -233,6 +237,15 @@ def test_collectives_come_out_bit_for_bit(what: str) -> None:
     one = replayed(anything(read(text), Setup(degrees={"dp": 2, "cp": 2}, seed=3)))
     assert_reproduced(one)
     assert one.compared >= (8 if what == "missing" else 3 * 8)  # of what is not held no number is said
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_not_finite_of_frozen_groups_skips_no_step(seed: int) -> None:
+    text = (
+        "mesh(dp)\ngroup(base, P - P_adapter, frozen=true)\ngroup(adapter, P_adapter)\nreference(skip=not_finite)\n"
+        "g = all_reduce(backward(parameters), dp, op=mean)\nparameters, optimizer = update(parameters, optimizer, g, found_inf(g))\n"
+    )
+    assert_reproduced(replayed(anything(read(text), Setup(degrees={"dp": 2}, seed=seed))))
 
 
 MICROBATCHES = {

@@ -34,6 +34,7 @@ class Reference:
         self.tensor_of = torch.tensor([tensors.index(t) for t in tensors])
         self.kinds = [self._kind(self.layout.group_of(e)) for e in world.elements]
         self.number_of = {e: n for n, e in enumerate(world.elements)}
+        self.trained = [not self.layout.group(self.layout.group_of(e)).frozen for e in world.elements]
 
     def run(self, steps: int) -> Iterator[tuple[str, Element, list[Fraction]]]:
         """What it ends with, by table and element, save what is beyond the range of float64."""
@@ -42,9 +43,11 @@ class Reference:
         for step in range(steps):
             leaf = theta.clone().requires_grad_()
             (g,) = torch.autograd.grad(self._loss(leaf, step), leaf)
+            g = g * torch.tensor(self.trained)  # without a gradient, and so a momentum, every update leaves a parameter as it is
             if self.said.get("clip") == "global_norm":
                 g = g / (1 + (g * g).sum() / float(self.world.program.clip_limit or 1) ** 2)
-            if self.said.get("skip") != "not_finite" or not any(self.problem.overflows(e, step) for e in self.world.elements):
+            trained = itertools.compress(self.world.elements, self.trained)
+            if self.said.get("skip") != "not_finite" or not any(self.problem.overflows(e, step) for e in trained):
                 theta, momentum = self._updated(theta, (momentum + g) / 2, g)
         for name, columns in {"parameters": [theta], "optimizer": [theta, momentum], "gradients": [g]}.items():
             for element, row in zip(self.world.elements, torch.stack(columns, dim=1).tolist(), strict=True):
