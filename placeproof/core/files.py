@@ -13,9 +13,9 @@ Content = TypeVar("Content", str, bytes)
 
 #: Endings of configurations -> how they are read. `.json` is Hjson because DeepSpeed reads its files as that.
 CONFIG_KINDS = {".json": "hjson", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".sh": "arguments", ".args": "arguments"}
+CONFIG_KINDS |= dict.fromkeys((".bash", ".slurm", ".sbatch"), "arguments")
 #: A function of a file of Python that makes a configuration.
 REGISTRY = re.compile(r"(?P<path>[^()*]*\.py)(?::(?P<name>[A-Za-z_]\w*))?")
-CONFIG_KINDS |= dict.fromkeys((".bash", ".slurm", ".sbatch"), "arguments")
 
 #: More bytes are refused, wherever they come from: a device file has no end.
 MOST_BYTES = 16 * 2**20

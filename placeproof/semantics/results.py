@@ -94,8 +94,8 @@ def _momentum(_call: Call, operands: tuple[Value, ...], _program: Program) -> Va
 
 def _owned_piece(piece: Piece, owners: tuple[Value, ...]) -> Piece:
     for owner in owners:
-        own = [p for p in owner.pieces if p.group == piece.group] or owner.pieces[:1]  # what is frozen has none: it is refused as a kind
-        for match in own[:1]:
+        match = next((p for p in owner.pieces if p.group == piece.group), next(iter(owner.pieces), None))
+        if match is not None:  # nothing is owned of what is frozen, which is refused as a kind
             piece = piece.laid(match.axes(AxisLayout.SHARD), AxisLayout.SHARD)
     return piece
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from placeproof.core.diagnostics import Place
-from placeproof.programs import Assign, Resolved, Stmt, calls, statements
+from placeproof.programs import Assign, Resolved, Stmt, statements
 from placeproof.prove import Given
 from placeproof.prove.terms import Poly, substitute
 from placeproof.prove.terms.limit import limited
@@ -92,7 +92,7 @@ def _after_the_step(walk: Walk) -> None:
 def _warn_of_clipping(ctx: Context) -> None:
     """Say that the step does not clip as the reference does: that is a function of its own, whatever else comes to the same numbers."""
     program = ctx.world.program
-    if "clip" in dict(program.reference) and not any(c.op == "clip_factor" for s in statements(program.body) for c in calls(s)):
+    if "clip" in dict(program.reference) and not any(c.op == "clip_factor" for c in program.calls):
         own = "to a proof it is another function than `min(1, limit / norm)`"
         ctx.warnings.append((f"the reference clips by `clip_factor`, which this step does not call: {own}", None))
 

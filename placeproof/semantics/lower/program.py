@@ -233,19 +233,15 @@ class Operands:
 
     def read(self, group: str | None, part: str | None) -> tuple[Expr, Expr, Expr]:
         """Parameters, optimizer state and gradients, of a group or all, and of a loop's part or all."""
-        gradients = _at(self.gradients, group, part)
-        old = _at(ref("optimizer" if self.old == "master" else "parameters"), group, part)
+        gradients = ref(self.gradients.name, group, part)
+        old = ref("optimizer" if self.old == "master" else "parameters", group, part)
         crossed = call(self.crosses, gradients) if self.crosses else gradients
-        return call(self.old, old) if self.old else old, _at(ref("optimizer"), group, part), crossed
+        return call(self.old, old) if self.old else old, ref("optimizer", group, part), crossed
 
     def step(self, op: str, group: str | None = None, part: str | None = None, given: tuple[Expr, ...] = ()) -> Stmt:
         """The update."""
         written = ref(self.new, group, part), ref("optimizer", group, part)
         return let(written, call(op, *self.read(group, part), *given))
-
-
-def _at(buffer: Ref, group: str | None, part: str | None) -> Ref:
-    return ref(buffer.name, group, part)
 
 
 def _updates(facts: Facts, operands: Operands) -> list[Stmt]:
