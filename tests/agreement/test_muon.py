@@ -14,6 +14,7 @@ from placeproof.cost.derive import derive
 from placeproof.models.presets import load
 from placeproof.programs import Program, calls, read, render, render_expression, statements
 from placeproof.semantics.composition import composed
+from placeproof.semantics.judge.refine import refine
 from placeproof.semantics.judge.verdict import judge
 from placeproof.semantics.linked.link import link
 from placeproof.semantics.lower import lower
@@ -230,3 +231,14 @@ def test_a_state_lies_as_the_update_of_its_own_group_reads_gradients(reduced: st
     placed = {p.group: dict(p.modes)["dp"].symbol for p in program.placed if p.state == "optimizer"}
     assert (placed.get("norm", placed.get(None)), placed.get("matrix", placed.get(None))) == (mode, "R")
     assert judge(program).word == "proved"
+
+
+def test_steps_that_update_a_group_otherwise_are_held_against_different_ones() -> None:
+    """The same lines, and another update of norms. Where the reference is element-wise, to say it of a group adds nothing."""
+    text = APART_GROUPS.format(reduced="all_reduce")
+    plain = text.replace("reference(optimizer=orthogonal)\n", "")
+    found = refine(read(text, source="one"), read(text.replace(", update=elementwise", ""), source="other"))
+    assert found.word == "differs, and both are proved"
+    assert [(d.part, d.group, d.left, d.right) for d in found.differences] == [("reference", "norm", "nothing", "optimizer=orthogonal")]
+    alike = refine(read(plain, source="one"), read(plain.replace(", update=elementwise", ""), source="other"))
+    assert alike.word == "refines"

@@ -15,7 +15,8 @@ from typing import Literal, TypeAlias
 
 from placeproof.collectives import COLLECTIVES
 from placeproof.core.diagnostics import Place
-from placeproof.programs import Assign, Binary, Call, Expr, Number, Program, Ref, expressions, render_expression, statements, walked
+from placeproof.programs import Assign, Binary, Call, Expr, Group, Number, Program, Ref, expressions, render_expression, statements, walked
+from placeproof.programs.header import REFERENCE
 from placeproof.programs.ops import DOMAINS
 from placeproof.prove import Budget
 from placeproof.semantics.judge.verdict import Judged, judge
@@ -194,6 +195,11 @@ class _Reader:
         self.sides: tuple[Flows, ...] = (self.first, self.rest)
         self.scalars = {t.name: s.value for s in statements(self.program.body) if isinstance(s, Assign) for t in s.targets}
 
+    def _alone(self, group: Group) -> frozenset[str]:
+        """What one device does with a group beyond a plain step."""
+        said = dict(self.program.reference) | ({} if group.update is None else {"optimizer": group.update})
+        return frozenset((*(f"{k}={v}" for k, v in said.items() if v != REFERENCE[k][0]), *(["frozen"] if group.frozen else [])))
+
     def read(self) -> Flows:
         """All events, and where states lie between steps."""
         for state in ("parameters", "optimizer"):
@@ -202,9 +208,8 @@ class _Reader:
                 if placed.state == state and axes:
                     self._put(state, axes, self.groups if placed.group is None else [placed.group], placed.place)
         self._put("without", frozenset(self.program.without), self.groups, None)
-        self._put("reference", frozenset(f"{k}={v}" for k, v in self.program.reference), self.groups, None)
-        for group in (g for g in self.program.groups if g.frozen):
-            self._put("reference", frozenset({"frozen"}), [group.name], group.place)
+        for group in self.program.groups:
+            self._put("reference", self._alone(group), [group.name], group.place if group.update or group.frozen else None)
         for event in self.trace.events:
             first = walked(event.loops) == "first" or any(v.index is not None and v.index.var is None for v in event.operands)
             self.sides = (self.first,) if first else (self.rest,) if walked(event.loops) == "rest" else (self.first, self.rest)
