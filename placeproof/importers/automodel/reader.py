@@ -15,6 +15,7 @@ from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Field, Reader
+from placeproof.importers.fsdp import ADAM, in_types, on_host
 from placeproof.importers.imported import SHARING, Imported, Reading, Role, expression, in_shards, misplaced, over_axes
 from placeproof.importers.meaning import meaning
 from placeproof.importers.settings import settings
@@ -224,9 +225,8 @@ def _data(reader: Reader, facts: Facts) -> dict[str, dict[str, object]]:
         name = _SHARDED[reader.get(_DIST + "zero_dp_strategy")]
         return {name: {"dp": facts.dp}} if facts.dp != 1 or facts.cp > 1 else {}
     options: dict[str, object] = {"reshard_after_forward": False} if facts.kept else {"prefetch": True} if facts.ep == 1 else {}
-    on_host = _on_host(reader, facts)
     shard = facts.dp and max(facts.dp // facts.rep // facts.ep, 1)
-    return in_shards(facts.rep, shard, options, on_host=on_host, tokens=facts.cp * facts.ep)
+    return in_shards(facts.rep, shard, options, on_host=_on_host(reader, facts), tokens=facts.cp * facts.ep)
 
 
 def _on_host(reader: Reader, facts: Facts) -> bool:
@@ -234,11 +234,7 @@ def _on_host(reader: Reader, facts: Facts) -> bool:
     name = _DIST + "offload_policy"
     if reader.get(name) is None:
         return False
-    if facts.rep == 1 and not facts.kept:
-        reader.note(name, "shards, their optimizer state and its update lie on the host")
-        return True
-    reader.note(name, "shards lie on the host; computed as if on the device", Role.NOT_MODELLED)
-    return False
+    return on_host(reader, name, modelled=facts.rep == 1 and not facts.kept)
 
 
 def _check_experts(reader: Reader, facts: Facts) -> None:
@@ -280,7 +276,7 @@ def _precision(reader: Reader, facts: Facts) -> tuple[str | None, str]:
     said = str(reader.get("model.torch_dtype") or "auto")
     kept = TYPES.get(said, "")
     adam = _name(reader, "optimizer._target_") in ("Adam", "AdamW") and not reader.get("fp8.enabled")
-    named = {"fp32": "fp32-adam", "bf16": "bf16-adam"}.get(kept) if adam else None
+    named = ADAM.get(kept) if adam else None
     held = kept or "the type that the checkpoint has"
     if facts.kind == "ddp":
         return named, f"weights, gradients and the state of the update in {held}"
@@ -290,6 +286,4 @@ def _precision(reader: Reader, facts: Facts) -> tuple[str | None, str]:
     reduced = TYPES.get(str(reader.get(_DIST + "mp_policy.reduce_dtype") or "fp32"), "")
     if kept and kept == used == reduced:
         return named, f"weights, gradients and the state of the update in {held}"
-    alone = f": `--precision {named}` counts what is kept" if named else ""
-    note = f"shards, gradients and the state of the update in {held}; gathered and computed in {used or '?'}, reduced in {reduced or '?'}"
-    return None, note + alone
+    return None, in_types(held, used or "?", reduced or "?", named)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from placeproof.importers.accelerate.reader import UNWRAPPED
+from placeproof.importers.fsdp import on_host
 from placeproof.importers.imported import Imported, Role, in_shards
 from placeproof.importers.transformers.training import Arguments, Parts, Training, adam_or_sgd, recomputation, whole
 
@@ -89,11 +90,7 @@ def _on_host(run: Arguments, training: Training, words: list[str], groups: Group
     if groups.shard == 1 or not ("offload" in words or run.get(name)):
         return False
     place = name if run.said(name) else "fsdp"
-    if groups.rep == 1 and "unit" not in options and "reshard_after_forward" not in options:
-        run.note(place, "shards, their optimizer state and its update lie on the host")
-        return True
-    run.note(place, "shards lie on the host; computed as if on the device", Role.NOT_MODELLED)
-    return False
+    return on_host(run, place, modelled=groups.rep == 1 and "unit" not in options and "reshard_after_forward" not in options)
 
 
 def _early(run: Arguments, version: int) -> bool:

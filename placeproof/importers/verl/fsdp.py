@@ -7,6 +7,7 @@ from typing import Any
 from placeproof.core.diagnostics import Problems
 from placeproof.importers.accelerate.reader import UNWRAPPED
 from placeproof.importers.fields import Reader
+from placeproof.importers.fsdp import ADAM, in_types, on_host
 from placeproof.importers.imported import Imported, Role, expression, in_shards, over_axes
 from placeproof.importers.transformers.training import TYPES
 from placeproof.importers.verl.run import ACTOR, FSDP, MODEL, Run
@@ -62,11 +63,7 @@ def _on_host(run: Reader, second: bool, rep: int, options: dict[str, object]) ->
     if not second:
         run.note(name, "FSDP 1 does not read it", Role.NO_MATTER, told=True)
         return False
-    if rep == 1 and "reshard_after_forward" not in options:
-        run.note(name, "shards, their optimizer state and its update lie on the host")
-        return True
-    run.note(name, "shards lie on the host; computed as if on the device", Role.NOT_MODELLED)
-    return False
+    return on_host(run, name, modelled=rep == 1 and "reshard_after_forward" not in options)
 
 
 def _recomputation(run: Reader) -> dict[str, dict[str, object]]:
@@ -96,12 +93,10 @@ def _precision(run: Reader) -> str | None:
     used = _type(run, "mixed_precision.param_dtype") if mixed else _type(run, "dtype")
     reduced = _type(run, "mixed_precision.reduce_dtype")
     adam = str(run.get(ACTOR + "optim.optimizer") or "AdamW") in ("Adam", "AdamW") and not _narrow(run)
-    named = {"fp32": "fp32-adam", "bf16": "bf16-adam"}.get(kept)
+    named = ADAM.get(kept) if adam else None
     if kept == used == reduced and adam:
         return named
-    alone = f": `--precision {named}` counts what is kept" if adam and named else ""
-    note = f"shards, gradients and the state of the update in {kept}; gathered and computed in {used}, reduced in {reduced}{alone}"
-    run.note(FSDP + "model_dtype", note, told=True)
+    run.note(FSDP + "model_dtype", in_types(kept, used, reduced, named), told=True)
     return None
 
 
