@@ -117,7 +117,7 @@ def brought(place: Place, kind: str, layout: str, call: Call) -> Any:
     if kind == "number":
         return drawn(numbers, place.mesh.shape)
     if kind == "norms":
-        tensors = tuple(sorted({(e[0], place.layout.group_of(e)) for e in columns.elements}))
+        tensors = tuple(sorted({place.layout.tensor_of(e) for e in columns.elements}))
         return Norms(tensors, drawn(numbers, (*place.mesh.shape, len(tensors))), chosen(mine, which, (*place.mesh.shape, len(tensors))))
     if kind in ("part", "pairs"):
         own = place.mesh.owns(columns, factors) if which == "own" else chosen(mine, which, extent.shape)
