@@ -30,9 +30,9 @@ class Reference:
         self.said = dict(world.program.reference)
         places = itertools.product(*(range(world.sizes[f]) for f in self.layout.sample_factors))
         self.samples = [(*at, i) for at in places for i in range(batches)]
-        tensors = [self.layout.tensor_of(e) for e in world.elements]
-        self.tensor_of = torch.tensor([tensors.index(t) for t in tensors])
         self.kinds = [self._kind(self.layout.group_of(e)) for e in world.elements]
+        tensors = [e if kind == "elementwise" else self.layout.tensor_of(e) for e, kind in zip(world.elements, self.kinds, strict=True)]
+        self.tensor_of = torch.tensor([tensors.index(t) for t in tensors])
         self.number_of = {e: n for n, e in enumerate(world.elements)}
         self.trained = [not self.layout.group(self.layout.group_of(e)).frozen for e in world.elements]
 
