@@ -33,6 +33,8 @@ class Field:
     #: What it is if it is not said; a setting that says just that is of no matter, whatever its role.
     default: object = None
     also: tuple[str, ...] = ()
+    #: The rule of a system that allows no other values.
+    rule: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -181,7 +183,8 @@ class Reader:
             message = f"`{name}` is {expects}, not {shown if len(shown) <= _LONGEST else shown[:_LONGEST] + '...'}"
             if value is True and self.document.bare:
                 message = f"`{name}` has no value: it is {expects}"
-            self.problems.add("PP503", message, place=self.document.place(*path), help=known.note)
+            notes = (f"`placeproof explain {known.rule}`",) if known.rule else ()
+            self.problems.add("PP503", message, place=self.document.place(*path), help=known.note, notes=notes)
             return
         self.found[name] = read
         plain = known.role is not Role.READ and known.default is not None and read == known.default

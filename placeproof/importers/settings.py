@@ -12,6 +12,7 @@ A ``[[table]]`` of it holds settings that stand in one table of a configuration:
     no_matter = [...]
 
 ``names``: several with spaces between, where nothing else differs. A setting without ``kinds`` and ``choices`` has any value.
+``rule``: a rule of the system that allows no other values.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _of_table(table: Table) -> Iterator[Field]:
 def _row(row: Table, role: Role, note: str) -> tuple[list[str], Field]:
     """The names of a row, and what they have in common. ``note``: that of their table."""
     said = row.fields(
-        **dict.fromkeys(("kinds", "note"), Table.text),
+        **dict.fromkeys(("kinds", "note", "rule"), Table.text),
         names=Table.required,
         choices=lambda row, key: tuple(row.value(key, lambda value: isinstance(value, list), "a list") or ()),
         any_case=Table.flag,

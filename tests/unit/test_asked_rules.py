@@ -8,6 +8,7 @@ from string import Formatter
 from typing import Any
 
 import pytest
+from test_rule_pairs import PAIRS, UNASKED
 
 from placeproof.core.diagnostics import InputError, Problems
 from placeproof.framework_rules import of_system, rules
@@ -24,23 +25,9 @@ SAID: dict[str, Meaning] = {system: meaning(system) for system in ("accelerate",
 #: Rules of Megatron-LM that Accelerate's files are asked for.
 OF_ANOTHER = {("accelerate", "megatron-62"), ("accelerate", "megatron-68")}
 
-_PROGRAM = "the program or the model decides it, and not the file"
-#: Rules of the four systems that no file can be asked for, and why.
-UNASKED = {
-    "accelerate-08": _PROGRAM,
-    "deepspeed-08": _PROGRAM,
-    "deepspeed-09": "it is about tensor parallelism of a program's mpu, which no file has; AutoEP goes with that of the file",
-    **dict.fromkeys(("deepspeed-23", "deepspeed-24", "deepspeed-26", "deepspeed-27"), _PROGRAM),
-    **PASSED_OVER,
-    "megatron-06": "the order of ranks is no argument",
-    "megatron-15": "the arguments set the type of messages to that of the weights",
-    "megatron-55": "Megatron pads its buffers, and asks whether it has done so",
-    **dict.fromkeys(("torchtitan-11", "torchtitan-13", "torchtitan-14"), "the setting came after torchtitan's files moved into Python"),
-}
-
 
 @pytest.fixture(scope="module")
-def given() -> dict[str, set[str]]:
+def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The facts that importers give of the configurations of the tests, good and bad, by the system whose rules are asked."""
     found: dict[str, set[str]] = {}
     ask = Known.ask
@@ -59,6 +46,10 @@ def given() -> dict[str, set[str]]:
                         read_config(str(expected.parent / name), system=folder, world=entry["world"])
                     except InputError:
                         assert expected.parent.name == "bad"
+        for pair in PAIRS.values():
+            path = tmp_path_factory.mktemp(pair.rule) / pair.file
+            path.write_text(pair.valid, encoding="utf-8")
+            read_config(str(path), world=pair.world)
     return found
 
 
@@ -149,58 +140,6 @@ def test_a_broken_rule_is_an_error_with_its_name_and_place(system: str, text: st
     assert problem.help
     assert problem.place is not None
     assert problem.place.text[problem.place.column - 1 :].startswith(at)
-
-
-#: A rule, a file that breaks it and no other, and a file beside it, with one setting otherwise, that breaks none.
-PAIRS: dict[str, tuple[str, str]] = {
-    "deepspeed-41": (
-        '{"gradient_allreduce_op": "sum", "zero_optimization": {"stage": 2, "zenflow": {}}}',
-        '{"gradient_allreduce_op": "mean", "zero_optimization": {"stage": 2, "zenflow": {}}}',
-    ),
-    "deepspeed-42": (
-        '{"gradient_allreduce_op": "sum", "compile": {"deepcompile": true}, "zero_optimization": {"stage": 1}}',
-        '{"gradient_allreduce_op": "mean", "compile": {"deepcompile": true}, "zero_optimization": {"stage": 1}}',
-    ),
-    "deepspeed-43": (
-        '{"fp16": {"enabled": true, "fp16_master_weights_and_grads": true}}',
-        '{"fp16": {"enabled": true, "fp16_master_weights_and_grads": false}}',
-    ),
-    "deepspeed-44": (
-        '{"bf16": {"enabled": true, "bf16_master_weights_and_grads": true}}',
-        '{"bf16": {"enabled": true, "bf16_master_weights_and_grads": false}}',
-    ),
-    "deepspeed-45": (
-        '{"managed_gradient_accumulation": false, "zero_optimization": {"stage": 1, "overlap_comm": true}}',
-        '{"managed_gradient_accumulation": false, "zero_optimization": {"stage": 2, "overlap_comm": true}}',
-    ),
-    "deepspeed-46": (
-        '{"managed_gradient_accumulation": false, "compile": {"deepcompile": true}, "zero_optimization": {"stage": 2}}',
-        '{"managed_gradient_accumulation": false, "compile": {"deepcompile": false}, "zero_optimization": {"stage": 2}}',
-    ),
-    "deepspeed-47": (
-        '{"optimizer": {"type": "OneBitAdam"}, "zero_allow_untested_optimizer": true, "zero_optimization": {"stage": 1}}',
-        '{"optimizer": {"type": "OneBitAdam"}, "zero_allow_untested_optimizer": true, "zero_optimization": {"stage": 0}}',
-    ),
-    "deepspeed-48": (
-        '{"optimizer": {"type": "Lamb"}, "fp16": {"enabled": true, "loss_scale": 128}}',
-        '{"optimizer": {"type": "Lamb"}, "fp16": {"enabled": true, "loss_scale": 0}}',
-    ),
-    "accelerate-12": tuple(
-        "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\nparallelism_config:\n  parallelism_config_dp_shard_size: 2\n"
-        f"  parallelism_config_cp_size: 2\n  parallelism_config_sp_size: {size}\n"
-        for size in (2, 1)
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("rule", PAIRS)
-def test_a_file_that_breaks_a_rule_is_refused_and_its_neighbour_read(rule: str) -> None:
-    system, (broken, valid) = rules()[rule].id.partition("-")[0], PAIRS[rule]
-    with pytest.raises(InputError) as refused:
-        read_config(broken, system=system, world=4)
-    assert f"`placeproof explain {rule}`" in {note for d in refused.value.diagnostics for note in d.notes}
-    assert all(d.help and d.place is not None for d in refused.value.diagnostics)
-    assert read_config(valid, system=system, world=4).expression
 
 
 def test_there_are_as_many_rules_as_said() -> None:

@@ -131,10 +131,11 @@ def _sizes(run: AccelerateReader) -> dict[str, int]:
     product = rep * shard * cp * sp * tp
     said = [_PC + n for n in names if run.said(_PC + n)]
     last = next((n for n in reversed(said) if run.get(n) > 1), said[-1] if said else "parallelism_config")
-    if product > 1 and not two and run.kind not in (*MULTI, "DEEPSPEED", ""):
-        run.refuse(last, "sizes of parallelism_config need FSDP 2, DeepSpeed or plain processes", "`fsdp_version: 2`, or leave them out")
     sizes = dict(zip((_PC + n for n in names), (rep, shard, cp, sp, tp), strict=True))
     facts = known(run, sizes)
+    told = facts.breaks("accelerate-06") and sp == 1
+    if product > 1 and not two and run.kind not in (*MULTI, "DEEPSPEED", "") and not told:
+        run.refuse(last, "sizes of parallelism_config need FSDP 2, DeepSpeed or plain processes", "`fsdp_version: 2`, or leave them out")
     if two and not facts.breaks("accelerate-02") and shard == 1 and cp == 1 and (run.world or product) != 1:
         run.refuse(last, "FSDP 2 has nothing to shard over: dp_shard_size and cp_size are 1", "raise `dp_shard_size`")
     run.uneven = facts.breaks("accelerate-03")

@@ -148,7 +148,8 @@ class _Config:
             return 0
         stage: int = self.get(name)
         if stage not in range(4):
-            self.reader.refuse(name, f"there is no ZeRO stage {stage}", "the stages are 0, 1, 2 and 3")
+            rule = ("`placeproof explain deepspeed-06`",) if stage > 3 else ()
+            self.reader.refuse(name, f"there is no ZeRO stage {stage}", "the stages are 0, 1, 2 and 3", notes=rule)
             return 0
         self._note_stage(name, stage)
         return stage
@@ -238,7 +239,7 @@ class _Config:
             self.note(_SEQUENCES, note, Role.ANOTHER_STEP)
             self.sp = 1
         wrong = misplaced(self.ep, self.dp, tensor=self.tp, sequence=self.sp)
-        if name == "zeropp" and self.ep != 1:
+        if name == "zeropp" and self.ep != 1 and arguments["qgz"] == "b_g" and arguments["node"] is True:  # else a rule says so
             wrong = wrong or ("ZeRO++ beside experts that devices share: no strategy says that", "drop one of the two")
         if wrong is not None and self.ep != 1:
             self.reader.refuse(_EXPERTS, *wrong)

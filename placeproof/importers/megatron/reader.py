@@ -31,6 +31,8 @@ _DEGREES = (*_MODEL_AXES.values(), _SHARDS, "expert_model_parallel_size", "num_d
 _SHARDED = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2", "optim_grads_params": "zero3"}
 #: What cuts the layers of a device into runs.
 _WAYS = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "pipeline_model_parallel_layout")
+#: Numbers the devices of a stage one after the other.
+_STAGES_FIRST = "use_tp_pp_dp_mapping"
 #: What makes stages of different sizes.
 _UNEVEN = (
     "pipeline_model_parallel_layout",
@@ -103,10 +105,22 @@ def _size(known: Known, world: int | None) -> None:
     exchanges = reader.get("cp_comm_type") or ["p2p"]
     known.put("ways", len(set(exchanges)))
     known.put("exchange", exchanges[0])
+    if dp is not None and reader.get(_STAGES_FIRST):
+        _put_numberings(known, world, dp)
     known.derive()
     kinds = known["balancing"]
     evened = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "none"]
     known.put("balanced", "sinkhorn" in evened or (bool(evened) and _positive(reader.get("moe_aux_loss_coeff"))))
+
+
+def _put_numberings(known: Known, world: int | None, dp: int) -> None:
+    """Add how the devices are numbered, once without and once with the axis of experts, where stages come before data parallelism."""
+    tp, pp, cp, ep, gtp = (known[name] for name in ("tp", "pp", "cp", "ep", "gtp"))
+    split = known.reader.get("expert_tensor_parallel_size") or tp
+    copies, rest = divmod(world or 0, split * ep * pp)
+    if not rest and gtp == 1:
+        known.put("dense", (("tp", tp), ("cp", cp), ("pp", pp), ("dp", dp)), _STAGES_FIRST)
+        known.put("expert", (("tp", split), ("ep", ep), ("pp", pp), ("dp", copies)), _STAGES_FIRST)
 
 
 def _numbers(known: Known) -> dict[str, Fraction]:
