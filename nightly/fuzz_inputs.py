@@ -91,7 +91,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--shards": ("dp=2:1:1", "dp=0.5,0.5", "dp=0.3x2,0.1x4"),
     "--shapes": ("transformer(layers=2, hidden=32, heads=4, ffn=64, vocab=64, batch=4, tokens=16)", "s.toml", "config.json"),
     "--of": ("fsdp(4)", "zero3", "ddp(2)"),
-    "--from": ("megatron", "deepspeed", "accelerate", "torchtitan", "transformers", "llamafactory", "axolotl", "verl", "automodel"),
+    "--from": ("megatron", "deepspeed", "accelerate", "torchtitan", "transformers", "llamafactory", "axolotl", "verl", "automodel", "peft"),
     "--as": ("megatron", "deepspeed", "accelerate", "torchtitan", "axolotl"),
     "--for-all": ("N_dp >= 2", "m == 4", "N >= 1"),
     "--without": ("separable-loss", "equal-token-counts"),
@@ -445,6 +445,7 @@ CATEGORIES: dict[str, Callable[[random.Random], Case]] = {
     "automodel": _of_file(
         "automodel", "tests/configs/automodel/*.yaml", "a.yaml", ["derive", "a.yaml"], ["derive", "a.yaml", "--world", "16"]
     ),
+    "peft": _of_file("peft", "tests/configs/peft/*.json", "a.json", ["derive", "a.json"], ["prove", "a.json"]),
     "verl": _of_file("verl", "tests/configs/verl/*.*", "a.sh", ["derive", "a.sh", "--from", "verl"], ["derive", "a.sh", "--world", "16"]),
     "torchtitan": _of_file("torchtitan", "tests/configs/torchtitan/*.toml", "a.toml", ["derive", "a.toml", "--from", "torchtitan"]),
     "registry": _of_file(

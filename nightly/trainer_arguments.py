@@ -1,6 +1,7 @@
-"""The arguments of transformers' Trainer, LLaMA-Factory and axolotl, and their defaults, as their sources say them; nothing of them is run.
+"""The arguments of transformers' Trainer, LLaMA-Factory, axolotl and peft's adapters, and their defaults, as their sources say them.
 
-`python nightly/trainer_arguments.py FOLDER` reads the packages unpacked in a folder, and writes `tests/data/trainer_arguments.json`.
+Nothing of the sources is run. `python nightly/trainer_arguments.py FOLDER` reads the packages unpacked in a folder, and writes
+`tests/data/trainer_arguments.json`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ SOURCES: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
             for name in ("config", "model", "training", "integrations", "multimodal", "peft", "deprecated")
         },
     ),
+    "peft": ("0.21.2", {"peft/config.py": ("PeftConfigMixin", "PeftConfig"), "peft/tuners/lora/config.py": ("LoraConfig",)}),
 }
 #: Classes whose fields are no arguments of their own, but inside of one, or that a file does not say.
 INSIDE = (

@@ -73,6 +73,7 @@ SYSTEMS: dict[str, System] = {
         System(name="axolotl", title="axolotl", kinds=("yaml",), marks=_AXOLOTL),
         System(name="automodel", title="NeMo Automodel", kinds=("yaml",), marks=("step_scheduler", "dist_env")),
         System(name="verl", title="verl", kinds=("overrides", "yaml"), marks=("actor_rollout_ref",)),
+        System(name="peft", title="peft", kinds=("hjson",), marks=("peft_type",)),
         System(name="llamafactory", title="LLaMA-Factory", kinds=("yaml", "hjson"), marks=_FACTORY),
     )
 }

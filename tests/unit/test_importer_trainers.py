@@ -20,8 +20,8 @@ from placeproof.programs.assumptions import ASSUMPTIONS
 from placeproof.semantics.lower import lower
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-#: Those that end in transformers' Trainer, and others.
-TRAINERS = ("transformers", "llamafactory", "axolotl")
+#: Those of which the arguments are recorded, and others.
+TRAINERS = ("transformers", "llamafactory", "axolotl", "peft")
 SYSTEMS = (*TRAINERS, "verl", "automodel")
 
 
@@ -96,7 +96,7 @@ def test_each_setting_has_one_reading_in_its_line(system: str, name: str) -> Non
         assert reading.name.split(".")[-1] in text.splitlines()[reading.place.line - 1]
 
 
-@pytest.mark.parametrize(("system", "name"), GOOD)
+@pytest.mark.parametrize(("system", "name"), [(system, name) for system, name in GOOD if not name.endswith(".json")])
 def test_a_file_names_its_source(system: str, name: str) -> None:
     assert (CONFIGS / system / name).read_text(encoding="utf-8").startswith("# " + GOOD[system, name]["source"])
 
@@ -126,6 +126,7 @@ _OPEN = {"freeze_vision_tower", "freeze_multi_modal_projector"}
 
 #: Facts that a reader puts beside the table of its system.
 OF_READERS = {
+    "peft": ("few_bits",),
     "verl": ("backend", "critic", "m", "said_size"),
     "automodel": ("kind", "tp", "cp", "pp", "ep", "rep", "kept", "several", "types", "order", "update", "loss"),
 }
@@ -254,6 +255,33 @@ def test_other_adapters_are_another_step(system: str, text: str, more: str) -> N
     name = more.partition(":")[0]
     assert [r.name for r in written(f"{text}{more}\n", 8, system).another_step] == [name]
     assert not written(f"{text}{name}: {'false' if 'true' in more else ''}\n", 8, system).another_step
+
+
+@pytest.mark.parametrize(("world", "refused"), [(None, False), (1, False), (2, True)])
+def test_adapters_alone_say_nothing_of_devices(world: int | None, refused: bool) -> None:
+    text = '{"peft_type": "LORA", "r": 4, "target_modules": ["q_proj", "v_proj"]}'
+    if refused:
+        with pytest.raises(InputError, match="nothing of how devices train them") as caught:
+            written(text, world, "peft")
+        assert "fsdp(2) * lora(rank=4)" in caught.value.diagnostics[0].help
+    else:
+        assert written(text, world, "peft").expression == "lora(rank=4, targets=qv)"
+
+
+@pytest.mark.parametrize(
+    ("model", "few"),
+    [
+        ("unsloth/Qwen2.5-7B-Instruct-bnb-4bit", True),
+        ("TheBloke/Llama-2-7B-GPTQ", True),
+        ("model-int4", True),
+        ("Qwen/Qwen3-4B", False),
+        ("google/gemma-4-E4B-it", False),
+        ("model-64bit", False),
+    ],
+)
+def test_weights_of_few_bits_are_known_by_their_name(model: str, few: bool) -> None:
+    read = written(json.dumps({"peft_type": "LORA", "base_model_name_or_path": model, "target_modules": "all-linear"}), None, "peft")
+    assert [r.name for r in read.of(Role.NOT_MODELLED)] == ["base_model_name_or_path"] * few
 
 
 def test_an_adapter_that_is_merged_is_the_model_s() -> None:

@@ -355,7 +355,7 @@ def test_no_setting_of_a_system_is_a_number_without_end(system: str) -> None:
             Reader(Document(data=data, source="mine", text=""), settings(system), problems)
             assert problems.found or (value > 0 and "infinity" in known.kinds), known.name
             asked += 1
-    assert asked >= 100
+    assert asked >= 80
 
 
 DEEPSPEED_BY_ACCELERATE = "distributed_type: DEEPSPEED\nnum_processes: 4\ndeepspeed_config:\n  zero_stage: 1\n"

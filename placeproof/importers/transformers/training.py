@@ -14,6 +14,7 @@ from typing import Any
 from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.places import KeyPath
 from placeproof.framework_rules.formula import Fact
+from placeproof.importers.adapters import ELSEWHERE, lora, targets
 from placeproof.importers.asked import Known
 from placeproof.importers.document import Document
 from placeproof.importers.fields import Field, Reader
@@ -34,13 +35,6 @@ SHARDS = "shards, gradients and Adam's state in fp32; gathered, computed and sen
 WHOLE = "the program decides in which type the weights are held: with `dtype` or `torch_dtype` of float32 it is fp32-adam"
 #: Why no strategy is read where parameters are frozen.
 FROZEN = "some of the model's own parameters seem to be frozen, and no strategy here says what that holds and sends"
-#: The modules beside which adapters stand, by the word of the strategy `lora`, as most models of transformers call them.
-_TARGETS = {
-    "qv": frozenset({"q_proj", "v_proj"}),
-    "attention": frozenset({"q_proj", "k_proj", "v_proj", "o_proj"}),
-    "linear": frozenset({"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}),
-}
-_ELSEWHERE = "which modules have adapters is not read: with a model they are counted beside all matrices of its layers"
 #: From this likeness on an argument that is not known is taken for a slip of the pen.
 _NEAR = 0.85
 #: What names of arguments have that may decide how a step is laid out: one that is not known is refused.
@@ -232,27 +226,23 @@ def adapted(
 ) -> Imported:
     """The same step of adapters, as the setting ``name`` says: all other parameters are frozen. Adapters are held in other types.
 
-    ``rank``, ``modules``: the settings of their inner dimension, and of what they stand beside. ``every``: what the latter calls all
-    matrices of layers. ``linear``: they stand beside these, whatever else.
+    ``rank``, ``modules``: the settings of their inner dimension, and of what they stand beside. ``every``, ``linear``: as of
+    :func:`placeproof.importers.adapters.targets`.
     """
     run.say(name, "adapters are trained, and the model's own parameters are frozen; in which types these lie is not said")
-    options: dict[str, object] = {"rank": run.get(rank)}
     if run.said(rank):
         run.note(rank, "the rank of adapters: r", Role.READ)
     elif run.get(rank) is not None:
         run.unsaid[rank] = "not said; the default"
     said = run.get(modules)
-    beside = frozenset(said.replace(" ", "").split(",") if isinstance(said, str) else map(str, said or ()))
-    whole = beside == {every} or (linear and beside <= _TARGETS["linear"])
-    word = "linear" if whole else next((word for word, names in _TARGETS.items() if names == beside), None)
+    named = said.replace(" ", "").split(",") if isinstance(said, str) else [*map(str, said or ())]
+    word = targets(named, every, linear=linear)
     told: tuple[Reading, ...] = ()
     if word is None and not run.said(modules):
-        told = (Reading(name=modules, value=None, role=Role.NOT_MODELLED, note=f"not said; {_ELSEWHERE}", told=True),)
-    run.note(modules, "which matrices have adapters" if word else _ELSEWHERE, Role.READ if word else Role.NOT_MODELLED)
-    if word not in (None, "linear"):
-        options["targets"] = word
-    step = f"{imported.expression} * {expression({'lora': options})}"
-    return replace(imported, expression=imported.expression and step, readings=(*imported.readings, *told), precision=None)
+        told = (Reading(name=modules, value=None, role=Role.NOT_MODELLED, note=f"not said; {ELSEWHERE}", told=True),)
+    run.note(modules, "which matrices have adapters" if word else ELSEWHERE, Role.READ if word else Role.NOT_MODELLED)
+    step = " * ".join(filter(None, (imported.expression, expression(lora(run.get(rank), word)))))
+    return replace(imported, expression=step, readings=(*imported.readings, *told), precision=None)
 
 
 def finished(run: Arguments, imported: Imported, meaning: Meaning, **facts: Fact) -> Imported:

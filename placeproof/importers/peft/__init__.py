@@ -1,0 +1,1 @@
+"""The configurations of adapters that peft writes beside their weights."""
