@@ -11,6 +11,7 @@ from sphinx.application import Sphinx
 from placeproof.report.renderers import expression_latex
 from placeproof.report.theorems import Described, described
 from placeproof.theory.suite.load import load
+from placeproof.theory.theorem import Theorem
 
 _FOLDER = Path(__file__).parent.parent / "reference" / "theorems"
 _WORDS = {"proved": "proved", "refuted": "refuted, as expected", "open": "open"}
@@ -26,10 +27,13 @@ _EVIDENCE = {
 
 
 def write_pages(app: Sphinx) -> None:
-    """Write a page for each theorem and the index; what is unchanged is left alone, and pages of theorems that are gone go too."""
-    loaded = load()
+    """Write a page for each theorem and the index; what is unchanged is left alone, and pages of theorems that are gone go too.
+
+    With ``-D theorem_statements=16`` every 16th page alone says what its theorem states: the product is asked for all its forms there.
+    """
+    loaded, apart = load(), int(app.config.theorem_statements)
     _FOLDER.mkdir(exist_ok=True)
-    pages = {f"{t.id}.md": _page(described(t)) for t in loaded.theorems}
+    pages = {f"{t.id}.md": _page(t, [] if n % apart else _body(described(t))) for n, t in enumerate(loaded.theorems)}
     pages["index.md"] = _index(loaded.topics, [(t.topic, t.id, t.expect.word, t.says) for t in loaded.theorems])
     for old in _FOLDER.glob("*.md"):
         if old.name not in pages:
@@ -48,13 +52,17 @@ def _index(topics: dict[str, str], rows: list[tuple[str, str, str, str]]) -> str
     return "\n".join(parts)
 
 
-def _page(found: Described) -> str:
-    theorem = found.theorem
+def _page(theorem: Theorem, body: list[str]) -> str:
     # Hundreds of pages in the navigation would stand on each of them; the index links to them.
     parts = ["---\norphan: true\n---\n", f"# {theorem.id}\n", f"{plain(theorem.says)}\n"]
     if theorem.remarks:
         parts.append(f"{plain(theorem.remarks)}\n")
-    parts += [f"$$ {formula} $$\n" for formula in found.formulas]
+    return "\n".join([*parts, *body, f"`placeproof check {theorem.id}` checks it again.\n"])
+
+
+def _body(found: Described) -> list[str]:
+    """What a theorem states, and what was found of it."""
+    parts = [f"$$ {formula} $$\n" for formula in found.formulas]
     if not found.formulas:
         parts += [f"{plain(text)}.\n" for text in found.states]
     parts += (
@@ -68,16 +76,15 @@ def _page(found: Described) -> str:
     if found.found is not None:
         rows += [("found", f"{found.found['verdict']}, by {_EVIDENCE[found.found['evidence']]}")]
         rows += [("needed", ", ".join(code(h) for h in found.found["hypotheses"]))] if found.found["hypotheses"] else []
-    rows += [("source", ", ".join(f"[{key}](../sources.md#{key})" for key in theorem.cite))]
+    rows += [("source", ", ".join(f"[{key}](../sources.md#{key})" for key in found.theorem.cite))]
     parts += [table(["", ""], rows)]
     if found.controls:
         parts += ["Controls:\n", "\n".join(f"- {plain(text)}" for text in found.controls) + "\n"]
-    if found.program:
-        parts += ["The program:\n", block(found.program, "python")]
-    return "\n".join([*parts, f"`placeproof check {theorem.id}` checks it again.\n"])
+    return parts + (["The program:\n", block(found.program, "python")] if found.program else [])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Write the pages before any is read."""
+    app.add_config_value("theorem_statements", "1", "env", str)
     app.connect("builder-inited", write_pages)
     return {"parallel_read_safe": False, "parallel_write_safe": True}

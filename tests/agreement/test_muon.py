@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from manual_truth import at_the_witness, right
+from samples import sample
 
 from placeproof.core.diagnostics import InputError
 from placeproof.cost.derive import derive
@@ -76,7 +77,7 @@ def runs(text: str, how: str) -> bool | None:
     return right(stepped(text, how)) if right(lower(parse_strategy(text))) else None
 
 
-@pytest.mark.parametrize("text", STEPS)
+@pytest.mark.parametrize("text", sample(list(STEPS), lambda text: {STEPS[text], *text.split(" * ")[1:]}))
 def test_a_step_with_whole_matrices_trains_and_none_that_lacks_one_does(text: str) -> None:
     program = stepped(text)
     assert dict(program.reference)["optimizer"] == "orthogonal"

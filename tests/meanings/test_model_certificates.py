@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from samples import NIGHTLY
 
 from placeproof.cli.main import run
 from placeproof.models import Model, load
@@ -134,17 +135,17 @@ def _rejected(document: Data, model: Model) -> str | None:
         return "program"
 
 
-def test_each_of_a_hundred_corrupted_certificates_is_rejected(small: Path) -> None:
+def test_each_corrupted_certificate_is_rejected(small: Path) -> None:
     rng, model, document = random.Random(20261125), load(small), written(small, "zero1 * tp")
     by: list[str] = []
-    while len(by) < 100:
+    while len(by) < (100 if NIGHTLY else 30):
         changed = _corrupted(document, rng)
         if changed in (document, {**document, "model": changed.get("model")}):
             continue  # by what its model is called it is found, and compared with it: the next test
         found = _rejected(changed, model)
         assert found is not None, changed
         by.append(found)
-    assert by.count("checker") > 50
+    assert by.count("checker") > len(by) / 2
 
 
 def _swapped(document: Data) -> None:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 from compositions import compositions, mutants, mutated
-from samples import pairs, sample
+from samples import parts, sample
 
 import placeproof
 from placeproof.programs import Program, read
@@ -25,9 +25,9 @@ from placeproof.semantics.lower import lower
 from placeproof.strategies import names, parse_strategy, template
 
 
-@pytest.mark.parametrize("subject", sample(compositions(), pairs))
+@pytest.mark.parametrize("subject", sample(compositions(), parts))
 def test_every_composition_is_proved(subject: str) -> None:
-    """Each at night, else each strategy and option, and each two of them, in one: `test_conditions.py` proves the obligations of each pair,
+    """Each at night, else each strategy and option in one: `test_conditions.py` proves the obligations of each pair,
     and `test_lowering_is_correct.py` runs each composition."""
     judged = judge(lower(parse_strategy(subject)))
     assert judged.word == "proved", judged.about

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
+from samples import NIGHTLY
 
 from placeproof.cli.main import run
 from placeproof.core.mesh import SPLITS
@@ -52,6 +53,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "-q",
         "-b",
         "html",
+        "-D",
+        f"theorem_statements={1 if NIGHTLY else 16}",
         "-d",
         str(out / "doctrees"),
         str(DOCS),

@@ -48,7 +48,7 @@ def test_programs_of_people(name: str) -> None:
     _same(program, random.Random(name), 2)
 
 
-@pytest.mark.parametrize(("name", "program"), random.Random(8).sample(STRATEGIES, 60 if NIGHTLY else 10))
+@pytest.mark.parametrize(("name", "program"), random.Random(8).sample(STRATEGIES, 60 if NIGHTLY else 5))
 def test_strategies(name: str, program: Program) -> None:
     _same(program, random.Random(name), 2)
 
