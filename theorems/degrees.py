@@ -13,6 +13,17 @@ SAMPLES = (
     "fsdp(reshard_after_forward=false)", "zero_offload", "zero_infinity", "zero1 * accumulate", "zero2 * accumulate", "zero3 * accumulate",
     "zero3 * clip",
 )  # fmt: skip
+#: The same, where adapters alone are trained, or where matrices are updated whole.
+UPDATED = (
+    "ddp * lora",
+    "zero1 * lora",
+    "zero2 * lora",
+    "zero3 * lora",
+    "ddp * muon",
+    "zero1 * muon",
+    "zero1 * muon(owned)",
+    "zero3 * muon",
+)
 #: Strategies on one axis that splits what is computed.
 MODEL = ("tp", "tp * sp", "tp * checkpoint", "tp * sp * checkpoint", "tp * zero_r")
 #: Pipelines whose devices keep no more activations with more stages.
@@ -114,6 +125,37 @@ memory_shrinks_with_nodes_shards_and_tokens.control(
     "it shrinks with the number of tokens' devices as activations do",
     lambda N: N * derived("cp").memory("peak") <= derived("cp").memory("peak").where(N=1),
     refuted_at={"P": 1, "N": 2, "N_node": 1, "N_shard": 1, "b_theta": 1, "b_g": 1, "b_omega": 1, "U": 1, "A": 1, "b_a": 1},
+)
+
+
+@theorem(expect=Proved(), cite=("hu2022lora", "liu2025moonlight"))
+def traffic_grows_where_adapters_or_whole_matrices_are_updated(
+    P: Real, P_adapter: NonNegative, N: Degree, b_theta: NonNegative, b_g: NonNegative, b_frozen: NonNegative
+):
+    """Where adapters alone are trained, or matrices are updated whole, too, a device sends at least as much with one device more."""
+    return holds(*[grows(s) for s in UPDATED], given=[P_adapter <= P])
+
+
+traffic_grows_where_adapters_or_whole_matrices_are_updated.control(
+    "adapters send in proportion to devices",
+    lambda N: derived("zero3 * lora").sent.where(N=2 * N) >= 2 * derived("zero3 * lora").sent,
+    refuted_at={"P": 1, "P_adapter": 1, "N": 2, "b_theta": 1, "b_g": 1, "b_frozen": 1},
+)
+
+
+@theorem(expect=Proved(), cite=("hu2022lora", "liu2025moonlight"))
+def memory_shrinks_where_adapters_or_whole_matrices_are_updated(
+    P: Positive, P_adapter: NonNegative, N: Degree, b_theta: NonNegative, b_g: NonNegative, b_omega: NonNegative, b_frozen: NonNegative,
+    U: Real, A: Real, b_a: Real,
+):  # fmt: skip
+    """Nor does a peak grow there with one device more: that of weights that are frozen and in parts included."""
+    return holds(*[shrinks(s) for s in UPDATED], given=[P_adapter <= P])
+
+
+memory_shrinks_where_adapters_or_whole_matrices_are_updated.control(
+    "frozen weights that each device has whole are halved with twice as many",
+    lambda N: 2 * derived("zero1 * lora").memory("peak").where(N=2 * N) <= derived("zero1 * lora").memory("peak"),
+    refuted_at={"P": 2, "P_adapter": 1, "N": 1, "b_theta": 1, "b_g": 1, "b_omega": 1, "b_frozen": 1, "U": 1, "A": 1, "b_a": 1},
 )
 
 
