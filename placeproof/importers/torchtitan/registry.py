@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from placeproof.core.diagnostics import Problems
-from placeproof.core.places import KeyPath
 from placeproof.importers.document import Document
-from placeproof.importers.python import Made, Module, Unknown
+from placeproof.importers.python import Made, Module, Settings, shown
 
 #: Tables whose settings have the names of a TOML file, and classes that make them.
 _TABLES = {
@@ -54,51 +53,6 @@ class Tokens(Document):
     """A configuration of the versions that count batches in tokens. They wrap every model in FSDP, however many devices there are."""
 
 
-class _Settings:
-    """Settings of a TOML file, with the places of those of a function that say them."""
-
-    def __init__(self, module: Module) -> None:
-        self.module = module
-        self.data: dict[str, Any] = {}
-        self.spans: dict[KeyPath, tuple[int, int, int]] = {}
-        self.open: dict[str, str] = {}
-
-    def put(self, path: tuple[str, ...], value: Any, node: Any) -> None:
-        """Say a setting."""
-        table = self.data
-        for depth, part in enumerate(path[:-1]):
-            table = table.setdefault(part, {})
-            self.spans.setdefault(path[: depth + 1], self.module.span(node))
-        if isinstance(value, list) and not _plain(value):
-            value = Unknown("[...]")
-        if isinstance(value, Unknown | Made):
-            self.open[".".join(path)] = f"it is `{_shown(value)}`, which is not followed"
-            value = _shown(value)
-        table[path[-1]] = value
-        self.spans[path] = self.module.span(node)
-
-    def whole(self, made: Made) -> None:
-        """A problem where settings have no name."""
-        if made.given or made.starred:
-            self.refuse(f"`{made.name}` takes its settings by name", made.node, "write the names", "PP503")
-
-    def refuse(self, message: str, node: Any, help: str, code: str = "PP504") -> None:
-        """A problem with what a function says."""
-        self.module.problems.add(code, message, place=self.module.place(node), help=help)
-
-
-def _plain(values: list[Any]) -> bool:
-    """Whether it is a list of values, or of lists of values."""
-    flat = [inner for value in values for inner in (value if isinstance(value, list) else [value])]
-    return not any(isinstance(value, list | Unknown | Made) for value in flat)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, Made):
-        return f"{value.name or '...'}(...)"
-    return value.text if isinstance(value, Unknown) else repr(value)[:60]
-
-
 def _is(value: Any, name: str) -> bool:
     """Whether a value was made by a class of this name."""
     return isinstance(value, Made) and (value.name == name or value.name.endswith(f".{name}"))
@@ -106,7 +60,7 @@ def _is(value: Any, name: str) -> bool:
 
 def document(text: str, source: str, name: str, problems: Problems) -> Document:
     """What a function of a registry returns, as a TOML file would say it. ``name``: of the function; empty for the one that there is."""
-    module = Module(text, source, problems)
+    module = Module(text, source, problems, makers=(_REGISTRY,))
     configs = [one for one, node in module.functions.items() if not node.args.args and not one.startswith("_")]
     if not name and len(configs) != 1:
         listed = ", ".join(configs[:8]) + (", ..." if len(configs) > 8 else "")
@@ -116,10 +70,10 @@ def document(text: str, source: str, name: str, problems: Problems) -> Document:
     made = module.result(name or configs[0])
     if not _is(made, _TRAINER):
         node = made.node if isinstance(made, Made) else module.functions[name or configs[0]]
-        message = f"it returns `{_shown(made)}`, and what `{_TRAINER}(...)` says is read alone"
+        message = f"it returns `{shown(made)}`, and what `{_TRAINER}(...)` says is read alone"
         problems.add("PP504", message, place=module.place(node), help="it trains in a way of its own, or is made in another file")
         problems.raise_if_any()
-    settings = _Settings(module)
+    settings = Settings(module)
     settings.put(("job", "description"), name or configs[0], made.node)
     settings.whole(made)
     for own in sorted(_OWN | {"Trainer"}):
@@ -133,7 +87,7 @@ def document(text: str, source: str, name: str, problems: Problems) -> Document:
     return (Tokens if tokens else Document)(data=settings.data, source=source, text=text, spans=settings.spans, open=settings.open)
 
 
-def _field(settings: _Settings, key: str, value: Any, node: Any) -> None:
+def _field(settings: Settings, key: str, value: Any, node: Any) -> None:
     """One argument of the trainer's."""
     classes = [short for short in _RECOMPUTED if _is(value, f"{short}.Config")]
     if key == "activation_checkpoint" and (classes or value is None):
@@ -149,13 +103,13 @@ def _field(settings: _Settings, key: str, value: Any, node: Any) -> None:
     elif key == "loss":
         _loss(settings, value, node)
     elif key not in _APART:
-        settings.put((key,), _shown(value) if isinstance(value, Made) else value, node)
+        settings.put((key,), shown(value) if isinstance(value, Made) else value, node)
 
 
-def _table(settings: _Settings, key: str, value: Any, node: Any) -> None:
+def _table(settings: Settings, key: str, value: Any, node: Any) -> None:
     """A table of settings that have names of their own. One of which attributes alone were set has no name."""
     if not (_is(value, _TABLES[key]) or (isinstance(value, Made) and not value.name)):
-        settings.refuse(f"`{key}` is `{_shown(value)}`, which is not followed", node, f"write `{_TABLES[key]}(...)`")
+        settings.refuse(f"`{key}` is `{shown(value)}`, which is not followed", node, f"write `{_TABLES[key]}(...)`")
         return
     settings.whole(value)
     for inner, said in value.said.items():
@@ -163,7 +117,7 @@ def _table(settings: _Settings, key: str, value: Any, node: Any) -> None:
             settings.put(_NAMES.get((key, inner), (key, inner)), said, value.places[inner])
 
 
-def _optimizer(settings: _Settings, value: Any, node: Any) -> None:
+def _optimizer(settings: Settings, value: Any, node: Any) -> None:
     """The optimizer: one for all parameters, or one for each group of them."""
     groups = value.said.get("param_groups") if isinstance(value, Made) else None
     names = {""}
@@ -178,7 +132,7 @@ def _optimizer(settings: _Settings, value: Any, node: Any) -> None:
         name = value.said.get("name", "AdamW")
         names = {name if isinstance(name, str) else ""}
     if "" in names:
-        settings.refuse(f"the optimizer is `{_shown(value)}`, which is not followed", node, f"write `{_ADAMW}(...)` or groups by name")
+        settings.refuse(f"the optimizer is `{shown(value)}`, which is not followed", node, f"write `{_ADAMW}(...)` or groups by name")
         return
     elementwise = names <= {"Adam", "AdamW"}
     settings.put(("optimizer", "name"), "AdamW" if elementwise and "AdamW" in names else " and ".join(sorted(names)), node)
@@ -188,22 +142,22 @@ def _optimizer(settings: _Settings, value: Any, node: Any) -> None:
         settings.put(("optimizer", "implementation"), value.said["implementation"], value.places["implementation"])
 
 
-def _model(settings: _Settings, value: Any, node: Any) -> None:
+def _model(settings: Settings, value: Any, node: Any) -> None:
     """The model: its converters."""
     others = [name for name in value.said if name not in (*_VARIANTS, "converters")] if isinstance(value, Made) else []
     if not _is(value, _REGISTRY) or value.starred or len(value.given) > 1 or others:
-        what = f"`{others[0]}` of it" if others else f"`{_shown(value)}`"
+        what = f"`{others[0]}` of it" if others else f"`{shown(value)}`"
         settings.refuse(f"the model is not as `{_REGISTRY}` makes it: {what} is not followed", node, f"write `{_REGISTRY}(...)`, by name")
         return
     _converters(settings, value.said.get("converters"), node)
 
 
-def _converters(settings: _Settings, converters: Any, node: Any) -> None:
+def _converters(settings: Settings, converters: Any, node: Any) -> None:
     """What is made of a model's matrices before it is trained."""
     if not isinstance(converters, list | None):
-        settings.refuse(f"what changes the model is `{_shown(converters)}`, which is not followed", node, "write the list of converters")
+        settings.refuse(f"what changes the model is `{shown(converters)}`, which is not followed", node, "write the list of converters")
         return
-    names = [one.name.removesuffix(".Config").rpartition(".")[2] if isinstance(one, Made) else _shown(one) for one in converters or []]
+    names = [one.name.removesuffix(".Config").rpartition(".")[2] if isinstance(one, Made) else shown(one) for one in converters or []]
     strange = [one for one in names if not one.startswith(_FEW_BITS)]
     if any("LoRA" in one for one in names):
         message = "the model's own parameters are frozen and adapters are trained, which is not read from here"
@@ -214,14 +168,14 @@ def _converters(settings: _Settings, converters: Any, node: Any) -> None:
         settings.put(("model", "converters"), names, node)
 
 
-def _loss(settings: _Settings, value: Any, node: Any) -> None:
-    names = [value.name.removesuffix(".Config")] if isinstance(value, Made) else [_shown(value)]
+def _loss(settings: Settings, value: Any, node: Any) -> None:
+    names = [value.name.removesuffix(".Config")] if isinstance(value, Made) else [shown(value)]
     inner = value.said.get("loss_fn") if isinstance(value, Made) else None
     names += [inner.name.removesuffix(".Config")] if isinstance(inner, Made) else []
     settings.put(("loss", "name"), " of ".join(names), node)
 
 
-def _batches(settings: _Settings, made: Made) -> bool:
+def _batches(settings: Settings, made: Made) -> bool:
     """How large batches are. Returns whether tokens of them are counted, which are said in samples of the longest context."""
     tables = [made.said.get(key) for key in ("training", "parallelism")]
     training, parallelism = (table if isinstance(table, Made) else Made("", made.node) for table in tables)

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from placeproof.core.diagnostics import Problems, suggestion
 from placeproof.core.places import KeyPath
-from placeproof.importers.document import Document
 from placeproof.importers.fields import Reader
-from placeproof.importers.imported import Imported, Reading, Role
-from placeproof.importers.megatron import reader as megatron
+from placeproof.importers.imported import Imported, Role
+from placeproof.importers.megatron.handed import Arguments, read
 from placeproof.importers.settings import settings
 from placeproof.importers.verl.run import ACTOR, MEGATRON, Run
 
@@ -51,42 +49,13 @@ _SET: dict[str, Any] = {
 }  # fmt: skip
 
 
-@dataclass(slots=True)
-class _Arguments:
-    """Megatron's arguments, with the path of the setting that says each."""
-
-    data: dict[str, Any] = field(default_factory=dict)
-    paths: dict[str, KeyPath] = field(default_factory=dict)
-
-    def put(self, name: str, value: Any, path: KeyPath = ()) -> None:
-        """Hand an argument over, unless it says nothing."""
-        if value is not None:
-            self.data[name] = value
-            if path:
-                self.paths[name] = path
-
-
 def built(run: Reader, step: Run, m: int | None, problems: Problems) -> Imported:
     """The strategy. ``m``: micro-batches of a step, None where they are open."""
-    arguments = _arguments(run, step, m)
-    source = run.document
-    spans: dict[KeyPath, tuple[int, int, int]] = {
-        (name,): source.spans[path] for name, path in arguments.paths.items() if path in source.spans
-    }
-    document = Document(data=arguments.data, source=source.source, text=source.text, spans=spans, bare=True)
-    with problems.collecting():
-        imported = megatron.read(document, step.size, problems)
-        readings = tuple(_renamed(one, arguments.paths) for one in imported.readings if one.name in arguments.paths)
-        return replace(imported, readings=readings)
-    return Imported(system="verl", source=source.source, expression="", readings=())
+    return read(_arguments(run, step, m), run.document, step.size, problems, "verl")
 
 
-def _renamed(reading: Reading, paths: Mapping[str, KeyPath]) -> Reading:
-    return replace(reading, name=".".join(map(str, paths[reading.name])))
-
-
-def _arguments(run: Reader, step: Run, m: int | None) -> _Arguments:
-    arguments = _Arguments(data=dict(_SET))
+def _arguments(run: Reader, step: Run, m: int | None) -> Arguments:
+    arguments = Arguments(data=dict(_SET))
     for name in _SAME:
         _said(run, arguments, MEGATRON + name, name)
     for name, its in _NAMES.items():
@@ -112,12 +81,12 @@ def _path(run: Reader, name: str) -> KeyPath:
     return tuple(run.name(name).split(".")) if run.name(name) in run.found else ()
 
 
-def _said(run: Reader, arguments: _Arguments, name: str, its: str) -> None:
+def _said(run: Reader, arguments: Arguments, name: str, its: str) -> None:
     value = run.get(name)
     arguments.put(its, value if value is not False else None, _path(run, name))
 
 
-def _table(run: Reader, arguments: _Arguments, path: tuple[str, ...]) -> None:
+def _table(run: Reader, arguments: Arguments, path: tuple[str, ...]) -> None:
     """What a table of Megatron's own settings says."""
     table: Any = run.document.data
     for part in path:

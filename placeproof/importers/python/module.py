@@ -1,7 +1,7 @@
 """Functions of Python that make a configuration, read with ``ast`` and never run.
 
-Assignments, calls of functions of the same file, calls of classes by their names and attributes that are set afterwards are followed. What
-else a function does is refused; what a value comes to that is not followed is open.
+Followed are assignments, calls of functions of the same file, calls of classes by their names, attributes that are set afterwards, and
+branches that known values decide. What else a function does is refused; what a value comes to that is not followed is open.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 import operator
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from placeproof.core.diagnostics import Place, Problems, suggestion
+from placeproof.importers.python.values import Known, Made, Unknown, compared, configurations, hashable, may_change, plain, truth
 
 #: So many functions may call one another, and so many statements are followed.
 DEEPEST, MOST = 20, 5_000
@@ -27,26 +28,12 @@ _SIGNS: dict[type[ast.operator], Any] = {
     ast.Div: operator.truediv,
 }
 _NAMED = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+#: What is asked of an object whose class is as written: only these answers are known.
+_TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float,), "bool": (bool,), "list": (list,), "dict": (dict,)}
 
 
-@dataclass(slots=True)
-class Made:
-    """What a call of a class or of a function makes that is not followed. ``name``: as it is written; ``said``: its arguments by name."""
-
-    name: str
-    node: ast.AST
-    said: dict[str, Any] = field(default_factory=dict)
-    places: dict[str, ast.AST] = field(default_factory=dict)
-    given: list[Any] = field(default_factory=list)
-    starred: bool = False
-    """Whether it has arguments of `*` or `**`, which are not followed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """A value that is not followed, as it is written."""
-
-    text: str
+class _Inner(Unknown):
+    """A function or a class inside a function: what it does to the names around it is not followed."""
 
 
 class _ReturnedError(Exception):
@@ -63,10 +50,24 @@ class UnreadPythonError(Exception):
 
 
 class Module:
-    """A file of functions. Raises InputError where it is no Python."""
+    """A file of functions. Raises InputError where it is no Python.
 
-    def __init__(self, text: str, source: str, problems: Problems) -> None:
+    ``known``: functions of other files, by where they come from. ``makers``: names of functions that change nothing they are given.
+    ``decorators``: those that leave a function as it is.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        source: str,
+        problems: Problems,
+        *,
+        known: Mapping[str, Known] = MappingProxyType({}),
+        makers: Collection[str] = (),
+        decorators: Collection[str] = (),
+    ) -> None:
         self.text, self.source, self.problems = text, source, problems
+        self.known, self.makers, self.decorators = known, frozenset(makers), frozenset(decorators)
         self.steps = 0
         try:
             with warnings.catch_warnings():
@@ -147,7 +148,8 @@ class Module:
             raise UnreadPythonError("functions that call one another without end", node)
         names = dict(arguments)
         spec = function.args
-        if spec.vararg or spec.kwarg or function.decorator_list:
+        others = {ast.unparse(one.func if isinstance(one, ast.Call) else one) for one in function.decorator_list} - self.decorators
+        if spec.vararg or others:
             raise UnreadPythonError(f"`{function.name}`, which takes arguments of any name or is decorated", node)
         for arg, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
             if default is not None:
@@ -155,7 +157,11 @@ class Module:
         positional = [*spec.posonlyargs, *spec.args]
         for arg, value in zip(positional[len(positional) - len(spec.defaults) :], spec.defaults, strict=True):
             names.setdefault(arg.arg, self._value(value, self.names, depth))
-        if names.keys() != {arg.arg for arg in (*positional, *spec.kwonlyargs)}:
+        taken = {arg.arg for arg in (*positional, *spec.kwonlyargs)}
+        if spec.kwarg is not None:
+            further = {name: names.pop(name) for name in [*names] if name not in taken}
+            taken, names[spec.kwarg.arg] = {*taken, spec.kwarg.arg}, further
+        if names.keys() != taken:
             raise UnreadPythonError(f"`{function.name}` does not take these arguments", node)
         try:
             for statement in function.body:
@@ -173,8 +179,14 @@ class Module:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             self._assign(node, names, depth)
         elif isinstance(node, _NAMED):
+            imported = isinstance(node, ast.Import | ast.ImportFrom)
             bound = [alias.asname or alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else [node.name]
-            names.update({name: Unknown(name) for name in bound})
+            names.update({name: Unknown(name) if imported else _Inner(name) for name in bound})
+        elif isinstance(node, ast.If):
+            for inner in node.body if self._decided(node.test, names, depth) else node.orelse:
+                self._statement(inner, names, depth)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            self._called_alone(node.value, names, depth)
         elif not isinstance(node, ast.Assert | ast.Pass) and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             raise UnreadPythonError(f"`{ast.unparse(node).splitlines()[0][:60]}`", node)
 
@@ -186,11 +198,18 @@ class Module:
         for target in targets:
             if isinstance(target, ast.Name):
                 names[target.id] = value
+            elif isinstance(target, ast.Tuple) and all(isinstance(one, ast.Name) for one in target.elts):
+                parts = (
+                    value
+                    if isinstance(value, list) and len(value) == len(target.elts)
+                    else [Unknown(ast.unparse(target))] * len(target.elts)
+                )
+                names.update({one.id: part for one, part in zip(target.elts, parts, strict=True) if isinstance(one, ast.Name)})
             elif isinstance(target, ast.Attribute):
                 made = self._attributes(target.value, names, depth, make=True)
                 if not isinstance(made, Made):
                     raise UnreadPythonError(f"`{ast.unparse(node)[:60]}`", node)
-                made.said[target.attr], made.places[target.attr] = value, node
+                made.said[target.attr], made.places[target.attr], made.changed = value, node, True
             else:
                 raise UnreadPythonError(f"`{ast.unparse(node)[:60]}`", node)
 
@@ -202,7 +221,7 @@ class Module:
         if not isinstance(base, Made):
             return Unknown(ast.unparse(node))
         if make and node.attr not in base.said:
-            base.said[node.attr], base.places[node.attr] = Made("", node), node
+            base.said[node.attr], base.places[node.attr], base.changed = Made("", node), node, True
         return base.said.get(node.attr, Unknown(ast.unparse(node)))
 
     def _value(self, node: ast.expr, names: dict[str, Any], depth: int) -> Any:
@@ -211,8 +230,10 @@ class Module:
                 return node.value
             case ast.Name():
                 return names.get(node.id, self.names.get(node.id, Unknown(node.id)))
-            case ast.List() | ast.Tuple():
+            case ast.List() | ast.Tuple() | ast.Set():
                 return [self._value(item, names, depth) for item in node.elts]
+            case ast.Dict():
+                return self._mapping(node, names, depth)
             case ast.UnaryOp(op=ast.USub()):
                 value = self._value(node.operand, names, depth)
                 return -value if isinstance(value, int | float) else Unknown(ast.unparse(node))
@@ -220,9 +241,66 @@ class Module:
                 return self._computed(node, names, depth)
             case ast.Attribute():
                 return self._attributes(node, names, depth)
+            case ast.Subscript():
+                return self._item(node, names, depth)
+            case ast.IfExp() | ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
+                return self._logical(node, names, depth)
             case ast.Call():
                 return self._called(node, names, depth)
         return Unknown(ast.unparse(node)[:80])
+
+    def _mapping(self, node: ast.Dict, names: dict[str, Any], depth: int) -> Any:
+        """A dictionary; a part of it that is not followed makes all of it open."""
+        made: dict[Any, Any] = {}
+        for key, item in zip(node.keys, node.values, strict=True):
+            value = self._value(item, names, depth)
+            if key is not None and plain(name := self._value(key, names, depth)) and not isinstance(name, dict):
+                made[hashable(name)] = value
+            elif key is None and isinstance(value, dict):
+                made |= value
+            else:
+                return Unknown(ast.unparse(node)[:80])
+        return made
+
+    def _item(self, node: ast.Subscript, names: dict[str, Any], depth: int) -> Any:
+        base, key = self._value(node.value, names, depth), self._value(node.slice, names, depth)
+        if not plain(key) or not isinstance(base, dict | list | Unknown):
+            return Unknown(ast.unparse(node)[:80])
+        if isinstance(base, Unknown):
+            return Unknown(f"{base.text}[{key!r}]"[:80])
+        try:
+            return base[hashable(key)]
+        except (KeyError, IndexError, TypeError):
+            return Unknown(ast.unparse(node)[:80])
+
+    def _decided(self, node: ast.expr, names: dict[str, Any], depth: int) -> bool:
+        """Whether a branch is taken. A test that known values do not decide is not followed."""
+        true = truth(self._value(node, names, depth))
+        if true is None:
+            raise UnreadPythonError(f"`if {ast.unparse(node)[:60]}`, which known values do not decide", node)
+        return true
+
+    def _logical(self, node: ast.expr, names: dict[str, Any], depth: int) -> Any:
+        """A test, or a value that a test chooses."""
+        open_ = Unknown(ast.unparse(node)[:80])
+        match node:
+            case ast.UnaryOp():
+                true = truth(self._value(node.operand, names, depth))
+                return open_ if true is None else not true
+            case ast.IfExp():
+                true = truth(self._value(node.test, names, depth))
+                return open_ if true is None else self._value(node.body if true else node.orelse, names, depth)
+            case ast.BoolOp():
+                for one in node.values:
+                    value = self._value(one, names, depth)
+                    true = truth(value)
+                    if true is None or true is isinstance(node.op, ast.Or):
+                        return open_ if true is None else value
+                return value
+            case ast.Compare(left=left, ops=[sign], comparators=[right]):
+                answer = compared(sign, self._value(left, names, depth), self._value(right, names, depth))
+                return open_ if answer is None else answer
+        return open_
 
     def _computed(self, node: ast.BinOp, names: dict[str, Any], depth: int) -> Any:
         left, right = self._value(node.left, names, depth), self._value(node.right, names, depth)
@@ -232,22 +310,85 @@ class Module:
             return Unknown(ast.unparse(node)[:80])
         return sign(left, right)
 
+    def _called_alone(self, node: ast.Call, names: dict[str, Any], depth: int) -> None:
+        """A call whose value is not used: it may change what it is given."""
+        function = node.func
+        if isinstance(function, ast.Attribute) and function.attr in ("append", "extend") and len(node.args) == 1:
+            many, more = self._value(function.value, names, depth), self._value(node.args[0], names, depth)
+            if isinstance(many, list) and (function.attr == "append" or isinstance(more, list)):
+                many.extend([more] if function.attr == "append" else more)
+                return
+        elif isinstance(function, ast.Name):
+            if (function.id not in names and function.id in self.functions) or self._origin(function.id) in self.known:
+                self._called(node, names, depth)
+                return
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            if function.id not in names and all(plain(self._value(one, names, depth)) for one in given):
+                return
+        raise UnreadPythonError(f"`{ast.unparse(node)[:60]}`, which may change what it is given", node)
+
+    def _origin(self, name: str) -> str:
+        """Where a function of another file comes from, with its own name; as it is written where no import says it."""
+        first, _, rest = name.partition(".")
+        if first not in self.origins:
+            return name
+        module, own = self.origins[first][0], ""
+        module, _, own = module.partition(":")
+        return f"{module}.{own or first}" + (f".{rest}" if rest else "")
+
+    def _asked(self, name: str, given: list[Any]) -> Any:
+        """What is asked of a value, where that is known; a made object has the attributes that were said."""
+        if name == "hasattr" and len(given) == 2 and isinstance(given[0], Made) and given[1] in given[0].said:
+            return True
+        if name == "isinstance" and len(given) == 2 and isinstance(given[1], Unknown) and given[1].text in _TYPES:
+            value = given[0]
+            if plain(value) or isinstance(value, list | dict):
+                return isinstance(value, _TYPES[given[1].text])
+        return None
+
     def _called(self, node: ast.Call, names: dict[str, Any], depth: int) -> Any:
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("lower", "upper", "strip") and not node.args and not node.keywords:
+            base = self._value(node.func.value, names, depth)
+            if isinstance(base, str):
+                return getattr(base, node.func.attr)()
         name = ast.unparse(node.func)
+        owner = self._value(node.func.value, names, depth) if isinstance(node.func, ast.Attribute) else names.get(name)
+        if isinstance(owner, _Inner) or (may_change(name) and configurations(owner)):
+            raise UnreadPythonError(f"`{ast.unparse(node)[:60]}`, which may change what is around it", node)
         given = [self._value(argument, names, depth) for argument in node.args]
         said = {keyword.arg: self._value(keyword.value, names, depth) for keyword in node.keywords if keyword.arg is not None}
-        starred = any(keyword.arg is None for keyword in node.keywords) or any(isinstance(one, ast.Starred) for one in node.args)
-        function = None if name in names else self.functions.get(name)
         places: dict[str, ast.AST] = {keyword.arg: keyword for keyword in node.keywords if keyword.arg is not None}
+        starred = any(isinstance(one, ast.Starred) for one in node.args)
+        for keyword in node.keywords:
+            more = None if keyword.arg is not None else self._value(keyword.value, names, depth)
+            if isinstance(more, dict) and all(isinstance(key, str) for key in more):
+                said, places = {**said, **more}, {**dict.fromkeys(more, node), **places}
+            starred = starred or (keyword.arg is None and not isinstance(more, dict))
+        function = None if name in names else self.functions.get(name)
         if function is not None:
             parameters = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
             if starred or len(given) > len(parameters):
                 raise UnreadPythonError(f"`{ast.unparse(node)[:60]}`", node)
             return self._call(function, {**dict(zip(parameters, given, strict=False)), **said}, node, depth + 1)
+        return self._made(Made(name, node, said, places, given, starred), names)
+
+    def _made(self, made: Made, names: Mapping[str, Any]) -> Any:
+        """What a call comes to that is of no function of this file."""
+        name, given = made.name, made.given
         first = given[0] if given else None
         if name in ("dataclasses.replace", "replace") and isinstance(first, Made):
-            return Made(first.name, first.node, {**first.said, **said}, {**first.places, **places}, first.given, starred or first.starred)
-        changed = any(isinstance(value, Made) and value.name.endswith("Config") for value in (*given, *said.values()))
-        if changed and name.rpartition(".")[2][:1].islower():
-            raise UnreadPythonError(f"`{ast.unparse(node)[:60]}`, which may change what it is given", node)
-        return Made(name, node, said, places, given, starred)
+            return Made(
+                first.name,
+                first.node,
+                {**first.said, **made.said},
+                {**first.places, **made.places},
+                first.given,
+                made.starred or first.starred,
+            )
+        if name not in names and (known := self.known.get(self._origin(name))) is not None:
+            return known(made)
+        if (answer := self._asked(name, given)) is not None:
+            return answer
+        if may_change(name) and name not in self.makers and configurations([*given, *made.said.values()]):
+            raise UnreadPythonError(f"`{ast.unparse(made.node)[:60]}`, which may change what it is given", made.node)
+        return made
