@@ -13,6 +13,7 @@ from pipe_tables import code, table
 from placeproof.importers import SYSTEMS
 
 CONFIGS = Path(__file__).parent.parent.parent / "tests" / "configs"
+_RECIPES = CONFIGS.parent / "data" / "recipes.json"
 _AT_COMMIT = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{7,40}):(?P<path>.+)")
 _CHECKPOINT = ("huggingface.co/", "github.com/")
 Row = tuple[str, str, str, str, str]
@@ -45,9 +46,21 @@ def _configurations(system: Any) -> Row:
 
 
 def _public(system: str, folder: str = "") -> list[dict[str, Any]]:
+    if system == "nemo":
+        return _recipes(bool(folder))
     path = CONFIGS / system / folder / "expected.json"
     rows = json.loads(path.read_text(encoding="utf-8")).values()
     return [row for row in rows if _AT_COMMIT.fullmatch(row.get("source") or "")]
+
+
+def _recipes(refused: bool) -> list[dict[str, Any]]:
+    """Functions of files of Python, of which no text is kept."""
+    rows = json.loads(_RECIPES.read_text(encoding="utf-8"))
+    return [
+        {"source": f"{row['repo']}@{row['commit']}:{row['path']}:{row['function']}", "problems": [["not followed"]], **row["read"]}
+        for row in rows
+        if ("refused" in row["read"]) == refused
+    ]
 
 
 def _scripts() -> Row:

@@ -27,6 +27,9 @@ class System:
     kinds: tuple[str, ...]
     marks: tuple[str, ...]
     never: tuple[str, ...] = ()
+    #: What files of Python import that are of it, and where its reader of them is.
+    imports: tuple[str, ...] = ()
+    registry: str = "registry"
     #: Folders of tables of settings beside its own.
     more: tuple[str, ...] = ()
 
@@ -60,6 +63,15 @@ SYSTEMS: dict[str, System] = {
             title="torchtitan",
             kinds=("toml", "registry"),
             marks=("parallelism", "training", "activation_checkpoint"),
+            imports=("torchtitan",),
+        ),
+        System(
+            name="nemo",
+            title="Megatron-Bridge and NeMo 2",
+            kinds=("registry",),
+            marks=(),
+            imports=("megatron.bridge", "nemo_run", "nemo.collections.llm"),
+            registry="recipes",
         ),
         System(name="accelerate", title="Accelerate", kinds=("yaml",), marks=("distributed_type", "compute_environment")),
         System(
@@ -127,7 +139,8 @@ def read_config(text: str, *, system: str | None = None, world: int | None = Non
         problems.add("PP505", "`--env` goes with a launch script", help="leave it out: this is no script that reads variables")
         problems.raise_if_any()
     if kind == "registry":
-        return _read("torchtitan", _registry(body, source, problems), world, problems)
+        of = SYSTEMS[system] if system is not None else _of_python(body)
+        return _read(of.name, _registry(of, body, source, problems), world, problems)
     document = read_document(body, source, kind, problems)
     if _MEGATRON_TESTS in document.data and system in (None, "megatron"):
         return _read("megatron", as_arguments(document, _MEGATRON_TESTS, problems), world, problems)
@@ -154,12 +167,20 @@ def _launched(text: str, source: str, world: int | None, env: Sequence[str], pro
     return replace(imported, readings=(*imported.readings, *started.told(world)))
 
 
-def _registry(body: str, source: str, problems: Problems) -> Document:
-    """What a function of a registry of torchtitan returns: ``config_registry.py:llama3_8b``."""
-    from placeproof.importers.torchtitan.registry import document
+def _of_python(body: str) -> System:
+    """The system that a file of Python is of, by what it imports; torchtitan's where that says none."""
+    for system in SYSTEMS.values():
+        if any(re.search(rf"^\s*(from|import) {re.escape(one)}\b", body, re.MULTILINE) for one in system.imports):
+            return system
+    return SYSTEMS["torchtitan"]
 
+
+def _registry(of: System, body: str, source: str, problems: Problems) -> Document:
+    """What a function of a file of Python returns: ``config_registry.py:llama3_8b``."""
+    module = importlib.import_module(f"placeproof.importers.{of.name}.{of.registry}")
     named = REGISTRY.fullmatch(source)
-    return document(body, named["path"] if named else source, (named["name"] if named else "") or "", problems)
+    made: Document = module.document(body, named["path"] if named else source, (named["name"] if named else "") or "", problems)
+    return made
 
 
 def _text(text: str, system: str | None, problems: Problems) -> tuple[str, str, str]:

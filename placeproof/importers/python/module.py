@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -52,8 +52,8 @@ class UnreadPythonError(Exception):
 class Module:
     """A file of functions. Raises InputError where it is no Python.
 
-    ``known``: functions of other files, by where they come from. ``makers``: names of functions that change nothing they are given.
-    ``decorators``: those that leave a function as it is.
+    ``known``: functions of other files, by where they come from. ``unsaid``: an attribute that nothing said, None where it is open.
+    ``makers``: names of functions that change nothing they are given. ``decorators``: those that leave a function as it is.
     """
 
     def __init__(
@@ -63,10 +63,12 @@ class Module:
         problems: Problems,
         *,
         known: Mapping[str, Known] = MappingProxyType({}),
+        unsaid: Callable[[Made, str], Any] = lambda *_: None,
         makers: Collection[str] = (),
         decorators: Collection[str] = (),
     ) -> None:
         self.text, self.source, self.problems = text, source, problems
+        self.unsaid = unsaid
         self.known, self.makers, self.decorators = known, frozenset(makers), frozenset(decorators)
         self.steps = 0
         try:
@@ -196,22 +198,23 @@ class Module:
             return
         value = self._value(node.value, names, depth)
         for target in targets:
-            if isinstance(target, ast.Name):
-                names[target.id] = value
-            elif isinstance(target, ast.Tuple) and all(isinstance(one, ast.Name) for one in target.elts):
-                parts = (
-                    value
-                    if isinstance(value, list) and len(value) == len(target.elts)
-                    else [Unknown(ast.unparse(target))] * len(target.elts)
-                )
-                names.update({one.id: part for one, part in zip(target.elts, parts, strict=True) if isinstance(one, ast.Name)})
-            elif isinstance(target, ast.Attribute):
-                made = self._attributes(target.value, names, depth, make=True)
-                if not isinstance(made, Made):
-                    raise UnreadPythonError(f"`{ast.unparse(node)[:60]}`", node)
-                made.said[target.attr], made.places[target.attr], made.changed = value, node, True
-            else:
+            self._bind(target, value, node, names, depth)
+
+    def _bind(self, target: ast.expr, value: Any, node: ast.stmt, names: dict[str, Any], depth: int) -> None:
+        """Name a value, or set an attribute."""
+        if isinstance(target, ast.Name):
+            names[target.id] = value
+        elif isinstance(target, ast.Attribute):
+            made = self._attributes(target.value, names, depth, make=True)
+            if not isinstance(made, Made):
                 raise UnreadPythonError(f"`{ast.unparse(node)[:60]}`", node)
+            made.said[target.attr], made.places[target.attr], made.changed = value, node, True
+        elif isinstance(target, ast.Tuple):
+            several = isinstance(value, list) and len(value) == len(target.elts)
+            for at, one in enumerate(target.elts):
+                self._bind(one, value[at] if several else Unknown(ast.unparse(one)), node, names, depth)
+        else:
+            raise UnreadPythonError(f"`{ast.unparse(node)[:60]}`", node)
 
     def _attributes(self, node: ast.expr, names: dict[str, Any], depth: int, *, make: bool = False) -> Any:
         """What attributes of a name come to. ``make``: one that was not said is made, to be set."""
@@ -222,7 +225,7 @@ class Module:
             return Unknown(ast.unparse(node))
         if make and node.attr not in base.said:
             base.said[node.attr], base.places[node.attr], base.changed = Made("", node), node, True
-        return base.said.get(node.attr, Unknown(ast.unparse(node)))
+        return base.said.get(node.attr, self.unsaid(base, node.attr) or Unknown(ast.unparse(node)))
 
     def _value(self, node: ast.expr, names: dict[str, Any], depth: int) -> Any:
         match node:
@@ -304,6 +307,10 @@ class Module:
 
     def _computed(self, node: ast.BinOp, names: dict[str, Any], depth: int) -> Any:
         left, right = self._value(node.left, names, depth), self._value(node.right, names, depth)
+        if isinstance(left, list) and isinstance(node.op, ast.Add) and isinstance(right, list):
+            return [*left, *right]
+        if isinstance(left, list) and isinstance(node.op, ast.Mult) and type(right) is int and len(left) * right <= MOST:
+            return left * right
         numbers = all(isinstance(side, int | float) and not isinstance(side, bool) and abs(side) < _LARGEST for side in (left, right))
         sign = _SIGNS.get(type(node.op))
         if sign is None or not numbers or (right == 0 and isinstance(node.op, ast.Div | ast.FloorDiv)):
@@ -387,8 +394,9 @@ class Module:
             )
         if name not in names and (known := self.known.get(self._origin(name))) is not None:
             return known(made)
-        if (answer := self._asked(name, given)) is not None:
-            return answer
+        if name in ("hasattr", "isinstance"):
+            answer = self._asked(name, given)
+            return Unknown(ast.unparse(made.node)[:80]) if answer is None else answer
         if may_change(name) and name not in self.makers and configurations([*given, *made.said.values()]):
             raise UnreadPythonError(f"`{ast.unparse(made.node)[:60]}`, which may change what it is given", made.node)
         return made

@@ -34,7 +34,7 @@ class Made:
     starred: bool = False
     """Whether it has arguments of `*` or `**`, which are not followed."""
     changed: bool = False
-    """Whether attributes of it were set."""
+    """Whether it is part of a configuration: attributes of it were set, or it is made to have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,11 @@ def compared(sign: ast.cmpop, left: Any, right: Any) -> bool | None:
         if right is not None or (not plain(left) and truth(left) is None and not isinstance(left, list | dict)):
             return None
         return (left is None) is isinstance(sign, ast.Is)
+    within = isinstance(sign, ast.In | ast.NotIn)
+    if within and isinstance(right, dict):
+        right = [*right]
     if not (plain(left) and plain(right)):
         return None
-    within = isinstance(sign, ast.In | ast.NotIn)
     try:
         many = [hashable(one) for one in right] if within and isinstance(right, list) else right
         return bool(_RELATIONS[type(sign)](hashable(left) if within else left, many))

@@ -1,0 +1,1 @@
+"""Recipes of Megatron-Bridge and of NeMo 2."""
