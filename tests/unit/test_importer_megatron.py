@@ -413,7 +413,7 @@ def test_note(text: str, name: str, role: Role, note: str) -> None:
         ("--recompute-granularity selective --recompute-modules core_attn moe_act", "`moe_act` needs"),
         ("--num-experts 8 --moe-router-topk 9", "goes to 9 experts, and there are 8"),
         ("--micro-batch-size --bf16", "`micro_batch_size` has no value: it is a whole number"),
-        ("--accumulate-allreduce-grads-in-fp32 --main-grads-dtype bf16", "summed in fp32 and held in bf16"),
+        ("--bf16 --accumulate-allreduce-grads-in-fp32 --main-grads-dtype bf16", "summed in fp32 and held in bf16"),
         ("--recompute-granularity selective --recompute-method block", "has no method"),
         ("--step-batch-size-schedule 0:768 " + STEP, "both set the batch"),
         ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 0", "never come to an end"),

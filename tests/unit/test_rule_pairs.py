@@ -6,6 +6,7 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,32 +59,24 @@ def pairs() -> dict[str, Pair]:
     return {pair.rule: pair for pair in read}
 
 
-def _of_file(said: dict[str, object]) -> list[Pair]:
+def _of_file(said: dict[str, Any]) -> list[Pair]:
     found = []
     for one in said["pair"]:
         before, after = one["change"]
         assert one["valid"].count(before) == 1, one["rule"]
-        texts = [_filled(text, said) for text in (one["valid"], one["valid"].replace(before, after))]
-        found.append(
-            Pair(
-                rule=one["rule"],
-                file=one.get("file", said["file"]),
-                valid=texts[0],
-                broken=texts[1],
-                world=one.get("world", said.get("world")),
-                also=tuple(one.get("also", ())),
-            )
-        )
+        valid, broken = (_filled(text, one, said) for text in (one["valid"], one["valid"].replace(before, after)))
+        also = tuple(one.get("also", ()))
+        found.append(Pair(rule=one["rule"], file=said["file"], valid=valid, broken=broken, world=said.get("world"), also=also))
     return found
 
 
-def _filled(text: str, said: dict[str, object]) -> str:
-    """A file: the text itself, or a script with the arguments of a text and those that it does not say."""
+def _filled(text: str, one: dict[str, Any], said: dict[str, Any]) -> str:
+    """A file: the text itself, or a script with the arguments of a text and those of all scripts that it does not say."""
     if "arguments" not in said:
         return text
-    words = text.split()
-    rest = [argument for argument in said["arguments"] if argument.split()[0] not in words]
-    return said["text"].format(arguments=" ".join([*rest, *words]))
+    own = {*text.split(), *one.get("without", ())}
+    arguments = [argument for argument in said["arguments"] if argument.split()[0] not in own]
+    return str(said["text"].format(devices=one.get("devices", 8), arguments=" ".join([*arguments, text])))
 
 
 PAIRS = pairs()
