@@ -27,7 +27,9 @@ from placeproof.importers import read_shapes  # noqa: E402
 from placeproof.importers.huggingface.fields import REQUIRED, Setting, families  # noqa: E402
 
 #: Types whose layers' activations are recorded, and the sizes of their small models.
-KEPT_TYPES, BATCH, TOKENS = ("llama", "qwen2", "qwen3"), 2, 16
+KEPT_TYPES, BATCH, TOKENS = ("llama", "qwen2", "qwen3", "gemma3_text", "glm4"), 2, 16
+#: Types whose attention is recorded as it is written out, too: no fused function caps scores.
+WRITTEN = ("llama", "gemma2")
 KEPT_SIZES = {
     "vocab_size": 48,
     "hidden_size": 64,
@@ -172,14 +174,15 @@ def recorded(path: Path) -> dict[str, Any]:
     return {**kept, "ddp": exchanged(path) if runs else None, "units": found, "split": divided}
 
 
-def saved(kind: str, layers: int) -> tuple[int, int]:
-    """Elements that autograd keeps of a small model's forward beside its parameters, and FLOPs of its products of matrices."""
+def saved(kind: str, layers: int, attention: str) -> tuple[int, int]:
+    """Elements that autograd keeps of a small model's forward beside its parameters, and FLOPs of its products of matrices.
+    ``attention``: transformers' word for how it is computed."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.for_model(kind, num_hidden_layers=layers, pad_token_id=0, **KEPT_SIZES)
-    built = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    built = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
     parameters = {p.untyped_storage().data_ptr() for p in built.parameters()}
     storages: dict[int, torch.UntypedStorage] = {}
 
@@ -197,14 +200,16 @@ def saved(kind: str, layers: int) -> tuple[int, int]:
 
 
 def record_kept(file: Path) -> int:
-    """Write what one layer of some types keeps, and what it computes but for the scores of attention, which the counter passes over."""
+    """Write what one layer of some types keeps, and what it computes but for the scores of fused attention, which the counter passes
+    over."""
     import transformers
 
-    kinds = {}
-    for kind in KEPT_TYPES:
-        one, two = saved(kind, 1), saved(kind, 2)
-        kinds[kind] = {"elements": two[0] - one[0], "flops": two[1] - one[1]}
-    data = {"version": transformers.__version__, "batch": BATCH, "tokens": TOKENS, "sizes": KEPT_SIZES, "types": kinds}
+    def layer(kind: str, attention: str) -> dict[str, int]:
+        one, two = saved(kind, 1, attention), saved(kind, 2, attention)
+        return {"elements": two[0] - one[0], "flops": two[1] - one[1]}
+
+    data = {"version": transformers.__version__, "batch": BATCH, "tokens": TOKENS, "sizes": KEPT_SIZES}
+    data |= {"types": {kind: layer(kind, "sdpa") for kind in KEPT_TYPES}, "written": {kind: layer(kind, "eager") for kind in WRITTEN}}
     file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return 0
 

@@ -132,8 +132,8 @@ def _profiles() -> Rows:
 def _models() -> Rows:
     from placeproof.models import load, presets
 
-    models = [load(name) for name in presets()]
-    return [(m.name, m.parameters().total, m.family, m.title) for m in sorted(models, key=lambda m: (m.family, m.name))]
+    models = [(model, model.parameters().total) for model in map(load, presets())]
+    return [(m.name, total, m.family, m.title) for m, total in sorted(models, key=lambda row: (row[0].family, row[1], row[0].name))]
 
 
 def _families() -> Rows:

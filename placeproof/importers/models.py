@@ -55,22 +55,23 @@ def parse_model_config(text: str, *, source: str = "<config>") -> Model:
     _check(document, blocks, said, problems)
     problems.raise_if_any()
     options = {"tied": "yes" if said["tie_word_embeddings"] else "no"}
+    options |= {one.option: one.yes if said[one.setting] not in (None, False) else one.no for one in blocks.options}
     if blocks.dropout:
         options["dropout"] = "yes" if any(said[name] for name in blocks.dropout) else "no"
     name, made, sizes = Path(source).stem, family(blocks.family), _sizes(blocks, said)
     longest = document.data.get("max_position_embeddings", document.data.get("n_positions"))
-    notes = [made.note, *_notes(document, longest)]
+    notes = [made.note, *_notes(document, blocks, longest)]
     if longest is not None:
         sizes["s"] = longest
     note = " ".join(n for n in notes if n)
     return build(made, name=name, title=shapes.name, source=source, sizes=sizes, options=options, note=note)
 
 
-def _notes(document: Document, longest: int | None) -> Iterator[str]:
+def _notes(document: Document, blocks: Blocks, longest: int | None) -> Iterator[str]:
     """What an answer has to say of a configuration besides its numbers."""
     if longest is not None:
         yield f"Unless s is set, it is the longest sequence that the file says, {longest}."
-    window = document.data.get("sliding_window")
+    window = document.data.get("sliding_window", blocks.window)
     if window is not None and document.data.get("use_sliding_window", document.data[MODEL_TYPE] not in _WINDOW_UNUSED):
         yield (
             f"Some layers see a window of {window} tokens. They are counted as if each token saw all: of longer sequences these are more"
@@ -88,7 +89,9 @@ def _said(document: Document, kind: str, blocks: Blocks) -> dict[str, Any]:
         assert value is not REQUIRED, setting.name
         values[setting.name] = value
     values["num_experts_per_tok"] = document.data.get("num_experts_per_tok")
-    values |= {one.setting: document.data.get(one.setting, one.default) for one in blocks.always if one.default is not None}
+    unsaid = {one.setting: one.default for one in blocks.always if one.default is not None or one.value is None}
+    unsaid |= {one.setting: one.default for one in blocks.options}
+    values = {name: document.data.get(name, default) for name, default in unsaid.items()} | values
     values |= {name: document.data.get(name, blocks.masks.get(name, 0)) or 0 for name in _MASKS if name not in blocks.dropout}
     return values | {name: document.data.get(name, default) for name, default in blocks.dropout.items()}
 

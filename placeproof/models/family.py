@@ -11,7 +11,7 @@ from placeproof.core import files
 from placeproof.core.symbols import SYMBOLS
 from placeproof.core.tables import FileKind, Table
 from placeproof.models.expressions import Expression, expression
-from placeproof.models.programs import block_file, block_program, blocks, weights
+from placeproof.models.programs import block_file, block_program, blocks, branch, branch_of, weights
 from placeproof.programs import Program
 
 #: Groups of parameters that a weight may be in.
@@ -41,7 +41,8 @@ class StackPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One value of an option. ``blocks``: a block of the stack -> the one in its place. ``ones``: masks that are left out."""
+    """One value of an option. ``blocks``: a block of the stack, or one that an option before it put there, -> the one in its place.
+    ``ones``: masks that are left out."""
 
     blocks: Mapping[str, str] = field(default_factory=dict)
     ones: tuple[str, ...] = ()
@@ -165,16 +166,29 @@ def _programs(table: Table, stack: tuple[StackPart, ...], options: Mapping[str, 
             named += [(("options", option.name, value, "blocks"), block) for block in choice.blocks.values()]
     programs: dict[str, Program] = {}
     for path, block in named:
-        if block in programs:
-            continue
-        if block.endswith(".step") and folder is not None:
-            with table.problems.collecting():
-                programs[block] = block_file(folder / block)
-        elif block in blocks():
-            programs[block] = block_program(block)
-        else:
-            table.unknown(f"there is no block `{block}`", block, blocks(), *path)
+        if block not in programs and (program := _program(table, block, path, folder)) is not None:
+            programs[block] = program
     return programs
+
+
+def _program(table: Table, named: str, path: tuple[str, ...], folder: Path | None) -> Program | None:
+    """A block as a stack names it, read; None where there is none."""
+    block, of = branch_of(named)
+    program = None
+    if block.endswith(".step") and folder is not None:
+        with table.problems.collecting():
+            program = block_file(folder / block)
+    elif block in blocks():
+        program = block_program(block)
+    else:
+        table.unknown(f"there is no block `{block}`", block, blocks(), *path)
+    if program is None or of is None:
+        return program
+    try:
+        return branch(program, of)
+    except ValueError as error:
+        table.refuse(str(error), *path, help=f"`{block}` alone gives the new stream")
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +238,7 @@ class _Checks:
         """Options replace blocks of the stack, and leave out tensors that are there."""
         made, table = self.family, self.table
         stacked = {block for part in made.stack for block in part.blocks}
+        stacked |= {block for option in made.options.values() for choice in option.choices.values() for block in choice.blocks.values()}
         tensors = {t.name for p in made.programs.values() for t in p.tensors}
         for option in made.options.values():
             for value, choice in option.choices.items():

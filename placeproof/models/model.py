@@ -13,7 +13,7 @@ from placeproof.core.diagnostics import Problems, refuse, suggestion
 from placeproof.core.symbols import SYMBOLS, Domain, symbol
 from placeproof.models.expressions import Amount, Expression
 from placeproof.models.family import GROUPS, Choice, Family
-from placeproof.models.programs import rows_reached, weights, without
+from placeproof.models.programs import branch_of, rows_reached, weights, without
 from placeproof.programs import Program
 from placeproof.programs.ir import Tensor
 
@@ -315,11 +315,12 @@ def _choices(family: Family, chosen: Mapping[str, str]) -> list[Choice]:
 
 
 def _segments(family: Family, choices: list[Choice]) -> Iterator[Segment]:
-    instead = {old: new for c in choices for old, new in c.blocks.items()}
     masks = tuple(name for c in choices for name in c.ones)
     made: dict[str, Block] = {}
     for part in family.stack:
-        chosen = [instead.get(name, name) for name in part.blocks]
+        chosen = list(part.blocks)
+        for choice in choices:
+            chosen = [choice.blocks.get(name, name) for name in chosen]
         made |= {name: _block(family, name, masks) for name in chosen if name not in made}
         for called, alike in groupby(sorted(made, key=lambda n: made[n].name), key=lambda n: made[n].name):
             if len(both := list(alike)) > 1:
@@ -337,7 +338,8 @@ def _block(family: Family, name: str, masks: tuple[str, ...]) -> Block:
     held = weights(program)
     groups = {w.name: family.group(w.name, w.dims) for w in held}
     buffers = family.buffers.get(name, {})
-    called = re.sub(r"\W", "_", Path(name).stem if name.endswith(".step") else name)  # a name that a program can have
+    file, of = branch_of(name)
+    called = re.sub(r"\W", "_", Path(file).stem if file.endswith(".step") else file) + "_branch" * (of is not None)  # as programs name it
     return Block(name=called, program=program, weights=held, groups=groups, reached=rows_reached(program), buffers=buffers)
 
 

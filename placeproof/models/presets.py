@@ -27,7 +27,7 @@ def presets() -> tuple[str, ...]:
 def hub_names() -> dict[str, str]:
     """The names that presets have on the hub of Hugging Face -> the presets."""
     tables = {name: Table.open(_FOLDER / f"{name}.toml", kind=KIND) for name in presets()}
-    return {table.text("hub"): name for name, table in tables.items() if "hub" in table.data}
+    return {hub: name for name, table in tables.items() for hub in table.texts("hub")}
 
 
 def load(name: str | Path, /, **options: str) -> Model:
@@ -63,7 +63,7 @@ def _model(table: Table, options: dict[str, str], *, folder: Path | None) -> Mod
         **dict.fromkeys(("name", "title", "source"), Table.required),
         note=Table.text,
         family=lambda table, key: _family(table, key, folder),
-        hub=Table.text,
+        hub=Table.texts,
         sizes=Table.counts,
         options=Table.mapping,
     )
@@ -71,7 +71,8 @@ def _model(table: Table, options: dict[str, str], *, folder: Path | None) -> Mod
     del read["hub"]
     table.table("sizes").known(made.symbols, f"symbol of family `{made.name}`")
     table.problems.raise_if_any()
-    return build(made, **{**read, "options": {**read["options"], **options}})
+    note = " ".join(text for text in (made.note, read.pop("note")) if text)
+    return build(made, note=note, **{**read, "options": {**read["options"], **options}})
 
 
 def _family(table: Table, key: str, folder: Path | None) -> Family | None:

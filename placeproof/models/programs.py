@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
@@ -11,10 +12,12 @@ from pathlib import Path
 from placeproof.core import files as texts
 from placeproof.core.diagnostics import Diagnostic, InputError
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, Program, Ref, Stmt, parse, read, reads
-from placeproof.programs.ir import Tensor, calls
+from placeproof.programs.ir import Tensor, calls, with_buffers
 
-#: What a block gives, the new stream or what a norm gives, -> what the next ones read it as.
-WIRES = {"y": "x", "n": "n"}
+#: What a block gives, the new stream, what a norm gives, or what is added to the stream behind a norm, -> what the next ones read it as.
+WIRES = {"y": "x", "n": "n", "branch": "branch"}
+#: How a stack names a block without its residual, and what that reads: what a norm gives, or the stream.
+_BRANCH = re.compile(r"branch = (?P<block>.+)\((?P<of>n|x)\)")
 
 
 @cache
@@ -56,8 +59,44 @@ def _unusable(path: Path, message: str, help: str) -> InputError:
     return InputError([Diagnostic(code="PP504", message=f"{path}: {message}", help=help)])
 
 
+def branch_of(name: str) -> tuple[str, str | None]:
+    """The block that a stack names, and what its branch reads, `n` or `x`; None where the block stands as it is."""
+    match = _BRANCH.fullmatch(name)
+    return (match["block"], match["of"]) if match else (name, None)
+
+
+def branch(program: Program, of: str) -> Program:
+    """What a block adds to the stream, as a block of its own: without its residual, so that a norm can stand behind it.
+
+    ``of``: what it reads, `n`, or `x` where no norm stands before it. Raises ValueError for a block that is no sum of the stream and
+    of something that does not read it.
+    """
+    called = {"y": "branch", "dy": "dbranch"} | ({"n": "x"} if of == "x" else {})
+    body = tuple(_without_stream(s) for s in program.body if not (isinstance(s, Do) and s.call.option("by") == "x"))
+    if body == program.body or any(r.name == "x" for s in body for r in reads(s)):
+        raise ValueError(f"`{program.name}` is no sum of the stream `x` and of what it computes from `n`")
+    tensors = tuple(replace(t, name=called.get(t.name, t.name)) for t in program.tensors if t.name != "x")
+    return replace(with_buffers(replace(program, body=body), called), tensors=tensors)
+
+
+def _without_stream(stmt: Stmt) -> Stmt:
+    if isinstance(stmt, Assign) and stmt.targets[0].name == "y":
+        return replace(stmt, value=_rest(stmt.value) or stmt.value)
+    return stmt
+
+
+def _rest(expr: Expr) -> Expr | None:
+    """What stands behind `x +`; None where that is not how a sum begins."""
+    match expr:
+        case Binary(op="+", left=Ref(name="x"), right=right):
+            return right
+        case Binary(op="+", left=left) if (rest := _rest(left)) is not None:
+            return replace(expr, left=rest)
+    return None
+
+
 def output(program: Program) -> str | None:
-    """What a block gives, ``y`` or ``n``: its first `returns` that claims no gradient. None where it gives neither."""
+    """What a block gives, ``y``, ``n`` or ``branch``: its first `returns` that claims no gradient. None where it gives none of them."""
     for stmt in program.body:
         match stmt:
             case Do(call=Call(op="returns", args=(Ref(name=name),)) as call) if call.option("gradient_of") is None:

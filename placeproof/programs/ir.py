@@ -18,6 +18,9 @@ from placeproof.core.mesh import Axis
 from placeproof.core.modes import Mode
 from placeproof.programs.ops import DEFAULTS
 
+#: Options that name buffers.
+_NAMING = ("gradient_of", "by", "at")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
@@ -464,6 +467,18 @@ def with_draws(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 def with_names(expr: Expr, names: Mapping[str, str]) -> Expr:
     """An expression that reads buffers by other names."""
     return rewritten(expr, lambda e: replace(e, name=names.get(e.name, e.name)) if isinstance(e, Ref) else e)
+
+
+def with_buffers(program: Program, names: Mapping[str, str]) -> Program:
+    """A program whose statements call buffers by other names."""
+
+    def change(expr: Expr) -> Expr:
+        expr = with_names(expr, names)
+        if isinstance(expr, Call):
+            return replace(expr, options=tuple((o, names.get(v, v) if o in _NAMING else v) for o, v in expr.options))
+        return expr
+
+    return replace(program, body=tuple(with_expressions(s, change, tuple) for s in program.body))
 
 
 def returned(program: Program) -> list[Call]:

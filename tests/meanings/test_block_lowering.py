@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from placeproof.cost.blocks.tensors import exchanges, kept
 from placeproof.programs import POSITIONS, Assign, Call, Do, Program, Ref, Stmt, read, render, render_head
-from placeproof.programs.ir import calls
+from placeproof.programs.ir import calls, with_buffers
 from placeproof.programs.ops import OPS
 from placeproof.semantics.blocks import (
     Plan,
@@ -31,7 +31,6 @@ from placeproof.semantics.blocks import (
     lower_block,
     tensor_parallel,
 )
-from placeproof.semantics.blocks.lower import renamed
 from placeproof.semantics.judge.verdict import judge_tensors
 from placeproof.semantics.layouts.layout import Layout
 from placeproof.semantics.layouts.lines import lines
@@ -155,7 +154,7 @@ def alone(program: Program) -> Program:
     while any(source in moved for source in moved.values()):
         moved = {name: moved.get(source, source) for name, source in moved.items()}
     bare = replace(bare, body=tuple(s for s in bare.body if not (isinstance(s, Assign) and isinstance(s.value, Ref))))
-    return renamed(bare, moved | {f"{axis.name}_here": axis.name for axis in program.axes})
+    return with_buffers(bare, moved | {f"{axis.name}_here": axis.name for axis in program.axes})
 
 
 # Against programs written by hand.

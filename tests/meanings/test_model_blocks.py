@@ -10,7 +10,7 @@ import pytest
 
 from placeproof.cost.blocks.tensors import kept
 from placeproof.models.family import families, family
-from placeproof.models.programs import block_program, blocks, output, rows_reached, weights, without
+from placeproof.models.programs import WIRES, block_program, blocks, branch, branch_of, output, rows_reached, weights, without
 from placeproof.programs import Program, parse, read, render
 from placeproof.programs.ir import calls
 from placeproof.semantics.judge.verdict import judge_tensors
@@ -22,8 +22,10 @@ FOLDER = files("placeproof.models") / "blocks"
 KEPT = {
     "attention": "n q k v p o",
     "attention_biased": "n q k v p o",
+    "attention_capped": "n q k v raw p o",
     "attention_flash": "n q k v lse o",
     "attention_flash_biased": "n q k v lse o",
+    "attention_flash_capped": "n q k v lse o",
     "attention_flash_normed": "n wide_q q wide_k k v lse o",
     "attention_gpt": "n drop mask q k v p pd o",
     "attention_gpt_flash": "n mask q k v lse o",
@@ -32,13 +34,16 @@ KEPT = {
     "embedding": "ids",
     "embedding_learned": "ids where mask",
     "head": "n target p targets",
+    "head_capped": "n target raw p targets",
     "head_tied": "n target p targets",
+    "head_tied_capped": "n target raw p targets",
     "layer_norm": "x",
     "layer_norm_stream": "x",
     "mlp_gpt": "n mask u a",
     "moe": "n route gate sent g u s a out",
     "moe_shared": "n route logits z gate sent g u s a out vg vu vs va",
     "rms_norm": "x",
+    "rms_norm_after": "branch",
     "swiglu": "n g u s a",
 }
 #: Of each block, small mistakes in backward.
@@ -46,6 +51,8 @@ WRONG = {
     "attention": [("dp - contract(p, dp, over=keys)", "dp - contract(p, dp, over=keys) / 2"), ("(ds, kk,", "(ds, vv,")],
     "attention_flash": [("contract(do, o, over=width))", "contract(do, q, over=width))"), ("(p, do, over=tokens)", "(p, o, over=tokens)")],
     "attention_biased": [("total(dq, over=tokens)", "total(2 * dq, over=tokens)"), ("(ds, kk,", "(ds, vv,")],
+    "attention_capped": [("over=keys)) * slope(cap, raw)", "over=keys))"), ("slope(cap, raw)", "slope(cap, p)")],
+    "attention_flash_capped": [("over=width)) * slope(cap, raw)", "over=width))"), ("(exp, elementwise(cap, raw))", "(exp, raw)")],
     "attention_flash_biased": [("total(dv, over=tokens)", "total(dv / 2, over=tokens)"), ("byq + byk", "byk")],
     "attention_flash_normed": [("slope(rsqrt, square_k) * wide_k", "wide_k"), ("dhq = dnq * gain_q", "dhq = copy(dnq)")],
     "attention_normed": [("2 * total(dhk * wide_k,", "total(dhk * wide_k,"), ("total(total(dnq *", "total(total(2 * dnq *")],
@@ -56,6 +63,8 @@ WRONG = {
     "embedding_learned": [("dsum = dy * mask", "dsum = copy(dy)"), ("total(dsum, over=batch)", "total(2 * dsum, over=batch)")],
     "head": [("(p - hot(target)) * dy / targets", "(p - hot(target)) * dy"), ("(p - hot(target))", "(p + hot(target))")],
     "head_tied": [("(p - hot(target)) * dy / targets", "(p - hot(target)) * dy"), ("(p - hot(target))", "p")],
+    "head_capped": [("* slope(cap, raw)", ""), ("(p - hot(target))", "p")],
+    "head_tied_capped": [("slope(cap, raw)", "slope(cap, logits)"), ("dy / targets * slope", "dy * slope")],
     "layer_norm": [("back = dc - total(dc, over=hidden) / size", "back = dc"), ("dh = dn * gain", "dh = copy(dn)")],
     "layer_norm_stream": [("returns(dc - total(dc, over=hidden) / size,", "returns(dc,"), ("dh = dy * gain", "dh = copy(dy)")],
     "mlp_gpt": [("slope(gelu, u)", "slope(gelu, a)"), ("dout = dy * mask", "dout = copy(dy)")],
@@ -70,6 +79,7 @@ WRONG = {
         ("dn = routed + contract(dvg, v1, over=shared_ffn)", "dn = routed"),
     ],
     "rms_norm": [("2 * bend * x / size", "bend * x / size"), ("dh = dn * gain", "dh = copy(dn)")],
+    "rms_norm_after": [("2 * bend * branch / size", "bend * branch / size"), ("dh = dy * gain", "dh = copy(dy)")],
     "swiglu": [("dg = da * u * slope(silu, g)", "dg = da * s * slope(silu, g)"), ("dn = contract(dg, w1, over=ffn) +", "dn =")],
 }  # fmt: skip
 
@@ -79,10 +89,10 @@ def text(name: str) -> str:
 
 
 def test_every_block_is_in_these_tests_and_in_a_family() -> None:
-    """A new block needs a row in each of the two tables above, and a family whose stack or option names it."""
+    """A new block needs a row in each of the two tables above, and a family whose stack or option names it, or its branch."""
     assert set(KEPT) ^ set(blocks()) == set(), "KEPT: what is kept of it"
     assert set(WRONG) ^ set(blocks()) == set(), "WRONG: mistakes in its backward that have to be refuted"
-    assert {b for f in families() for b in family(f).programs} ^ set(blocks()) == set(), "placeproof/models/families"
+    assert {branch_of(b)[0] for f in families() for b in family(f).programs} ^ set(blocks()) == set(), "placeproof/models/families"
 
 
 @pytest.mark.parametrize("name", blocks())
@@ -110,7 +120,7 @@ def test_a_block_gives_one_output_and_the_gradient_by_each_of_its_inputs(name: s
     assert start == {f"d{gives}"}
     numbers = {t.name for t in program.tensors if t.picks is None} - start - {"mask", "drop"}
     assert sorted(by for _, by, _ in found) == sorted(numbers)
-    assert {w.name for w in weights(program)} == numbers - {"x", "n"}
+    assert {w.name for w in weights(program)} == numbers - {*WIRES.values()}
 
 
 @pytest.mark.parametrize("name", blocks())
@@ -150,6 +160,36 @@ def test_small_runs_agree_with_derivatives_in_fractions(name: str) -> None:
     assert difference is None
 
 
+# Blocks without their residual.
+
+BRANCHES = {(name, of or "") for f in families() for name, of in map(branch_of, family(f).programs) if of}
+
+
+@pytest.mark.parametrize(("name", "of"), sorted(BRANCHES))
+def test_a_branch_is_what_its_block_adds_to_the_stream(name: str, of: str) -> None:
+    """Proved as a block, keeping what the block keeps; and the block's own text is it with the stream before it."""
+    made = branch(block_program(name), of)
+    assert read(render(made)) == made
+    assert output(made) == "branch"
+    judged = judge_tensors(made)
+    assert judged.word == "proved", judged.why
+    assert [k.name for k in kept(made)] == [of if value == "n" else value for value in KEPT[name].split()]
+    back = render(made).replace("dbranch", "dy").replace("branch = ", "y = x + ").replace("branch", "y").splitlines()
+    if of == "n":
+        whole = [line for line in render(block_program(name)).splitlines() if not line.startswith("tensor(x") and "by=x" not in line]
+        assert back == whole
+
+
+def test_only_a_sum_with_the_stream_has_a_branch() -> None:
+    for name in ("rms_norm", "layer_norm_stream", "head"):
+        with pytest.raises(ValueError, match=f"`{name}` is no sum of the stream"):
+            branch(block_program(name), "n")
+    head = "tensor(x, tokens)\ntensor(n, tokens)\ntensor(dy, tokens)\n"
+    text = head + "y = x + n * x\nreturns(y)\nreturns(dy + dy * n, gradient_of=y, by=x, at=dy)\n"
+    with pytest.raises(ValueError, match="`twice` is no sum"):
+        branch(parse(text, source="twice"), "n")
+
+
 # Two programs of one function.
 
 
@@ -165,7 +205,7 @@ def both(first: str, second: str) -> Program:
     ("first", "second"),
     [
         (first + kind, second + kind)
-        for kind in ("", "_biased", "_normed")
+        for kind in ("", "_biased", "_capped", "_normed")
         for first, second in (("attention", "attention_flash"), ("attention_flash", "attention"))
     ],
 )

@@ -21,6 +21,8 @@ from placeproof.importers.huggingface.fields import families
 from placeproof.importers.models import model_from_config, parse_model_config
 from placeproof.importers.shapes import parse_shapes
 from placeproof.models import Model, load
+from placeproof.models.family import family
+from placeproof.models.model import build
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "huggingface"
 s, k = symbol("s"), symbol("k")
@@ -31,6 +33,8 @@ s, k = symbol("s"), symbol("k")
 REFUSED = {
     "default_qwen3_moe.json": [("PP504", "norm_topk_prob")],
     "default_seed_oss.json": [("PP504", "attention_dropout"), ("PP504", "residual_dropout")],
+    "made_gemma2.json": [("PP504", "attention_bias")],
+    "made_gemma3_text.json": [("PP504", "attention_bias")],
     "made_ernie4_5.json": [("PP504", "use_bias")],
     "made_glm.json": [("PP504", "attention_bias")],
     "made_granite.json": [("PP504", "attention_bias"), ("PP504", "mlp_bias")],
@@ -174,8 +178,8 @@ def number(data: st.DataObject, times: int = 1) -> int:
 
 
 #: Types of which a width of heads has to be said, or may be.
-WIDE = ("gemma", "ministral")
-MAY_BE_WIDE = ("mistral", "mixtral", "qwen3", "qwen3_moe", "glm", "ministral3")
+WIDE = ("gemma", "gemma2", "gemma3_text", "ministral")
+MAY_BE_WIDE = ("mistral", "mixtral", "qwen3", "qwen3_moe", "glm", "glm4", "ministral3")
 #: Settings that blocks have another value of than transformers by default.
 SAID = {
     "qwen3_moe": {"norm_topk_prob": True},
@@ -233,10 +237,11 @@ def test_any_configuration_has_as_many_parameters_as_its_shapes(kind: str, data:
 MEASURED: dict[str, Any] = json.loads((CONFIGS.parents[1] / "data" / "huggingface_kept.json").read_text(encoding="utf-8"))
 
 
-def layer(kind: str) -> tuple[int, int]:
+def layer(kind: str, attention: str = "flash") -> tuple[int, int]:
     """Elements that a layer's blocks keep for backward beside statistics, and its FLOPs but for the scores of attention."""
     sizes = {**MEASURED["sizes"], "max_position_embeddings": MEASURED["tokens"], "num_hidden_layers": 1}
-    model = parse_model_config(json.dumps({"model_type": kind, **sizes}))
+    read = parse_model_config(json.dumps({"model_type": kind, **sizes}))
+    model = build(family(read.family), name=kind, sizes=read.given, options={**read.options, "attention": attention})
     dims = model.dims({"b": MEASURED["batch"]})
     blocks = next(segment for segment in model.segments if segment.name == "layers").blocks
     elements = sum(prod(dims[d] for d in row.dims) for block in blocks for row in kept(block.program) if row.name != "lse")
@@ -245,17 +250,55 @@ def layer(kind: str) -> tuple[int, int]:
     return elements, 2 * MEASURED["batch"] * MEASURED["tokens"] * (products - biases)
 
 
+TYPES, SIZES = MEASURED["types"], MEASURED["sizes"]
+ROWS, HIDDEN, WIDTH = MEASURED["batch"] * MEASURED["tokens"], SIZES["hidden_size"], SIZES["head_dim"]
+#: Norms of PyTorch keep what they give before their gain, and a statistic for each row: a fused norm computes both again.
+AGAIN = {"a norm behind a block": ROWS * (HIDDEN + 1), "the norms of heads": ROWS * 10 * (WIDTH + 1)}
+
+
+def more(kind: str, than: str = "llama", attention: str = "flash") -> tuple[int, int]:
+    """How many elements more a layer keeps than another one: as its blocks say, and as autograd did."""
+    types = TYPES if attention == "flash" else MEASURED["written"]
+    return layer(kind, attention)[0] - layer(than, attention)[0], types[kind]["elements"] - types[than]["elements"]
+
+
 def test_biases_keep_nothing_and_norms_of_heads_what_they_read() -> None:
-    """Norms of PyTorch keep besides what they give before their gain, and a statistic for each head: a fused norm computes both again."""
-    types, sizes = MEASURED["types"], MEASURED["sizes"]
-    heads = sizes["num_attention_heads"] + sizes["num_key_value_heads"]
-    rows = MEASURED["batch"] * MEASURED["tokens"] * heads
-    plain = layer("llama")[0]
-    assert layer("qwen2")[0] - plain == types["qwen2"]["elements"] - types["llama"]["elements"] == 0
-    assert layer("qwen3")[0] - plain == rows * sizes["head_dim"]
-    assert types["qwen3"]["elements"] - types["llama"]["elements"] == rows * (2 * sizes["head_dim"] + 1)
+    assert SIZES["num_attention_heads"] + SIZES["num_key_value_heads"] == 10
+    assert more("qwen2") == (0, 0)
+    blocks, autograd = more("qwen3")
+    assert blocks == ROWS * 10 * WIDTH
+    assert autograd - blocks == AGAIN["the norms of heads"]
 
 
-@pytest.mark.parametrize("kind", MEASURED["types"])
+def test_a_norm_behind_a_block_keeps_what_it_reads() -> None:
+    """GLM-4 keeps its tables of positions besides and a copy of what attention gives: its queries lie otherwise."""
+    blocks, autograd = more("glm4")
+    assert blocks == 2 * ROWS * HIDDEN
+    assert autograd - blocks == 2 * AGAIN["a norm behind a block"] + 2 * MEASURED["tokens"] * WIDTH // 2 + ROWS * HIDDEN
+
+
+def test_gains_that_are_counted_from_1_are_kept() -> None:
+    """By transformers' Gemma, which adds the 1 in each layer."""
+    blocks, autograd = more("gemma3_text")
+    assert blocks == 2 * ROWS * HIDDEN + ROWS * 10 * WIDTH
+    assert autograd - blocks == 2 * AGAIN["a norm behind a block"] + AGAIN["the norms of heads"] + 4 * HIDDEN + 2 * WIDTH
+
+
+def test_capped_scores_are_kept_before_their_cap_where_nothing_is_fused() -> None:
+    """PyTorch keeps what tanh gives instead, which is as much."""
+    scores = MEASURED["batch"] * SIZES["num_attention_heads"] * MEASURED["tokens"] ** 2
+    blocks, autograd = more("gemma2", attention="core")
+    assert blocks == 2 * ROWS * HIDDEN + scores
+    assert autograd - blocks == 2 * AGAIN["a norm behind a block"] + 4 * HIDDEN
+    assert more("gemma2", attention="core")[0] - (layer("gemma2")[0] - layer("llama")[0]) == scores
+
+
+@pytest.mark.parametrize("kind", TYPES)
 def test_a_layer_multiplies_as_many_numbers_as_its_module(kind: str) -> None:
-    assert layer(kind)[1] == MEASURED["types"][kind]["flops"]
+    assert layer(kind)[1] == TYPES[kind]["flops"]
+
+
+@pytest.mark.parametrize("kind", MEASURED["written"])
+def test_a_layer_that_is_written_out_multiplies_scores_besides(kind: str) -> None:
+    scores = MEASURED["batch"] * SIZES["num_attention_heads"] * MEASURED["tokens"] ** 2
+    assert layer(kind, "core")[1] + 2 * 2 * scores * WIDTH == MEASURED["written"][kind]["flops"]

@@ -54,6 +54,26 @@ def test_deepseek_v3_counts_as_its_own_code_does_with_the_buffers_of_its_routers
     assert count.total + count.buffers == 671_026_419_200
 
 
+#: Millions of parameters in the tables of the embedding and elsewhere: Riviere et al. 2024, table 2; Kamath et al. 2025, table 1, of whose
+#: tables the rows are not said.
+GEMMAS = {
+    "gemma2-2b": (590, 2024),
+    "gemma2-9b": (918, 8324),
+    "gemma2-27b": (1180, 26_047),
+    "gemma3-4b": (None, 3209),
+    "gemma3-12b": (None, 10_759),
+    "gemma3-27b": (None, 25_600),
+}
+
+
+@pytest.mark.parametrize("name", GEMMAS)
+def test_gemmas_count_as_their_reports_print(name: str) -> None:
+    count, (table, rest) = load(name).parameters(), GEMMAS[name]
+    embedding = count.groups["embedding"]
+    assert abs(count.total - embedding - rest * 10**6) < 10**6
+    assert table is None or round(embedding / 10**6) == table
+
+
 def test_activated_parameters() -> None:
     """A token looks one row of the table up. With the whole table DeepSeek-V3 has 37.6 billion: its own 37 is met without it. Its list of
     weights says 36.7 with table and head, and neither count gives that."""
@@ -116,6 +136,9 @@ CONFIGURATIONS = {
     "llama3-70b": "llama3_70b",
     "llama3-405b": "llama31_405b",
     "mixtral-8x7b": "mixtral_8x7b",
+    **{f"gemma2-{size}": f"gemma2_{size}" for size in ("2b", "9b", "27b")},
+    **{f"gemma3-{size}": f"gemma3_{size}" for size in ("4b", "12b", "27b")},
+    "glm4-9b": "glm4_9b",
     "qwen3-8b": "qwen3_8b",
     "qwen3-32b": "qwen3_32b",
     "qwen3-30b-a3b": "qwen3_30b_a3b",
@@ -123,7 +146,15 @@ CONFIGURATIONS = {
 }
 
 
-@pytest.mark.parametrize(("hub", "name"), [("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"), ("meta-llama/Meta-Llama-3-8B", "llama3-8b")])
+@pytest.mark.parametrize(
+    ("hub", "name"),
+    [
+        ("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"),
+        ("meta-llama/Meta-Llama-3-8B", "llama3-8b"),
+        ("google/gemma-3-27b-it", "gemma3-27b"),
+        ("google/gemma-3-27b-pt", "gemma3-27b"),
+    ],
+)
 def test_names_of_the_hub_are_those_of_presets(hub: str, name: str) -> None:
     assert load(hub) == load(name)
     assert load(hub, tied="yes").options["tied"] == "yes"
@@ -143,7 +174,8 @@ def test_sequences_are_as_long_as_in_the_first_training(name: str) -> None:
     tokens = 2048
     if name in CONFIGURATIONS:
         config = json.loads((HERE / "configs" / "huggingface" / f"{CONFIGURATIONS[name]}.json").read_text(encoding="utf-8"))
-        told = config | (config.get("rope_scaling") or {})
+        told = config.get("text_config", config)
+        told = told | (told.get("rope_scaling") or {})
         keys = ("original_max_position_embeddings", "max_position_embeddings", "seq_length")
         tokens = next(told[key] for key in keys if key in told)
     sizes = load(name).sizes

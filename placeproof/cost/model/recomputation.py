@@ -14,7 +14,7 @@ from placeproof.cost.blocks.layer import Layer
 from placeproof.cost.blocks.recompute import made_in_forward
 from placeproof.models import Segment
 from placeproof.models.programs import output
-from placeproof.programs import Assign
+from placeproof.programs import Assign, Program
 from placeproof.programs.ir import Tensor
 from placeproof.semantics.layouts.lines import lines
 
@@ -110,13 +110,17 @@ def _selective(plain: Layer, segment: Segment) -> tuple[tuple[str, ...], tuple[s
 def _mlp(plain: Layer, segment: Segment) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What blocks make in which no token meets another one, and the stream that they give."""
     numbers = {
-        number
-        for number, block in enumerate(segment.blocks, 1)
-        if output(block.program) == "y" and any(t.name == "n" for t in block.program.tensors) and not _attends(block.program.tensors)
+        number for number, block in enumerate(segment.blocks, 1) if _gives_branch(block.program) and not _attends(block.program.tensors)
     }
     origins = [plain.origin(name) for name in made_in_forward(plain.program)]
-    names = [(o.name == "y", f"{o.block}.{o.name}") for o in origins if o.number in numbers]
+    names = [(o.name in ("y", "branch"), f"{o.block}.{o.name}") for o in origins if o.number in numbers]
     return tuple(n for result, n in names if not result), tuple(n for result, n in names if result)
+
+
+def _gives_branch(program: Program) -> bool:
+    """Whether a block computes what is added to the stream: norms give it a place, and no more."""
+    gives = output(program)
+    return gives == "branch" or (gives == "y" and any(t.name == "n" for t in program.tensors))
 
 
 def _attends(tensors: tuple[Tensor, ...]) -> bool:

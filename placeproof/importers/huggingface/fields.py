@@ -36,12 +36,24 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Always:
-    """A setting with the only value that blocks have, and what another one would mean. ``default``: what it is unsaid, if it decides no
-    shape."""
+    """A setting with the only value that blocks have, None for null, and what another one would mean. ``default``: what it is unsaid, if
+    it decides no shape."""
 
     setting: str
-    value: object
     why: str
+    value: object = None
+    default: object = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A setting that says which ``option`` of a family a model has: ``yes`` where it is neither false nor null, else ``no``.
+    ``default``: what it is unsaid; None for null."""
+
+    option: str
+    setting: str
+    yes: str
+    no: str
     default: object = None
 
 
@@ -51,12 +63,15 @@ class Blocks:
 
     ``sizes``: symbols as expressions of settings; one of which a setting is null is left to the family. ``dropout``: settings of
     probabilities, with transformers' defaults; a model has masks if one of them is not 0. ``masks``: of blocks without masks, those
-    probabilities that are not 0 if nothing is said.
+    probabilities that are not 0 if nothing is said. ``options``: what settings choose of the family. ``window``: how many tokens some
+    layers see if nothing is said.
     """
 
     family: str
     sizes: Mapping[str, str]
     always: tuple[Always, ...] = ()
+    options: tuple[Chosen, ...] = ()
+    window: int | None = None
     dropout: Mapping[str, float] = field(default_factory=dict)
     masks: Mapping[str, float] = field(default_factory=dict)
 
@@ -108,10 +123,10 @@ def read_families(file: Table) -> dict[str, Family]:
     """The types of a file. Raises InputError with all that is wrong with it."""
     file.known(("settings", "family", "model"))
     settings = {table.name: _setting(table) for table in file.tables("settings")}
-    always = records(Always, **dict.fromkeys(("value", "default"), lambda table, key: table.data.get(key)))
+    anything = dict.fromkeys(("value", "default"), lambda table, key: table.data.get(key))
+    readers = {"window": Table.count, "always": records(Always, **anything), "options": records(Chosen, default=anything["default"])}
     blocks = {
-        table.name: table.record(Blocks, sizes=Table.mapping, always=always, dropout=_numbers, masks=_numbers)
-        for table in file.tables("model")
+        table.name: table.record(Blocks, sizes=Table.mapping, dropout=_numbers, masks=_numbers, **readers) for table in file.tables("model")
     }
     tables = {table.name: table for table in file.tables("family")}
     types = {name: _family(table, settings, blocks) for name, table in tables.items() if "like" not in table.data}

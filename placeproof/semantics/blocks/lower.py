@@ -17,7 +17,6 @@ program like about any other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
@@ -25,7 +24,7 @@ from typing import NoReturn
 from placeproof.core.diagnostics import Place, refuse
 from placeproof.core.mesh import axis_order
 from placeproof.programs import POSITIONS, Assign, Binary, Call, Do, Expr, Number, Program, Ref, Stmt, assigned, expressions, render
-from placeproof.programs.ir import Tensor, adjoints, reads, references, rewritten, with_expressions, with_names
+from placeproof.programs.ir import Tensor, adjoints, reads, references, rewritten, with_buffers, with_expressions
 from placeproof.semantics.blocks.align import Together, aligned, reduced
 from placeproof.semantics.blocks.buffers import Buffers, Made, free_name
 from placeproof.semantics.blocks.moves import placed, stored
@@ -36,8 +35,6 @@ from placeproof.semantics.layouts.operations import MisfitError, arithmetic, res
 
 #: What adds up over a dimension.
 _REDUCES = ("contract", "total", "largest")
-#: Options that name buffers.
-_NAMING = ("gradient_of", "by", "at")
 
 
 def lower_block(program: Program, plan: Plan) -> Program:
@@ -49,7 +46,7 @@ def lower_block(program: Program, plan: Plan) -> Program:
     taken = {r.name for s in program.body for r in references(s)} | {t.name for t in program.tensors} | {a.name for a in plan.axes}
     _check(program, plan)
     clashing = {a.name for a in plan.axes} & {t.name for t in assigned(program.body)}
-    program = renamed(program, {name: free_name(f"{name}_here", taken) for name in sorted(clashing)})
+    program = with_buffers(program, {name: free_name(f"{name}_here", taken) for name in sorted(clashing)})
     walk = _Walk(program, plan, taken)
     for number, stmt in enumerate(program.body):
         walk.statement(number, stmt)
@@ -70,18 +67,6 @@ def _check(program: Program, plan: Plan) -> None:
         for tensor in program.tensors:
             if tensor.name == axis.name:
                 _refuse(f"an axis of the plan has the name of tensor `{tensor.name}`", tensor.place, "call the axis otherwise")
-
-
-def renamed(program: Program, new: Mapping[str, str]) -> Program:
-    """Buffers by other names."""
-
-    def change(expr: Expr) -> Expr:
-        expr = with_names(expr, new)
-        if isinstance(expr, Call):
-            return replace(expr, options=tuple((o, new.get(v, v) if o in _NAMING else v) for o, v in expr.options))
-        return expr
-
-    return replace(program, body=tuple(with_expressions(s, change, tuple) for s in program.body))
 
 
 def _placed(program: Program) -> Program:

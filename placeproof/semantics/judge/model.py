@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from placeproof.core.mesh import degree_symbol
 from placeproof.models import Block, Model, holders, shared_by_segments
 from placeproof.programs import For, Resolved, assigned, statements
-from placeproof.programs.ir import adjoints
+from placeproof.programs.ir import adjoints, with_buffers
 from placeproof.prove import Budget
-from placeproof.semantics.blocks.lower import renamed
 from placeproof.semantics.judge.ranges import Range
 from placeproof.semantics.judge.repair import Repair, repaired
 from placeproof.semantics.judge.verdict import Judged, Word, judge, judge_tensors, provable
@@ -164,7 +163,7 @@ def _reference(block: Block, own: Block) -> Resolved | str:
     taken = {t.name for t in program.tensors} | {t.name for t in assigned(program.body)}
     if len(mine) == len(its) == 1 and taken.isdisjoint(mine):
         new = dict(zip(its, mine, strict=True))
-        program = replace(renamed(program, new), tensors=tuple(replace(t, name=new.get(t.name, t.name)) for t in program.tensors))
+        program = replace(with_buffers(program, new), tensors=tuple(replace(t, name=new.get(t.name, t.name)) for t in program.tensors))
     return comparable(resolve(block.program), resolve(program))
 
 
