@@ -17,7 +17,6 @@ from placeproof.importers.megatron.reader import PASSED_OVER
 FOLDER = Path(__file__).parents[1] / "data" / "rule_pairs"
 
 _PROGRAM = "the program or the model decides it, and not the file"
-_NEWER = "the setting came after torchtitan's files moved into Python"
 _UNREAD = "no configuration of this system is read"
 _INTERFACE = "it is about calls of PyTorch, and no file says which"
 #: Rules that no file can be asked for, and why.
@@ -29,7 +28,6 @@ UNASKED = {
     **PASSED_OVER,
     "megatron-15": "the arguments set the type of messages to that of the weights",
     "megatron-55": "Megatron pads its buffers, and asks whether it has done so",
-    **dict.fromkeys(("torchtitan-11", "torchtitan-13", "torchtitan-14"), _NEWER),
 }
 #: Rules that no file breaks, and why.
 UNBROKEN = {

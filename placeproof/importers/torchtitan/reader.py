@@ -292,6 +292,12 @@ def _known(reader: Reader, facts: Facts, world: int | None) -> Known:
     known.put("sp", reader.get("parallelism.enable_sequence_parallel"))
     for name in ("copies", "schedule", "eight_bits", "elementwise", "offloaded", "widths", "sharded"):
         known.put(name, getattr(facts, name))
+    if facts.wrapped:  # versions in which these have a meaning, and defaults
+        backend = reader.get("parallelism.spmd_backend") or "spmd_types"
+        known.put("backend", backend, "parallelism.spmd_backend")
+        checked = reader.get("debug.spmd_typechecking") and backend == "spmd_types"
+        known.put("spmd_typecheck", bool(checked), "debug.spmd_typechecking")
+        known.put("cuda_graphs", not reader.get("training.disable_cuda_graphs"), "training.disable_cuda_graphs")
     known.put("steps", facts.steps or 0)
     known.put("microbatches", facts.microbatches or 0)
     known.put("order", facts.order or "")
